@@ -55,7 +55,7 @@ uml:  ## a User Mode Linux kernel for npusim uml, from Debian's sources, once; m
 # Twice, because a kernel with the address sanitizer is slower, and other things show in it.
 linux-test: .venv/test uml  ## the kernel module in User Mode Linux: lockdep, DMA debugging, KASAN; says what cannot be had
 	drivers/uml/build.sh kasan
-	$(BIN)/pytest -rs tests/linux
+	$(BIN)/pytest -rs -m '' tests/linux
 	NPUSIM_UML_KERNEL="$$(drivers/uml/build.sh where kasan)" $(BIN)/pytest -rs tests/linux
 
 fuzz: .venv/test  ## damaged models, program files and handles, through the C libraries too; an hour

@@ -1,18 +1,25 @@
 """How long designs of one network take to compile and to time: the first, and those after it.
 
 Run as ``python -m bench.designs``; ``--network``, ``--count``. Designs vary what a study varies: rows and columns of
-the array, SRAM, bandwidth and channels. All is process time, as parts of what the definition of the search for tilings
-in Python takes on the same problems, so that the figures of two hosts can be compared; seconds are printed beside it.
+the array, SRAM, bandwidth and channels; and each is compiled and run as a study does it, which tells that the graph
+stays as it is and wants its figures, energy among them. All is process time, as parts of what the definition of the
+search for tilings in Python takes on the same problems, so that the figures of two hosts can be compared; seconds are
+printed beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import time
 from collections.abc import Iterator
 
+from npusim._core import DefaultFloats
 from npusim.compiler import tile
+from npusim.compiler.pipeline import compile_graph, uncollected
+from npusim.compiler.settled import Settled
+from npusim.explore.evaluate import figures_of
 from npusim.hw.config import Config, load_config
 from npusim.runtime import Session
 from npusim.validate.networks import NETWORKS
@@ -69,14 +76,16 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20, help="designs")
     chosen = parser.parse_args()
     graph = NETWORKS[chosen.network].make((1, 224, 224, 3))
-    compiling, running, searches = [], [], Searches()
+    settled, compiling, running, searches = Settled(graph), [], [], Searches()
     for number, config in enumerate(designs(chosen.count)):
-        session = Session(config, cache_dir=False)
-        with searches if number == 0 else Searches():
+        with searches if number == 0 else contextlib.nullcontext():
             start = time.process_time()
-            program = session.compile(graph, timing_only=True)
+            with DefaultFloats():
+                program = compile_graph(settled, config, f"bench-{config.fingerprint()}")
             compiled = time.process_time()
-        session.run(program, timing_only=True)
+        with uncollected(), Session(config, cache_dir=False) as session:
+            figures_of(chosen.network, session.run(program, timing_only=True))
+        del program
         compiling.append(compiled - start)
         running.append(time.process_time() - compiled)
     unit = searches.slowly()
@@ -87,6 +96,7 @@ def main() -> int:
     later = max(1, len(compiling) - 1)
     for name, first, rest in (
         ("compile", compiling[0], sum(compiling[1:]) / later), ("time", running[0], sum(running[1:]) / later),
+        ("both", compiling[0] + running[0], (sum(compiling[1:]) + sum(running[1:])) / later),
     ):  # fmt: skip
         print(f"{name:8} first {first / unit:5.2f} ({first:.2f} s)   later, mean {rest / unit:5.2f} ({rest:.2f} s)")
     return 0

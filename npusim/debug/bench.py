@@ -14,11 +14,13 @@ import numpy.typing as npt
 
 from npusim.debug.debugger import Debugger
 from npusim.debug.stops import Stop
+from npusim.device.checkpoint import Checkpoint
 from npusim.device.npu import NpuDevice
 from npusim.device.stepping import HOUR_PS
 from npusim.driver import Driver, Job, LoadedProgram, Priority
+from npusim.driver.state import driver_state, resume_driver
 from npusim.dtypes import from_storage, to_storage
-from npusim.errors import NpusimError, UsageError, shown
+from npusim.errors import CheckpointError, NpusimError, UsageError, shown
 from npusim.hw.config import Config, load_config
 from npusim.program import Program
 from npusim.timeline import Timeline
@@ -40,7 +42,7 @@ class JobRequest:
 @dataclass(slots=True, eq=False)
 class Arrival:
     """A request on its way. ``arrived_ps``: when it was submitted; ``timeline`` and ``outputs`` once it has ended, or
-    ``error``."""
+    ``error``; no timeline where it had ended before the checkpoint that this has come from."""
 
     request: JobRequest
     at_ps: int
@@ -53,7 +55,7 @@ class Arrival:
     @property
     def ended(self) -> bool:
         """Whether its outputs, or its error, are there."""
-        return self.timeline is not None and self.job is not None and self.job.loaded is None
+        return self.job is not None and self.job.loaded is None
 
 
 class Bench:
@@ -73,6 +75,34 @@ class Bench:
         self._timelines: dict[int, Timeline] = {}
         self.device.listener = self._timelines.__setitem__
         self._loaded: dict[Program, LoadedProgram] = {}
+
+    def checkpoint(self) -> Checkpoint:
+        """Device and driver as they are; requests that have not arrived are not in it. Raises CheckpointError."""
+        self._collect()
+        under_way = [each.job for each in self.arrivals if each.job is not None and each.job.loaded is not None]
+        device = self.device.checkpoint()
+        software = driver_state(self.driver, list(self._loaded.values()), under_way)
+        return Checkpoint({**device.state, "software": software}, device.pages)
+
+    @classmethod
+    def resumed(cls, checkpoint: Checkpoint, *programs: Program, history: bool = True) -> Bench:
+        """A bench that goes on from a checkpoint, here or in another process, and what arrives of its jobs.
+
+        ``programs``: at least those that were loaded. Raises CheckpointError.
+        """
+        if "software" not in checkpoint.state:
+            raise CheckpointError("the checkpoint is of a device alone, without its driver")
+        # A driver that begins sets its device up: that comes first, so that the checkpoint has the last word.
+        bench = cls(checkpoint.config(), preemption=False, history=history)
+        loaded, jobs = resume_driver(bench.driver, checkpoint.state["software"], programs)
+        bench.device.restore(checkpoint)
+        for each in loaded:
+            bench._loaded[each.program] = each
+            bench.debugger.programs.append(each.program)
+        for job in jobs:
+            request = JobRequest(job.program, None, {}, Priority(job.priority), job.timing_only)
+            bench.arrivals.append(Arrival(request, checkpoint.now_ps, checkpoint.now_ps, job))
+        return bench
 
     def load(self, program: Program) -> LoadedProgram:
         """Put a program onto the device, once."""
@@ -139,7 +169,7 @@ class Bench:
         for arrival in under_way:
             job = arrival.job
             if job is not None and job.ended:
-                arrival.timeline = self._timelines.pop(job.fence, None) or Timeline()
+                arrival.timeline = self._timelines.pop(job.fence, None)
                 try:
                     self.driver.finish(job)
                 except NpusimError as error:

@@ -7,20 +7,17 @@ bits. Each thing that is wrong becomes a :class:`npusim.device.findings.Finding`
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
-from npusim.device.findings import Access, Finding
-from npusim.device.flights import ENTRY_SPAN, RESIDENT_CONSTANTS, Flight, Load, Span, digest, take_off
+from npusim.device.boarding import COUNT_MASK, Boarding, at_span
+from npusim.device.findings import Access
+from npusim.device.flights import ENTRY_SPAN, Flight, Load, Span
 from npusim.device.registers import BY_NAME, RINGS
-from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, HOST
-from npusim.device.spans import Ranges
+from npusim.device.ring import COMPLETION, ENTRY, HOST
 from npusim.errors import UsageError
 from npusim.sim import job as machine_job
-from npusim.sim.memory import AddressError
 from npusim.sim.parts import Parts
 from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
@@ -31,8 +28,6 @@ VARIABLE = "NPUSIM_DRIVER_CHECK"
 """Of the environment: 1 to watch each device's driver, poison to fill what it allocates, too."""
 _OFF, _ON = (False, "", "0"), (True, "1")
 
-MOST_FINDINGS = 1000
-"""More are not kept."""
 RUNG_PS = 100 * 10**6
 """From TAIL to its doorbell: who takes longer has forgotten it."""
 LOOK_PS = 100 * 10**6
@@ -40,7 +35,6 @@ LOOK_PS = 100 * 10**6
 DEAF_PS = 10 * 10**9
 """From the end of a job whose interrupt is masked to the first look at it."""
 
-_COUNT = 0xFFFF_FFFF
 _RESET, _CONTINUE = (field.mask for field in BY_NAME["CONTROL"].fields)
 _DONE = BY_NAME["INT_STATUS"].fields[0].mask
 _DOORBELLS = {f"{name}_DOORBELL": ring for ring, name in enumerate(RINGS)}
@@ -49,15 +43,7 @@ _HEADS = {f"{name}_HEAD": ring for ring, name in enumerate(RINGS)}
 _SHAPES = {f"{name}_{word}": ring for ring, name in enumerate(RINGS) for word in ("BASE_LO", "BASE_HI", "SIZE")}
 
 
-class _Held(NamedTuple):
-    """What jobs of a number expect in SRAM: copied from these bytes; who has changed them since."""
-
-    low: int
-    high: int
-    changed: Access | None = None
-
-
-class Checker(Watcher):
+class Checker(Boarding, Watcher):
     """Watches a driver. ``findings``: what it did wrong, in order, each mistake with a job once.
 
     ``poison``: memory that the driver says it has allocated is filled with 0xA5, so that who uses it unwritten computes
@@ -67,22 +53,10 @@ class Checker(Watcher):
     steps = False
 
     def __init__(self, machine: Parts, registers: Mapping[str, int], load: Load, *, poison: bool = False) -> None:
-        self.findings: list[Finding] = []
-        self._mapped = self._remote = False
-        self._in_step = True
+        super().__init__(machine, registers, load)
         self._poison = poison
-        self._clock, self._memory = machine.clock, machine.memory
-        self._load = load  # control structures, as the device reads them
-        self._registers = registers
-        self._told: set[tuple[str, int | None, str]] = set()
-        self._flights: list[Flight] = []
-        self._fresh = Ranges()  # written since the entry there was announced
-        self._written = Ranges()  # ever, by whomever
-        self._freed = Ranges()
         self._blocks: dict[int, int] = {}
         self._closed = False
-        self._was_reset = False
-        self._begin_anew()
 
     @classmethod
     def wanted(
@@ -102,19 +76,6 @@ class Checker(Watcher):
         reaches DRAM past the device. What is in flight is then compared at the end of its job, and who has read what
         is not known. ``in_step``: its time is the device's, so that what takes it long has a meaning."""
         self._remote, self._mapped, self._in_step = True, mapped, in_step
-
-    def _begin_anew(self) -> None:
-        self._flights.clear()
-        self._gone = False
-        self._blind: list[tuple[Flight, str, Access]] = []  # jobs that a RESET took, and nobody had looked
-        self._seen = [0] * len(RINGS)  # TAIL at the last doorbell
-        self._moved: dict[int, int] = {}  # when TAIL moved of a ring whose doorbell has not rung since
-        self._fault: Access | None = None
-        self._context: tuple[Span, Access] | None = None
-        self._residents: dict[int, _Held] = {}
-        self._sent = 0  # messages since INT_STATUS was written
-        self._acknowledged = False  # it was written since the reset
-        self._taken: Access | None = None  # a message, since then
 
     # Registers
 
@@ -158,7 +119,7 @@ class Checker(Watcher):
                 self._learn(flight)
 
     def _before(self, flight: Flight, head: int) -> bool:
-        return (head - flight.number - 1) & _COUNT < 1 << 31
+        return (head - flight.number - 1) & COUNT_MASK < 1 << 31
 
     def _tail(self, ring: int) -> None:
         if self._registers[f"{RINGS[ring]}_TAIL"] == self._seen[ring]:
@@ -193,6 +154,9 @@ class Checker(Watcher):
                 looked = "never" if oldest.looked_ps is None else f"last at {oldest.looked_ps} ps"
                 text = f"its record was looked at {looked}; is the job done, or lost?"
                 blind.append((oldest, text, Access(now, "RESET")))
+        for ring in self._moved:
+            self._say_unrung(ring, "RESET")
+        self._check_masked("RESET")
         self._check_acknowledged("RESET")
         self._was_reset = True
         self._begin_anew()
@@ -206,108 +170,6 @@ class Checker(Watcher):
         self._flights = [flight for flight in self._flights if flight not in gone]
 
     # From doorbell to end
-
-    def _doorbell(self, ring: int) -> None:
-        name, registers = RINGS[ring], self._registers
-        size, tail, base = registers[f"{name}_SIZE"], registers[f"{name}_TAIL"], self._pair(f"{name}_BASE")
-        what, seen = f"doorbell of {name}", self._seen[ring]
-        self._moved.pop(ring, None)
-        if not self._was_reset or not size or size & (size - 1):
-            self._say("ring-not-set-up", None, f"SIZE is {size}" if self._was_reset else "there was no RESET", what)
-        # Who ends with a RESET wants to know no more; who goes on has thrown something away.
-        for flight, text, reset in self._blind:
-            self._say("reset-in-flight", flight, text, what, reset)
-        self._blind.clear()
-        if tail == seen:
-            self._say("doorbell-without-tail", None, f"TAIL is {tail}, as at the doorbell before", what)
-        self._seen[ring] = tail
-        if not size or size & (size - 1):
-            return
-        waiting = tail - registers[f"{name}_HEAD"] & _COUNT
-        if waiting > size:
-            self._say("ring-overrun", None, f"{waiting} entries are announced in a ring of {size}", what)
-            seen = tail - min(size, tail - seen & _COUNT) & _COUNT
-        while seen != tail:
-            self._board(
-                take_off(
-                    self._load, self._memory.dram_bytes, ring, seen, base + seen % size * ENTRY.size, self._clock.now
-                ),
-                what,
-            )
-            seen = seen + 1 & _COUNT
-
-    def _board(self, flight: Flight, what: str) -> None:
-        low, high = flight.address, flight.address + ENTRY.size
-        if flight.entry is None and flight.raw and flight.raw[:4] != ENTRY_MAGIC.to_bytes(4, "little"):
-            self._say("entry-late", flight, f"the entry at {low:#x} begins with {flight.raw[:4].hex()}", what)
-        elif not self._mapped and high <= self._memory.dram_bytes and not self._fresh.meets(low, high):
-            self._say("entry-late", flight, f"the entry at {low:#x} is that of the job before", what)
-        self._fresh.remove(low, high)
-        if flight.entry is not None:
-            self._check_new(flight, what)
-        if self._mapped:
-            for span in flight.spans:
-                if not span.written:
-                    flight.digests[span] = digest(self._memory.dram[span.low : span.high])
-        self._flights.append(flight)
-
-    def _check_new(self, flight: Flight, what: str) -> None:
-        entry = flight.entry
-        assert entry is not None
-        record = Span(entry.completion, entry.completion + COMPLETION.size, True, "completion record")
-        with contextlib.suppress(AddressError):
-            status = COMPLETION.unpack(self._load(record.low, COMPLETION.size))[1]
-            if status:
-                self._say("record-not-cleared", flight, f"status in the record at {record.low:#x} is {status}", what)
-        for other in self._flights:
-            if other.fence == entry.fence:
-                text = f"{other.name} has it, and is in flight"
-                self._say("fence-reused", flight, text, what, Access(other.rung_ps, "doorbell"))
-            self._check_apart(flight, other, what)
-        for span in flight.spans:
-            if self._freed.meets(span.low, span.high):
-                self._say("used-after-free", flight, f"{_at(span)} lies in memory that was freed", what)
-            missing = self._written.missing(span.low, span.high) if span.filled and not self._mapped else None
-            if missing is not None and not any(
-                other.written and other.meets(missing, missing + 1) for ahead in self._flights for other in ahead.spans
-            ):
-                self._say("uninitialised", flight, f"{_at(span)}: byte {missing:#x} was never written", what)
-            for fixed, since in self._fixed():
-                if span.written and span.meets(fixed.low, fixed.high):
-                    self._say("shared-in-flight", flight, f"{_at(span)} lies over the {_at(fixed)}", what, since)
-        if entry.residents and flight.computes:
-            self._check_residents(flight, entry.residents, what)
-
-    def _check_apart(self, flight: Flight, other: Flight, what: str) -> None:
-        for mine in flight.spans:
-            for theirs in other.spans:
-                # Jobs of one ring run one after the other, so they may hand memory on; records are read by software.
-                ordered = flight.ring == other.ring and not (mine.alone or theirs.alone)
-                if (mine.written or theirs.written) and not ordered and mine.meets(theirs.low, theirs.high):
-                    if other.excused:
-                        continue
-                    text = f"{_at(mine)} shares bytes with {_at(theirs)} of {other.name}"
-                    self._say("shared-in-flight", flight, text, what, Access(other.rung_ps, "doorbell"))
-                    return
-
-    def _check_residents(self, flight: Flight, number: int, what: str) -> None:
-        constants = next((span for span in flight.spans if span.what == RESIDENT_CONSTANTS), None)
-        if constants is None:
-            return
-        held = self._residents.get(number)
-        if held is not None and held.changed is not None and (held.low, held.high) == (constants.low, constants.high):
-            text = f"{_at(constants)} were written since a job of the same number, {number}"
-            self._say("stale-residents", flight, text, what, held.changed)
-        self._residents[number] = _Held(constants.low, constants.high)
-
-    def _fixed(self) -> Iterator[tuple[Span, Access]]:
-        """What is the device's as long as it is set up: the rings and the context area."""
-        for name in RINGS:
-            base, size = self._pair(f"{name}_BASE"), self._registers[f"{name}_SIZE"]
-            if size and not self._gone:
-                yield Span(base, base + size * ENTRY.size, False, f"ring {name}"), Access(0, "ring set up")
-        if self._context is not None:
-            yield self._context
 
     def job_ends(self, job: machine_job.Job, timeline: Timeline) -> None:
         now, ring = self._clock.now, getattr(job, "ring", 0)
@@ -358,7 +220,7 @@ class Checker(Watcher):
         for flight, span in self._owners(address, end):
             if span.written and not span.alone:
                 self._say(
-                    "output-early", flight, f"{_at(span)}{_luck(flight)}", what, Access(flight.rung_ps, "doorbell")
+                    "output-early", flight, f"{at_span(span)}{_luck(flight)}", what, Access(flight.rung_ps, "doorbell")
                 )
 
     def copied(self, source: int, destination: int, size: int) -> None:
@@ -381,7 +243,7 @@ class Checker(Watcher):
             if not is_entry or not flight.withdrawn_only(self._memory.slice(span.low, ENTRY.size).tobytes()):
                 self._say_changed(flight, span, what)
         if self._context is not None and self._context[0].meets(address, end):
-            text = f"the {_at(self._context[0])} is the device's while PREEMPT is enabled"
+            text = f"the {at_span(self._context[0])} is the device's while PREEMPT is enabled"
             self._say("changed-in-flight", None, text, what, self._context[1])
         for number, held in self._residents.items():
             if held.changed is None and address < held.high and held.low < end:
@@ -395,7 +257,9 @@ class Checker(Watcher):
                 yield from ((flight, span) for span in flight.spans if span.meets(low, high))
 
     def _say_changed(self, flight: Flight, span: Span, what: str) -> None:
-        self._say("changed-in-flight", flight, f"{_at(span)}{_luck(flight)}", what, Access(flight.rung_ps, "doorbell"))
+        self._say(
+            "changed-in-flight", flight, f"{at_span(span)}{_luck(flight)}", what, Access(flight.rung_ps, "doorbell")
+        )
 
     # What a carrier or a driver tells besides
 
@@ -439,11 +303,11 @@ class Checker(Watcher):
     def _free(self, address: int, size: int) -> None:
         end, what = address + self._blocks.pop(address, size), f"free of {address:#x}"
         for flight, span in self._owners(address, end):
-            text = f"{_at(span)}{_luck(flight)}"
+            text = f"{at_span(span)}{_luck(flight)}"
             self._say("freed-in-flight", flight, text, what, Access(flight.rung_ps, "doorbell"))
         for span, since in self._fixed():
             if span.meets(address, end):
-                self._say("freed-in-flight", None, f"the {_at(span)} is still set up", what, since)
+                self._say("freed-in-flight", None, f"the {at_span(span)} is still set up", what, since)
         self._freed.add(address, end)
 
     def restored(self) -> None:
@@ -479,6 +343,13 @@ class Checker(Watcher):
                 ended = Access(flight.ended_ps, "end of the job")
                 self._say("never-looked-at", flight, flight.name, what, ended)
 
+    def _check_masked(self, what: str) -> None:
+        """Likewise."""
+        for flight in self._flights:
+            if self._remote and flight.masked and flight.ended_ps is not None:
+                ended = Access(flight.ended_ps, "end of the job")
+                self._say("wait-masked", flight, "INT_MASK was closed when it ended, nobody has looked", what, ended)
+
     def _check_acknowledged(self, what: str) -> None:
         """For carriers that do not see when software takes interrupts."""
         if self._sent > 1 and not self._acknowledged and not self._flights:
@@ -504,26 +375,9 @@ class Checker(Watcher):
         text = f"{name}_TAIL is {self._registers[f'{name}_TAIL']}, at the doorbell before it was {self._seen[ring]}"
         self._say("no-doorbell", None, text, what, Access(self._moved[ring], f"write of {name}_TAIL"))
 
-    def _say(self, kind: str, flight: Flight | None, text: str, what: str, first: Access | None = None) -> None:
-        fence = flight.fence if flight is not None else None
-        key = kind, fence, text if flight is None else text.partition(" at ")[0]
-        if key in self._told or len(self.findings) >= MOST_FINDINGS:
-            return
-        self._told.add(key)
-        finding = Finding(kind, self._clock.now, fence, first, Access(self._clock.now, what), text)
-        self.findings.append(finding)
-        _log.error("driver: %s", finding)
-
-    def _pair(self, name: str) -> int:
-        return self._registers[name + "_HI"] << 32 | self._registers[name + "_LO"]
-
 
 def _head(flight: Flight) -> str:
     return f"{RINGS[flight.ring]}_HEAD"
-
-
-def _at(span: Span) -> str:
-    return f"{span.what} at {span.low:#x}..{span.high:#x}"
 
 
 def _luck(flight: Flight) -> str:

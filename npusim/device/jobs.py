@@ -12,34 +12,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from npusim.device.interrupts import DONE, FAULT, FROM_FAULT
 from npusim.device.job import Job, Stage, job_of
-from npusim.device.jobstate import (
-    ADDRESS,
-    Programs,
-    Told,
-    job_of_state,
-    job_state,
-    owner_name,
-    residents_of,
-    residents_state,
-)
 from npusim.device.port import HostError, Port, fault_of
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.device.ring import COMPLETION, ENTRY, HOST, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
-from npusim.errors import CheckpointError
 from npusim.sim.adversary import Adversary
 from npusim.sim.clock import Event
-from npusim.sim.context import Move
-from npusim.sim.jobstate import restore_banks
 from npusim.sim.machine import Machine, Player
 from npusim.sim.memory import AddressError
-from npusim.sim.owner import EventOwner, Owners
-from npusim.sim.replayer import Replayer
-from npusim.sim.saved import Saved
-from npusim.sim.stepper import RESTORE, SAVE, Stepper
+from npusim.sim.stepper import Stepper
 from npusim.sim.steps import RefusedError
 from npusim.sim.watch import Watcher
 from npusim.timeline import Counters, Fault, FaultCode, Timeline
@@ -56,14 +40,12 @@ _HEADS = tuple(f"{name}_HEAD" for name in RINGS)
 _TAILS = tuple(f"{name}_TAIL" for name in RINGS)
 
 
-class JobQueues(EventOwner):
+class JobQueues:
     """Takes jobs from the rings, gives them the machine in the order of their class, reports how they ended.
 
     ``interrupt(bits, *sources)`` raises bits of INT_STATUS; ``ended(fence, timeline)`` is told of each job; the fence
     is None when the ring entry could not be read.
     """
-
-    EVENTS = ("_entry_came", "_record_went", "_table_came")
 
     def __init__(
         self,
@@ -422,110 +404,3 @@ class JobQueues(EventOwner):
             _log.warning("write: %s", error.explanation)
             return fault_of(error, "completion record") if isinstance(error, HostError) else None
         return None
-
-    # Its state
-
-    def is_void(self, value: Any) -> bool:
-        epoch, job, _, _ = cast("tuple[int, Job, int, int]", value)
-        return epoch != self._epoch or self._begun[job.ring] is not job
-
-    def value_state(self, value: Any) -> list[int]:
-        _, job, address, size = cast("tuple[int, Job, int, int]", value)
-        return [job.ring, address, size]
-
-    def value_of(self, method: str, saved: Saved) -> tuple[int, Job, int, int]:
-        ring, address, size = saved.integers(3, 0, ADDRESS)
-        job = self._begun[ring] if ring < len(RINGS) else None
-        if job is None or (job.entry is None) != (method == "_entry_came"):
-            raise saved.refuse("an access for a job that has begun")
-        if method == "_entry_came" and size != ENTRY.size:
-            raise saved.refuse(f"an access of {ENTRY.size} bytes")
-        return self._epoch, job, address, size
-
-    def own(self, owners: Owners) -> None:
-        """Make known who has events of it and of its jobs."""
-        owners.add("queues", self)
-        for ring, job in enumerate(self._begun):
-            if job is not None and isinstance(job.player, Stepper | Replayer):
-                job.player.own(owners, owner_name(ring))
-        if self._machine.moving is not None:
-            owners.add("context", self._machine.moving)
-
-    def state(self, owners: Owners) -> dict[str, Any]:
-        """As plain data; jobs go step by step by now. ``owners`` knows whom :meth:`own` names."""
-        programs, machine, records = Programs(self._machine), self._machine, self._records()
-        jobs = [
-            None if job is None else job_state(job, programs, owners, records.get(ring, 0))
-            for ring, job in enumerate(self._begun)
-        ]
-        faulted, move = self._faulted, machine.moving
-        return {
-            "jobs": jobs,
-            "current": None if self._current is None else self._current.ring,
-            "faulted": None if faulted is None else [faulted.ring, faulted.entry is not None],
-            "tails": list(self._tails),
-            "context_base": self._context_base,
-            "machine": None if machine.current is None else job_of(machine.current).ring,
-            "moving": None if move is None else [job_of(move.stepper).ring, move.kind, move.address, move.begun_ps],
-            "residents": residents_state(machine.residents, programs, 0),
-            "programs": programs.state,
-        }
-
-    def _records(self) -> dict[int, int]:
-        """When the records of jobs that have ended will be written, by ring."""
-        return {
-            cast("tuple[int, Job, int, int]", value)[1].ring: time
-            for time, callback, value in self._machine.clock.pending()
-            if callback == self._record_went and not self.is_void(value)
-        }
-
-    def restore(self, saved: Saved, owners: Owners) -> None:
-        """Be as it was, after a reset, with registers and DRAM as they were; and be known to ``owners``. Raises
-        CheckpointError."""
-        machine = self._machine
-        programs = Programs.restored(machine, saved["programs"])
-        told = Told(self.played, self._stopped)
-        items = saved["jobs"].items(len(RINGS))
-        for ring, item in enumerate(items):
-            if not item.missing:
-                self._begun[ring] = job_of_state(machine, item, programs, told)
-                if item["ring"].integer() != ring:
-                    raise item["ring"].refuse(f"{ring}")
-        self._current = self._job_named(saved["current"])
-        if not saved["faulted"].missing:
-            faulted_ring, has_entry = saved["faulted"].items(2)
-            # Of the job that the device has stopped at no more is needed: its record is written, and it is forgotten.
-            entry = RingEntry(*[0] * len(RingEntry._fields)) if has_entry.flag() else None
-            self._faulted = Job(ring=faulted_ring.index(len(RINGS)), stage=Stage.ENDING, entry=entry)
-        self._tails = saved["tails"].integers(len(RINGS), 0, _COUNT)
-        self._context_base = saved["context_base"].integer(0, ADDRESS)
-        machine.residents = residents_of(saved["residents"], programs)
-        owning = self._job_named(saved["machine"])
-        machine.current = None if owning is None else owning.player
-        if not saved["moving"].missing:
-            self._move_of(saved["moving"])
-        self.own(owners)
-        for job, item in zip(self._begun, items, strict=True):
-            if job is not None and isinstance(job.player, Stepper):
-                restore_banks(job.player, owners, item["player"])
-
-    def _job_named(self, saved: Saved) -> Job | None:
-        """The job that has begun in a ring; None for null."""
-        if saved.missing:
-            return None
-        job = self._begun[saved.index(len(RINGS))]
-        if job is None:
-            raise saved.refuse("the number of a ring whose job has begun")
-        return job
-
-    def _move_of(self, saved: Saved) -> None:
-        ring, kind, address, begun_ps = saved.items(4)
-        job = self._job_named(ring)
-        if job is None or not isinstance(job.player, Stepper) or kind.value not in (SAVE, RESTORE):
-            raise saved.refuse("a job's ring, the kind of its context's way, an address and a time")
-        told = self._parked if kind.value == SAVE else self._returned
-        try:
-            move: Move = self._machine.move(job.player, kind.value, address.integer(0, ADDRESS), told)
-        except AddressError as error:
-            raise CheckpointError(f"{saved.path}: {error.explanation}") from None
-        move.begun_ps = begun_ps.integer(0, self._machine.clock.now)

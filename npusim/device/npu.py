@@ -19,8 +19,8 @@ from npusim.device.faults import Faults
 from npusim.device.firmware import Firmware
 from npusim.device.host import HostBus
 from npusim.device.interrupts import Interrupts
-from npusim.device.jobs import JobQueues
 from npusim.device.port import HostPort, Port
+from npusim.device.queuestate import SavedQueues
 from npusim.device.registers import BY_NAME, COPY, RINGS, RegisterFile
 from npusim.device.stepping import HOUR_PS, run_until, step
 from npusim.device.whole import Whole
@@ -100,7 +100,7 @@ class NpuDevice:
             self._copies = Copies(self.machine, registers, port, pci, raise_)
         if config.firmware:
             self._firmware = Firmware(config.firmware, self._clock, registers, port)
-        self._jobs = JobQueues(self.machine, registers, port, raise_, self._job_ended)
+        self._jobs = SavedQueues(self.machine, registers, port, raise_, self._job_ended)
         effects |= self._effects()
         parts = {"interrupts": self._interrupts, "copies": self._copies, "firmware": self._firmware}
         self._whole = Whole(
@@ -194,7 +194,7 @@ class NpuDevice:
         self._jobs.unwatch(watcher)
 
     @property
-    def jobs(self) -> JobQueues:
+    def jobs(self) -> SavedQueues:
         """The jobs that it has taken from its rings, for tools that look."""
         return self._jobs
 

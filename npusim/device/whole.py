@@ -10,7 +10,7 @@ from npusim.device.checkpoint import (
     memory_state,
     restore_memory,
 )
-from npusim.device.jobs import JobQueues
+from npusim.device.queuestate import SavedQueues
 from npusim.device.registers import ALL_ONES, MISUSE_KEPT, RegisterFile
 from npusim.errors import CheckpointError
 from npusim.sim.clock import Event
@@ -53,7 +53,7 @@ class Whole:
         self,
         machine: Machine,
         registers: RegisterFile,
-        queues: JobQueues,
+        queues: SavedQueues,
         carrier: Carrier,
         parts: Mapping[str, Part],
         reset: Callable[[], None],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from npusim.errors import DeviceMemoryError
 from npusim.units import ceil_div
@@ -74,3 +74,13 @@ class Allocator:
         """Give several blocks back."""
         for address in addresses:
             self.free(address)
+
+    def state(self) -> dict[str, list[list[int]]]:
+        """As plain data."""
+        return {"free": [list(piece) for piece in self._free], "used": [list(block) for block in self._used.items()]}
+
+    def resume(self, state: Mapping[str, Sequence[Sequence[int]]]) -> None:
+        """Be as it was. Raises ValueError, TypeError and KeyError for what makes no sense."""
+        free = [(int(address), int(size)) for address, size in state["free"]]
+        used = {int(address): int(size) for address, size in state["used"]}
+        self._free, self._used = sorted(free), used

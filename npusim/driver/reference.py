@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,9 @@ TIMEOUT_PS = 3600 * 10**12
 WOKEN_PS = 10**6
 """What an interrupt costs at least."""
 
+FIRMWARE_PS, POLL_PS = 2 * 10**12, 10**9
+"""Two seconds of simulated time for a device to start its firmware; it is asked each millisecond."""
+
 Past = tuple[LoadedProgram, Job, int]
 """A job that has been finished, its program, and the picoseconds from its request to its outputs."""
 
@@ -29,20 +34,36 @@ Past = tuple[LoadedProgram, Job, int]
 class Driver:
     """Probes the device on a bus, and loads and runs programs on it. Not for several threads at once.
 
-    Raises DeviceFaultError if there is no such device. After a fault of a job the device goes on with the others. A
-    fault that belongs to no job, such as a damaged ring, needs a reset: all jobs in the device fail with it, and none
-    is submitted again, for what it has already written to memory that it shares nobody can take back.
+    ``firmware``: the image for a device that wants one. Raises DeviceFaultError if there is no such device, or if
+    it does not run that image. After a fault of a job the device goes on with the others. A fault that belongs to
+    no job, such as a damaged ring, needs a reset: all jobs in the device fail with it, and none is submitted again,
+    for what it has already written to memory that it shares nobody can take back.
     """
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, firmware: bytes | None = None) -> None:
         self._bus = bus
         self.counters = HostCounters()
         self._probe()
         self._memory = Allocator(0, self._read_pair(header.CAP_DRAM_LO), bus.note)
+        if firmware is not None:
+            self._boot(firmware)
         self._rings = Rings(bus, self._memory)
         self._slots = Slots(bus, self._memory)
         self._fence = self._loads = 0
         self.reset()
+
+    def state(self, jobs: Sequence[Job]) -> dict[str, Any]:
+        """What it knows besides programs and jobs; for :func:`npusim.driver.state.driver_state`."""
+        own = {"fence": self._fence, "loads": self._loads, "counters": dataclasses.asdict(self.counters)}
+        return {**own, "memory": self._memory.state(), "rings": self._rings.state(jobs)}
+
+    def resume(self, state: Mapping[str, Any], jobs: Sequence[Job]) -> None:
+        """Know that again; see :func:`npusim.driver.state.resume_driver`."""
+        self._memory.resume(state["memory"])
+        self._rings.resume(state["rings"], jobs)
+        self._fence, self._loads = int(state["fence"]), int(state["loads"])
+        for name, count in state["counters"].items():
+            setattr(self.counters, name, int(count))
 
     @property
     def free_bytes(self) -> int:
@@ -306,6 +327,29 @@ class Driver:
             raise DeviceFaultError(
                 "UNKNOWN_VERSION", 0, f"interface version must be {header.INTERFACE_VERSION}, the device has {version}"
             )
+
+    def _boot(self, firmware: bytes) -> None:
+        """Load and start an image, unless one runs."""
+        if not self._bus.read(BAR_REGISTERS, header.STATUS, 4) & header.STATUS_FIRMWARE:
+            return
+        address = self._memory.allocate(len(firmware), "firmware")
+        self._bus.write_memory(address, firmware)
+        for register, value in (
+            (header.FW_ADDR_LO, address & 0xFFFF_FFFF),
+            (header.FW_ADDR_HI, address >> 32),
+            (header.FW_BYTES, len(firmware)),
+            (header.FW_BOOT, header.FW_BOOT_GO),
+        ):
+            self._bus.write(BAR_REGISTERS, register, 4, value)
+        state, left = header.FW_BOOTING, FIRMWARE_PS
+        while state == header.FW_BOOTING and left:
+            self._bus.wait_irq(POLL_PS)  # nothing comes: it lets time pass
+            left -= POLL_PS
+            state = self._bus.read(BAR_REGISTERS, header.FW_STATUS, 4)
+        self._memory.free(address)
+        if state != header.FW_RUNNING:
+            name = header.FW_STATES[state] if state < len(header.FW_STATES) else f"state {state:#x}"
+            raise DeviceFaultError("FIRMWARE", address, f"the device does not run the image: {name}")
 
     def _read_pair(self, low: int) -> int:
         """The 64 bits of a register and the one behind it."""

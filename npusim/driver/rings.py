@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from npusim.device.bus import BAR_REGISTERS, Bus
 from npusim.driver import header
@@ -214,3 +216,25 @@ class Rings:
 
     def _write(self, register: int, value: int) -> None:
         self._bus.write(BAR_REGISTERS, register, 4, value)
+
+    def state(self, jobs: Sequence[Job]) -> dict[str, Any]:
+        """As plain data; ``jobs``: all that have been started and not been finished."""
+        return {
+            "bases": list(self._bases),
+            "tails": list(self._tails),
+            "inside": [[jobs.index(job) for job in ring] for ring in self._inside],
+            "silent_ps": self._silent_ps,
+            "context": self._context,
+            "mask": self._mask,
+        }
+
+    def resume(self, state: Mapping[str, Any], jobs: Sequence[Job]) -> None:
+        """Be as it was, the device being so. Raises ValueError, TypeError and KeyError for what makes no sense."""
+        low, medium, high = state["bases"]
+        self._bases = [int(low), int(medium), int(high)]
+        low, medium, high = state["tails"]
+        self._tails = [int(low), int(medium), int(high)]
+        low, medium, high = state["inside"]
+        self._inside = [deque(jobs[number] for number in ring) for ring in (low, medium, high)]
+        self._silent_ps, self._mask = int(state["silent_ps"]), int(state["mask"])
+        self._context = None if state["context"] is None else int(state["context"])

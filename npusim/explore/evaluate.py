@@ -66,7 +66,7 @@ class Simulator:
         with uncollected():
             try:
                 for name, graph, digest in self._models:
-                    found.append(_figures(name, simulate(graph, config, digest)))
+                    found.append(figures_of(name, simulate(graph, config, digest)))
             except _UNFIT as error:
                 reason = f"{name}: {_one_line(error)}"
         return Row(
@@ -104,7 +104,8 @@ def area_um2(config: Config) -> int | None:
     return area(config).total
 
 
-def _figures(model: str, result: Result) -> Figures:
+def figures_of(model: str, result: Result) -> Figures:
+    """What a study wants to know of a run of a model."""
     energy = result.energy.total
     traffic = result.dram_read_bytes + result.dram_write_bytes
     return Figures(

@@ -129,7 +129,8 @@ def _listening(path: Path) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def _started(kernel: Path, command: Sequence[str], folder: str) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {"PATH": "/usr/bin:/bin", "HOME": "."}
+    # Its memory is a file in its folder: /dev/shm may be smaller, as in containers, and an access beyond kills.
+    environment = {"PATH": "/usr/bin:/bin", "HOME": ".", "TMPDIR": "."}
     preload = kernel.parent / FIXED_RANDOM
     if preload.is_file():
         environment["LD_PRELOAD"] = str(preload)

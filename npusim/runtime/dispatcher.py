@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from npusim._core import DefaultFloats
+from npusim.device.firmware import image
 from npusim.device.npu import NpuDevice
 from npusim.device.traces import TracedBus
 from npusim.driver import Driver, Priority
@@ -70,7 +71,7 @@ class Dispatcher:
         self.device = NpuDevice(config, faults, check=check, adversary=adversary)
         self._clock = self.device.machine.clock
         self._trace = TracedBus.wanted(self.device, bus_trace)
-        self.driver = Driver(self._trace or self.device.bus)
+        self.driver = Driver(self._trace or self.device.bus, _firmware(config))
         self.counters = self.driver.counters
         self.preemption = preemption
         if preemption:
@@ -364,3 +365,9 @@ def _name_layer(error: DeviceFaultError, program: Program, offset: int) -> None:
             layer = program.ops[command.op]
             error.args = (error.code, error.address, f"layer {layer.name!r} ({layer.kind}): {error.args[2]}")
         position += len(command.to_bytes())
+
+
+def _firmware(config: Config) -> bytes | None:
+    """An image that the device runs, if it wants one."""
+    wanted = config.firmware
+    return image(b"", wanted.major, wanted.minor) if wanted else None

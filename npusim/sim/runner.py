@@ -107,7 +107,15 @@ class Runner(EventOwner):
         spans = []
         for number in self._found.order:
             step = steps[number]
-            spans.append(step.span(names[step.engine], begins[number] + lead, ends[number] + lead))
+            charge, begin, end = step.charge, begins[number], ends[number]
+            bound = charge.bound if end - begin == charge.alone_ps else "memory"
+            # As Step.span, without a call for each of very many.
+            spans.append(
+                Span(
+                    names[step.engine], begin + lead, end + lead, step.op, step.instruction.mnemonic, charge.macs,
+                    charge.bytes, bound, charge.reads + charge.writes,
+                )
+            )  # fmt: skip
         spans.sort(key=ORDER)
         return spans
 

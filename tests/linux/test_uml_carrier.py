@@ -377,6 +377,15 @@ def _far_chain(kernel: Kernel) -> None:
     kernel.kick(0)
 
 
+def _nowhere_for_interrupts(kernel: Kernel) -> None:
+    ready(kernel)
+    kernel.request(9, struct.pack("<IIQQQQ", 1, 0, 0x5000_0000, 0x5000_0000, 0x5000_0000, 0))
+    kernel.access(MMIO_WRITE, BAR_REGISTERS, INT_MASK, 4, struct.pack("<I", 3))
+    BareDevice(TINY, lambda _: KernelBus(kernel), device=NpuDevice(TINY)).submit("LOW", JOB)
+    kernel.say(REQUEST, FAR)
+    kernel.wait()
+
+
 LIES: dict[str, tuple[Callable[[Kernel], object], str]] = {
     "an operation": (lambda kernel: kernel.say(9), "calendar: an operation must be one of 1 to 5 and 8, got 9"),
     "a time": (lambda kernel: kernel.say(UPDATE, 5), "the kernel says that it is 5 ns, and was told 0 ns"),
@@ -400,6 +409,7 @@ LIES: dict[str, tuple[Callable[[Kernel], object], str]] = {
     "a shorter file": (_shorten, "cut the file"),
     "a circle": (_circle, "a chain must end within the 256 descriptors"),
     "a far chain": (_far_chain, "no memory for the device there: 0x70000000"),
+    "nowhere for interrupts": (_nowhere_for_interrupts, "no memory for the device there: 0x50000002"),
     "an access": (lambda kernel: kernel.access(9, 0, 0, 4, room=4), "operation 9 must be 1 to 5"),
     "a short access": (lambda kernel: kernel.access(MMIO_WRITE, 2, 0, 99, b"1"), "99 bytes at most 1"),
     "a large answer": (lambda kernel: kernel.access(MMIO_READ, 2, 0, 1 << 31, room=8), "bytes at most 8"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Mapping
@@ -164,3 +166,25 @@ def test_faults_of_a_script_happen_in_a_kernel_too(tmp_path: Path, capfd: pytest
     faults.write_text('[[fault]]\nwhen = {time = "5 s"}\nwhat = {unplug = true}\n')
     assert main(command) != 0
     assert "fault 1" in capfd.readouterr().err
+
+
+class Killer(io.BytesIO):
+    """A log that kills the kernel at a line."""
+
+    def write(self, line: object) -> int:
+        assert isinstance(line, bytes)
+        if b"now" in line:
+            found = subprocess.run(["pgrep", "-P", str(os.getpid()), "-x", "linux"], capture_output=True, check=True)
+            os.kill(int(found.stdout.split()[-1]), signal.SIGKILL)
+        return super().write(line)
+
+
+@pytest.mark.skipif(shutil.which("pgrep") is None, reason="no pgrep")
+@pytest.mark.parametrize("busy", ["sleep 100", "cat /sys/bus/pci/devices/0000:00:00.0/config > /dev/null", ":"])
+def test_a_kernel_that_is_killed_ends_the_run(machine: Machine, tmp_path: Path, busy: str) -> None:
+    program = tmp_path / "busy.sh"
+    program.write_text(f"#!/bin/busybox sh\necho now\nwhile {busy}; do :; done\n")
+    initrd = Initrd(machine.kernel.parent / "busybox", (), [str(program)])
+    device = NpuDevice(TINY)
+    assert run(device, machine.kernel, initrd.pack(), Killer(), limit_ps=10**18).status == 128 + 9
+    assert machine.run("exit 3")[0].status == 3

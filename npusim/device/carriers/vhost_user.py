@@ -12,7 +12,6 @@ from collections.abc import Callable
 from npusim.device.carriers.host_memory import HostMemory, Window
 from npusim.device.carriers.virtio import Queue
 from npusim.device.carriers.wire import MOST_FDS, PeerError, Wire, close_all
-from npusim.device.pci import DmaError
 
 _HEADER = struct.Struct("<III")  # request, flags, bytes of payload
 _VERSION, _REPLY, _NEED_REPLY = 1, 1 << 2, 1 << 3
@@ -68,8 +67,6 @@ class VhostUser:
             answer = self._serve(request, payload)
         except struct.error:
             raise PeerError(f"vhost-user: request {request} cannot have {size} bytes") from None
-        except DmaError as error:
-            raise PeerError(f"vhost-user: {error.explanation}: {error.address:#x}") from None
         finally:
             close_all(self._fds)
         if answer is not None or flags & _NEED_REPLY:

@@ -2,7 +2,7 @@
 
 Virtual I/O Device (VIRTIO) Version 1.1, section 2.6: split virtqueues, without indirect descriptors and event indices,
 which nobody here offers. Nothing that a guest writes is believed: every address is looked up, every chain has an end.
-A queue that cannot be is a PeerError, one outside of the guest's memory a DmaError.
+A queue that cannot be, or leads out of that memory, is a PeerError.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from npusim.device.carriers.host_memory import HostMemory
 from npusim.device.carriers.wire import PeerError
+from npusim.device.pci import DmaError
 
 CHAIN_BYTES = 1 << 28
 """The most that one chain of descriptors may hold: what lies behind all BARs together, 256 MiB."""
@@ -57,7 +58,7 @@ class Queue:
         """Chains that the driver has made available and that were not taken; 0 for a queue that is not set up."""
         if not self.size:
             return 0
-        (available,) = _INDEX.unpack(self._memory.read(self.available + 2, 2))
+        (available,) = _INDEX.unpack(self._read(self.available + 2, 2))
         waiting: int = available - self.taken & 0xFFFF
         if waiting > self.size:
             raise PeerError(f"a virtqueue of {self.size} cannot have {waiting} chains available")
@@ -65,7 +66,7 @@ class Queue:
 
     def take(self) -> Chain:
         """The next chain; only if there is one :meth:`waiting`."""
-        (head,) = _INDEX.unpack(self._memory.read(self.available + 4 + 2 * (self.taken % self.size), 2))
+        (head,) = _INDEX.unpack(self._read(self.available + 4 + 2 * (self.taken % self.size), 2))
         self.taken = self.taken + 1 & 0xFFFF
         data, room = [], []
         for address, size, flags in self._walk(head):
@@ -74,7 +75,7 @@ class Queue:
             elif room:
                 raise PeerError("a chain must have what the device reads before what it writes")
             else:
-                data.append(self._memory.read(address, size))
+                data.append(self._read(address, size))
         return Chain(head, b"".join(data), tuple(room))
 
     def _walk(self, index: int) -> Iterator[tuple[int, int, int]]:
@@ -82,7 +83,7 @@ class Queue:
         for _ in range(self.size):
             if index >= self.size:
                 raise PeerError(f"a descriptor must be one of 0 to {self.size - 1}, got {index}")
-            entry = self._memory.read(self.descriptors + _DESCRIPTOR.size * index, _DESCRIPTOR.size)
+            entry = self._read(self.descriptors + _DESCRIPTOR.size * index, _DESCRIPTOR.size)
             address, size, flags, index = _DESCRIPTOR.unpack(entry)
             total += size
             if flags & ~(_NEXT | _DEVICE_WRITES) or total > CHAIN_BYTES:
@@ -100,7 +101,7 @@ class Queue:
         for address, size in chain.room:
             part = answer[place : place + size]
             if part:
-                self._memory.write(address, part)
+                self._write(address, part)
             place += len(part)
         self._give(chain.head, place)
 
@@ -116,6 +117,22 @@ class Queue:
 
     def _give(self, head: int, written: int) -> None:
         entry = _USED.pack(head, written)
-        self._memory.write(self.used + 4 + _USED.size * (self._given % self.size), entry)
+        self._write(self.used + 4 + _USED.size * (self._given % self.size), entry)
         self._given = self._given + 1 & 0xFFFF
-        self._memory.write(self.used + 2, _INDEX.pack(self._given))
+        self._write(self.used + 2, _INDEX.pack(self._given))
+
+    def _read(self, address: int, size: int) -> bytes:
+        try:
+            return self._memory.read(address, size)
+        except DmaError as error:
+            raise _lost(error) from None
+
+    def _write(self, address: int, data: bytes) -> None:
+        try:
+            self._memory.write(address, data)
+        except DmaError as error:
+            raise _lost(error) from None
+
+
+def _lost(error: DmaError) -> PeerError:
+    return PeerError(f"a virtqueue or what it leads to: {error.explanation}: {error.address:#x}")

@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import struct
+import time
 from collections.abc import Sequence
 
 MOST_FDS = 8
@@ -52,7 +53,12 @@ class Wire:
         """
         data = bytearray(size)
         rest = memoryview(data)
+        end = 0.0
         while rest:
+            if len(rest) < size:  # it comes in pieces, of which there may be many
+                end = end or time.monotonic() + self._patience_s
+                if time.monotonic() > end:
+                    raise PeerError(f"a message takes more than {self._patience_s:g} s")
             try:
                 count, ancillary, flags, _ = self._peer.recvmsg_into([rest], _ROOM, _FLAGS)
             except BlockingIOError:

@@ -20,6 +20,8 @@ KINDS = ("msix", "msi", "intx")
 _IDS = {"msi": 0x05, "msix": 0x11}
 _MOST_CAPABILITIES = 48
 """As many as there is room for: a list that goes on behind that is a circle."""
+_NOBODY = 0xFFFF_FFFF
+"""What the identity of an empty slot reads as."""
 _PAGE = 4096
 _FIRST_WINDOW = 0x1_0000_0000
 _BAR_SPACE = 0xE000_0000
@@ -66,7 +68,11 @@ class PciHost(HostBus):
     # What a kernel does
 
     def set_up(self, interrupts: str | None = None) -> None:
-        """Find and place the BARs, enable memory and bus mastering, set up interrupts; again after a reset or D3hot."""
+        """Find and place the BARs, enable memory and bus mastering, set up interrupts; again after a reset or D3hot.
+        In an empty slot there is nothing to set up."""
+        if self.config_read(0, 4) == _NOBODY:
+            self.interrupts = interrupts or KINDS[-1]
+            return
         self._place_bars()
         self.config_write(space.COMMAND, 2, _BOTH)
         found = self.capabilities()
@@ -93,9 +99,10 @@ class PciHost(HostBus):
         found: dict[int, int] = {}
         place = self.config_read(0x34, 1) & ~3
         for _ in range(_MOST_CAPABILITIES):
-            if not place:
+            number = self.config_read(place, 1) if place else 0xFF
+            if number == 0xFF:  # the end, or nobody is there
                 break
-            found[self.config_read(place, 1)] = place
+            found[number] = place
             place = self.config_read(place + 1, 1) & ~3
         return found
 

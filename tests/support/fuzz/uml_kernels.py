@@ -120,7 +120,7 @@ class World:
         early = rng.random() < 0.5
         for each in manglers:
             each.often = damaged * early
-        with contextlib.suppress(Closed, OSError, AssertionError, struct.error):
+        with contextlib.suppress(Closed, OSError, ValueError, AssertionError, struct.error):
             kernel.boot()
             for each in manglers:
                 each.often = damaged

@@ -5,16 +5,20 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from npusim.compiler.forecast import forecast
+from npusim.compiler.forecast import forecast, forecast_slowly
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
-from npusim.isa.base import decode
+from npusim.isa.base import decode, region
 from npusim.runtime import Session
 from tests.support.graphs.golden import GRAPHS
 from tests.support.graphs.samples import increment, product, residual_net
+from tests.support.programs.random_streams import CONFIGS, Action, actions, build
+from tests.support.programs.streams import Stream, copy
 
 TINY, EDGE, SERVER = map(load_config, ("tiny", "edge", "server"))
 NO_BANKS = {"sram.banks": 1, "sram.bytes_per_cycle": 1 << 12}
@@ -68,3 +72,30 @@ def test_banks_cost_little(graph: str, config: Config) -> None:
 
 def test_nothing_to_do() -> None:
     assert forecast([], TINY) == 0
+
+
+# the compiled one and its definition
+
+
+@pytest.mark.parametrize("arbitration", ["fair", "need"])
+@pytest.mark.parametrize("config", [TINY, EDGE, SERVER], ids=lambda config: config.name)
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_as_its_definition(graph: str, config: Config, arbitration: str) -> None:
+    config = config.with_(**{"interconnect.arbitration": arbitration})
+    commands = list(decode(compile_graph(GRAPHS[graph](), config).code))
+    assert forecast(commands, config) == forecast_slowly(commands, config)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(actions(), max_size=25), CONFIGS, st.sampled_from(["fair", "need"]))
+def test_any_stream_as_its_definition(plan: list[Action], config: Config, arbitration: str) -> None:
+    config = config.with_(**{"interconnect.arbitration": arbitration})
+    commands = build(plan, config).commands
+    assert forecast(commands, config) == forecast_slowly(commands, config)
+
+
+def test_beyond_machine_integers() -> None:
+    """A transfer of which picoseconds times bytes a second take more than 64 bits."""
+    stream = Stream()
+    stream.dma(copy(0, region(1), 1 << 25))
+    assert forecast(stream.commands, TINY) == forecast_slowly(stream.commands, TINY) > 10**9

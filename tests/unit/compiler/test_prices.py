@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 from operator import attrgetter
@@ -9,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from npusim.compiler.pipeline import prepare
 from npusim.compiler.prices import array_pricing, matrix_prices, move_prices, pricing
 from npusim.dtypes import DType
+from npusim.errors import NpusimError
 from npusim.hw.config import Config, list_configs, load_config
 from npusim.hw.cost import cost_model
 from npusim.hw.units import dma
 from npusim.work import DmaWork, MatrixWork
+from tests.support.graphs.golden import GRAPHS
 
 CONFIGS = [config for config in map(load_config, list_configs()) if config.matrix is not None]
 SHAPES = [(1, 7, 7, 64, 96), (2, 1, 33, 16, 8), (1, 56, 56, 24, 3)]
@@ -114,6 +118,22 @@ def test_what_a_transfer_reads_is_there(config: Config) -> None:
             dma.cost(Reads(config, "", seen), work)  # type: ignore[arg-type]
     assert {"dram.bandwidth", "dma.setup_cycles"} <= seen
     assert kept(config, pricing(config), seen) == []
+
+
+@pytest.mark.parametrize("name", ["edge", "server", "tiny", "ethos_u55_128"])
+def test_what_rewriting_reads_is_known(name: str) -> None:
+    """A key that rewriting reads and designs do not agree in would make one's graph the other's."""
+    config = load_config(name)
+    seen: set[str] = set()
+    for make in GRAPHS.values():
+        with contextlib.suppress(NpusimError):
+            prepare(make(), Reads(config, "", seen))  # type: ignore[arg-type]
+    units = {"vector", "scalar"}  # whether they are there
+    known = {
+        "name", "matrix.throughput", "matrix.weight_bits", "matrix.weight_scales", "host.compile_bytes", "dram.bytes",
+    }  # fmt: skip
+    assert "dram.bytes" in seen
+    assert seen - units <= known
 
 
 def test_a_key_that_is_left_out_would_show() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,13 +11,18 @@ from unittest import mock
 
 import pytest
 
-from npusim.compiler import memory, tile
+from npusim.compiler import memory, pipeline, tile
+from npusim.compiler.lower.base import facts_of
 from npusim.compiler.lower.conv import ConvLowering
 from npusim.compiler.pipeline import compile_graph
 from npusim.compiler.prices import MatrixPrices, MovePrices
+from npusim.compiler.settled import Settled
 from npusim.compiler.stripes import _walk
-from npusim.errors import CompileError
-from npusim.hw.config import load_config
+from npusim.errors import CompileError, NpusimError
+from npusim.graph import Graph
+from npusim.hw.config import Config, load_config
+from tests.support.graphs.every_kind import CASES
+from tests.support.graphs.golden import GRAPHS
 from tests.support.graphs.samples import residual_net
 
 EDGE = load_config("edge").with_(**{"sram.bytes": "32 KiB"})
@@ -123,3 +129,76 @@ def test_what_was_young_before_a_compilation_stays_young() -> None:
     del held  # a cycle from now on
     gc.collect(1)
     assert seen() is None
+
+
+# what designs of one graph share, for who says that it stays as it is
+
+
+VARIED = (
+    {}, {"dma.channels": 3}, {"dma.channels": 4, "queue_depth": 2}, {"dram.bandwidth": "3 GB/s"},
+    {"matrix.rows": 8, "dma.channels": 1}, {"sram.bytes": "64 KiB"}, {"cores": 2}, {"sram.resident_weights": True}, {},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_design_is_the_same_whatever_was_compiled_before(name: str) -> None:
+    settled = Settled(GRAPHS[name]())
+    for varied in VARIED:
+        config = EDGE.with_(**varied)
+        assert compiled(settled, config) == compiled(GRAPHS[name](), config), varied
+
+
+def test_kinds_of_which_estimates_ask_for_channels() -> None:
+    """Plans are shared between numbers of channels, but for kinds whose transfers go side by side."""
+    for name, case in CASES.items():
+        settled = Settled(case.graph()[0])
+        for channels in (2, 3, 5, 2):
+            config = case.config.with_(**{"dma.channels": channels})
+            assert compiled(settled, config) == compiled(case.graph()[0], config), (name, channels)
+
+
+def compiled(graph: Settled | Graph, config: Config) -> tuple[bytes, tuple[int, ...]] | str:
+    """Code and sizes of regions, or why there are none."""
+    try:
+        program = compile_graph(graph, config)
+    except NpusimError as error:
+        return str(error)
+    return program.code, program.region_bytes
+
+
+def test_channels_beyond_two_share_a_plan() -> None:
+    settled = Settled(residual_net(24))
+    compile_graph(settled, EDGE.with_(**{"dma.channels": 2}))
+    with mock.patch.object(memory.Planner, "_best_height", side_effect=AssertionError("planned again")):
+        for channels in (3, 4):
+            compile_graph(settled, EDGE.with_(**{"dma.channels": channels}))
+
+
+def test_a_settled_graph_is_rewritten_once() -> None:
+    settled = Settled(residual_net(24))
+    with mock.patch.object(pipeline, "prepare", side_effect=pipeline.prepare) as prepare:
+        for bandwidth in ("3 GB/s", "5 GB/s", "7 GB/s"):
+            compile_graph(settled, EDGE.with_(**{"dram.bandwidth": bandwidth, "matrix.rows": 8}))
+        assert prepare.call_count == 1
+        # The memory bounds what a compilation may take.
+        compile_graph(settled, EDGE.with_(**{"dram.bytes": "3 GiB"}))
+        assert prepare.call_count == 2
+
+
+def test_what_is_remembered_of_a_settled_graph_is_bounded() -> None:
+    settled = Settled(residual_net(24))
+    with mock.patch.object(memory, "MOST_MEMORIES", 2), mock.patch.object(pipeline, "_MOST_REWRITTEN", 2):
+        for gigabytes in range(2, 7):
+            compile_graph(settled, EDGE.with_(**{"dram.bytes": f"{gigabytes} GiB"}))
+            assert len(settled.rewritten) <= 2
+            for graph, _ in settled.rewritten.values():
+                assert len(facts_of(graph).get("memories", ())) <= 2
+
+
+def test_to_another_process_goes_the_graph_alone() -> None:
+    settled = Settled(residual_net(24))
+    compile_graph(settled, EDGE)
+    assert settled.rewritten
+    again = pickle.loads(pickle.dumps(settled))
+    assert not again.rewritten
+    assert compiled(again, EDGE) == compiled(settled, EDGE)

@@ -512,3 +512,26 @@ def test_changes_through_a_mapping_are_seen_at_the_end_of_the_job() -> None:
     (finding,) = device.checker.findings
     assert finding.kind == "changed-in-flight"
     assert "input, region 2" in finding.text
+
+
+class TrustsInterrupts(Good):
+    """Never looks at a record: one job at a time, and an interrupt that says that it has ended."""
+
+    def wait(self, job: Job, timeout_ps: int = 0) -> Job:
+        assert self.bus.wait_irq(SOON)
+        self.acknowledge()
+        self.inside[job.ring].remove(job)
+        return self.finish(job)
+
+
+def test_an_interrupt_that_can_be_about_one_job_only_tells_of_its_end() -> None:
+    device = NpuDevice(TINY, check=True)
+    driver = TrustsInterrupts(device.bus)
+    loaded = driver.load(round_trip(64))
+    for number in range(30):
+        assert driver.run(loaded, {"x0": VALUES + number}).outputs["y0"].tolist() == (VALUES + number).tolist()
+    driver.close()
+    device.close()
+    assert device.checker is not None
+    assert device.checker.findings == []
+    assert len(device.checker._flights) <= 1  # what is over is forgotten

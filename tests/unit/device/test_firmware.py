@@ -7,9 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.device.firmware import HEADER, MAX_BYTES, FirmwareState, image
+from npusim.device.npu import NpuDevice
 from npusim.device.ring import HOST
-from npusim.errors import UsageError
-from tests.support.bare_device import QUICK, SECOND, BareDevice
+from npusim.driver.reference import Driver
+from npusim.errors import DeviceFaultError, UsageError
+from npusim.faults import AtTime, Fault, Stuck
+from npusim.runtime import Session
+from tests.support.bare_device import QUICK, SECOND, TINY, BareDevice
+from tests.support.driven_jobs import drive
 from tests.support.pci_slots import PCI, on_host
 from tests.support.programs.streams import round_trip
 
@@ -17,6 +22,7 @@ CONFIG = QUICK.with_(**{"firmware.major": 2, "firmware.minor": 3, "firmware.boot
 GOOD = image(b"payload" * 100, 2, 5)
 JOB = round_trip(64)
 READY, WAITS = 1, 8
+STUCK = Fault(AtTime(time_ps=0), Stuck(stuck="FW_STATUS", value=1))
 
 
 def load(bare: BareDevice, data: bytes, size: int | None = None) -> None:
@@ -148,3 +154,23 @@ def test_what_no_header_can_say() -> None:
         image(b"", 65536)
     with pytest.raises(UsageError, match="payload must have at most"):
         image(bytes(MAX_BYTES))
+
+
+def test_the_reference_driver_boots_it() -> None:
+    device = NpuDevice(TINY.with_(**{"firmware.major": 2, "firmware.boot": "3 ms"}))
+    with pytest.raises(DeviceFaultError, match="status after reset is 0x8"):
+        Driver(device.bus)
+    with pytest.raises(DeviceFaultError, match="the device does not run the image: BAD_VERSION"):
+        Driver(device.bus, image(b"", 1))
+    drive(Driver(device.bus, image(b"", 2)))
+    before = device.now_ps
+    drive(Driver(device.bus, image(b"", 2)))  # it runs already
+    assert device.now_ps - before < 10**9
+    stuck = NpuDevice(TINY.with_(**{"firmware.boot": "1 s"}), [STUCK])
+    with pytest.raises(DeviceFaultError, match="the device does not run the image: BOOTING"):
+        Driver(stuck.bus, image(b""))
+
+
+def test_a_session_boots_it() -> None:
+    with Session(TINY.with_(**{"firmware.minor": 4}), cache_dir=False) as session:
+        assert drive(session.driver)

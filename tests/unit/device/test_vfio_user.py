@@ -9,6 +9,7 @@ import os
 import random
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -250,6 +251,21 @@ def test_a_client_that_stops_in_the_midst_of_a_message_is_dropped() -> None:
         client.agree()
         client.send(DEVICE_INFO, b"1234", size=32)
         dropped(client)
+
+
+def test_a_client_that_drips_is_dropped() -> None:
+    served = Served(patience_s=0.2)
+    with served.client() as client:
+        client.agree()
+        client.send(DEVICE_INFO, size=60_000)
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            drip(client)
+
+
+def drip(client: Client) -> None:
+    for _ in range(200):
+        client.sock.sendall(b"x")
+        time.sleep(0.02)
 
 
 def flood(client: Client) -> None:

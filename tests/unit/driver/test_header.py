@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from npusim.device import npu, registers, ring
+from npusim.device.firmware import FirmwareState
 from npusim.driver import header
 from npusim.timeline import FaultCode
 
@@ -28,6 +29,10 @@ def test_register_bits() -> None:
     assert bit("CONTROL", "CONTINUE") == header.CONTROL_CONTINUE
     assert bit("PREEMPT", "ENABLE") == header.PREEMPT_ENABLE
     assert bit("ABORT", "GO") == header.ABORT_GO
+    assert bit("STATUS", "FIRMWARE") == header.STATUS_FIRMWARE
+    assert bit("FW_BOOT", "GO") == header.FW_BOOT_GO
+    assert tuple(state.name for state in FirmwareState) == header.FW_STATES
+    assert (FirmwareState.BOOTING, FirmwareState.RUNNING) == (header.FW_BOOTING, header.FW_RUNNING)
     for name in registers.RINGS:
         assert bit(f"{name}_DOORBELL", "RING") == header.DOORBELL_RING
     assert registers.BY_NAME["ID"].reset == header.DEVICE_ID

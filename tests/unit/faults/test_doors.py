@@ -16,8 +16,9 @@ import pytest
 from hal.nnapi import open_device
 from hal.nnapi.types import ErrorStatus
 from npusim.cli.app import main
-from npusim.driver import Priority
-from npusim.errors import ConfigError, DeviceFaultError, UsageError
+from npusim.device.npu import NpuDevice
+from npusim.driver import Driver, Priority
+from npusim.errors import ConfigError, DeviceFaultError, DeviceGoneError, UsageError
 from npusim.faults import (
     AtCommand,
     AtDoorbell,
@@ -33,6 +34,7 @@ from npusim.faults import (
     Interrupts,
     LoseWrite,
     Throttle,
+    Unplug,
 )
 from npusim.faults.script import ENVIRONMENT
 from npusim.runtime import Executor, Session
@@ -109,6 +111,27 @@ def test_a_session_whose_fault_did_not_happen_says_so_at_its_end() -> None:
     for timeout in (0, -1, "0 s", "1 parsec", True, 1.5):
         with pytest.raises(UsageError, match=r"^timeout: "):
             Session(TINY, timeout=timeout)  # type: ignore[arg-type]
+
+
+def test_a_device_that_was_away_is_gone_for_its_session_and_not_for_the_next() -> None:
+    graph = residual_net()
+    away = Fault(AtJob(job=2, stage="runs"), Unplug(unplug=True, lasts=10**9))
+    session = Session(TINY, cache_dir=False, faults=[away], timeout="1 s")
+    usual = session.run(graph, timing_only=True)
+    for _ in range(2):
+        with pytest.raises(DeviceGoneError, match=r"device fault (UNPLUGGED|POWER_LOST)"):
+            session.run(graph, timing_only=True)
+    session.close()
+    assert session.run(graph, timing_only=True).cycles == usual.cycles
+
+
+def test_a_storm_of_interrupts_does_not_use_up_the_time_of_a_job() -> None:
+    device = NpuDevice(TINY, [Fault(AtJob(job=1), Interrupts(interrupt="storm", count=50, delay_ps=10**6))])
+    driver = Driver(device.bus)
+    slow = driver.load(adder(slow=100))
+    job = driver.run(slow, {"x0": values()}, timeout_ps=10**9)  # it takes 60 us, and 50 interrupts come
+    assert np.array_equal(job.outputs["y0"], values() + 1)
+    device.faults.check()
 
 
 def test_a_session_with_faults_is_pickled_with_them() -> None:

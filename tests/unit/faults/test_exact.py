@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from npusim.device.npu import NpuDevice
 from npusim.device.registers import BY_NAME
 from npusim.driver import Priority
 from npusim.errors import DeviceFaultError, JobAbortedError
@@ -33,6 +34,7 @@ from npusim.faults import (
     What,
     Wrong,
 )
+from npusim.hw.config import load_config
 from npusim.sim.watch import Watcher
 from npusim.timeline import Span, Timeline
 from tests.support.bare_device import QUICK, BareDevice
@@ -367,3 +369,13 @@ def test_a_register_that_faults_name_is_one_that_can_be_accessed_so() -> None:
             elif not allowed:
                 with pytest.raises(Exception, match=f"when.{what}: must be one of"):
                     bare.device.faults.add([moment])
+
+
+def test_bits_flip_in_the_memories_of_each_core() -> None:
+    made = NpuDevice(load_config("edge").with_(cores=2))
+    places = [(memory, core) for memory in ("sram", "accumulators") for core in (0, 1)]
+    made.faults.add([at(Flip(flip=memory, address=9, bit=2 + core, core=core)) for memory, core in places])
+    made.machine.clock.advance(T)
+    memory = made.machine.memory
+    assert [int(each[9]) for each in (*memory.sram, *memory.acc)] == [4, 8, 4, 8]
+    assert all(each.sum() == each[9] for each in (*memory.sram, *memory.acc))

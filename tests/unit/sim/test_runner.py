@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ from npusim.sim.fabric import Fabric
 from npusim.sim.machine import Machine
 from npusim.sim.runner import Runner
 from npusim.sim.steps import HALT, Charge, Decoder, Layout, Step
+from npusim.timeline import Span
 from npusim.validate.networks import NETWORKS
 from tests.support.graphs.every_kind import CASES
 from tests.support.graphs.samples import residual_net
@@ -320,3 +322,23 @@ def test_the_compilers_commands_cost_what_their_code_costs() -> None:
         assert [told(step) for step in known.all] == [told(step) for step in read.all], name
         assert (known.prologue, known.prologue_bytes) == (read.prologue, read.prologue_bytes)
         assert known.all[-1].engine == HALT
+
+
+def test_what_a_session_ran_goes_with_it() -> None:
+    """At once, without Python's search for circles: designs come one after the other, each with thousands of steps."""
+
+    def alive() -> int:
+        return sum(isinstance(each, Step | Span) for each in gc.get_objects())
+
+    gc.collect()
+    before = alive()
+    gc.disable()
+    try:
+        with Session(TINY, cache_dir=False) as session:
+            result = session.run(session.compile(residual_net(16, 8)), timing_only=True)
+        assert alive() > before + 10
+        assert len(result.timeline.spans) > 10
+        del result
+        assert alive() == before
+    finally:
+        gc.enable()

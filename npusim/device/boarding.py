@@ -1,0 +1,188 @@
+"""What the driver sanitizer knows of jobs in flight, and what it asks of each at its doorbell."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from npusim.device.findings import Access, Finding
+from npusim.device.flights import RESIDENT_CONSTANTS, Flight, Load, Span, digest, take_off
+from npusim.device.registers import RINGS
+from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC
+from npusim.device.spans import Ranges
+from npusim.sim.memory import AddressError
+from npusim.sim.parts import Parts
+
+_log = logging.getLogger("npusim.device")
+
+MOST_FINDINGS = 1000
+"""More are not kept."""
+
+COUNT_MASK = 0xFFFF_FFFF
+"""HEAD and TAIL count modulo this plus one."""
+
+
+class Held(NamedTuple):
+    """What jobs of a number expect in SRAM: copied from these bytes; who has changed them since."""
+
+    low: int
+    high: int
+    changed: Access | None = None
+
+
+class Boarding:
+    """Jobs in flight, who owns which bytes. ``findings``: what was wrong, in order, each mistake with a job once."""
+
+    def __init__(self, machine: Parts, registers: Mapping[str, int], load: Load) -> None:
+        self.findings: list[Finding] = []
+        self._mapped = self._remote = False
+        self._in_step = True
+        self._clock, self._memory = machine.clock, machine.memory
+        self._load = load  # control structures, as the device reads them
+        self._registers = registers
+        self._told: set[tuple[str, int | None, str]] = set()
+        self._flights: list[Flight] = []
+        self._fresh = Ranges()  # written since the entry there was announced
+        self._written = Ranges()  # ever, by whomever
+        self._freed = Ranges()
+        self._was_reset = False
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._flights.clear()
+        self._gone = False
+        self._blind: list[tuple[Flight, str, Access]] = []  # jobs that a RESET took, and nobody had looked
+        self._seen = [0] * len(RINGS)  # TAIL at the last doorbell
+        self._moved: dict[int, int] = {}  # when TAIL moved of a ring whose doorbell has not rung since
+        self._fault: Access | None = None
+        self._context: tuple[Span, Access] | None = None
+        self._residents: dict[int, Held] = {}
+        self._sent = 0  # messages since INT_STATUS was written
+        self._acknowledged = False  # it was written since the reset
+        self._taken: Access | None = None  # a message, since then
+
+    def _doorbell(self, ring: int) -> None:
+        name, registers = RINGS[ring], self._registers
+        size, tail, base = registers[f"{name}_SIZE"], registers[f"{name}_TAIL"], self._pair(f"{name}_BASE")
+        what, seen = f"doorbell of {name}", self._seen[ring]
+        self._moved.pop(ring, None)
+        if not self._was_reset or not size or size & (size - 1):
+            self._say("ring-not-set-up", None, f"SIZE is {size}" if self._was_reset else "there was no RESET", what)
+        # Who ends with a RESET wants to know no more; who goes on has thrown something away.
+        for flight, text, reset in self._blind:
+            self._say("reset-in-flight", flight, text, what, reset)
+        self._blind.clear()
+        if tail == seen:
+            self._say("doorbell-without-tail", None, f"TAIL is {tail}, as at the doorbell before", what)
+        self._seen[ring] = tail
+        # Their interrupts have told of them, and nobody has to look at their records any more.
+        self._flights = [flight for flight in self._flights if not flight.excused]
+        if not size or size & (size - 1):
+            return
+        waiting = tail - registers[f"{name}_HEAD"] & COUNT_MASK
+        if waiting > size:
+            self._say("ring-overrun", None, f"{waiting} entries are announced in a ring of {size}", what)
+            seen = tail - min(size, tail - seen & COUNT_MASK) & COUNT_MASK
+        while seen != tail:
+            self._board(
+                take_off(
+                    self._load, self._memory.dram_bytes, ring, seen, base + seen % size * ENTRY.size, self._clock.now
+                ),
+                what,
+            )
+            seen = seen + 1 & COUNT_MASK
+
+    def _board(self, flight: Flight, what: str) -> None:
+        low, high = flight.address, flight.address + ENTRY.size
+        if flight.entry is None and flight.raw and flight.raw[:4] != ENTRY_MAGIC.to_bytes(4, "little"):
+            self._say("entry-late", flight, f"the entry at {low:#x} begins with {flight.raw[:4].hex()}", what)
+        elif not self._mapped and high <= self._memory.dram_bytes and not self._fresh.meets(low, high):
+            self._say("entry-late", flight, f"the entry at {low:#x} is that of the job before", what)
+        self._fresh.remove(low, high)
+        if flight.entry is not None:
+            self._check_new(flight, what)
+        if self._mapped:
+            for span in flight.spans:
+                if not span.written:
+                    flight.digests[span] = digest(self._memory.dram[span.low : span.high])
+        self._flights.append(flight)
+
+    def _check_new(self, flight: Flight, what: str) -> None:
+        entry = flight.entry
+        assert entry is not None
+        record = Span(entry.completion, entry.completion + COMPLETION.size, True, "completion record")
+        with contextlib.suppress(AddressError):
+            status = COMPLETION.unpack(self._load(record.low, COMPLETION.size))[1]
+            if status:
+                self._say("record-not-cleared", flight, f"status in the record at {record.low:#x} is {status}", what)
+        for other in self._flights:
+            if other.fence == entry.fence:
+                text = f"{other.name} has it, and is in flight"
+                self._say("fence-reused", flight, text, what, Access(other.rung_ps, "doorbell"))
+            self._check_apart(flight, other, what)
+        for span in flight.spans:
+            if self._freed.meets(span.low, span.high):
+                self._say("used-after-free", flight, f"{at_span(span)} lies in memory that was freed", what)
+            missing = self._written.missing(span.low, span.high) if span.filled and not self._mapped else None
+            if missing is not None and not any(
+                other.written and other.meets(missing, missing + 1) for ahead in self._flights for other in ahead.spans
+            ):
+                self._say("uninitialised", flight, f"{at_span(span)}: byte {missing:#x} was never written", what)
+            for fixed, since in self._fixed():
+                if span.written and span.meets(fixed.low, fixed.high):
+                    self._say(
+                        "shared-in-flight", flight, f"{at_span(span)} lies over the {at_span(fixed)}", what, since
+                    )
+        if entry.residents and flight.computes:
+            self._check_residents(flight, entry.residents, what)
+
+    def _check_apart(self, flight: Flight, other: Flight, what: str) -> None:
+        for mine in flight.spans:
+            for theirs in other.spans:
+                # Jobs of one ring run one after the other, so they may hand memory on; records are read by software.
+                ordered = flight.ring == other.ring and not (mine.alone or theirs.alone)
+                if (mine.written or theirs.written) and not ordered and mine.meets(theirs.low, theirs.high):
+                    if other.excused:
+                        continue
+                    text = f"{at_span(mine)} shares bytes with {at_span(theirs)} of {other.name}"
+                    self._say("shared-in-flight", flight, text, what, Access(other.rung_ps, "doorbell"))
+                    return
+
+    def _check_residents(self, flight: Flight, number: int, what: str) -> None:
+        constants = next((span for span in flight.spans if span.what == RESIDENT_CONSTANTS), None)
+        if constants is None:
+            return
+        held = self._residents.get(number)
+        if held is not None and held.changed is not None and (held.low, held.high) == (constants.low, constants.high):
+            text = f"{at_span(constants)} were written since a job of the same number, {number}"
+            self._say("stale-residents", flight, text, what, held.changed)
+        self._residents[number] = Held(constants.low, constants.high)
+
+    def _fixed(self) -> Iterator[tuple[Span, Access]]:
+        """What is the device's as long as it is set up: the rings and the context area."""
+        for name in RINGS:
+            base, size = self._pair(f"{name}_BASE"), self._registers[f"{name}_SIZE"]
+            if size and not self._gone:
+                yield Span(base, base + size * ENTRY.size, False, f"ring {name}"), Access(0, "ring set up")
+        if self._context is not None:
+            yield self._context
+
+    def _say(self, kind: str, flight: Flight | None, text: str, what: str, first: Access | None = None) -> None:
+        fence = flight.fence if flight is not None else None
+        key = kind, fence, text if flight is None else text.partition(" at ")[0]
+        if key in self._told or len(self.findings) >= MOST_FINDINGS:
+            return
+        self._told.add(key)
+        finding = Finding(kind, self._clock.now, fence, first, Access(self._clock.now, what), text)
+        self.findings.append(finding)
+        _log.error("driver: %s", finding)
+
+    def _pair(self, name: str) -> int:
+        return self._registers[name + "_HI"] << 32 | self._registers[name + "_LO"]
+
+
+def at_span(span: Span) -> str:
+    """A span for messages."""
+    return f"{span.what} at {span.low:#x}..{span.high:#x}"

@@ -1,0 +1,107 @@
+"""What a driver knows, as plain data and back: device memory, programs in it, jobs under way.
+
+It belongs to a checkpoint of the device: together they go on in another process, where the programs are made or read
+again; of those only a digest is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from npusim.driver.jobs import Job, LoadedProgram, Slot
+from npusim.errors import CheckpointError
+from npusim.program import Program
+
+if TYPE_CHECKING:
+    from npusim.driver.reference import Driver
+
+_PLAIN = ("code", "constants", "number", "running", "resident")
+_JOB = ("priority", "timing_only", "fence", "flags", "entry", "ended")
+
+
+def driver_state(driver: Driver, loaded: Sequence[LoadedProgram], jobs: Sequence[Job]) -> dict[str, Any]:
+    """A driver, all programs that it has loaded, and all jobs that it has started and not finished."""
+    for job in jobs:
+        if job.error is not None or job.loaded not in loaded:
+            raise CheckpointError(f"job {job.fence} has failed, or its program is not among those that are loaded")
+    return {
+        **driver.state(jobs),
+        "programs": [_program_state(each) for each in loaded],
+        "jobs": [_job_state(job, loaded) for job in jobs],
+    }
+
+
+def resume_driver(
+    driver: Driver, state: Mapping[str, Any], programs: Sequence[Program]
+) -> tuple[list[LoadedProgram], list[Job]]:
+    """Make a driver, new on a device that has been restored, what it was; its programs and jobs in their order.
+
+    Raises CheckpointError for a state that makes no sense, or if a program is not among those given.
+    """
+    known = {_digest(program): program for program in programs}
+    try:
+        for each in state["programs"]:
+            if each["digest"] not in known:
+                raise CheckpointError(f"program {each['name']!r} is in the checkpoint and is not given")
+        loaded = [_loaded(each, known[each["digest"]]) for each in state["programs"]]
+        jobs = [_job(each, loaded) for each in state["jobs"]]
+        driver.resume(state, jobs)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise CheckpointError(f"the driver's state makes no sense: {type(error).__name__}: {error}") from None
+    return loaded, jobs
+
+
+def _digest(program: Program) -> str:
+    return hashlib.sha256(program.code).hexdigest()
+
+
+def _program_state(loaded: LoadedProgram) -> dict[str, Any]:
+    plain = {name: getattr(loaded, name) for name in _PLAIN}
+    named = {"digest": _digest(loaded.program), "name": loaded.program.name}
+    return {**plain, **named, "sizes": list(loaded.sizes), "idle": [_slot_state(slot) for slot in loaded.idle]}
+
+
+def _loaded(state: Mapping[str, Any], program: Program) -> LoadedProgram:
+    sizes = tuple(map(int, state["sizes"]))
+    made = LoadedProgram(program, int(state["code"]), int(state["constants"]), sizes, int(state["number"]))
+    made.idle = [_slot(each) for each in state["idle"]]
+    made.running, made.resident = int(state["running"]), bool(state["resident"])
+    return made
+
+
+def _slot_state(slot: Slot) -> dict[str, Any]:
+    return {
+        "blocks": [slot.table, slot.completion, slot.log],
+        "own": list(slot.own.items()),
+        "rows": slot.rows.hex(),
+        "usual": list(slot.usual.items()),
+    }
+
+
+def _slot(state: Mapping[str, Any]) -> Slot:
+    table, completion, log = map(int, state["blocks"])
+    return Slot(table, completion, log, _pairs(state["own"]), bytes.fromhex(state["rows"]), _pairs(state["usual"]))
+
+
+def _pairs(rows: Sequence[Sequence[int]]) -> dict[int, int]:
+    return {int(region): int(address) for region, address in rows}
+
+
+def _job_state(job: Job, loaded: Sequence[LoadedProgram]) -> dict[str, Any]:
+    assert job.loaded is not None
+    assert job.slot is not None
+    plain = {name: getattr(job, name) for name in _JOB}
+    rows = {"bound": list(job.bound.items()), "addresses": list(job.addresses.items())}
+    return {**plain, **rows, "program": loaded.index(job.loaded), "slot": _slot_state(job.slot)}
+
+
+def _job(state: Mapping[str, Any], loaded: Sequence[LoadedProgram]) -> Job:
+    program = loaded[state["program"]]
+    # Its inputs are on the device: none are needed here.
+    job = Job(program.program, bound=_pairs(state["bound"]), priority=int(state["priority"]), timing_only=True)
+    job.timing_only, job.ended = bool(state["timing_only"]), bool(state["ended"])
+    job.fence, job.flags, job.entry = (int(state[name]) for name in ("fence", "flags", "entry"))
+    job.loaded, job.slot, job.addresses = program, _slot(state["slot"]), _pairs(state["addresses"])
+    return job

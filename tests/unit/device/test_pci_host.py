@@ -1,0 +1,48 @@
+"""A host with one PCI slot: what every driver promises holds for one that reaches its device through it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from npusim.device.npu import NpuDevice
+from npusim.device.pci import PciHost
+from npusim.driver.reference import Driver
+from npusim.promises import run
+from npusim.promises.subject import PythonSubject
+from tests.support.bare_device import TINY
+from tests.support.driven_jobs import drive
+
+FULL = TINY.with_(**{"pci.vectors": 5})
+
+
+@pytest.mark.parametrize("config", [TINY, FULL], ids=["tiny", "full"])
+@pytest.mark.parametrize("kind", ["msix", "msi", "intx"])
+def test_the_reference_driver_keeps_its_promises(config: Any, kind: str) -> None:
+    class OverPci(Driver):
+        def __init__(self, bus: Any) -> None:
+            super().__init__(PciHost(bus._device, kind))
+
+    report = run(PythonSubject(OverPci), config, name=kind, seeds=5)
+    assert [(each.name, each.text) for each in report.outcomes if each.state != "passed"] == []
+    assert len(report.outcomes) > 20
+
+
+@pytest.mark.parametrize("kind", ["msix", "msi", "intx"])
+def test_a_device_without_pci_takes_the_same_time_and_gives_the_same(kind: str) -> None:
+    """Set-up aside, which a kernel has done before the driver comes."""
+    found = []
+    for make in (lambda device: device.bus, lambda device: PciHost(device, kind)):
+        device = NpuDevice(TINY)
+        bus = make(device)
+        before = device.now_ps
+        found.append((drive(Driver(bus)), device.now_ps - before))
+    assert found[0] == found[1]
+
+
+def test_an_empty_slot() -> None:
+    device = NpuDevice(TINY)
+    device.unplug()
+    host = PciHost(device)
+    assert (host.bar_sizes, host.capabilities(), host.read(0, 0, 4)) == ({}, {}, 0xFFFF_FFFF)
