@@ -7,15 +7,18 @@ import onnx
 import pytest
 
 from tests.support.onnx_models.cnn import mobilenet_v1, yolo
-from tests.unit.testing.test_plugin import flags, project  # noqa: F401 - fixtures
 
 pytest_plugins = ["pytester"]
 SUITE = Path(__file__).parents[3] / "examples/timing/test_timing.py"
 
 
 @pytest.fixture
-def suite(pytester, flags):  # noqa: F811
-    models = {"keyword": mobilenet_v1(image=32, classes=4), "denoise": yolo(image=32, classes=4), "vision": mobilenet_v1(image=64, classes=10)}
+def suite(pytester, flags):
+    models = {
+        "keyword": mobilenet_v1(image=32, classes=4),
+        "denoise": yolo(image=32, classes=4),
+        "vision": mobilenet_v1(image=64, classes=10),
+    }
     for name, model in models.items():
         onnx.save(model, pytester.path / f"{name}.onnx")
     shutil.copy(SUITE, pytester.path)
