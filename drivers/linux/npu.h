@@ -8,7 +8,8 @@
  *   npu_recover.c  faults, jobs that do not end, a device that goes away
  *   npu_file.c     the character device
  *   npu_debugfs.c  what can be looked at
- *   npu_main.c     PCI, power, the module
+ *   npu_power.c    sleep, and resets by others
+ *   npu_main.c     PCI, the module
  *
  * Locks, outermost first. Nothing that may fault on user memory is called with
  * any of them held: a fault takes mmap_lock, under which mappings take these.
@@ -153,6 +154,10 @@ void npu_get(struct npu *npu);
 void npu_put(struct npu *npu);
 int npu_enter(struct npu *npu);
 void npu_exit(struct npu *npu);
+
+/* npu_power.c */
+extern const struct dev_pm_ops npu_pm_ops;
+extern const struct pci_error_handlers npu_error_handlers;
 
 /* npu_hw.c */
 u32 npu_read(struct npu *npu, u32 offset);

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0
+/* How a device sleeps, wakes, and is reset by others. */
+#include <linux/delay.h>
+#include <linux/pm_runtime.h>
+
+#include "npu.h"
+
+/* Its state is lost in sleep but for memory. Jobs keep it awake, so none is in it. */
+static int npu_runtime_suspend(struct device *dev)
+{
+	struct npu *npu = dev_get_drvdata(dev);
+
+	mutex_lock(&npu->lock);
+	npu->counters.suspends++;
+	npu_mappings_zap(npu);
+	if (npu->state == NPU_UP)
+		npu_quiet(npu);
+	mutex_unlock(&npu->lock);
+	return 0;
+}
+
+static int npu_runtime_resume(struct device *dev)
+{
+	struct npu *npu = dev_get_drvdata(dev);
+	int err;
+
+	mutex_lock(&npu->lock);
+	if (npu->state == NPU_UP) {
+		err = npu_start(npu);
+		if (err == -ENODEV)
+			npu_gone(npu);
+		else if (err)
+			npu->state = NPU_STUCK;
+	}
+	mutex_unlock(&npu->lock);
+	return 0;	/* what is wrong is said to those who use it */
+}
+
+/* The system sleeps: jobs get the time that they may take anyway. */
+static int npu_suspend(struct device *dev)
+{
+	struct npu *npu = dev_get_drvdata(dev);
+	unsigned long end = jiffies + msecs_to_jiffies(npu_timeout_ms);
+
+	mutex_lock(&npu->lock);
+	while (npu->state == NPU_UP && npu->inside && time_before(jiffies, end)) {
+		mutex_unlock(&npu->lock);
+		msleep(20);
+		mutex_lock(&npu->lock);
+		npu_look(npu);
+	}
+	if (npu->inside)
+		npu_jobs_lose(npu, NPU_ENDED_RESET, "the system went to sleep");
+	mutex_unlock(&npu->lock);
+	cancel_delayed_work_sync(&npu->watchdog);
+	return pm_runtime_force_suspend(dev);
+}
+
+static int npu_resume(struct device *dev)
+{
+	return pm_runtime_force_resume(dev);
+}
+
+const struct dev_pm_ops npu_pm_ops = {
+	SYSTEM_SLEEP_PM_OPS(npu_suspend, npu_resume)
+	RUNTIME_PM_OPS(npu_runtime_suspend, npu_runtime_resume, NULL)
+};
+
+/* Somebody resets the function, through sysfs for one. */
+static void npu_reset_prepare(struct pci_dev *pdev)
+{
+	struct npu *npu = pci_get_drvdata(pdev);
+
+	mutex_lock(&npu->lock);
+	npu_collect(npu);
+	if (npu->state == NPU_UP)
+		npu_quiet(npu);
+	npu_jobs_lose(npu, NPU_ENDED_RESET, "the PCI function was reset");
+	mutex_unlock(&npu->lock);
+}
+
+static void npu_reset_done(struct pci_dev *pdev)
+{
+	npu_runtime_resume(&pdev->dev);
+}
+
+const struct pci_error_handlers npu_error_handlers = {
+	.reset_prepare = npu_reset_prepare,
+	.reset_done = npu_reset_done,
+};
