@@ -31,6 +31,7 @@ EXPECTED: dict[type[BaseException], ErrorStatus] = {
     errors.ProgramError: ErrorStatus.GENERAL_FAILURE,
     errors.CacheError: ErrorStatus.GENERAL_FAILURE,
     errors.CheckpointError: ErrorStatus.GENERAL_FAILURE,
+    errors.DriverCheckError: ErrorStatus.GENERAL_FAILURE,
     errors.FileCutError: ErrorStatus.GENERAL_FAILURE,
     errors.DeviceFaultError: ErrorStatus.GENERAL_FAILURE,
     errors.DeviceGoneError: ErrorStatus.DEVICE_UNAVAILABLE,

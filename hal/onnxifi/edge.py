@@ -32,6 +32,7 @@ ONNXIFI_STATUS: dict[type[BaseException], Status] = {
     errors.ProgramError: Status.INTERNAL_ERROR,
     errors.CacheError: Status.INTERNAL_ERROR,
     errors.CheckpointError: Status.INTERNAL_ERROR,
+    errors.DriverCheckError: Status.INTERNAL_ERROR,
     errors.FileCutError: Status.INTERNAL_ERROR,
     errors.DeviceFaultError: Status.INTERNAL_ERROR,
     errors.DeviceGoneError: Status.BACKEND_UNAVAILABLE,

@@ -51,17 +51,29 @@ class Runs:
             with Session(config, **options) as session:
                 program = session.compile(source, input_shapes, bind=bind, inputs=arrays)
                 return Run(session.run(program, arrays, timing_only=arrays is None))
-        session = self.session(config)
+        if arrays is not None:
+            session = self.session(config)
+            return Run(session.run(session.compile(source, input_shapes, bind=bind, inputs=arrays), arrays))
+        key = self._key(source, config, input_shapes, bind)
+        if key not in self._timed:
+            program = self.compile(source, config, input_shapes, bind)
+            self._timed[key] = Run(self.session(config).run(program, timing_only=True))
+        return self._timed[key]
+
+    def compile(
+        self, source: Any, config: Config, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
+    ) -> Program:
+        key = self._key(source, config, input_shapes, bind)
+        if key not in self._programs:
+            self._programs[key] = self.session(config).compile(source, input_shapes, bind=bind)
+        return self._programs[key]
+
+    def _key(
+        self, source: Any, config: Config, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
+    ) -> tuple[Any, ...]:
         shapes = tuple(sorted((name, tuple(shape)) for name, shape in input_shapes.items()))
         bound = tuple(sorted((name, repr(value)) for name, value in bind.items()))
-        key = (self._identity(source), config.name, config.fingerprint(), shapes, bound)
-        if arrays is not None:
-            return Run(session.run(session.compile(source, input_shapes, bind=bind, inputs=arrays), arrays))
-        if key not in self._timed:
-            if key not in self._programs:
-                self._programs[key] = session.compile(source, input_shapes, bind=bind)
-            self._timed[key] = Run(session.run(self._programs[key], timing_only=True))
-        return self._timed[key]
+        return self._identity(source), config.name, config.fingerprint(), shapes, bound
 
     def _identity(self, source: Any) -> tuple[Any, ...]:
         if isinstance(source, Path):
@@ -107,11 +119,7 @@ class Npu:
         ``timeout``: simulated time after which the driver gives the run up. Raises what ``Session.compile`` and
         ``Session.run`` raise, and UsageError if a fault has not happened.
         """
-        found = load_config(config if config is not None else self._given.get("config", "edge"))
-        # What a marker sets is of the marker's device; another one is taken as it is.
-        changed = {**(self._given.get("set", {}) if config is None else {}), **(set or {})}
-        if changed:
-            found = found.with_(**changed)
+        found = self._config(config, set)
         script = faults if faults is not None else self._given.get("faults")
         options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         if script is not None:
@@ -119,6 +127,24 @@ class Npu:
         run = self._runs.run(self._source(model), found, inputs, input_shapes or {}, bind or {}, options)
         self._record(f"npu_cycles[{run.result.model}@{run.result.config}]", run.cycles)
         return run
+
+    def compile(
+        self,
+        model: Any,
+        config: Config | str | os.PathLike[str] | None = None,
+        *,
+        set: Mapping[str, Any] | None = None,
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+        bind: Mapping[str, Any] | None = None,
+    ) -> Program:
+        """The program for a device, as for :meth:`run`: for tests that drive a device themselves."""
+        return self._runs.compile(self._source(model), self._config(config, set), input_shapes or {}, bind or {})
+
+    def _config(self, config: Config | str | os.PathLike[str] | None, set: Mapping[str, Any] | None) -> Config:
+        found = load_config(config if config is not None else self._given.get("config", "edge"))
+        # What a marker sets is of the marker's device; another one is taken as it is.
+        changed = {**(self._given.get("set", {}) if config is None else {}), **(set or {})}
+        return found.with_(**changed) if changed else found
 
     def _source(self, model: Any) -> Any:
         if isinstance(model, Graph | bytes) or not isinstance(model, str | os.PathLike):

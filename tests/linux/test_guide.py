@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from npusim.linux import find_kernel
-from tests.packaging.test_docs import ROOT, RUN, blocks, model
+from tests.support.documents import ROOT, RUN, blocks, model
 
 PAGE = ROOT / "docs" / "guide" / "first-driver.md"
 

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.slow
 _DOORBELL = "	npu_write(npu, RING(job->priority, DOORBELL), NPU_LOW_DOORBELL_RING);\n"
 _TAIL = "	npu_write(npu, RING(job->priority, TAIL), ring->tail);\n"
 _SIZE = "	npu_write(npu, RING(job->priority, SIZE), npu->ring_entries);\n"
+_SIZES = "		npu_write(npu, RING(i, SIZE), npu->ring_entries);\n"
 _ENTRY = "	err = npu_copy_to(npu, job->entry, &entry, sizeof(entry));\n"
 _STATUS = "	if (status != NPU_JOB_DONE && status != NPU_JOB_FAULT"
 _CLEAR = "err = npu_zero(npu, block->address, block->bytes);"
@@ -43,7 +44,8 @@ PLANTS: dict[str, list[_Plant]] = {
     "fence-reused": [("npu_ring.c", "job->fence = npu->fence + 1;", "job->fence = 1;")],
     "interrupt-unacknowledged": [("npu_hw.c", "	npu_write(npu, NPU_INT_STATUS, status);\n", "")],
     "wait-masked": [("npu_hw.c", "NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);", "0);")],
-    "ring-not-set-up": [("npu_hw.c", "		npu_write(npu, RING(i, SIZE), npu->ring_entries);\n", "")],
+    # Only one ring has a size.
+    "ring-not-set-up": [("npu_hw.c", _SIZES, f"		if (!i)\n	{_SIZES}")],
     "ring-overrun": [("npu_ring.c", "count < npu->ring_entries ?", "count < 2 * npu->ring_entries ?")],
     # A ring is set up again for each job.
     "ring-changed": [("npu_ring.c", _TAIL, _SIZE + _TAIL)],
@@ -51,7 +53,7 @@ PLANTS: dict[str, list[_Plant]] = {
         ("npu_hw.c", "		npu_write_pair(npu, NPU_CONTEXT_BASE_LO, npu->context->address);\n", ""),
     ],
     # A reset without a last look.
-    "reset-in-flight": [("npu_recover.c", "	npu_collect(npu);\n	dev_warn(", "	dev_warn(")],
+    "reset-in-flight": [("npu_recover.c", "	npu_collect(npu);\n	npu->suspicious", "	npu->suspicious")],
     # Reserved bits of the mask.
     "register-misuse": [("npu_hw.c", "NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);", "0xff);")],
 }

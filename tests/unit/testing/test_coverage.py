@@ -15,7 +15,6 @@ from npusim.testing.coverage.universe import listed
 from npusim.timeline import FaultCode
 from tests.support.graphs.every_kind import CASES
 from tests.support.programs.timed_jobs import NS, Bench, long_job
-from tests.unit.testing.test_plugin import flags, project  # noqa: F401 - fixtures
 
 pytest_plugins = ["pytester"]
 
@@ -108,7 +107,7 @@ def test_two(npu):
 """
 
 
-def test_the_option_reports_as_text_page_and_json(project, pytester):  # noqa: F811
+def test_the_option_reports_as_text_page_and_json(project, pytester):
     result = project(TESTS, "--npu-cov", "--npu-cov-html", "c.html", "--npu-cov-json", "c.json")
     result.stdout.fnmatch_lines(
         ["*coverage of the hardware*", "instructions *of*%", "*matrix.depthwise: not issued", "all *%"]
@@ -120,7 +119,7 @@ def test_the_option_reports_as_text_page_and_json(project, pytester):  # noqa: F
     assert "matrix.conv" in page
 
 
-def test_workers_are_added_up(project, pytester):  # noqa: F811
+def test_workers_are_added_up(project, pytester):
     pytest.importorskip("xdist")
     project(TESTS, "--npu-cov-json", "alone.json")
     result = project(TESTS, "--npu-cov-json", "spread.json", "-n", "2")
@@ -131,20 +130,20 @@ def test_workers_are_added_up(project, pytester):  # noqa: F811
     assert issued[0] == issued[1]
 
 
-def test_too_little_fails(project):  # noqa: F811
+def test_too_little_fails(project):
     result = project(TESTS, "--npu-cov-fail-under", "99")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*is less than --npu-cov-fail-under 99"])
     assert project(TESTS, "--npu-cov-fail-under", "1").ret == 0
 
 
-def test_a_page_that_cannot_be_written_is_named(project):  # noqa: F811
+def test_a_page_that_cannot_be_written_is_named(project):
     result = project(TESTS, "--npu-cov-html", "nowhere/c.html")
     assert result.ret != 0
     assert "nowhere/c.html: cannot be written" in result.stdout.str() + result.stderr.str()
 
 
-def test_nothing_is_imported_without_the_option(project):  # noqa: F811
+def test_nothing_is_imported_without_the_option(project):
     result = project(
         """
 import sys

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+import pytest
+
 import hal.nnapi
 from hal.nnapi import open_device
 from hal.nnapi.types import ErrorStatus
@@ -56,6 +58,7 @@ def addition() -> Callable[[], None]:
     return execute
 
 
+@pytest.mark.unwatched
 def test_an_addition_takes_few_calls() -> None:
     counts: list[int] = []
     thread = threading.Thread(target=lambda: counts.append(calls_of(addition())))

@@ -1,0 +1,38 @@
+"""The plugin as a user's project has it: a folder with tests, run by pytest."""
+
+import os
+
+import pytest
+
+SMALL = """
+import pytest
+from npusim.validate.networks.small import perceptron
+
+MODEL = perceptron(8, 64, 2)
+"""
+FLAGS = ("-p", "npusim.testing.plugin", "-p", "no:cacheprovider")
+
+
+@pytest.fixture
+def flags(monkeypatch):
+    """What makes pytest load the plugin, where an installed npusim does not."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]))
+    installed = any(point.name == "npusim" for point in _entry_points())
+    return FLAGS[2:] if installed else FLAGS
+
+
+@pytest.fixture
+def project(pytester, flags):
+    """``project(tests)`` runs a file of tests; further flags go to pytest."""
+
+    def run(tests, *further, name="test_it"):
+        pytester.makepyfile(**{name: SMALL + tests})
+        return pytester.runpytest_subprocess(*flags, *further)
+
+    return run
+
+
+def _entry_points():
+    from importlib.metadata import entry_points
+
+    return entry_points(group="pytest11")
