@@ -69,17 +69,14 @@ class Banks(EventOwner):
 
     def _adapt(self) -> bool:
         """Set the speed that all works have now; True if it has changed, and with it every end."""
-        speed = self._speed_for(self._demand)
+        demand = self._demand
+        speed = WHOLE if demand <= WHOLE else WHOLE * WHOLE // demand  # asked for each work: no call
         if speed == self._speed:
             return False
         self._speed = speed
         for work in self._works:
             self._time(work)
         return True
-
-    @staticmethod
-    def _speed_for(demand: int) -> int:
-        return WHOLE if demand <= WHOLE else WHOLE * WHOLE // demand
 
     def _time(self, work: Work) -> None:
         work.timer += 1
@@ -127,5 +124,5 @@ class Banks(EventOwner):
             left, share, done = item.items(3)
             self._works.append(Work(left.integer(-WHOLE * WHOLE), share.integer(0, WHOLE), owners.callback(done), 1))
         self._demand = sum(work.share for work in self._works)
-        self._speed = self._speed_for(self._demand)
+        self._speed = WHOLE if self._demand <= WHOLE else WHOLE * WHOLE // self._demand
         self._updated = self._clock.now
