@@ -82,9 +82,9 @@ class NpuDevice:
         self._host = HostBus(config, self._clock, self.machine.memory, self, watchers)
         self.bus = self._host
         self.connected = True
+        """Whether it is on its bus; see :meth:`unplug`."""
         self.plugged = 0
         """How often it was put back."""
-        """Whether it is on its bus; see :meth:`unplug`."""
         self.vectors = pci.vectors if pci else 1
         """Interrupt messages, numbered from 0."""
         self._interrupts = Interrupts(
