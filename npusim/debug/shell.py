@@ -15,15 +15,18 @@ from npusim.debug.stops import ACCESSES, MEMORIES, Stop
 from npusim.debug.view import look
 from npusim.debug.viewtext import job_lines, queue_text, ring_lines, time_text, unit_line, view_text
 from npusim.device.checkpoint import Checkpoint
-from npusim.dtypes import from_storage
+from npusim.dtypes import DEVICE_DTYPES, from_storage
 from npusim.errors import NpusimError, UsageError
 from npusim.isa import decode
 from npusim.isa.disassemble import disassemble
-from npusim.program import CONSTANTS, Binding, Program
+from npusim.program import CONSTANTS, SCRATCH, Binding, Place, Program
 from npusim.units import Dimension, parse
 
 AROUND = 4
 """Instructions before and behind the one that ``list`` is about."""
+
+
+_MOST_NAMES = 24
 
 
 class Shell(cmd.Cmd):
@@ -177,7 +180,7 @@ class Shell(cmd.Cmd):
             self._say("\n".join(job_lines(job)))
 
     def do_print(self, line: str) -> None:
-        """print all | tensor NAME [COUNT] | memory dram|sram|acc ADDRESS [SIZE] [CORE] | register [NAME] |
+        """print all | tensor NAME [COUNT] [TYPE] | memory dram|sram|acc ADDRESS [SIZE] [CORE] | register [NAME] |
         unit [NAME] | queue NAME | ring [NAME]"""
         what, *rest = shlex.split(line) or [""]
         printers: dict[str, Callable[..., None]] = {
@@ -199,8 +202,14 @@ class Shell(cmd.Cmd):
     def _view(self) -> dict[str, Any]:
         return look(self.device, self.debugger.layer)
 
-    def _print_tensor(self, name: str, count: str = "8") -> None:
-        binding = self._binding(name)
+    def _print_tensor(self, name: str, count: str = "8", kind: str = "") -> None:
+        values = [place for place in self._program.places if place.name and place.kind in ("value", "window")]
+        places = [place for place in values if place.name == name]
+        if places and name not in {each.name for each in self._bindings()}:
+            for place in places:
+                self._print_place(place, _number(count), kind)
+            return
+        binding = self._binding(name, (place.name for place in values))
         raw = self.device.machine.memory.slice(self._address(binding.region), binding.nbytes)
         array = from_storage(binding.elements(raw), binding.dtype)
         flat = array.reshape(-1)
@@ -209,12 +218,42 @@ class Shell(cmd.Cmd):
         spread = f"; min {numbers.min():g} max {numbers.max():g} mean {numbers.mean():g}" if numbers.size else ""
         self._say(f"{binding}: {shown}{' ...' if flat.size > _number(count) else ''}{spread}")
 
-    def _binding(self, name: str) -> Binding:
-        bindings = [*self._program.inputs, *self._program.outputs]
-        for each in bindings:
+    def _print_place(self, place: Place, count: int, kind: str) -> None:
+        """What is in the bytes of a value on the way, now; a program knows no type of it, so that is the user's."""
+        memory, types = self.device.machine.memory, {each.label: each for each in DEVICE_DTYPES}
+        if kind and kind not in types:
+            raise UsageError(f"type must be one of {', '.join(sorted(types))}, got {kind!r}")
+        if place.memory == "dram":
+            where = f"dram {self._address(SCRATCH) + place.offset:#x}"
+            raw = memory.slice(self._address(SCRATCH) + place.offset, place.nbytes)
+        else:
+            core = max(place.core, 0)
+            banks, short = (memory.sram, "sram") if place.memory == "sram" else (memory.acc, "acc")
+            where, raw = f"core{core}.{short} {place.offset:#x}", banks[core][place.offset :][: place.nbytes]
+        if kind:
+            dtype = types[kind]
+            whole = raw[: raw.size // dtype.itemsize * dtype.itemsize].view(dtype.storage)
+            flat = from_storage(whole, dtype)
+            shown = " ".join(map(str, flat[:count].tolist()))
+        else:
+            flat, shown = raw, " ".join(f"{byte:02x}" for byte in raw[:count].tolist())
+        first, last = (self._program.ops[op].name for op in (place.first, place.last))
+        self._say(
+            f"{place.kind} {place.name} at {where}, {place.nbytes} bytes, from {first} to {last}: {shown}"
+            f"{' ...' if flat.size > count else ''}"
+        )
+
+    def _bindings(self) -> list[Binding]:
+        return [*self._program.inputs, *self._program.outputs]
+
+    def _binding(self, name: str, values: Iterable[str] = ()) -> Binding:
+        """An input or output; ``values``: what else would have been one."""
+        for each in self._bindings():
             if each.name == name:
                 return each
-        raise UsageError(f"tensor must be one of {', '.join(each.name for each in bindings)}, got {name!r}")
+        known = [each.name for each in self._bindings()] + sorted(set(values))
+        more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
+        raise UsageError(f"tensor must be one of {', '.join(known[:_MOST_NAMES])}{more}, got {name!r}")
 
     def _address(self, region: int) -> int:
         """Where a region of the job lies."""

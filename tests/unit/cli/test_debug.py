@@ -41,7 +41,8 @@ def test_every_command(cli: Cli, file: Path) -> None:
         "break register MEDIUM_DOORBELL 1", "break interrupt", "break address 0x43000", "break instruction matrix.conv",
         "watch sram 0 4 value 0", "watch tensor image read", "breakpoints", "delete 1", "delete",
         "step", "step 2", "step layer", "step cycle 5", "until 1ms", f"checkpoint {saved}", f"restore {saved}",
-        "print tensor probabilities", "print tensor image 3", "print memory dram 0x1000", "print memory sram 0 16 0",
+        "print tensor probabilities", "print tensor image 3", "print tensor pool 2 float32",
+        "print tensor stem.relu", "print memory dram 0x1000", "print memory sram 0 16 0",
         "print register", "print register STATUS", "print unit", "print unit core0.dma0", "print queue core0.vector",
         "print ring", "print ring medium", "print all", "regions", "list", "list 3", "where", "run", "quit", "never",
     ]  # fmt: skip
@@ -49,6 +50,8 @@ def test_every_command(cli: Cli, file: Path) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     assert "job of fence 1 has ended after 93305 cycles" in outcome.out
     assert "r3 probabilities: " in outcome.out
+    assert "value pool at core0.sram 0x" in outcome.out
+    assert "from stem to block.project: " in outcome.out
     assert "STATUS = 0x1" in outcome.out
     assert "never" not in outcome.out
 
@@ -70,6 +73,8 @@ def test_every_command(cli: Cli, file: Path) -> None:
         ("back", "back: there is no history"),
         ("print", "print: must be one of all, tensor"),
         ("print tensor probabilities", "the job has no memory yet"),
+        ("print tensor pool 2 complex", "type must be one of bfloat16, bool, float16"),
+        ("print tensor z", "tensor must be one of image, probabilities, block.add"),
         ("print memory rom 0", "memory must be one of dram, sram, acc"),
         ("print memory sram 0 0x7fffffff", "sram has 0x20000 bytes"),
         ("print register NONE", "there is no register 'NONE'"),
