@@ -52,9 +52,11 @@ torch: .venv-torch/ready  ## PyTorch's NNAPI backend as a client of libneuralnet
 uml:  ## a User Mode Linux kernel for npusim uml, from Debian's sources, once; minutes, no root
 	drivers/uml/build.sh
 
-# Twice, because a kernel with the address sanitizer is slower, and other things show in it.
-linux-test: .venv/test uml  ## the kernel module in User Mode Linux: lockdep, DMA debugging, KASAN; says what cannot be had
+# Twice, because a kernel with the address sanitizer is slower, and other things show in it. A Debian kernel in QEMU, where
+# that is installed, is among the tests.
+linux-test: .venv/test uml  ## the kernel module in User Mode Linux and QEMU: lockdep, DMA debugging, KASAN; says what cannot be had
 	drivers/uml/build.sh kasan
+	drivers/qemu/fetch.sh
 	$(BIN)/pytest -rs -m '' tests/linux
 	NPUSIM_UML_KERNEL="$$(drivers/uml/build.sh where kasan)" $(BIN)/pytest -rs tests/linux
 

@@ -81,6 +81,8 @@ class Checker(Boarding, Watcher):
 
     def register_written(self, register: str, value: int) -> None:
         self._look_at_clock()
+        if self._gone:
+            return  # it went in the midst of this very write: nobody has seen what was written
         if register in _DOORBELLS:
             if value & 1:
                 self._doorbell(_DOORBELLS[register])

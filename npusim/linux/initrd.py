@@ -22,9 +22,12 @@ _DIRECTORY, _PROGRAM, _FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o755, stat.S
 READY = "npusim: the kernel is up"
 """In its log, when the first module is about to be loaded."""
 
+ENDED = "npusim: the kernel ends with status"
+"""In the log of a kernel that cannot end with a status, as on real hardware and in QEMU; the status follows."""
+
 _INIT = """\
 #!/bin/busybox sh
-# Exit statuses go to /proc/exitcode: with the last of them the kernel ends.
+# User Mode Linux ends with the exit status that was written to /proc/exitcode.
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/tmp
 mount -t proc proc /proc
@@ -37,7 +40,7 @@ status=0
 {load}
 [ $status -ne 0 ] || {{ {run}; status=$?; }}
 {unload}
-echo $status > /proc/exitcode
+if [ -e /proc/exitcode ]; then echo $status > /proc/exitcode; else echo "{ended} $status" > /dev/kmsg; fi
 poweroff -f
 """
 
@@ -91,7 +94,7 @@ class Initrd:
             for name in reversed(names)
         ]
         run = shlex.join([f"/program/{Path(self.program[0]).name}", *self.program[1:]]) if self.program else "true"
-        return _INIT.format(ready=READY, load="\n".join(load), run=run, unload="\n".join(unload))
+        return _INIT.format(ready=READY, ended=ENDED, load="\n".join(load), run=run, unload="\n".join(unload))
 
 
 def _module(file: str) -> str:

@@ -46,10 +46,11 @@ _ARGUMENTS = (
     "no_hash_pointers",
     "panic=-1",
 )
-_COMPLAINT = re.compile(
+COMPLAINT = re.compile(
     rb"^\[ *\d+\.\d+\] .*(WARNING: |BUG: |INFO: (possible|suspicious|inconsistent|task|rcu)|ODEBUG: |"
     rb"list_(add|del) corruption|Oops|Kernel panic)"
 )
+"""A line of a kernel's log in which it finds fault with itself or its modules."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class _Console:
         for line in self._source:  # to its end even if the log takes no more: the kernel would wait for ever
             if READY.encode() in line:
                 self._found.clear()  # Linux 6.1 warns about itself in each start with lockdep
-            if _COMPLAINT.search(line):
+            if COMPLAINT.search(line):
                 self._found.append(line.decode(errors="replace").strip())
             if self._failed is None:
                 try:

@@ -1,4 +1,7 @@
-"""The kernel module of ``drivers/linux``: built, changed, and run in a User Mode Linux kernel on a device."""
+"""The kernel module of ``drivers/linux``: built, changed, and run in a User Mode Linux kernel on a device.
+
+:mod:`tests.support.qemu_kernel` runs it in QEMU.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +46,12 @@ def device_config(**overrides: int) -> Config:
     return load_config("tiny").with_(**{"dram.bytes": 16 << 20, **overrides})
 
 
-class Workshop:
-    """A copy of the sources in ``folder``, in which modules are made."""
+class Sources:
+    """A copy of the sources in ``folder``, in which modules are made for the kernel whose tree is ``build``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, build: Path, arch: str) -> None:
         self.folder = folder / "linux"
-        self.kernel = kernel()
+        self._target = [f"KDIR={build}", f"ARCH={arch}"]
         shutil.copytree(SOURCE, self.folder, ignore=shutil.ignore_patterns("*.o", "*.ko", ".*", "npu_test"))
         self._make("-C", str(self.folder / "test"))
         self.program = self.folder / "test" / "npu_test"
@@ -57,8 +60,7 @@ class Workshop:
     def module(self, name: str = "npu", changes: Sequence[tuple[str, str, str]] = ()) -> Path:
         """The module with changes: file, a text that is there once, what is there instead."""
         with self._changed(changes):
-            build = str(self.kernel.parent / "build")
-            self._make("-C", str(self.folder), f"KDIR={build}", "ARCH=um", f"NPU_INCLUDE={INCLUDE}", "modules")
+            self._make("-C", str(self.folder), *self._target, f"NPU_INCLUDE={INCLUDE}", "modules")
             place = self.folder.parent / name
             place.mkdir(exist_ok=True)
             return Path(shutil.copy(self.folder / "npu.ko", place / "npu.ko"))
@@ -87,21 +89,33 @@ class Workshop:
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         assert "warning:" not in done.stderr, done.stderr
 
+    def initrd(self, busybox: Path, module: Path, script: str, parameters: Mapping[str, object] | None) -> Initrd:
+        """A system that loads the module, runs a script of busybox, removes the module."""
+        path = self.folder.parent / "script.sh"
+        path.write_text(f"#!/bin/busybox sh\nexport PATH=/bin:/t\n{script}\n")
+        path.chmod(0o755)
+        parameters = {"dyndbg": "+p", **(parameters or {})} if parameters else {}
+        return Initrd(
+            busybox,
+            [[str(module), *(f"{name}={value}" for name, value in parameters.items())]],
+            [str(path)],
+            {"/t/npu_test": self.program, **{f"/t/{file.name}": file for file in self.data}},
+        )
+
+
+class Workshop(Sources):
+    """The kernel is User Mode Linux."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kernel = kernel()
+        super().__init__(folder, self.kernel.parent / "build", "um")
+
     def run(
         self, module: Path, script: str, device: NpuDevice | None = None, parameters: Mapping[str, object] | None = None
     ) -> Run:
         """Load the module, run a script of busybox, remove the module."""
         device = device or NpuDevice(device_config(), check=True)
-        path = self.folder.parent / "script.sh"
-        path.write_text(f"#!/bin/busybox sh\nexport PATH=/bin:/t\n{script}\n")
-        path.chmod(0o755)
-        parameters = {"dyndbg": "+p", **(parameters or {})} if parameters else {}
-        initrd = Initrd(
-            self.kernel.parent / "busybox",
-            [[str(module), *(f"{name}={value}" for name, value in parameters.items())]],
-            [str(path)],
-            {"/t/npu_test": self.program, **{f"/t/{file.name}": file for file in self.data}},
-        )
+        initrd = self.initrd(self.kernel.parent / "busybox", module, script, parameters)
         log = io.BytesIO()
         outcome = run(device, self.kernel, initrd.pack(), log)
         device.close()

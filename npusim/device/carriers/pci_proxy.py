@@ -56,6 +56,8 @@ class PciProxy:
     """
 
     def __init__(self, device: NpuDevice, *, lockstep: bool = False, patience_s: float = PATIENCE_S) -> None:
+        if device.checker is not None:
+            device.checker.carried(mapped=False)
         self._pace = Pace(device, lockstep=lockstep)
         self._patience_s = patience_s
         self.function = PciFunction(device, self)

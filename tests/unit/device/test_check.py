@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from npusim.device.carriers.pci_proxy import PciProxy
 from npusim.device.findings import KINDS
 from npusim.device.npu import NpuDevice
 from npusim.device.ring import HOST
@@ -535,3 +536,25 @@ def test_an_interrupt_that_can_be_about_one_job_only_tells_of_its_end() -> None:
     assert device.checker is not None
     assert device.checker.findings == []
     assert len(device.checker._flights) <= 1  # what is over is forgotten
+
+
+def test_behind_the_proxy_nobody_knows_how_long_ago_the_driver_looked() -> None:
+    device = NpuDevice(TINY.with_(**{"dram.bytes": "64 MiB"}), check=True)
+    PciProxy(device)
+    driver = ResetsBlindly(device.bus)
+    reset_in_flight(driver)
+    driver.close()
+    device.close()
+    assert device.checker is not None
+    assert device.checker.findings == []
+
+
+def test_a_device_that_goes_in_the_midst_of_a_doorbell_has_taken_no_job() -> None:
+    device = NpuDevice(TINY, check=True, faults=[{"when": {"doorbell": 2}, "what": {"unplug": True}}])
+    driver = Good(device.bus)
+    loaded = driver.load(round_trip(64))
+    driver.run(loaded, {"x0": VALUES}, timeout_ps=SOON)
+    driver.submit(loaded, {"x0": VALUES})
+    assert not device.connected
+    assert device.checker is not None
+    assert [str(each) for each in device.checker.findings] == []

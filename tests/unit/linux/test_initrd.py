@@ -10,6 +10,7 @@ import pytest
 from npusim.cli.app import main
 from npusim.errors import UsageError
 from npusim.linux import Initrd, find_kernel
+from npusim.linux.initrd import ENDED
 
 
 @pytest.fixture
@@ -57,6 +58,14 @@ def test_what_a_kernel_finds(tmp_path: Path, busybox: Path) -> None:
 
 def test_the_same_files_make_the_same_bytes(busybox: Path) -> None:
     assert Initrd(busybox).pack() == Initrd(busybox).pack()
+
+
+def test_how_it_ends_is_told_to_a_kernel_that_can_say_it_else_to_the_log(busybox: Path) -> None:
+    _, init = unpacked(Initrd(busybox).pack())["init"]
+    *_, told, power = init.decode().splitlines()
+    assert told.startswith("if [ -e /proc/exitcode ]; then echo $status > /proc/exitcode; else")
+    assert f'"{ENDED} $status" > /dev/kmsg' in told
+    assert power == "poweroff -f"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,114 @@
+"""The Linux kernel module in a Debian kernel under QEMU, on two processors where QEMU is new enough.
+
+What does not depend on who is faster, the device or the processor.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import npusim
+from npusim.demo import network
+from npusim.device.npu import NpuDevice
+from tests.support.kernel_module import COUNTERS, cases, device_config
+from tests.support.qemu_kernel import QemuShop, chosen
+
+pytestmark = pytest.mark.slow
+
+JOB = cases("job")
+CASES = ("job", "good", "faulty", "closes", "isolation")
+FAST = ("mappings", "clients")
+"""Where memory is mapped; else they take half a minute. Each of the others must meet a job under way, which here may
+have ended by then."""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> QemuShop:
+    return QemuShop(tmp_path_factory.mktemp("q"), vfio_user=chosen())
+
+
+@pytest.fixture(scope="module")
+def module(shop: QemuShop) -> Path:
+    return shop.module()
+
+
+def device(*faults: dict[str, Any]) -> NpuDevice:
+    return NpuDevice(device_config(), check=True, shared_memory=chosen(), faults=list(faults))
+
+
+def second(**what: Any) -> dict[str, Any]:
+    """Something that happens at the second doorbell."""
+    return {"when": {"doorbell": 2}, "what": what}
+
+
+def test_cases_pass_and_nobody_complains(shop: QemuShop, module: Path) -> None:
+    """Outputs are compared with those of the device in this process, bit for bit, by the cases."""
+    wanted = CASES + FAST if chosen() else CASES
+    script = " && ".join(map(cases, wanted))
+    done = shop.run(module, f"uname -m\n{script} || exit 1\n{COUNTERS}\ncat /sys/kernel/debug/npu0/memory", device())
+    done.check_good()
+    assert "x86_64" in done.log
+    assert [name for name in wanted if f"case {name}: passed" not in done.log] == []
+    counters = done.counters()
+    assert counters["jobs"] == counters["done"] + counters["faults"] + counters["aborts"] + counters["lost"]
+    assert counters["faults"] == counters["continues"] == 2
+    assert (counters["timeouts"], counters["resets"]) == (0, 1)
+    # What remains is the driver's own.
+    assert "a client's" not in done.log
+
+
+def test_jobs_take_the_same_cycles_and_an_interrupt_each(shop: QemuShop, module: Path) -> None:
+    machine = device()
+    done = shop.run(module, f"{JOB} && {JOB} && {cases('good')}\n{COUNTERS}", machine)
+    done.check_good()
+    in_process = _cycles()
+    assert done.log.count(f"status 1, fault 0 at 0, {in_process} cycles") == 2
+    counters = done.counters()
+    assert counters["irqs"] == counters["jobs"] == counters["done"] == 22
+
+
+def test_an_interrupt_that_is_lost_is_made_up_for(shop: QemuShop, module: Path) -> None:
+    done = shop.run(module, f"{JOB} && {JOB} && {JOB}\n{COUNTERS}", device(second(interrupt="lose")))
+    done.check_good()
+    assert done.log.count("status 1,") == 3
+    counters = done.counters()
+    assert counters["irqs"] == 2
+    assert counters["irqs_lost"] >= 1  # also one that the watchdog has overtaken
+
+
+def test_a_job_that_hangs_is_aborted_and_the_next_one_is_right(shop: QemuShop, module: Path) -> None:
+    hangs = device(second(hang="core0.matrix", lasts="job"))
+    done = shop.run(module, f"{JOB} && {JOB} && {JOB}\n{COUNTERS}", hangs, {"timeout_ms": 500})
+    done.check_good()
+    assert done.log.count("status 1,") == 2
+    assert "'no job ended for 500 ms: aborted'" in done.log
+    counters = done.counters()
+    assert (counters["timeouts"], counters["resets"]) == (1, 2)
+
+
+def test_a_device_that_does_not_even_stop_is_reset(shop: QemuShop, module: Path) -> None:
+    hangs = device(second(hang="sequencer", lasts="reset"))
+    done = shop.run(module, f"{JOB} && {JOB} && {JOB}\n{COUNTERS}", hangs, {"timeout_ms": 500})
+    done.check_good()
+    assert done.log.count("status 1,") == 2
+    counters = done.counters()
+    assert (counters["timeouts"], counters["resets"]) == (1, 2)
+
+
+def test_random_calls_do_no_harm(shop: QemuShop, module: Path) -> None:
+    unchecked = NpuDevice(device_config(), shared_memory=chosen())
+    done = shop.run(module, f"npu_test fuzz /t/demo.npu 500 1 && {cases('good')}", unchecked)
+    done.check_good()
+    assert "500 calls" in done.log
+
+
+def _cycles() -> int:
+    """Of the job, without any driver of Linux. Values do not matter."""
+    session = npusim.Session(device_config(), cache_dir=False)
+    program = session.compile(network())
+    (given,) = program.inputs
+    return session.run(program, {given.name: np.zeros(given.shape, given.dtype.storage)}).cycles

@@ -1,0 +1,139 @@
+"""The kernel module of ``drivers/linux`` in a Debian kernel under QEMU, whose clock is that of the host."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from npusim.device.carriers.door import door
+from npusim.device.carriers.pci_proxy import PciProxy
+from npusim.device.carriers.vfio_user import VfioUser
+from npusim.device.npu import NpuDevice
+from npusim.linux.initrd import ENDED, READY
+from npusim.linux.kernel import COMPLAINT
+from tests.support import qemu
+from tests.support.kernel_module import Run, Sources
+
+FETCH = Path(__file__).parents[2] / "drivers" / "qemu" / "fetch.sh"
+LIMIT_S = 110
+"""A kernel that has not ended by then has failed. It takes 4 s, and 15 s where each access to memory is a message."""
+_RAM = "256M"
+_COMMAND_LINE = "console=ttyS0 loglevel=7 panic=-1 mitigations=off"
+_OUTPUT = "/dev/ttyS1"
+
+
+def kernel() -> Path:
+    """What ``drivers/qemu/fetch.sh`` has fetched, else the test is skipped."""
+    done = subprocess.run([FETCH, "where"], capture_output=True, text=True, check=True)
+    found = Path(done.stdout.strip())
+    if not found.is_file():
+        pytest.skip("no kernel for QEMU: drivers/qemu/fetch.sh fetches one")
+    if shutil.which("make") is None or shutil.which("gcc") is None:
+        pytest.skip("modules cannot be built: make or gcc is not here")
+    return found
+
+
+class QemuShop(Sources):
+    """``vfio_user``: whether QEMU is of those that speak vfio-user; others get their device by x-pci-proxy-dev."""
+
+    def __init__(self, folder: Path, *, vfio_user: bool) -> None:
+        self._vfio_user = vfio_user
+        self.kernel = kernel()
+        super().__init__(folder, self.kernel.parent / "build", "x86")
+
+    def run(self, module: Path, script: str, device: NpuDevice, parameters: Mapping[str, object] | None = None) -> Run:
+        """Load the module, run a script of busybox, remove the module. ``log``: the kernel's lines from the first
+        module on, then the script's, which come over a serial line of their own, so that none breaks another one."""
+        folder = self.folder.parent
+        script = f"exec > {_OUTPUT} 2>&1\n{script}"
+        (folder / "initrd").write_bytes(self.initrd(self.kernel.parent / "busybox", module, script, parameters).pack())
+        serve = self._serve_vfio_user if self._vfio_user else self._serve_proxy
+        logs = [folder / "console", folder / "output"]
+        try:
+            with serve(device) as (options, fds):
+                serial = [option for log in logs for option in ("-serial", f"file:{log}")]
+                code = self._boot([*serial, *options], fds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still runs after {LIMIT_S} s\n{_text(logs[0])[-3000:]}{_text(logs[1])}") from None
+        console, output = map(_text, logs)
+        assert code == 0, f"QEMU ended with {code}\n{console[-3000:]}"
+        status = [line for line in console.splitlines() if ENDED in line]
+        assert status, f"no status\n{console[-3000:]}"
+        assert "Power down" in console
+        console = console.partition(READY)[2]
+        complaints = [line for line in console.splitlines() if COMPLAINT.match(line.encode())]
+        findings = [finding.kind for finding in device.checker.findings] if device.checker else []
+        device.close()
+        return Run(int(status[-1].rpartition(" ")[2]), console + output, complaints, findings, device.now_ps)
+
+    def _boot(self, options: list[str], fds: tuple[int, ...]) -> int:
+        """Run a machine until it is switched off."""
+        # Two processors, but of older QEMUs: there the device's answers come from one thread.
+        accelerator = ["-accel", "tcg", "-smp", "2"] if self._vfio_user else ["-accel", "tcg,thread=single"]
+        memory = f"memory-backend-memfd,id=ram,size={_RAM},share=on"
+        machine = ["-machine", "q35,memory-backend=ram", "-object", memory, "-m", _RAM, *accelerator]
+        nothing_else = ["-nodefaults", "-no-user-config", "-nographic", "-vga", "none", "-net", "none", "-no-reboot"]
+        files = ["-kernel", str(self.kernel), "-initrd", str(self.folder.parent / "initrd"), "-append", _COMMAND_LINE]
+        command = [*qemu.COMMAND, *machine, *nothing_else, *files, *options]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds) as process:
+            try:
+                return process.wait(LIMIT_S)
+            finally:
+                process.kill()
+
+    @contextlib.contextmanager
+    def _serve_vfio_user(self, device: NpuDevice) -> Iterator[tuple[list[str], tuple[int, ...]]]:
+        """What ``npusim serve --vfio-user`` does, for one QEMU: its options."""
+        path = self.folder.parent / "socket"
+        server = VfioUser(device)
+        with door(path) as listener:
+            thread = threading.Thread(target=lambda: server.serve(listener.accept()[0]))
+            thread.start()
+            socket_option = f'{{"type": "unix", "path": "{path}"}}'
+            try:
+                yield ["-device", f'{{"driver": "vfio-user-pci", "socket": {socket_option}}}'], ()
+            finally:
+                with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as knock:  # if nobody has come
+                    knock.connect(str(path))
+                thread.join(LIMIT_S)
+
+    @contextlib.contextmanager
+    def _serve_proxy(self, device: NpuDevice) -> Iterator[tuple[list[str], tuple[int, ...]]]:
+        """What ``npusim serve --pci-proxy`` does."""
+        (ours, theirs), (channel, far) = socket.socketpair(), socket.socketpair()
+        server = PciProxy(device)
+        thread = threading.Thread(target=lambda: server.serve(ours, channel))
+        thread.start()
+        files = theirs.fileno(), far.fileno()
+        options = ["-device", f"x-pci-proxy-dev,id=npusim,fd={files[0]}"]
+        options += ["-chardev", f"socket,id=npusim-messages,fd={files[1]}"]
+        options += ["-object", "qtest,id=npusim-qtest,chardev=npusim-messages,log=/dev/null"]
+        with theirs, far:
+            try:
+                yield options, files
+            finally:
+                for end in (theirs, far):
+                    end.shutdown(socket.SHUT_RDWR)
+                thread.join(LIMIT_S)
+
+
+def chosen() -> bool:
+    """Whether to use vfio-user, else x-pci-proxy-dev; the test is skipped if QEMU has neither, or is not here."""
+    if qemu.has_device("vfio-user-pci"):
+        return True
+    if not qemu.has_device("x-pci-proxy-dev"):
+        pytest.skip(
+            f"no QEMU with vfio-user-pci or x-pci-proxy-dev: {' '.join(qemu.COMMAND)}; $NPUSIM_QEMU may name one"
+        )
+    return False
+
+
+def _text(log: Path) -> str:
+    return log.read_text(errors="replace").replace("\r", "") if log.exists() else ""
