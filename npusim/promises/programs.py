@@ -14,7 +14,7 @@ from npusim.isa.dma import Copy, Gather
 from npusim.program import CONSTANTS, FIRST_IO, SCRATCH, Binding, ConstantData, OpEntry, Program
 
 LINE, NO_PADDING = (0, 0, 0, 1), (0, 0, 0, 0)
-SLOW_COPIES, LONG_COPIES = 400, 4000
+SLOW_COPIES, LONG_COPIES = 400, 12_000
 
 
 def _copy(dst: int, src: int, size: int) -> Copy:
@@ -60,7 +60,7 @@ class Programs:
         return self._made("nonsense", copies, size)
 
     def endless(self, size: int = 64) -> Program:
-        """y = x, after some 30 ms on the smallest device."""
+        """y = x, after some 100 ms on the smallest device."""
         waste = [_copy(1024, region(SCRATCH), 65536) for _ in range(LONG_COPIES)]
         copies = [*waste, _copy(0, region(FIRST_IO), size), _copy(region(FIRST_IO + 1), 0, size)]
         return self._made("endless", copies, size, scratch=65536)

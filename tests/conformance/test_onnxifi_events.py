@@ -11,6 +11,7 @@ import pytest
 
 from hal import onnxifi
 from hal.onnxifi import EventState, MemoryFenceV1, Status, TensorDescriptorV1
+from npusim.faults import AtCommand, Fail, Fault
 from tests.support.onnxifi import models
 from tests.support.onnxifi.client import SOON, Client, in_thread
 from tests.support.waits_and_leaks import asleep
@@ -157,10 +158,10 @@ def test_a_fault_of_the_device_comes_out_of_the_wait(client: Client) -> None:
     graph = client.graph()
     bind(graph, *arrays(1))
     faults = onnxifi.device_faults(0)
-    faults.dma_error["core0.dma0"] = 0
+    faults.add([Fault(AtCommand(command=1, unit="core0.dma0"), Fail(fail="core0.dma0"))])
     _, end = client.run(graph)
     assert onnxifi.onnxWaitEvent(end) == Status.INTERNAL_ERROR
-    faults.dma_error.clear()
+    faults.check()
     _, end = client.run(graph)
     assert onnxifi.onnxWaitEvent(end) == Status.SUCCESS
 

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,7 +32,16 @@ def test_the_pages_exist() -> None:
     assert {"README.md", "docs/index.md", "docs/guide/getting-started.md", "docs/guide/architect.md"} <= names
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+LONG = {"docs/timing.md", "docs/guide/architect.md"}
+"""Pages that take half a minute and more."""
+
+
+def _with_marks(page: Path) -> Any:
+    name = str(page.relative_to(ROOT))
+    return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in LONG else [])
+
+
+@pytest.mark.parametrize("page", map(_with_marks, PAGES))
 def test_what_a_page_tells_to_run_runs(page: Path, tmp_path: Path) -> None:
     onnx.save(model(), tmp_path / "model.onnx")
     np.save(tmp_path / "x.npy", np.ones((1, 3, 16, 16), np.float32))

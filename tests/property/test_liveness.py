@@ -106,6 +106,8 @@ TURNS: dict[str, Turn] = {
     "technology.logic_layout": Turn(3),
     "technology.sram_layout": Turn(3),
     "technology.control": Turn("1 mm2"),
+    "technology.core_transistors": Turn(10**9),
+    "technology.chip": Turn("2 mm2"),
     "energy.mac": Turn({"int8": "9 pJ", "float32": "9 pJ"}),
     "energy.operand_byte": Turn("9 pJ"),
     "energy.accumulator_byte": Turn("9 pJ"),

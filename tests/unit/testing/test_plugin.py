@@ -161,6 +161,7 @@ def _interrupted(monkeypatch):
     assert sorted(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_workers_share_nothing_and_agree(project, pytester):
     tests = """
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
