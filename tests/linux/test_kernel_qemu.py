@@ -65,10 +65,18 @@ def test_jobs_take_the_same_cycles_and_an_interrupt_each(shop: QemuShop, module:
     machine = device()
     done = shop.run(module, f"{JOB} && {JOB} && {cases('good')}\n{COUNTERS}", machine)
     done.check_good()
-    in_process = _cycles()
-    assert done.log.count(f"status 1, fault 0 at 0, {in_process} cycles") == 2
+    assert done.log.count(f"status 1, fault 0 at 0, {_cycles()} cycles") == 2
     counters = done.counters()
-    assert counters["irqs"] == counters["jobs"] == counters["done"] == 22
+    assert counters["jobs"] == counters["done"] == 22
+    # Where the watchdog has overtaken a message, the next one may have become one with it.
+    assert counters["irqs"] <= 22 <= counters["irqs"] + counters["irqs_lost"]
+
+
+def test_a_device_of_the_command_is_the_same(shop: QemuShop, module: Path) -> None:
+    done = shop.run_served(module, f"{JOB} && {cases('faulty')}")
+    done.check_good()
+    assert f"status 1, fault 0 at 0, {_cycles()} cycles" in done.log
+    assert "case faulty: passed" in done.log
 
 
 def test_an_interrupt_that_is_lost_is_made_up_for(shop: QemuShop, module: Path) -> None:
@@ -76,23 +84,23 @@ def test_an_interrupt_that_is_lost_is_made_up_for(shop: QemuShop, module: Path) 
     done.check_good()
     assert done.log.count("status 1,") == 3
     counters = done.counters()
-    assert counters["irqs"] == 2
-    assert counters["irqs_lost"] >= 1  # also one that the watchdog has overtaken
+    assert counters["irqs"] <= 2
+    assert counters["irqs"] + counters["irqs_lost"] >= 3
 
 
 def test_a_job_that_hangs_is_aborted_and_the_next_one_is_right(shop: QemuShop, module: Path) -> None:
     hangs = device(second(hang="core0.matrix", lasts="job"))
-    done = shop.run(module, f"{JOB} && {JOB} && {JOB}\n{COUNTERS}", hangs, {"timeout_ms": 500})
+    done = shop.run(module, f"{JOB} && {JOB} && {JOB}\n{COUNTERS}", hangs, {"timeout_ms": 1000})
     done.check_good()
     assert done.log.count("status 1,") == 2
-    assert "'no job ended for 500 ms: aborted'" in done.log
+    assert "'no job ended for 1000 ms: aborted'" in done.log
     counters = done.counters()
     assert (counters["timeouts"], counters["resets"]) == (1, 2)
 
 
 def test_a_device_that_does_not_even_stop_is_reset(shop: QemuShop, module: Path) -> None:
     hangs = device(second(hang="sequencer", lasts="reset"))
-    done = shop.run(module, f"{JOB} && {JOB} && {JOB}\n{COUNTERS}", hangs, {"timeout_ms": 500})
+    done = shop.run(module, f"{JOB} && {JOB} && {JOB}\n{COUNTERS}", hangs, {"timeout_ms": 1000})
     done.check_good()
     assert done.log.count("status 1,") == 2
     counters = done.counters()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,14 +22,17 @@ from npusim.device.npu import NpuDevice
 from npusim.linux.initrd import ENDED, READY
 from npusim.linux.kernel import COMPLAINT
 from tests.support import qemu
-from tests.support.kernel_module import Run, Sources
+from tests.support.kernel_module import Run, Sources, device_config
+from tests.support.waits_and_leaks import until
 
 FETCH = Path(__file__).parents[2] / "drivers" / "qemu" / "fetch.sh"
 LIMIT_S = 110
 """A kernel that has not ended by then has failed. It takes 4 s, and 15 s where each access to memory is a message."""
 _RAM = "256M"
 _COMMAND_LINE = "console=ttyS0 loglevel=7 panic=-1 mitigations=off"
+_LOGS = ("console", "output")
 _OUTPUT = "/dev/ttyS1"
+"""The second of them."""
 
 
 def kernel() -> Path:
@@ -51,42 +57,73 @@ class QemuShop(Sources):
     def run(self, module: Path, script: str, device: NpuDevice, parameters: Mapping[str, object] | None = None) -> Run:
         """Load the module, run a script of busybox, remove the module. ``log``: the kernel's lines from the first
         module on, then the script's, which come over a serial line of their own, so that none breaks another one."""
-        folder = self.folder.parent
-        script = f"exec > {_OUTPUT} 2>&1\n{script}"
-        (folder / "initrd").write_bytes(self.initrd(self.kernel.parent / "busybox", module, script, parameters).pack())
         serve = self._serve_vfio_user if self._vfio_user else self._serve_proxy
-        logs = [folder / "console", folder / "output"]
-        try:
-            with serve(device) as (options, fds):
-                serial = [option for log in logs for option in ("-serial", f"file:{log}")]
-                code = self._boot([*serial, *options], fds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"still runs after {LIMIT_S} s\n{_text(logs[0])[-3000:]}{_text(logs[1])}") from None
-        console, output = map(_text, logs)
-        assert code == 0, f"QEMU ended with {code}\n{console[-3000:]}"
-        status = [line for line in console.splitlines() if ENDED in line]
-        assert status, f"no status\n{console[-3000:]}"
-        assert "Power down" in console
-        console = console.partition(READY)[2]
-        complaints = [line for line in console.splitlines() if COMPLAINT.match(line.encode())]
+        machine = self._machine(module, script, parameters)
+        with serve(device) as (options, fds):
+            self._boot([*machine, *options], fds)
         findings = [finding.kind for finding in device.checker.findings] if device.checker else []
         device.close()
-        return Run(int(status[-1].rpartition(" ")[2]), console + output, complaints, findings, device.now_ps)
+        return self._outcome(findings, device.now_ps)
 
-    def _boot(self, options: list[str], fds: tuple[int, ...]) -> int:
-        """Run a machine until it is switched off."""
+    def run_served(self, module: Path, script: str) -> Run:
+        """The same with a device of ``npusim serve``, in a process of its own; its time is not known."""
+        path, said = self.folder.parent / "served", self.folder.parent / "said"
+        serve = [sys.executable, "-m", "npusim", "serve", "tiny", "--set", f"dram.bytes={device_config().dram.bytes}"]
+        machine = self._machine(module, script, None)
+        environment = {**os.environ, "NPUSIM_DRIVER_CHECK": "1"}
+        with said.open("w") as errors:
+            if self._vfio_user:
+                command = [*serve, "--vfio-user", str(path), "--clients", "1"]
+                with subprocess.Popen(command, env=environment, stderr=errors) as process:
+                    try:
+                        until(path.exists)
+                        self._boot([*machine, *_vfio_user(path)])
+                        assert process.wait(LIMIT_S) == 0
+                    finally:
+                        process.kill()
+            else:
+                self._boot([*serve, "--pci-proxy", "--", *machine], stderr=errors, env=environment)
+        return self._outcome([line for line in _text(said).splitlines() if "driver: " in line], 0)
+
+    def _machine(self, module: Path, script: str, parameters: Mapping[str, object] | None) -> list[str]:
+        """QEMU with all but the device."""
+        folder = self.folder.parent
+        script = f"exec > {_OUTPUT} 2>&1\n{script}"
+        initrd = folder / "initrd"
+        initrd.write_bytes(self.initrd(self.kernel.parent / "busybox", module, script, parameters).pack())
+        for name in _LOGS:
+            (folder / name).unlink(missing_ok=True)
         # Two processors, but of older QEMUs: there the device's answers come from one thread.
         accelerator = ["-accel", "tcg", "-smp", "2"] if self._vfio_user else ["-accel", "tcg,thread=single"]
         memory = f"memory-backend-memfd,id=ram,size={_RAM},share=on"
         machine = ["-machine", "q35,memory-backend=ram", "-object", memory, "-m", _RAM, *accelerator]
         nothing_else = ["-nodefaults", "-no-user-config", "-nographic", "-vga", "none", "-net", "none", "-no-reboot"]
-        files = ["-kernel", str(self.kernel), "-initrd", str(self.folder.parent / "initrd"), "-append", _COMMAND_LINE]
-        command = [*qemu.COMMAND, *machine, *nothing_else, *files, *options]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds) as process:
+        serial = [option for name in _LOGS for option in ("-serial", f"file:{folder / name}")]
+        files = ["-kernel", str(self.kernel), "-initrd", str(initrd), "-append", _COMMAND_LINE]
+        return [*qemu.COMMAND, *machine, *nothing_else, *serial, *files]
+
+    def _boot(self, command: list[str], fds: tuple[int, ...] = (), **more: Any) -> None:
+        """Run a machine until it is switched off."""
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, **more) as process:
             try:
-                return process.wait(LIMIT_S)
+                code = process.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"still runs after {LIMIT_S} s\n{self._logs()}") from None
             finally:
-                process.kill()
+                process.terminate()  # npusim serve, if it is that, takes QEMU with it
+        assert code == 0, f"QEMU ended with {code}\n{self._logs()}"
+
+    def _logs(self) -> str:
+        return "".join(_text(self.folder.parent / name)[-3000:] for name in _LOGS)
+
+    def _outcome(self, findings: list[str], simulated_ps: int) -> Run:
+        console, output = (_text(self.folder.parent / name) for name in _LOGS)
+        console = console.partition(READY)[2]
+        status = [line for line in console.splitlines() if ENDED in line]
+        assert status, f"the kernel has not said how it ends\n{self._logs()}"
+        assert "Power down" in console
+        complaints = [line for line in console.splitlines() if COMPLAINT.match(line.encode())]
+        return Run(int(status[-1].rpartition(" ")[2]), console + output, complaints, findings, simulated_ps)
 
     @contextlib.contextmanager
     def _serve_vfio_user(self, device: NpuDevice) -> Iterator[tuple[list[str], tuple[int, ...]]]:
@@ -96,9 +133,8 @@ class QemuShop(Sources):
         with door(path) as listener:
             thread = threading.Thread(target=lambda: server.serve(listener.accept()[0]))
             thread.start()
-            socket_option = f'{{"type": "unix", "path": "{path}"}}'
             try:
-                yield ["-device", f'{{"driver": "vfio-user-pci", "socket": {socket_option}}}'], ()
+                yield _vfio_user(path), ()
             finally:
                 with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as knock:  # if nobody has come
                     knock.connect(str(path))
@@ -133,6 +169,11 @@ def chosen() -> bool:
             f"no QEMU with vfio-user-pci or x-pci-proxy-dev: {' '.join(qemu.COMMAND)}; $NPUSIM_QEMU may name one"
         )
     return False
+
+
+def _vfio_user(path: Path) -> list[str]:
+    """The device behind a socket."""
+    return ["-device", f'{{"driver": "vfio-user-pci", "socket": {{"type": "unix", "path": "{path}"}}}}']
 
 
 def _text(log: Path) -> str:
