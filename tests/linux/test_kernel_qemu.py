@@ -79,6 +79,15 @@ def test_a_device_of_the_command_is_the_same(shop: QemuShop, module: Path) -> No
     assert "case faulty: passed" in done.log
 
 
+def test_a_planted_mistake_is_found(shop: QemuShop) -> None:
+    """So that nothing found means something, of a device here and of one of the command."""
+    mask = "NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);"
+    planted = shop.module("planted", [("npu_hw.c", mask, "0xff);")])
+    assert shop.run(planted, JOB, device()).findings == ["register-misuse"]
+    (finding,) = shop.run_served(planted, JOB).findings
+    assert "register-misuse" in finding
+
+
 def test_an_interrupt_that_is_lost_is_made_up_for(shop: QemuShop, module: Path) -> None:
     done = shop.run(module, f"{JOB} && {JOB} && {JOB}\n{COUNTERS}", device(second(interrupt="lose")))
     done.check_good()
