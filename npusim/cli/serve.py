@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from npusim.cli.base import Command, complete_config, device
+from npusim.cli.misbehaving import driven_options, judge
 from npusim.cli.output import say
 from npusim.errors import UsageError
 
@@ -46,6 +47,7 @@ _GRACE_S = 5
     is_flag=True,
     help="The device comes to rest after each access: the same accesses give the same simulated times.",
 )
+@driven_options
 def serve(
     config: str,
     command: tuple[str, ...],
@@ -54,15 +56,19 @@ def serve(
     pci_proxy: bool,
     clients: int | None,
     lockstep: bool,
+    faults: Path | None,
+    check_driver: bool,
+    adversary: int | None,
 ) -> None:
     """Serve a simulated device to software in another process, until Ctrl-C.
 
-    One client at a time; the next one finds the device as the last one left it, and resets it.
+    One client at a time; the next one finds the device as the last one left it, and resets it. What a driver has done
+    wrong, and faults that did not happen, are told at the end.
 
     \b
     Examples:
       npusim serve tiny --vfio-user npu.sock
-      npusim serve edge --set dram.bytes='64 MiB' --vfio-user npu.sock --clients 1
+      npusim serve edge --set dram.bytes='64 MiB' --vfio-user npu.sock --clients 1 --check-driver
       npusim serve tiny --set dram.bytes='64 MiB' --pci-proxy -- qemu-system-x86_64 -machine q35 disk.img
     """
     from npusim.device.npu import NpuDevice
@@ -72,7 +78,7 @@ def serve(
     if pci_proxy != bool(command):
         raise UsageError(f"--pci-proxy and the command of a QEMU behind -- go together\n{_WAYS}")
     found = device(config, overrides)
-    served = NpuDevice(found, shared_memory=path is not None)
+    served = NpuDevice(found, faults, check=check_driver or None, adversary=adversary, shared_memory=path is not None)
     if path is None:
         _start_qemu(served, command, lockstep)
         return
@@ -89,6 +95,7 @@ def serve(
             count += 1
     served.close()
     say(f"{count} clients, {served.now_ps} ps of simulated time")
+    judge(served)
 
 
 def _start_qemu(served: NpuDevice, command: tuple[str, ...], lockstep: bool) -> None:
@@ -119,3 +126,4 @@ def _start_qemu(served: NpuDevice, command: tuple[str, ...], lockstep: bool) -> 
                 qemu.wait()
     served.close()
     say(f"QEMU ended with {code}, after {served.now_ps} ps of simulated time")
+    judge(served)

@@ -11,8 +11,9 @@ from typing import BinaryIO
 import click
 
 from npusim.cli.base import Command, complete_config, device
+from npusim.cli.misbehaving import driven_options, judge
 from npusim.cli.output import check_destination, say
-from npusim.errors import DriverCheckError, NpusimError, UsageError
+from npusim.errors import NpusimError, UsageError
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
 
@@ -36,19 +37,7 @@ _PATH = click.Path(path_type=Path, dir_okay=False)
 @click.option("--run", "program", metavar="'FILE [ARGUMENT ...]'", help="A static binary or busybox script to run.")
 @click.option("--file", "files", multiple=True, metavar="FILE:PATH", help="A file, and where the kernel finds it.")
 @click.option("--busybox", type=_PATH, metavar="FILE", show_default="beside the kernel", help="A static busybox.")
-@click.option(
-    "--faults",
-    type=_PATH,
-    metavar="FILE.toml",
-    help="Let the device misbehave as a script says; a fault that does not happen fails the command.",
-)
-@click.option("--check-driver", is_flag=True, help="Watch what the driver does with the device; a mistake is an error.")
-@click.option(
-    "--adversary",
-    type=click.IntRange(min=0),
-    metavar="SEED",
-    help="Vary the times that the device's contract leaves open.",
-)
+@driven_options
 @click.option("--append", default="", metavar="'ARGUMENT ...'", help="More for the kernel's command line.")
 @click.option("--memory", default="128M", metavar="SIZE", help="Of the kernel.")
 @click.option("--log", type=_PATH, metavar="FILE", show_default="standard output", help="The kernel's console.")
@@ -132,9 +121,7 @@ def uml(
     )
     if outcome.status:
         return outcome.status
-    served.faults.check()
-    if served.checker is not None and served.checker.findings:
-        raise DriverCheckError([str(finding) for finding in served.checker.findings])
+    judge(served)
     if outcome.complaints and not tolerant:
         count = len(outcome.complaints)
         raise NpusimError(f"the kernel complains in its log, {count} lines; the first: {outcome.complaints[0]}")

@@ -40,6 +40,33 @@ def test_a_client_is_served_and_the_socket_goes(cli: Cli, tmp_path: Path) -> Non
     assert (served, path.exists()) == ([0], False)
 
 
+def test_the_end_tells_what_the_client_did_wrong_and_which_fault_did_not_happen(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "f.toml").write_text('[[fault]]\nwhen = { doorbell = 9 }\nwhat = { hang = "core0.dma0" }\n')
+    for options, said in (
+        (("--check-driver",), "register-misuse"),
+        (("--faults", tmp_path / "f.toml"), "a fault of the script did not happen"),
+    ):
+        path, done = tmp_path / "s", []
+        thread = threading.Thread(
+            target=lambda path=path, done=done, options=options: done.append(
+                cli("serve", *SMALL, "--vfio-user", path, "--clients", 1, "--lockstep", *options)
+            )
+        )
+        thread.start()
+        until(path.exists)
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(str(path))
+        client = Client(sock)
+        client.agree()
+        client.enable()
+        client.write(0, 0x048, (0xFF).to_bytes(4, "little"))  # reserved bits of INT_STATUS
+        client.read(0, 0, 4)
+        client.close()
+        thread.join(60)
+        assert done[0].code != 0
+        assert said in done[0].err
+
+
 def test_without_a_way_the_ways_are_named(cli: Cli) -> None:
     done = cli("serve", "tiny")
     assert done.code == 2
