@@ -19,7 +19,7 @@ CASES = {
     "pci-proxy": 500,
     "uml": 100,
 }
-MANY = {"vfio-user": 10_000, "pci-proxy": 10_000, "uml": 1000}
+MANY = {"vfio-user": 2000, "pci-proxy": 2000, "uml": 300}
 """Cases of what is a session of hundreds of messages each."""
 
 
