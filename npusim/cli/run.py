@@ -20,6 +20,7 @@ from npusim.cli.base import (
     shapes,
     values,
 )
+from npusim.cli.misbehaving import driven_options
 from npusim.cli.models import load_program, open_session
 from npusim.cli.output import check_destination, progress, replacing, say, write_json, write_text
 from npusim.errors import UsageError
@@ -61,24 +62,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write a page with pictures; it needs no network.",
 )
-@click.option("--check-driver", is_flag=True, help="Watch what the driver does with the device; a mistake is an error.")
-@click.option(
-    "--adversary",
-    type=click.IntRange(min=0),
-    metavar="SEED",
-    help="Vary the times that the device's contract leaves open.",
-)
+@driven_options
 @click.option(
     "--bus-trace",
     type=click.Path(path_type=Path),
     metavar="FILE.npt",
     help="Write all that passes between driver and device, for npusim replay.",
-)
-@click.option(
-    "--faults",
-    type=click.Path(path_type=Path),
-    metavar="FILE.toml",
-    help="Let the device misbehave as a script says; a fault that does not happen fails the command.",
 )
 @click.option("--timeout", metavar="TIME", help="Simulated time after which the driver gives a run up, such as '2 s'.")
 @click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the slowest layers to list.")
