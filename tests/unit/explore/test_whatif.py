@@ -46,9 +46,7 @@ def test_each_change_of_each_resource_of_a_device_is_a_device_or_says_why_not(na
         for _, made in resource.variants(config):
             if isinstance(made, Config):
                 differ = [
-                    key
-                    for (key, old, *_), (_, new, *_) in zip(plain, made.resolved(), strict=True)
-                    if old != new
+                    key for (key, old, *_), (_, new, *_) in zip(plain, made.resolved(), strict=True) if old != new
                 ]
                 assert differ == [resource.key]
             else:
