@@ -28,7 +28,8 @@ def test_it_does_what_python_does(warm_python: Path, tmp_path: Path, way: list[s
     found = [
         subprocess.run(
             [command, *way, "one", "two words"],
-            cwd=tmp_path, env={**os.environ, "TOLD": "x y"}, input="some input", capture_output=True, text=True, check=False,
+            cwd=tmp_path, env={**os.environ, "TOLD": "x y"}, input="some input", capture_output=True, text=True,
+            check=False,
         )
         for command in (sys.executable, warm_python)
     ]  # fmt: skip
