@@ -23,7 +23,7 @@ TINY = load_config("tiny")
 SMALL, TIMES = 192, 4
 MORE = 1.05
 """What is known to be quadratic has 1.08 and more at this size."""
-LONG = {"inputs", "ladder", "readers"}
+LONG = {"inputs", "joined", "ladder", "readers"}
 """Families that take seconds."""
 
 
