@@ -315,17 +315,18 @@ cdef class Done:
 cdef class Course:
     """When the commands of a stream will be over, in picoseconds; each is told in the order of the stream.
 
-    ``price(work)``: (picoseconds of a command, and of the DRAM for it, -1 if it has nothing to do with it);
-    ``bandwidth``: bytes a second of the DRAM; ``depth``: of a queue; ``cycle_ps``: between two commands at the least.
+    ``price(work)``: (picoseconds of a command; of the DRAM for it, -1 if it has nothing to do with it; what of the
+    first may pass while its unit is busy with older ones, of which ``in_flight`` have begun at the most); ``bandwidth``:
+    bytes a second of the DRAM; ``depth``: of a queue; ``cycle_ps``: between two commands at the least.
     """
 
     cdef object price
     cdef dict done, by_id, by_work
-    cdef long long bandwidth, depth, cycle, dram, dispatched
+    cdef long long bandwidth, depth, cycle, in_flight, dram, dispatched
 
-    def __init__(self, price, long long bandwidth, long long depth, long long cycle_ps):
+    def __init__(self, price, long long bandwidth, long long depth, long long cycle_ps, long long in_flight):
         self.price, self.done, self.by_id, self.by_work = price, {}, {}, {}
-        self.bandwidth, self.depth, self.cycle = bandwidth, depth, cycle_ps
+        self.bandwidth, self.depth, self.cycle, self.in_flight = bandwidth, depth, cycle_ps, in_flight
 
     cdef Done of(self, key):
         done = self.done.get(key)
@@ -363,15 +364,17 @@ cdef class Course:
     cdef int add(self, command, key, long long ready) except -1:
         """One more command of a unit, which may begin at a time, but not before."""
         cdef Done done = self.of(key)
-        cdef long long ps, dram_ps, start, end, fetched
+        cdef long long ps, dram_ps, ahead_ps, start, end, fetched, last = done.ends[done.count - 1]
         # A full queue holds up the stream, until the unit has taken another command: all behind this one come later.
         fetched = <long long>command.size * SECOND // self.bandwidth
         self.dram = min(self.dram + fetched, FAR)
         self.dispatched = min(self.dispatched + max(self.cycle, fetched), FAR)
         if done.count - 1 > self.depth:
             self.dispatched = max(self.dispatched, done.ends[done.count - 1 - self.depth])
-        ps, dram_ps = self.priced(command.instruction.asked())
-        start = max(done.ends[done.count - 1], ready, self.dispatched)
+        ps, dram_ps, ahead_ps = self.priced(command.instruction.asked())
+        # It begins ahead of older ones' end, and has what is left of it when they are over.
+        start = max(done.ends[max(0, done.count - self.in_flight)] if ahead_ps else last, ready, self.dispatched)
+        start = max(start, last - ahead_ps)
         end = start + min(ps, FAR)
         if dram_ps >= 0:
             self.dram = max(self.dram, start) + min(dram_ps, FAR)

@@ -181,6 +181,9 @@ class DmaConfig:
     )
     write_latency_ps: int | None = key(TIME, "from a write to its acknowledgement; left out = that of a read", None)
     duplex: bool = key(Flag(), "a copy within DRAM reads and writes at the same time", False)
+    in_flight: int = key(
+        Count(1, 64), "transfers that a channel has asked for at once: latency passes while older ones stream", 1
+    )
     inputs_ahead: bool = key(
         Flag(),
         "the matrix unit's next input tile is loaded while it computes; false: behind that, into the same bytes",
