@@ -335,6 +335,8 @@ class Planner:
 
     def __init__(self, placement: Placement, context: Context, memory: Memory) -> None:
         self.is_close = False
+        self.untried: set[Buffer] = set()
+        """Values of which nobody knows what they would be worth in SRAM: see ``MEAN_LIFE``."""
         self._groups = placement.groups
         self._context = context
         self._capacity = context.sram_bytes
@@ -395,8 +397,13 @@ class Planner:
         def worth(buffer: Buffer) -> float:
             return len(self._users[buffer]) / len(lives[buffer])
 
-        candidates = [buffer for buffer in lives if len(lives[buffer]) <= LONGEST_LIFE]
-        for buffer in sorted(candidates, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
+        left = MEAN_LIFE * len(stretches)
+        self.untried.clear()
+        for buffer in sorted(lives, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
+            if len(lives[buffer]) > left:
+                self.untried.add(buffer)
+                continue
+            left -= len(lives[buffer])
             offsets = self._place(buffer, lives[buffer], stretches)
             if offsets is None:
                 continue
@@ -421,12 +428,16 @@ class Planner:
 
     def _place(self, buffer: Buffer, life: range, stretches: Sequence[Stretch]) -> dict[Buffer, int] | None:
         """Where a buffer may lie, and where others have to go for it; None if there is no room."""
+        if any(len(stretches[number].resident) >= MOST_BESIDE for number in life):
+            return None
         # In an order that does not depend on where objects lie: of equals the first one is placed first.
         rivals = dict.fromkeys(other for number in life for other in stretches[number].resident)
         offset = self._lowest(buffer, ((other.offset, other) for other in rivals))
         if offset is not None:
             return {buffer: offset}
         needed = align(max(buffer.nbytes, 1))
+        if len(rivals) > MOST_RIVALS:
+            return None
         for number in life:
             if needed + sum(align(max(other.nbytes, 1)) for other in stretches[number].resident) > self._capacity:
                 return None
@@ -779,5 +790,10 @@ LONGEST = 16
 """Groups in a segment at most."""
 _CLOSE_PERCENT = 5
 """Estimates may be off by so much."""
-LONGEST_LIFE = 24
-"""A value that is wanted for more stretches is not tried in SRAM: each of them would be estimated for it."""
+MEAN_LIFE = 24
+"""Stretches for which values are tried in SRAM, for each stretch of the graph: all those of a life are estimated, so the
+work would grow with the square of the graph. What is wanted for long is tried as what is not, while there are few such."""
+MOST_BESIDE = 24
+"""Values that are in SRAM at one time, at most: an estimate looks at what is free between them."""
+MOST_RIVALS = 48
+"""Values that are put side by side anew for one more, at most: the work grows with the square of them."""
