@@ -184,6 +184,12 @@ class DmaConfig:
     )
     write_latency_ps: int | None = key(TIME, "from a write to its acknowledgement; left out = that of a read", None)
     duplex: bool = key(Flag(), "a copy within DRAM reads and writes at the same time", False)
+    parts_in_place: bool = key(
+        Flag(),
+        "results are written into the concatenation that they are parts of, and slices read where they lie; false: both "
+        "are copied",
+        True,
+    )
     inputs_ahead: bool = key(
         Flag(),
         "the matrix unit's next input tile is loaded while it computes; false: behind that, into the same bytes",

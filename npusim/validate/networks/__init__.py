@@ -68,7 +68,8 @@ NETWORKS: dict[str, Network] = {
     "wav2letter": Network(small.wav2letter, "weights as they are: pruned and compressed ones take less of the flash"),
     "yolov5n": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 4), _HEADS),
     "yolov5s": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 2), _HEADS),
-    "yolov5s_relu": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 2, act="relu"), _HEADS),
+    # Profiles by operator of Rockchip's file of this name end with plain convolutions.
+    "yolov5s_relu": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 2, act="relu", last=""), _HEADS),
     "yolov5m": Network(lambda shape: detect.yolo_v5(shape, 2 / 3, 3 / 4), _HEADS),
     **{f"yolov5{size}_seg": _yolo_v5_seg(*scale) for size, scale in _V5.items()},
     **{f"yolov8{size}_seg": _yolo_v8(*scale, extra=32, masks=32) for size, scale in _V8.items()},
