@@ -186,8 +186,8 @@ class DmaConfig:
     duplex: bool = key(Flag(), "a copy within DRAM reads and writes at the same time", False)
     parts_in_place: bool = key(
         Flag(),
-        "results are written into the concatenation that they are parts of, and slices read where they lie; false: both "
-        "are copied",
+        "results are written into the concatenation that they are parts of, and slices read where they lie; false: "
+        "both are copied",
         True,
     )
     inputs_ahead: bool = key(

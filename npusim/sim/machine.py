@@ -132,7 +132,8 @@ class Machine(Parts):
         Raises as :meth:`start`.
         """
         each = self.config.layer_bytes
-        return self.control_ps(each * self._decoded_of(job).layers) if each else 0
+        size = each * self._decoded_of(job).layers if each else 0
+        return self.control_ps(size) if size else 0
 
     def start(self, job: Job, done: Callable[[Player], None]) -> Player:
         """Begin a job; ``done(player)`` is called when it has ended and left the machine.

@@ -30,9 +30,9 @@ class _Chip:
     boxes_us: float = 0
 
 
-# Published for this board, of three detectors of 300 x 300 pixels with and without TFLite_Detection_PostProcess, which Coral's compiler
-# leaves to the CPU (github.com/google-coral/edgetpu/issues/515): 16.64 - 10.98, 16.83 - 12.15 and 17.71 - 12.50 ms; their mean
-# (github.com/NobuoTsukamoto/benchmarks, tensorflow/lite/tf1_detection_model_zoo/devboard.md, max_detection = 10).
+# Coral's compiler leaves TFLite_Detection_PostProcess to the CPU (github.com/google-coral/edgetpu/issues/515). On this
+# board three detectors of 300 x 300 pixels take 16.64, 16.83 and 17.71 ms with it, 10.98, 12.15 and 12.50 without: the
+# mean (github.com/NobuoTsukamoto/benchmarks, tensorflow/lite/tf1_detection_model_zoo/devboard.md, max_detection=10).
 _BOXES_US = 5183
 
 _CHIPS = {
@@ -104,7 +104,8 @@ def networks(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         if key not in known:
             session = sessions.setdefault(chip.config, Session(machine(chip.config), cache_dir=False))
             if layers:
-                graph = perceptron(batch, isqrt(weights // int(layers[2])), int(layers[2]))
+                side = isqrt(weights // int(layers[2]))
+                graph = perceptron(batch, (side, side), int(layers[2]))
             else:
                 graph = NETWORKS[wanted].make(key[2])
             program = session.compile(graph)
