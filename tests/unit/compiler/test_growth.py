@@ -40,7 +40,9 @@ def test_four_times_the_nodes_are_four_times_the_work(family: str, monkeypatch: 
     monkeypatch.setattr(groups, "MAX_OPS", 8)
     monkeypatch.setattr(schedule, "RECENT", 8)
     monkeypatch.setattr(memory, "LONGEST", 4)
-    monkeypatch.setattr(memory, "LONGEST_LIFE", 8)
+    monkeypatch.setattr(memory, "MEAN_LIFE", 4)
+    monkeypatch.setattr(memory, "MOST_BESIDE", 4)
+    monkeypatch.setattr(memory, "MOST_RIVALS", 8)
     lines(family, 10)  # what is imported and remembered at the first call
     assert lines(family, TIMES * SMALL) < MORE * TIMES * lines(family, SMALL)
 
