@@ -40,6 +40,7 @@ MODULES = (
     "_hash",
     "_course",
     "_stream",
+    "_views",
     "_issue",
     "_tiling",
     *(() if sys.platform == "win32" else ("_mapped",)),
