@@ -188,6 +188,21 @@ def _shared(one: Span, others: Iterable[Span]) -> int:
     return sum(max(0, min(one[1], high) - max(one[0], low)) for low, high in others)
 
 
+def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
+    """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used, and
+    one for each transfer in flight, three at the most. No more than half of the room: the groups before and after have
+    the other one."""
+    for copies in range(1 + min(in_flight, _DEEPEST), 2, -1):
+        more = [replace(spec, copies=copies) if spec.copies == 2 else spec for spec in specs]
+        if total_bytes(more) <= room // 2:
+            return more
+    return list(specs)
+
+
+_DEEPEST = 3
+"""Further tiles only wait: what is hidden by then is all of the latency, or the tiles are too small."""
+
+
 @dataclass(slots=True)
 class Fitted:
     """The lowerings of a stretch and where their slots begin."""
@@ -252,6 +267,8 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
             shares = (most, (held[number] + most) // 2) if number < len(held) - 1 else (most,)
             context.rows = stretch.segment.rows[number] if stretch.segment else 0
             lowering, slots, taken = _lowered(context, group, shares, made)
+            if not stretch.segment:
+                slots = deeper(slots, room, context.config.dma.in_flight)
             lowerings.append(lowering)
             specs.append(slots)
             left -= taken

@@ -97,21 +97,21 @@ def matrix_prices(
     return _matrix_prices(array_pricing(config), dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits)
 
 
-class MovePrices(dict[tuple[int, int, str], tuple[int, int]]):
-    """(picoseconds, bytes past the pins) of transfers by (bytes, bytes of a run, which way): "read" and "write" from
+class MovePrices(dict[tuple[int, int, str], tuple[int, int, int]]):
+    """(picoseconds, those from one to the next of a stream, bytes past the pins) of transfers by (bytes, bytes of a run, which way): "read" and "write" from
     and to DRAM, "constants" from where they are, "copy" within SRAM."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self._ps, self._dram_bytes = cost_model(config).transfer_ps, dram_model(config).transfer_bytes
 
-    def __missing__(self, key: tuple[int, int, str]) -> tuple[int, int]:
+    def __missing__(self, key: tuple[int, int, str]) -> tuple[int, int, int]:
         nbytes, run, way = key
         reads, writes = (nbytes if way in ("read", "constants") else 0), (nbytes if way == "write" else 0)
         work = DmaWork(nbytes, ceil_div(nbytes, run), run, reads, writes, constants=way == "constants")
         if len(self) >= _MOST:
             self.clear()
-        price = self[key] = self._ps(work), self._dram_bytes(work)
+        price = self[key] = *self._ps(work), self._dram_bytes(work)
         return price
 
 

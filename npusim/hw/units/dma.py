@@ -99,9 +99,10 @@ class Channel:
         writing = max(0, bytes_to_ps(work.bytes, self._width) - bytes_to_ps(bus_bytes, min(rate, shared)))
         return Transfer(start, latency + waiting, bus_bytes, 0, rate, writing, start + latency)
 
-    def streaming_ps(self, parts: Transfer) -> int:
-        """From one transfer to the next of a stream of equals, alone on the bus."""
-        alone = parts.start_ps + parts.latency_ps + self.moving_ps(parts) + parts.writing_ps
+    def streaming_ps(self, parts: Transfer, alone: int) -> int:
+        """From one transfer to the next of a stream of equals, each of which takes so long alone."""
+        if self._in_flight == 1:
+            return alone
         # Set-ups follow each other, so do the data; and the oldest must be over before one too many is asked for.
         return max(parts.start_ps, alone - parts.ahead_ps, ceil_div(alone, self._in_flight))
 
@@ -159,13 +160,14 @@ def cost(config: Config, work: DmaWork) -> Cost:
     return Cost(rounded.cycles, ps, rounded.terms, rounded.bound)
 
 
-def pricing(config: Config) -> Callable[[DmaWork], int]:
-    """What gives the picoseconds of :func:`cost`."""
+def pricing(config: Config) -> Callable[[DmaWork], tuple[int, int]]:
+    """What gives the picoseconds of :func:`cost`, and those from one such transfer to the next of a stream of them."""
     near, far = channel(config), channel(config, constants=True)
 
-    def ps(work: DmaWork) -> int:
+    def ps(work: DmaWork) -> tuple[int, int]:
         side = far if work.constants else near
         parts = side.transfer(work)
-        return parts.start_ps + parts.latency_ps + side.moving_ps(parts) + parts.writing_ps
+        alone = parts.start_ps + parts.latency_ps + side.moving_ps(parts) + parts.writing_ps
+        return alone, side.streaming_ps(parts, alone)
 
     return ps
