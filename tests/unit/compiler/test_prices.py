@@ -67,7 +67,11 @@ def test_a_transfer_costs_what_the_device_charges(config: Config) -> None:
                 work = DmaWork(nbytes, runs, run, *moved)
                 assert prices[nbytes, run, way] == (model.cost(work).ps, model.stream_ps(work), model.dram_bytes(work))
             work = DmaWork(nbytes, runs, run, nbytes, 0, constants=True)
-            assert prices[nbytes, run, "constants"] == (model.cost(work).ps, model.stream_ps(work), model.dram_bytes(work))
+            assert prices[nbytes, run, "constants"] == (
+                model.cost(work).ps,
+                model.stream_ps(work),
+                model.dram_bytes(work),
+            )
 
 
 class Reads:
