@@ -62,9 +62,9 @@ class Stretch:
         return spans
 
 
-Known = dict[tuple[int, tuple[bool, ...], tuple[Span, ...]], int | None]
-"""Picoseconds that a group takes, None if it does not fit: by the group, whether what it touches is on the chip, and
-the bytes that are free."""
+Known = dict[tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]], int | None]
+"""Picoseconds that a stretch takes, None if it does not fit: by its group, or the first and the last of a segment and
+the rows of a stripe; by what each of them touches that is on the chip; and by the bytes that are free."""
 
 
 Heights = dict[tuple[Any, ...], tuple[int, int] | None]
@@ -526,16 +526,15 @@ class Planner:
         """Picoseconds that a stretch takes as things are; None if it does not fit."""
         if stretch.is_empty:
             return 0
-        if stretch.segment is None:
-            key = self._key(stretch)
-            if key not in self._known:
-                self._known[key] = self._estimate_fitted(stretch)
-            return self._known[key]
-        return self._estimate_fitted(stretch)
+        key = self._key(stretch)
+        if key not in self._known:
+            self._known[key] = self._estimate_fitted(stretch)
+        return self._known[key]
 
-    def _key(self, stretch: Stretch) -> tuple[int, tuple[bool, ...], tuple[Span, ...]]:
-        (group,) = stretch.groups
-        return group.index, self._near(group), tuple(stretch.free(self._context))
+    def _key(self, stretch: Stretch) -> tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]]:
+        segment = stretch.segment
+        which = (segment.first, segment.last, segment.height) if segment else (stretch.groups[0].index,)
+        return which, tuple([self._near(group) for group in stretch.groups]), tuple(stretch.free(self._context))
 
     def _near(self, group: Group) -> tuple[bool, ...]:
         return tuple([buffer.on_chip for buffer in self._touched[group.index]])
