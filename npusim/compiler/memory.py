@@ -63,15 +63,15 @@ class Stretch:
         return spans
 
 
-Known = dict[tuple[int, tuple[bool, ...], tuple[Span, ...]], int | None]
-"""Picoseconds that a group takes, None if it does not fit: by the group, whether what it touches is on the chip, and
-the bytes that are free."""
+Known = dict[tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]], int | None]
+"""Picoseconds that a stretch takes, None if it does not fit: by its group, or the first and the last of a segment and
+the rows of a stripe; by what each of them touches that is on the chip; and by the bytes that are free."""
 
 
 Heights = dict[tuple[Any, ...], tuple[int, int] | None]
 """Picoseconds that groups take as a segment, and how many rows of the last result its best stripes make; None if there
-are no such stripes: by the first and the last group, what each of them touches that is on the chip, and the bytes that
-are left."""
+are no such stripes: by what each group sees, which of their values are the same, and the bytes that are left. So the
+blocks of a network that are alike are cut once."""
 
 
 @dataclass(slots=True)
@@ -409,6 +409,8 @@ class Planner:
         # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
         self._known, self._heights = memory.known, memory.heights
         self._made: Made = {}
+        self._seen: list[tuple[Any, ...]] = []
+        """What each group sees while segments are looked for."""
         self._whole = dict(context.views)  # the views that values have when they are no windows
         for group in placement.groups:
             inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
@@ -542,16 +544,15 @@ class Planner:
         """Picoseconds that a stretch takes as things are; None if it does not fit."""
         if stretch.is_empty:
             return 0
-        if stretch.segment is None:
-            key = self._key(stretch)
-            if key not in self._known:
-                self._known[key] = self._estimate_fitted(stretch)
-            return self._known[key]
-        return self._estimate_fitted(stretch)
+        key = self._key(stretch)
+        if key not in self._known:
+            self._known[key] = self._estimate_fitted(stretch)
+        return self._known[key]
 
-    def _key(self, stretch: Stretch) -> tuple[int, tuple[bool, ...], tuple[Span, ...]]:
-        (group,) = stretch.groups
-        return group.index, self._near(group), tuple(stretch.free(self._context))
+    def _key(self, stretch: Stretch) -> tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]]:
+        segment = stretch.segment
+        which = (segment.first, segment.last, segment.height) if segment else (stretch.groups[0].index,)
+        return which, tuple([self._near(group) for group in stretch.groups]), tuple(stretch.free(self._context))
 
     def _near(self, group: Group) -> tuple[bool, ...]:
         return tuple([buffer.on_chip for buffer in self._touched[group.index]])
@@ -586,6 +587,7 @@ class Planner:
         """The segments that lower the estimate most: dynamic programming over where the groups are cut."""
         best: list[tuple[int, Segment | None, int]] = [(0, None, 0)]
         found: dict[int, list[tuple[int, int, Segment]]] = {}
+        self._seen = [_rowless(seen(self._context, group)) for group in self._groups]
         for first in range(len(self._groups)):
             for last, cost, segment in self._from(first, stretches, costs):
                 found.setdefault(last, []).append((first, cost, segment))
@@ -651,8 +653,15 @@ class Planner:
         self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch]
     ) -> tuple[int, Segment] | None:
         """What :meth:`_best_height` says, while there are no windows yet, remembered."""
-        near = tuple([self._near(group) for group in groups])
-        key = (groups[0].index, groups[-1].index, near, self._beside(groups, inner, stretches))
+        numbers: dict[Tensor, int] = {}
+        same = [
+            numbers.setdefault(tensor, len(numbers)) for group in groups for tensor in boundary(self._context, group)
+        ]
+        values = [(numbers[value.tensor], *value[1:]) for value in inner]
+        key = (
+            *self._seen[groups[0].index : groups[-1].index + 1], tuple(same), tuple(values),
+            self._beside(groups, inner, stretches),
+        )  # fmt: skip
         if key not in self._heights:
             found = self._best_height(groups, inner, stretches)
             self._heights[key] = found and (found[0], found[1].height)
