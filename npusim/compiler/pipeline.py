@@ -319,7 +319,12 @@ def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iter
             yield forecast(parts.commands, config), parts
         # Where fewer cores are slower than more, still fewer are, but for numbers that divide a layer badly. Of parts
         # that is not true: they may fit into the SRAM of so many cores only.
-        if risen < _MOST_RISEN and count < config.cores and count in _SHARED and (order := _other(graph, fewer, budget)) is not None:
+        if (
+            risen < _MOST_RISEN
+            and count < config.cores
+            and count in _SHARED
+            and (order := _other(graph, fewer, budget)) is not None
+        ):
             predicted = forecast(order.commands, config)
             yield predicted, order
             risen, shared = (0, predicted) if predicted < shared else (risen + 1, shared)
