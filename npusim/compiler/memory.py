@@ -144,7 +144,7 @@ def planning(groups: Sequence[Group], config: Config) -> Config:
     # Most tiles only want to know whether loads and stores take turns.
     if all(not group.parts and (group.anchor is None or group.anchor.kind in _ONE_OR_MORE) for group in groups):
         dma = replace(dma, channels=min(dma.channels, 2))
-    return replace(config, description="", queue_depth=1, layer_cycles=0, dma=dma)
+    return replace(config, description="", queue_depth=1, layer_cycles=0, layer_bytes=0, dma=dma)
 
 
 _ONE_OR_MORE = ANCHORS | ROWS | {"pool", "reduce"}
@@ -186,6 +186,21 @@ def place_slots(
 def _shared(one: Span, others: Iterable[Span]) -> int:
     """Bytes of a span that are others', too."""
     return sum(max(0, min(one[1], high) - max(one[0], low)) for low, high in others)
+
+
+def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
+    """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used, and
+    one for each transfer in flight, three at the most. No more than half of the room: the groups before and after have
+    the other one."""
+    for copies in range(1 + min(in_flight, _DEEPEST), 2, -1):
+        more = [replace(spec, copies=copies) if spec.copies == 2 else spec for spec in specs]
+        if total_bytes(more) <= room // 2:
+            return more
+    return list(specs)
+
+
+_DEEPEST = 3
+"""Further tiles only wait: what is hidden by then is all of the latency, or the tiles are too small."""
 
 
 @dataclass(slots=True)
@@ -252,6 +267,8 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
             shares = (most, (held[number] + most) // 2) if number < len(held) - 1 else (most,)
             context.rows = stretch.segment.rows[number] if stretch.segment else 0
             lowering, slots, taken = _lowered(context, group, shares, made)
+            if not stretch.segment:
+                slots = deeper(slots, room, context.config.dma.in_flight)
             lowerings.append(lowering)
             specs.append(slots)
             left -= taken

@@ -23,6 +23,8 @@ TINY = load_config("tiny")
 SMALL, TIMES = 192, 4
 MORE = 1.05
 """What is known to be quadratic has 1.08 and more at this size."""
+LONG = {"inputs", "joined", "ladder", "readers"}
+"""Families that take seconds."""
 
 
 def lines(family: str, count: int) -> int:
@@ -30,7 +32,9 @@ def lines(family: str, count: int) -> int:
     return lines_of(lambda: compile_graph(load(data, config=TINY), TINY), "npusim")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(family, marks=pytest.mark.slow) if family in LONG else family for family in FAMILIES]
+)
 def test_four_times_the_nodes_are_four_times_the_work(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small enough for the smaller graph to have groups, and uses of a buffer, of full length, too.
     monkeypatch.setattr(groups, "MAX_OPS", 8)
