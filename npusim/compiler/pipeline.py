@@ -245,8 +245,8 @@ def _again(chosen: _Order, graph: Graph, config: Config, budget: Budget) -> _Ord
 def _first(orders: Sequence[tuple[int, _Order]], config: Config) -> _Order:
     """The order of least time; of those on as many cores that are near, the one of least traffic.
 
-    What is best on some cores is so whatever others there are, and the best of these is taken by time alone: so a device
-    with more cores has no slower order than one with fewer.
+    What is best on some cores is so whatever others there are, and the best of these is taken by time alone: so a
+    device with more cores has no slower order than one with fewer.
     """
     best: dict[int, tuple[int, _Order]] = {}
     for cores in dict.fromkeys(order.cores for _, order in orders):
@@ -331,6 +331,7 @@ def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iter
 
 
 _MOST_RISEN = 2
+"""So many numbers of cores in turn that are slower than more are the last on which tiles are shared out."""
 _SHARED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 _COUNTS = (*range(2, 9), *_SHARED[5:])
 """Numbers of cores that one with more looks at, too: so that it is not slower for having them."""
