@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from npusim.compiler.drain import absorb
-from npusim.compiler.groups import ANCHORS, ROWS, Group
+from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
 from npusim.compiler.place import Placement
@@ -829,11 +829,6 @@ def _weight_bytes(group: Group) -> int:
     if anchor is None or anchor.kind != "conv":
         return 0
     return packed_bytes(anchor.input(1).size, anchor.input(1).dtype, anchor.attrs["w_bits"])
-
-
-def on_matrix(group: Group) -> bool:
-    """Whether it is the matrix unit that a group waits for."""
-    return group.anchor is not None and group.anchor.kind in ANCHORS
 
 
 def _overlap(one: range, other: range) -> bool:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from npusim.compiler.memory import CLOSE_PERCENT, on_matrix
+from npusim.compiler.groups import on_matrix
+from npusim.compiler.memory import CLOSE_PERCENT
 from npusim.compiler.tile import OVERLAP, Tiling, footprint
 from npusim.compiler.values import ALIGNMENT, align
 from npusim.explore.estimates import prices
