@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from npusim.compiler.drain import absorb
-from npusim.compiler.groups import ANCHORS, ROWS, Group
+from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
 from npusim.compiler.place import Placement
@@ -433,7 +433,7 @@ class Planner:
         if segments:
             stretches = self._with_segments(segments)
             with_segments = self._settle(stretches)
-            self.is_close = sum(costs) * 100 <= sum(with_segments) * (100 + _CLOSE_PERCENT)
+            self.is_close = sum(costs) * 100 <= sum(with_segments) * (100 + CLOSE_PERCENT)
         return stretches
 
     def _make(self, stretches: Sequence[Stretch]) -> None:
@@ -572,7 +572,7 @@ class Planner:
             costs = [lowering.estimate() for lowering in fitted.lowerings]
         turns = stretch.segment.images * len(stretch.segment.stripes)
         # While the matrix unit is at one stripe, the vector unit is at the next.
-        matrix = sum(cost for cost, group in zip(costs, stretch.groups, strict=True) if _on_matrix(group))
+        matrix = sum(cost for cost, group in zip(costs, stretch.groups, strict=True) if on_matrix(group))
         vector = sum(costs) - matrix
         computing = max(matrix, vector) + min(matrix, vector) // min(turns, OVERLAP)
         # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
@@ -621,7 +621,7 @@ class Planner:
                 continue
             # Where everything is in SRAM as a whole there is nothing to gain, unless two units could work side by side.
             near = all(buffer.on_chip for group in groups for buffer in self._touched[group.index])
-            if near and len({_on_matrix(group) for group in groups}) == 1:
+            if near and len({on_matrix(group) for group in groups}) == 1:
                 continue
             inner = inners(groups, self._context)
             if inner is None:
@@ -630,7 +630,7 @@ class Planner:
             if option is None:
                 continue
             # Estimates may be off by more than what is gained so.
-            if near and option[0] * 100 > sum(costs[first : last + 1]) * (100 - _CLOSE_PERCENT):
+            if near and option[0] * 100 > sum(costs[first : last + 1]) * (100 - CLOSE_PERCENT):
                 continue
             yield last, *option
 
@@ -840,10 +840,6 @@ def _weight_bytes(group: Group) -> int:
     return packed_bytes(anchor.input(1).size, anchor.input(1).dtype, anchor.attrs["w_bits"])
 
 
-def _on_matrix(group: Group) -> bool:
-    return group.anchor is not None and group.anchor.kind in ANCHORS
-
-
 def _overlap(one: range, other: range) -> bool:
     return one.start < other.stop and other.start < one.stop
 
@@ -875,11 +871,11 @@ class _Windows:
 
 LONGEST = 16
 """Groups in a segment at most."""
-_CLOSE_PERCENT = 5
+CLOSE_PERCENT = 5
 """Estimates may be off by so much."""
 MEAN_LIFE = 24
-"""Stretches for which values are tried in SRAM, for each stretch of the graph: all those of a life are estimated, so the
-work would grow with the square of the graph. What is wanted for long is tried as what is not, while there are few such."""
+"""Stretches for which values are tried in SRAM, for each stretch of the graph: all those of a life are estimated, so
+the work would grow with the square of the graph. What is wanted for long is tried, too, while there is little of it."""
 MOST_BESIDE = 24
 """Values that are in SRAM at one time, at most: an estimate looks at what is free between them."""
 MOST_RIVALS = 48
