@@ -184,6 +184,9 @@ class DmaConfig:
     )
     write_latency_ps: int | None = key(TIME, "from a write to its acknowledgement; left out = that of a read", None)
     duplex: bool = key(Flag(), "a copy within DRAM reads and writes at the same time", False)
+    in_flight: int = key(
+        Count(1, 64), "transfers that a channel has asked for at once: latency passes while older ones stream", 1
+    )
     parts_in_place: bool = key(
         Flag(),
         "results are written into the concatenation that they are parts of, and slices read where they lie; false: "
