@@ -74,9 +74,7 @@ def test_every_network_can_be_made(name):
 
 @pytest.mark.parametrize(("name", "operations"), [("micronet_kws_m", 30.6), ("micronet_ad_m", 124.7)])
 def test_micronets_have_the_published_operations(name, operations):
-    assert 2 * sum(macs(op) for op in NETWORKS[name].make(SMALL[name]).ops) / 1e6 == pytest.approx(
-        operations, rel=0.015
-    )
+    assert 2 * sum(macs(op) for op in NETWORKS[name].make(SMALL[name]).ops) / 1e6 == pytest.approx(operations, rel=0.02)
 
 
 def test_the_units_of_rnnoise_have_the_published_weights():
