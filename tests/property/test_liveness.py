@@ -83,7 +83,7 @@ TURNS: dict[str, Turn] = {
     "dma.gather_bytes": Turn("4 KiB", SLOWER),
     "dma.write_latency": Turn("5 us", SLOWER),
     "dma.duplex": Turn(True, FASTER, {"interconnect.bytes_per_cycle": 4}),
-    "dma.parts_in_place": Turn(False, SLOWER),
+    "dma.parts_in_place": Turn(False),
     "dma.inputs_ahead": Turn(False, SLOWER),
     "dram.bytes": Turn("1 MiB"),
     "dram.bandwidth": Turn("1 GB/s", SLOWER),
