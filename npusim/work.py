@@ -82,6 +82,7 @@ class DmaWork:
     ``stride``: bytes from the start of one piece to that of the next on the DRAM side; 0 if that is not known.
     ``offset``: of the first piece from a multiple of PLACE_BYTES; 0 if that is not known.
     ``constants``: what is read are constants of the program, and nothing is written to DRAM.
+    ``exchanged``: what passes from one core's SRAM to others'; runs are of the worse side, no DRAM is touched.
     """
 
     bytes: int
@@ -92,6 +93,7 @@ class DmaWork:
     stride: int = 0
     offset: int = 0
     constants: bool = False
+    exchanged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

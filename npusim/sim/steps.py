@@ -19,7 +19,7 @@ from npusim.isa.control import Residents
 from npusim.isa.emitted import emitted
 from npusim.isa.verify import Limits, verify
 from npusim.sim.banks import WHOLE
-from npusim.sim.fabric import Fabric
+from npusim.sim.fabric import Fabric, Way
 from npusim.timeline import Span
 from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work
 
@@ -33,8 +33,8 @@ class Charge:
 
     ``fixed_ps`` passes first, longer if other units of the core want the SRAM too, of which this one takes ``share``
     (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than
-    ``rate`` bytes a second, or, if ``apart``, over that to the memory for constants. ``alone_ps`` is the whole duration
-    when nobody else uses SRAM and memories.
+    ``rate`` bytes a second, or over another ``link``. ``alone_ps`` is the whole duration when nobody else uses SRAM and
+    memories.
     """
 
     fixed_ps: int
@@ -47,7 +47,7 @@ class Charge:
     reads: int = 0
     writes: int = 0
     bound: str = "latency"
-    apart: bool = False
+    link: Way = Way.DRAM
 
 
 NOTHING = Charge(0, 0)
@@ -214,7 +214,7 @@ class Decoder:
         acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
         return Limits(
             region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units,
-            config.interconnect.multicast,
+            config.interconnect.multicast, config.exchange is not None,
         )  # fmt: skip
 
     def _ranked(self, steps: Steps) -> Steps:
@@ -242,13 +242,13 @@ class Decoder:
         if isinstance(work, ControlWork):
             return NOTHING
         price = self._cost(work)
-        if isinstance(work, DmaWork) and (work.reads or work.writes):
+        if isinstance(work, DmaWork) and (work.reads or work.writes or work.exchanged):
             fixed, bus_bytes, rate = self._fabric.transfer(work)
-            apart = work.constants and self._config.constants is not None
-            alone = fixed + self._fabric.flow_ps(bus_bytes, rate, apart=apart)
+            link = self._fabric.link(work)
+            alone = fixed + self._fabric.flow_ps(bus_bytes, rate, link)
             return Charge(
                 fixed, alone, bus_bytes, rate, bytes=work.bytes, reads=work.reads, writes=work.writes,
-                bound=price.bound, apart=apart,
+                bound=price.bound, link=link,
             )  # fmt: skip
         return Charge(
             price.ps,

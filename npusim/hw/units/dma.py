@@ -14,6 +14,12 @@ no DRAM; with its start it takes ``local_least_cycles`` at the least. ``gather_b
 is passed on: their time over the channel counts twice. Padding, and what is read once and written often, passes the
 channel's width like the rest, but not the bus. A copy within DRAM passes the bus twice; with ``duplex`` both ways at
 once, but not faster than the DRAM takes both.
+
+What passes from one core's SRAM to others' (``[exchange]``) has the latency of that way, then
+
+    transfer = runs * beats of a run * width / min(channel, width)          bytes a second, a beat being a width
+
+and shares the way with the like of it alone, not with what goes to DRAM.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from npusim.errors import ProgramError
 from npusim.hw.config import Config
 from npusim.hw.memory import constants_side, dram_model
 from npusim.hw.units.base import LATENCY, MEMORY, Cost, total
@@ -38,7 +45,8 @@ class Transfer(NamedTuple):
     Then ``bus_bytes`` flow at no more than ``rate`` bytes a second. ``writing_ps``: how much longer the channel writes
     than they flow, with the bus free for others.
 
-    ``bus_bytes`` is 0 for a transfer within SRAM; then ``local_ps`` is what it takes after the start.
+    ``bus_bytes`` is 0 for a transfer within SRAM; then ``local_ps`` is what it takes after the start. What passes from
+    core to core flows over that way instead of the bus.
     """
 
     start_ps: int
@@ -99,15 +107,48 @@ class Channel:
         return parts.local_ps or bytes_to_ps(parts.bus_bytes, min(parts.rate or self.shared, self.shared))
 
 
+class Exchange:
+    """One channel as what passes from core to core sees it. Raises ProgramError for a device without such a way."""
+
+    def __init__(self, config: Config) -> None:
+        way = config.exchange
+        if way is None:
+            raise ProgramError(f"{config.name}: cores have no way to each other's SRAM")
+        self.hz = config.clock_hz
+        self.shared = exchange_bandwidth(config)
+        self._start = cycles_to_ps(config.dma.setup_cycles + config.sram.latency_cycles, self.hz)
+        self._latency = cycles_to_ps(way.latency_cycles, self.hz)
+        self._width = way.bytes_per_cycle
+        self._rate = config.dma.bytes_per_cycle * self.hz
+
+    def transfer(self, work: DmaWork) -> Transfer:
+        """Of a work that is exchanged."""
+        flowing = work.runs * ceil_div(work.run_bytes, self._width) * self._width
+        return Transfer(self._start, self._latency, flowing, 0, self._rate)
+
+    def moving_ps(self, parts: Transfer) -> int:
+        """Alone on the way: what flows at the slower of channel and way."""
+        return bytes_to_ps(parts.bus_bytes, min(parts.rate, self.shared))
+
+
 @functools.lru_cache(maxsize=64)
 def channel(config: Config, *, constants: bool = False) -> Channel:
     """A channel of a device, as what reads constants sees it, or as everything else does."""
     return Channel(constants_side(config) if constants else config)
 
 
+exchange = functools.lru_cache(maxsize=64)(Exchange)
+"""A channel of a device as what passes from core to core sees it."""
+
+
+def side(config: Config, work: DmaWork) -> Channel | Exchange:
+    """A channel of a device, as a work sees it."""
+    return exchange(config) if work.exchanged else channel(config, constants=work.constants)
+
+
 def transfer(config: Config, work: DmaWork) -> Transfer:
     """What the simulator needs to let transfers compete."""
-    return channel(config, constants=work.constants).transfer(work)
+    return side(config, work).transfer(work)
 
 
 def latency_ps(config: Config) -> int:
@@ -127,11 +168,16 @@ def interconnect_bandwidth(config: Config) -> int:
     return config.interconnect.bytes_per_cycle * config.clock_hz
 
 
+def exchange_bandwidth(config: Config) -> int:
+    """What all cores together pass to each other, in bytes a second; 0 where they have no way to."""
+    return config.exchange.bytes_per_cycle * config.clock_hz if config.exchange else 0
+
+
 def cost(config: Config, work: DmaWork) -> Cost:
     """The transfer alone on the bus; ``cycles`` are of the device's clock, each part rounded up."""
-    side = channel(config, constants=work.constants)
-    parts, hz = side.transfer(work), side.hz
-    moving = side.moving_ps(parts)
+    seen = side(config, work)
+    parts, hz = seen.transfer(work), seen.hz
+    moving = seen.moving_ps(parts)
     counted = [
         ("setup", LATENCY, cycles_spanned(parts.start_ps, hz)),
         ("latency", LATENCY, cycles_spanned(parts.latency_ps, hz)),
@@ -148,8 +194,8 @@ def pricing(config: Config) -> Callable[[DmaWork], int]:
     near, far = channel(config), channel(config, constants=True)
 
     def ps(work: DmaWork) -> int:
-        side = far if work.constants else near
-        parts = side.transfer(work)
-        return parts.start_ps + parts.latency_ps + side.moving_ps(parts) + parts.writing_ps
+        seen = exchange(config) if work.exchanged else far if work.constants else near
+        parts = seen.transfer(work)
+        return parts.start_ps + parts.latency_ps + seen.moving_ps(parts) + parts.writing_ps
 
     return ps

@@ -200,7 +200,9 @@ class Executable:
             values["scale_stride"] = self._pick([0, 4])
             values["low"], values["high"] = self._pick([(float("-inf"), float("inf")), (-4.0, 6.0)])
             values["out_scale"] = self._pick([1.0, 0.5])
-        if "cores" in values:
+        if "source" in values:
+            values["source"] = 3  # which is none of the cores that it is for
+        elif "cores" in values:
             values["src"] = region(0, values["src"])
         if "index_type" in values:
             values["index_type"] = self._pick([DType.INT32, DType.INT64])
