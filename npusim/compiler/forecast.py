@@ -30,7 +30,8 @@ def forecast(commands: Sequence[Command], config: Config) -> int:
     """Picoseconds, about; the same for the same stream."""
     told = _stream.forecast(
         commands, lambda work: _charge(work, config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
-        dma.latency_ps(config), dma.interconnect_bandwidth(config), _HALF, _capacity(config), dma.exchange_bandwidth(config), _by_need(config),
+        dma.latency_ps(config), dma.interconnect_bandwidth(config), _HALF, _capacity(config),
+        dma.exchange_bandwidth(config), _by_need(config),
     )  # fmt: skip
     # Beyond machine integers it is as slow as it is.
     return forecast_slowly(commands, config) if told is None else told

@@ -38,6 +38,8 @@ class Buffer:
     core: int | None = None
     is_window: bool = False
     """It holds some rows of a value, and around them the padding that those who read it want."""
+    is_met: bool = False
+    """Cores write into it what each of them has made of a value: no byte twice by one operator."""
 
     @property
     def is_constant(self) -> bool:

@@ -86,7 +86,8 @@ class Engine(EventOwner):
     """One unit during one job.
 
     Its time is split without gaps: ``mark`` is the time up to which all of it has been counted as busy, idle (nothing
-    in the queue) or stalled on a named unit, on ``dram`` or the ``exchange`` between cores, beside other units of the core on ``sram``, or ``preempted``.
+    in the queue) or stalled on a named unit, on ``dram`` or the ``exchange`` between cores, beside other units of the
+    core on ``sram``, or ``preempted``.
     """
 
     EVENTS = ("_arrived", "_finish", "_flow")

@@ -35,7 +35,8 @@ def foresee(machine: Parts, course: Course, lead_ps: int) -> _core.Course | None
         found = _core.course(
             course.steps, len(machine.layout.names), config.cores, lead_ps, machine.cycle_ps, machine.layer_ps,
             config.queue_depth, fabric.latency_ps, fabric.fetch_rate, FETCH_BYTES, machine.link.capacity,
-            machine.constants_link.capacity, machine.exchange_link.capacity, CODE_RANK, config.interconnect.arbitration == "need", NO_OP,
+            machine.constants_link.capacity, machine.exchange_link.capacity, CODE_RANK,
+            config.interconnect.arbitration == "need", NO_OP,
         )  # fmt: skip
         course.foreseen = lead_ps, found
     return course.foreseen[1]

@@ -173,6 +173,14 @@ def exchange_bandwidth(config: Config) -> int:
     return config.exchange.bytes_per_cycle * config.clock_hz if config.exchange else 0
 
 
+def exchange_latency_ps(config: Config) -> int:
+    """From a command to the first byte of another core's SRAM; 0 where there is no way to it."""
+    if config.exchange is None:
+        return 0
+    cycles = config.dma.setup_cycles + config.sram.latency_cycles + config.exchange.latency_cycles
+    return cycles_to_ps(cycles, config.clock_hz)
+
+
 def cost(config: Config, work: DmaWork) -> Cost:
     """The transfer alone on the bus; ``cycles`` are of the device's clock, each part rounded up."""
     seen = side(config, work)

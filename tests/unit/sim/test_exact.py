@@ -10,7 +10,7 @@ from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, LoadedProgram
 from npusim.driver.header import COMPLETION, DOORBELL, ENTRY, ENTRY_MAGIC, INT_MASK, RINGS, SIZE, STATUS, TAIL
 from npusim.hw.config import Config, load_config
-from npusim.isa.base import Unit, Wait, region
+from npusim.isa.base import region
 from npusim.isa.dma import Exchange
 from npusim.program import FIRST_IO, Program
 from npusim.sim.job import Job
@@ -210,9 +210,11 @@ def test_what_passes_is_there_at_the_picosecond() -> None:
     ended: list[Player] = []
     machine.start(Job(0, len(code), ((0, 0), (0, 0)), 0), ended.append)
     machine.clock.advance(LATENCY + flow(len(code)) + START + 5 * NS + 64 * NS - 1)
-    assert not ended and not machine.memory.sram[1].any()
+    assert not ended
+    assert not machine.memory.sram[1].any()
     machine.clock.advance(1)
-    assert ended and (machine.memory.sram[1][512:768] == 7).all()
+    assert ended
+    assert (machine.memory.sram[1][512:768] == 7).all()
 
 
 def test_a_channel_is_not_faster_than_itself() -> None:
