@@ -10,7 +10,7 @@ them, all of a part for who reads the whole. Cores that want the same of it get 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Context
@@ -120,7 +120,7 @@ class Meeting:
 
     def view(self, made: View, core: int) -> View:
         """Bytes of the value where a core has them."""
-        return replace(made, buffer=self.buffers[core], offset=made.offset - self.bases[core])
+        return made.moved({self.whole: (self.buffers[core], -self.bases[core])})
 
     def _made(self, parts: Sequence[Sequence[Part] | None], contexts: Sequence[Context]) -> Iterator[tuple[int, View]]:
         """(core, part of the value that it makes): as long as views are of the whole value."""

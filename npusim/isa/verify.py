@@ -18,7 +18,7 @@ from operator import le
 from npusim.errors import ProgramError
 from npusim.isa.base import Access, Command, Instruction, Space, Unit, describe_address, offset_of, space_of, unit_name
 from npusim.isa.control import Residents
-from npusim.isa.dma import Exchange, Multicast
+from npusim.isa.dma import MULTICASTS, Exchange, Expand
 from npusim.program import CONSTANTS
 
 READ_ONLY_REGIONS = frozenset({CONSTANTS})
@@ -29,7 +29,7 @@ READ_ONLY_REGIONS = frozenset({CONSTANTS})
 class Limits:
     """What a device offers to a job: bytes of each region and of each core's memories, cores, DMA channels, which of
     the matrix, vector and scalar unit every core has, whether its interconnect writes to several cores at once, and
-    whether cores have a way to each other's SRAM."""
+    whether its DMA expands compressed weights, and whether cores have a way to each other's SRAM."""
 
     region_bytes: Sequence[int]
     sram_bytes: int
@@ -38,6 +38,7 @@ class Limits:
     dma_channels: int
     units: Collection[str]
     multicast: bool = False
+    decoder: bool = False
     exchange: bool = False
 
     def within(self, other: Limits) -> bool:
@@ -160,14 +161,16 @@ def _check_issue(
 
 
 def _check_targets(instruction: Instruction, limits: Limits) -> None:
-    if not isinstance(instruction, Multicast | Exchange):
+    if isinstance(instruction, Expand) and not limits.decoder:
+        raise ProgramError("the device has no decoder of weights")
+    if not isinstance(instruction, (*MULTICASTS, Exchange)):
         return
     if isinstance(instruction, Exchange):
         if not limits.exchange:
             raise ProgramError("the device's cores have no way to each other's SRAM")
         if instruction.source >= limits.cores:
             raise ProgramError(f"reads from core {instruction.source}: the device has {limits.cores}")
-    several = isinstance(instruction, Multicast) or instruction.cores.bit_count() > 1
+    several = not isinstance(instruction, Exchange) or instruction.cores.bit_count() > 1
     if several and not limits.multicast:
         raise ProgramError("the device's interconnect writes to one core at a time")
     if (last := instruction.cores.bit_length()) > limits.cores:

@@ -23,7 +23,8 @@ class Fabric:
     """``capacity``: bytes/s of DRAM or interconnect, the narrower; ``latency_ps``: from request to first datum.
 
     ``constants_capacity``: the same for reads of constants, if they have a memory of their own; ``exchange_capacity``:
-    of the way from core to core, 0 if there is none.
+    of the way from core to core, 0 if there is none. ``front_ps``: what a channel does for a transfer before it asks
+    for anything.
     """
 
     def __init__(self, config: Config) -> None:
@@ -35,11 +36,14 @@ class Fabric:
         self.channel_rate = dma.channel_bandwidth(config)
         self.fetch_rate = dma.interconnect_bandwidth(config)
         self.latency_ps = dma.latency_ps(config)
+        self.front_ps = dma.start_ps(config)
 
-    def transfer(self, work: DmaWork) -> tuple[int, int, int]:
-        """(ps before the first byte flows, bytes that then flow over the bus, their most a second) of a transfer."""
+    def transfer(self, work: DmaWork) -> tuple[int, int, int, int, int]:
+        """Of a transfer: ps before the first byte flows, bytes that then flow over the bus, their most a second; how
+        much of those ps may pass while an older one flows, and how much of that is before it asks for anything."""
         parts = dma.transfer(self._config, work)
-        return parts.start_ps + parts.latency_ps + parts.writing_ps, parts.bus_bytes, parts.rate
+        fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
+        return fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps
 
     def link(self, work: DmaWork) -> Way:
         """Over what its bytes flow."""

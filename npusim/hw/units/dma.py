@@ -5,15 +5,16 @@
     transfer = bus bytes / min(channel, interconnect, DRAM)                 bytes a second
     channel  = min(width * clock, max_outstanding * burst / latency)        Little's law
     writing  = bytes written / (width * clock) - transfer                   where that is the longer
+    decoding = weights / decoder's rate                                     in the place of writing, if it takes longer
 
 Constants come from the DRAM, or from a memory of their own (``[constants]``) by the same rules, with its latency and
 its bandwidth in the place of the DRAM's.
 
 A transfer within SRAM moves its runs over the channel's width (``local_bytes_per_cycle``, if that is given) and touches
 no DRAM; with its start it takes ``local_least_cycles`` at the least. ``gather_bytes`` are collected before the first
-is passed on: their time over the channel counts twice. Padding, and what is read once and written often, passes the
-channel's width like the rest, but not the bus. A copy within DRAM passes the bus twice; with ``duplex`` both ways at
-once, but not faster than the DRAM takes both.
+is passed on: their time over the channel counts twice. Padding, what is read once and written often, and what a decoder
+makes of compressed weights pass the channel's width like the rest, but not the bus. A copy within DRAM passes the bus
+twice; with ``duplex`` both ways at once, but not faster than the DRAM takes both.
 
 What passes from one core's SRAM to others' (``[exchange]``) has the latency of that way, then
 
@@ -43,7 +44,8 @@ class Transfer(NamedTuple):
     """The parts of a transfer: ``start_ps`` before it asks for anything, ``latency_ps`` before the first datum flows.
 
     Then ``bus_bytes`` flow at no more than ``rate`` bytes a second. ``writing_ps``: how much longer the channel writes
-    than they flow, with the bus free for others.
+    than they flow, with the bus free for others. ``ahead_ps``: what of the first two may pass while an older transfer
+    of the channel still flows; what the banks of the DRAM make it wait is not of it.
 
     ``bus_bytes`` is 0 for a transfer within SRAM; then ``local_ps`` is what it takes after the start. What passes from
     core to core flows over that way instead of the bus.
@@ -55,6 +57,7 @@ class Transfer(NamedTuple):
     local_ps: int
     rate: int = 0
     writing_ps: int = 0
+    ahead_ps: int = 0
 
 
 class Channel:
@@ -65,7 +68,7 @@ class Channel:
         dma = config.dma
         self._model = model = dram_model(config)
         self.hz = config.clock_hz
-        self._start = cycles_to_ps(dma.setup_cycles + config.sram.latency_cycles, self.hz)
+        self._start = start_ps(config)
         self._local_width = dma.local_bytes_per_cycle or dma.bytes_per_cycle
         self._least = cycles_to_ps(dma.local_least_cycles, self.hz) - self._start
         self._between = interconnect_bandwidth(config)
@@ -73,10 +76,12 @@ class Channel:
         self.shared = min(self._between, self._bandwidth)
         """Bytes a second that one transfer has, alone on the bus."""
         self._width = dma.bytes_per_cycle * self.hz
+        self._decoder = dma.decoder_weights_per_cycle
         self._bytes_per_cycle, self._gather_bytes = dma.bytes_per_cycle, dma.gather_bytes
         self._duplex, self._latency = dma.duplex, latency_ps(config)
         self._write_latency = self._latency if dma.write_latency_ps is None else dma.write_latency_ps
         self._channel_bandwidth = channel_bandwidth(config)
+        self._in_flight = dma.in_flight
 
     def transfer(self, work: DmaWork) -> Transfer:
         """Of a work on this side of the bus."""
@@ -84,7 +89,8 @@ class Channel:
         bus_bytes = model.transfer_bytes(work)
         if not bus_bytes:
             beats = work.runs * ceil_div(work.run_bytes, self._local_width)
-            return Transfer(start, 0, 0, max(cycles_to_ps(beats, self.hz), self._least) if work.bytes else 0)
+            local = max(cycles_to_ps(beats, self.hz), self._least) if work.bytes else 0
+            return Transfer(start, 0, 0, local, ahead_ps=start)
         between, shared = self._between, self.shared
         rate = model.rate(work, self._channel_bandwidth)
         if self._duplex and work.reads and work.writes:
@@ -97,14 +103,29 @@ class Channel:
         latency = self._latency if work.reads else self._write_latency
         # What is collected first passes the channel twice, into the buffer and out of it.
         gathered = ceil_div(min(work.bytes, self._gather_bytes), self._bytes_per_cycle)
+        latency += cycles_to_ps(gathered, self.hz)
         # What the banks of the DRAM make it wait beyond the first access; nothing on a DRAM without banks.
-        latency += model.waiting_ps(work, min(rate, shared))
-        writing = max(0, bytes_to_ps(work.bytes, self._width) - bytes_to_ps(bus_bytes, min(rate, shared)))
-        return Transfer(start, latency + cycles_to_ps(gathered, self.hz), bus_bytes, 0, rate, writing)
+        waiting = model.waiting_ps(work, min(rate, shared))
+        written = bytes_to_ps(work.bytes, self._width)
+        if work.decoded:
+            written = max(written, cycles_to_ps(ceil_div(work.decoded, self._decoder), self.hz))
+        writing = max(0, written - bytes_to_ps(bus_bytes, min(rate, shared)))
+        return Transfer(start, latency + waiting, bus_bytes, 0, rate, writing, start + latency)
+
+    def streaming_ps(self, parts: Transfer, alone: int) -> int:
+        """From one transfer to the next of a stream of equals, each of which takes so long alone."""
+        return _streaming_ps(parts, alone, self._in_flight)
 
     def moving_ps(self, parts: Transfer) -> int:
         """Alone on the bus: the slowest of channel, interconnect and pins is what bytes flow at."""
         return parts.local_ps or bytes_to_ps(parts.bus_bytes, min(parts.rate or self.shared, self.shared))
+
+
+def _streaming_ps(parts: Transfer, alone: int, in_flight: int) -> int:
+    if in_flight == 1:
+        return alone
+    # Set-ups follow each other, so do the data; and the oldest must be over before one too many is asked for.
+    return max(parts.start_ps, alone - parts.ahead_ps, ceil_div(alone, in_flight))
 
 
 class Exchange:
@@ -116,15 +137,20 @@ class Exchange:
             raise ProgramError(f"{config.name}: cores have no way to each other's SRAM")
         self.hz = config.clock_hz
         self.shared = exchange_bandwidth(config)
-        self._start = cycles_to_ps(config.dma.setup_cycles + config.sram.latency_cycles, self.hz)
+        self._start = start_ps(config)
         self._latency = cycles_to_ps(way.latency_cycles, self.hz)
         self._width = way.bytes_per_cycle
         self._rate = config.dma.bytes_per_cycle * self.hz
+        self._in_flight = config.dma.in_flight
 
     def transfer(self, work: DmaWork) -> Transfer:
         """Of a work that is exchanged."""
         flowing = work.runs * ceil_div(work.run_bytes, self._width) * self._width
-        return Transfer(self._start, self._latency, flowing, 0, self._rate)
+        return Transfer(self._start, self._latency, flowing, 0, self._rate, ahead_ps=self._start + self._latency)
+
+    def streaming_ps(self, parts: Transfer, alone: int) -> int:
+        """From one transfer to the next of a stream of equals, each of which takes so long alone."""
+        return _streaming_ps(parts, alone, self._in_flight)
 
     def moving_ps(self, parts: Transfer) -> int:
         """Alone on the way: what flows at the slower of channel and way."""
@@ -156,6 +182,11 @@ def latency_ps(config: Config) -> int:
     return cycles_to_ps(config.interconnect.latency_cycles, config.clock_hz) + dram_model(config).latency_ps
 
 
+def start_ps(config: Config) -> int:
+    """What a channel does for a transfer before it asks for anything."""
+    return cycles_to_ps(config.dma.setup_cycles + config.sram.latency_cycles, config.clock_hz)
+
+
 def channel_bandwidth(config: Config) -> int:
     """What one channel can ask for, in bytes a second: its width, or the bursts that it may have on the way."""
     dma, latency = config.dma, latency_ps(config)
@@ -177,8 +208,7 @@ def exchange_latency_ps(config: Config) -> int:
     """From a command to the first byte of another core's SRAM; 0 where there is no way to it."""
     if config.exchange is None:
         return 0
-    cycles = config.dma.setup_cycles + config.sram.latency_cycles + config.exchange.latency_cycles
-    return cycles_to_ps(cycles, config.clock_hz)
+    return start_ps(config) + cycles_to_ps(config.exchange.latency_cycles, config.clock_hz)
 
 
 def cost(config: Config, work: DmaWork) -> Cost:
@@ -197,13 +227,14 @@ def cost(config: Config, work: DmaWork) -> Cost:
     return Cost(rounded.cycles, ps, rounded.terms, rounded.bound)
 
 
-def pricing(config: Config) -> Callable[[DmaWork], int]:
-    """What gives the picoseconds of :func:`cost`."""
+def pricing(config: Config) -> Callable[[DmaWork], tuple[int, int]]:
+    """What gives the picoseconds of :func:`cost`, and those from one such transfer to the next of a stream of them."""
     near, far = channel(config), channel(config, constants=True)
 
-    def ps(work: DmaWork) -> int:
+    def ps(work: DmaWork) -> tuple[int, int]:
         seen = exchange(config) if work.exchanged else far if work.constants else near
         parts = seen.transfer(work)
-        return parts.start_ps + parts.latency_ps + seen.moving_ps(parts) + parts.writing_ps
+        alone = parts.start_ps + parts.latency_ps + seen.moving_ps(parts) + parts.writing_ps
+        return alone, seen.streaming_ps(parts, alone)
 
     return ps
