@@ -41,6 +41,7 @@ MODULES = (
     "_codec",
     "_course",
     "_stream",
+    "_views",
     "_issue",
     "_tiling",
     *(() if sys.platform == "win32" else ("_mapped",)),

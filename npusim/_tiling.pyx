@@ -47,6 +47,7 @@ cdef struct Moved:
     bint there
     double count
     double ps
+    double stream  # from one to the next
     double nbytes
 
 
@@ -266,8 +267,8 @@ cdef class Search:
 
     cdef Moved _move(self, double count, long long nbytes, long long run, str way) except *:
         cdef Moved moved
-        ps, bus = self.moves[nbytes, most(1, least(run, nbytes)), way]
-        moved.there, moved.count, moved.ps, moved.nbytes = True, count, ps, bus
+        ps, stream, bus = self.moves[nbytes, most(1, least(run, nbytes)), way]
+        moved.there, moved.count, moved.ps, moved.stream, moved.nbytes = True, count, ps, stream, bus
         return moved
 
     cdef long long _computing(
@@ -378,15 +379,15 @@ cdef class Search:
         for k in range(2):
             operand = w if k else x
             if operand.there:
-                loads += operand.count * operand.ps
+                loads += operand.count * operand.stream
                 traffic += operand.count * operand.nbytes
         for item in self.operands:
             operand = self._move(stores, elements * <long long>item, out_run * <long long>item, "read")
-            loads += operand.count * operand.ps
+            loads += operand.count * operand.stream
             traffic += operand.count * operand.nbytes
         if out.there:
             traffic += out.count * out.nbytes
-            storing = (stores if stores < per_core else <double>per_core) * out.ps
+            storing = (stores if stores < per_core else <double>per_core) * out.stream
         cdef long long behind = elements * self.kilo // 1024
         behind += (up(elements, self.piece) if in_pieces else 1) * self.begin
         if loads > EXACT or traffic * self.beside > EXACT or storing > EXACT or stores * behind > EXACT:

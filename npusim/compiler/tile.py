@@ -492,11 +492,11 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     moves += [(spatial * channels * full.out, operand) for operand in operands]
     # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the
     # error of this estimate could make a network slower with more of them.
-    loading = int(share * _plain_sum(count * model.cost(work).ps for count, work in moves if work))
+    loading = int(share * _plain_sum(count * model.stream_ps(work) for count, work in moves if work))
     if x and not config.dma.inputs_ahead:
         compute += int(share * x_loads * full.x * model.cost(x).ps)
     stores = spatial * channels * full.out
-    storing = int(min(per_core, stores) * model.cost(out).ps) if out else 0
+    storing = int(min(per_core, stores) * model.stream_ps(out)) if out else 0
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.

@@ -12,7 +12,8 @@ from npusim.work import DmaWork
 class Fabric:
     """``capacity``: bytes/s of DRAM or interconnect, the narrower; ``latency_ps``: from request to first datum.
 
-    ``constants_capacity``: the same for reads of constants, if they have a memory of their own.
+    ``constants_capacity``: the same for reads of constants, if they have a memory of their own. ``front_ps``: what a
+    channel does for a transfer before it asks for anything.
     """
 
     def __init__(self, config: Config) -> None:
@@ -23,11 +24,14 @@ class Fabric:
         self.channel_rate = dma.channel_bandwidth(config)
         self.fetch_rate = dma.interconnect_bandwidth(config)
         self.latency_ps = dma.latency_ps(config)
+        self.front_ps = dma.start_ps(config)
 
-    def transfer(self, work: DmaWork) -> tuple[int, int, int]:
-        """(ps before the first byte flows, bytes that then flow over the bus, their most a second) of a transfer."""
+    def transfer(self, work: DmaWork) -> tuple[int, int, int, int, int]:
+        """Of a transfer: ps before the first byte flows, bytes that then flow over the bus, their most a second; how
+        much of those ps may pass while an older one flows, and how much of that is before it asks for anything."""
         parts = dma.transfer(self._config, work)
-        return parts.start_ps + parts.latency_ps + parts.writing_ps, parts.bus_bytes, parts.rate
+        fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
+        return fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps
 
     def flow_ps(self, size: int, rate: int | None = None, *, apart: bool = False) -> int:
         """The time that ``size`` bytes of one DMA channel flow when nobody else is on the bus; ``apart``: that of the

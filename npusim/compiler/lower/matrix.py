@@ -528,8 +528,8 @@ class MatrixLowering(Lowering):
         view = self.context.view(tensor)
         axis = next((index for index, dim in enumerate(view.shape) if dim > 1), None)
         if axis is None:
-            return replace(view, shape=(1,), strides=(4,))
-        part = replace(view, shape=(view.shape[axis],), strides=(view.strides[axis],))
+            return View(view.buffer, view.offset, (1,), (4,), view.dtype)
+        part = View(view.buffer, view.offset, (view.shape[axis],), (view.strides[axis],), view.dtype)
         return part.slice((low,), (count,))
 
     def _drain_fields(self, rows: dict[str, tuple[Slot, int]], extent: Extent) -> tuple[tuple[Any, ...], int]:

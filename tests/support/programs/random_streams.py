@@ -54,11 +54,12 @@ def actions(draw: st.DrawFn) -> Action:
 
 
 CONFIGS = st.builds(
-    lambda cores, channels, depth, width, bandwidth: TINY.with_(**{
+    lambda cores, channels, depth, width, bandwidth, in_flight: TINY.with_(**{
         "cores": cores, "dma.channels": channels, "queue_depth": depth, "dma.bytes_per_cycle": width,
-        "dram.bandwidth": bandwidth * 10**9,
+        "dram.bandwidth": bandwidth * 10**9, "dma.in_flight": in_flight,
     }),
     st.integers(1, 2), st.integers(1, 3), st.integers(1, 4), st.sampled_from([1, 4, 8]), st.integers(1, 9),
+    st.sampled_from([1, 2, 4]),
 )  # fmt: skip
 
 
