@@ -100,7 +100,7 @@ def plan(placement: Placement, context: Context, known: Known | None = None) -> 
     with segments: one without them."""
     memory = _memory(placement.groups, context) if known is None else Memory(known)
     layout = Layout([Stretch([group]) for group in placement.groups], known=memory.known)
-    if context.config.cores == 1 and context.config.sram.keeps_values:
+    if context.config.cores == 1 and (context.config.sram.keeps_values or passes_on(context.config)):
         planner = layout.planner = Planner(placement, context, memory)
         layout.stretches = planner.run(stripes=known is None)
         layout.is_close = planner.is_close
@@ -118,6 +118,11 @@ def plan(placement: Placement, context: Context, known: Known | None = None) -> 
         arena.place(buffer)
     layout.scratch_bytes = arena.nbytes
     return layout
+
+
+def passes_on(config: Config) -> bool:
+    """Whether rows go from the matrix unit to pooling, though SRAM keeps no values."""
+    return not config.sram.keeps_values and config.vector is not None and config.vector.pools_outputs
 
 
 def _memory(groups: Sequence[Group], context: Context) -> Memory:
@@ -398,6 +403,8 @@ class Planner:
         self.is_close = False
         self.untried: set[Buffer] = set()
         """Values of which nobody knows what they would be worth in SRAM: see ``MEAN_LIFE``."""
+        # Where SRAM keeps no values there are segments of a convolution and its pooling, and nothing else.
+        self._keeps = context.config.sram.keeps_values
         self._groups = placement.groups
         self._context = context
         self._capacity = context.sram_bytes
@@ -433,7 +440,8 @@ class Planner:
         if segments:
             stretches = self._with_segments(segments)
             with_segments = self._settle(stretches)
-            self.is_close = sum(costs) * 100 <= sum(with_segments) * (100 + CLOSE_PERCENT)
+            # Of two units in step the estimate knows little: where they are all that there is, the forecast decides.
+            self.is_close = not self._keeps or sum(costs) * 100 <= sum(with_segments) * (100 + CLOSE_PERCENT)
         return stretches
 
     def _make(self, stretches: Sequence[Stretch]) -> None:
@@ -462,7 +470,8 @@ class Planner:
 
         left = MEAN_LIFE * len(stretches)
         self.untried.clear()
-        for buffer in sorted(lives, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
+        tried = lives if self._keeps else ()
+        for buffer in sorted(tried, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
             if len(lives[buffer]) > left:
                 self.untried.add(buffer)
                 continue
@@ -608,7 +617,7 @@ class Planner:
         self, first: int, stretches: Sequence[Stretch], costs: Sequence[int]
     ) -> Iterator[tuple[int, int, Segment]]:
         """Segments that begin with a group: (last group, picoseconds, segment)."""
-        end, wanted = min(first + LONGEST, len(self._groups)), first
+        end, wanted = min(first + (LONGEST if self._keeps else 2), len(self._groups)), first
         for last in range(first, end):
             if rows_of(self._groups[last], self._context) is None:
                 return
@@ -623,16 +632,25 @@ class Planner:
             near = all(buffer.on_chip for group in groups for buffer in self._touched[group.index])
             if near and len({on_matrix(group) for group in groups}) == 1:
                 continue
-            inner = inners(groups, self._context)
+            inner = self._windows_of(groups)
             if inner is None:
                 continue
-            option = self._known_height(groups, [*inner, *imports(groups, inner, self._context)], stretches)
+            option = self._known_height(groups, inner, stretches)
             if option is None:
                 continue
             # Estimates may be off by more than what is gained so.
             if near and option[0] * 100 > sum(costs[first : last + 1]) * (100 - CLOSE_PERCENT):
                 continue
             yield last, *option
+
+    def _windows_of(self, groups: Sequence[Group]) -> list[Inner] | None:
+        """The values that have windows where some groups run together; None if they cannot."""
+        if not self._keeps and [group.anchor and group.anchor.kind for group in groups] != ["conv", "pool"]:
+            return None
+        inner = inners(groups, self._context)
+        if inner is None or not self._keeps:
+            return inner
+        return [*inner, *imports(groups, inner, self._context)]
 
     def _last_use(self, group: Group) -> int:
         """The last group that uses a group's result; beyond all groups if the result leaves."""
@@ -750,6 +768,8 @@ class Planner:
 
     def in_sram(self, buffer: Buffer, life: Sequence[Stretch]) -> Trial:
         """A value that is in DRAM, in SRAM as a whole instead."""
+        if not self._keeps:
+            return Trial(None, "SRAM keeps no values")
         before, offset = self._total(life), buffer.offset
         if not self._put_beside(buffer, life):
             taken = {other: align(max(other.nbytes, 1)) for stretch in life for other in stretch.resident}
@@ -776,7 +796,7 @@ class Planner:
             buffer = self._whole[window.inner.tensor].buffer
             first, last = window.inner.maker, max(reader.reader for reader in window.inner.readers)
             life = alone[first : last + 1]
-            if not self._put_beside(buffer, life):
+            if not self._keeps or not self._put_beside(buffer, life):
                 continue
             now = [self._estimate(each) for each in life]
             if None in now or sum(c or 0 for c in now) >= sum(c or 0 for c in costs[first : last + 1]):
@@ -800,11 +820,10 @@ class Planner:
         for group in groups:
             if rows_of(group, self._context) is None:
                 return Trial(None, f"{group.name} has no rows to stripe")
-        inner = inners(groups, self._context)
+        inner = self._windows_of(groups)
         if inner is None or not self._closed(groups):
-            return Trial(None, "others want what is made on the way")
+            return Trial(None, "others want what is made on the way" if self._keeps else "SRAM keeps no values")
         before = self._total(stretches)
-        inner = [*inner, *imports(groups, inner, self._context)]
         option = self._best_height(groups, inner, {each.groups[0].index: each for each in stretches})
         if option is None:
             return Trial(None, f"weights and windows of {groups[0].name} to {groups[-1].name} would not fit")

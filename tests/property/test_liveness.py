@@ -85,6 +85,7 @@ TURNS: dict[str, Turn] = {
     "dma.duplex": Turn(True, FASTER, {"interconnect.bytes_per_cycle": 4}),
     "dma.parts_in_place": Turn(False),
     "dma.inputs_ahead": Turn(False, SLOWER),
+    "dma.decoder_weights_per_cycle": Turn(64, FASTER),
     "dram.bytes": Turn("1 MiB"),
     "dram.bandwidth": Turn("1 GB/s", SLOWER),
     "dram.latency": Turn("2 us", SLOWER),
@@ -139,6 +140,7 @@ SILENT = {
     "dram.kind": "one kind at a time: each has tests of its own",
     "dram.channels": "without effect under the kind fixed, as the manual says",
     "energy.constants_byte": "of a memory that the device has not: tests/unit/hw/test_energy.py",
+    "vector.pools_outputs": "of a device whose SRAM keeps no values: tests/unit/compiler/test_chip_keys.py",
     "host.compile_bytes": "decides what is refused while it is compiled: tests/unit/frontends/test_limits.py",
     **dict.fromkeys(
         (
