@@ -177,6 +177,11 @@ class _Order:
     """Of one core: values are whole where there might have been stripes."""
 
     @property
+    def cores(self) -> int:
+        """Those that have work."""
+        return self.parts or self.record.context.config.cores
+
+    @property
     def resident_bytes(self) -> int:
         """Of all cores together."""
         accesses = (access for command in self.commands[: self.prologue] for access in command.instruction.accesses())
@@ -240,11 +245,19 @@ def _again(chosen: _Order, graph: Graph, config: Config, budget: Budget) -> _Ord
 
 
 def _first(orders: Sequence[tuple[int, _Order]], config: Config) -> _Order:
-    """The order of least time; of those that are near, the one of least traffic."""
-    # Forecasts as near as this say nothing about time; traffic they know to the byte.
-    limit = min(ps for ps, _ in orders) * (1000 + _SLACK) // 1000
-    near = [(_traffic(order.commands[order.prologue :], config), ps, order) for ps, order in orders if ps <= limit]
-    return min(near, key=itemgetter(0, 1))[2]
+    """The order of least time; of those on as many cores that are near, the one of least traffic.
+
+    What is best on some cores is so whatever others there are, and the best of these is taken by time alone: so a
+    device with more cores has no slower order than one with fewer.
+    """
+    best: dict[int, tuple[int, _Order]] = {}
+    for cores in dict.fromkeys(order.cores for _, order in orders):
+        alike = [(ps, order) for ps, order in orders if order.cores == cores]
+        # Forecasts as near as this say nothing about time; traffic they know to the byte.
+        limit = min(ps for ps, _ in alike) * (1000 + _SLACK) // 1000
+        near = [(_traffic(order.commands[order.prologue :], config), ps, order) for ps, order in alike if ps <= limit]
+        best[cores] = min(near, key=itemgetter(0, 1))[1:]
+    return min(best.values(), key=itemgetter(0))[1]
 
 
 def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order) -> _Order:
@@ -300,7 +313,7 @@ def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iter
 
     ``shared``: the forecast where the tiles are shared out among all.
     """
-    falling = True
+    risen = 0
     for count in sorted({config.cores, *filter(lambda count: count < config.cores, _COUNTS)}, reverse=True):
         fewer = replace(config, cores=count)
         # What is exchanged takes room and time: it may be less than what goes by DRAM, or more.
@@ -308,15 +321,23 @@ def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iter
             parts = _spread(graph, each, budget)
             if parts is not None:
                 yield forecast(parts.commands, config), parts
-        # Where half of the cores are slower than twice as many, so is a quarter. Of parts that is not true: they may
-        # fit into the SRAM of so many cores only.
-        if falling and count < config.cores and (order := _other(graph, fewer, budget)) is not None:
+        # Where fewer cores are slower than more, still fewer are, but for numbers that divide a layer badly. Of parts
+        # that is not true: they may fit into the SRAM of so many cores only.
+        if (
+            risen < _MOST_RISEN
+            and count < config.cores
+            and count in _SHARED
+            and (order := _other(graph, fewer, budget)) is not None
+        ):
             predicted = forecast(order.commands, config)
             yield predicted, order
-            falling, shared = predicted < shared, predicted
+            risen, shared = (0, predicted) if predicted < shared else (risen + 1, shared)
 
 
-_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+_MOST_RISEN = 2
+"""So many numbers of cores in turn that are slower than more are the last on which tiles are shared out."""
+_SHARED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+_COUNTS = (*range(2, 9), *_SHARED[5:])
 """Numbers of cores that one with more looks at, too: so that it is not slower for having them."""
 
 

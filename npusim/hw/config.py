@@ -132,6 +132,9 @@ class VectorConfig:
     port_bytes_per_cycle: int = key(
         Count(0, 1 << 16), "SRAM bytes that its load and store ports pass in a cycle; 0 = all that the SRAM gives", 0
     )
+    pools_outputs: bool = key(
+        Flag(), "pooling takes a convolution's rows as they leave it, also where sram.keeps_values is false", False
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

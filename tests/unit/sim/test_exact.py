@@ -9,7 +9,7 @@ from npusim.device.bus import BAR_REGISTERS
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, LoadedProgram
 from npusim.driver.header import COMPLETION, DOORBELL, ENTRY, ENTRY_MAGIC, INT_MASK, RINGS, SIZE, STATUS, TAIL
-from npusim.hw.config import Config, load_config
+from npusim.hw.config import Config
 from npusim.isa.base import region
 from npusim.isa.dma import Exchange
 from npusim.program import FIRST_IO, Program
@@ -17,24 +17,7 @@ from npusim.sim.job import Job
 from npusim.sim.machine import Machine, Player
 from npusim.sim.stepper import Stepper
 from tests.support.programs.streams import LINE, ZERO4, Stream, add, copy, exchange, fill, multicast, round_trip
-
-NS = 1000
-TINY = load_config("tiny")
-LATENCY = 100 * NS
-START = 11 * NS  # 10 cycles of set-up, 1 of SRAM latency
-
-
-def flow(size: int) -> int:
-    """``size`` bytes at 8 bytes a ns."""
-    return size * NS // 8
-
-
-def run(program: Program, config: Config = TINY) -> NpuDevice:
-    """The device after one timing-only run."""
-    device = NpuDevice(config)
-    driver = Driver(device.bus)
-    driver.run(driver.load(program), timing_only=True)
-    return device
+from tests.support.programs.tiny_times import LATENCY, NS, START, TINY, flow, run
 
 
 def spans(device: NpuDevice) -> list[tuple[str, int, int]]:
