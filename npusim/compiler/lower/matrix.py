@@ -136,6 +136,8 @@ class MatrixLowering(Lowering):
         self._rows: tuple[int, int, int] | None = None
         self._asked: tuple[MatrixProblem, Tilings] | None = None
         self._specs: list[SlotSpec] | None = None
+        # A plan asks for one tile in many rooms.
+        self._slots_of: dict[tuple[MatrixProblem, Tiling], list[SlotSpec]] = {}
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
         self._held: dict[int, _Held] = {}
 
@@ -252,7 +254,9 @@ class MatrixLowering(Lowering):
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
                 raise refuse_size(self.group, total_bytes(self.slots()), available)
             self.tile, self.chain.in_pieces = tile, tile.in_pieces
-            self._specs = self._slots()
+            self._specs = self._slots_of.get((self.problem, tile))
+            if self._specs is None:
+                self._specs = self._slots_of[self.problem, tile] = self._slots()
             excess = total_bytes(self._specs) - available
             if excess <= 0:
                 return tile
