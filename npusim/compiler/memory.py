@@ -431,7 +431,7 @@ class Planner:
         if segments:
             stretches = self._with_segments(segments)
             with_segments = self._settle(stretches)
-            self.is_close = sum(costs) * 100 <= sum(with_segments) * (100 + CLOSE_PERCENT)
+            self.is_close = sum(costs) * 100 <= sum(with_segments) * (100 + _NEAR_PERCENT)
         return stretches
 
     def _make(self, stretches: Sequence[Stretch]) -> None:
@@ -864,6 +864,8 @@ LONGEST = 16
 """Groups in a segment at most."""
 CLOSE_PERCENT = 5
 """Estimates may be off by so much."""
+_NEAR_PERCENT = 30
+"""And those of segments by so much: where groups do not run together, each begins on the first rows of the one before."""
 MEAN_LIFE = 24
 """Stretches for which values are tried in SRAM, for each stretch of the graph: all those of a life are estimated, so
 the work would grow with the square of the graph. What is wanted for long is tried, too, while there is little of it."""
