@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from npusim.compiler.drain import absorb
-from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix
+from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
 from npusim.compiler.place import Placement
@@ -573,7 +573,8 @@ class Planner:
         # While the matrix unit is at one stripe, the vector unit is at the next.
         matrix = sum(cost for cost, group in zip(costs, stretch.groups, strict=True) if on_matrix(group))
         vector = sum(costs) - matrix
-        computing = max(matrix, vector) + min(matrix, vector) // min(turns, OVERLAP)
+        shown = min(turns, OVERLAP) if side_by_side(stretch.groups) else 1
+        computing = max(matrix, vector) + min(matrix, vector) // shown
         # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
         computing += turns * sum(lowering.tail() for lowering in fitted.lowerings[:-1])
         # All weights have to be there for the first stripe.
@@ -619,7 +620,7 @@ class Planner:
                 continue
             # Where everything is in SRAM as a whole there is nothing to gain, unless two units could work side by side.
             near = all(buffer.on_chip for group in groups for buffer in self._touched[group.index])
-            if near and len({on_matrix(group) for group in groups}) == 1:
+            if near and not side_by_side(groups):
                 continue
             inner = inners(groups, self._context)
             if inner is None:
