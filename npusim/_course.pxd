@@ -7,6 +7,7 @@ cdef enum:
     NEVER = -1
     NOBODY = -1
     FETCHER = -2
+    LINKS = 3
 
 cdef struct Event:
     int64_t time
@@ -109,7 +110,8 @@ cdef struct Job:
     Stall *stalls  # likewise, and two more
     Banks *banks
     int *works  # engines that work at the banks of a core, in the order in which they began
-    Link links[2]
+    Link links[LINKS]  # to DRAM, to the memory for constants, for commands
+    int code_link
     Event *heap
     int n_events
     int room

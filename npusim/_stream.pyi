@@ -19,7 +19,8 @@ def forecast(
     fetch_bytes: int,
     capacity: int,
     by_need: bool,
-    in_flight: int,
+    depth_of: Callable[[int], int],
+    code_apart: bool,
 ) -> int | None: ...
 def steps(
     commands: Sequence[Command],

@@ -402,7 +402,7 @@ cdef class Search:
             self._bus_ps(<long long>(apart * self.beside), self.constants_bandwidth),
         )
         cdef long long chain = <long long>((stores if stores < per_core else <double>per_core) * behind)
-        if x.there:
+        if x.there and self.ahead:  # else they are in the computing already
             first += <long long>x.ps
         if w.there:
             first += <long long>w.ps

@@ -176,18 +176,13 @@ def place_slots(specs: Sequence[SlotSpec], free: Sequence[Span], *, low_end: boo
 
 
 def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
-    """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used, and
-    one for each transfer in flight, three at the most. No more than half of the room: the groups before and after have
-    the other one."""
-    for copies in range(1 + min(in_flight, _DEEPEST), 2, -1):
+    """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used,
+    and one for each transfer in flight. No more than half of the room: the groups before and after have the other."""
+    for copies in range(1 + in_flight, 2, -1):
         more = [replace(spec, copies=copies) if spec.copies == 2 else spec for spec in specs]
         if total_bytes(more) <= room // 2:
             return more
     return list(specs)
-
-
-_DEEPEST = 3
-"""Further tiles only wait: what is hidden by then is all of the latency, or the tiles are too small."""
 
 
 @dataclass(slots=True)

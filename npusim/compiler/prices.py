@@ -94,8 +94,8 @@ def matrix_prices(
 
 
 class MovePrices(dict[tuple[int, int, str], tuple[int, int, int]]):
-    """(picoseconds, those from one to the next of a stream, bytes past the pins) of transfers by (bytes, bytes of a run, which way): "read" and "write" from
-    and to DRAM, "constants" from where they are, "copy" within SRAM."""
+    """(picoseconds, those from one to the next of a stream, bytes past the pins) of transfers by (bytes, bytes of a
+    run, which way): "read" and "write" from and to DRAM, "constants" from where they are, "copy" within SRAM."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

@@ -48,6 +48,8 @@ def look(device: NpuDevice, layer: Layer = lambda step: str(step.op)) -> dict[st
     }
     if machine.constants_link is not machine.link:
         found["links"]["constants"] = _link(machine.constants_link)
+    if machine.code_link is not machine.link:
+        found["links"]["code"] = _link(machine.code_link)
     move = machine.moving
     if move is not None:
         found["context"] = {"kind": move.kind, "address": move.address, "bytes": move.size, "since_ps": move.begun_ps}

@@ -120,6 +120,7 @@ class VectorConfig:
     lane_bytes: int = key(Count(1, 8, power_of_two=True), "width of a lane; a wider element takes several passes", 4)
     packed: bool = key(Flag(), "elements narrower than a lane share it", False)
     setup_cycles: int = key(Count(0), "cycles before an instruction's first operand", 8)
+    setup_hidden: bool = key(Flag(), "the next instruction is set up while the unit works on the one before", False)
     cost: Table[int] = table(
         MapOf(
             FUNCTIONS,
@@ -233,6 +234,9 @@ class InterconnectConfig:
         "need",
     )
     multicast: bool = key(Flag(), "what is read from DRAM once can be written to the SRAM of several cores", False)
+    code_apart: bool = key(
+        Flag(), "commands come by a way of their own, at once, as what is written to registers before a job", False
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -50,7 +50,7 @@ class Progress(ABC):
         self.queue_depth = machine.config.queue_depth
         self.clock = machine.clock
         self.env = machine.clock.env
-        self.link, self.constants_link = machine.link, machine.constants_link
+        self.link, self.constants_link, self.code_link = machine.link, machine.constants_link, machine.code_link
         self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
         self.watchers, self.breaks = machine.step_watchers, machine.breaks
         self.adversary = machine.adversary

@@ -22,7 +22,7 @@ class Fabric:
         apart = constants_side(config)
         self.constants_capacity = min(dram_model(apart).bandwidth, dma.interconnect_bandwidth(config))
         self.channel_rate = dma.channel_bandwidth(config)
-        self.fetch_rate = dma.interconnect_bandwidth(config)
+        self.fetch_rate = dma.fetch_rate(config)
         self.latency_ps = dma.latency_ps(config)
         self.front_ps = dma.start_ps(config)
 

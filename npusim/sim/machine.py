@@ -253,6 +253,7 @@ class Machine(Parts):
             player.leave_link()
             self.link.clear()
             self.constants_link.clear()
+            self.code_link.clear()
             self.current = self.moving = None
 
     def drop(self, player: Player) -> None:

@@ -29,6 +29,8 @@ class Parts:
         self.link = SharedLink(self.clock, self.fabric.capacity)
         # Reads of constants share nothing with the rest where they have a memory of their own.
         self.constants_link = SharedLink(self.clock, self.fabric.constants_capacity) if config.constants else self.link
+        apart = config.interconnect.code_apart
+        self.code_link = SharedLink(self.clock, self.fabric.fetch_rate) if apart else self.link
         self.layout = Layout(config)
         self.breaks = Breaks()
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)
