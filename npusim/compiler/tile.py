@@ -55,8 +55,9 @@ class MatrixProblem:
     since tiles of other operators come in between, 0 where they do not; ``pinned``: they do from one inference to the
     next, in a place of their own; ``beside``: as many cores have a problem like this at the same time; ``x_serves``,
     ``w_serves``: of those, how many one load of an operand is for. ``w_bits``: of a packed weight, else 0; ``w_block``:
-    weights of a channel that share a scale, 0: they have none; ``w_zeros``: and a zero point; ``sum_bytes``: of an
-    accumulator; ``parameters``: bytes of bias, scale and shift of a channel.
+    weights of a channel that share a scale, 0: they have none; ``w_zeros``: and a zero point; ``w_rows``,
+    ``w_cols``: weights are filled up to so many summands and channels; ``sum_bytes``: of an accumulator;
+    ``parameters``: bytes of bias, scale and shift of a channel.
     """
 
     images: int
@@ -89,6 +90,8 @@ class MatrixProblem:
     w_bits: int = 0
     w_block: int = 0
     w_zeros: bool = False
+    w_rows: int = 1
+    w_cols: int = 1
     sum_bytes: int = 4
     parameters: int = 8
 
@@ -142,7 +145,10 @@ def weight_bytes(problem: MatrixProblem, k: int, groups: int, channels: int) -> 
     if problem.depthwise:  # the channels of all groups lie side by side
         groups, channels = 1, groups * channels
     rows = min(ceil_div(k - 1, problem.w_block) + 1, k) if problem.w_block else 0
-    each = packed_bytes(k * channels, problem.w_type, problem.w_bits)
+    filled = k * channels
+    if not problem.depthwise:
+        filled = ceil_div(k, problem.w_rows) * problem.w_rows * ceil_div(channels, problem.w_cols) * problem.w_cols
+    each = packed_bytes(filled, problem.w_type, problem.w_bits)
     return groups * (each + rows * channels * (5 if problem.w_zeros else 4))
 
 

@@ -95,6 +95,11 @@ class MatrixConfig:
         "narrowest constant weights that stay packed until the unit reads them; 8 = none are packed",
         8,
     )
+    weight_tiles: bool = key(
+        Flag(),
+        "constant weights lie in DRAM filled up to whole tiles of the array, and are read as such",
+        False,
+    )
     weight_scales: bool = key(
         Flag(), "8-bit and narrower weights by their scales become numbers on their way into the array", False
     )
