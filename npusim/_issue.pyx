@@ -8,6 +8,8 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.ref cimport PyObject
 from libc.string cimport memmove
 
+from npusim._views cimport Buffer, View
+
 from npusim.isa.base import Command, Space, Unit, Wait, acc, sram
 from npusim.program import CONSTANTS
 
@@ -97,16 +99,23 @@ cpdef int raise_fences(dict fences, dict others) except -1:
     return 0
 
 
+cdef enum:
+    PARTS = 32
+    # Uses of a buffer by one unit for one operator that are told apart: whoever wants the first rows of a value waits for
+    # a small part of it longer than it has to.
+
+
 cdef struct Use:
     long long low, high, count, op
-    int key
+    int key, tiles
 
 
 cdef class Uses:
-    """Who reads a buffer, or who writes it: the newest last, so many of them told apart."""
+    """Who reads a buffer, or who writes it: the newest last, so many of them told apart. ``run``: how many of them,
+    the last, are of one unit for one operator, each of so many ``tiles`` of it that touch each other."""
 
     cdef Use *recent
-    cdef int most, first, end, room
+    cdef int most, first, end, room, run, tiles
     cdef dict older
 
     def __cinit__(self, int most):
@@ -118,15 +127,17 @@ cdef class Uses:
     cdef int add(self, long long low, long long high, int key, long long count, long long op) except -1:
         cdef Use *last
         cdef Use *grown
+        cdef bint alike = False
         if self.end > self.first:
             last = &self.recent[self.end - 1]
-            if last.key == key and last.op == op and low <= last.high and last.low <= high:
-                # One use instead of thousands. Its count is the later one, so the earlier bytes are waited for too
-                # long at worst, never too short.
-                last.low = min(last.low, low)
-                last.high = max(last.high, high)
-                last.count = count
+            alike = last.key == key and last.op == op and low <= last.high and last.low <= high
+            # Few uses instead of thousands. The count of one is the latest, so its first bytes are waited for too long
+            # at worst, never too short.
+            if alike and (last.tiles < self.tiles or (last.low <= low and high <= last.high)):
+                self.join(last, low, high, count, 1)
                 return 0
+        if not alike:
+            self.run, self.tiles = 0, 1
         if self.end == self.room:
             if self.first >= self.most:
                 memmove(self.recent, self.recent + self.first, (self.end - self.first) * sizeof(Use))
@@ -137,13 +148,34 @@ cdef class Uses:
                 if not grown:
                     raise MemoryError
                 self.recent, self.room = grown, max(4, 2 * self.room)
-        self.recent[self.end] = Use(low, high, count, op, key)
+        self.recent[self.end] = Use(low, high, count, op, key, 1)
         self.end += 1
+        self.run += 1
+        if self.run == PARTS:
+            self.halve()
         if self.end - self.first > self.most:
             last = &self.recent[self.first]
             self.first += 1
             raise_fence(self.older, last.key, last.count)
         return 0
+
+    cdef void join(self, Use *one, long long low, long long high, long long count, int tiles) noexcept:
+        one.low, one.high, one.count = min(one.low, low), max(one.high, high), count
+        one.tiles += tiles
+
+    cdef void halve(self) noexcept:
+        """Of the uses of a run each two neighbours become one, and so will those to come."""
+        cdef int at, begin = max(self.first, self.end - PARTS)
+        cdef Use *other
+        for at in range(begin, self.end - 1, 2):
+            other = &self.recent[at + 1]
+            self.recent[begin + (at - begin) // 2] = self.recent[at]
+            self.join(&self.recent[begin + (at - begin) // 2], other.low, other.high, other.count, other.tiles)
+        if (self.end - begin) % 2:
+            self.recent[begin + (self.end - begin) // 2] = self.recent[self.end - 1]
+        self.run = (self.end - begin + 1) // 2
+        self.end = begin + self.run
+        self.tiles *= 2
 
     cdef int raise_into(self, dict fences, long long low, long long high, long long but) except -1:
         """Whoever waits for these fences waits for all uses of these bytes, those by the operator ``but`` apart (-1:
@@ -206,14 +238,13 @@ cdef bint find_place(object resource, Place *place) except -1:
         slot = <Slot>resource
         place.room, place.low, place.high = slot.room, slot.start, slot.start + slot.nbytes
         return True
-    return find_home(resource.buffer, place)
+    return find_home((<View?>resource).buffer, place)
 
 
-cdef bint find_home(object buffer, Place *place) except -1:
-    core = buffer.core
-    if core is None:
+cdef bint find_home(Buffer buffer, Place *place) except -1:
+    if buffer.core is None:
         return False
-    place.room, place.low = <int>core << CORE_SHIFT | SRAM, buffer.offset
+    place.room, place.low = <int>buffer.core << CORE_SHIFT | SRAM, buffer.offset
     place.high = place.low + <long long>buffer.nbytes
     return True
 
@@ -255,7 +286,7 @@ cdef class Places:
         return False
 
 
-cdef int find_extent(object view, long long *low, long long *high) except -1:
+cdef int find_extent(View view, long long *low, long long *high) except -1:
     """What ``View.extent`` says."""
     cdef long long reach
     cdef tuple shape = view.shape, strides = view.strides
@@ -276,7 +307,7 @@ cdef bint write_any(list items, set buffers) except -1:
     cdef Item item
     for item in items:
         for resource in item.writes:
-            if not isinstance(resource, Slot) and resource.buffer in buffers:
+            if not isinstance(resource, Slot) and (<View?>resource).buffer in buffers:
                 return True
     return False
 
@@ -443,7 +474,7 @@ cdef class Issuer:
             for item in <list>items:
                 for resource in item.reads:
                     if not isinstance(resource, Slot):
-                        read.add(resource.buffer)
+                        read.add((<View?>resource).buffer)
         for item in step.loads:
             for resource in item.writes:
                 written.add(resource)
@@ -571,6 +602,7 @@ cdef class Issuer:
         """What must be over before an item of an operator begins."""
         cdef dict needs = {}
         cdef Slot slot
+        cdef View view
         cdef long long low, high
         for resource in item.reads:
             if isinstance(resource, Slot):
@@ -579,11 +611,11 @@ cdef class Issuer:
                     self.activate(slot)
                 raise_fences(needs, slot.writers)
                 continue
-            buffer = resource.buffer
-            if <int>buffer.region != OF_CONSTANTS:
+            view = <View?>resource
+            if view.buffer.region != OF_CONSTANTS:
                 # The driver writes constants before the job starts, and the verifier lets no command write them.
-                find_extent(resource, &low, &high)
-                self.history(buffer).writes.raise_into(needs, low, high, -1)
+                find_extent(view, &low, &high)
+                self.history(view.buffer).writes.raise_into(needs, low, high, -1)
         for resource in item.writes:
             if isinstance(resource, Slot):
                 slot = <Slot>resource
@@ -592,25 +624,25 @@ cdef class Issuer:
                 raise_fences(needs, slot.writers)
                 raise_fences(needs, slot.readers)
             else:
-                self.need_for_write(resource, op, needs)
+                self.need_for_write(<View?>resource, op, needs)
         return needs
 
-    cdef int need_for_write(self, resource, long long op, dict needs) except -1:
+    cdef int need_for_write(self, View view, long long op, dict needs) except -1:
         cdef long long low, high, own
-        buffer = resource.buffer
-        cdef History history = self.history(buffer)
+        cdef History history = self.history(view.buffer)
         # Only writers need what was there before the buffer: whoever reads waits for a writer of these bytes.
         raise_fences(needs, history.before)
         # The stores of one operator never overlap, though the byte ranges around them may. On the chip the same bytes
         # hold other rows later.
-        own = op if buffer.core is None else -1
-        find_extent(resource, &low, &high)
+        own = op if view.buffer.core is None else -1
+        find_extent(view, &low, &high)
         history.reads.raise_into(needs, low, high, own)
         history.writes.raise_into(needs, low, high, own)
         return 0
 
     cdef int record(self, resource, dict fences, op, bint write) except -1:
         cdef Slot slot
+        cdef View view
         cdef History history
         cdef Uses uses
         cdef long long low, high
@@ -622,17 +654,17 @@ cdef class Issuer:
             else:
                 raise_fences(slot.readers, fences)
             return 0
-        buffer = resource.buffer
-        if <int>buffer.region == OF_CONSTANTS:
+        view = <View?>resource
+        if view.buffer.region == OF_CONSTANTS:
             return 0
-        history = self.history(buffer)
+        history = self.history(view.buffer)
         uses = history.writes if write else history.reads
-        find_extent(resource, &low, &high)
+        find_extent(view, &low, &high)
         for key, count in fences.items():
             uses.add(low, high, key, count, op)
         return 0
 
-    cdef History history(self, buffer):
+    cdef History history(self, Buffer buffer):
         cdef Place place
         cdef History history = self.histories.get(buffer)
         if history is None:

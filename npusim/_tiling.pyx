@@ -73,7 +73,8 @@ cdef class Search:
     cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
     cdef bint depthwise, shared_weights, in_place, main, pinned, zeros
     cdef int x_home, out_home, direct, dram
-    cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, parameters
+    cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, parameters, w_kilo
+    cdef str w_way
     cdef long long x_item, w_item, out_item
     cdef long long element_bytes, between, piece, begin, kilo
     cdef tuple operands
@@ -116,6 +117,7 @@ cdef class Search:
         self.x_home, self.out_home = p.x_home, p.out_home
         self.x_serves, self.w_serves, self.w_bits, self.w_block = p.x_serves, p.w_serves, p.w_bits, p.w_block
         self.sum_bytes, self.parameters = p.sum_bytes, p.parameters
+        self.w_kilo, self.w_way = p.w_kilo, p.w_way
         self.x_item, self.w_item, self.out_item = p.x_type.itemsize, p.w_type.itemsize, p.out_type.itemsize
         self.w_rows, self.w_cols = p.w_rows, p.w_cols
         e = p.epilogue
@@ -371,7 +373,7 @@ cdef class Search:
             )
         if not self.held:
             nbytes = self._weights(groups, oc, ic)
-            w = self._move(w_loads / w_cores * full_w, nbytes, nbytes, "constants")
+            w = self._move(w_loads / w_cores * full_w, nbytes, most(1, nbytes * self.w_kilo // 1024), self.w_way)
         if self.out_home != self.direct:
             out = self._move(
                 stores, elements * self.out_item, out_run * self.out_item,

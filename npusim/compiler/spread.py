@@ -42,23 +42,26 @@ class Spread:
     layout: Layout = field(default_factory=lambda: Layout([]))
     scratch_bytes: int = 0
 
-    def fit(self, stretch: Stretch, *, low_end: bool) -> tuple[Fitted, list[Lowering]]:
-        """The first core's lowering with its slots, which are everybody's, and each core's own; a single one if the
-        group is not cut. Raises CompileError if nothing fits."""
+    def fit(self, stretch: Stretch, low_end: bool, avoid: Sequence[Span]) -> Fitted:
+        """The first core's lowering with its slots, which are everybody's. Raises CompileError if nothing fits."""
+        (group,) = stretch.groups
+        context = self.whole if self.parts[group.index] is None else self.contexts[0]
+        return fit(stretch, context, low_end, avoid)
+
+    def lowerings(self, stretch: Stretch, fitted: Fitted) -> list[Lowering]:
+        """Each core's lowering beside the first one's; that one alone if the group is not cut."""
         (group,) = stretch.groups
         parts = self.parts[group.index]
         if parts is None:
-            fitted = fit(stretch, self.whole, low_end=low_end)
-            return fitted, fitted.lowerings
+            return fitted.lowerings
         first = self.contexts[0]
-        fitted = fit(stretch, first, low_end=low_end)
         lowerings = fitted.lowerings[:]
         for part, context in zip(parts[1:], self.contexts[1:], strict=False):
             context.room = first.room
             lowering = lower(context, part.group)
             lowering.follow(lowerings[0])
             lowerings.append(lowering)
-        return fitted, lowerings
+        return lowerings
 
 
 def spread(placement: Placement, whole: Context) -> Spread | None:
@@ -145,7 +148,7 @@ def _make_own(placement: Placement, result: Spread) -> list[list[Buffer]]:
         found = spans.get(buffer)
         if buffer.is_scratch and buffer.nbytes and found is not None and _apart(found):
             size = max(high - low for low, high in filter(None, found))
-            buffers = [replace(buffer, nbytes=size) for span in found if span is not None]
+            buffers = [_copied(buffer, size, buffer.core) for span in found if span is not None]
             own[buffer] = buffers, found
     for core, context in enumerate(result.contexts):
         for tensor, view in context.views.items():
@@ -154,7 +157,7 @@ def _make_own(placement: Placement, result: Spread) -> list[list[Buffer]]:
             buffers, found = own[view.buffer]
             span = found[core]
             assert span is not None
-            context.views[tensor] = replace(view, buffer=buffers[core], offset=view.offset - span[0])
+            context.views[tensor] = view.moved({view.buffer: (buffers[core], -span[0])})
     return [buffers for buffers, _ in own.values()]
 
 
@@ -303,15 +306,19 @@ class _Search:
         if axis is not None:
             parts, contexts = self._parts_of(group, axis)
             group, context = parts[0].group, copy(contexts[0])
-            places = {buffer: replace(buffer, core=0) for buffer in near}
-            context.views = {
-                tensor: replace(view, buffer=places.get(view.buffer, view.buffer))
-                for tensor, view in context.views.items()
-            }
+            places = {buffer: (_copied(buffer, buffer.nbytes, 0), 0) for buffer in near}
+            context.views = {tensor: view.moved(places) for tensor, view in context.views.items()}
         try:
             return fit(Stretch([group]), context).lowerings[0].estimate()
         except CompileError:
             return None
+
+
+def _copied(buffer: Buffer, nbytes: int, core: int | None) -> Buffer:
+    """A buffer like another one, of so many bytes, elsewhere."""
+    return Buffer(
+        buffer.name, buffer.region, nbytes, buffer.offset, buffer.born, buffer.dies, core, buffer.is_window
+    )  # fmt: skip
 
 
 _SHARE = 4

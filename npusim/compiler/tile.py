@@ -12,13 +12,14 @@ from operator import add
 from typing import NamedTuple
 
 from npusim._core import Search
-from npusim.compiler.prices import MatrixPrices, MovePrices, matrix_prices, move_prices, pricing
+from npusim.compiler.prices import EXPAND, MatrixPrices, MovePrices, matrix_prices, move_prices, pricing
 from npusim.compiler.values import ALIGNMENT, align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import CostModel, cost_model
 from npusim.hw.memory import constants_side, dram_model
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
+from npusim.isa.dma import expanding
 from npusim.isa.matrix import CHANNEL_BLOCK, CHANNEL_STEP, packed_bytes, products, rate_type
 from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
@@ -57,7 +58,8 @@ class MatrixProblem:
     ``w_serves``: of those, how many one load of an operand is for. ``w_bits``: of a packed weight, else 0; ``w_block``:
     weights of a channel that share a scale, 0: they have none; ``w_zeros``: and a zero point; ``w_rows``,
     ``w_cols``: weights are filled up to so many summands and channels; ``sum_bytes``: of an accumulator;
-    ``parameters``: bytes of bias, scale and shift of a channel.
+    ``parameters``: bytes of bias, scale and shift of a channel; ``w_kilo``: bytes that 1024 of the weights take in
+    DRAM, about: fewer where they are compressed.
     """
 
     images: int
@@ -94,6 +96,12 @@ class MatrixProblem:
     w_cols: int = 1
     sum_bytes: int = 4
     parameters: int = 8
+    w_kilo: int = 1024
+
+    @property
+    def w_way(self) -> str:
+        """How weights are loaded, as prices of transfers have it."""
+        return f"{EXPAND}{self.w_bits or 8}" if self.w_kilo < 1024 else "constants"
 
     @property
     def w_width(self) -> int:
@@ -504,7 +512,7 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
         out_run *= tile.ow
     x = _moving(problem.x_home, bytes_.x, run)
     # Weights are taken to be constants, as nearly all are.
-    w = None if problem.held else _dma(bytes_.w, bytes_.w, constants=True)
+    w = None if problem.held else _weights(problem, bytes_.w, config)
     out = _moving(problem.out_home, bytes_.out, out_run * problem.out_type.itemsize, write=True)
     operands = [_dma(elements * item, out_run * item) for item in problem.epilogue.operands]
     x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
@@ -600,6 +608,13 @@ def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
         rate_type(problem.x_type, problem.w_type), groups, tile.oh, tile.ow, oc, ic, problem.kh, problem.kw,
         problem.depthwise, True, True, problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
     )  # fmt: skip
+
+
+def _weights(problem: MatrixProblem, nbytes: int, config: Config) -> DmaWork:
+    plain, size = _dma(nbytes, nbytes, constants=True), max(1, nbytes * problem.w_kilo // 1024)
+    if problem.w_kilo == 1024 or not move_prices(config).pays(nbytes, size, problem.w_bits or 8):
+        return plain
+    return expanding(nbytes, size, problem.w_bits or 8)
 
 
 def _moving(home: Home, nbytes: int, run: int, *, write: bool = False) -> DmaWork | None:

@@ -14,6 +14,7 @@ import os
 import select
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -45,6 +46,8 @@ MOST_DATA = 1 << 16
 """Bytes that one message may read or write."""
 MOST_BYTES = HEADER.size + 16 + MOST_DATA
 """Of a message."""
+LINGER_S = 50e-6
+"""A driver that reads a register until it changes asks again within this time of the host's."""
 MOST_WAITING = 32
 """Messages of a client that come before its answer to one of ours."""
 
@@ -221,12 +224,19 @@ class _Session:
             self._pace.until(self._speaks)
             if self._broken is not None:
                 raise self._broken
+            self._linger()
             message = self._waiting.popleft() if self._waiting else self._receive(self._wire)
             self._answer(message)
             self._pace.settle()
 
     def _speaks(self) -> bool:
         return bool(self._waiting or self._broken or self._poll.poll(0))
+
+    def _linger(self) -> None:
+        """Look for the next message for a moment before sleeping, because being woken takes longer than answering."""
+        end = time.perf_counter() + LINGER_S
+        while not self._speaks() and time.perf_counter() < end:
+            pass
 
     # Messages
 

@@ -5,15 +5,16 @@
     transfer = bus bytes / min(channel, interconnect, DRAM)                 bytes a second
     channel  = min(width * clock, max_outstanding * burst / latency)        Little's law
     writing  = bytes written / (width * clock) - transfer                   where that is the longer
+    decoding = weights / decoder's rate                                     in the place of writing, if it takes longer
 
 Constants come from the DRAM, or from a memory of their own (``[constants]``) by the same rules, with its latency and
 its bandwidth in the place of the DRAM's.
 
 A transfer within SRAM moves its runs over the channel's width (``local_bytes_per_cycle``, if that is given) and touches
 no DRAM; with its start it takes ``local_least_cycles`` at the least. ``gather_bytes`` are collected before the first
-is passed on: their time over the channel counts twice. Padding, and what is read once and written often, passes the
-channel's width like the rest, but not the bus. A copy within DRAM passes the bus twice; with ``duplex`` both ways at
-once, but not faster than the DRAM takes both.
+is passed on: their time over the channel counts twice. Padding, what is read once and written often, and what a decoder
+makes of compressed weights pass the channel's width like the rest, but not the bus. A copy within DRAM passes the bus
+twice; with ``duplex`` both ways at once, but not faster than the DRAM takes both.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class Channel:
         self.shared = min(self._between, self._bandwidth)
         """Bytes a second that one transfer has, alone on the bus."""
         self._width = dma.bytes_per_cycle * self.hz
+        self._decoder = dma.decoder_weights_per_cycle
         self._bytes_per_cycle, self._gather_bytes = dma.bytes_per_cycle, dma.gather_bytes
         self._duplex, self._latency = dma.duplex, latency_ps(config)
         self._write_latency = self._latency if dma.write_latency_ps is None else dma.write_latency_ps
@@ -96,7 +98,10 @@ class Channel:
         latency += cycles_to_ps(gathered, self.hz)
         # What the banks of the DRAM make it wait beyond the first access; nothing on a DRAM without banks.
         waiting = model.waiting_ps(work, min(rate, shared))
-        writing = max(0, bytes_to_ps(work.bytes, self._width) - bytes_to_ps(bus_bytes, min(rate, shared)))
+        written = bytes_to_ps(work.bytes, self._width)
+        if work.decoded:
+            written = max(written, cycles_to_ps(ceil_div(work.decoded, self._decoder), self.hz))
+        writing = max(0, written - bytes_to_ps(bus_bytes, min(rate, shared)))
         return Transfer(start, latency + waiting, bus_bytes, 0, rate, writing, start + latency)
 
     def streaming_ps(self, parts: Transfer, alone: int) -> int:

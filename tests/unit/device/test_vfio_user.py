@@ -293,6 +293,15 @@ def test_one_that_is_silent_between_messages_is_not_dropped() -> None:
         assert client.read(0, ID, 4) == MAGIC
 
 
+def test_one_that_is_silent_lets_the_server_sleep(client: Client) -> None:
+    client.read(0, ID, 4)
+    before = time.process_time()
+    client.sock.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        client.receive()
+    assert time.process_time() - before < 0.1
+
+
 def test_bytes_may_come_one_by_one(client: Client) -> None:
     message = struct.pack("<HHIIIQII", 99, REGION_READ, 32, 0, 0, ID, 0, 4)
     for byte in message:
