@@ -134,6 +134,7 @@ def course(
     code_rank: int,
     by_need: bool,
     no_op: int,
+    code_apart: bool,
 ) -> Course | None: ...
 
 @final

@@ -8,7 +8,8 @@ cdef enum:
     NOBODY = -1
     FETCHER = -2
     EXCHANGE = 2  # the links are those of npusim.sim.fabric.Way
-    LINKS = 3
+    CODE = 3
+    LINKS = 4
     REASONS = 3  # to be stalled, beside the engines: DRAM, SRAM, the exchange between cores
 
 cdef struct Event:
@@ -113,6 +114,7 @@ cdef struct Job:
     Banks *banks
     int *works  # engines that work at the banks of a core, in the order in which they began
     Link links[LINKS]
+    int code_link
     Event *heap
     int n_events
     int room

@@ -423,7 +423,7 @@ cdef void stream(Job *job) noexcept nogil:
     if size > job.fetch_bytes:
         size = job.fetch_bytes
     job.requested += size
-    begin_transfer(job, 0, size, job.fetch_rate, FETCHER, job.code_rank)
+    begin_transfer(job, job.code_link, size, job.fetch_rate, FETCHER, job.code_rank)
 
 
 cdef void fetched(Job *job) noexcept nogil:
@@ -629,14 +629,14 @@ cdef void go(Job *job) noexcept nogil:
 def course(
     steps, depths, int cores, int64_t lead_ps, int64_t cycle_ps, int64_t layer_ps, int64_t depth,
     int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, int64_t capacity, int64_t apart, int64_t exchange,
-    int code_rank, bint by_need, int64_t no_op,
+    int code_rank, bint by_need, int64_t no_op, bint code_apart,
 ):
     """How a job goes whose first fetch begins now, ``lead_ps`` after it was taken; None for one that never ends, or
     whose numbers are too large for machine integers.
 
     ``steps``: of :class:`npusim.sim.steps.Step`, the last one halts. ``depths``: of each engine, how many commands it
     may have begun at once. ``capacity``, ``apart`` and ``exchange``: of the link to DRAM, of that to the memory for
-    constants and of that from core to core.
+    constants and of that from core to core. ``code_apart``: commands come by a link of their own.
     """
     cdef Job job
     cdef int waits, at, number, engines = len(depths)
@@ -662,7 +662,9 @@ def course(
                 job.waits[2 * at] = number
                 job.waits[2 * at + 1] = count
                 at += 1
-        job.links[0].capacity, job.links[1].capacity, job.links[EXCHANGE].capacity = capacity, apart, exchange
+        job.links[0].capacity, job.links[1].capacity = capacity, apart
+        job.links[EXCHANGE].capacity, job.links[CODE].capacity = exchange, fetch_rate
+        job.code_link = CODE if code_apart else 0
         for at in range(engines):
             job.engines[at].mark, job.engines[at].depth = -lead_ps, depths[at]
         job.last, job.last_op = -lead_ps, no_op

@@ -354,8 +354,8 @@ cdef class Course:
     """When the commands of a stream will be over, in picoseconds; each is told in the order of the stream.
 
     ``price(work)``: (picoseconds of a command; of the DRAM for it, -1 if it has nothing to do with it; what of the
-    first may pass while its unit is busy with older ones, of which ``in_flight`` have begun at the most); ``bandwidth``:
-    bytes a second of the DRAM; ``depth``: of a queue; ``cycle_ps``: between two commands at the least.
+    first may pass while its unit is busy with older ones, of which ``in_flight`` have begun at the most);
+    ``bandwidth``: bytes a second of the DRAM; ``depth``: of a queue; ``cycle_ps``: between two commands at the least.
     """
 
     cdef object price

@@ -20,7 +20,8 @@ def forecast(
     capacity: int,
     exchange: int,
     by_need: bool,
-    in_flight: int,
+    depth_of: Callable[[int], int],
+    code_apart: bool,
 ) -> int | None: ...
 def steps(
     commands: Sequence[Command],

@@ -10,6 +10,7 @@ through that; here is the same in Python, which says what it is.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 from npusim import _stream
 from npusim.hw.config import Config
-from npusim.hw.cost import cost_model
+from npusim.hw.cost import ahead_ps, cost_model, depths
 from npusim.hw.memory import dram_model
 from npusim.hw.units import dma
 from npusim.isa.base import Command, Unit
@@ -30,8 +31,8 @@ def forecast(commands: Sequence[Command], config: Config) -> int:
     """Picoseconds, about; the same for the same stream."""
     told = _stream.forecast(
         commands, lambda work: _charge(work, config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
-        dma.latency_ps(config), dma.interconnect_bandwidth(config), _HALF, _capacity(config),
-        dma.exchange_bandwidth(config), _by_need(config), config.dma.in_flight,
+        dma.latency_ps(config), dma.fetch_rate(config), _HALF, _capacity(config), dma.exchange_bandwidth(config),
+        _by_need(config), functools.partial(_depth, config), config.interconnect.code_apart,
     )  # fmt: skip
     # Beyond machine integers it is as slow as it is.
     return forecast_slowly(commands, config) if told is None else told
@@ -78,8 +79,9 @@ class _Step(NamedTuple):
     """Of its transfer among others."""
 
 
-_FLOW, _FETCH, _PASS = -1, -2, -3
-"""Numbers of what is no unit: transfers under way, the fetcher, what is under way from core to core."""
+_FLOW, _FETCH, _PASS, _CODE = -1, -2, -3, -4
+"""Numbers of what is no unit: transfers under way, the fetcher, what is under way from core to core, and what the
+fetcher gets by a way of its own."""
 
 _HALF = 4096
 """Bytes of half a fetch buffer: one is dispatched while the other is filled."""
@@ -118,15 +120,16 @@ class _Course:
         self._heads: list[_Step | None] = [None] * len(numbers)
         self._flights: list[deque[tuple[_Step, int]]] = [deque() for _ in numbers]  # begun; when what is ahead is over
         self._asking = [False] * len(numbers)
-        self._depths = [config.dma.in_flight if unit >= Unit.DMA else 1 for _, unit in numbers]
+        self._depths = [_depth(config, unit) for _, unit in numbers]
         self._done = [0] * len(numbers)
         self._asleep: list[list[tuple[int, int]]] = [[] for _ in numbers]  # (count, unit whose head waits for it)
         self._events: list[tuple[int, int, int, int]] = []  # (ps, serial, unit, what), see `run`
         self._serial = self._next = self._dispatched = 0
         self._full = -1
-        self._latency, self._fetch_rate = dma.latency_ps(config), dma.interconnect_bandwidth(config)
+        self._latency, self._fetch_rate = dma.latency_ps(config), dma.fetch_rate(config)
         self._fetched = self._requested = 0
         self._fetching = False
+        self._code_apart = config.interconnect.code_apart
         self._end = 0
 
     def run(self) -> int:
@@ -139,6 +142,8 @@ class _Course:
                     self._end_flows(way, now)
             elif unit == _FETCH:
                 self._fetch(now)
+            elif unit == _CODE:
+                self._fetch_over(now)
             elif what == _ARRIVED:
                 self._begin(unit, now)
             elif what == _ASKED:
@@ -167,6 +172,9 @@ class _Course:
     def _fetch(self, now: int) -> None:
         size = min(_HALF, self._total - self._requested)
         self._requested += size
+        if self._code_apart:
+            self._at(now + ceil_div(size * PS_PER_S, self._fetch_rate), _CODE, 0)
+            return
         self._start_flow(_FETCH, _Charge(0, size, self._fetch_rate), self._code_rank, now)
 
     def _fetch_over(self, now: int) -> None:
@@ -329,9 +337,17 @@ def _capacity(config: Config) -> int:
     return min(dma.interconnect_bandwidth(config), dram_model(config).bandwidth)
 
 
+def _depth(config: Config, unit: int) -> int:
+    """How many commands a unit may have begun at once."""
+    of_matrix, of_vector, of_channel = depths(config)
+    known: dict[int, int] = {Unit.MATRIX: of_matrix, Unit.VECTOR: of_vector, Unit.SCALAR: 1}
+    return known.get(unit, of_channel)
+
+
 def _charge(work: Work, config: Config) -> _Charge:
     if not isinstance(work, DmaWork):
-        return _Charge(cost_model(config).cost(work).ps)
+        price = cost_model(config).cost(work)
+        return _Charge(price.ps, 0, 0, *ahead_ps(config, work, price))
     parts = dma.transfer(config, work)
     if not parts.bus_bytes or (work.constants and config.constants is not None):
         # Constants share nothing with what passes the bus to DRAM, and are taken not to meet each other.

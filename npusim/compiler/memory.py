@@ -195,17 +195,12 @@ def _shared(one: Span, others: Iterable[Span]) -> int:
 
 def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
     """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used,
-    and one for each transfer in flight, three at the most. No more than half of the room: the groups before and after
-    have the other one."""
-    for copies in range(1 + min(in_flight, _DEEPEST), 2, -1):
+    and one for each transfer in flight. No more than half of the room: the groups before and after have the other."""
+    for copies in range(1 + in_flight, 2, -1):
         more = [replace(spec, copies=copies) if spec.copies == 2 else spec for spec in specs]
         if total_bytes(more) <= room // 2:
             return more
     return list(specs)
-
-
-_DEEPEST = 3
-"""Further tiles only wait: what is hidden by then is all of the latency, or the tiles are too small."""
 
 
 @dataclass(slots=True)
@@ -894,7 +889,7 @@ LONGEST = 16
 CLOSE_PERCENT = 5
 """Estimates may be off by so much."""
 _NEAR_PERCENT = 30
-"""And those of segments by so much: where groups do not run together, each begins on the first rows of the one before."""
+"""And those of segments by so much: groups that do not run together begin on the first rows of the one before."""
 MEAN_LIFE = 24
 """Stretches for which values are tried in SRAM, for each stretch of the graph: all those of a life are estimated, so
 the work would grow with the square of the graph. What is wanted for long is tried, too, while there is little of it."""

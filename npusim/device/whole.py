@@ -126,9 +126,8 @@ class Whole:
         """As after power-on, at a time."""
         self._reset()
         self._machine.clock.jump(now)
-        for (
-            link
-        ) in self._machine.links.values():  # none has a transfer any more; from here on they count from this time
+        # None has a transfer any more; from here on they count from this time.
+        for link in self._machine.links.values():
             link.clear()
         self._carrier.restore([], connected=True)
 

@@ -95,6 +95,11 @@ class MatrixConfig:
         "narrowest constant weights that stay packed until the unit reads them; 8 = none are packed",
         8,
     )
+    weight_tiles: bool = key(
+        Flag(),
+        "constant weights lie in DRAM filled up to whole tiles of the array, and are read as such",
+        False,
+    )
     weight_scales: bool = key(
         Flag(), "8-bit and narrower weights by their scales become numbers on their way into the array", False
     )
@@ -120,6 +125,7 @@ class VectorConfig:
     lane_bytes: int = key(Count(1, 8, power_of_two=True), "width of a lane; a wider element takes several passes", 4)
     packed: bool = key(Flag(), "elements narrower than a lane share it", False)
     setup_cycles: int = key(Count(0), "cycles before an instruction's first operand", 8)
+    setup_hidden: bool = key(Flag(), "the next instruction is set up while the unit works on the one before", False)
     cost: Table[int] = table(
         MapOf(
             FUNCTIONS,
@@ -248,6 +254,9 @@ class InterconnectConfig:
         "need",
     )
     multicast: bool = key(Flag(), "what is read from DRAM once can be written to the SRAM of several cores", False)
+    code_apart: bool = key(
+        Flag(), "commands come by a way of their own, at once, as what is written to registers before a job", False
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

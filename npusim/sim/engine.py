@@ -53,7 +53,7 @@ class Progress(ABC):
         self.queue_depth = machine.config.queue_depth
         self.clock = machine.clock
         self.env = machine.clock.env
-        self.link, self.ways = machine.link, machine.ways
+        self.link, self.ways, self.code_link = machine.link, machine.ways, machine.code_link
         self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
         self.watchers, self.breaks = machine.step_watchers, machine.breaks
         self.adversary = machine.adversary

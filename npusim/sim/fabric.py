@@ -17,6 +17,7 @@ class Way(enum.IntEnum):
     DRAM = 0
     CONSTANTS = 1
     EXCHANGE = 2
+    CODE = 3
 
 
 class Fabric:
@@ -34,7 +35,7 @@ class Fabric:
         self.constants_capacity = min(dram_model(apart).bandwidth, dma.interconnect_bandwidth(config))
         self.exchange_capacity = dma.exchange_bandwidth(config)
         self.channel_rate = dma.channel_bandwidth(config)
-        self.fetch_rate = dma.interconnect_bandwidth(config)
+        self.fetch_rate = dma.fetch_rate(config)
         self.latency_ps = dma.latency_ps(config)
         self.front_ps = dma.start_ps(config)
 

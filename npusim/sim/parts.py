@@ -30,7 +30,9 @@ class Parts:
         # Reads of constants share nothing with the rest where they have a memory of their own.
         self.constants_link = SharedLink(self.clock, self.fabric.constants_capacity) if config.constants else self.link
         self.exchange_link = SharedLink(self.clock, self.fabric.exchange_capacity) if config.exchange else self.link
-        self.ways = (self.link, self.constants_link, self.exchange_link)
+        apart = config.interconnect.code_apart
+        self.code_link = SharedLink(self.clock, self.fabric.fetch_rate) if apart else self.link
+        self.ways = (self.link, self.constants_link, self.exchange_link, self.code_link)
         """By :class:`npusim.sim.fabric.Way`; one that the device has not is that to DRAM, and nobody is sent there."""
         self.layout = Layout(config)
         self.breaks = Breaks()

@@ -36,7 +36,7 @@ def foresee(machine: Parts, course: Course, lead_ps: int) -> _core.Course | None
             course.steps, machine.layout.depths, config.cores, lead_ps, machine.cycle_ps, machine.layer_ps,
             config.queue_depth, fabric.latency_ps, fabric.fetch_rate, FETCH_BYTES, machine.link.capacity,
             machine.constants_link.capacity, machine.exchange_link.capacity, CODE_RANK,
-            config.interconnect.arbitration == "need", NO_OP,
+            config.interconnect.arbitration == "need", NO_OP, config.interconnect.code_apart,
         )  # fmt: skip
         course.foreseen = lead_ps, found
     return course.foreseen[1]

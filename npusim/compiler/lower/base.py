@@ -22,6 +22,7 @@ from npusim.dtypes import DType, dtype_of
 from npusim.errors import CompileError
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
+from npusim.hw.memory import dram_model
 from npusim.hw.units import dma
 from npusim.isa.base import MAX_ELEMENTS, Space
 from npusim.program import CONSTANTS, Piece
@@ -404,9 +405,7 @@ def small_tile(
     full = _shrink(full, order, floor, MAX_ELEMENTS, lowering.elements_for)
     if (count := lowering.elements_for(full)) > MAX_ELEMENTS:
         raise refuse_elements(lowering.group, count, MAX_ELEMENTS)
-    # A transfer shorter than what its channel moves in one latency is mostly waiting.
-    worthwhile = max(_SMALLEST_TILE, dma.channel_bandwidth(config) * dma.latency_ps(config) // 10**12)
-    wanted = min(budget // 2, max(worthwhile, needed(full) // (config.cores * _TARGET_TILES)))
+    wanted = min(budget // 2, _overlapping(config, slots(full)))
     gentle = list(floor)
     if inner is not None:
         gentle[inner] = max(floor[inner], min(full[inner], _SHORTEST_RUN))
@@ -417,6 +416,21 @@ def small_tile(
     if needed(tile) > budget:
         raise refuse_size(lowering.group, needed(floor), budget)
     return tile
+
+
+def _overlapping(config: Config, specs: Sequence[SlotSpec]) -> int:
+    """Bytes of a tile's slots, those of a whole operator being ``specs``: small enough for loads, work and stores to
+    overlap, and as large as is worth a transfer."""
+    tiles, in_flight = config.cores * _TARGET_TILES, config.dma.in_flight
+    rate, transfers = dma.channel_bandwidth(config), 1
+    if in_flight > 1:
+        # With latencies hidden only the first load and the last store show, which are shorter with each cut. Each copy
+        # of a slot has a transfer of its own.
+        tiles *= min(in_flight, _TARGET_TILES)
+        rate = min(rate, dram_model(config).bandwidth)
+        transfers = sum(spec.copies for spec in specs if spec.space is Space.SRAM)
+    worthwhile = transfers * (rate * dma.gap_ps(config) // 10**12)
+    return max(_SMALLEST_TILE, worthwhile, total_bytes(specs) // tiles)
 
 
 _SHORTEST_RUN = 16

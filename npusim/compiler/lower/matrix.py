@@ -178,7 +178,11 @@ class MatrixLowering(Lowering):
     def narrow(self) -> dict[str, Any]:
         """What a problem has beyond plain products."""
         scales, rows = self._scales, sum(row is not None for row in (self.drain.bias, self.drain.scale))
+        matrix = self.config.matrix
+        # Weights that another operator computes lie as they are, and so do those that stay in SRAM.
+        filled = matrix is not None and matrix.weight_tiles and self.op.input(1).is_constant and not self._pinned
         return {
+            "w_rows": matrix.rows if matrix and filled else 1, "w_cols": matrix.cols if matrix and filled else 1,
             "w_bits": self.op.attrs["w_bits"], "w_block": scales.block if scales else 0,
             "w_zeros": scales is not None and scales.zero is not None, "sum_bytes": self._sum.itemsize,
             "w_kilo": weights_per_kilo(self.context, self.op),
@@ -209,7 +213,16 @@ class MatrixLowering(Lowering):
             flat += scales.parts(channels, columns)
             flat = [part.reshape(-1).view(np.uint8) for part in map(np.ascontiguousarray, flat)]
             dtype = DType.UINT8
+        if self.problem.w_rows * self.problem.w_cols > 1:
+            wanted = self._filled_bytes(channels[1], len(columns), columns[0][1])
+            missing = wanted - sum(part.size for part in flat) * dtype.itemsize
+            flat.append(np.zeros(missing // dtype.itemsize, flat[0].dtype))
         return pack(self.context, (self.op, key, channels, *columns), flat, name, dtype, bits)
+
+    def _filled_bytes(self, ic: int, groups: int, channels: int) -> int:
+        """Of the weights of a tile, with what they are filled up by."""
+        p = self.problem
+        return footprint(p, Tiling(groups, 1, 1, channels, ic, False)).w
 
     def _extras(self, w: int, groups: int, k: int, oc: int, chunk: tuple[int, int], shift: int) -> Extras:
         problem, scales, wide = self.problem, self._scales, self._sum is DType.INT64

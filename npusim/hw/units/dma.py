@@ -187,6 +187,13 @@ def start_ps(config: Config) -> int:
     return cycles_to_ps(config.dma.setup_cycles + config.sram.latency_cycles, config.clock_hz)
 
 
+def gap_ps(config: Config) -> int:
+    """From one read to the next of a stream of short ones: of less than flows in this time each is mostly waiting."""
+    if config.dma.in_flight == 1:
+        return latency_ps(config)
+    return max(start_ps(config), ceil_div(start_ps(config) + latency_ps(config), config.dma.in_flight))
+
+
 def channel_bandwidth(config: Config) -> int:
     """What one channel can ask for, in bytes a second: its width, or the bursts that it may have on the way."""
     dma, latency = config.dma, latency_ps(config)
@@ -209,6 +216,15 @@ def exchange_latency_ps(config: Config) -> int:
     if config.exchange is None:
         return 0
     return start_ps(config) + cycles_to_ps(config.exchange.latency_cycles, config.clock_hz)
+
+
+def fetch_rate(config: Config) -> int:
+    """At how many bytes a second commands arrive once their latency is over."""
+    return _CODE_BYTES * config.clock_hz if config.interconnect.code_apart else interconnect_bandwidth(config)
+
+
+_CODE_BYTES = 1 << 12
+"""A cycle by a way of their own: half of the sequencer's buffer."""
 
 
 def cost(config: Config, work: DmaWork) -> Cost:

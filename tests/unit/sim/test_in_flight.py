@@ -141,3 +141,31 @@ def test_more_in_flight_is_never_slower_for_a_stream(sizes: list[int], channels:
         for counters in job.counters.units.values():
             assert counters.busy_ps + counters.idle_ps + sum(counters.stalls.values()) == job.time_ps
     assert times == sorted(times, reverse=True)
+
+
+# units that look ahead
+
+
+def test_a_set_up_passes_while_the_unit_works() -> None:
+    stream = Stream()
+    for _ in range(3):
+        stream.vector(add(0x4000, 0x4000, 0x4000, 4096))
+    program = stream.program()
+    plain, hidden = (spans(program, channel(1, **{"vector.setup_hidden": on}), "core0.vector") for on in (False, True))
+    alone = plain[0][1]
+    setup = TINY.vector.setup_cycles * NS if TINY.vector else 0
+    assert [end for _, end in plain] == [alone, 2 * alone, 3 * alone]
+    assert [end for _, end in hidden] == [alone, 2 * alone - setup, 3 * alone - 2 * setup]
+
+
+def test_commands_by_a_way_of_their_own_take_nothing_of_the_bus() -> None:
+    stream = Stream()
+    stream.dma(copy(0, region(SCRATCH), 4096))
+    for _ in range(50):  # more than half of the sequencer's buffer: the rest comes while the copy flows
+        stream.vector(add(0x4000, 0x4000, 0x4000, 8))
+    program = stream.program(scratch=1 << 16)
+    (_, shared), (_, apart) = (spans(program, TINY.with_(**{"interconnect.code_apart": on}))[0] for on in (False, True))
+    assert 4096 < len(program.code) < 8192
+    assert apart == START + LATENCY + flow(4096)
+    # Both wait for the DRAM from the same time on; until the copy is set up the code has the bus alone.
+    assert shared == apart + flow(len(program.code) - 4096) - START
