@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +257,7 @@ def test_the_search_knows_what_its_definition_does(
     )
     for tile in (Tiling(1, 9, 7, oc, ic, False), Tiling(1, 3, 7, -(-oc // 2), ic, slow)):
         assert tilings(problem, config).estimate(tile) == estimate(problem, tile, config)
-        assert estimate(problem, tile, config) <= estimate(replace(problem, w_kilo=1024), tile, config)
+        assert estimate(problem, tile, config) <= estimate(problem._replace(w_kilo=1024), tile, config)
 
 
 def test_reports_say_what_streams_save() -> None:
