@@ -38,6 +38,7 @@ MODULES = (
     "_boxes",
     "_regions",
     "_hash",
+    "_codec",
     "_course",
     "_stream",
     "_views",

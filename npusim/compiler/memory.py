@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from npusim.compiler.drain import absorb
-from npusim.compiler.groups import ANCHORS, ROWS, Group
+from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
 from npusim.compiler.place import Placement
@@ -28,6 +28,7 @@ from npusim.compiler.values import Arena, Buffer, align
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
+from npusim.hw.memory import dram_model
 from npusim.isa.base import Space
 from npusim.isa.matrix import packed_bytes
 from npusim.units import ceil_div
@@ -99,7 +100,7 @@ def plan(placement: Placement, context: Context, known: Known | None = None) -> 
     with segments: one without them."""
     memory = _memory(placement.groups, context) if known is None else Memory(known)
     layout = Layout([Stretch([group]) for group in placement.groups], known=memory.known)
-    if context.config.cores == 1 and context.config.sram.keeps_values:
+    if context.config.cores == 1 and (context.config.sram.keeps_values or passes_on(context.config)):
         planner = layout.planner = Planner(placement, context, memory)
         layout.stretches = planner.run(stripes=known is None)
         layout.is_close = planner.is_close
@@ -117,6 +118,11 @@ def plan(placement: Placement, context: Context, known: Known | None = None) -> 
         arena.place(buffer)
     layout.scratch_bytes = arena.nbytes
     return layout
+
+
+def passes_on(config: Config) -> bool:
+    """Whether rows go from the matrix unit to pooling, though SRAM keeps no values."""
+    return not config.sram.keeps_values and config.vector is not None and config.vector.pools_outputs
 
 
 def _memory(groups: Sequence[Group], context: Context) -> Memory:
@@ -187,6 +193,21 @@ def _shared(one: Span, others: Iterable[Span]) -> int:
     return sum(max(0, min(one[1], high) - max(one[0], low)) for low, high in others)
 
 
+def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
+    """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used, and
+    one for each transfer in flight, three at the most. No more than half of the room: the groups before and after have
+    the other one."""
+    for copies in range(1 + min(in_flight, _DEEPEST), 2, -1):
+        more = [replace(spec, copies=copies) if spec.copies == 2 else spec for spec in specs]
+        if total_bytes(more) <= room // 2:
+            return more
+    return list(specs)
+
+
+_DEEPEST = 3
+"""Further tiles only wait: what is hidden by then is all of the latency, or the tiles are too small."""
+
+
 @dataclass(slots=True)
 class Fitted:
     """The lowerings of a stretch and where their slots begin."""
@@ -251,6 +272,8 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
             shares = (most, (held[number] + most) // 2) if number < len(held) - 1 else (most,)
             context.rows = stretch.segment.rows[number] if stretch.segment else 0
             lowering, slots, taken = _lowered(context, group, shares, made)
+            if not stretch.segment:
+                slots = deeper(slots, room, context.config.dma.in_flight)
             lowerings.append(lowering)
             specs.append(slots)
             left -= taken
@@ -380,6 +403,8 @@ class Planner:
         self.is_close = False
         self.untried: set[Buffer] = set()
         """Values of which nobody knows what they would be worth in SRAM: see ``MEAN_LIFE``."""
+        # Where SRAM keeps no values there are segments of a convolution and its pooling, and nothing else.
+        self._keeps = context.config.sram.keeps_values
         self._groups = placement.groups
         self._context = context
         self._capacity = context.sram_bytes
@@ -415,7 +440,8 @@ class Planner:
         if segments:
             stretches = self._with_segments(segments)
             with_segments = self._settle(stretches)
-            self.is_close = sum(costs) * 100 <= sum(with_segments) * (100 + _CLOSE_PERCENT)
+            # Of two units in step the estimate knows little: where they are all that there is, the forecast decides.
+            self.is_close = not self._keeps or sum(costs) * 100 <= sum(with_segments) * (100 + CLOSE_PERCENT)
         return stretches
 
     def _make(self, stretches: Sequence[Stretch]) -> None:
@@ -444,7 +470,8 @@ class Planner:
 
         left = MEAN_LIFE * len(stretches)
         self.untried.clear()
-        for buffer in sorted(lives, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
+        tried = lives if self._keeps else ()
+        for buffer in sorted(tried, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
             if len(lives[buffer]) > left:
                 self.untried.add(buffer)
                 continue
@@ -546,16 +573,22 @@ class Planner:
             return None
         if stretch.segment is None:
             return fitted.lowerings[0].estimate()
-        loaded = sum(window.inner.tensor.nbytes for window in stretch.segment.loaded)
         pinned = self._context.pinned.starts
-        loaded += sum(_weight_bytes(group) for group in stretch.groups if group.index not in pinned)
-        loading = loaded * 10**12 // self._context.config.dram.bandwidth
+        rows = sum(window.inner.tensor.nbytes for window in stretch.segment.loaded)
+        weights = sum(_weight_bytes(group) for group in stretch.groups if group.index not in pinned)
+        rows, weights = (nbytes * 10**12 // dram_model(self._context.config).bandwidth for nbytes in (rows, weights))
         with _Windows(self._context, stretch.segment.loaded):
-            computing = sum(lowering.estimate() for lowering in fitted.lowerings)
-        # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
+            costs = [lowering.estimate() for lowering in fitted.lowerings]
         turns = stretch.segment.images * len(stretch.segment.stripes)
+        # While the matrix unit is at one stripe, the vector unit is at the next.
+        matrix = sum(cost for cost, group in zip(costs, stretch.groups, strict=True) if on_matrix(group))
+        vector = sum(costs) - matrix
+        computing = max(matrix, vector) + min(matrix, vector) // min(turns, OVERLAP)
+        # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
         computing += turns * sum(lowering.tail() for lowering in fitted.lowerings[:-1])
-        return max(loading, computing) + min(loading, computing) // OVERLAP
+        # All weights have to be there for the first stripe.
+        first = computing // turns
+        return max(weights, first) + max(rows, computing - first) + min(rows + weights, computing) // OVERLAP
 
     # segments
 
@@ -565,7 +598,7 @@ class Planner:
         found: dict[int, list[tuple[int, int, Segment]]] = {}
         self._seen = [_rowless(seen(self._context, group)) for group in self._groups]
         for first in range(len(self._groups)):
-            for last, cost, segment in self._from(first, stretches):
+            for last, cost, segment in self._from(first, stretches, costs):
                 found.setdefault(last, []).append((first, cost, segment))
         for number in range(len(self._groups)):
             options: list[tuple[int, Segment | None, int]] = [(best[number][0] + costs[number], None, number)]
@@ -580,9 +613,11 @@ class Planner:
             at = before
         return chosen[::-1]
 
-    def _from(self, first: int, stretches: Sequence[Stretch]) -> Iterator[tuple[int, int, Segment]]:
+    def _from(
+        self, first: int, stretches: Sequence[Stretch], costs: Sequence[int]
+    ) -> Iterator[tuple[int, int, Segment]]:
         """Segments that begin with a group: (last group, picoseconds, segment)."""
-        end, wanted = min(first + LONGEST, len(self._groups)), first
+        end, wanted = min(first + (LONGEST if self._keeps else 2), len(self._groups)), first
         for last in range(first, end):
             if rows_of(self._groups[last], self._context) is None:
                 return
@@ -593,15 +628,29 @@ class Planner:
             reached, wanted = wanted <= last, max(wanted, self._last_use(self._groups[last]))
             if last == first or not reached or not self._closed(groups):
                 continue
-            # Where everything is in SRAM as a whole there is nothing to gain.
-            if all(buffer.on_chip for group in groups for buffer in self._touched[group.index]):
+            # Where everything is in SRAM as a whole there is nothing to gain, unless two units could work side by side.
+            near = all(buffer.on_chip for group in groups for buffer in self._touched[group.index])
+            if near and len({on_matrix(group) for group in groups}) == 1:
                 continue
-            inner = inners(groups, self._context)
+            inner = self._windows_of(groups)
             if inner is None:
                 continue
-            option = self._known_height(groups, [*inner, *imports(groups, inner, self._context)], stretches)
-            if option is not None:
-                yield last, *option
+            option = self._known_height(groups, inner, stretches)
+            if option is None:
+                continue
+            # Estimates may be off by more than what is gained so.
+            if near and option[0] * 100 > sum(costs[first : last + 1]) * (100 - CLOSE_PERCENT):
+                continue
+            yield last, *option
+
+    def _windows_of(self, groups: Sequence[Group]) -> list[Inner] | None:
+        """The values that have windows where some groups run together; None if they cannot."""
+        if not self._keeps and [group.anchor and group.anchor.kind for group in groups] != ["conv", "pool"]:
+            return None
+        inner = inners(groups, self._context)
+        if inner is None or not self._keeps:
+            return inner
+        return [*inner, *imports(groups, inner, self._context)]
 
     def _last_use(self, group: Group) -> int:
         """The last group that uses a group's result; beyond all groups if the result leaves."""
@@ -719,6 +768,8 @@ class Planner:
 
     def in_sram(self, buffer: Buffer, life: Sequence[Stretch]) -> Trial:
         """A value that is in DRAM, in SRAM as a whole instead."""
+        if not self._keeps:
+            return Trial(None, "SRAM keeps no values")
         before, offset = self._total(life), buffer.offset
         if not self._put_beside(buffer, life):
             taken = {other: align(max(other.nbytes, 1)) for stretch in life for other in stretch.resident}
@@ -745,7 +796,7 @@ class Planner:
             buffer = self._whole[window.inner.tensor].buffer
             first, last = window.inner.maker, max(reader.reader for reader in window.inner.readers)
             life = alone[first : last + 1]
-            if not self._put_beside(buffer, life):
+            if not self._keeps or not self._put_beside(buffer, life):
                 continue
             now = [self._estimate(each) for each in life]
             if None in now or sum(c or 0 for c in now) >= sum(c or 0 for c in costs[first : last + 1]):
@@ -769,11 +820,10 @@ class Planner:
         for group in groups:
             if rows_of(group, self._context) is None:
                 return Trial(None, f"{group.name} has no rows to stripe")
-        inner = inners(groups, self._context)
+        inner = self._windows_of(groups)
         if inner is None or not self._closed(groups):
-            return Trial(None, "others want what is made on the way")
+            return Trial(None, "others want what is made on the way" if self._keeps else "SRAM keeps no values")
         before = self._total(stretches)
-        inner = [*inner, *imports(groups, inner, self._context)]
         option = self._best_height(groups, inner, {each.groups[0].index: each for each in stretches})
         if option is None:
             return Trial(None, f"weights and windows of {groups[0].name} to {groups[-1].name} would not fit")
@@ -840,11 +890,11 @@ class _Windows:
 
 LONGEST = 16
 """Groups in a segment at most."""
-_CLOSE_PERCENT = 5
+CLOSE_PERCENT = 5
 """Estimates may be off by so much."""
 MEAN_LIFE = 24
-"""Stretches for which values are tried in SRAM, for each stretch of the graph: all those of a life are estimated, so the
-work would grow with the square of the graph. What is wanted for long is tried as what is not, while there are few such."""
+"""Stretches for which values are tried in SRAM, for each stretch of the graph: all those of a life are estimated, so
+the work would grow with the square of the graph. What is wanted for long is tried, too, while there is little of it."""
 MOST_BESIDE = 24
 """Values that are in SRAM at one time, at most: an estimate looks at what is free between them."""
 MOST_RIVALS = 48

@@ -1,11 +1,13 @@
-"""DMA instructions: strided copies with padding and transposition, fills, and gathers by an index list."""
+"""DMA instructions: strided copies with padding and transposition, fills, gathers by an index list, and compressed
+weights that are expanded on their way."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from npusim import _core
 from npusim.errors import ProgramError
@@ -28,6 +30,7 @@ from npusim.isa.base import (
     Unit,
     check_index_type,
     check_itemsize,
+    decode,
     describe_address,
     instruction,
     is_dram,
@@ -39,6 +42,9 @@ from npusim.isa.base import (
 )
 from npusim.program import CONSTANTS
 from npusim.work import PLACE_BYTES, DmaWork, Work
+
+if TYPE_CHECKING:
+    from npusim._core import Strided
 
 
 class Runs(NamedTuple):
@@ -153,17 +159,33 @@ class Copy(Instruction):
 
 def _copy(copy: Copy, memory: Memory, core: int) -> None:
     """Do the arithmetic of a copy as if this core had issued it."""
+    # A source without elements has no checked address, so it must not be looked up.
+    _place(copy, memory, core, None if 0 in copy.dims else memory.at(core, copy.src, copy.src_strides))
+
+
+def _place(copy: Copy, memory: Memory, core: int, src: Strided | None) -> None:
+    """Write what a copy takes from ``src``, None where that has no elements, to the destination of a core."""
     dst = memory.at(core, copy.dst, copy.dst_strides)
     if copy.before != _NONE or copy.after != _NONE:
         # The whole target, frame and inside: simpler than four strips, and the price is that
         # of the padded size anyway.
         _core.fill(dst, copy.padded, copy.itemsize, copy.pattern)
-    # A source without elements has no checked address, so it must not be looked up.
-    if 0 not in copy.dims:
+    if src is not None:
         if copy.before != _NONE:
             inside = sum(b * s for b, s in zip(copy.before, copy.dst_strides, strict=True))
             dst = memory.at(core, copy.dst + inside, copy.dst_strides)
-        _core.copy(dst, memory.at(core, copy.src, copy.src_strides), copy.dims, copy.itemsize)
+        _core.copy(dst, src, copy.dims, copy.itemsize)
+
+
+def _cores_of(mask: int) -> list[int]:
+    return [number for number in range(mask.bit_length()) if mask >> number & 1]
+
+
+def _check_ways(dst: int, src: int) -> None:
+    if not is_dram(src):
+        raise ProgramError(f"src must be in DRAM, got {describe_address(src)}")
+    if space_of(dst) != Space.SRAM:
+        raise ProgramError(f"dst must be in SRAM, got {describe_address(dst)}")
 
 
 @instruction(0x13, "dma.multicast", Unit.DMA)
@@ -173,17 +195,14 @@ class Multicast(Copy):
     cores: U64
 
     def targets(self, core: int) -> Sequence[int]:
-        return [number for number in range(self.cores.bit_length()) if self.cores >> number & 1]
+        return _cores_of(self.cores)
 
     def check(self) -> None:
         check_itemsize(self.itemsize)
         if not self.cores:
             raise ProgramError("cores must name at least one core")
         # What a core has of its own could not be told from what the others have at the same place.
-        if not is_dram(self.src):
-            raise ProgramError(f"src must be in DRAM, got {describe_address(self.src)}")
-        if space_of(self.dst) != Space.SRAM:
-            raise ProgramError(f"dst must be in SRAM, got {describe_address(self.dst)}")
+        _check_ways(self.dst, self.src)
 
     def elements(self) -> int:
         return loops(len(self.targets(0)), *self.padded)
@@ -191,6 +210,145 @@ class Multicast(Copy):
     def execute(self, memory: Memory, core: int) -> None:
         for target in self.targets(core):
             _copy(self, memory, target)
+
+
+@instruction(0x14, "dma.expand", Unit.DMA)
+class Expand(Instruction):
+    """Write to SRAM the ``nbytes`` bytes of weights that ``size`` bytes in DRAM stand for.
+
+    The stream is as ``npusim._codec`` describes it, of symbols of ``bits`` bits. One that is none is a device fault.
+    """
+
+    dst: Address
+    src: Address
+    nbytes: U64
+    size: U64
+    bits: U8
+    limit: ClassVar[int] = MAX_ITEMS
+
+    @property
+    def symbols(self) -> int:
+        return self.nbytes * (8 // self.bits)
+
+    def check(self) -> None:
+        if self.bits not in SYMBOL_BITS:
+            raise ProgramError(f"bits must be one of {SYMBOL_BITS}, got {self.bits}")
+        if not self.nbytes or not self.size:
+            raise ProgramError(f"must make bytes of bytes, got {self.nbytes} of {self.size}")
+        _check_ways(self.dst, self.src)
+
+    def elements(self) -> int:
+        return self.symbols
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield span(self.src, (self.size,), (1,), 1, False)
+        # However far the stream goes on: no more than that is written.
+        yield span(self.dst, (self.nbytes,), (1,), 1, True)
+
+    def work(self) -> DmaWork:
+        """The decoder takes them at its rate, what they are."""
+        place = offset_of(self.src) % PLACE_BYTES
+        return expanding(self.nbytes, self.size, self.bits, place=place, constants=_is_constant(self.src))
+
+    def execute(self, memory: Memory, core: int) -> None:
+        for target in self.targets(core):
+            out, stream = memory.at(target, self.dst), memory.at(core, self.src)
+            wrong, there = _core.expand(out, stream, self.nbytes, self.size, self.bits)
+            if wrong:
+                raise ProgramError(
+                    f"{self.mnemonic}: the stream of {self.size} bytes at {describe_address(self.src)} does not expand "
+                    f"to {self.nbytes}: behind {there}, {wrong}"
+                )
+
+
+@instruction(0x15, "dma.expand_multicast", Unit.DMA)
+class MulticastExpand(Expand):
+    """The same into the SRAM of several cores, at the same place in each: ``cores`` has bit c for core c."""
+
+    cores: U64
+
+    def targets(self, core: int) -> Sequence[int]:
+        return _cores_of(self.cores)
+
+    def check(self) -> None:
+        if not self.cores:
+            raise ProgramError("cores must name at least one core")
+        Expand.check(self)
+
+    def elements(self) -> int:
+        return self.symbols * len(self.targets(0))
+
+
+SYMBOL_BITS = (2, 4, 8)
+"""Of the symbols of a stream: packed weights, and bytes."""
+
+MULTICASTS = (Multicast, MulticastExpand)
+"""What writes to several cores; the rest writes to the one that it was issued to."""
+
+
+def expanding(nbytes: int, size: int, bits: int, *, place: int = 0, constants: bool = True) -> DmaWork:
+    """The work of making ``nbytes`` bytes of weights, of so many bits each, of a stream of ``size``."""
+    decoded = nbytes * (8 // bits)
+    return DmaWork(nbytes, 1, size, size, 0, offset=place, constants=constants, decoded=decoded)
+
+
+def expanded_bytes(stream: bytes) -> tuple[int, int]:
+    """(bytes that are read, bytes that they become) of all weights that a command stream expands, each core's apart; of
+    one that may be damaged, as far as it can be decoded."""
+    read = made = 0
+    with contextlib.suppress(ProgramError):
+        for command in decode(stream):
+            if isinstance(command.instruction, Expand):
+                read += command.instruction.size
+                made += command.instruction.nbytes
+    return read, made
+
+
+@instruction(0x16, "dma.exchange", Unit.DMA)
+class Exchange(Copy):
+    """The same from the SRAM of one core, ``source``, into that of others, at the same place in each: ``cores`` has
+    bit c for core c. Any core's channel may do it."""
+
+    source: U8
+    cores: U64
+
+    def targets(self, core: int) -> Sequence[int]:
+        return _cores_of(self.cores)
+
+    def reads_of(self, core: int) -> int:
+        return self.source
+
+    def check(self) -> None:
+        check_itemsize(self.itemsize)
+        if not self.cores:
+            raise ProgramError("cores must name at least one core")
+        if self.cores >> self.source & 1:
+            raise ProgramError(f"cores must not name core {self.source}, which is the source")
+        for name, address in (("src", self.src), ("dst", self.dst)):
+            if space_of(address) != Space.SRAM:
+                raise ProgramError(f"{name} must be in SRAM, got {describe_address(address)}")
+
+    def elements(self) -> int:
+        return loops(len(self.targets(0)), *self.padded)
+
+    def work(self) -> DmaWork:
+        """The side with more pieces decides how well the beats of the way are used."""
+        return _exchanging(self.dst_strides, self.src_strides, self.dims, self.padded, self.itemsize)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        src = memory.at(self.source, self.src, self.src_strides) if 0 not in self.dims else None
+        for target in self.targets(core):
+            _place(self, memory, target, src)
+
+
+@functools.lru_cache(1 << 12)
+def _exchanging(
+    dst_strides: tuple[int, ...], src_strides: tuple[int, ...], dims: tuple[int, ...], padded: tuple[int, ...],
+    itemsize: int,
+) -> DmaWork:  # fmt: skip
+    runs = max(contiguous_runs(dims, src_strides, itemsize), contiguous_runs(padded, dst_strides, itemsize))
+    pieces = runs.pieces if prod(padded) else 0
+    return DmaWork(prod(padded) * itemsize, pieces, runs.nbytes, 0, 0, exchanged=True)
 
 
 @instruction(0x11, "dma.fill", Unit.DMA)

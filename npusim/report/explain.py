@@ -164,6 +164,7 @@ def _rows(charges: list[Charge]) -> Iterator[tuple[str, str, str, str, str]]:
 
 
 _MOST_ROWS = 8
+_OF = {False: "B", True: "B of constants"}
 
 
 def _equations(unit: str, config: Config) -> list[str]:
@@ -195,8 +196,11 @@ def _work(work: Work) -> str:
         case DmaWork():
             way = "reads" if work.reads and not work.writes else "writes" if work.writes and not work.reads else "moves"
             moved = work.reads if way == "reads" else work.bytes
+            if work.decoded:
+                ratio = f"{work.reads / work.bytes:.3f}"
+                return f"reads {grouped(work.reads)} {_OF[work.constants]}, {ratio} of what they become"
             written = f", writes {grouped(work.bytes)} B" if moved < work.bytes else ""
-            what = "B of constants" if work.constants else "B"
+            what = _OF[work.constants]
             return f"{way} {grouped(moved)} {what} in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"
         case ScalarWork():
             return f"{grouped(work.elements)} elements, {grouped(work.bytes)} B"

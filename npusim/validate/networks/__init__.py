@@ -66,6 +66,13 @@ NETWORKS: dict[str, Network] = {
     "ssd_mobilenet_v2": Network(detect.ssd_mobilenet_v2, _BOXES, boxes=True),
     "unet_mobilenet_v2": Network(detect.unet_mobilenet_v2),
     "wav2letter": Network(small.wav2letter, "weights as they are: pruned and compressed ones take less of the flash"),
+    "micronet_kws_m": Network(
+        lambda shape: small.micronet(shape, (140, (10, 4)), ((140, 2), (140, 1), (140, 1), (112, 1), (196, 1)), 12)
+    ),
+    "micronet_ad_m": Network(
+        lambda shape: small.micronet(shape, (192, 3), ((276, 2), (276, 1), (276, 1), (276, 2), (276, 2)), 8)
+    ),
+    "rnnoise": Network(small.rnnoise),
     "yolov5n": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 4), _HEADS),
     "yolov5s": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 2), _HEADS),
     # Profiles by operator of Rockchip's file of this name end with plain convolutions.

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import replace
 
 import pytest
 
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
-from npusim.isa.base import Command, Instruction, Unit, Wait, acc, encode, region
+from npusim.isa.base import MAX_ITEMS, Command, Instruction, Unit, Wait, acc, encode, region
 from npusim.isa.control import Halt, Residents, resident_bytes
-from npusim.isa.dma import Multicast
+from npusim.isa.dma import Exchange, Expand, Multicast, MulticastExpand
 from npusim.isa.matrix import NOTHING, Conv, Depthwise
 from npusim.isa.reduction import ArgReduce, Pool
 from npusim.isa.scalar import GatherElements, Scatter, TopK
 from npusim.isa.verify import Limits, verify
-from tests.support.programs.streams import add, copy, fill, gather, multicast
+from tests.support.programs.streams import add, copy, exchange, expand, fill, gather, multicast
 
 LIMITS = Limits((256, 1024, 64, 64), 512, 128, 2, 2, ("matrix", "vector", "scalar"))
 HALT = Command(0, Unit.CONTROL, 0, (), Halt())
@@ -63,6 +64,40 @@ def test_the_last_byte_of_every_memory_may_be_used() -> None:
 @pytest.mark.parametrize(
     ("instruction", "message"),
     [
+        (expand(0, region(0), 4, 4, 3), "bits must be one of (2, 4, 8), got 3"),
+        (expand(0, region(0), 0, 4), "must make bytes of bytes, got 0 of 4"),
+        (expand(0, region(0), 4, 0), "must make bytes of bytes, got 4 of 0"),
+        (expand(0, 64, 4, 4), "src must be in DRAM, got sram+0x40"),
+        (expand(acc(0), region(0), 4, 4), "dst must be in SRAM, got acc+0x0"),
+        (expand(region(3), region(0), 4, 4), "dst must be in SRAM, got r3+0x0"),
+        (expand(510, region(0), 4, 4), "writes bytes 510..514 of sram+0x1fe: the memory has 512"),
+        (expand(0, region(0, 250), 4, 7), "reads bytes 250..257 of r0+0xfa: the memory has 256"),
+        (expand(0, region(0), 1 << 63, 4), f"goes through {1 << 63} elements, at most {MAX_ITEMS} are possible"),
+        (expand(0, region(0), 1 << 27, 4, 2), f"goes through {1 << 29} elements, at most {MAX_ITEMS} are possible"),
+    ],
+)
+def test_what_a_decoder_makes(instruction: Expand, message: str) -> None:
+    limits = dataclasses.replace(LIMITS, decoder=True)
+    verify([dma(expand(0, region(0), 512, 256)), HALT], limits)
+    with pytest.raises(ProgramError, match=re.escape(f"command 0 (dma.expand): {message}")):
+        verify([dma(instruction), HALT], limits)
+
+
+def test_what_a_decoder_makes_for_several_cores() -> None:
+    limits = dataclasses.replace(LIMITS, decoder=True, multicast=True)
+    verify([dma(MulticastExpand(0, region(0), 4, 4, 8, 3)), HALT], limits)
+    for cores, message in ((0, "cores must name at least one core"), (4, "writes to core 2: the device has 2")):
+        with pytest.raises(ProgramError, match=re.escape(f"command 0 (dma.expand_multicast): {message}")):
+            verify([dma(MulticastExpand(0, region(0), 4, 4, 8, cores)), HALT], limits)
+
+
+def test_weights_are_expanded_where_there_is_a_decoder() -> None:
+    assert refused(dma(expand(0, region(0), 4, 4))) == "command 0 (dma.expand): the device has no decoder of weights"
+
+
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
         (multicast(0, region(2), 4, 0), "cores must name at least one core"),
         (multicast(0, region(2), 4, 4), "writes to core 2: the device has 2"),
         (multicast(0, 64, 4, 3), "src must be in DRAM, got sram+0x40"),
@@ -76,6 +111,47 @@ def test_what_is_written_to_several_cores(instruction: Multicast, message: str) 
     verify([dma(multicast(0, region(2), 4, 3)), HALT], limits)
     with pytest.raises(ProgramError, match=re.escape(f"command 0 (dma.multicast): {message}")):
         verify([dma(instruction), HALT], limits)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        (exchange(0, 64, 4, 0, 0), "cores must name at least one core"),
+        (exchange(0, 64, 4, 0, 3), "cores must not name core 0, which is the source"),
+        (exchange(0, 64, 4, 0, 8), "writes to core 3: the device has 3"),
+        (exchange(0, 64, 4, 3, 1), "reads from core 3: the device has 3"),
+        (exchange(0, 64, 4, 255, 1), "reads from core 255: the device has 3"),
+        (exchange(0, 64, 4, 0, 1 << 63), "writes to core 63: the device has 3"),
+        (exchange(0, acc(0), 4, 0, 2), "src must be in SRAM, got acc+0x0"),
+        (exchange(acc(0), 0, 4, 0, 2), "dst must be in SRAM, got acc+0x0"),
+        (exchange(0, region(2), 4, 0, 2), "src must be in SRAM, got r2+0x0"),
+        (exchange(region(3), 0, 4, 0, 2), "dst must be in SRAM, got r3+0x0"),
+        (exchange(510, 0, 4, 0, 2), "writes bytes 510..514 of sram+0x1fe: the memory has 512"),
+        (exchange(0, 510, 4, 0, 2), "reads bytes 510..514 of sram+0x1fe: the memory has 512"),
+    ],
+)
+def test_what_passes_from_core_to_core(instruction: Exchange, message: str) -> None:
+    limits = dataclasses.replace(LIMITS, cores=3, multicast=True, exchange=True)
+    verify([dma(exchange(0, 0, 4, 0, 6)), dma(exchange(508, 508, 4, 2, 1)), HALT], limits)
+    with pytest.raises(ProgramError, match=re.escape(f"command 0 (dma.exchange): {message}")):
+        verify([dma(instruction), HALT], limits)
+
+
+def test_who_passes_to_several_cores_needs_multicast() -> None:
+    limits = dataclasses.replace(LIMITS, cores=3, exchange=True)
+    verify([dma(exchange(0, 0, 4, 0, 4)), HALT], limits)
+    with pytest.raises(ProgramError, match="the device's interconnect writes to one core at a time"):
+        verify([dma(exchange(0, 0, 4, 0, 6)), HALT], limits)
+
+
+@pytest.mark.parametrize("instruction", [exchange(0, 0, 4, 0, 2), multicast(0, region(2), 4, 2)])
+def test_what_stays_in_another_core_is_not_written_from_here(instruction: Instruction) -> None:
+    limits = dataclasses.replace(LIMITS, multicast=True, exchange=True)
+    load = Command(1, Unit.DMA, 0, (), copy(0, region(0), 64))
+    mark = Command(0, Unit.CONTROL, 0, (), Residents(load.size, 64))
+    verify([mark, load, dma(replace(instruction, dst=64)), HALT], limits)
+    with pytest.raises(ProgramError, match=re.escape("writes bytes 0..4 of SRAM, where residents are")):
+        verify([mark, load, dma(instruction), HALT], limits)
 
 
 def test_operands_without_elements_may_be_anywhere() -> None:
@@ -121,6 +197,10 @@ TOPK = TopK(DType.INT8, 64, ZERO3, 128, ZERO3, 0, (0, 1, 0), (1, 3, 1), 4, True)
         (
             dma(multicast(0, region(2), 4, 1)),
             "command 0 (dma.multicast): the device's interconnect writes to one core at a time",
+        ),
+        (
+            dma(exchange(0, 0, 4, 0, 2)),
+            "command 0 (dma.exchange): the device's cores have no way to each other's SRAM",
         ),
         (dma(copy(510, 0, 4)), "command 0 (dma.copy): writes bytes 510..514 of sram+0x1fe: the memory has 512"),
         (dma(copy(0, 510, 4)), "command 0 (dma.copy): reads bytes 510..514 of sram+0x1fe: the memory has 512"),
