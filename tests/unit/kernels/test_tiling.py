@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import assume, given, settings
@@ -35,7 +34,7 @@ def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, A
 
 def test_what_machine_integers_cannot_hold_is_worked_out_all_the_same() -> None:
     """The search refuses it, and its definition answers."""
-    huge = replace(PLAIN, images=1 << 40, oh=1 << 12)
+    huge = PLAIN._replace(images=1 << 40, oh=1 << 12)
     tile = choose(huge, EDGE, 1 << 20)
     assert tile is not None
     assert tilings(huge, EDGE).estimate(tile) == estimate(huge, tile, EDGE) > 1 << 62
