@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from npusim.compiler.drain import absorb
-from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix
+from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
 from npusim.compiler.place import Placement
@@ -194,9 +194,9 @@ def _shared(one: Span, others: Iterable[Span]) -> int:
 
 
 def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
-    """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used, and
-    one for each transfer in flight, three at the most. No more than half of the room: the groups before and after have
-    the other one."""
+    """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used,
+    and one for each transfer in flight, three at the most. No more than half of the room: the groups before and after
+    have the other one."""
     for copies in range(1 + min(in_flight, _DEEPEST), 2, -1):
         more = [replace(spec, copies=copies) if spec.copies == 2 else spec for spec in specs]
         if total_bytes(more) <= room // 2:
@@ -441,7 +441,7 @@ class Planner:
             stretches = self._with_segments(segments)
             with_segments = self._settle(stretches)
             # Of two units in step the estimate knows little: where they are all that there is, the forecast decides.
-            self.is_close = not self._keeps or sum(costs) * 100 <= sum(with_segments) * (100 + CLOSE_PERCENT)
+            self.is_close = not self._keeps or sum(costs) * 100 <= sum(with_segments) * (100 + _NEAR_PERCENT)
         return stretches
 
     def _make(self, stretches: Sequence[Stretch]) -> None:
@@ -583,7 +583,8 @@ class Planner:
         # While the matrix unit is at one stripe, the vector unit is at the next.
         matrix = sum(cost for cost, group in zip(costs, stretch.groups, strict=True) if on_matrix(group))
         vector = sum(costs) - matrix
-        computing = max(matrix, vector) + min(matrix, vector) // min(turns, OVERLAP)
+        shown = min(turns, OVERLAP) if side_by_side(stretch.groups) else 1
+        computing = max(matrix, vector) + min(matrix, vector) // shown
         # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
         computing += turns * sum(lowering.tail() for lowering in fitted.lowerings[:-1])
         # All weights have to be there for the first stripe.
@@ -630,7 +631,7 @@ class Planner:
                 continue
             # Where everything is in SRAM as a whole there is nothing to gain, unless two units could work side by side.
             near = all(buffer.on_chip for group in groups for buffer in self._touched[group.index])
-            if near and len({on_matrix(group) for group in groups}) == 1:
+            if near and not side_by_side(groups):
                 continue
             inner = self._windows_of(groups)
             if inner is None:
@@ -892,6 +893,8 @@ LONGEST = 16
 """Groups in a segment at most."""
 CLOSE_PERCENT = 5
 """Estimates may be off by so much."""
+_NEAR_PERCENT = 30
+"""And those of segments by so much: where groups do not run together, each begins on the first rows of the one before."""
 MEAN_LIFE = 24
 """Stretches for which values are tried in SRAM, for each stretch of the graph: all those of a life are estimated, so
 the work would grow with the square of the graph. What is wanted for long is tried, too, while there is little of it."""

@@ -343,6 +343,8 @@ class _Search:
 
     def _estimate_new(self, group: Group, axis: int | None, near: frozenset[Buffer]) -> int | None:
         context = self._whole
+        if Stretch([group]).is_empty:
+            return 0
         if axis is not None:
             parts, contexts = self._parts_of(group, axis)
             group, context = parts[0].group, copy(contexts[0])

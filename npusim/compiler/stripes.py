@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from npusim.compiler.groups import Group, on_matrix
+from npusim.compiler.groups import Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import copy_items, load_items
 from npusim.compiler.schedule import Item, Tile
@@ -315,8 +315,10 @@ class Segment:
 def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: Context) -> Segment | None:
     """A segment whose stripes make ``height`` rows of the last result; None if its readers want different padding."""
     heights = tuple(group.outputs[0].shape[rows_of(group, context) or 0] for group in groups)
+    beside = side_by_side(groups)
     values = tuple(
-        (value.maker, value.readers, value.tensor.shape[value.axis], _changes_unit(value, groups)) for value in inner
+        (value.maker, value.readers, value.tensor.shape[value.axis], beside and _changes_unit(value, groups))
+        for value in inner
     )
     stripes, rows, places = _walk(heights, values, height)
     windows = []

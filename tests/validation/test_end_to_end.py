@@ -41,8 +41,8 @@ def test_the_edge_tpu_with_networks_that_fit_and_with_those_that_do_not():
     found = errors("Google Edge TPU")
     fit = ["MobileNet v1", "MobileNet v1 SSD", "Inception v1"]
     assert mean(found, fit) < 0.1
-    assert mean(found, set(found) - set(fit)) < 0.2
-    assert all(abs(value) < 0.2 for name, value in found.items() if name != "DenseNet")
+    assert mean(found, set(found) - set(fit)) < 0.15
+    assert max(map(abs, found.values())) < 0.2
 
 
 @pytest.mark.slow

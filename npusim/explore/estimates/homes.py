@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from npusim.compiler.groups import on_matrix
+from npusim.compiler.groups import on_matrix, side_by_side
 from npusim.compiler.memory import CLOSE_PERCENT
 from npusim.compiler.tile import OVERLAP, Tiling, footprint
 from npusim.compiler.values import ALIGNMENT, align
@@ -221,8 +221,8 @@ class Planner:
                 layers = slice(span.first, span.last + 1)
                 # Where everything is in SRAM as a whole there is nothing to gain, but by two units side by side.
                 little = segment.chosen * 100 > np.sum(plan.chosen[layers], axis=0) * (100 - CLOSE_PERCENT)
-                alike = len({on_matrix(layer.group) for layer in self._network.layers[layers]}) == 1
-                segment.chosen[np.all(plan.near[layers], axis=0) & (little | alike)] = np.inf
+                beside = side_by_side(layer.group for layer in self._network.layers[layers])
+                segment.chosen[np.all(plan.near[layers], axis=0) & (little | (not beside))] = np.inf
         ending: dict[int, list[int]] = {}
         for number, span in enumerate(spans):
             ending.setdefault(span.last, []).append(number)
@@ -280,7 +280,7 @@ class Planner:
         computing = np.sum([told.ps for told in found], axis=0)
         loaded = span.loaded + span.weights
         rate = np.broadcast_to(prices.bandwidth(self._designs), (self._designs.count,))[rows]
-        longer = _turns(span, stripes, (matrix, vector, tails), rate) / computing
+        longer = _turns(span, self._shown(span, stripes), stripes.turns, (matrix, vector, tails), rate) / computing
         waits = loaded * PS / rate > np.maximum(matrix, vector) + tails
         for told, into in zip(found, layers[span.first : span.last + 1], strict=True):
             share = told.ps / computing
@@ -332,8 +332,14 @@ class Planner:
             nbytes += part.slots
             if number < span.last:
                 tails += stripes.turns * part.tail
-        chosen = _turns(span, stripes, (matrix, vector, tails), prices.bandwidth(self._designs))
+        times, shown = (matrix, vector, tails), self._shown(span, stripes)
+        chosen = _turns(span, shown, stripes.turns, times, prices.bandwidth(self._designs))
         return np.where(nbytes <= self.capacity, chosen, np.inf)
+
+    def _shown(self, span: Span, stripes: Stripes) -> int:
+        """One part in so many of what hides behind the other unit's work shows."""
+        groups = (layer.group for layer in self._network.layers[span.first : span.last + 1])
+        return min(stripes.turns, OVERLAP) if side_by_side(groups) else 1
 
     def _striped_layer(self, number: int, near: int, rows: int, *, direct: bool) -> _Striped | None:
         case = self._network.layers[number].case(near)
@@ -362,12 +368,12 @@ class Planner:
         return self._picked[striped, rows]
 
 
-def _turns(span: Span, stripes: Stripes, computing: tuple[Array, Array, Array], rate: Array) -> Array:
+def _turns(span: Span, shown: int, turns: int, computing: tuple[Array, Array, Array], rate: Array) -> Array:
     """Picoseconds of a segment, of whose layers the matrix unit, the vector unit and what is behind them take so long:
     as the planner has it."""
     matrix, vector, tails = computing
-    together = np.maximum(matrix, vector) + np.minimum(matrix, vector) / min(stripes.turns, OVERLAP) + tails
-    weights, rows, first = span.weights * PS / rate, span.loaded * PS / rate, together / stripes.turns
+    together = np.maximum(matrix, vector) + np.minimum(matrix, vector) / shown + tails
+    weights, rows, first = span.weights * PS / rate, span.loaded * PS / rate, together / turns
     result: Array = (
         np.maximum(weights, first) + np.maximum(rows, together - first) + np.minimum(weights + rows, together) / OVERLAP
     )
