@@ -539,7 +539,8 @@ cdef class Course:
     ``length_ps``: from the first fetch to the end; ``order``: steps in the order in which they ended; ``begins`` and
     ``ends``: of each step, by number; ``units``: (busy, idle, mark, completed, stalls) of each engine, idle up to
     ``mark``; ``sequencer``: (busy, last dispatch, stalls, fetched bytes); stalls: (reason, ps), reasons being engines,
-    then DRAM, or for the sequencer fetching, then SRAM and the exchange between cores. ``link_busy_ps``: of the link to DRAM.
+    then DRAM, or for the sequencer fetching, then SRAM and the exchange between cores. ``link_busy_ps``: of the link to
+    DRAM.
     """
 
     cdef readonly int64_t length_ps, link_busy_ps
