@@ -5,12 +5,16 @@ One cycle is 1 ns; a transfer is set up for 11 ns, waits 100 ns for the DRAM, an
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npusim.device.npu import NpuDevice
+from npusim.driver import Driver
+from npusim.faults import AtCommand, Fault, Hang, Slow, Throttle
 from npusim.hw.config import Config
 from npusim.isa.base import Unit, Wait, region
 from npusim.program import SCRATCH, Program
@@ -141,6 +145,30 @@ def test_more_in_flight_is_never_slower_for_a_stream(sizes: list[int], channels:
         for counters in job.counters.units.values():
             assert counters.busy_ps + counters.idle_ps + sum(counters.stalls.values()) == job.time_ps
     assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("command", [1, 3, 8])
+@pytest.mark.parametrize(
+    "what",
+    [
+        Hang(hang="core0.dma0", lasts=2 * 10**6),
+        Slow(slow="core0.dma0", factor=Fraction(3)),
+        Throttle(throttle=Fraction(2), lasts=10**6),
+    ],
+)
+def test_what_breaks_costs_time_and_no_transfer(what: Hang | Slow | Throttle, command: int) -> None:
+    program = stream_of(*[640] * 8)
+    device = NpuDevice(channel(4), [Fault(AtCommand(command=command, unit="core0.dma0"), what)])
+    driver = Driver(device.bus)
+    driver.run(driver.load(program), timing_only=True)
+    job = device.last_job
+    assert job is not None
+    found = [span for span in job.spans if span.unit == "core0.dma0"]
+    assert len(found) == 8
+    assert all(one.end_ps <= other.start_ps for one, other in pairwise(found))
+    counters = job.counters.units["core0.dma0"]
+    assert counters.busy_ps + counters.idle_ps + sum(counters.stalls.values()) == job.time_ps
+    assert job.time_ps > timeline(program, channel(4)).time_ps
 
 
 # units that look ahead
