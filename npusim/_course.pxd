@@ -7,6 +7,9 @@ cdef enum:
     NEVER = -1
     NOBODY = -1
     FETCHER = -2
+    LINKS = 3  # by npusim.work.Port, of which
+    L2 = 2  # is one
+    REASONS = 3  # of a stall that are no engines: DRAM, SRAM, L2
 
 cdef struct Event:
     int64_t time
@@ -99,10 +102,10 @@ cdef struct Job:
     int64_t *waits  # (engine, count) each
     Engine *engines
     Waiter *waiters  # so many of each engine as there are engines
-    Stall *stalls  # likewise, and two more
+    Stall *stalls  # likewise, and REASONS more
     Banks *banks
     int *works  # engines that work at the banks of a core, in the order in which they began
-    Link links[2]
+    Link links[LINKS]
     Event *heap
     int n_events
     int room

@@ -90,7 +90,7 @@ cdef int stall(Stall *stalls, int count, int reason, int64_t ps) noexcept nogil:
 
 cdef void stall_engine(Job *job, int number, int reason, int64_t ps) noexcept nogil:
     cdef Engine *engine = &job.engines[number]
-    engine.n_stalls = stall(&job.stalls[number * (job.n_engines + 2)], engine.n_stalls, reason, ps)
+    engine.n_stalls = stall(&job.stalls[number * (job.n_engines + REASONS)], engine.n_stalls, reason, ps)
 
 
 # ------------------------------------------------------------------------------------------------------------- links
@@ -329,12 +329,14 @@ cdef void finish(Job *job, int who) noexcept nogil:
     cdef Engine *engine = &job.engines[who]
     cdef Step *step = &job.steps[engine.step]
     cdef int64_t late
+    cdef int reason
     job.active -= 1
     job.order[job.done] = engine.step
     job.done += 1
     late = job.now - engine.begin - step.alone
     if late:
-        stall_engine(job, who, job.n_engines if step.has_flow else job.n_engines + 1, late)
+        reason = job.n_engines + (1 if not step.has_flow else 2 if step.link == L2 else 0)
+        stall_engine(job, who, reason, late)
     engine.busy += step.alone
     engine.mark = job.now
     step.begin, step.over = engine.begin, job.now
@@ -487,7 +489,7 @@ cdef int fill(Job *job, object steps) except -1:
         step = &job.steps[number]
         step.engine, step.core, step.op, step.end, step.rank = each.engine, each.core, each.op, each.end, each.rank
         step.fixed, step.alone, step.share = charge.fixed_ps, charge.alone_ps, charge.share
-        step.bus_bytes, step.rate, step.link = charge.bus_bytes, charge.rate, charge.apart
+        step.bus_bytes, step.rate, step.link = charge.bus_bytes, charge.rate, charge.port
         step.has_flow = step.bus_bytes != 0
         if step.fixed > MOST // WHOLE or step.bus_bytes > MOST // PS_PER_S:
             raise OverflowError
@@ -504,7 +506,7 @@ cdef class Course:
     ``length_ps``: from the first fetch to the end; ``order``: steps in the order in which they ended; ``begins`` and
     ``ends``: of each step, by number; ``units``: (busy, idle, mark, completed, stalls) of each engine, idle up to
     ``mark``; ``sequencer``: (busy, last dispatch, stalls, fetched bytes); stalls: (reason, ps), reasons being engines,
-    then DRAM, or for the sequencer fetching, then SRAM. ``link_busy_ps``: of the link to DRAM.
+    then DRAM, or for the sequencer fetching, then SRAM, then L2. ``link_busy_ps``: of the link to DRAM.
     """
 
     cdef readonly int64_t length_ps, link_busy_ps
@@ -527,7 +529,7 @@ cdef Course told(Job *job):
     course.units = []
     for at in range(job.n_engines):
         engine = &job.engines[at]
-        stalls = listed(&job.stalls[at * (job.n_engines + 2)], engine.n_stalls)
+        stalls = listed(&job.stalls[at * (job.n_engines + REASONS)], engine.n_stalls)
         course.units.append((engine.busy, engine.idle, engine.mark, engine.completed, stalls))
     course.sequencer = job.busy, job.last, listed(job.held, job.n_stalls), job.fetched
     return course
@@ -541,14 +543,14 @@ cdef int begin(Job *job, int steps, int engines, int cores) except -1:
     job.steps = <Step *>calloc(steps + 1, sizeof(Step))
     job.engines = <Engine *>calloc(engines + 1, sizeof(Engine))
     job.waiters = <Waiter *>calloc(engines * engines + 1, sizeof(Waiter))
-    job.stalls = <Stall *>calloc(engines * (engines + 2) + 1, sizeof(Stall))
+    job.stalls = <Stall *>calloc(engines * (engines + REASONS) + 1, sizeof(Stall))
     job.held = <Stall *>calloc(engines + 2, sizeof(Stall))
     job.banks = <Banks *>calloc(cores + 1, sizeof(Banks))
     job.works = <int *>calloc(cores * engines + 1, sizeof(int))
     job.order = <int *>calloc(steps + 1, sizeof(int))
     job.ready = <int *>calloc(engines + 1, sizeof(int))
     job.heap = <Event *>calloc(job.room, sizeof(Event))
-    for at in range(2):
+    for at in range(LINKS):
         job.links[at].transfers = <Transfer *>calloc(engines + 2, sizeof(Transfer))
         job.links[at].ended = <Transfer *>calloc(engines + 2, sizeof(Transfer))
         if not job.links[at].transfers or not job.links[at].ended:
@@ -578,7 +580,7 @@ cdef void end(Job *job) noexcept:
     free(job.order)
     free(job.ready)
     free(job.heap)
-    for at in range(2):
+    for at in range(LINKS):
         free(job.links[at].transfers)
         free(job.links[at].ended)
 
@@ -592,18 +594,16 @@ cdef void go(Job *job) noexcept nogil:
 
 def course(
     steps, int engines, int cores, int64_t lead_ps, int64_t cycle_ps, int64_t layer_ps, int64_t depth,
-    int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, int64_t capacity, int64_t apart, int code_rank,
-    bint by_need, int64_t no_op,
+    int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, capacities, int code_rank, bint by_need, int64_t no_op,
 ):
     """How a job goes whose first fetch begins now, ``lead_ps`` after it was taken; None for one that never ends, or
     whose numbers are too large for machine integers.
 
-    ``steps``: of :class:`npusim.sim.steps.Step`, the last one halts. ``capacity`` and ``apart``: of the link to DRAM
-    and of that to the memory for constants.
+    ``steps``: of :class:`npusim.sim.steps.Step`, the last one halts. ``capacities``: of the links, by port.
     """
     cdef Job job
     cdef int waits, at, number
-    if cycle_ps < 0 or capacity < 1 or apart < 1:
+    if cycle_ps < 0 or len(capacities) != LINKS or min(capacities) < 1:
         raise ValueError("a machine has a clock and a memory")
     try:
         begin(&job, len(steps), engines, cores)
@@ -617,6 +617,8 @@ def course(
             raise MemoryError
         at = 0
         for each in steps:
+            if not 0 <= <int>each.charge.port < LINKS:
+                raise ValueError("a step passes no port that there is")
             if not -1 <= <int>each.engine < engines or not 0 <= <int>each.core < cores:
                 raise ValueError("a step is for no unit that there is")
             for number, count in each.waits:
@@ -625,7 +627,8 @@ def course(
                 job.waits[2 * at] = number
                 job.waits[2 * at + 1] = count
                 at += 1
-        job.links[0].capacity, job.links[1].capacity = capacity, apart
+        for at in range(LINKS):
+            job.links[at].capacity = capacities[at]
         for at in range(engines):
             job.engines[at].mark = -lead_ps
         job.last, job.last_op = -lead_ps, no_op

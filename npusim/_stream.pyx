@@ -7,7 +7,7 @@ says what that is and why, and has the same in Python; the events are those of `
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, realloc
 
-from npusim._course cimport HALT, Job, Step, begin, end, go
+from npusim._course cimport HALT, LINKS, Job, Step, begin, end, go
 
 from npusim.isa.base import HEADER_BYTES, WAIT_BYTES, Unit
 
@@ -100,7 +100,9 @@ cdef int fill(Job *job, commands, Remembered charges, dict numbers) except -1:
         step = &job.steps[at]
         at += 1
         step.engine = numbers[<int>command.core << CORE_SHIFT | unit]
-        step.fixed, step.bus_bytes, step.rate = <tuple>charges.of(asked(instruction))
+        step.fixed, step.bus_bytes, step.rate, step.link = <tuple>charges.of(asked(instruction))
+        if not 0 <= step.link < LINKS:
+            raise ValueError("a command passes no port that there is")
         if step.fixed > MOST >> 1 or step.bus_bytes > MOST // PS_PER_S:
             raise OverflowError
         step.has_flow = step.bus_bytes != 0
@@ -167,13 +169,13 @@ cdef int rank(Job *job) except -1:
 
 def forecast(
     commands, charge, int64_t cycle_ps, int64_t depth, int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes,
-    int64_t capacity, bint by_need,
+    capacities, bint by_need,
 ):
     """Picoseconds until the last of some commands is over; None where they would wait for ever, or where numbers are
     too large for machine integers.
 
-    ``charge(work)``: (fixed ps, bytes that then flow, bytes a second at the most). ``capacity``: bytes a second that
-    transfers share.
+    ``charge(work)``: (fixed ps, bytes that then flow, bytes a second at the most, the port that they pass).
+    ``capacities``: bytes a second that the transfers of each port share.
     """
     cdef Job job
     cdef dict numbers = {}
@@ -191,7 +193,8 @@ def forecast(
         if by_need:
             rank(&job)
             job.code_rank = -1
-        job.links[0].capacity = job.links[1].capacity = capacity
+        for at in range(LINKS):
+            job.links[at].capacity = capacities[at]
         job.cycle, job.depth, job.latency = cycle_ps, depth, latency_ps
         job.fetch_rate, job.fetch_bytes = fetch_rate, fetch_bytes
         with nogil:

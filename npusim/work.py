@@ -6,6 +6,7 @@ functions, so the plan and the charge agree.
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from npusim.dtypes import DType
@@ -70,16 +71,26 @@ class ScalarWork:
     bytes: int
 
 
+class Port(enum.IntEnum):
+    """The memories that a transfer may pass by, each with a bandwidth of its own; CONSTANTS is DRAM on a device without
+    a memory for them."""
+
+    DRAM = 0
+    CONSTANTS = 1
+    L2 = 2
+
+
 PLACE_BYTES = 64
 """What is known of a transfer's place in DRAM: regions start at multiples of this, and of nothing larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class DmaWork:
-    """A transfer of ``runs`` contiguous pieces of ``run_bytes`` on the DRAM side (the worse side).
+    """A transfer of ``runs`` contiguous pieces of ``run_bytes`` on the side of DRAM or L2 (the worse side).
 
-    ``reads`` / ``writes``: bytes read from and written to DRAM; both 0 for a transfer within SRAM of ``bytes`` bytes.
-    ``stride``: bytes from the start of one piece to that of the next on the DRAM side; 0 if that is not known.
+    ``reads`` / ``writes``: bytes read from and written to DRAM; ``l2_reads`` / ``l2_writes``: of the L2. All are 0 for
+    a transfer within SRAM of ``bytes`` bytes.
+    ``stride``: bytes from the start of one piece to that of the next on that side; 0 if that is not known.
     ``offset``: of the first piece from a multiple of PLACE_BYTES; 0 if that is not known.
     ``constants``: what is read are constants of the program, and nothing is written to DRAM.
     """
@@ -92,6 +103,21 @@ class DmaWork:
     stride: int = 0
     offset: int = 0
     constants: bool = False
+    l2_reads: int = 0
+    l2_writes: int = 0
+
+    @property
+    def port(self) -> Port:
+        """What its bytes pass outside of SRAM. A copy between two memories passes the port of the farther one."""
+        if self.constants:
+            return Port.CONSTANTS
+        near = (self.l2_reads or self.l2_writes) and not (self.reads or self.writes)
+        return Port.L2 if near else Port.DRAM
+
+    @property
+    def is_local(self) -> bool:
+        """It does not leave SRAM."""
+        return not (self.reads or self.writes or self.l2_reads or self.l2_writes)
 
 
 @dataclass(frozen=True, slots=True)

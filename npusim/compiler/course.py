@@ -13,7 +13,7 @@ from npusim._issue import Course
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
-from npusim.work import DmaWork, Work
+from npusim.work import DmaWork, Port, Work
 
 
 def course(config: Config) -> Course:
@@ -25,7 +25,7 @@ def course(config: Config) -> Course:
 def _price(config: Config, work: Work) -> tuple[int, int]:
     """How long a command takes, and how long the DRAM serves it; -1 if it has nothing to do with it."""
     served = -1
-    if isinstance(work, DmaWork) and (work.reads or work.writes):
+    if isinstance(work, DmaWork) and work.port is not Port.L2 and not work.is_local:
         memory = dram_model(config)
         served = memory.transfer_bytes(work) * 10**12 // memory.bandwidth
     return cost_model(config).cost(work).ps, served

@@ -17,7 +17,7 @@ from npusim.compiler.stripes import Segment
 from npusim.compiler.values import Buffer, align
 from npusim.program import FIRST_IO
 
-DRAM, SRAM, WINDOW, TILE, INPUT, OUTPUT = "DRAM", "SRAM", "window", "tile", "input", "output"
+DRAM, L2, SRAM, WINDOW, TILE, INPUT, OUTPUT = "DRAM", "L2", "SRAM", "window", "tile", "input", "output"
 """Homes: an input and an output are in DRAM, where the client has them; on a tile a value is never whole."""
 
 

@@ -2,10 +2,10 @@
 
 Commands are fetched from DRAM and go to the queues of their units in order, one a cycle; a full queue holds all of them
 up. A unit takes its commands in order, each when the counts that it waits for are reached. Transfers that use the DRAM
-at the same time have it by need or share it fairly, as the device says, each at its channel's rate at most. Left out is
-what units of a core take from each other at the banks of its SRAM, and what the device does before the first fetch and
-after the last command. In all else it is the course of a job that only times, and ``_stream.pyx`` goes through it as
-through that; here is the same in Python, which says what it is.
+at the same time have it by need or share it fairly, as the device says, each at its channel's rate at most; so do those
+that use the L2. Left out is what units of a core take from each other at the banks of its SRAM, and what the device
+does before the first fetch and after the last command. In all else it is the course of a job that only times, and
+``_stream.pyx`` goes through it as through that; here is the same in Python, which says what it is.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import NamedTuple
 from npusim import _stream
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
-from npusim.hw.memory import dram_model
+from npusim.hw.memory import dram_model, side
 from npusim.hw.units import dma
 from npusim.isa.base import Command, Unit
 from npusim.units import PS_PER_S, ceil_div, cycles_to_ps
-from npusim.work import DmaWork, Work
+from npusim.work import DmaWork, Port, Work
 
 
 def forecast(commands: Sequence[Command], config: Config) -> int:
     """Picoseconds, about; the same for the same stream."""
     told = _stream.forecast(
         commands, lambda work: _charge(work, config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
-        dma.latency_ps(config), dma.interconnect_bandwidth(config), _HALF, _capacity(config), _by_need(config),
+        dma.latency_ps(config), dma.interconnect_bandwidth(config), _HALF, _capacities(config), _by_need(config),
     )  # fmt: skip
     # Beyond machine integers it is as slow as it is.
     return forecast_slowly(commands, config) if told is None else told
@@ -42,11 +42,12 @@ def forecast_slowly(commands: Sequence[Command], config: Config) -> int:
 
 
 class _Charge(NamedTuple):
-    """What passes before anything flows, and what then flows: bytes, and bytes a second at the most."""
+    """What passes before anything flows, and what then flows: bytes, bytes a second at the most, and by which port."""
 
     fixed_ps: int
     nbytes: int = 0
     rate: int = 0
+    port: int = Port.DRAM
 
 
 class _Step(NamedTuple):
@@ -59,8 +60,8 @@ class _Step(NamedTuple):
     """Of its transfer among others."""
 
 
-_FLOW, _FETCH = -1, -2
-"""Numbers of what is no unit: transfers under way, the fetcher."""
+_FETCH, *_FLOWS = -1, -2, -3, -4
+"""Numbers of what is no unit: the fetcher, transfers under way by port."""
 
 _HALF = 4096
 """Bytes of half a fetch buffer: one is dispatched while the other is filled."""
@@ -90,16 +91,18 @@ class _Course:
         ranks = _ranks(steps, len(numbers)) if by_need else [0] * len(steps)
         self._steps = [_Step(*step, rank) for step, rank in zip(steps, ranks, strict=True)]
         self._code_rank = -1 if by_need else 0
-        self._capacity = _capacity(config)
+        self._capacities = _capacities(config)
         self._depth, self._cycle = config.queue_depth, cycles_to_ps(1, config.clock_hz)
         self._queues: list[deque[tuple[int, _Step]]] = [deque() for _ in numbers]
         self._heads: list[_Step | None] = [None] * len(numbers)
         self._done = [0] * len(numbers)
         self._asleep: list[list[tuple[int, int]]] = [[] for _ in numbers]  # (count, unit whose head waits for it)
         self._events: list[tuple[int, int, int, int]] = []  # (ps, serial, unit, what), see `run`
-        self._serial = self._next = self._dispatched = self._since = self._timer = 0
+        self._serial = self._next = self._dispatched = 0
+        self._since, self._timer = [0] * len(Port), [0] * len(Port)
         self._full = -1
-        self._flows: list[list[int]] = []  # [left, most, unit, rate, rank, serial], by rank and most
+        # By port: [left, most, unit, rate, rank, serial], by rank and most
+        self._flows: list[list[list[int]]] = [[] for _ in Port]
         self._latency, self._fetch_rate = dma.latency_ps(config), dma.interconnect_bandwidth(config)
         self._fetched = self._requested = 0
         self._fetching = False
@@ -109,9 +112,10 @@ class _Course:
         self._request(0)
         while self._events:
             now, _, unit, what = heappop(self._events)
-            if unit == _FLOW:
-                if what == self._timer:  # else the rates have changed since
-                    self._end_flows(now)
+            if unit in _FLOWS:
+                port = _FLOWS.index(unit)
+                if what == self._timer[port]:  # else the rates have changed since
+                    self._end_flows(port, now)
             elif unit == _FETCH:
                 self._fetch(now)
             elif what == _ARRIVED:
@@ -210,42 +214,44 @@ class _Course:
     # transfers
 
     def _start_flow(self, unit: int, charge: _Charge, rank: int, now: int) -> None:
-        self._flow(now)
-        place = sum((flow[4], flow[1]) <= (rank, charge.rate) for flow in self._flows)
+        port = charge.port
+        self._flow(port, now)
+        flows = self._flows[port]
+        place = sum((flow[4], flow[1]) <= (rank, charge.rate) for flow in flows)
         self._serial += 1
-        self._flows.insert(place, [charge.nbytes * PS_PER_S, charge.rate, unit, 0, rank, self._serial])
-        self._share(now)
+        flows.insert(place, [charge.nbytes * PS_PER_S, charge.rate, unit, 0, rank, self._serial])
+        self._share(port, now)
 
-    def _flow(self, now: int) -> None:
+    def _flow(self, port: int, now: int) -> None:
         """Take off what has flowed since the rates changed last."""
-        elapsed, self._since = now - self._since, now
+        elapsed, self._since[port] = now - self._since[port], now
         if elapsed:
-            for flow in self._flows:
+            for flow in self._flows[port]:
                 flow[0] -= flow[3] * elapsed
 
-    def _share(self, now: int) -> None:
+    def _share(self, port: int, now: int) -> None:
         """New rates, by rank; of equals those who can take least first, what they leave is for the others."""
-        left, count, first, rank = self._capacity, 0, -1, None
-        for flow in self._flows:
+        left, count, first, rank = self._capacities[port], 0, -1, None
+        for flow in self._flows[port]:
             if flow[4] != rank:
                 rank = flow[4]
-                count = sum(other[4] == rank for other in self._flows)
+                count = sum(other[4] == rank for other in self._flows[port])
             rate = flow[3] = min(flow[1], left // count)
             left -= rate
             count -= 1
             if rate or flow[0] <= 0:
                 delay = ceil_div(flow[0], rate) if flow[0] > 0 else 0
                 first = delay if first < 0 or delay < first else first
-        self._timer += 1
+        self._timer[port] += 1
         if first >= 0:
-            self._at(now + first, _FLOW, self._timer)
+            self._at(now + first, _FLOWS[port], self._timer[port])
 
-    def _end_flows(self, now: int) -> None:
-        self._flow(now)
-        over = [flow for flow in self._flows if flow[0] <= 0]
-        self._flows = [flow for flow in self._flows if flow[0] > 0]
-        if self._flows:
-            self._share(now)
+    def _end_flows(self, port: int, now: int) -> None:
+        self._flow(port, now)
+        over = [flow for flow in self._flows[port] if flow[0] <= 0]
+        self._flows[port] = [flow for flow in self._flows[port] if flow[0] > 0]
+        if self._flows[port]:
+            self._share(port, now)
         for _, _, unit, *_ in sorted(over, key=itemgetter(-1)):  # in the order in which they began
             if unit == _FETCH:
                 self._fetch_over(now)
@@ -279,12 +285,13 @@ def _by_need(config: Config) -> bool:
     return config.interconnect.arbitration == "need"
 
 
-def _capacity(config: Config) -> int:
-    return min(dma.interconnect_bandwidth(config), dram_model(config).bandwidth)
+def _capacities(config: Config) -> list[int]:
+    sides = [side(config, port) for port in Port]
+    return [min(dma.interconnect_bandwidth(each), dram_model(each).bandwidth) for each in sides]
 
 
 def _charge(work: Work, config: Config) -> _Charge:
-    if not isinstance(work, DmaWork) or not (work.reads or work.writes):
+    if not isinstance(work, DmaWork) or work.is_local:
         return _Charge(cost_model(config).cost(work).ps)
     if work.constants and config.constants is not None:
         # They share nothing with what passes the bus to DRAM, and are taken not to meet each other.
@@ -292,4 +299,5 @@ def _charge(work: Work, config: Config) -> _Charge:
     parts = dma.transfer(config, work)
     # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
     fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
-    return _Charge(fixed, parts.bus_bytes, parts.rate)
+    port = work.port if work.port is Port.L2 else Port.DRAM
+    return _Charge(fixed, parts.bus_bytes, parts.rate, port)

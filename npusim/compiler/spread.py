@@ -19,9 +19,10 @@ from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
+from npusim.compiler.outside import lay_out
 from npusim.compiler.parts import Part, axes_of, interval, operand_axes, part_of
 from npusim.compiler.place import Placement
-from npusim.compiler.values import Arena, Buffer, View
+from npusim.compiler.values import Buffer, View
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 
@@ -82,10 +83,7 @@ def spread(placement: Placement, whole: Context) -> Spread | None:
             buffer.born, buffer.dies, buffer.offset = buffers[0].born, buffers[0].dies, buffers[0].offset
             buffer.core = None if buffers[0].core is None else core
     placement.buffers = _left(placement, result) + [buffer for buffers in own for buffer in buffers]
-    arena = Arena()
-    for buffer in sorted(filter(lambda each: each.is_scratch, placement.buffers), key=lambda each: each.born):
-        arena.place(buffer)
-    result.scratch_bytes = arena.nbytes
+    result.scratch_bytes = lay_out(placement.buffers, whole.config)
     return result
 
 

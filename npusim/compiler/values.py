@@ -1,4 +1,4 @@
-"""Where values live in DRAM: buffers, and strided views of them.
+"""Where values live in memory: buffers, and strided views of them.
 
 A reshape, transpose, slice or expand is a new view of the same bytes wherever strides can say it; only what they cannot
 say is copied. A tensor's memory order is therefore the compiler's choice: convolutions keep channels innermost whatever
@@ -15,7 +15,7 @@ from operator import mul
 
 from npusim.dtypes import DType
 from npusim.errors import CompileError
-from npusim.isa.base import region, sram
+from npusim.isa.base import l2, region, sram
 from npusim.program import CONSTANTS, SCRATCH
 
 ALIGNMENT = 64
@@ -24,7 +24,7 @@ ALIGNMENT = 64
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Bytes in one region of DRAM, or in the SRAM of ``core``, at ``offset`` once laid out.
+    """Bytes in one region of DRAM, in the SRAM of ``core``, or, ``in_l2``, in the L2, at ``offset`` once laid out.
 
     ``born`` and ``dies``: first and last group that uses it.
     """
@@ -38,6 +38,7 @@ class Buffer:
     core: int | None = None
     is_window: bool = False
     """It holds some rows of a value, and around them the padding that those who read it want."""
+    in_l2: bool = False
 
     @property
     def is_constant(self) -> bool:
@@ -45,10 +46,12 @@ class Buffer:
 
     @property
     def is_scratch(self) -> bool:
+        """It is a value between operators, and not in SRAM: in DRAM or L2."""
         return self.region == SCRATCH and self.core is None
 
     @property
     def on_chip(self) -> bool:
+        """Units reach it."""
         return self.core is not None
 
 
@@ -70,6 +73,8 @@ class View:
     def address(self) -> int:
         """Address of element 0; only after layout."""
         start = self.buffer.offset + self.offset
+        if self.buffer.in_l2:
+            return l2(start)
         return sram(start) if self.buffer.on_chip else region(self.buffer.region, start)
 
     def moved(self, by: Moves) -> View:

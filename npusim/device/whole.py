@@ -131,13 +131,12 @@ class Whole:
         self._carrier.restore([], connected=True)
 
     def _links(self) -> list[Any]:
-        machine = self._machine
-        return [machine.link] if machine.constants_link is machine.link else [machine.link, machine.constants_link]
+        return list(self._machine.own_links.values())
 
     def _owners(self) -> Owners:
         owners = Owners()
-        for name, link in zip(("dram", "constants"), self._links(), strict=False):
-            owners.add(f"link {name}", link)
+        for port, link in self._machine.own_links.items():
+            owners.add(f"link {port.name.lower()}", link)
         for name, part in self._parts.items():
             assert isinstance(part, EventOwner)
             owners.add(name, part)

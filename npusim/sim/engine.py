@@ -21,6 +21,9 @@ NEVER = -1
 PREEMPTED = "preempted"
 """The name of a stall: the job of a higher class has the machine, or is about to."""
 
+MEMORIES = ("dram", "dram", "l2")
+"""Names of stalls, by the port at which others were."""
+
 
 class Front(Protocol):
     """What hands commands to the units, as far as they know it."""
@@ -50,7 +53,7 @@ class Progress(ABC):
         self.queue_depth = machine.config.queue_depth
         self.clock = machine.clock
         self.env = machine.clock.env
-        self.link, self.constants_link = machine.link, machine.constants_link
+        self.link, self.links = machine.link, machine.links
         self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
         self.watchers, self.breaks = machine.step_watchers, machine.breaks
         self.adversary = machine.adversary
@@ -83,7 +86,8 @@ class Engine(EventOwner):
     """One unit during one job.
 
     Its time is split without gaps: ``mark`` is the time up to which all of it has been counted as busy, idle (nothing
-    in the queue) or stalled on a named unit, on ``dram``, beside other units of the core on ``sram``, or ``preempted``.
+    in the queue) or stalled on a named unit, on ``dram`` or ``l2``, beside other units of the core on ``sram``, or
+    ``preempted``.
     """
 
     EVENTS = ("_arrived", "_finish", "_flow")
@@ -180,7 +184,7 @@ class Engine(EventOwner):
         if job.over:
             return
         assert step is not None
-        link = job.constants_link if step.charge.apart else job.link
+        link = job.links[step.charge.port]
         link.start(step.charge.bus_bytes, step.charge.rate, self._finish, step.rank if job.by_need else 0)
 
     def _finish(self, event: Event | None = None) -> None:
@@ -200,7 +204,7 @@ class Engine(EventOwner):
         late = now - self.begin - charge.alone_ps
         # What a command took beyond its time alone is what others on the same memory cost it.
         if late:
-            memory = "dram" if charge.bus_bytes else "sram"
+            memory = MEMORIES[charge.port] if charge.bus_bytes else "sram"
             self.stalls[memory] = self.stalls.get(memory, 0) + late
             bound = "memory"
         self.busy_ps += charge.alone_ps

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from npusim.hw.config import Config
-from npusim.hw.memory import constants_side, dram_model
+from npusim.hw.memory import dram_model, side
 from npusim.hw.units import dma
 from npusim.units import bytes_to_ps
-from npusim.work import DmaWork
+from npusim.work import DmaWork, Port
 
 
 class Fabric:
-    """``capacity``: bytes/s of DRAM or interconnect, the narrower; ``latency_ps``: from request to first datum.
-
-    ``constants_capacity``: the same for reads of constants, if they have a memory of their own.
-    """
+    """``capacities``: bytes/s of each port's memory or of the interconnect before it, the narrower, those of the DRAM
+    for a port that there is not; ``latency_ps``: from request to first datum of the DRAM."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self.capacity = min(dram_model(config).bandwidth, dma.interconnect_bandwidth(config))
-        apart = constants_side(config)
-        self.constants_capacity = min(dram_model(apart).bandwidth, dma.interconnect_bandwidth(config))
+        sides = [side(config, port) for port in Port]
+        self.capacities = [min(dram_model(each).bandwidth, dma.interconnect_bandwidth(each)) for each in sides]
         self.channel_rate = dma.channel_bandwidth(config)
         self.fetch_rate = dma.interconnect_bandwidth(config)
         self.latency_ps = dma.latency_ps(config)
@@ -29,8 +26,6 @@ class Fabric:
         parts = dma.transfer(self._config, work)
         return parts.start_ps + parts.latency_ps + parts.writing_ps, parts.bus_bytes, parts.rate
 
-    def flow_ps(self, size: int, rate: int | None = None, *, apart: bool = False) -> int:
-        """The time that ``size`` bytes of one DMA channel flow when nobody else is on the bus; ``apart``: that of the
-        memory for constants."""
-        capacity = self.constants_capacity if apart else self.capacity
-        return bytes_to_ps(size, min(capacity, self.channel_rate if rate is None else rate))
+    def flow_ps(self, size: int, rate: int | None = None, port: Port = Port.DRAM) -> int:
+        """The time that ``size`` bytes of one DMA channel flow when nobody else is at the port."""
+        return bytes_to_ps(size, min(self.capacities[port], self.channel_rate if rate is None else rate))

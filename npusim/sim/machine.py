@@ -219,7 +219,7 @@ class Machine(Parts):
     @property
     def context_bytes(self) -> int:
         """What one job can have in the memories of all cores."""
-        return self.config.cores * (self.memory.sram_bytes + self.memory.acc_bytes)
+        return self.config.cores * (self.memory.sram_bytes + self.memory.acc_bytes) + self.memory.l2_bytes
 
     def save(self, stepper: Stepper, address: int, saved: Callable[[Player], None]) -> None:
         """Copy the memories of the cores that a stopped job uses to DRAM; ``saved(stepper)``: the machine is free.
@@ -251,8 +251,8 @@ class Machine(Parts):
         """Take a job off the machine, if it is there; what it has on the link is dropped."""
         if self.current is player:
             player.leave_link()
-            self.link.clear()
-            self.constants_link.clear()
+            for link in self.own_links.values():
+                link.clear()
             self.current = self.moving = None
 
     def drop(self, player: Player) -> None:

@@ -1,4 +1,4 @@
-"""The parts of a machine: clock, memories, units, the link to DRAM."""
+"""The parts of a machine: clock, memories, units, the links to memories outside of the cores."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from npusim.sim.memory import DeviceMemory
 from npusim.sim.steps import Layout
 from npusim.sim.watch import Watcher
 from npusim.units import cycles_to_ps
+from npusim.work import Port
 
 
 class Parts:
@@ -26,9 +27,13 @@ class Parts:
         """Those that are told of single commands."""
         self.memory = DeviceMemory(config, shared=shared_memory)
         self.fabric = Fabric(config)
-        self.link = SharedLink(self.clock, self.fabric.capacity)
-        # Reads of constants share nothing with the rest where they have a memory of their own.
-        self.constants_link = SharedLink(self.clock, self.fabric.constants_capacity) if config.constants else self.link
+        there = {Port.DRAM: config.dram, Port.CONSTANTS: config.constants, Port.L2: config.l2}
+        self.own_links = {
+            port: SharedLink(self.clock, self.fabric.capacities[port]) for port in Port if there[port] is not None
+        }
+        """Of the memories that there are: what passes one shares nothing with the rest."""
+        self.link = self.own_links[Port.DRAM]
+        self.links = tuple(self.own_links.get(port, self.link) for port in Port)
         self.layout = Layout(config)
         self.breaks = Breaks()
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)

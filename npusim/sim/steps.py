@@ -21,7 +21,7 @@ from npusim.isa.verify import Limits, verify
 from npusim.sim.banks import WHOLE
 from npusim.sim.fabric import Fabric
 from npusim.timeline import Span
-from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work
+from npusim.work import ControlWork, DmaWork, MatrixWork, Port, ScalarWork, VectorWork, Work
 
 HALT = -1
 """``Step.engine`` of the command that ends the job."""
@@ -32,9 +32,9 @@ class Charge:
     """What a command costs, which depends on its work alone. Times in ps, sizes in bytes.
 
     ``fixed_ps`` passes first, longer if other units of the core want the SRAM too, of which this one takes ``share``
-    (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than
-    ``rate`` bytes a second, or, if ``apart``, over that to the memory for constants. ``alone_ps`` is the whole duration
-    when nobody else uses SRAM and memories.
+    (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link of a ``port`` at no more
+    than ``rate`` bytes a second. ``alone_ps`` is the whole duration when nobody else uses SRAM and memories.
+    ``reads``, ``writes``: of the DRAM.
     """
 
     fixed_ps: int
@@ -47,7 +47,7 @@ class Charge:
     reads: int = 0
     writes: int = 0
     bound: str = "latency"
-    apart: bool = False
+    port: Port = Port.DRAM
 
 
 NOTHING = Charge(0, 0)
@@ -214,7 +214,7 @@ class Decoder:
         acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
         return Limits(
             region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units,
-            config.interconnect.multicast,
+            config.interconnect.multicast, config.l2.bytes if config.l2 else 0,
         )  # fmt: skip
 
     def _ranked(self, steps: Steps) -> Steps:
@@ -242,13 +242,13 @@ class Decoder:
         if isinstance(work, ControlWork):
             return NOTHING
         price = self._cost(work)
-        if isinstance(work, DmaWork) and (work.reads or work.writes):
+        if isinstance(work, DmaWork) and not work.is_local:
             fixed, bus_bytes, rate = self._fabric.transfer(work)
-            apart = work.constants and self._config.constants is not None
-            alone = fixed + self._fabric.flow_ps(bus_bytes, rate, apart=apart)
+            port = Port.DRAM if work.constants and self._config.constants is None else work.port
+            alone = fixed + self._fabric.flow_ps(bus_bytes, rate, port)
             return Charge(
                 fixed, alone, bus_bytes, rate, bytes=work.bytes, reads=work.reads, writes=work.writes,
-                bound=price.bound, apart=apart,
+                bound=price.bound, port=port,
             )  # fmt: skip
         return Charge(
             price.ps,
