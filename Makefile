@@ -6,6 +6,9 @@ JOBS ?= 2
 KERNELS := setup.py $(wildcard npusim/*.pyx npusim/*.pxd npusim/kernels/*.h) \
 	$(wildcard hal/*/*.pyx hal/*/*.pxd hal/*/*/*.pyx hal/abi/*.c hal/abi/*.h hal/abi/include/*.h)
 
+# Hundreds of processes import npusim and pytest rewrites the same files in each: what is compiled once is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo run test slow acceptance oldest newest torch fuzz sanitize bench lint build clean uml linux-test
 

@@ -1,21 +1,25 @@
 """Whether more is never slower: SRAM, DMA channels, cores, DRAM bandwidth, one step at a time.
 
 Run as ``python -m bench.neighbours``. Each network is compiled and timed, without arithmetic, for each value of a knob;
-each pair of neighbouring values in which the larger one is slower by more than the limit is told. ``--write`` keeps a
-table of all of them. Exit code 1 if there is such a pair.
+each pair of neighbouring values in which the larger one is slower by more than the limit is told. ``--suite`` goes
+through more devices and networks, some 600 pairs. ``--write`` writes a table of all of them, ``--keep`` each design as
+soon as it is timed: what the same sources have timed is not timed again. Exit code 1 if there is such a pair.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import gettempdir
 
-from bench.networks import NETWORKS, network
+import npusim
+from bench.networks import NETWORKS, PUBLIC, network
 from npusim.compiler.forecast import forecast
 from npusim.compiler.pipeline import compile_graph
 from npusim.errors import CompileError, ConfigError
@@ -34,6 +38,18 @@ SRAM = (
 COUNTS = range(1, 9)
 TIMES = ("1/4", "1/2", "1", "2", "4", "8")
 """Of the bandwidth that the config has."""
+ARRAYS = (8, 16, 32, 64, 128)
+LANES = (8, 16, 32, 64, 128)
+DEVICES = ("edge", "mobile", "server")
+SUITE = {
+    "edge": ("mobilenet_v2-int8", "resnet50-int8", "bert-fp16", "yolo-int8", "densenet", "inception_v1"),
+    "mobile": ("mobilenet_v2-int8", "resnet50-int8", "bert-fp16", "yolo-fp16"),
+    "ethos_u65_256": ("mobilenet_v2-int8", "resnet50-int8", "yolo-int8", "efficientnet_edgetpu_s"),
+    "edge_tpu": ("densenet", "mobilenet_v1", "squeezenet"),
+    "rk3588_core": ("yolov5s", "mobilenet_v2"),
+    "server": ("resnet50-int8", "bert-fp16", "prefill-fp16"),
+}
+"""Devices, and what is timed on each."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,7 @@ class Design:
     """A device, made of a config by one key, and the time of a network on it; None where it does not fit."""
 
     label: str
-    time_ps: int | None
+    time_ps: int | None = None
     traffic: int = 0
     forecast_ps: int = 0
     """What the compiler thought of it."""
@@ -82,6 +98,10 @@ def values(knob: str, config: Config) -> list[tuple[str, int]]:
     match knob:
         case "sram.bytes":
             return [(size_text(size), size) for size in SRAM]
+        case "array":
+            return [(f"{size} x {size}", size) for size in ARRAYS]
+        case "vector.lanes":
+            return [(str(count), count) for count in LANES]
         case "dram.bandwidth":
             found = []
             for text in TIMES:
@@ -93,14 +113,30 @@ def values(knob: str, config: Config) -> list[tuple[str, int]]:
 
 
 KNOBS = ("sram.bytes", "dma.channels", "cores", "dram.bandwidth")
+OTHERS = ("array", "vector.lanes")
+"""More of these may be slower: a larger array takes longer to fill."""
+
+
+def sources() -> str:
+    """A digest of the package: what one version of it has timed says nothing of another."""
+    state = hashlib.sha256()
+    root = Path(npusim.__file__).parent
+    for path in sorted(path for path in root.rglob("*.py*") if path.suffix in (".py", ".pyx")):
+        state.update(f"{path.relative_to(root)} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return state.hexdigest()[:16]
 
 
 class Timer:
-    """Compiles and times networks, each design once."""
+    """Compiles and times networks, each design once; ``keep``: a file of what is known, a line of JSON for each."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Path | None = None) -> None:
         self._known: dict[tuple[str, str], Design] = {}
+        self._keep, self._sources = keep, sources() if keep else ""
         self.designs = 0
+        for line in keep.read_text("utf-8").splitlines() if keep and keep.exists() else ():
+            row = json.loads(line)
+            if row["sources"] == self._sources:
+                self._known[row["network"], row["device"]] = Design(**row["design"])
 
     def measure(self, graph: Graph, config: Config, label: str) -> Design:
         """The time of a network on a device."""
@@ -108,6 +144,15 @@ class Timer:
         if key not in self._known:
             self.designs += 1
             self._known[key] = self._measure(graph, config, label)
+            if self._keep:
+                row = {
+                    "sources": self._sources,
+                    "network": key[0],
+                    "device": key[1],
+                    "design": asdict(self._known[key]),
+                }
+                with self._keep.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
         known = self._known[key]
         return replace(known, label=label)
 
@@ -128,7 +173,9 @@ def walk(timer: Timer, graph: Graph, config: Config, knob: str) -> Walk:
     found = Walk(graph.name, config.name, knob)
     for label, value in values(knob, config):
         try:
-            design = config.with_(**{knob: value})
+            design = config.with_(
+                **({"matrix.rows": value, "matrix.cols": value} if knob == "array" else {knob: value})
+            )
         except ConfigError:
             continue  # more banks than bytes, more SRAM than the device has addresses for
         found.designs.append(timer.measure(graph, design, label))
@@ -138,7 +185,7 @@ def walk(timer: Timer, graph: Graph, config: Config, knob: str) -> Walk:
 def slower(walks: Sequence[Walk], limit: float) -> list[str]:
     """A line for each pair in which more is slower than the limit allows, the worst first."""
     found = [
-        (more_by, f"{walk.network:18} {walk.config:8} {walk.knob:15} {less.label:>8} -> {more.label:8} {more_by:+8.2%}"
+        (more_by, f"{walk.network:18} {walk.config:13} {walk.knob:15} {less.label:>8} -> {more.label:8} {more_by:+8.2%}"
                   f"  {(less.time_ps or 0) / 1e6:12.1f} -> {(more.time_ps or 0) / 1e6:10.1f} us"
                   f"  {less.traffic / 1e6:8.2f} -> {more.traffic / 1e6:8.2f} MB")
         for walk in walks for less, more, more_by in walk.pairs() if more_by > limit
@@ -181,19 +228,23 @@ def summary(walks: Sequence[Walk], limit: float) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Walk, print what is slower, write the tables; 1 if more was slower somewhere."""
     parser = argparse.ArgumentParser(prog="python -m bench.neighbours", description=__doc__)
-    parser.add_argument("--network", choices=NETWORKS, action="append", help="only this one; may be repeated")
+    parser.add_argument(
+        "--network", choices=[*NETWORKS, *PUBLIC], action="append", help="only this one; may be repeated"
+    )
     parser.add_argument("--config", action="append", help="a device to start from; may be repeated")
-    parser.add_argument("--knob", choices=KNOBS, action="append", help="only this one; may be repeated")
+    parser.add_argument("--knob", choices=[*KNOBS, *OTHERS], action="append", help="only this one; may be repeated")
+    parser.add_argument("--suite", action="store_true", help="some networks on each of many devices")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="where each design is kept, and looked for")
     parser.add_argument("--limit", type=float, default=LIMIT, help="share of the time (default: %(default)s)")
     parser.add_argument(
         "--models", type=Path, default=Path(gettempdir()) / "npusim-networks", help="where models are kept"
     )
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the result there, after every walk")
     options = parser.parse_args(arguments)
-    timer, walks = Timer(), []
+    timer, walks = Timer(options.keep), []
     begun = time.process_time()
-    for config in [load_config(name) for name in options.config or ("edge", "mobile", "server")]:
-        for name in options.network or NETWORKS:
+    for config in [load_config(name) for name in options.config or (SUITE if options.suite else DEVICES)]:
+        for name in options.network or (SUITE.get(config.name, ()) if options.suite else NETWORKS):
             graph = network(name, options.models)
             for knob in options.knob or KNOBS:
                 one = walk(timer, graph, config, knob)

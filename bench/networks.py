@@ -11,6 +11,7 @@ from onnx import TensorProto, numpy_helper
 
 from npusim.frontends.onnx import load
 from npusim.graph import Graph
+from npusim.validate import networks as public
 from tests.support.onnx_models import cnn, qdq
 from tests.support.onnx_models.transformers import BertSizes, bert
 
@@ -55,8 +56,20 @@ NETWORKS: dict[str, Callable[[Path], onnx.ModelProto]] = {
 """By name: what builds the model; a folder for the files of the tool that quantises."""
 
 
+PUBLIC = {
+    "mobilenet_v1": (1, 224, 224, 3), "mobilenet_v2": (1, 224, 224, 3), "densenet": (1, 224, 224, 3),
+    "squeezenet": (1, 224, 224, 3), "inception_v1": (1, 224, 224, 3), "efficientnet_edgetpu_s": (1, 224, 224, 3),
+    "unet_mobilenet_v2": (1, 224, 224, 3), "yolov5s": (1, 320, 320, 3), "yolov8n": (1, 320, 320, 3),
+}  # fmt: skip
+"""Of ``npusim.validate.networks``: the shape of an image."""
+
+
 def network(name: str, folder: Path) -> Graph:
-    """A network as a graph; built once into ``folder``, which is made, and read from there afterwards."""
+    """A network as a graph; built once into ``folder``, which is made, and read from there afterwards, or public."""
+    if name in PUBLIC:
+        graph = public.NETWORKS[name].make(PUBLIC[name])
+        graph.name = name
+        return graph
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.onnx"
     if not path.exists():

@@ -116,7 +116,7 @@ class Course:
 
 def course(
     steps: Sequence[object],
-    engines: int,
+    depths: Sequence[int],
     cores: int,
     lead_ps: int,
     cycle_ps: int,

@@ -33,16 +33,23 @@ cdef struct Step:
     int64_t rate
     int64_t share
     int64_t rank
+    int64_t ahead
+    int64_t front
     # what comes of it
     int64_t at
+    int64_t ready
     int64_t begin
     int64_t over
     int next  # of the same engine
 
 cdef struct Engine:
     int step
+    int depth
+    int asking
+    int flying  # so many have begun and are not over,
+    int running  # the first of them
     int head  # of its queue
-    int tail
+    int tail  # the last command that was put there, over or not
     int queued
     int wait_at
     int blocker

@@ -17,6 +17,7 @@ cdef int64_t MOST = 0x7FFF_FFFF_FFFF_FFFF
 
 cdef enum Kind:
     ARRIVED  # a command at its queue, ahead of which its unit was
+    ASKED  # a command that has begun needs its unit alone no longer
     PASSED  # the fixed time of a command, after which its bytes flow
     OVER  # that of one that has none
     WORKED  # work at the banks of a core
@@ -216,10 +217,10 @@ cdef bint adapt(Job *job, int core) noexcept nogil:
     return True
 
 
-cdef void begin_work(Job *job, int who, const Step *step) noexcept nogil:
+cdef void begin_work(Job *job, int who, const Step *step, int64_t duration) noexcept nogil:
     cdef Banks *banks = &job.banks[step.core]
     work(job, step.core)
-    job.engines[who].left = step.fixed * WHOLE
+    job.engines[who].left = duration * WHOLE
     job.engines[who].working = 1
     job.works[step.core * job.n_engines + banks.n_works] = who
     banks.n_works += 1
@@ -236,7 +237,7 @@ cdef void end_work(Job *job, int who, int64_t timer) noexcept nogil:
     # A timer of a work that is over: its number was that work's last.
     if not engine.working or timer != engine.timer:
         return
-    step = &job.steps[engine.step]
+    step = &job.steps[engine.running]
     banks = &job.banks[step.core]
     work(job, step.core)
     first = step.core * job.n_engines
@@ -260,19 +261,21 @@ cdef void offer(Job *job, int number, int64_t at) noexcept nogil:
     """Put a command into the queue of its unit."""
     cdef Engine *engine = &job.engines[job.steps[number].engine]
     job.steps[number].at = at
-    if engine.queued:
+    if engine.tail >= 0:
         job.steps[engine.tail].next = number
-    else:
+    if not engine.queued:
         engine.head = number
     engine.tail = number
     engine.queued += 1
-    if engine.step < 0:
-        take(job, job.steps[number].engine)
+    take(job, job.steps[number].engine)
 
 
 cdef void take(Job *job, int who) noexcept nogil:
+    """Look at the next command, if there is one and the unit is free to."""
     cdef Engine *engine = &job.engines[who]
     cdef int64_t at
+    if engine.step >= 0 or engine.asking or engine.flying == engine.depth or not engine.queued:
+        return
     engine.step = engine.head
     engine.head = job.steps[engine.head].next
     engine.queued -= 1
@@ -288,8 +291,9 @@ cdef void take(Job *job, int who) noexcept nogil:
 
 cdef void admit(Job *job, int who) noexcept nogil:
     cdef Engine *engine = &job.engines[who]
-    engine.idle += job.now - engine.mark
-    engine.mark = job.now
+    if not engine.flying:
+        engine.idle += job.now - engine.mark
+        engine.mark = job.now
     engine.wait_at = 0
     proceed(job, who)
 
@@ -303,8 +307,9 @@ cdef void proceed(Job *job, int who) noexcept nogil:
     cdef int number
     if step.n_waits:
         if engine.blocker != NOBODY:
-            stall_engine(job, who, engine.blocker, job.now - engine.mark)
-            engine.mark = job.now
+            if not engine.flying:
+                stall_engine(job, who, engine.blocker, job.now - engine.mark)
+                engine.mark = job.now
             engine.blocker = NOBODY
         while engine.wait_at < step.n_waits:
             wait = &job.waits[2 * (step.first_wait + engine.wait_at)]
@@ -317,27 +322,49 @@ cdef void proceed(Job *job, int who) noexcept nogil:
                 other.n_waiters += 1
                 return
             engine.wait_at += 1
-    engine.begin = job.now
     job.active += 1
+    if not engine.flying:
+        engine.running = engine.step
+    engine.step = -1
+    engine.flying += 1
+    step.ready = job.now + step.ahead
+    if engine.depth > 1 and step.front:
+        engine.asking = 1
+        after(job, step.front, ASKED, who, 0)
+    if engine.flying == 1:
+        turn(job, who)
+    take(job, who)
+
+
+cdef void turn(Job *job, int who) noexcept nogil:
+    """The first in flight has the unit: what is left of what may pass ahead passes, and then its own."""
+    cdef Engine *engine = &job.engines[who]
+    cdef Step *step = &job.steps[engine.running]
+    cdef int64_t left = step.fixed - step.ahead
+    engine.begin = job.now
+    if step.ready > job.now:
+        left += step.ready - job.now
     if step.share:
-        begin_work(job, who, step)
+        begin_work(job, who, step, left)
     else:
-        after(job, step.fixed, PASSED if step.has_flow else OVER, who, 0)
+        after(job, left, PASSED if step.has_flow else OVER, who, 0)
 
 
 cdef void finish(Job *job, int who) noexcept nogil:
     cdef Engine *engine = &job.engines[who]
-    cdef Step *step = &job.steps[engine.step]
-    cdef int64_t late
+    cdef Step *step = &job.steps[engine.running]
+    cdef int64_t late, due = step.alone - step.ahead
     cdef int reason
     job.active -= 1
-    job.order[job.done] = engine.step
+    job.order[job.done] = engine.running
     job.done += 1
-    late = job.now - engine.begin - step.alone
+    if step.ready > engine.begin:
+        due += step.ready - engine.begin
+    late = job.now - engine.begin - due
     if late:
         reason = job.n_engines + (1 if not step.has_flow else 2 if step.link == L2 else 0)
         stall_engine(job, who, reason, late)
-    engine.busy += step.alone
+    engine.busy += due
     engine.mark = job.now
     step.begin, step.over = engine.begin, job.now
     complete(job, who)
@@ -351,8 +378,11 @@ cdef void complete(Job *job, int who) noexcept nogil:
     cdef int at, kept = 0, ready = 0
     engine.completed += 1
     engine.begin = NEVER
-    engine.step = -1
+    engine.flying -= 1
     job.outstanding -= 1
+    if engine.flying:
+        engine.running = job.steps[engine.running].next
+        turn(job, who)
     for at in range(engine.n_waiters):
         if waiters[at].count <= engine.completed:
             job.ready[ready] = waiters[at].engine
@@ -364,8 +394,7 @@ cdef void complete(Job *job, int who) noexcept nogil:
     engine.n_waiters = kept
     for at in range(ready):
         proceed(job, job.ready[at])
-    if engine.queued:
-        take(job, who)
+    take(job, who)
 
 
 cdef void settle(Job *job) noexcept nogil:
@@ -463,7 +492,7 @@ cdef void run(Job *job) noexcept nogil:
         elif event.kind == OVER:
             finish(job, event.who)
         elif event.kind == PASSED:
-            step = &job.steps[job.engines[event.who].step]
+            step = &job.steps[job.engines[event.who].running]
             begin_transfer(job, step.link, step.bus_bytes, step.rate, event.who, step.rank if job.by_need else 0)
         elif event.kind == ARRIVED:
             job.active -= 1
@@ -472,6 +501,9 @@ cdef void run(Job *job) noexcept nogil:
                 settle(job)
         elif event.kind == STREAMED:
             stream(job)
+        elif event.kind == ASKED:
+            job.engines[event.who].asking = 0
+            take(job, event.who)
         else:
             job.active -= 1
             job.halted = 1
@@ -489,6 +521,7 @@ cdef int fill(Job *job, object steps) except -1:
         step = &job.steps[number]
         step.engine, step.core, step.op, step.end, step.rank = each.engine, each.core, each.op, each.end, each.rank
         step.fixed, step.alone, step.share = charge.fixed_ps, charge.alone_ps, charge.share
+        step.ahead, step.front = charge.ahead_ps, charge.front_ps
         step.bus_bytes, step.rate, step.link = charge.bus_bytes, charge.rate, charge.port
         step.has_flow = step.bus_bytes != 0
         if step.fixed > MOST // WHOLE or step.bus_bytes > MOST // PS_PER_S:
@@ -562,6 +595,7 @@ cdef int begin(Job *job, int steps, int engines, int cores) except -1:
         job.banks[at].speed = WHOLE
     for at in range(engines):
         job.engines[at].step, job.engines[at].blocker, job.engines[at].begin = -1, NOBODY, NEVER
+        job.engines[at].depth, job.engines[at].tail = 1, -1
     job.blocked, job.reason = NOBODY, engines
     return 0
 
@@ -593,16 +627,17 @@ cdef void go(Job *job) noexcept nogil:
 
 
 def course(
-    steps, int engines, int cores, int64_t lead_ps, int64_t cycle_ps, int64_t layer_ps, int64_t depth,
+    steps, depths, int cores, int64_t lead_ps, int64_t cycle_ps, int64_t layer_ps, int64_t depth,
     int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, capacities, int code_rank, bint by_need, int64_t no_op,
 ):
     """How a job goes whose first fetch begins now, ``lead_ps`` after it was taken; None for one that never ends, or
     whose numbers are too large for machine integers.
 
-    ``steps``: of :class:`npusim.sim.steps.Step`, the last one halts. ``capacities``: of the links, by port.
+    ``steps``: of :class:`npusim.sim.steps.Step`, the last one halts. ``depths``: of each engine, how many commands it
+    may have begun at once. ``capacities``: of the links, by port.
     """
     cdef Job job
-    cdef int waits, at, number
+    cdef int waits, at, number, engines = len(depths)
     if cycle_ps < 0 or len(capacities) != LINKS or min(capacities) < 1:
         raise ValueError("a machine has a clock and a memory")
     try:
@@ -630,7 +665,7 @@ def course(
         for at in range(LINKS):
             job.links[at].capacity = capacities[at]
         for at in range(engines):
-            job.engines[at].mark = -lead_ps
+            job.engines[at].mark, job.engines[at].depth = -lead_ps, depths[at]
         job.last, job.last_op = -lead_ps, no_op
         job.latency, job.fetch_rate, job.fetch_bytes = latency_ps, fetch_rate, fetch_bytes
         job.code_rank = code_rank if by_need else 0

@@ -97,16 +97,23 @@ cpdef int raise_fences(dict fences, dict others) except -1:
     return 0
 
 
+cdef enum:
+    PARTS = 32
+    # Uses of a buffer by one unit for one operator that are told apart: whoever wants the first rows of a value waits for
+    # a small part of it longer than it has to.
+
+
 cdef struct Use:
     long long low, high, count, op
-    int key
+    int key, tiles
 
 
 cdef class Uses:
-    """Who reads a buffer, or who writes it: the newest last, so many of them told apart."""
+    """Who reads a buffer, or who writes it: the newest last, so many of them told apart. ``run``: how many of them,
+    the last, are of one unit for one operator, each of so many ``tiles`` of it that touch each other."""
 
     cdef Use *recent
-    cdef int most, first, end, room
+    cdef int most, first, end, room, run, tiles
     cdef dict older
 
     def __cinit__(self, int most):
@@ -118,15 +125,17 @@ cdef class Uses:
     cdef int add(self, long long low, long long high, int key, long long count, long long op) except -1:
         cdef Use *last
         cdef Use *grown
+        cdef bint alike = False
         if self.end > self.first:
             last = &self.recent[self.end - 1]
-            if last.key == key and last.op == op and low <= last.high and last.low <= high:
-                # One use instead of thousands. Its count is the later one, so the earlier bytes are waited for too
-                # long at worst, never too short.
-                last.low = min(last.low, low)
-                last.high = max(last.high, high)
-                last.count = count
+            alike = last.key == key and last.op == op and low <= last.high and last.low <= high
+            # Few uses instead of thousands. The count of one is the latest, so its first bytes are waited for too long
+            # at worst, never too short.
+            if alike and (last.tiles < self.tiles or (last.low <= low and high <= last.high)):
+                self.join(last, low, high, count, 1)
                 return 0
+        if not alike:
+            self.run, self.tiles = 0, 1
         if self.end == self.room:
             if self.first >= self.most:
                 memmove(self.recent, self.recent + self.first, (self.end - self.first) * sizeof(Use))
@@ -137,13 +146,34 @@ cdef class Uses:
                 if not grown:
                     raise MemoryError
                 self.recent, self.room = grown, max(4, 2 * self.room)
-        self.recent[self.end] = Use(low, high, count, op, key)
+        self.recent[self.end] = Use(low, high, count, op, key, 1)
         self.end += 1
+        self.run += 1
+        if self.run == PARTS:
+            self.halve()
         if self.end - self.first > self.most:
             last = &self.recent[self.first]
             self.first += 1
             raise_fence(self.older, last.key, last.count)
         return 0
+
+    cdef void join(self, Use *one, long long low, long long high, long long count, int tiles) noexcept:
+        one.low, one.high, one.count = min(one.low, low), max(one.high, high), count
+        one.tiles += tiles
+
+    cdef void halve(self) noexcept:
+        """Of the uses of a run each two neighbours become one, and so will those to come."""
+        cdef int at, begin = max(self.first, self.end - PARTS)
+        cdef Use *other
+        for at in range(begin, self.end - 1, 2):
+            other = &self.recent[at + 1]
+            self.recent[begin + (at - begin) // 2] = self.recent[at]
+            self.join(&self.recent[begin + (at - begin) // 2], other.low, other.high, other.count, other.tiles)
+        if (self.end - begin) % 2:
+            self.recent[begin + (self.end - begin) // 2] = self.recent[self.end - 1]
+        self.run = (self.end - begin + 1) // 2
+        self.end = begin + self.run
+        self.tiles *= 2
 
     cdef int raise_into(self, dict fences, long long low, long long high, long long but) except -1:
         """Whoever waits for these fences waits for all uses of these bytes, those by the operator ``but`` apart (-1:
@@ -315,17 +345,18 @@ cdef class Done:
 cdef class Course:
     """When the commands of a stream will be over, in picoseconds; each is told in the order of the stream.
 
-    ``price(work)``: (picoseconds of a command, and of the DRAM for it, -1 if it has nothing to do with it);
-    ``bandwidth``: bytes a second of the DRAM; ``depth``: of a queue; ``cycle_ps``: between two commands at the least.
+    ``price(work)``: (picoseconds of a command; of the DRAM for it, -1 if it has nothing to do with it; what of the
+    first may pass while its unit is busy with older ones, of which ``in_flight`` have begun at the most); ``bandwidth``:
+    bytes a second of the DRAM; ``depth``: of a queue; ``cycle_ps``: between two commands at the least.
     """
 
     cdef object price
     cdef dict done, by_id, by_work
-    cdef long long bandwidth, depth, cycle, dram, dispatched
+    cdef long long bandwidth, depth, cycle, in_flight, dram, dispatched
 
-    def __init__(self, price, long long bandwidth, long long depth, long long cycle_ps):
+    def __init__(self, price, long long bandwidth, long long depth, long long cycle_ps, long long in_flight):
         self.price, self.done, self.by_id, self.by_work = price, {}, {}, {}
-        self.bandwidth, self.depth, self.cycle = bandwidth, depth, cycle_ps
+        self.bandwidth, self.depth, self.cycle, self.in_flight = bandwidth, depth, cycle_ps, in_flight
 
     cdef Done of(self, key):
         done = self.done.get(key)
@@ -363,15 +394,17 @@ cdef class Course:
     cdef int add(self, command, key, long long ready) except -1:
         """One more command of a unit, which may begin at a time, but not before."""
         cdef Done done = self.of(key)
-        cdef long long ps, dram_ps, start, end, fetched
+        cdef long long ps, dram_ps, ahead_ps, start, end, fetched, last = done.ends[done.count - 1]
         # A full queue holds up the stream, until the unit has taken another command: all behind this one come later.
         fetched = <long long>command.size * SECOND // self.bandwidth
         self.dram = min(self.dram + fetched, FAR)
         self.dispatched = min(self.dispatched + max(self.cycle, fetched), FAR)
         if done.count - 1 > self.depth:
             self.dispatched = max(self.dispatched, done.ends[done.count - 1 - self.depth])
-        ps, dram_ps = self.priced(command.instruction.asked())
-        start = max(done.ends[done.count - 1], ready, self.dispatched)
+        ps, dram_ps, ahead_ps = self.priced(command.instruction.asked())
+        # It begins ahead of older ones' end, and has what is left of it when they are over.
+        start = max(done.ends[max(0, done.count - self.in_flight)] if ahead_ps else last, ready, self.dispatched)
+        start = max(start, last - ahead_ps)
         end = start + min(ps, FAR)
         if dram_ps >= 0:
             self.dram = max(self.dram, start) + min(dram_ps, FAR)

@@ -11,7 +11,7 @@ _Made = TypeVar("_Made")
 def tally(commands: Sequence[Command]) -> list[tuple[Command, int]]: ...
 def forecast(
     commands: Sequence[Command],
-    charge: Callable[[Work], tuple[int, int, int, int]],
+    charge: Callable[[Work], tuple[int, int, int, int, int, int]],
     cycle_ps: int,
     depth: int,
     latency_ps: int,
@@ -19,6 +19,7 @@ def forecast(
     fetch_bytes: int,
     capacities: Sequence[int],
     by_need: bool,
+    in_flight: int,
 ) -> int | None: ...
 def steps(
     commands: Sequence[Command],

@@ -13,7 +13,7 @@ from npusim.isa.base import HEADER_BYTES, WAIT_BYTES, Unit
 
 cdef int64_t PS_PER_S = 10**12
 cdef int64_t MOST = 0x7FFF_FFFF_FFFF_FFFF
-cdef int CONTROL = int(Unit.CONTROL)
+cdef int CONTROL = int(Unit.CONTROL), DMA = int(Unit.DMA)
 cdef int64_t HEADER = HEADER_BYTES, WAIT = WAIT_BYTES
 
 cdef enum:
@@ -100,7 +100,7 @@ cdef int fill(Job *job, commands, Remembered charges, dict numbers) except -1:
         step = &job.steps[at]
         at += 1
         step.engine = numbers[<int>command.core << CORE_SHIFT | unit]
-        step.fixed, step.bus_bytes, step.rate, step.link = <tuple>charges.of(asked(instruction))
+        step.fixed, step.bus_bytes, step.rate, step.ahead, step.front, step.link = <tuple>charges.of(asked(instruction))
         if not 0 <= step.link < LINKS:
             raise ValueError("a command passes no port that there is")
         if step.fixed > MOST >> 1 or step.bus_bytes > MOST // PS_PER_S:
@@ -169,17 +169,18 @@ cdef int rank(Job *job) except -1:
 
 def forecast(
     commands, charge, int64_t cycle_ps, int64_t depth, int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes,
-    capacities, bint by_need,
+    capacities, bint by_need, int in_flight,
 ):
     """Picoseconds until the last of some commands is over; None where they would wait for ever, or where numbers are
     too large for machine integers.
 
-    ``charge(work)``: (fixed ps, bytes that then flow, bytes a second at the most, the port that they pass).
-    ``capacities``: bytes a second that the transfers of each port share.
+    ``charge(work)``: (fixed ps, bytes that then flow, bytes a second at the most, what of the fixed ps may pass ahead,
+    what of that is one command's alone, the port that the bytes pass). ``capacities``: bytes a second that the
+    transfers of each port share. ``in_flight``: transfers that a channel may have begun at once.
     """
     cdef Job job
     cdef dict numbers = {}
-    cdef int at
+    cdef int at, key
     cdef int64_t last = 0
     for command in commands:
         numbers.setdefault(<int>command.core << CORE_SHIFT | <int>command.unit, len(numbers))
@@ -189,6 +190,9 @@ def forecast(
             fill(&job, commands, Remembered(charge), numbers)
         except OverflowError:
             return None
+        for key, at in numbers.items():
+            if key & (1 << CORE_SHIFT) - 1 >= DMA:
+                job.engines[at].depth = in_flight
         job.by_need = by_need
         if by_need:
             rank(&job)

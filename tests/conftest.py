@@ -1,7 +1,9 @@
 """Settings shared by all tests."""
 
+import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,12 +15,19 @@ from npusim.isa.base import Command
 from npusim.isa.verify import Limits, verify
 from npusim.sim.parts import Parts
 from tests.support.own_places import VARIABLES as OWN
+from tests.support.warm import interpreter
 
 # No deadline, and no verdict on how fast examples are drawn: the first one of a test may compile kernels' tables or
 # import onnx, and machines are shared.
 # The same examples in every run: a failure seen once is seen by everybody.
 settings.register_profile("default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end. Who collects garbage need not look through them, which takes half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,6 +37,13 @@ def _nothing_in_the_users_home(tmp_path_factory: pytest.TempPathFactory) -> Iter
         for variable in OWN:
             patch.setenv(variable, str(tmp_path_factory.mktemp(variable.lower())))
         yield
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What stands for ``sys.executable`` where a test is of what a program does, not of how Python starts it."""
+    with interpreter(tmp_path_factory.mktemp("warm")) as command:
+        yield command
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,19 +13,25 @@ from npusim._issue import Course
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
-from npusim.work import DmaWork, Port, Work
+from npusim.hw.units import dma
+from npusim.work import DmaWork, Work
 
 
 def course(config: Config) -> Course:
     """Nothing has been told yet."""
     price = functools.partial(_price, config)
-    return Course(price, dram_model(config).bandwidth, config.queue_depth, 10**12 // config.clock_hz)
+    clock_ps = 10**12 // config.clock_hz
+    return Course(price, dram_model(config).bandwidth, config.queue_depth, clock_ps, config.dma.in_flight)
 
 
-def _price(config: Config, work: Work) -> tuple[int, int]:
-    """How long a command takes, and how long the DRAM serves it; -1 if it has nothing to do with it."""
-    served = -1
-    if isinstance(work, DmaWork) and work.port is not Port.L2 and not work.is_local:
+def _price(config: Config, work: Work) -> tuple[int, int, int]:
+    """How long a command takes; how long the DRAM serves it, -1 if it has nothing to do with it; and what of the first
+    may pass while its channel is busy with older ones."""
+    served, ahead = -1, 0
+    if isinstance(work, DmaWork) and not work.is_local:
+        ahead = dma.transfer(config, work).ahead_ps
+    if isinstance(work, DmaWork) and (work.reads or work.writes):
         memory = dram_model(config)
         served = memory.transfer_bytes(work) * 10**12 // memory.bandwidth
-    return cost_model(config).cost(work).ps, served
+        ahead = dma.transfer(config, work).ahead_ps
+    return cost_model(config).cost(work).ps, served, ahead

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npusim.compiler.groups import Group, outside
-from npusim.compiler.memory import LONGEST_LIFE, Stretch, Trial
+from npusim.compiler.memory import Stretch, Trial
 from npusim.compiler.record import Record
 from npusim.compiler.stripes import Segment
 from npusim.compiler.values import Buffer, align
@@ -123,8 +123,8 @@ class _Judge:
         else:
             trials[WINDOW] = Trial(None, "a segment begins or ends in its life")
         reasons = [f"{home}: {trial.obstacle}" for home, trial in trials.items() if trial.obstacle]
-        if len(life) > LONGEST_LIFE:
-            reasons.insert(0, f"{SRAM}: not tried for more than {LONGEST_LIFE} steps")
+        if buffer in self._planner.untried:
+            reasons.insert(0, f"{SRAM}: not tried for {len(life)} steps, after others that are used more often")
         possible = {home: trial.added_ps for home, trial in trials.items() if trial.added_ps is not None}
         if not possible:
             return self._decision(buffer, buffer.nbytes, DRAM, "; ".join(reasons))

@@ -31,6 +31,7 @@ def forecast(commands: Sequence[Command], config: Config) -> int:
     told = _stream.forecast(
         commands, lambda work: _charge(work, config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
         dma.latency_ps(config), dma.interconnect_bandwidth(config), _HALF, _capacities(config), _by_need(config),
+        config.dma.in_flight,
     )  # fmt: skip
     # Beyond machine integers it is as slow as it is.
     return forecast_slowly(commands, config) if told is None else told
@@ -42,11 +43,15 @@ def forecast_slowly(commands: Sequence[Command], config: Config) -> int:
 
 
 class _Charge(NamedTuple):
-    """What passes before anything flows, and what then flows: bytes, bytes a second at the most, and by which port."""
+    """What passes before anything flows, and what then flows: bytes, and bytes a second at the most; what of the first
+    may pass ahead, while a unit works on older commands, and what of that is one command's alone; by which port the
+    bytes flow."""
 
     fixed_ps: int
     nbytes: int = 0
     rate: int = 0
+    ahead_ps: int = 0
+    front_ps: int = 0
     port: int = Port.DRAM
 
 
@@ -95,6 +100,9 @@ class _Course:
         self._depth, self._cycle = config.queue_depth, cycles_to_ps(1, config.clock_hz)
         self._queues: list[deque[tuple[int, _Step]]] = [deque() for _ in numbers]
         self._heads: list[_Step | None] = [None] * len(numbers)
+        self._flights: list[deque[tuple[_Step, int]]] = [deque() for _ in numbers]  # begun; when what is ahead is over
+        self._asking = [False] * len(numbers)
+        self._depths = [config.dma.in_flight if unit >= Unit.DMA else 1 for _, unit in numbers]
         self._done = [0] * len(numbers)
         self._asleep: list[list[tuple[int, int]]] = [[] for _ in numbers]  # (count, unit whose head waits for it)
         self._events: list[tuple[int, int, int, int]] = []  # (ps, serial, unit, what), see `run`
@@ -120,11 +128,13 @@ class _Course:
                 self._fetch(now)
             elif what == _ARRIVED:
                 self._begin(unit, now)
+            elif what == _ASKED:
+                self._asking[unit] = False
+                self._take(unit, now)
             else:
-                head = self._heads[unit]
-                assert head is not None
-                if head.charge.nbytes:
-                    self._start_flow(unit, head.charge, head.rank, now)
+                first, _ = self._flights[unit][0]
+                if first.charge.nbytes:
+                    self._start_flow(unit, first.charge, first.rank, now)
                 else:
                     self._complete(unit, now)
         return self._end
@@ -173,13 +183,15 @@ class _Course:
             self._dispatched = max(now, self._dispatched + self._cycle)
             self._next += 1
             queue.append((self._dispatched, step))
-            if self._heads[step.unit] is None:
-                self._take(step.unit, now)
+            self._take(step.unit, now)
             if not self._fetching and self._has_room():
                 self._request(self._dispatched)
 
     def _take(self, unit: int, now: int) -> None:
-        """The next command of a unit comes to its head."""
+        """The next command of a unit comes to its head, if there is one and the unit is free to look at it."""
+        busy = self._heads[unit] is not None or self._asking[unit]
+        if busy or len(self._flights[unit]) == self._depths[unit] or not self._queues[unit]:
+            return
         arrives, self._heads[unit] = self._queues[unit].popleft()
         if self._full == unit:
             self._dispatch(now)
@@ -196,20 +208,35 @@ class _Course:
             if self._done[other] < count:
                 self._asleep[other].append((count, unit))
                 return
-        self._at(now + head.charge.fixed_ps, unit, _PASSED)
+        charge, flight = head.charge, self._flights[unit]
+        self._heads[unit] = None
+        flight.append((head, now + charge.ahead_ps))
+        if self._depths[unit] > 1 and charge.front_ps:
+            self._asking[unit] = True
+            self._at(now + charge.front_ps, unit, _ASKED)
+        if len(flight) == 1:
+            self._turn(unit, now)
+        self._take(unit, now)
+
+    def _turn(self, unit: int, now: int) -> None:
+        """The first that a unit has begun has it: what is left of what may pass ahead passes, and then its own."""
+        first, ready = self._flights[unit][0]
+        own = first.charge.fixed_ps - first.charge.ahead_ps
+        self._at(now + max(0, ready - now) + own, unit, _PASSED)
 
     def _complete(self, unit: int, now: int) -> None:
         self._done[unit] += 1
-        self._heads[unit] = None
+        self._flights[unit].popleft()
         self._end = now
+        if self._flights[unit]:
+            self._turn(unit, now)
         asleep = self._asleep[unit]
         if asleep:
             self._asleep[unit] = [pair for pair in asleep if pair[0] > self._done[unit]]
             for count, other in asleep:
                 if count <= self._done[unit]:
                     self._begin(other, now)
-        if self._queues[unit] and self._heads[unit] is None:
-            self._take(unit, now)
+        self._take(unit, now)
 
     # transfers
 
@@ -259,8 +286,9 @@ class _Course:
                 self._complete(unit, now)
 
 
-_ARRIVED, _PASSED = range(2)
-"""What happens to the head of a unit: it has come from the front, or its fixed time is over."""
+_ARRIVED, _PASSED, _ASKED = range(3)
+"""What happens to the head of a unit: it has come from the front; to the first that it has begun: its fixed time is
+over; to the last: the unit may begin another."""
 
 
 def _ranks(steps: Sequence[tuple[int, list[tuple[int, int]], _Charge, int]], units: int) -> list[int]:
@@ -291,13 +319,13 @@ def _capacities(config: Config) -> list[int]:
 
 
 def _charge(work: Work, config: Config) -> _Charge:
-    if not isinstance(work, DmaWork) or work.is_local:
-        return _Charge(cost_model(config).cost(work).ps)
-    if work.constants and config.constants is not None:
-        # They share nothing with what passes the bus to DRAM, and are taken not to meet each other.
+    if not isinstance(work, DmaWork):
         return _Charge(cost_model(config).cost(work).ps)
     parts = dma.transfer(config, work)
+    if not parts.bus_bytes or (work.constants and config.constants is not None):
+        # Constants share nothing with what passes the bus to DRAM, and are taken not to meet each other.
+        return _Charge(cost_model(config).cost(work).ps, 0, 0, parts.ahead_ps, parts.start_ps)
     # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
     fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
     port = work.port if work.port is Port.L2 else Port.DRAM
-    return _Charge(fixed, parts.bus_bytes, parts.rate, port)
+    return _Charge(fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps, port)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import prod
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -140,7 +141,7 @@ def planning(groups: Sequence[Group], config: Config) -> Config:
     # Most tiles only want to know whether loads and stores take turns.
     if all(not group.parts and (group.anchor is None or group.anchor.kind in _ONE_OR_MORE) for group in groups):
         dma = replace(dma, channels=min(dma.channels, 2))
-    return replace(config, description="", queue_depth=1, layer_cycles=0, dma=dma)
+    return replace(config, description="", queue_depth=1, layer_cycles=0, layer_bytes=0, dma=dma)
 
 
 _ONE_OR_MORE = ANCHORS | ROWS | {"pool", "reduce"}
@@ -149,19 +150,25 @@ MOST_MEMORIES = 128
 """Of one graph, about 1 MB each for a network of 100 layers."""
 
 
-def place_slots(specs: Sequence[SlotSpec], free: Sequence[Span], *, low_end: bool) -> list[int] | None:
+def place_slots(
+    specs: Sequence[SlotSpec], free: Sequence[Span], *, low_end: bool, avoid: Sequence[Span] = ()
+) -> list[int] | None:
     """Where each copy of each slot in SRAM begins; None where they do not fit.
 
-    ``low_end``: from the low end of what is free, else from the high end: neighbouring groups use opposite ends, so
-    that one may load while the other still computes.
+    ``avoid``: what neighbouring groups use, and so little of which is used as can be, so that one may load and compute
+    while the other still computes. Of places that are as good, that at the low end of what is free, or (``low_end``)
+    at the high one.
     """
     sizes = [align(max(spec.nbytes, 1)) for spec in specs if spec.space is Space.SRAM for _ in range(spec.copies)]
     spans = list(free) if low_end else list(reversed(free))
     taken = sum(sizes)
-    for low, high in spans:
-        if high - low >= taken:
-            start = low if low_end else high - taken
-            return [start + sum(sizes[:number]) for number in range(len(sizes))]
+    wide = [span for span in spans if span[1] - span[0] >= taken]
+    if wide:
+        ends = [low if low_end else high - taken for low, high in wide]
+        if avoid:
+            ends += [high - taken if low_end else low for low, high in wide]
+        start = min(ends, key=lambda start: _shared((start, start + taken), avoid))
+        return list(accumulate(sizes[:-1], initial=start))
     starts = []
     for size in sizes:
         number = next((n for n, (low, high) in enumerate(spans) if high - low >= size), None)
@@ -173,6 +180,11 @@ def place_slots(specs: Sequence[SlotSpec], free: Sequence[Span], *, low_end: boo
     return starts
 
 
+def _shared(one: Span, others: Iterable[Span]) -> int:
+    """Bytes of a span that are others', too."""
+    return sum(max(0, min(one[1], high) - max(one[0], low)) for low, high in others)
+
+
 @dataclass(slots=True)
 class Fitted:
     """The lowerings of a stretch and where their slots begin."""
@@ -181,20 +193,51 @@ class Fitted:
     specs: list[list[SlotSpec]]
     starts: list[list[int]]
 
+    def taken(self) -> list[Span]:
+        """The bytes of SRAM that the slots take."""
+        found = []
+        for specs, starts in zip(self.specs, self.starts, strict=True):
+            sizes = [max(spec.nbytes, 1) for spec in specs if spec.space is Space.SRAM for _ in range(spec.copies)]
+            found += [(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+        return found
+
+
+class Ends:
+    """Where the slots of one stretch after the other go: away from those of the one before, and from what the one
+    behind brings to SRAM."""
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self._stretches = stretches
+        self._low_end = True
+        self._before: list[Span] = []
+
+    def fit(self, number: int, make: Callable[[bool, Sequence[Span]], Fitted]) -> Fitted:
+        """What is made of a stretch when it is told which end to take and which bytes to avoid."""
+        stretch, avoid = self._stretches[number], self._before
+        if number + 1 < len(self._stretches):
+            here = set(stretch.resident)
+            coming = [buffer for buffer in self._stretches[number + 1].resident if buffer not in here]
+            avoid = [*avoid, *((buffer.offset, buffer.offset + buffer.nbytes) for buffer in coming)]
+        fitted = make(self._low_end, avoid)
+        self._low_end, self._before = not self._low_end, fitted.taken()
+        return fitted
+
 
 Made = dict[tuple[Any, ...], Lowering]
 """Lowerings that are asked for estimates only, by group and by all that they see of values but their addresses; and by
 that and the room that they have."""
 
 
-def fit(stretch: Stretch, context: Context, *, low_end: bool = True, made: Made | None = None) -> Fitted:
+def fit(
+    stretch: Stretch, context: Context, low_end: bool = True, avoid: Sequence[Span] = (), made: Made | None = None
+) -> Fitted:
     """A stretch's lowerings, with tiles that fit between the values of its time; such as were ``made`` before for an
-    estimate, for another one. Raises CompileError if none do."""
+    estimate, for another one. ``low_end``, ``avoid``: see :func:`place_slots`. Raises CompileError if none fit."""
     with _Windows(context, stretch.segment.loaded if stretch.segment else ()):
-        return _fit(stretch, context, low_end=low_end, made=made)
+        return _fit(stretch, context, low_end, avoid, made)
 
 
-def _fit(stretch: Stretch, context: Context, *, low_end: bool, made: Made | None) -> Fitted:
+def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span], made: Made | None) -> Fitted:
     free = stretch.free(context)
     # What is free in pieces may be too small for one slot; tiles for the largest piece fit into it.
     held = [_weight_bytes(group) if stretch.segment else 0 for group in stretch.groups]
@@ -210,7 +253,7 @@ def _fit(stretch: Stretch, context: Context, *, low_end: bool, made: Made | None
             specs.append(slots)
             left -= taken
         flat = [spec for slots in specs for spec in slots]
-        starts = place_slots(flat, free, low_end=low_end)
+        starts = place_slots(flat, free, low_end=low_end, avoid=avoid)
         if starts is None:
             starts = place_slots(flat, free, low_end=not low_end)
         if starts is not None:
@@ -333,6 +376,8 @@ class Planner:
 
     def __init__(self, placement: Placement, context: Context, memory: Memory) -> None:
         self.is_close = False
+        self.untried: set[Buffer] = set()
+        """Values of which nobody knows what they would be worth in SRAM: see ``MEAN_LIFE``."""
         self._groups = placement.groups
         self._context = context
         self._capacity = context.sram_bytes
@@ -393,8 +438,13 @@ class Planner:
         def worth(buffer: Buffer) -> float:
             return len(self._users[buffer]) / len(lives[buffer])
 
-        candidates = [buffer for buffer in lives if len(lives[buffer]) <= LONGEST_LIFE]
-        for buffer in sorted(candidates, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
+        left = MEAN_LIFE * len(stretches)
+        self.untried.clear()
+        for buffer in sorted(lives, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
+            if len(lives[buffer]) > left:
+                self.untried.add(buffer)
+                continue
+            left -= len(lives[buffer])
             offsets = self._place(buffer, lives[buffer], stretches)
             if offsets is None:
                 continue
@@ -419,12 +469,16 @@ class Planner:
 
     def _place(self, buffer: Buffer, life: range, stretches: Sequence[Stretch]) -> dict[Buffer, int] | None:
         """Where a buffer may lie, and where others have to go for it; None if there is no room."""
+        if any(len(stretches[number].resident) >= MOST_BESIDE for number in life):
+            return None
         # In an order that does not depend on where objects lie: of equals the first one is placed first.
         rivals = dict.fromkeys(other for number in life for other in stretches[number].resident)
         offset = self._lowest(buffer, ((other.offset, other) for other in rivals))
         if offset is not None:
             return {buffer: offset}
         needed = align(max(buffer.nbytes, 1))
+        if len(rivals) > MOST_RIVALS:
+            return None
         for number in life:
             if needed + sum(align(max(other.nbytes, 1)) for other in stretches[number].resident) > self._capacity:
                 return None
@@ -777,5 +831,10 @@ LONGEST = 16
 """Groups in a segment at most."""
 _CLOSE_PERCENT = 5
 """Estimates may be off by so much."""
-LONGEST_LIFE = 24
-"""A value that is wanted for more stretches is not tried in SRAM: each of them would be estimated for it."""
+MEAN_LIFE = 24
+"""Stretches for which values are tried in SRAM, for each stretch of the graph: all those of a life are estimated, so the
+work would grow with the square of the graph. What is wanted for long is tried as what is not, while there are few such."""
+MOST_BESIDE = 24
+"""Values that are in SRAM at one time, at most: an estimate looks at what is free between them."""
+MOST_RIVALS = 48
+"""Values that are put side by side anew for one more, at most: the work grows with the square of them."""

@@ -7,6 +7,7 @@ import gc
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from operator import itemgetter
 
@@ -20,7 +21,7 @@ from npusim.compiler.groups import VIEWS, Group, form_groups, join_ranges
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.lower.base import ConstantPool, Context, Lowering, Pinned, SlotTable, TooManyError, facts_of
 from npusim.compiler.lower.matrix import MatrixLowering
-from npusim.compiler.memory import Fitted, Known, Layout, Stretch, fit, plan
+from npusim.compiler.memory import Ends, Fitted, Known, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.place import Placement, place
 from npusim.compiler.prices import rewriting
@@ -416,16 +417,16 @@ def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record
     born: dict[int, list[Buffer]] = {}
     for buffer in placement.buffers:
         born.setdefault(buffer.born, []).append(buffer)
-    low_end = True
-    for stretch in parts.layout.stretches:
+    ends = Ends(parts.layout.stretches)
+    for number, stretch in enumerate(parts.layout.stretches):
         (group,) = stretch.groups
         for buffer in born.get(group.index, ()):
             scheduler.born(buffer)
         if stretch.is_empty:
             continue
-        fitted, lowerings = parts.fit(stretch, low_end=low_end)
+        fitted = ends.fit(number, partial(parts.fit, stretch))
+        lowerings = parts.lowerings(stretch, fitted)
         record.add(stretch, fitted)
-        low_end = not low_end
         tables = [SlotTable(core, fitted.specs[0], fitted.starts[0]) for core in range(parts.whole.config.cores)]
         if parts.parts[group.index] is None:
             streams = _streams(lowerings[0], tables)
@@ -528,15 +529,12 @@ def _schedule(
 
 def _fits(layout: Layout, context: Context) -> Iterator[tuple[Stretch, Fitted | None]]:
     """The lowerings of each stretch in turn; None where there is nothing to do."""
-    low_end = True
-    for stretch in layout.stretches:
+    ends = Ends(layout.stretches)
+    for number, stretch in enumerate(layout.stretches):
         if stretch.is_empty:
             yield stretch, None
             continue
-        yield stretch, fit(stretch, context, low_end=low_end)
-        # Neighbouring groups use opposite ends of SRAM, so that one may load while the other
-        # still computes, if both fit.
-        low_end = not low_end
+        yield stretch, ends.fit(number, partial(fit, stretch, context))
 
 
 def _residents(fits: Iterable[tuple[Stretch, Fitted | None]], context: Context) -> Iterator[tuple[int, Iterable[Item]]]:

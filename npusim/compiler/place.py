@@ -46,7 +46,8 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
     inputs = [context.views[tensor].buffer for tensor in graph.inputs]
     trial = Context(context.config, context.constants, dict(context.views))
     orders = _orders(groups, trial)
-    hosts = _concat_hosts(groups, trial, {*graph.outputs, *graph.inputs})
+    apart = not context.config.dma.parts_in_place
+    hosts = {} if apart else _concat_hosts(groups, trial, {*graph.outputs, *graph.inputs})
     kept: list[Group] = []
     for group in groups:
         copies, group = _copies_for_dense(group, context)
@@ -160,6 +161,8 @@ def _alias(group: Group, context: Context) -> bool:
     """Make a view operator's result a view of its input; False when it has to be copied."""
     op = group.ops[0]
     if op.kind not in VIEWS or op.output in context.views:
+        return False
+    if op.kind == "slice" and not context.config.dma.parts_in_place:
         return False
     view = VIEW_RULES[op.kind](op, context.view(op.input(0)))
     if view is None:

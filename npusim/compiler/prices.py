@@ -29,10 +29,14 @@ def pricing(config: Config) -> Config:
     """The device as prices of tiles see it; equal for devices on which all of them are equal."""
     sized = config.matrix is not None and config.matrix.model in _SIZED_BY_SRAM
     sram = replace(
-        config.sram, bytes=config.sram.bytes if sized else _SOME_BYTES, keeps_values=True, resident_weights=False
+        config.sram,
+        bytes=config.sram.bytes if sized else _SOME_BYTES,
+        keeps_values=True,
+        resident_weights=False,
+        resident_bytes=0,
     )
     return replace(
-        config, description="", queue_depth=1, layer_cycles=0, vector=None, scalar=None, sram=sram,
+        config, description="", queue_depth=1, layer_cycles=0, layer_bytes=0, vector=None, scalar=None, sram=sram,
         # Whether loads and stores take turns is what the number of channels says.
         dma=replace(config.dma, channels=min(config.dma.channels, 2)), dram=replace(config.dram, bytes=_SOME_BYTES),
         host=HostConfig(), energy=None,

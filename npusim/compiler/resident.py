@@ -62,11 +62,13 @@ def _lowered(group: Group, context: Context, starts: Mapping[int, int]) -> Matri
 
 
 def choices(found: Sequence[Candidate], context: Context) -> list[Pinned]:
-    """What may be pinned: as much as fits beside the room that is left to everything else, for several such rooms."""
+    """What may be pinned: as much as fits beside the room that is left to everything else, for several such rooms, and
+    no more than the device lets weights take."""
     capacity = sram_budget(context.config)
+    most = context.config.sram.resident_bytes or capacity
     options: dict[tuple[int, ...], Pinned] = {}
     for share in SHARES:
-        chosen, left = [], capacity - capacity // share
+        chosen, left = [], min(most, capacity - capacity // share)
         for each in found:
             if each.nbytes <= left:
                 chosen.append(each)

@@ -43,23 +43,26 @@ class Spread:
     layout: Layout = field(default_factory=lambda: Layout([]))
     scratch_bytes: int = 0
 
-    def fit(self, stretch: Stretch, *, low_end: bool) -> tuple[Fitted, list[Lowering]]:
-        """The first core's lowering with its slots, which are everybody's, and each core's own; a single one if the
-        group is not cut. Raises CompileError if nothing fits."""
+    def fit(self, stretch: Stretch, low_end: bool, avoid: Sequence[Span]) -> Fitted:
+        """The first core's lowering with its slots, which are everybody's. Raises CompileError if nothing fits."""
+        (group,) = stretch.groups
+        context = self.whole if self.parts[group.index] is None else self.contexts[0]
+        return fit(stretch, context, low_end, avoid)
+
+    def lowerings(self, stretch: Stretch, fitted: Fitted) -> list[Lowering]:
+        """Each core's lowering beside the first one's; that one alone if the group is not cut."""
         (group,) = stretch.groups
         parts = self.parts[group.index]
         if parts is None:
-            fitted = fit(stretch, self.whole, low_end=low_end)
-            return fitted, fitted.lowerings
+            return fitted.lowerings
         first = self.contexts[0]
-        fitted = fit(stretch, first, low_end=low_end)
         lowerings = fitted.lowerings[:]
         for part, context in zip(parts[1:], self.contexts[1:], strict=False):
             context.room = first.room
             lowering = lower(context, part.group)
             lowering.follow(lowerings[0])
             lowerings.append(lowering)
-        return fitted, lowerings
+        return lowerings
 
 
 def spread(placement: Placement, whole: Context) -> Spread | None:

@@ -123,7 +123,7 @@ def _sequencer(player: Stepper) -> dict[str, Any]:
 
 
 def _unit(player: Stepper, engine: Engine, numbers: dict[int, int], layer: Layer) -> dict[str, Any]:
-    step = engine.step
+    step = engine.flight[0][0] if engine.flight else engine.step
     queue = [{"arrives_ps": at, "instruction": each.kind, "layer": layer(each)} for at, each in engine.queue]
     found: dict[str, Any] = {"name": engine.name, "state": "idle", "completed": engine.completed, "queue": queue}
     if step is None:
@@ -131,6 +131,7 @@ def _unit(player: Stepper, engine: Engine, numbers: dict[int, int], layer: Layer
     found |= {"instruction": step.kind, "layer": layer(step), "command": numbers.get(step.begin)}
     if engine.begin != NEVER:
         found |= {"state": "hangs" if engine.name in player.breaks.hangs else "runs", "since_ps": engine.begin}
+        found["in_flight"] = len(engine.flight)
     elif engine.held:
         found["state"] = "held back: the job is to be parked"
     elif engine.blocker is not None:

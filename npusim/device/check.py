@@ -25,7 +25,8 @@ from npusim.timeline import Timeline
 _log = logging.getLogger("npusim.device")
 
 VARIABLE = "NPUSIM_DRIVER_CHECK"
-"""Of the environment: 1 to watch each device's driver, poison to fill what it allocates, too."""
+"""Of the environment: 1 to watch each device's driver, poison to fill what nobody has written, too."""
+_POISON = 0xA5
 _OFF, _ON = (False, "", "0"), (True, "1")
 
 RUNG_PS = 100 * 10**6
@@ -46,8 +47,8 @@ _SHAPES = {f"{name}_{word}": ring for ring, name in enumerate(RINGS) for word in
 class Checker(Boarding, Watcher):
     """Watches a driver. ``findings``: what it did wrong, in order, each mistake with a job once.
 
-    ``poison``: memory that the driver says it has allocated is filled with 0xA5, so that who uses it unwritten computes
-    visible nonsense.
+    ``poison``: memory that the driver says it has allocated, and all of DRAM at power-on where software reaches it past
+    the device, is filled with 0xA5, so that who uses it unwritten computes visible nonsense.
     """
 
     steps = False
@@ -76,6 +77,12 @@ class Checker(Boarding, Watcher):
         reaches DRAM past the device. What is in flight is then compared at the end of its job, and who has read what
         is not known. ``in_step``: its time is the device's, so that what takes it long has a meaning."""
         self._remote, self._mapped, self._in_step = True, mapped, in_step
+        self.powered_on()
+
+    def powered_on(self) -> None:
+        """Nobody has written DRAM yet. Where software maps it, the bytes must show ``uninitialised``."""
+        if self._poison and self._mapped:
+            self._memory.dram[:] = _POISON
 
     # Registers
 
@@ -300,7 +307,7 @@ class Checker(Boarding, Watcher):
         self._freed.remove(address, address + size)
         self._written.remove(address, address + size)  # what was there before means nothing
         if self._poison:
-            self._memory.slice(address, size)[:] = 0xA5
+            self._memory.slice(address, size)[:] = _POISON
 
     def _free(self, address: int, size: int) -> None:
         end, what = address + self._blocks.pop(address, size), f"free of {address:#x}"

@@ -27,7 +27,7 @@ from npusim.sim.memory import DeviceMemory
 from npusim.sim.pages import PAGE, Runs, bytes_of, memories, pages_of, written
 from npusim.sim.saved import Saved
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of the file and of the state in it; raise it with any change to either."""
 LONGEST_STATE = 1 << 30
 """Bytes of JSON that are looked at."""

@@ -260,6 +260,13 @@ class JobQueues:
             self._read(job, entry.region_table, entry.region_count * REGION_ROW.size, self._table_came)
 
     def _table_came(self, event: Event) -> None:
+        self._tabled(event, loaded=False)
+
+    def _code_came(self, event: Event) -> None:
+        """What a job needs of instructions is there; ``event``: the one of its region table, again."""
+        self._tabled(event, loaded=True)
+
+    def _tabled(self, event: Event, *, loaded: bool) -> None:
         if (access := self._accessed(event)) is None:
             return
         job, address, size = access
@@ -269,9 +276,9 @@ class JobQueues:
         except AddressError as error:  # it is known where the record and the text belong
             self._ended(job, None if job.aborted else fault_of(error, "region table"))
             return
-        self._start(job, job.entry, raw)
+        self._start(job, job.entry, raw, loaded=loaded)
 
-    def _start(self, job: Job, entry: RingEntry, table: bytes) -> None:
+    def _start(self, job: Job, entry: RingEntry, table: bytes, *, loaded: bool) -> None:
         if job.aborted:
             self._ended(job)
             return
@@ -283,8 +290,12 @@ class JobQueues:
         job.code, job.code_bytes = entry.program_address, entry.program_bytes
         job.regions = tuple(REGION_ROW.iter_unpack(table))
         job.arithmetic, job.residents = not entry.flags & _TIMING_ONLY, entry.residents
-        job.stage = Stage.RUNNING
         try:
+            if not loaded and (delay := self._machine.loading_ps(job)):
+                access = entry.region_table, entry.region_count * REGION_ROW.size
+                self._machine.clock.after(delay, self._code_came, (self._epoch, job, *access))
+                return
+            job.stage = Stage.RUNNING
             job.player = self._machine.start(job, self.played)
         except RefusedError as error:
             self._ended(job, Fault(FaultCode.PROGRAM, entry.program_address + error.offset, error.explanation))

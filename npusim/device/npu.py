@@ -53,11 +53,11 @@ class NpuDevice:
 
     ``listener``: called with the fence and the timeline of each job when it has ended. ``faults``: a script of faults,
     none by default; :attr:`faults` takes more at any time. ``check``: whether to watch what the driver does wrong
-    (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what it allocates, too; ``$NPUSIM_DRIVER_CHECK`` if it
-    is None. Its findings are in ``checker``. ``adversary``: a seed for the times that the contract leaves open
-    (:class:`npusim.sim.adversary.Adversary`); ``$NPUSIM_ADVERSARY`` if it is None. ``shared_memory``:
-    its DRAM is a file that other processes can map, ``machine.memory.dram_file``. Raises ConfigError for faults that
-    the device cannot have.
+    (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what nobody has written, too;
+    ``$NPUSIM_DRIVER_CHECK`` if it is None. Its findings are in ``checker``. ``adversary``: a seed for the times
+    that the contract leaves open (:class:`npusim.sim.adversary.Adversary`); ``$NPUSIM_ADVERSARY`` if it is None.
+    ``shared_memory``: its DRAM is a file that other processes can map, ``machine.memory.dram_file``. Raises ConfigError
+    for faults that the device cannot have.
     """
 
     def __init__(
@@ -255,6 +255,8 @@ class NpuDevice:
         self.lose_power()
         self.plugged += 1
         self.machine.memory.release()
+        if self.checker is not None:
+            self.checker.powered_on()
         self.connected = self._host.connected = self._interrupts.connected = True
 
     def send(self, vector: int) -> None:

@@ -33,7 +33,7 @@ _COUNT = 0xFFFF_FFFF
 class SavedQueues(JobQueues, EventOwner):
     """Job queues that can be saved and restored."""
 
-    EVENTS = ("_entry_came", "_record_went", "_table_came")
+    EVENTS = ("_code_came", "_entry_came", "_record_went", "_table_came")
 
     def is_void(self, value: Any) -> bool:
         epoch, job, _, _ = cast("tuple[int, Job, int, int]", value)

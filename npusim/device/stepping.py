@@ -97,5 +97,7 @@ def begun(player: Player | None) -> set[int]:
     """The operators of which an instruction has begun."""
     if not isinstance(player, Stepper):
         return set()
-    under_way = [engine.step for engine in player.engines if engine.begin != NEVER and engine.step is not None]
+    under_way = [step for engine in player.engines for step, _ in engine.flight]
+    # One that hangs has begun and is not in flight.
+    under_way += [each.step for each in player.engines if not each.flight and each.begin != NEVER and each.step]
     return {step.op for step in (*player.order, *under_way)}

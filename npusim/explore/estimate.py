@@ -29,7 +29,8 @@ Floats = npt.NDArray[np.float64]
 __all__ = ["BOUNDS", "UNSEEN", "VECTORISED", "Estimates", "Estimator"]
 
 UNSEEN = (
-    "queue_depth", "layer_cycles", "sram.resident_weights", "interconnect.arbitration", "dma.duplex", "dram.channels",
+    "queue_depth", "layer_cycles", "layer_bytes", "sram.resident_weights", "sram.resident_bytes",
+    "interconnect.arbitration", "dma.duplex", "dram.channels",
     "dram.ranks", "dram.mapping", "dram.read_queue", "dram.write_queue", "dram.bank_queue", "dram.refresh",
 )  # fmt: skip
 """Keys that move a simulation and no estimate: what they do shows between instructions only."""

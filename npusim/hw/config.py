@@ -156,6 +156,9 @@ class SramConfig:
     resident_weights: bool = key(
         Flag(), "weights may stay from one inference to the next of the same program, which the first one loads", False
     )
+    resident_bytes: int = key(
+        Quantity(Dimension.SIZE, 0, 1 << 34), "what weights that stay may take at the most; 0 = what pays", 0
+    )
 
     @property
     def total_bytes_per_cycle(self) -> int:
@@ -181,6 +184,15 @@ class DmaConfig:
     )
     write_latency_ps: int | None = key(TIME, "from a write to its acknowledgement; left out = that of a read", None)
     duplex: bool = key(Flag(), "a copy within DRAM reads and writes at the same time", False)
+    in_flight: int = key(
+        Count(1, 64), "transfers that a channel has asked for at once: latency passes while older ones stream", 1
+    )
+    parts_in_place: bool = key(
+        Flag(),
+        "results are written into the concatenation that they are parts of, and slices read where they lie; false: "
+        "both are copied",
+        True,
+    )
     inputs_ahead: bool = key(
         Flag(),
         "the matrix unit's next input tile is loaded while it computes; false: behind that, into the same bytes",
@@ -296,6 +308,11 @@ class Config:
     queue_depth: int = key(Count(1, 4096), "instructions that wait at one unit", 16)
     layer_cycles: int = key(
         Count(0), "cycles that the sequencer takes to turn to another layer's commands; units go on meanwhile", 0
+    )
+    layer_bytes: int = key(
+        Quantity(Dimension.SIZE, 0, 1 << 24),
+        "instructions of a layer beside those of the stream, all of which are loaded from DRAM before a job begins",
+        0,
     )
     matrix: MatrixConfig | None = section(MatrixConfig, "matrix unit", optional=True)
     vector: VectorConfig | None = section(VectorConfig, "vector unit", optional=True)

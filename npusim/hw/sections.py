@@ -66,3 +66,9 @@ class GridConfig:
     windows_buffered: bool = key(
         Flag(), "the grid keeps the rows of a window, so that an input passes the SRAM once and not once a tap", False
     )
+    weight_bytes_per_cycle: int = key(
+        Count(0, 1 << 16), "bytes of weights a cycle that come into the grid before it computes; 0: they come beside", 0
+    )
+    weight_pixels: int = key(
+        Count(0), "output pixels that weights serve before they come into the grid anew; 0: all of a workload", 0
+    )

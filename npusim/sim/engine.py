@@ -85,27 +85,33 @@ class Progress(ABC):
 class Engine(EventOwner):
     """One unit during one job.
 
+    Commands begin and end in order. A unit that looks ahead begins one while it still works on older ones, up to
+    ``depth`` together: what of it may pass ahead (:class:`npusim.sim.steps.Charge`) passes then, the rest in its turn.
+
     Its time is split without gaps: ``mark`` is the time up to which all of it has been counted as busy, idle (nothing
     in the queue) or stalled on a named unit, on ``dram`` or ``l2``, beside other units of the core on ``sram``, or
     ``preempted``.
     """
 
-    EVENTS = ("_arrived", "_finish", "_flow")
+    EVENTS = ("_arrived", "_asked", "_finish", "_flow")
 
     __slots__ = (
-        "begin", "blocker", "busy_ps", "bytes", "completed", "held", "idle_ps", "job", "macs", "mark", "name", "queue",
-        "stalls", "step", "wait_at", "waiters",
+        "asking", "begin", "blocker", "busy_ps", "bytes", "completed", "depth", "flight", "held", "idle_ps", "job",
+        "macs", "mark", "name", "queue", "stalls", "step", "wait_at", "waiters",
     )  # fmt: skip
 
-    def __init__(self, job: Progress, name: str) -> None:
+    def __init__(self, job: Progress, name: str, depth: int) -> None:
         self.job = job
         self.name = name
+        self.depth = depth
         self.queue: deque[tuple[int, Step]] = deque()
-        self.step: Step | None = None  # the head: taken from the queue, waiting or running
+        self.step: Step | None = None  # the head: taken from the queue, and waiting
+        self.flight: deque[tuple[Step, int]] = deque()  # begun and not over; when what passes ahead has passed
+        self.asking = False  # the last of them, alone: no other can begin
         self.wait_at = self.completed = 0
         self.blocker: Engine | None = None
         self.waiters: list[tuple[int, Engine]] = []
-        self.begin = NEVER
+        self.begin = NEVER  # the turn of the first in flight
         self.held = False  # the head could start, were the job not to be parked
         self.mark = job.started_ps
         self.busy_ps = self.idle_ps = self.macs = self.bytes = 0
@@ -114,10 +120,12 @@ class Engine(EventOwner):
     def offer(self, step: Step, at: int) -> None:
         """Put a command that is dispatched at time ``at`` (now or a few cycles from now) into the queue."""
         self.queue.append((at, step))
-        if self.step is None:
-            self._take()
+        self._take()
 
     def _take(self) -> None:
+        """Look at the next command, if there is one and the unit is free to."""
+        if self.step is not None or self.asking or len(self.flight) == self.depth or not self.queue:
+            return
         job = self.job
         at, self.step = self.queue.popleft()
         # There is room in the queue now, and nobody else would tell the sequencer so: it sleeps until then.
@@ -141,8 +149,9 @@ class Engine(EventOwner):
 
     def _admit(self) -> None:
         now = self.job.env.now
-        self.idle_ps += now - self.mark
-        self.mark = now
+        if not self.flight:
+            self.idle_ps += now - self.mark
+            self.mark = now
         self.wait_at = 0
         self.proceed(now)
 
@@ -152,7 +161,8 @@ class Engine(EventOwner):
         assert step is not None
         if step.waits:
             if self.blocker is not None:
-                self.count(now)
+                if not self.flight:
+                    self.count(now)
                 self.blocker = None
             waits, engines = step.waits, self.job.engines
             # Counts only grow: a wait that has once held holds for ever, and need not be looked at again.
@@ -171,27 +181,47 @@ class Engine(EventOwner):
         if job.holding:
             self.held = True
             return
-        self.begin = now
         job.active += 1
+        self.step = None
         charge = step.charge
+        self.flight.append((step, now + charge.ahead_ps))
+        if self.depth > 1 and charge.front_ps:
+            self.asking = True
+            Timeout(job.env, charge.front_ps).callbacks.append(self._asked)
+        if len(self.flight) == 1:
+            self._turn(now)
+        self._take()
+
+    def _asked(self, event: Event) -> None:
+        if not self.job.over:
+            self.asking = False
+            self._take()
+
+    def _turn(self, now: int) -> None:
+        """The first in flight has the unit: what is left of what may pass ahead passes, and then its own."""
+        job = self.job
+        step, ready = self.flight[0]
+        self.begin = now
+        charge = step.charge
+        left = max(0, ready - now) + charge.fixed_ps - charge.ahead_ps
         if charge.share:
-            job.banks[step.core].start(charge.fixed_ps, charge.share, self._finish)
+            job.banks[step.core].start(left, charge.share, self._finish)
         else:
-            Timeout(job.env, charge.fixed_ps).callbacks.append(self._flow if charge.bus_bytes else self._finish)
+            Timeout(job.env, left).callbacks.append(self._flow if charge.bus_bytes else self._finish)
 
     def _flow(self, event: Event) -> None:
-        job, step = self.job, self.step
+        job = self.job
         if job.over:
             return
-        assert step is not None
+        step, _ = self.flight[0]
         link = job.links[step.charge.port]
         link.start(step.charge.bus_bytes, step.charge.rate, self._finish, step.rank if job.by_need else 0)
 
     def _finish(self, event: Event | None = None) -> None:
-        job, step = self.job, self.step
+        job = self.job
         if job.over:
             return
-        assert step is not None
+        step, ready = self.flight[0]
         job.active -= 1
         # The data change when the time is over, not when it begins: a program that reads too early, for want of a
         # wait, reads old data here as on a chip.
@@ -200,14 +230,13 @@ class Engine(EventOwner):
         job.order.append(step)
         now = job.env.now
         charge = step.charge
-        bound = charge.bound
-        late = now - self.begin - charge.alone_ps
+        due = max(0, ready - self.begin) + charge.alone_ps - charge.ahead_ps
+        late = now - self.begin - due
         # What a command took beyond its time alone is what others on the same memory cost it.
         if late:
             memory = MEMORIES[charge.port] if charge.bus_bytes else "sram"
             self.stalls[memory] = self.stalls.get(memory, 0) + late
-            bound = "memory"
-        self.busy_ps += charge.alone_ps
+        self.busy_ps += due
         self.mark = now
         self.macs += charge.macs
         self.bytes += charge.bytes
@@ -216,8 +245,8 @@ class Engine(EventOwner):
         start, end = self.begin - job.started_ps, now - job.started_ps
         job.spans.append(
             Span(
-                self.name, start, end, step.op, step.instruction.mnemonic, charge.macs, charge.bytes, bound,
-                charge.reads + charge.writes,
+                self.name, start, end, step.op, step.instruction.mnemonic, charge.macs, charge.bytes,
+                charge.bound_in(end - start), charge.reads + charge.writes,
             )
         )  # fmt: skip
         self._complete(now)
@@ -228,8 +257,10 @@ class Engine(EventOwner):
         job = self.job
         self.completed = completed = self.completed + 1
         self.begin = NEVER
-        self.step = None
+        self.flight.popleft()
         job.outstanding -= 1
+        if self.flight:
+            self._turn(now)
         if self.waiters:
             # In the order in which they began to wait, which is a total order: nothing here depends on addresses.
             ready = [engine for count, engine in self.waiters if count <= completed]
@@ -237,8 +268,7 @@ class Engine(EventOwner):
                 self.waiters = [waiter for waiter in self.waiters if waiter[0] > completed]
                 for engine in ready:
                     engine.proceed(now)
-        if self.queue:
-            self._take()
+        self._take()
 
     def release(self, now: int) -> None:
         """The job is back on the machine: start what was held."""

@@ -11,7 +11,8 @@ from npusim.work import DmaWork, Port
 
 class Fabric:
     """``capacities``: bytes/s of each port's memory or of the interconnect before it, the narrower, those of the DRAM
-    for a port that there is not; ``latency_ps``: from request to first datum of the DRAM."""
+    for a port that there is not; ``latency_ps``: from request to first datum of the DRAM; ``front_ps``: what a channel
+    does for a transfer before it asks for anything."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -20,11 +21,14 @@ class Fabric:
         self.channel_rate = dma.channel_bandwidth(config)
         self.fetch_rate = dma.interconnect_bandwidth(config)
         self.latency_ps = dma.latency_ps(config)
+        self.front_ps = dma.start_ps(config)
 
-    def transfer(self, work: DmaWork) -> tuple[int, int, int]:
-        """(ps before the first byte flows, bytes that then flow over the bus, their most a second) of a transfer."""
+    def transfer(self, work: DmaWork) -> tuple[int, int, int, int, int]:
+        """Of a transfer: ps before the first byte flows, bytes that then flow over the bus, their most a second; how
+        much of those ps may pass while an older one flows, and how much of that is before it asks for anything."""
         parts = dma.transfer(self._config, work)
-        return parts.start_ps + parts.latency_ps + parts.writing_ps, parts.bus_bytes, parts.rate
+        fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
+        return fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps
 
     def flow_ps(self, size: int, rate: int | None = None, port: Port = Port.DRAM) -> int:
         """The time that ``size`` bytes of one DMA channel flow when nobody else is at the port."""

@@ -94,6 +94,8 @@ def _engine_state(engine: Engine, numbers: Mapping[Step, int], engines: Sequence
     state: dict[str, Any] = {name: getattr(engine, name) for name in _ENGINE}
     state |= {"begin": engine.begin, "mark": engine.mark, "held": engine.held, "stalls": dict(engine.stalls)}
     state["queue"] = [[at, numbers[step]] for at, step in engine.queue]
+    state["flight"] = [[numbers[step], ready] for step, ready in engine.flight]
+    state["asking"] = engine.asking
     state["step"] = None if engine.step is None else numbers[engine.step]
     state["blocker"] = None if engine.blocker is None else engines.index(engine.blocker)
     state["waiters"] = [[count, engines.index(waiter)] for count, waiter in engine.waiters]
@@ -181,12 +183,23 @@ def _restore_engine(stepper: Stepper, engine: Engine, saved: Saved) -> None:
     for item in saved["queue"]:
         at, number = item.items(2)
         engine.queue.append((at.integer(), step_of(number)))
+    engine.flight.clear()
+    for item in saved["flight"].items():
+        number, ready = item.items(2)
+        engine.flight.append((step_of(number), ready.integer()))
+    engine.asking = saved["asking"].flag()
+    if len(engine.flight) > engine.depth:
+        raise saved["flight"].refuse(f"at most {engine.depth} commands")
+    if bool(engine.flight) != (engine.begin != NEVER):
+        raise saved["flight"].refuse("the commands that have begun, of which the first has the unit")
+    if engine.asking and not engine.flight:
+        raise saved["asking"].refuse("false, as no command has begun")
     engine.blocker = None if saved["blocker"].missing else engines[saved["blocker"].index(len(engines))]
     engine.waiters = []
     for item in saved["waiters"]:
         count, waiter = item.items(2)
         engine.waiters.append((count.integer(), engines[waiter.index(len(engines))]))
-    if engine.step is None and (engine.begin != NEVER or engine.held or engine.blocker or engine.queue):
+    if engine.step is None and (engine.held or engine.blocker or (engine.queue and not engine.flight)):
         raise saved["step"].refuse("a command, as the unit has one")
     if engine.step is not None and engine.wait_at > len(engine.step.waits):
         raise saved["wait_at"].refuse(f"at most {len(engine.step.waits)}")

@@ -17,6 +17,7 @@ from npusim.sim.replayer import Course, Replayer
 from npusim.sim.runner import Runner, foresee
 from npusim.sim.stepper import RESTORE, SAVE, Stepper
 from npusim.sim.steps import Decoder, Step, Steps
+from npusim.timeline import NO_OP
 
 COURSES_KEPT = 32
 """Programs whose decoded form stays in the host's memory, the most recently used ones."""
@@ -35,6 +36,11 @@ class _Courses:
         self._steps = steps
         self.has_residents = steps.prologue > 0
         self.whole = Course(steps.all)
+
+    @cached_property
+    def layers(self) -> int:
+        """How many layers of a network there are commands for."""
+        return len({step.op for step in self._steps.all if step.op != NO_OP})
 
     @cached_property
     def body(self) -> Course:
@@ -58,6 +64,11 @@ class Decoded:
     def verified(self) -> _Courses:
         """What may be executed."""
         return _Courses(self._decoder.steps(self.code, self.sizes))
+
+    @property
+    def layers(self) -> int:
+        """How many layers of a network its commands are for."""
+        return self._timed.layers
 
     def courses(self, *, arithmetic: bool) -> _Courses:
         """How jobs of it go, with or without what they compute."""
@@ -104,7 +115,7 @@ class Machine(Parts):
         super().__init__(config, adversary, shared_memory=shared_memory)
         fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
-        """The time of an access to so many bytes of control data in DRAM, a few kB at most."""
+        """The time of an access to so many bytes of control data in DRAM."""
         self.decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: Decoded(decoder, code, sizes))
         memory = self.memory
         self.memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
@@ -114,6 +125,15 @@ class Machine(Parts):
         """The context that is on its way."""
         self.residents: Residents | None = None
         """What the next job may find in SRAM."""
+
+    def loading_ps(self, job: Job) -> int:
+        """How long instructions of a job are on the way before it can begin, beside those of its stream.
+
+        Raises as :meth:`start`.
+        """
+        each = self.config.layer_bytes
+        size = each * self._decoded_of(job).layers if each else 0
+        return self.control_ps(size) if size else 0
 
     def start(self, job: Job, done: Callable[[Player], None]) -> Player:
         """Begin a job; ``done(player)`` is called when it has ended and left the machine.

@@ -33,7 +33,7 @@ def foresee(machine: Parts, course: Course, lead_ps: int) -> _core.Course | None
     if course.foreseen is None or course.foreseen[0] != lead_ps:
         fabric, config = machine.fabric, machine.config
         found = _core.course(
-            course.steps, len(machine.layout.names), config.cores, lead_ps, machine.cycle_ps, machine.layer_ps,
+            course.steps, machine.layout.depths, config.cores, lead_ps, machine.cycle_ps, machine.layer_ps,
             config.queue_depth, fabric.latency_ps, fabric.fetch_rate, FETCH_BYTES,
             [link.capacity for link in machine.links], CODE_RANK, config.interconnect.arbitration == "need", NO_OP,
         )  # fmt: skip
@@ -108,7 +108,7 @@ class Runner(EventOwner):
         for number in self._found.order:
             step = steps[number]
             charge, begin, end = step.charge, begins[number], ends[number]
-            bound = charge.bound if end - begin == charge.alone_ps else "memory"
+            bound = charge.bound if end - begin == charge.alone_ps else charge.bound_in(end - begin)
             # As Step.span, without a call for each of very many.
             spans.append(
                 Span(

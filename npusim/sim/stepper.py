@@ -60,7 +60,8 @@ class Stepper(Progress, EventOwner):
         self.dram_busy_ps = 0
         self.link_mark = machine.link.settle()
         kind = HinderedEngine if self.adversary else WatchedEngine if self.watchers else Engine
-        self.engines = [kind(self, name) for name in machine.layout.names]
+        layout = machine.layout
+        self.engines = [kind(self, name, depth) for name, depth in zip(layout.names, layout.depths, strict=True)]
         self.sequencer = WatchedSequencer(self) if self.watchers else Sequencer(self)
 
     @property

@@ -33,8 +33,9 @@ class Charge:
 
     ``fixed_ps`` passes first, longer if other units of the core want the SRAM too, of which this one takes ``share``
     (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link of a ``port`` at no more
-    than ``rate`` bytes a second. ``alone_ps`` is the whole duration when nobody else uses SRAM and memories.
-    ``reads``, ``writes``: of the DRAM.
+    than ``rate`` bytes a second. ``alone_ps`` is the whole duration when nobody else uses SRAM and memories. Of a unit
+    that looks ahead ``ahead_ps``, the first part of ``fixed_ps``, may pass while it still works on older commands; the
+    first ``front_ps`` of that are one command's alone. ``reads``, ``writes``: of the DRAM.
     """
 
     fixed_ps: int
@@ -48,6 +49,14 @@ class Charge:
     writes: int = 0
     bound: str = "latency"
     port: Port = Port.DRAM
+    ahead_ps: int = 0
+    front_ps: int = 0
+
+    def bound_in(self, taken_ps: int) -> str:
+        """What bound a command that took so long: whatever changed the time of its transfer, or made others longer, is
+        a memory."""
+        same = taken_ps == self.alone_ps or (taken_ps < self.alone_ps and not self.bus_bytes)
+        return self.bound if same else "memory"
 
 
 NOTHING = Charge(0, 0)
@@ -75,10 +84,9 @@ class Step:
     def span(self, unit: str, start_ps: int, end_ps: int) -> Span:
         """What it leaves in the timeline."""
         charge = self.charge
-        bound = charge.bound if end_ps - start_ps == charge.alone_ps else "memory"
         return Span(
-            unit, start_ps, end_ps, self.op, self.instruction.mnemonic, charge.macs, charge.bytes, bound,
-            charge.reads + charge.writes,
+            unit, start_ps, end_ps, self.op, self.instruction.mnemonic, charge.macs, charge.bytes,
+            charge.bound_in(end_ps - start_ps), charge.reads + charge.writes,
         )  # fmt: skip
 
 
@@ -124,7 +132,10 @@ def _set_ranks(steps: Sequence[Step], engines: int) -> None:
 
 
 class Layout:
-    """The units of a device in a fixed order: per core matrix, vector, scalar where present, then the DMA channels."""
+    """The units of a device in a fixed order: per core matrix, vector, scalar where present, then the DMA channels.
+
+    ``depths``: how many commands each may have begun at once.
+    """
 
     def __init__(self, config: Config) -> None:
         parts = {Unit.MATRIX: config.matrix, Unit.VECTOR: config.vector, Unit.SCALAR: config.scalar}
@@ -133,6 +144,7 @@ class Layout:
         pairs = [(core, unit) for core in range(config.cores) for unit in units]
         self.index = {pair: number for number, pair in enumerate(pairs)}
         self.names = tuple(unit_name(core, unit) for core, unit in pairs)
+        self.depths = tuple(config.dma.in_flight if unit >= Unit.DMA else 1 for _, unit in pairs)
 
 
 class RefusedError(Exception):
@@ -243,13 +255,14 @@ class Decoder:
             return NOTHING
         price = self._cost(work)
         if isinstance(work, DmaWork) and not work.is_local:
-            fixed, bus_bytes, rate = self._fabric.transfer(work)
+            fixed, bus_bytes, rate, ahead, front = self._fabric.transfer(work)
             port = Port.DRAM if work.constants and self._config.constants is None else work.port
             alone = fixed + self._fabric.flow_ps(bus_bytes, rate, port)
             return Charge(
                 fixed, alone, bus_bytes, rate, bytes=work.bytes, reads=work.reads, writes=work.writes,
-                bound=price.bound, port=port,
+                bound=price.bound, port=port, ahead_ps=ahead, front_ps=front,
             )  # fmt: skip
+        front = self._fabric.front_ps if isinstance(work, DmaWork) else 0
         return Charge(
             price.ps,
             price.ps,
@@ -257,4 +270,6 @@ class Decoder:
             macs=work.macs if isinstance(work, MatrixWork) else 0,
             bytes=work.bytes if isinstance(work, DmaWork | VectorWork | ScalarWork) else 0,
             bound=price.bound,
+            ahead_ps=min(front, price.ps),
+            front_ps=min(front, price.ps),
         )

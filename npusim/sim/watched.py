@@ -41,7 +41,8 @@ class WatchedEngine(Engine):
         if slowed is not step:
             job.disturbed = True
             self.step = slowed
-        if job.breaks.hold(self.name, partial(self._begin_late, now)):
+        # With older ones in flight it is those that are held, at their end, and this one behind them.
+        if not self.flight and job.breaks.hold(self.name, partial(self._begin_late, now)):
             job.disturbed = True
             # It has begun and schedules no end; `active` stays as it is.
             self.begin = now
@@ -53,27 +54,27 @@ class WatchedEngine(Engine):
         job = self.job
         if job.over:
             return
-        step = self._longer(job.env.now - begin)
+        step = self.step
+        assert step is not None
+        self.begin = NEVER
+        super()._start(step, job.env.now)
         if job.holding:
-            self.begin = NEVER
-            super()._start(step, job.env.now)
             if not job.active:
                 job.settle()
             return
-        super()._start(step, job.env.now)
         self.begin = begin
+        self._longer(job.env.now - begin, before=True)
 
     def _finish(self, event: Event | None = None) -> None:
         job = self.job
         if not job.over:
-            assert self.step is not None
             if job.breaks.hold(self.name, partial(self._finish_late, job.env.now)):
                 job.disturbed = True
                 job.active -= 1
                 return
             if job.breaks.fails(self.name):
                 job.active -= 1
-                job.fail_transfer(self.name, self.step)
+                job.fail_transfer(self.name, self.flight[0][0])
                 return
         super()._finish(event)
 
@@ -82,21 +83,19 @@ class WatchedEngine(Engine):
         job = self.job
         if job.over:
             return
-        self._longer(job.env.now - end)
+        self._longer(job.env.now - end, before=False)
         job.active += 1
         self._finish()
 
-    def _longer(self, held_ps: int) -> Step:
-        """Count the time that it hung as the command's own."""
-        assert self.step is not None
-        charge = self.step.charge
-        self.step = replace(self.step, charge=replace(charge, alone_ps=charge.alone_ps + held_ps))
-        return self.step
+    def _longer(self, held_ps: int, *, before: bool) -> None:
+        """Count the time that it hung, ``before`` it began or at its end, as the command's own."""
+        step, ready = self.flight[0]
+        charge = replace(step.charge, alone_ps=step.charge.alone_ps + held_ps)
+        self.flight[0] = replace(step, charge=charge), ready - held_ps * before
 
     def _complete(self, now: int) -> None:
-        assert self.step is not None
         for watcher in self.job.watchers[:]:
-            watcher.step_ends(self.name, self.step)
+            watcher.step_ends(self.name, self.flight[0][0])
         if not self.job.over:
             super()._complete(now)
 

@@ -7,7 +7,6 @@ parts, and the time is from the first to the last of all that happens: what a cu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isqrt
 from pathlib import Path
 
 import numpy as np
@@ -96,16 +95,23 @@ def elementwise(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded
 
 
 def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
-    """TOPS of equal, square layers with the published weights, as one network; rows as in the direct replay."""
+    """TOPS of equal layers of whole tiles, as one network; rows and tiles as in the direct replay.
+
+    What was published is a rate: inputs and results of one batch move while others compute. So it is the time of twice
+    the layers less that of the layers.
+    """
     config = machine("tpuv1")
+    assert config.matrix is not None
     for record in records:
         app, rows, layers = record.text("app"), record.size("ops_per_weight_byte"), record.size("layers")
         if record.number("unused_macs_pct") > record.number("useful_macs_pct"):
-            yield Excluded(app, "more MACs lie idle for the layers' shapes than work, and the shapes are not published")
+            yield Excluded(app, tpu.IDLE)
             continue
-        side = isqrt(tpu.millions(record.text("weights")) // layers)
-        taken = kernel_ps(config, perceptron(rows, side, layers))
-        yield Point(app, record.number("measured_tops"), 2 * rows * side * side * layers / taken, record.text("type"))
+        down, across = tpu.tiles(record, config)
+        sides = (down * config.matrix.rows, across * config.matrix.cols)
+        once, twice = (kernel_ps(config, perceptron(rows, sides, times * layers)) for times in (1, 2))
+        operations = 2 * rows * layers * tpu.weights(record)
+        yield Point(app, record.number("measured_tops"), operations / (twice - once), record.text("type"))
 
 
 SETS = (

@@ -89,7 +89,7 @@ def tpu_v1(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             continue
         with Session(machine("tpuv1"), cache_dir=False) as session:
             # Jouppi et al., ISCA 2017, table 1: 16 layers, 8 M weights, 2888 operations for a byte of them.
-            program = session.compile(perceptron(2888, isqrt(8 * 10**6 // 16), 16))
+            program = session.compile(perceptron(2888, (isqrt(8 * 10**6 // 16),) * 2, 16))
             result: Result = session.run(program, timing_only=True)
         total = result.energy.total
         assert total is not None

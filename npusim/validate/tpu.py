@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isqrt, prod
+from math import ceil, isqrt, prod
 from pathlib import Path
 
 from npusim.dtypes import DType
@@ -134,26 +134,45 @@ def _run(session: Session, graph: Graph) -> Result:
 
 
 def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
-    """TOPS of equal, square layers that hold the published weights: the layers' shapes were never published.
+    """TOPS of equal layers that hold the published weights: the layers' shapes were never published.
 
     A layer is a product with as many rows as there are operations per byte of weights; its weights come from DRAM in
     whole tiles of the array while the layer before computes, so that the longer of the two counts.
     """
     config = machine("tpuv1")
-    assert config.matrix is not None
     for record in records:
-        app, rows, layers = record.text("app"), record.size("ops_per_weight_byte"), record.size("layers")
+        app, rows = record.text("app"), record.size("ops_per_weight_byte")
         # A rule on the row itself, so that the choice does not look at how well the prediction fits.
         if record.number("unused_macs_pct") > record.number("useful_macs_pct"):
-            yield Excluded(app, "more MACs lie idle for the layers' shapes than work, and the shapes are not published")
+            yield Excluded(app, IDLE)
             continue
-        # Equal square layers, because that is all that the published total of weights allows to say.
-        side = isqrt(millions(record.text("weights")) // layers)
-        work = MatrixWork(DType.INT8, 1, 1, rows, side, side, 1, 1, False, True, True, 1)
-        tiles = ceil_div(side, config.matrix.rows) * ceil_div(side, config.matrix.cols)
-        fetch = _read(tiles * config.matrix.rows * config.matrix.cols)
+        down, across = tiles(record, config)
+        matrix = config.matrix
+        assert matrix is not None
+        work = MatrixWork(DType.INT8, 1, 1, rows, across * matrix.cols, down * matrix.rows, 1, 1, False, True, True, 1)
+        fetch = _read(down * matrix.rows * across * matrix.cols)
         time = max(cost(config, fetch).ps, cost(config, work).ps)
-        yield Point(app, record.number("measured_tops"), 2 * rows * side * side / time, record.text("type"))
+        yield Point(app, record.number("measured_tops"), 2 * rows * weights(record) / time, record.text("type"))
+
+
+IDLE = "more MACs lie idle for the layers' shapes than work, and the shapes are not published"
+
+
+def weights(record: Record) -> float:
+    """Of one of an application's layers, taken to be equal."""
+    return millions(record.text("weights")) / record.size("layers")
+
+
+def tiles(record: Record, config: Config) -> tuple[int, int]:
+    """Rows and columns of whole tiles of the array that hold a layer's weights, as nearly square as they can be.
+
+    How full they are is published: of the MACs at work, those that have a weight.
+    """
+    assert config.matrix is not None
+    useful, unused = record.number("useful_macs_pct"), record.number("unused_macs_pct")
+    count = ceil(weights(record) * (useful + unused) / useful / config.matrix.elements)
+    down = max(side for side in range(1, isqrt(count) + 1) if count % side == 0)
+    return down, count // down
 
 
 def millions(text: str) -> int:

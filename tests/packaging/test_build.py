@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from hal import abi
 
 pytestmark = pytest.mark.slow
+Once = Callable[[str, Callable[[Path], object]], Path]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,37 +33,58 @@ def call(*command: object, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("sdist")
-    call(sys.executable, "-m", "build", "--sdist", "--outdir", target, ROOT, cwd=target)
-    return next(target.glob("*.tar.gz"))
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """``once(name, make)``: a folder that all workers of a test run share, filled by the one that comes first."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        target, complete = shared / name, shared / f"{name}.complete"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not complete.exists():
+                target.mkdir(exist_ok=True)
+                make(target)
+                complete.touch()
+        return target
+
+    return folder
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory, sdist: Path) -> Path:
+def sdist(once: Once) -> Path:
+    def make(target: Path) -> None:
+        call(sys.executable, "-m", "build", "--sdist", "--outdir", target, ROOT, cwd=target)
+
+    return next(once("sdist", make).glob("*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def wheel(once: Once, sdist: Path) -> Path:
     """Built from the sdist, as somebody without our repository would."""
-    target = tmp_path_factory.mktemp("wheel")
-    call(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", target, sdist, cwd=target)
-    return next(target.glob("*.whl"))
+
+    def make(target: Path) -> None:
+        call(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", target, sdist, cwd=target)
+
+    return next(once("wheel", make).glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
+def bare(once: Once, wheel: Path) -> Path:
     """The scripts of an environment that holds the wheel and its required dependencies, nothing else."""
-    return install(str(wheel), tmp_path_factory.mktemp("bare"))
+    return once("bare", lambda target: install(str(wheel), target)) / "venv/bin"
 
 
 @pytest.fixture(scope="module")
-def full(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
+def full(once: Once, wheel: Path) -> Path:
     """The same with what reading models needs."""
-    return install(f"{wheel}[onnx]", tmp_path_factory.mktemp("full"))
+    return once("full", lambda target: install(f"{wheel}[onnx]", target)) / "venv/bin"
 
 
-def install(what: str, target: Path) -> Path:
-    """The scripts of a new environment with one thing installed."""
+def install(what: str, target: Path) -> None:
+    """A new environment with one thing installed."""
     call(sys.executable, "-m", "venv", target / "venv", cwd=target)
     call(target / "venv/bin/python", "-m", "pip", "install", "--quiet", what, cwd=target)
-    return target / "venv/bin"
 
 
 def test_the_sdist_holds_what_a_build_and_a_test_run_need(sdist: Path) -> None:

@@ -6,18 +6,14 @@ A block is left out only by a comment above it that gives the reason: ``<!-- not
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import pytest
 
-from tests.support.documents import RUN, blocks, model
+from npusim.cli.app import main
+from tests.support.documents import RUN, blocks, run
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -41,28 +37,19 @@ def _with_marks(page: Path) -> Any:
     return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in LONG else [])
 
 
-@pytest.mark.parametrize("page", map(_with_marks, PAGES))
-def test_what_a_page_tells_to_run_runs(page: Path, tmp_path: Path) -> None:
-    onnx.save(model(), tmp_path / "model.onnx")
-    np.save(tmp_path / "x.npy", np.ones((1, 3, 16, 16), np.float32))
-    scripts = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": scripts, "NPUSIM_CACHE_DIR": str(tmp_path / "cache")}
-    for block in blocks(page):
-        assert block.language in RUN or block.language in SHOWN, f"{page}: a block of {block.language!r}"
-        if block.language in SHOWN or block.reason is not None:
-            continue
-        command = [*RUN[block.language], block.code]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{block.code}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+@pytest.mark.parametrize("page", list(map(_with_marks, PAGES)))
+def test_what_a_page_tells_to_run_runs(page: Path, tmp_path: Path, warm_python: Path) -> None:
+    found = blocks(page)
+    unknown = {block.language for block in found} - RUN.keys() - SHOWN
+    assert not unknown, f"{page}: blocks of {unknown}"
+    run([block for block in found if block.language in RUN and block.reason is None], tmp_path, warm_python.parent)
 
 
-def test_the_report_in_the_readme_has_the_lines_of_the_demo() -> None:
+def test_the_report_in_the_readme_has_the_lines_of_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
     """The same lines; their numbers may be those of an earlier compiler."""
     shown = next(block.code for block in blocks(ROOT / "README.md") if block.code.startswith("demo on"))
-    done = subprocess.run(
-        [sys.executable, "-m", "npusim", "demo"], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert labels(shown) == labels(done.stdout)
+    assert main(["demo"]) == 0
+    assert labels(shown) == labels(capsys.readouterr().out)
 
 
 def labels(report: str) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,13 +29,16 @@ NO_PACKAGE = {"unit/kernels", "unit/support"}
 """Tests of ``npusim/*.pyx`` and of ``tests/support``."""
 
 
-def imported(path: Path) -> Iterator[str]:
+@functools.cache
+def imported(path: Path) -> list[str]:
     """The modules of ``tests`` that a file imports; a name taken from a package counts as a module."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "tests")
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] == "tests"]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tests":
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
 
 
 def place(path: Path) -> str:

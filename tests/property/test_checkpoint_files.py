@@ -137,7 +137,7 @@ def _state(moment: int) -> tuple[Checkpoint, list[tuple[Any, ...]]]:
 
 
 @given(st.data())
-@settings(max_examples=250)
+@settings(max_examples=100)
 def test_a_state_of_a_stranger_is_refused_or_goes_on(data: st.DataObject) -> None:
     checkpoint, places = _state(data.draw(st.integers(0, 5)))
     state = copy.deepcopy(dict(checkpoint.state))

@@ -64,7 +64,7 @@ def test_any_graph_at_length(case: RandomGraph, device: Device) -> None:
     check(case, device.config)
 
 
-@settings(max_examples=40, suppress_health_check=QUIET)
+@settings(max_examples=25, suppress_health_check=QUIET)
 @given(graphs() | graphs(special=True), devices(), devices())
 def test_results_do_not_depend_on_the_device(case: RandomGraph, one: Device, other: Device) -> None:
     """Tile sizes, cores and channels change no bit, of floats neither."""

@@ -81,7 +81,7 @@ class Attention:
         return self.build.finish([out])
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1 << 20), name=st.sampled_from(sorted(DEVICES)))
 def test_flows_change_no_bit(seed: int, name: str) -> None:
     attention = Attention(seed)

@@ -100,7 +100,7 @@ def check(seed: int, name: str) -> None:
         first = first or found
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(DEVICES)))
 def test_every_size_of_sram_computes_the_same_bits(seed: int, name: str) -> None:
     check(seed, name)

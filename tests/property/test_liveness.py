@@ -35,6 +35,7 @@ TURNS: dict[str, Turn] = {
     "cores": Turn(2, FASTER),
     "queue_depth": Turn(1),
     "layer_cycles": Turn(1000, SLOWER),
+    "layer_bytes": Turn("64 KiB", SLOWER),
     "matrix": Turn(False),
     "matrix.rows": Turn(8, SLOWER),
     "matrix.cols": Turn(8, SLOWER),
@@ -70,6 +71,7 @@ TURNS: dict[str, Turn] = {
     "sram.latency_cycles": Turn(200, SLOWER),
     "sram.keeps_values": Turn(False, SLOWER),
     "sram.resident_weights": Turn(True, FASTER),
+    "sram.resident_bytes": Turn("1 KiB", SLOWER, {"sram.resident_weights": True}),
     "dma.channels": Turn(1, SLOWER),
     "dma.setup_cycles": Turn(500, SLOWER),
     "dma.bytes_per_cycle": Turn(2, SLOWER),
@@ -80,6 +82,7 @@ TURNS: dict[str, Turn] = {
     "dma.gather_bytes": Turn("4 KiB", SLOWER),
     "dma.write_latency": Turn("5 us", SLOWER),
     "dma.duplex": Turn(True, FASTER, {"interconnect.bytes_per_cycle": 4}),
+    "dma.parts_in_place": Turn(False, SLOWER),
     "dma.inputs_ahead": Turn(False, SLOWER),
     "dram.bytes": Turn("1 MiB"),
     "dram.bandwidth": Turn("1 GB/s", SLOWER),
@@ -178,7 +181,9 @@ def _network() -> Graph:
     eights = build.const(rng.integers(-128, 128, (160, 512)).astype(np.int8), "eights")
     scales = [build.const(np.full((1, 512), 0.25, np.float32)), build.const(np.zeros((1, 512), np.int32))]
     scaled = build.add("matmul", [reals, build.add("dequantize", [eights, *scales], {"to": DType.FLOAT32})])
-    return build.finish([rows, mended, doubled, wide, packed, scaled])
+    halves = [build.add("unary", [image], {"fn": fn}) for fn in (Unary.RELU, Unary.EXP)]
+    joined = build.add("concat", halves, {"axis": 1})
+    return build.finish([rows, mended, doubled, wide, packed, scaled, joined])
 
 
 GRAPH = _network()

@@ -65,7 +65,7 @@ def accepted(model: Model) -> Model | None:
 
 @pytest.mark.parametrize("make", ALL.values(), ids=ALL)
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=75)
 def test_any_value_anywhere(make: Callable[[], Model], data: st.DataObject) -> None:
     model = make()
     everywhere = places(model)

@@ -144,7 +144,7 @@ LIMITS = st.sampled_from([0, 1, 10**4, 10**5, 333_333, LONG_NS])
 DEADLINES = st.sampled_from([None, None, 10**5, 222_222, 456_789, LONG_NS])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.sampled_from([counter, nested]),
     st.integers(0, 30),

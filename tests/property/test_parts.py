@@ -35,7 +35,7 @@ def in_parts(graph: Graph, config: Config) -> Program | None:
     return program if orders and orders[0] else None
 
 
-@settings(max_examples=150, suppress_health_check=QUIET)
+@settings(max_examples=60, suppress_health_check=QUIET)
 @given(graphs(), devices(), st.integers(2, 5))
 def test_parts_compute_the_same_bits_without_races(case: RandomGraph, device: Device, cores: int) -> None:
     config = device.config.with_(cores=cores)

@@ -65,7 +65,7 @@ def restored(description: Any) -> Program | None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(description=descriptions())
 def test_a_changed_description_is_refused_or_runs(description: Any) -> None:
     program = restored(description)

@@ -34,7 +34,7 @@ def check(case: RandomGraph, config: Config) -> None:
         assert not races, f"{len(races)} races, the first: {races[0]}"
 
 
-@settings(max_examples=100, suppress_health_check=QUIET)
+@settings(max_examples=50, suppress_health_check=QUIET)
 @given(graphs(), devices())
 def test_programs_have_no_races(case: RandomGraph, device: Device) -> None:
     check(case, device.config)
@@ -54,7 +54,7 @@ Rows of half the size lie elsewhere: a core's part of the new buffer lies where 
 """
 
 
-@settings(max_examples=60, suppress_health_check=QUIET)
+@settings(max_examples=25, suppress_health_check=QUIET)
 @given(
     st.lists(st.sampled_from(ROWS), min_size=3, max_size=8), st.sampled_from([(48, 40), (7, 90), (130, 9)]),
     st.integers(2, 3), st.integers(1, 3), st.sampled_from([4096, 6144, 8192]),

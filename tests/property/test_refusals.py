@@ -55,7 +55,7 @@ def check(case: RandomGraph, device: Device) -> None:
         assert any(str(error).startswith(op.name) for op in case.graph.ops), error
 
 
-@settings(max_examples=150, suppress_health_check=QUIET)
+@settings(max_examples=60, suppress_health_check=QUIET)
 @given(graphs(), meagre_devices())
 def test_meagre_devices_compile_or_refuse(case: RandomGraph, device: Device) -> None:
     check(case, device)

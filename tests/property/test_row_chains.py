@@ -102,7 +102,7 @@ def run(graph: Graph, config: Config, feeds: dict[str, Array], what: str) -> dic
     return dict(interpreted(program, config, feeds))
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1 << 20), name=st.sampled_from(sorted(DEVICES)))
 def test_homes_and_groups_change_no_bit(seed: int, name: str) -> None:
     graph = Chain(seed).graph()

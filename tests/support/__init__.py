@@ -10,5 +10,6 @@
 ``pages``             runs and studies to make pages of, and ``browser``, a headless Chromium that opens them
 ``oracle``            slow twins that compute by definition
 ``fuzz``              damaged calls for the C libraries, damaged models and program files
+``warm``              a Python that has imported already what takes long, for tests that start programs
 ``c_programs``        clients in C, and ``c_compiler`` for them
 """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-import sys
+import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
-RUN = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
+RUN = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": ["python", "-c"]}
 
 
 class Block(NamedTuple):
@@ -27,6 +29,24 @@ class Block(NamedTuple):
 def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order."""
     return [Block(m["language"], m["code"], m["reason"]) for m in BLOCK.finditer(page.read_text("utf-8"))]
+
+
+def run(found: Iterable[Block], folder: Path, scripts: Path, **variables: str) -> None:
+    """Run blocks in a folder that holds what pages speak of, ``scripts`` before what else is on the path."""
+    onnx.save(model(), folder / "model.onnx")
+    np.save(folder / "x.npy", np.ones((1, 3, 16, 16), np.float32))
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(scripts), os.environ["PATH"]]),
+        "NPUSIM_CACHE_DIR": str(folder / "cache"),
+        **variables,
+    }
+    for block in found:
+        done = subprocess.run(
+            [*RUN[block.language], block.code],
+            cwd=folder, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{block.code}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
 def model() -> onnx.ModelProto:

@@ -42,15 +42,16 @@ def space(vary: Mapping[str, Any], models: Sequence[Workload] = (), **more: Any)
     return make_space(plain, given=models or [Workload("none")])
 
 
-def large_space(**more: Any) -> Space:
-    """10 000 designs."""
+def large_space(values: int = 10, **more: Any) -> Space:
+    """``values`` ** 4 designs: 10 000, or fewer that reach as far."""
     vary = {
         "matrix.rows": [4, 8, 16, 24, 32, 48, 64, 96, 128, 192],
         "matrix.cols": [4, 8, 16, 24, 32, 48, 64, 96, 128, 192],
         "sram.bytes": [f"{64 << i} KiB" for i in range(10)],
         "dram.bandwidth": [f"{2 * i} GB/s" for i in range(1, 11)],
     }
-    return space(vary, **more)
+    places = [round(i * 9 / (values - 1)) for i in range(values)]
+    return space({key: [column[place] for place in places] for key, column in vary.items()}, **more)
 
 
 def synthetic_area(config: Config) -> int:

@@ -9,7 +9,7 @@ from itertools import product
 from npusim.compiler.groups import Group, form_groups, join_ranges
 from npusim.compiler.legalize import separate_outputs
 from npusim.compiler.lower.base import ConstantPool, Context
-from npusim.compiler.memory import LONGEST, LONGEST_LIFE
+from npusim.compiler.memory import LONGEST, MEAN_LIFE
 from npusim.compiler.pipeline import prepare
 from npusim.compiler.place import place
 from npusim.compiler.stripes import Inner, Segment, cut, imports, inners, rows_of
@@ -70,7 +70,7 @@ class Network:
         placement = place(prepared, groups, self.context)
         self.layers = layers(placement.groups, self.context, placement.buffers)
         self._users = self._uses()
-        self.values = sorted(self._values(), key=self._order)
+        self.values = list(self._values())
         self._spans: list[Span] | None = None
         self._asked: dict[tuple[Case, bool], tuple[int, ...]] = {}
         self.known: Known = {}
@@ -103,9 +103,14 @@ class Network:
         return users
 
     def _values(self) -> Iterator[Value]:
-        for buffer, users in self._users.items():
-            if users[-1] - users[0] < LONGEST_LIFE:
-                yield Value(buffer, align(max(buffer.nbytes, 1)), users[0], users[-1])
+        """Those that the planner tries, in its order."""
+        uses = self._users.items()
+        values = [Value(buffer, align(max(buffer.nbytes, 1)), users[0], users[-1]) for buffer, users in uses]
+        left = MEAN_LIFE * len(self.layers)
+        for value in sorted(values, key=self._order):
+            if (life := value.last - value.first + 1) <= left:
+                left -= life
+                yield value
 
     def _order(self, value: Value) -> tuple[float, int, int]:
         """The planner's: those first whose bytes are moved most for the room that they take."""

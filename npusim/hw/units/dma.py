@@ -39,7 +39,8 @@ class Transfer(NamedTuple):
     """The parts of a transfer: ``start_ps`` before it asks for anything, ``latency_ps`` before the first datum flows.
 
     Then ``bus_bytes`` flow at no more than ``rate`` bytes a second. ``writing_ps``: how much longer the channel writes
-    than they flow, with the bus free for others.
+    than they flow, with the bus free for others. ``ahead_ps``: what of the first two may pass while an older transfer
+    of the channel still flows; what the banks of the DRAM make it wait is not of it.
 
     ``bus_bytes`` is 0 for a transfer within SRAM; then ``local_ps`` is what it takes after the start.
     """
@@ -50,6 +51,7 @@ class Transfer(NamedTuple):
     local_ps: int
     rate: int = 0
     writing_ps: int = 0
+    ahead_ps: int = 0
 
 
 class Channel:
@@ -60,7 +62,7 @@ class Channel:
         dma = config.dma
         self._model = model = dram_model(config)
         self.hz = config.clock_hz
-        self._start = cycles_to_ps(dma.setup_cycles + config.sram.latency_cycles, self.hz)
+        self._start = start_ps(config)
         self._local_width = dma.local_bytes_per_cycle or dma.bytes_per_cycle
         self._least = cycles_to_ps(dma.local_least_cycles, self.hz) - self._start
         self._between = interconnect_bandwidth(config)
@@ -72,6 +74,7 @@ class Channel:
         self._duplex, self._latency = dma.duplex, latency_ps(config)
         self._write_latency = self._latency if dma.write_latency_ps is None else dma.write_latency_ps
         self._channel_bandwidth = channel_bandwidth(config)
+        self._in_flight = dma.in_flight
 
     def transfer(self, work: DmaWork, beyond: Channel | None = None) -> Transfer:
         """Of a work on this side of the bus; ``beyond``: the side that the other end of a copy is on."""
@@ -79,7 +82,8 @@ class Channel:
         bus_bytes = model.transfer_bytes(work)
         if not bus_bytes:
             beats = work.runs * ceil_div(work.run_bytes, self._local_width)
-            return Transfer(start, 0, 0, max(cycles_to_ps(beats, self.hz), self._least) if work.bytes else 0)
+            local = max(cycles_to_ps(beats, self.hz), self._least) if work.bytes else 0
+            return Transfer(start, 0, 0, local, ahead_ps=start)
         between, shared = self._between, self.shared
         rate = model.rate(work, self._channel_bandwidth)
         if beyond is not None:
@@ -96,10 +100,17 @@ class Channel:
             latency += beyond._latency
         # What is collected first passes the channel twice, into the buffer and out of it.
         gathered = ceil_div(min(work.bytes, self._gather_bytes), self._bytes_per_cycle)
+        latency += cycles_to_ps(gathered, self.hz)
         # What the banks of the DRAM make it wait beyond the first access; nothing on a DRAM without banks.
-        latency += model.waiting_ps(work, min(rate, shared))
+        waiting = model.waiting_ps(work, min(rate, shared))
         writing = max(0, bytes_to_ps(work.bytes, self._width) - bytes_to_ps(bus_bytes, min(rate, shared)))
-        return Transfer(start, latency + cycles_to_ps(gathered, self.hz), bus_bytes, 0, rate, writing)
+        return Transfer(start, latency + waiting, bus_bytes, 0, rate, writing, start + latency)
+
+    def streaming_ps(self, parts: Transfer) -> int:
+        """From one transfer to the next of a stream of equals, alone on the bus."""
+        alone = parts.start_ps + parts.latency_ps + self.moving_ps(parts) + parts.writing_ps
+        # Set-ups follow each other, so do the data; and the oldest must be over before one too many is asked for.
+        return max(parts.start_ps, alone - parts.ahead_ps, ceil_div(alone, self._in_flight))
 
     def moving_ps(self, parts: Transfer) -> int:
         """Alone on the bus: the slowest of channel, interconnect and pins is what bytes flow at."""
@@ -142,6 +153,11 @@ def transfer(config: Config, work: DmaWork) -> Transfer:
 def latency_ps(config: Config) -> int:
     """From a channel's request to its first datum: through the interconnect and the DRAM."""
     return cycles_to_ps(config.interconnect.latency_cycles, config.clock_hz) + dram_model(config).latency_ps
+
+
+def start_ps(config: Config) -> int:
+    """What a channel does for a transfer before it asks for anything."""
+    return cycles_to_ps(config.dma.setup_cycles + config.sram.latency_cycles, config.clock_hz)
 
 
 def channel_bandwidth(config: Config) -> int:

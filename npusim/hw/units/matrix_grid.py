@@ -13,6 +13,11 @@ Depthwise has no channels to sum over; ``depthwise_bytes`` of channels go side b
 
     cycles   = setup + start + pixel blocks * filled-up taps * ceil(oc * size / depthwise_bytes) * depthwise_cycles
 
+Where weights come before the arithmetic and not beside it, anew for each ``weight_pixels`` of an image, their time is
+added to the cycles:
+
+    weights  = ceil(oh * ow / weight_pixels) * bytes of weights / weight_bytes_per_cycle
+
 Outputs leave beside this; windows (an input once, with ``windows_buffered``), weights and outputs pass the SRAM once
 each. ``dataflow`` is not read.
 """
@@ -64,8 +69,12 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         terms.append(("output", COMPUTE, drain))
     else:
         terms.append(("mac", COMPUTE, mac))
-    # What all banks move, beside the arithmetic: a share that others do not have, but no time of the unit itself.
     weights = work.oc * taps * (1 if work.depthwise else work.ic)
+    if grid.weight_bytes_per_cycle:
+        times = ceil_div(work.oh * work.ow, grid.weight_pixels) if grid.weight_pixels else 1
+        loaded = ceil_div(work.batch * times * work.weight_bytes(weights), grid.weight_bytes_per_cycle)
+        terms.append(("weights", MEMORY, loaded))
+    # What all banks move, beside the arithmetic: a share that others do not have, but no time of the unit itself.
     if grid.windows_buffered:
         windows //= taps
     moved = work.batch * windows * size + work.weight_bytes(work.batch * weights) + outputs * work.out_bytes

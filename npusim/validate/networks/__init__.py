@@ -14,10 +14,11 @@ __all__ = ["NETWORKS", "Network", "Shape"]
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How a graph is made, and what of it is not published exactly."""
+    """How a graph is made, and what of it is not published exactly; ``boxes``: who runs it decodes boxes behind it."""
 
     make: Callable[[Shape], Graph]
     remark: str = ""
+    boxes: bool = False
 
 
 def _resnet(version: int, blocks: tuple[int, ...]) -> Network:
@@ -61,13 +62,14 @@ NETWORKS: dict[str, Network] = {
     "efficientnet_edgetpu_s": Network(classify.efficientnet_edgetpu),
     "efficientnet_edgetpu_m": Network(lambda shape: classify.efficientnet_edgetpu(shape, 1.0, 1.1)),
     "efficientnet_edgetpu_l": Network(lambda shape: classify.efficientnet_edgetpu(shape, 1.2, 1.4)),
-    "ssd_mobilenet_v1": Network(detect.ssd_mobilenet_v1, _BOXES),
-    "ssd_mobilenet_v2": Network(detect.ssd_mobilenet_v2, _BOXES),
+    "ssd_mobilenet_v1": Network(detect.ssd_mobilenet_v1, _BOXES, boxes=True),
+    "ssd_mobilenet_v2": Network(detect.ssd_mobilenet_v2, _BOXES, boxes=True),
     "unet_mobilenet_v2": Network(detect.unet_mobilenet_v2),
     "wav2letter": Network(small.wav2letter, "weights as they are: pruned and compressed ones take less of the flash"),
     "yolov5n": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 4), _HEADS),
     "yolov5s": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 2), _HEADS),
-    "yolov5s_relu": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 2, act="relu"), _HEADS),
+    # Profiles by operator of Rockchip's file of this name end with plain convolutions.
+    "yolov5s_relu": Network(lambda shape: detect.yolo_v5(shape, 1 / 3, 1 / 2, act="relu", last=""), _HEADS),
     "yolov5m": Network(lambda shape: detect.yolo_v5(shape, 2 / 3, 3 / 4), _HEADS),
     **{f"yolov5{size}_seg": _yolo_v5_seg(*scale) for size, scale in _V5.items()},
     **{f"yolov8{size}_seg": _yolo_v8(*scale, extra=32, masks=32) for size, scale in _V8.items()},

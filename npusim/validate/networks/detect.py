@@ -62,8 +62,11 @@ def _deep(repeats: int, depth: float) -> int:
     return max(1, round(repeats * depth))
 
 
-def yolo_v5(shape: Shape, depth: float, width: float, *, act: str = "silu", masks: int = 0) -> Graph:
-    """Release 6 of github.com/ultralytics/yolov5 (models/yolov5s.yaml); ``masks``: prototypes of models/segment."""
+def yolo_v5(
+    shape: Shape, depth: float, width: float, *, act: str = "silu", last: str = "sigmoid", masks: int = 0
+) -> Graph:
+    """Release 6 of github.com/ultralytics/yolov5 (models/yolov5s.yaml); ``masks``: prototypes of models/segment;
+    ``last``: the function behind the heads."""
     net = Net("yolo_v5")
 
     def conv(x: Tensor, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:
@@ -87,7 +90,7 @@ def yolo_v5(shape: Shape, depth: float, width: float, *, act: str = "silu", mask
     small = c3(net.concat(net.upsample(middle), p3), 256, 3, skips=False)
     medium = c3(net.concat(conv(small, 256, 3, 2), middle), 512, 3, skips=False)
     large = c3(net.concat(conv(medium, 512, 3, 2), top), 1024, 3, skips=False)
-    found = [net.conv(x, OUTPUTS, act="sigmoid") for x in (small, medium, large)]
+    found = [net.conv(x, OUTPUTS, act=last) for x in (small, medium, large)]
     if masks:
         found += [net.conv(x, 3 * masks, act="") for x in (small, medium, large)]
         y = conv(net.upsample(conv(small, 256, 3)), 256, 3)

@@ -19,10 +19,10 @@ def wav2letter(shape: Shape) -> Graph:
     return net.finish(net.conv(x, 29, act=""))
 
 
-def perceptron(batch: int, side: int, layers: int) -> Graph:
-    """Equal, square, fully connected layers."""
+def perceptron(batch: int, sides: tuple[int, int], layers: int) -> Graph:
+    """Equal fully connected layers, there and back between two widths."""
     net = Net("perceptron")
-    x: Tensor = net.input(batch, side)
-    for _ in range(layers):
-        x = net.dense(x, side, act="relu")
+    x: Tensor = net.input(batch, sides[0])
+    for layer in range(layers):
+        x = net.dense(x, sides[1 - layer % 2], act="relu")
     return net.finish(x)

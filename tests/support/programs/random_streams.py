@@ -59,11 +59,12 @@ def actions(draw: st.DrawFn) -> Action:
 
 
 CONFIGS = st.builds(
-    lambda cores, channels, depth, width, bandwidth, l2: TINY.with_(**{
+    lambda cores, channels, depth, width, bandwidth, in_flight, l2: TINY.with_(**{
         "cores": cores, "dma.channels": channels, "queue_depth": depth, "dma.bytes_per_cycle": width,
-        "dram.bandwidth": bandwidth * 10**9, **l2,
+        "dram.bandwidth": bandwidth * 10**9, "dma.in_flight": in_flight, **l2,
     }),
     st.integers(1, 2), st.integers(1, 3), st.integers(1, 4), st.sampled_from([1, 4, 8]), st.integers(1, 9),
+    st.sampled_from([1, 2, 4]),
     st.sampled_from([
         {}, {"l2.bytes": 1024, "l2.bytes_per_cycle": 3, "l2.latency_cycles": 5},
         {"l2.bytes": 1024, "l2.bytes_per_cycle": 16, "l2.latency_cycles": 0, "l2.line_bytes": 1},

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import qemu
+from tests.support.cli.interruptible import started
 from tests.support.vfio_client import Client
 from tests.support.waits_and_leaks import until
 from tests.unit.cli.conftest import Cli
@@ -101,7 +102,7 @@ def test_what_a_killed_server_left_is_replaced_and_ctrl_c_leaves_nothing(tmp_pat
     path = tmp_path / "s"
     command = [sys.executable, "-m", "npusim", "serve", *SMALL, "--vfio-user", str(path)]
     for end in ("kill", "interrupt"):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = started(command)
         assert process.stdout is not None
         assert process.stdout.readline() == f"serving tiny at {path}\n"
         if end == "kill":

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from npusim.compiler.pipeline import compile_graph
+from npusim.device.npu import NpuDevice
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.hw.config import load_config
+from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
 
@@ -90,3 +92,44 @@ def test_turning_to_another_layer_takes_the_sequencer_time():
     assert busy[1] - busy[0] == 3 * 100_000_000  # three layers, one after the other
     # Units work on what they have meanwhile; a layer is shorter than that here, so nearly all of it shows.
     assert 250_000_000 < slow.time_ps - plain.time_ps <= 300_000_000
+
+
+def test_instructions_of_layers_come_before_a_job_begins():
+    graph = chain()
+    plain, loaded = run(TINY, graph), run(TINY.with_(layer_bytes="4000 B"), graph)
+    fabric = NpuDevice(TINY).machine.fabric
+    more = fabric.latency_ps + fabric.flow_ps(3 * 4000)
+    assert loaded.time_ps - plain.time_ps == more
+    moved = [span._replace(start_ps=span.start_ps + more, end_ps=span.end_ps + more) for span in plain.timeline.spans]
+    assert loaded.timeline.spans == moved
+    [a], [b] = plain.outputs.values(), loaded.outputs.values()
+    assert a.tobytes() == b.tobytes()
+
+
+def test_weights_that_stay_take_no_more_than_they_may():
+    graph = chain()
+    free = TINY.with_(**{"sram.bytes": "256 KiB", "sram.resident_weights": True})
+    whole, bounded, none = (
+        compile_graph(graph, free.with_(**{"sram.resident_bytes": most})).resident_bytes for most in (0, 20_000, 1000)
+    )
+    layer = 16 * 16 * 9 * 4
+    assert whole == 3 * layer
+    assert bounded == 2 * layer
+    assert none == 0
+
+
+def test_parts_are_copied_where_they_cannot_lie_in_place():
+    net = GraphBuilder("parts")
+    x = net.input("x", (1, 8, 8, 16), DType.FLOAT32)
+    attrs = {"starts": (0, 0, 0, 8), "steps": (1, 1, 1, 1), "sizes": (1, 8, 8, 8)}
+    half = net.add("slice", (x,), attrs)
+    parts = [net.add("unary", (part,), {"fn": Unary.EXP}) for part in (x, half)]
+    graph = net.finish([net.add("unary", (net.add("concat", parts, {"axis": 3}),), {"fn": Unary.RELU})])
+    config = TINY.with_(**{"sram.keeps_values": False})
+    inside, apart = run(config, graph), run(config.with_(**{"dma.parts_in_place": False}), graph)
+    kinds = [op.kind for op in compile_graph(graph, config.with_(**{"dma.parts_in_place": False})).ops]
+    assert kinds.count("slice") == kinds.count("concat") == 1
+    assert apart.dram_write_bytes - inside.dram_write_bytes == 4 * 64 * (8 + 24)
+    assert inside.time_ps < apart.time_ps
+    [a], [b] = inside.outputs.values(), apart.outputs.values()
+    assert a.tobytes() == b.tobytes()

@@ -23,6 +23,8 @@ TINY = load_config("tiny")
 SMALL, TIMES = 192, 4
 MORE = 1.05
 """What is known to be quadratic has 1.08 and more at this size."""
+LONG = {"inputs", "joined", "ladder", "readers"}
+"""Families that take seconds."""
 
 
 def lines(family: str, count: int) -> int:
@@ -30,13 +32,17 @@ def lines(family: str, count: int) -> int:
     return lines_of(lambda: compile_graph(load(data, config=TINY), TINY), "npusim")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(family, marks=pytest.mark.slow) if family in LONG else family for family in FAMILIES]
+)
 def test_four_times_the_nodes_are_four_times_the_work(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small enough for the smaller graph to have groups, and uses of a buffer, of full length, too.
     monkeypatch.setattr(groups, "MAX_OPS", 8)
     monkeypatch.setattr(schedule, "RECENT", 8)
     monkeypatch.setattr(memory, "LONGEST", 4)
-    monkeypatch.setattr(memory, "LONGEST_LIFE", 8)
+    monkeypatch.setattr(memory, "MEAN_LIFE", 4)
+    monkeypatch.setattr(memory, "MOST_BESIDE", 4)
+    monkeypatch.setattr(memory, "MOST_RIVALS", 8)
     lines(family, 10)  # what is imported and remembered at the first call
     assert lines(family, TIMES * SMALL) < MORE * TIMES * lines(family, SMALL)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from npusim.device.carriers.pci_proxy import PciProxy
+from npusim.device.carriers.vfio_user import VfioUser
 from npusim.device.findings import KINDS
 from npusim.device.npu import NpuDevice
 from npusim.device.ring import HOST
@@ -19,6 +20,7 @@ from tests.support.drivers import written_from_the_document as document
 from tests.support.drivers.written_from_the_document import DocumentDriver, Job, Loaded
 from tests.support.programs.executor_jobs import adder
 from tests.support.programs.streams import Stream, keeper, round_trip
+from tests.support.vfio_client import SMALL
 
 TINY = load_config("tiny")
 VALUES = np.arange(64, dtype=np.uint8)
@@ -462,6 +464,18 @@ def test_poison_shows_what_was_not_written() -> None:
     driver = HalfAnInput(device.bus)
     job = one_job(driver)
     assert job.outputs["y0"].tolist() == [0] * 32 + [0xA5] * 32
+
+
+@pytest.mark.parametrize("check", ["poison", True])
+def test_dram_that_software_maps_is_poisoned_at_power_on(check: str | bool) -> None:
+    device = NpuDevice(SMALL, check=check, shared_memory=True)
+    VfioUser(device)
+    expected = 0xA5 if check == "poison" else 0
+    assert (device.machine.memory.dram == expected).all()
+    device.machine.memory.dram[:] = 1
+    device.unplug()
+    device.plug()
+    assert (device.machine.memory.dram == expected).all()
 
 
 def test_the_environment_turns_it_on(monkeypatch: pytest.MonkeyPatch) -> None:

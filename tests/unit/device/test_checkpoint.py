@@ -67,6 +67,14 @@ def test_in_each_part_of_a_job(at_ps: int, tmp_path: Path) -> None:
     _goes_on_alike(device, tmp_path)
 
 
+@pytest.mark.parametrize("at_ps", range(0, 6_000_000, 500_000))
+def test_while_instructions_are_loaded(at_ps: int, tmp_path: Path) -> None:
+    device = NpuDevice(TINY.with_(layer_bytes="16 KiB"))
+    _submitted(device)
+    device.run_until(device.now_ps + at_ps)
+    _goes_on_alike(device, tmp_path)
+
+
 @pytest.mark.parametrize("timing_only", [False, True])
 def test_a_job_that_goes_in_one_go(timing_only: bool, tmp_path: Path) -> None:
     """Its course is known, or computed: between its start and its record, too."""

@@ -30,9 +30,10 @@ def _python(*arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """The address of a scheduler, and its workers."""
+    tmp_path = tmp_path_factory.mktemp("cluster")
     address = tmp_path / "scheduler.json"
     scheduler = _python(
         "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", *QUIET, "--scheduler-file", str(address)

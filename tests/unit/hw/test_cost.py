@@ -213,7 +213,7 @@ def test_a_transfer_within_sram_touches_no_dram():
     assert dram_model(TINY).transfer_bytes(work) == 0
     found = cost(TINY, work)
     assert found.terms == (("setup", 11), ("transfer", 500))
-    assert transfer(TINY, work) == (11_000, 0, 0, 500_000, 0, 0)
+    assert transfer(TINY, work) == (11_000, 0, 0, 500_000, 0, 0, 11_000)
 
 
 def test_what_is_written_beside_what_is_read_takes_its_time_at_the_channel():

@@ -12,6 +12,7 @@ from npusim.hw.config import list_configs, load_config
 from npusim.hw.files import config_folder
 from npusim.hw.schema import json_schema, main, markdown
 
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 
@@ -42,8 +43,8 @@ def test_the_schema_is_one():
 @pytest.mark.parametrize("name", list_configs())
 def test_the_schema_accepts_every_shipped_device(name):
     text = (Path(config_folder()) / f"{name}.toml").read_text(encoding="utf-8")
-    jsonschema.validate(tomllib.loads(text), json_schema())
-    jsonschema.validate(tomllib.loads(load_config(name).to_toml()), json_schema())
+    VALIDATOR.validate(tomllib.loads(text))
+    VALIDATOR.validate(tomllib.loads(load_config(name).to_toml()))
 
 
 CHANGES = [
@@ -72,14 +73,14 @@ CHANGES = [
 @pytest.mark.parametrize(("key", "value"), CHANGES)
 def test_schema_and_loader_refuse_the_same(key, value):
     description = tomllib.loads(load_config("tiny").to_toml())
-    jsonschema.validate(description, json_schema())
+    VALIDATOR.validate(description)
     place = description
     *above, last = key.split(".")
     for name in above:
         place = place[name]
     place[last] = value
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(description, json_schema())
+        VALIDATOR.validate(description)
     with pytest.raises(ConfigError):
         load_config("tiny").with_(**{key: value})
 
@@ -93,5 +94,5 @@ def test_required_keys_are_required_unless_inherited(key):
         place = place[name]
     del place[last]
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(description, json_schema())
-    jsonschema.validate({"inherit": "tiny", **description}, json_schema())
+        VALIDATOR.validate(description)
+    VALIDATOR.validate({"inherit": "tiny", **description})

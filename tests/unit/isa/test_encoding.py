@@ -31,7 +31,7 @@ each_instruction = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.m
 
 
 @each_instruction
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_encoding_round_trip(cls: type[Instruction], data: st.DataObject) -> None:
     command = data.draw(commands(cls))
@@ -108,7 +108,7 @@ def test_truncated_streams_are_refused(cls: type[Instruction], data: st.DataObje
             list(decode(raw[:end]))
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(st.sampled_from(CLASSES).flatmap(commands), st.data())
 def test_altered_streams_are_refused_or_mean_something(command: Command, data: st.DataObject) -> None:
     """Whatever the bytes say: decoding and verification give a verdict, and nothing but ProgramError."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,16 +29,21 @@ from tests.support.drivers.written_from_the_document import DocumentDriver, Job
 from tests.support.programs.streams import round_trip
 
 TINY = load_config("tiny")
-PROGRAM = shlex.join([sys.executable, "-m", "tests.support.drivers.program"])
+Program = Callable[..., Report]
 
 
 def held(driver: Any, **options: Any) -> Report:
     return run(PythonSubject(driver), TINY, name=driver.__name__, **options)
 
 
-def program(mistake: str = "", patience_s: float = 60, **options: Any) -> Report:
-    subject = ProgramSubject(f"{PROGRAM} {mistake}".rstrip(), patience_s)
-    return run(subject, TINY, name="program", endpoint="bus", **options)
+@pytest.fixture
+def program(warm_python: Path) -> Program:
+    def run_it(mistake: str = "", patience_s: float = 60, **options: Any) -> Report:
+        command = shlex.join([str(warm_python), "-m", "tests.support.drivers.program"])
+        subject = ProgramSubject(f"{command} {mistake}".rstrip(), patience_s)
+        return run(subject, TINY, name="program", endpoint="bus", **options)
+
+    return run_it
 
 
 @pytest.mark.parametrize("driver", [Driver, DocumentDriver])
@@ -56,14 +60,14 @@ def test_a_template_keeps_what_it_can() -> None:
     ]
 
 
-def test_a_program_keeps_all() -> None:
+def test_a_program_keeps_all(program: Program) -> None:
     report = program(seeds=5)
     assert [(outcome.name, outcome.text) for outcome in report.outcomes if outcome.state != "passed"] == []
     assert [outcome.name for outcome in report.outcomes] == names()
 
 
 WRONG = {
-    "silent": r"run @1 \S+ -> \S+: no answer within 8 s",
+    "silent": r"run @1 \S+ -> \S+: no answer within 3 s",
     "dies": "the program has ended, exit code 7",
     "babbles": "the answer must be ok or error and a code, got 'what\\?'",
     "wrong-output": r"y0\[0\] must be 0, got 1",
@@ -72,9 +76,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_bad_program_fails_with_a_reason(mistake: str) -> None:
-    # Long enough for an interpreter to start on a machine that has other things to do.
-    (outcome,) = program(mistake, 8 if mistake == "silent" else 60, cases=["computes-again"]).outcomes
+def test_a_bad_program_fails_with_a_reason(program: Program, mistake: str) -> None:
+    # Long enough for a program to start on a machine that has other things to do.
+    (outcome,) = program(mistake, 3 if mistake == "silent" else 60, cases=["computes-again"]).outcomes
     assert outcome.state == "failed"
     assert re.search(WRONG[mistake], outcome.text), outcome.text
     if mistake == "dies":

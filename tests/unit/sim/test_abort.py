@@ -9,7 +9,9 @@ import pytest
 from npusim.driver import Priority
 from npusim.errors import DeviceFaultError, JobAbortedError
 from npusim.faults import AtCommand, Fault, Hang
-from tests.support.programs.streams import round_trip
+from npusim.isa.base import region
+from npusim.program import Program
+from tests.support.programs.streams import Stream, copy, round_trip
 from tests.support.programs.timed_jobs import LATENCY, MOVE, NS, TINY, Bench, alone, balanced, long_job
 
 
@@ -113,3 +115,42 @@ def test_a_context_area_outside_of_dram_is_not_taken() -> None:
     assert bench.finish(low)[0].preemptions == 0
     assert bench.records[low.fence].time_ps == alone(long_job()).time_ps
     assert bench.finish(fence)[0].fault is None
+
+
+def _layer() -> Program:
+    """One copy, for one layer of a network."""
+    stream = Stream()
+    stream.dma(copy(0, region(1), 64), op=0)
+    return stream.program(scratch=64)
+
+
+LOADED = TINY.with_(layer_bytes="8000 B")
+LOADING = LATENCY + 8000 * NS // 8
+"""Of one layer's instructions, at 8 bytes a ns."""
+
+
+def test_a_job_is_aborted_while_its_instructions_are_loaded() -> None:
+    whole = alone(_layer(), LOADED)
+    assert whole.time_ps == alone(_layer()).time_ps + LOADING
+    assert balanced(whole)
+    bench = Bench(LOADED)
+    job = bench.submit(_layer(), Priority.LOW)
+    bench.device.machine.clock.advance(LOADING // 2)
+    bench.driver.abort(job)
+    with pytest.raises(JobAbortedError):
+        bench.driver.wait(job)
+    record = bench.records[job.fence]
+    assert record.aborted
+    assert not record.spans
+    assert bench.finish(bench.submit(_layer(), Priority.LOW))[0].time_ps == whole.time_ps
+
+
+def test_a_job_of_a_higher_class_goes_first_while_instructions_are_loaded() -> None:
+    bench = Bench(LOADED)
+    low = bench.submit(_layer(), Priority.LOW)
+    high = bench.submit(_layer(), Priority.HIGH, LOADING // 2)
+    records = bench.finish(low, high)
+    ends = [record.started_ps + record.time_ps for record in records]
+    assert ends[1] < ends[0]
+    assert records[1].time_ps == alone(_layer(), LOADED).time_ps
+    assert not records[0].preemptions

@@ -1,6 +1,7 @@
 """The plugin as a user's project has it: a folder with tests, run by pytest."""
 
 import os
+import sys
 
 import pytest
 
@@ -10,7 +11,11 @@ from npusim.validate.networks.small import perceptron
 
 MODEL = perceptron(8, 64, 2)
 """
-FLAGS = ("-p", "npusim.testing.plugin", "-p", "no:cacheprovider")
+# Hypothesis takes a second to say in the end that it was not used; of npusim's own modules assertions are not asked.
+FLAGS = (
+    "-p", "npusim.testing.plugin", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
+    "-W", "ignore::pytest.PytestAssertRewriteWarning",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -22,7 +27,13 @@ def flags(monkeypatch):
 
 
 @pytest.fixture
-def project(pytester, flags):
+def warm(monkeypatch, warm_python):
+    """pytester's processes have npusim imported when they begin."""
+    monkeypatch.setattr(sys, "executable", str(warm_python))
+
+
+@pytest.fixture
+def project(pytester, flags, warm):
     """``project(tests)`` runs a file of tests; further flags go to pytest."""
 
     def run(tests, *further, name="test_it"):

@@ -119,6 +119,7 @@ def test_the_option_reports_as_text_page_and_json(project, pytester):
     assert "matrix.conv" in page
 
 
+@pytest.mark.slow
 def test_workers_are_added_up(project, pytester):
     pytest.importorskip("xdist")
     project(TESTS, "--npu-cov-json", "alone.json")

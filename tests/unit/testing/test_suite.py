@@ -13,7 +13,7 @@ SUITE = Path(__file__).parents[3] / "examples/timing/test_timing.py"
 
 
 @pytest.fixture
-def suite(pytester, flags):
+def suite(pytester, flags, warm):
     models = {
         "keyword": mobilenet_v1(image=32, classes=4),
         "denoise": yolo(image=32, classes=4),

@@ -1,0 +1,143 @@
+"""Transfers that a channel has asked for while it still moves older ones, worked out by hand on the tiny device.
+
+One cycle is 1 ns; a transfer is set up for 11 ns, waits 100 ns for the DRAM, and then flows at 8 bytes a ns.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npusim.hw.config import Config
+from npusim.isa.base import Unit, Wait, region
+from npusim.program import SCRATCH, Program
+from npusim.sim.machine import Machine
+from npusim.timeline import Timeline
+from tests.support.programs.streams import Stream, add, copy, fill
+from tests.unit.sim.test_exact import LATENCY, NS, START, TINY, flow, run
+
+
+def channel(in_flight: int, **knobs: object) -> Config:
+    return TINY.with_(**{"dma.in_flight": in_flight, **knobs})
+
+
+def stream_of(*sizes: int) -> Program:
+    stream = Stream()
+    for size in sizes:
+        stream.dma(copy(0, region(SCRATCH), size))
+    return stream.program(scratch=1 << 16)
+
+
+def timeline(program: Program, config: Config) -> Timeline:
+    device = run(program, config)
+    assert device.last_job is not None
+    return device.last_job
+
+
+def spans(program: Program, config: Config, unit: str = "core0.dma0") -> list[tuple[int, int]]:
+    """Of one unit, from its first start."""
+    found = [span for span in timeline(program, config).spans if span.unit == unit]
+    return [(span.start_ps - found[0].start_ps, span.end_ps - found[0].start_ps) for span in found]
+
+
+@pytest.fixture(params=["in one go", "event by event"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "event by event":
+        monkeypatch.setattr(Machine, "_runner", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "size", "ends"),
+    [
+        # One after the other: 11 + 100 + 8 ns each.
+        (1, 64, [119, 238, 357, 476, 595]),
+        # The second is asked for behind the first one's set-up, the third when the first is over: a latency later.
+        (2, 64, [119, 130, 238, 249, 357]),
+        # Four set-ups, 11 ns apart; the fifth when the first is over.
+        (4, 64, [119, 130, 141, 152, 238]),
+        # Only the set-ups are left.
+        (8, 64, [119, 130, 141, 152, 163]),
+        # With 256 ns of data the latency is hidden, whoever is asked for next.
+        (2, 2048, [367, 623, 879, 1135, 1391]),
+    ],
+)
+def test_latency_passes_while_older_ones_stream(in_flight: int, size: int, ends: list[int]) -> None:
+    found = spans(stream_of(*[size] * 5), channel(in_flight))
+    assert [end for _, end in found] == [end * NS for end in ends]
+    # A span begins where the one before it ended: what passes ahead is nobody's.
+    assert all(start == end for (_, end), (start, _) in pairwise(found))
+
+
+def test_what_is_left_of_a_latency_shows() -> None:
+    # The first flows for one ns less than the second one's set-up and latency need from its own set-up's end.
+    (_, first), (start, second) = spans(stream_of(80, 64), channel(2))
+    assert (first, start) == (START + LATENCY + flow(128), first)  # whole bursts
+    assert second == max(first, 2 * START + LATENCY) + flow(64)
+    (_, first), (_, second) = spans(stream_of(64, 64), channel(2))
+    assert second == 2 * START + LATENCY + flow(64) == first + START
+
+
+def test_a_wait_holds_before_a_transfer_is_asked_for() -> None:
+    stream = Stream()
+    stream.dma(copy(0, region(SCRATCH), 64))
+    done = stream.vector(add(0x4000, 0x4000, 0x4000, 4096))
+    stream.dma(copy(0, region(SCRATCH), 64), done)
+    stream.dma(copy(0, region(SCRATCH), 64))  # commands begin in order: behind the one that waits
+    job = timeline(stream.program(scratch=1 << 16), channel(4))
+    transfers = [span for span in job.spans if span.unit == "core0.dma0"]
+    (vector,) = [span for span in job.spans if span.unit == "core0.vector"]
+    assert vector.end_ps > transfers[0].end_ps + LATENCY
+    asked = vector.end_ps
+    assert transfers[1].start_ps == asked
+    assert transfers[1].end_ps == asked + START + LATENCY + flow(64)
+    assert transfers[2].end_ps == asked + 2 * START + LATENCY + flow(64)
+
+
+def test_counts_are_of_what_is_over() -> None:
+    """Who waits for the second of three in flight begins when that has ended, not a picosecond before."""
+    stream = Stream()
+    for _ in range(3):
+        stream.dma(copy(0, region(SCRATCH), 64))
+    stream.vector(add(0x4000, 0x4000, 0x4000, 8), Wait(0, Unit.DMA, 2))
+    job = timeline(stream.program(scratch=1 << 16), channel(4))
+    second = [span for span in job.spans if span.unit == "core0.dma0"][1]
+    (vector,) = [span for span in job.spans if span.unit == "core0.vector"]
+    assert vector.start_ps == second.end_ps
+
+
+def test_writes_without_a_latency_end_behind_older_reads() -> None:
+    stream = Stream()
+    stream.dma(copy(0, region(SCRATCH), 64))
+    stream.dma(copy(region(SCRATCH), 0, 64))
+    found = spans(stream.program(scratch=1 << 16), channel(2, **{"dma.write_latency": "0 ns"}))
+    read = START + LATENCY + flow(64)
+    assert [end for _, end in found] == [read, read + flow(64)]
+
+
+def test_what_touches_no_dram_takes_turns() -> None:
+    stream = Stream()
+    for _ in range(3):
+        stream.dma(fill(0, 800, 1))  # 100 ns at 8 bytes a cycle
+    found = spans(stream.program(scratch=1 << 16), channel(4))
+    first = found[0][1]
+    assert [end for _, end in found] == [first, 2 * first - START, 3 * first - 2 * START]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 4096), min_size=1, max_size=12), st.integers(1, 3), st.integers(1, 9))
+def test_more_in_flight_is_never_slower_for_a_stream(sizes: list[int], channels: int, rate: int) -> None:
+    stream = Stream()
+    for number, size in enumerate(sizes):
+        stream.dma(copy(0x1000 * number, region(SCRATCH), size), channel=number % channels)
+    program = stream.program(scratch=1 << 16)
+    knobs = {"dma.channels": channels, "dram.bandwidth": rate * 10**9}
+    times = []
+    for in_flight in (1, 2, 3, 4, 8):
+        job = timeline(program, channel(in_flight, **knobs))
+        times.append(job.time_ps)
+        for counters in job.counters.units.values():
+            assert counters.busy_ps + counters.idle_ps + sum(counters.stalls.values()) == job.time_ps
+    assert times == sorted(times, reverse=True)
