@@ -183,10 +183,8 @@ def _by_unit(config: Config, found: Sequence[tuple[Command, int]], ops: int) -> 
 def _actions(config: Config, work: Any, fills: bool, targets: int) -> Actions:
     """Of one instruction: what is filled is not read, and each core that a transfer is for writes it."""
     found = actions(config, work)
-    if fills and not work.writes:
-        found[act.SRAM] = work.bytes
-    if fills and work.writes:
-        found[act.SRAM] = 0
+    if fills:
+        found[act.SRAM] = work.bytes if work.is_local else 0
     if targets > 1:
         found[act.SRAM] *= targets
     return found
