@@ -22,6 +22,8 @@ __all__ = [
     "binary",
     "box_nms_limit",
     "cast",
+    "compress",
+    "compressed_size",
     "conv",
     "conv_wide",
     "copy",
@@ -32,6 +34,7 @@ __all__ = [
     "detections",
     "dram_serve",
     "dram_serve_runs",
+    "expand",
     "fill",
     "fingerprint64",
     "finish",
@@ -317,6 +320,9 @@ def roi_align(
 ) -> int: ...
 def roi_pool(image: _Floats, rois: _Floats, batches: _Ints, stride_h: float, stride_w: float, out: _Floats) -> int: ...
 def heatmap_peaks(maps: _Floats, boxes: _Floats, scores: _Floats, points: _Floats) -> int: ...
+def compressed_size(data: _Readable, bits: int) -> int: ...
+def compress(data: _Readable, bits: int) -> npt.NDArray[np.uint8]: ...
+def expand(out: Strided, stream: Strided, nbytes: int, size: int, bits: int) -> tuple[str, int]: ...
 def weights(
     w_dtype: int,
     bits: int,

@@ -6,6 +6,7 @@ instruction set.
 """
 
 from npusim._boxes import bbox_transform, box_nms_limit, detections, proposals
+from npusim._codec import compress, compressed_size, expand
 from npusim._course import Course, course
 from npusim._drain import conv_wide, depthwise, finish
 from npusim._dram import serve as dram_serve
@@ -35,6 +36,8 @@ __all__ = [
     "binary",
     "box_nms_limit",
     "cast",
+    "compress",
+    "compressed_size",
     "conv",
     "conv_wide",
     "copy",
@@ -45,6 +48,7 @@ __all__ = [
     "detections",
     "dram_serve",
     "dram_serve_runs",
+    "expand",
     "fill",
     "fingerprint64",
     "finish",

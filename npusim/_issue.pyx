@@ -8,6 +8,8 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.ref cimport PyObject
 from libc.string cimport memmove
 
+from npusim._views cimport Buffer, View
+
 from npusim.isa.base import Command, Space, Unit, Wait, acc, sram
 from npusim.program import CONSTANTS
 
@@ -236,14 +238,13 @@ cdef bint find_place(object resource, Place *place) except -1:
         slot = <Slot>resource
         place.room, place.low, place.high = slot.room, slot.start, slot.start + slot.nbytes
         return True
-    return find_home(resource.buffer, place)
+    return find_home((<View?>resource).buffer, place)
 
 
-cdef bint find_home(object buffer, Place *place) except -1:
-    core = buffer.core
-    if core is None:
+cdef bint find_home(Buffer buffer, Place *place) except -1:
+    if buffer.core is None:
         return False
-    place.room, place.low = <int>core << CORE_SHIFT | SRAM, buffer.offset
+    place.room, place.low = <int>buffer.core << CORE_SHIFT | SRAM, buffer.offset
     place.high = place.low + <long long>buffer.nbytes
     return True
 
@@ -285,7 +286,7 @@ cdef class Places:
         return False
 
 
-cdef int find_extent(object view, long long *low, long long *high) except -1:
+cdef int find_extent(View view, long long *low, long long *high) except -1:
     """What ``View.extent`` says."""
     cdef long long reach
     cdef tuple shape = view.shape, strides = view.strides
@@ -306,7 +307,7 @@ cdef bint write_any(list items, set buffers) except -1:
     cdef Item item
     for item in items:
         for resource in item.writes:
-            if not isinstance(resource, Slot) and resource.buffer in buffers:
+            if not isinstance(resource, Slot) and (<View?>resource).buffer in buffers:
                 return True
     return False
 
@@ -473,7 +474,7 @@ cdef class Issuer:
             for item in <list>items:
                 for resource in item.reads:
                     if not isinstance(resource, Slot):
-                        read.add(resource.buffer)
+                        read.add((<View?>resource).buffer)
         for item in step.loads:
             for resource in item.writes:
                 written.add(resource)
@@ -601,6 +602,7 @@ cdef class Issuer:
         """What must be over before an item of an operator begins."""
         cdef dict needs = {}
         cdef Slot slot
+        cdef View view
         cdef long long low, high
         for resource in item.reads:
             if isinstance(resource, Slot):
@@ -609,11 +611,11 @@ cdef class Issuer:
                     self.activate(slot)
                 raise_fences(needs, slot.writers)
                 continue
-            buffer = resource.buffer
-            if <int>buffer.region != OF_CONSTANTS:
+            view = <View?>resource
+            if view.buffer.region != OF_CONSTANTS:
                 # The driver writes constants before the job starts, and the verifier lets no command write them.
-                find_extent(resource, &low, &high)
-                self.history(buffer).writes.raise_into(needs, low, high, -1)
+                find_extent(view, &low, &high)
+                self.history(view.buffer).writes.raise_into(needs, low, high, -1)
         for resource in item.writes:
             if isinstance(resource, Slot):
                 slot = <Slot>resource
@@ -622,25 +624,25 @@ cdef class Issuer:
                 raise_fences(needs, slot.writers)
                 raise_fences(needs, slot.readers)
             else:
-                self.need_for_write(resource, op, needs)
+                self.need_for_write(<View?>resource, op, needs)
         return needs
 
-    cdef int need_for_write(self, resource, long long op, dict needs) except -1:
+    cdef int need_for_write(self, View view, long long op, dict needs) except -1:
         cdef long long low, high, own
-        buffer = resource.buffer
-        cdef History history = self.history(buffer)
+        cdef History history = self.history(view.buffer)
         # Only writers need what was there before the buffer: whoever reads waits for a writer of these bytes.
         raise_fences(needs, history.before)
         # The stores of one operator never overlap, though the byte ranges around them may. On the chip the same bytes
         # hold other rows later.
-        own = op if buffer.core is None else -1
-        find_extent(resource, &low, &high)
+        own = op if view.buffer.core is None else -1
+        find_extent(view, &low, &high)
         history.reads.raise_into(needs, low, high, own)
         history.writes.raise_into(needs, low, high, own)
         return 0
 
     cdef int record(self, resource, dict fences, op, bint write) except -1:
         cdef Slot slot
+        cdef View view
         cdef History history
         cdef Uses uses
         cdef long long low, high
@@ -652,17 +654,17 @@ cdef class Issuer:
             else:
                 raise_fences(slot.readers, fences)
             return 0
-        buffer = resource.buffer
-        if <int>buffer.region == OF_CONSTANTS:
+        view = <View?>resource
+        if view.buffer.region == OF_CONSTANTS:
             return 0
-        history = self.history(buffer)
+        history = self.history(view.buffer)
         uses = history.writes if write else history.reads
-        find_extent(resource, &low, &high)
+        find_extent(view, &low, &high)
         for key, count in fences.items():
             uses.add(low, high, key, count, op)
         return 0
 
-    cdef History history(self, buffer):
+    cdef History history(self, Buffer buffer):
         cdef Place place
         cdef History history = self.histories.get(buffer)
         if history is None:

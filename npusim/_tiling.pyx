@@ -47,6 +47,7 @@ cdef struct Moved:
     bint there
     double count
     double ps
+    double stream  # from one to the next
     double nbytes
 
 
@@ -72,7 +73,8 @@ cdef class Search:
     cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
     cdef bint depthwise, shared_weights, in_place, main, pinned, zeros
     cdef int x_home, out_home, direct, dram
-    cdef long long held, beside, x_serves, w_serves, w_bits, w_block, sum_bytes, parameters
+    cdef long long held, beside, x_serves, w_serves, w_bits, w_block, sum_bytes, parameters, w_kilo
+    cdef str w_way
     cdef long long x_item, w_item, out_item
     cdef long long element_bytes, between, piece, begin, kilo
     cdef tuple operands
@@ -115,6 +117,7 @@ cdef class Search:
         self.x_home, self.out_home = p.x_home, p.out_home
         self.x_serves, self.w_serves, self.w_bits, self.w_block = p.x_serves, p.w_serves, p.w_bits, p.w_block
         self.sum_bytes, self.parameters = p.sum_bytes, p.parameters
+        self.w_kilo, self.w_way = p.w_kilo, p.w_way
         self.x_item, self.w_item, self.out_item = p.x_type.itemsize, p.w_type.itemsize, p.out_type.itemsize
         e = p.epilogue
         self.element_bytes, self.between, self.piece, self.begin, self.kilo = (
@@ -264,8 +267,8 @@ cdef class Search:
 
     cdef Moved _move(self, double count, long long nbytes, long long run, str way) except *:
         cdef Moved moved
-        ps, bus = self.moves[nbytes, most(1, least(run, nbytes)), way]
-        moved.there, moved.count, moved.ps, moved.nbytes = True, count, ps, bus
+        ps, stream, bus = self.moves[nbytes, most(1, least(run, nbytes)), way]
+        moved.there, moved.count, moved.ps, moved.stream, moved.nbytes = True, count, ps, stream, bus
         return moved
 
     cdef long long _computing(
@@ -366,7 +369,7 @@ cdef class Search:
             )
         if not self.held:
             nbytes = self._weights(groups, oc, ic)
-            w = self._move(w_loads / w_cores * full_w, nbytes, nbytes, "constants")
+            w = self._move(w_loads / w_cores * full_w, nbytes, most(1, nbytes * self.w_kilo // 1024), self.w_way)
         if self.out_home != self.direct:
             out = self._move(
                 stores, elements * self.out_item, out_run * self.out_item,
@@ -376,15 +379,15 @@ cdef class Search:
         for k in range(2):
             operand = w if k else x
             if operand.there:
-                loads += operand.count * operand.ps
+                loads += operand.count * operand.stream
                 traffic += operand.count * operand.nbytes
         for item in self.operands:
             operand = self._move(stores, elements * <long long>item, out_run * <long long>item, "read")
-            loads += operand.count * operand.ps
+            loads += operand.count * operand.stream
             traffic += operand.count * operand.nbytes
         if out.there:
             traffic += out.count * out.nbytes
-            storing = (stores if stores < per_core else <double>per_core) * out.ps
+            storing = (stores if stores < per_core else <double>per_core) * out.stream
         cdef long long behind = elements * self.kilo // 1024
         behind += (up(elements, self.piece) if in_pieces else 1) * self.begin
         if loads > EXACT or traffic * self.beside > EXACT or storing > EXACT or stores * behind > EXACT:

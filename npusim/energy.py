@@ -17,7 +17,7 @@ from npusim.hw.energy import prices
 from npusim.hw.prices import Breakdown, Prices
 from npusim.isa.base import Command, Unit, decode, unit_name
 from npusim.isa.control import Residents
-from npusim.isa.dma import Fill, Multicast
+from npusim.isa.dma import MULTICASTS, Fill
 from npusim.isa.emitted import Emitted
 from npusim.program import Program
 from npusim.timeline import Counters, Timeline
@@ -170,7 +170,7 @@ def _by_unit(config: Config, found: Sequence[tuple[Command, int]], ops: int) -> 
     works: dict[Any, Actions] = {}
     for command, times in found:
         instruction = command.instruction
-        targets = len(instruction.targets(command.core)) if isinstance(instruction, Multicast) else 1
+        targets = len(instruction.targets(command.core)) if isinstance(instruction, MULTICASTS) else 1
         key = (instruction.asked(), isinstance(instruction, Fill), targets)
         if key not in works:
             works[key] = _actions(config, *key)

@@ -38,16 +38,14 @@ class Cuttable(Protocol):
 class Deferred:
     """A piece that is computed where it is read, each time: as NumPy sees it, an array that is not there yet.
 
-    ``make(*arrays)`` gives its bytes, ``nbytes`` of them.
+    ``make(*arrays)`` gives its bytes, ``nbytes`` of them; an array may be such a piece, too.
     """
 
     __slots__ = ("_make", "arrays", "nbytes")
 
     dtype = np.dtype(np.uint8)
 
-    def __init__(
-        self, make: Callable[..., npt.NDArray[np.uint8]], arrays: Sequence[npt.NDArray[Any]], nbytes: int
-    ) -> None:
+    def __init__(self, make: Callable[..., npt.NDArray[np.uint8]], arrays: Sequence[Piece], nbytes: int) -> None:
         self._make = make
         self.arrays = tuple(arrays)
         self.nbytes = nbytes
@@ -141,9 +139,12 @@ class ConstantData:
 
 
 def _arrays(pieces: Iterable[tuple[int, Piece]]) -> Iterator[npt.NDArray[Any]]:
-    """All arrays that are read for pieces."""
-    for _, piece in pieces:
-        yield from piece.arrays if isinstance(piece, Deferred) else (piece,)
+    """All arrays that are read for pieces, also for those that are made of such as are made themselves."""
+    for offset, piece in pieces:
+        if isinstance(piece, Deferred):
+            yield from _arrays((offset, part) for part in piece.arrays)
+        else:
+            yield piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,8 @@ class DmaWork:
     a transfer within SRAM of ``bytes`` bytes.
     ``stride``: bytes from the start of one piece to that of the next on that side; 0 if that is not known.
     ``offset``: of the first piece from a multiple of PLACE_BYTES; 0 if that is not known.
-    ``constants``: what is read are constants of the program, and nothing is written to DRAM.
+    ``constants``: what is read are constants of the program, and nothing is written to DRAM. ``decoded``: weights that
+    pass a decoder on their way, as so many ``bytes`` are made of what is read.
     """
 
     bytes: int
@@ -103,6 +104,7 @@ class DmaWork:
     stride: int = 0
     offset: int = 0
     constants: bool = False
+    decoded: int = 0
     l2_reads: int = 0
     l2_writes: int = 0
 

@@ -29,6 +29,7 @@ from npusim.compiler.values import Buffer, align
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
+from npusim.hw.memory import dram_model
 from npusim.isa.base import Space
 from npusim.isa.matrix import packed_bytes
 from npusim.units import ceil_div
@@ -185,6 +186,21 @@ def _shared(one: Span, others: Iterable[Span]) -> int:
     return sum(max(0, min(one[1], high) - max(one[0], low)) for low, high in others)
 
 
+def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
+    """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used, and
+    one for each transfer in flight, three at the most. No more than half of the room: the groups before and after have
+    the other one."""
+    for copies in range(1 + min(in_flight, _DEEPEST), 2, -1):
+        more = [replace(spec, copies=copies) if spec.copies == 2 else spec for spec in specs]
+        if total_bytes(more) <= room // 2:
+            return more
+    return list(specs)
+
+
+_DEEPEST = 3
+"""Further tiles only wait: what is hidden by then is all of the latency, or the tiles are too small."""
+
+
 @dataclass(slots=True)
 class Fitted:
     """The lowerings of a stretch and where their slots begin."""
@@ -249,6 +265,8 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
             shares = (most, (held[number] + most) // 2) if number < len(held) - 1 else (most,)
             context.rows = stretch.segment.rows[number] if stretch.segment else 0
             lowering, slots, taken = _lowered(context, group, shares, made)
+            if not stretch.segment:
+                slots = deeper(slots, room, context.config.dma.in_flight)
             lowerings.append(lowering)
             specs.append(slots)
             left -= taken
@@ -543,16 +561,22 @@ class Planner:
             return None
         if stretch.segment is None:
             return fitted.lowerings[0].estimate()
-        loaded = sum(window.inner.tensor.nbytes for window in stretch.segment.loaded)
         pinned = self._context.pinned.starts
-        loaded += sum(_weight_bytes(group) for group in stretch.groups if group.index not in pinned)
-        loading = loaded * 10**12 // self._context.config.dram.bandwidth
+        rows = sum(window.inner.tensor.nbytes for window in stretch.segment.loaded)
+        weights = sum(_weight_bytes(group) for group in stretch.groups if group.index not in pinned)
+        rows, weights = (nbytes * 10**12 // dram_model(self._context.config).bandwidth for nbytes in (rows, weights))
         with _Windows(self._context, stretch.segment.loaded):
-            computing = sum(lowering.estimate() for lowering in fitted.lowerings)
-        # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
+            costs = [lowering.estimate() for lowering in fitted.lowerings]
         turns = stretch.segment.images * len(stretch.segment.stripes)
+        # While the matrix unit is at one stripe, the vector unit is at the next.
+        matrix = sum(cost for cost, group in zip(costs, stretch.groups, strict=True) if _on_matrix(group))
+        vector = sum(costs) - matrix
+        computing = max(matrix, vector) + min(matrix, vector) // min(turns, OVERLAP)
+        # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
         computing += turns * sum(lowering.tail() for lowering in fitted.lowerings[:-1])
-        return max(loading, computing) + min(loading, computing) // OVERLAP
+        # All weights have to be there for the first stripe.
+        first = computing // turns
+        return max(weights, first) + max(rows, computing - first) + min(rows + weights, computing) // OVERLAP
 
     # segments
 
@@ -561,7 +585,7 @@ class Planner:
         best: list[tuple[int, Segment | None, int]] = [(0, None, 0)]
         found: dict[int, list[tuple[int, int, Segment]]] = {}
         for first in range(len(self._groups)):
-            for last, cost, segment in self._from(first, stretches):
+            for last, cost, segment in self._from(first, stretches, costs):
                 found.setdefault(last, []).append((first, cost, segment))
         for number in range(len(self._groups)):
             options: list[tuple[int, Segment | None, int]] = [(best[number][0] + costs[number], None, number)]
@@ -576,7 +600,9 @@ class Planner:
             at = before
         return chosen[::-1]
 
-    def _from(self, first: int, stretches: Sequence[Stretch]) -> Iterator[tuple[int, int, Segment]]:
+    def _from(
+        self, first: int, stretches: Sequence[Stretch], costs: Sequence[int]
+    ) -> Iterator[tuple[int, int, Segment]]:
         """Segments that begin with a group: (last group, picoseconds, segment)."""
         end, wanted = min(first + LONGEST, len(self._groups)), first
         for last in range(first, end):
@@ -589,15 +615,20 @@ class Planner:
             reached, wanted = wanted <= last, max(wanted, self._last_use(self._groups[last]))
             if last == first or not reached or not self._closed(groups):
                 continue
-            # Where everything is in SRAM as a whole there is nothing to gain.
-            if all(buffer.on_chip for group in groups for buffer in self._touched[group.index]):
+            # Where everything is in SRAM as a whole there is nothing to gain, unless two units could work side by side.
+            near = all(buffer.on_chip for group in groups for buffer in self._touched[group.index])
+            if near and len({_on_matrix(group) for group in groups}) == 1:
                 continue
             inner = inners(groups, self._context)
             if inner is None:
                 continue
             option = self._known_height(groups, [*inner, *imports(groups, inner, self._context)], stretches)
-            if option is not None:
-                yield last, *option
+            if option is None:
+                continue
+            # Estimates may be off by more than what is gained so.
+            if near and option[0] * 100 > sum(costs[first : last + 1]) * (100 - _CLOSE_PERCENT):
+                continue
+            yield last, *option
 
     def _last_use(self, group: Group) -> int:
         """The last group that uses a group's result; beyond all groups if the result leaves."""
@@ -796,6 +827,10 @@ def _weight_bytes(group: Group) -> int:
     if anchor is None or anchor.kind != "conv":
         return 0
     return packed_bytes(anchor.input(1).size, anchor.input(1).dtype, anchor.attrs["w_bits"])
+
+
+def _on_matrix(group: Group) -> bool:
+    return group.anchor is not None and group.anchor.kind in ANCHORS
 
 
 def _overlap(one: range, other: range) -> bool:

@@ -73,7 +73,6 @@ def _pays(nbytes: int, config: Config) -> bool:
     """Whether so many bytes are in the L2 and back as soon as in DRAM and back."""
     if not nbytes:
         return False
-    price = cost_model(config).transfer_ps
-    whole = DmaWork(nbytes, 1, nbytes, 0, 0)
-    near = price(replace(whole, l2_reads=nbytes)) + price(replace(whole, l2_writes=nbytes))
-    return near <= price(replace(whole, reads=nbytes)) + price(replace(whole, writes=nbytes))
+    price, whole = cost_model(config).once, DmaWork(nbytes, 1, nbytes, 0, 0)
+    near = price(replace(whole, l2_reads=nbytes)).ps + price(replace(whole, l2_writes=nbytes)).ps
+    return near <= price(replace(whole, reads=nbytes)).ps + price(replace(whole, writes=nbytes)).ps

@@ -132,7 +132,7 @@ def _compiled(
     commands, sizes = _marked(best), best.sizes
     limits = Limits(
         sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
-        config.interconnect.multicast, config.l2.bytes if config.l2 else 0,
+        config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.l2.bytes if config.l2 else 0,
     )  # fmt: skip
     # Nothing is verified here: whoever executes a stream does that first, whoever has made it.
     emitted = emit(commands, limits)

@@ -15,7 +15,7 @@ same time is ahead of that, never behind.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from math import prod
 
@@ -24,9 +24,9 @@ from npusim.compiler.course import course
 from npusim.compiler.values import Buffer, View
 from npusim.hw.config import Config
 from npusim.hw.units.dma import channel_bandwidth, latency_ps
-from npusim.isa.base import MOST_WAITS, Command, Space, Unit, is_outside, space_of
+from npusim.isa.base import MOST_WAITS, Command, Instruction, Space, Unit, is_outside, space_of
 from npusim.isa.control import Halt
-from npusim.isa.dma import Copy, Multicast
+from npusim.isa.dma import MULTICASTS, Copy, Expand, Multicast, MulticastExpand
 from npusim.ops.budget import Budget
 from npusim.units import ceil_div
 
@@ -64,7 +64,9 @@ def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
 def _shared_key(item: Item) -> bytes | None:
     """Equal for loads of the same bytes to the same place; None for what only one core can do."""
     instruction = item.instruction
-    plain = type(instruction) is Copy and is_outside(instruction.src) and space_of(instruction.dst) == Space.SRAM
+    if not isinstance(instruction, Copy | Expand) or type(instruction) not in _FOR_SEVERAL:
+        return None
+    plain = is_outside(instruction.src) and space_of(instruction.dst) == Space.SRAM
     # A value in SRAM is a core's own.
     return instruction.to_bytes() if plain and all(isinstance(resource, Slot) for resource in item.writes) else None
 
@@ -83,7 +85,7 @@ def _overtaking(step: Tile, shared: Set[bytes]) -> Iterator[bytes]:
 def _halves(item: Item) -> list[Item]:
     """A load for several cores as two, each for half of them."""
     load = item.instruction
-    assert isinstance(load, Multicast)
+    assert isinstance(load, MULTICASTS)
     cores = load.targets(0)
     return [
         Item(
@@ -98,7 +100,8 @@ def _pieces(item: Item, most: int, config: Config) -> list[Item]:
     """A load as several that run side by side, each worth a transfer of its own: one alone keeps a channel busy, while
     those of other cores have nothing to do."""
     load = item.instruction
-    assert isinstance(load, Copy)
+    if not isinstance(load, Copy):  # a stream is one, from its beginning to its end
+        return [item]
     nbytes = prod(load.dims) * load.itemsize
     # A transfer that is shorter than what its channel moves in one latency is mostly waiting.
     most = min(most, nbytes * 10**12 // max(1, channel_bandwidth(config) * latency_ps(config)))
@@ -129,7 +132,11 @@ def _for_several(items: Sequence[tuple[int, Item]]) -> Item:
     fields = {field.name: getattr(copy, field.name) for field in copy.fields}
     cores = sum(1 << core for core in {core for core, _ in items})
     writes = dict.fromkeys(resource for _, item in items for resource in item.writes)
-    return Item(Multicast(**fields, cores=cores), items[0][1].reads, tuple(writes))
+    return Item(_FOR_SEVERAL[type(copy)](**fields, cores=cores), items[0][1].reads, tuple(writes))
+
+
+_FOR_SEVERAL: dict[type[Instruction], Callable[..., Instruction]] = {Copy: Multicast, Expand: MulticastExpand}
+"""Loads, and what does the same for several cores."""
 
 
 def _buffers_read(items: Iterable[Item]) -> set[Buffer]:

@@ -146,7 +146,7 @@ def _make_own(placement: Placement, result: Spread) -> list[list[Buffer]]:
         found = spans.get(buffer)
         if buffer.is_scratch and buffer.nbytes and found is not None and _apart(found):
             size = max(high - low for low, high in filter(None, found))
-            buffers = [replace(buffer, nbytes=size) for span in found if span is not None]
+            buffers = [_copied(buffer, size, buffer.core) for span in found if span is not None]
             own[buffer] = buffers, found
     for core, context in enumerate(result.contexts):
         for tensor, view in context.views.items():
@@ -155,7 +155,7 @@ def _make_own(placement: Placement, result: Spread) -> list[list[Buffer]]:
             buffers, found = own[view.buffer]
             span = found[core]
             assert span is not None
-            context.views[tensor] = replace(view, buffer=buffers[core], offset=view.offset - span[0])
+            context.views[tensor] = view.moved({view.buffer: (buffers[core], -span[0])})
     return [buffers for buffers, _ in own.values()]
 
 
@@ -304,15 +304,19 @@ class _Search:
         if axis is not None:
             parts, contexts = self._parts_of(group, axis)
             group, context = parts[0].group, copy(contexts[0])
-            places = {buffer: replace(buffer, core=0) for buffer in near}
-            context.views = {
-                tensor: replace(view, buffer=places.get(view.buffer, view.buffer))
-                for tensor, view in context.views.items()
-            }
+            places = {buffer: (_copied(buffer, buffer.nbytes, 0), 0) for buffer in near}
+            context.views = {tensor: view.moved(places) for tensor, view in context.views.items()}
         try:
             return fit(Stretch([group]), context).lowerings[0].estimate()
         except CompileError:
             return None
+
+
+def _copied(buffer: Buffer, nbytes: int, core: int | None) -> Buffer:
+    """A buffer like another one, of so many bytes, elsewhere."""
+    return Buffer(
+        buffer.name, buffer.region, nbytes, buffer.offset, buffer.born, buffer.dies, core, buffer.is_window
+    )  # fmt: skip
 
 
 _SHARE = 4

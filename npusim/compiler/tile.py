@@ -12,13 +12,14 @@ from operator import add
 from typing import NamedTuple
 
 from npusim._core import Search
-from npusim.compiler.prices import MatrixPrices, MovePrices, matrix_prices, move_prices, pricing
+from npusim.compiler.prices import EXPAND, MatrixPrices, MovePrices, matrix_prices, move_prices, pricing
 from npusim.compiler.values import ALIGNMENT, align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import CostModel, cost_model
 from npusim.hw.memory import constants_side, dram_model
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
+from npusim.isa.dma import expanding
 from npusim.isa.matrix import CHANNEL_BLOCK, CHANNEL_STEP, packed_bytes, products, rate_type
 from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
@@ -56,7 +57,8 @@ class MatrixProblem:
     next, in a place of their own; ``beside``: as many cores have a problem like this at the same time; ``x_serves``,
     ``w_serves``: of those, how many one load of an operand is for. ``w_bits``: of a packed weight, else 0; ``w_block``:
     weights of a channel that share a scale, 0: they have none; ``w_zeros``: and a zero point; ``sum_bytes``: of an
-    accumulator; ``parameters``: bytes of bias, scale and shift of a channel.
+    accumulator; ``parameters``: bytes of bias, scale and shift of a channel; ``w_kilo``: bytes that 1024 of the weights
+    take in DRAM, about: fewer where they are compressed.
     """
 
     images: int
@@ -91,6 +93,12 @@ class MatrixProblem:
     w_zeros: bool = False
     sum_bytes: int = 4
     parameters: int = 8
+    w_kilo: int = 1024
+
+    @property
+    def w_way(self) -> str:
+        """How weights are loaded, as prices of transfers have it."""
+        return f"{EXPAND}{self.w_bits or 8}" if self.w_kilo < 1024 else "constants"
 
     @property
     def w_width(self) -> int:
@@ -476,7 +484,7 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
         out_run *= tile.ow
     x = _moving(problem.x_home, bytes_.x, run)
     # Weights are taken to be constants, as nearly all are.
-    w = None if problem.held else _dma(bytes_.w, bytes_.w, constants=True)
+    w = None if problem.held else _weights(problem, bytes_.w, config)
     out = _moving(problem.out_home, bytes_.out, out_run * problem.out_type.itemsize, write=True)
     operands = [_dma(elements * item, out_run * item) for item in problem.epilogue.operands]
     x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
@@ -484,11 +492,11 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     moves += [(spatial * channels * full.out, operand) for operand in operands]
     # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the
     # error of this estimate could make a network slower with more of them.
-    loading = int(share * _plain_sum(count * model.cost(work).ps for count, work in moves if work))
+    loading = int(share * _plain_sum(count * model.stream_ps(work) for count, work in moves if work))
     if x and not config.dma.inputs_ahead:
         compute += int(share * x_loads * full.x * model.cost(x).ps)
     stores = spatial * channels * full.out
-    storing = int(min(per_core, stores) * model.cost(out).ps) if out else 0
+    storing = int(min(per_core, stores) * model.stream_ps(out)) if out else 0
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
@@ -571,6 +579,13 @@ def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
         rate_type(problem.x_type, problem.w_type), groups, tile.oh, tile.ow, oc, ic, problem.kh, problem.kw,
         problem.depthwise, True, True, problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
     )  # fmt: skip
+
+
+def _weights(problem: MatrixProblem, nbytes: int, config: Config) -> DmaWork:
+    plain, size = _dma(nbytes, nbytes, constants=True), max(1, nbytes * problem.w_kilo // 1024)
+    if problem.w_kilo == 1024 or not move_prices(config).pays(nbytes, size, problem.w_bits or 8):
+        return plain
+    return expanding(nbytes, size, problem.w_bits or 8)
 
 
 def _moving(home: Home, nbytes: int, run: int, *, write: bool = False) -> DmaWork | None:

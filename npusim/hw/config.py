@@ -198,6 +198,9 @@ class DmaConfig:
         "the matrix unit's next input tile is loaded while it computes; false: behind that, into the same bytes",
         True,
     )
+    decoder_weights_per_cycle: int = key(
+        Count(0, 4096), "constant weights that a channel expands on their way into SRAM; 0 = they lie as they are", 0
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,9 +31,15 @@ class CostModel:
         self.dram_bytes = functools.lru_cache(maxsize=1 << 14)(dram_model(config).transfer_bytes)
 
     @functools.cached_property
-    def transfer_ps(self) -> Callable[[DmaWork], int]:
-        """Of transfers what ``once`` answers, the picoseconds alone."""
+    def transfer_ps(self) -> Callable[[DmaWork], tuple[int, int]]:
+        """Of transfers what ``once`` answers, the picoseconds alone; and those from one to the next of a stream."""
         return dma.pricing(self.config)
+
+    @functools.cached_property
+    def stream_ps(self) -> Callable[[DmaWork], int]:
+        """Picoseconds from one transfer to the next of a stream of equals."""
+        ask = self.transfer_ps
+        return functools.lru_cache(maxsize=1 << 14)(lambda work: ask(work)[1])
 
     @functools.cached_property
     def product_ps(self) -> Callable[[MatrixWork], int]:

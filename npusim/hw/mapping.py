@@ -18,12 +18,14 @@ from npusim.units import Dimension
 
 _FREE = re.compile(r"name|description|(dram|host|energy|area|technology)\..+")
 """Keys that no instruction depends on, whatever they hold."""
+_FIXED = frozenset({"dram.bytes", "dma.decoder_weights_per_cycle"})
+"""Keys that say what there is, and look like others that do not: streams of weights want a decoder."""
 _CYCLES = re.compile(r"(\w+_)?cycles|cycles_per_\w+|\w+_per_cycle")
 
 
 def may_differ(path: str, entry: Key) -> bool:
     """Whether a key says what something costs, and not what there is."""
-    if path == "dram.bytes":
+    if path in _FIXED:
         return False
     if _FREE.fullmatch(path):
         return True

@@ -1,7 +1,9 @@
-"""DMA instructions: strided copies with padding and transposition, fills, and gathers by an index list."""
+"""DMA instructions: strided copies with padding and transposition, fills, gathers by an index list, and compressed
+weights that are expanded on their way."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -28,6 +30,7 @@ from npusim.isa.base import (
     Unit,
     check_index_type,
     check_itemsize,
+    decode,
     describe_address,
     instruction,
     is_dram,
@@ -112,7 +115,7 @@ def _copying(
     near, far = (reads if is_l2(src) else 0), (writes if is_l2(dst) else 0)
     return DmaWork(
         total, runs.pieces, runs.nbytes, reads - near, writes - far, runs.stride, place,
-        not is_dram(dst) and _is_constant(src), near, far,
+        not is_dram(dst) and _is_constant(src), l2_reads=near, l2_writes=far,
     )  # fmt: skip
 
 
@@ -175,6 +178,21 @@ def _copy(copy: Copy, memory: Memory, core: int) -> None:
         _core.copy(dst, memory.at(core, copy.src, copy.src_strides), copy.dims, copy.itemsize)
 
 
+def _cores_of(mask: int) -> list[int]:
+    return [number for number in range(mask.bit_length()) if mask >> number & 1]
+
+
+def _check_ways(dst: int, src: int) -> None:
+    if not is_dram(src):
+        raise ProgramError(f"src must be in DRAM, got {describe_address(src)}")
+    _check_target(dst)
+
+
+def _check_target(dst: int) -> None:
+    if space_of(dst) != Space.SRAM:
+        raise ProgramError(f"dst must be in SRAM, got {describe_address(dst)}")
+
+
 @instruction(0x13, "dma.multicast", Unit.DMA)
 class Multicast(Copy):
     """The same from DRAM or L2 into the SRAM of several cores, at the same place in each: ``cores`` has bit c for core
@@ -183,7 +201,7 @@ class Multicast(Copy):
     cores: U64
 
     def targets(self, core: int) -> Sequence[int]:
-        return [number for number in range(self.cores.bit_length()) if self.cores >> number & 1]
+        return _cores_of(self.cores)
 
     def check(self) -> None:
         check_itemsize(self.itemsize)
@@ -192,8 +210,7 @@ class Multicast(Copy):
         # What a core has of its own could not be told from what the others have at the same place.
         if not is_outside(self.src):
             raise ProgramError(f"src must be in DRAM or L2, got {describe_address(self.src)}")
-        if space_of(self.dst) != Space.SRAM:
-            raise ProgramError(f"dst must be in SRAM, got {describe_address(self.dst)}")
+        _check_target(self.dst)
 
     def elements(self) -> int:
         return loops(len(self.targets(0)), *self.padded)
@@ -201,6 +218,98 @@ class Multicast(Copy):
     def execute(self, memory: Memory, core: int) -> None:
         for target in self.targets(core):
             _copy(self, memory, target)
+
+
+@instruction(0x14, "dma.expand", Unit.DMA)
+class Expand(Instruction):
+    """Write to SRAM the ``nbytes`` bytes of weights that ``size`` bytes in DRAM stand for.
+
+    The stream is as ``npusim._codec`` describes it, of symbols of ``bits`` bits. One that is none is a device fault.
+    """
+
+    dst: Address
+    src: Address
+    nbytes: U64
+    size: U64
+    bits: U8
+    limit: ClassVar[int] = MAX_ITEMS
+
+    @property
+    def symbols(self) -> int:
+        return self.nbytes * (8 // self.bits)
+
+    def check(self) -> None:
+        if self.bits not in SYMBOL_BITS:
+            raise ProgramError(f"bits must be one of {SYMBOL_BITS}, got {self.bits}")
+        if not self.nbytes or not self.size:
+            raise ProgramError(f"must make bytes of bytes, got {self.nbytes} of {self.size}")
+        _check_ways(self.dst, self.src)
+
+    def elements(self) -> int:
+        return self.symbols
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield span(self.src, (self.size,), (1,), 1, False)
+        # However far the stream goes on: no more than that is written.
+        yield span(self.dst, (self.nbytes,), (1,), 1, True)
+
+    def work(self) -> DmaWork:
+        """The decoder takes them at its rate, what they are."""
+        place = offset_of(self.src) % PLACE_BYTES
+        return expanding(self.nbytes, self.size, self.bits, place=place, constants=_is_constant(self.src))
+
+    def execute(self, memory: Memory, core: int) -> None:
+        for target in self.targets(core):
+            out, stream = memory.at(target, self.dst), memory.at(core, self.src)
+            wrong, there = _core.expand(out, stream, self.nbytes, self.size, self.bits)
+            if wrong:
+                raise ProgramError(
+                    f"{self.mnemonic}: the stream of {self.size} bytes at {describe_address(self.src)} does not expand "
+                    f"to {self.nbytes}: behind {there}, {wrong}"
+                )
+
+
+@instruction(0x15, "dma.expand_multicast", Unit.DMA)
+class MulticastExpand(Expand):
+    """The same into the SRAM of several cores, at the same place in each: ``cores`` has bit c for core c."""
+
+    cores: U64
+
+    def targets(self, core: int) -> Sequence[int]:
+        return _cores_of(self.cores)
+
+    def check(self) -> None:
+        if not self.cores:
+            raise ProgramError("cores must name at least one core")
+        Expand.check(self)
+
+    def elements(self) -> int:
+        return self.symbols * len(self.targets(0))
+
+
+SYMBOL_BITS = (2, 4, 8)
+"""Of the symbols of a stream: packed weights, and bytes."""
+
+MULTICASTS = (Multicast, MulticastExpand)
+"""What writes to several cores; the rest writes to the one that it was issued to."""
+
+
+def expanding(nbytes: int, size: int, bits: int, *, place: int = 0, constants: bool = True) -> DmaWork:
+    """The work of making ``nbytes`` bytes of weights, of so many bits each, of a stream of ``size``."""
+    decoded = nbytes * (8 // bits)
+    return DmaWork(nbytes, 1, size, size, 0, offset=place, constants=constants, decoded=decoded)
+
+
+def expanded_bytes(stream: bytes) -> tuple[int, int]:
+    """(bytes that are read, bytes that they become) of all weights that a command stream expands, each core's apart; of
+    one that may be damaged, as far as it can be decoded."""
+    read = made = 0
+    with contextlib.suppress(ProgramError):
+        for command in decode(stream):
+            if isinstance(command.instruction, Expand):
+                read += command.instruction.size
+                made += command.instruction.nbytes
+    return read, made
 
 
 @instruction(0x11, "dma.fill", Unit.DMA)

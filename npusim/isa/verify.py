@@ -19,7 +19,7 @@ from operator import le
 from npusim.errors import ProgramError
 from npusim.isa.base import Access, Command, Instruction, Space, Unit, describe_address, offset_of, space_of, unit_name
 from npusim.isa.control import Residents
-from npusim.isa.dma import Multicast
+from npusim.isa.dma import MULTICASTS, Expand
 from npusim.program import CONSTANTS
 
 READ_ONLY_REGIONS = frozenset({CONSTANTS})
@@ -29,8 +29,8 @@ READ_ONLY_REGIONS = frozenset({CONSTANTS})
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a device offers to a job: bytes of each region and of each core's memories, cores, DMA channels, which of
-    the matrix, vector and scalar unit every core has, whether its interconnect writes to several cores at once, and
-    bytes of the L2, 0 if there is none."""
+    the matrix, vector and scalar unit every core has, whether its interconnect writes to several cores at once,
+    whether its DMA expands compressed weights, and bytes of the L2, 0 if there is none."""
 
     region_bytes: Sequence[int]
     sram_bytes: int
@@ -39,6 +39,7 @@ class Limits:
     dma_channels: int
     units: Collection[str]
     multicast: bool = False
+    decoder: bool = False
     l2_bytes: int = 0
 
     def within(self, other: Limits) -> bool:
@@ -160,7 +161,9 @@ def _check_issue(
 
 
 def _check_targets(instruction: Instruction, limits: Limits) -> None:
-    if not isinstance(instruction, Multicast):
+    if isinstance(instruction, Expand) and not limits.decoder:
+        raise ProgramError("the device has no decoder of weights")
+    if not isinstance(instruction, MULTICASTS):
         return
     if not limits.multicast:
         raise ProgramError("the device's interconnect writes to one core at a time")

@@ -164,6 +164,7 @@ def _rows(charges: list[Charge]) -> Iterator[tuple[str, str, str, str, str]]:
 
 
 _MOST_ROWS = 8
+_OF = {False: "B", True: "B of constants"}
 
 
 def _equations(unit: str, config: Config) -> list[str]:
@@ -196,8 +197,11 @@ def _work(work: Work) -> str:
             read, wrote = work.reads or work.l2_reads, work.writes or work.l2_writes
             way = "reads" if read and not wrote else "writes" if wrote and not read else "moves"
             moved = read if way == "reads" else work.bytes
+            if work.decoded:
+                ratio = f"{work.reads / work.bytes:.3f}"
+                return f"reads {grouped(work.reads)} {_OF[work.constants]}, {ratio} of what they become"
             written = f", writes {grouped(work.bytes)} B" if moved < work.bytes else ""
-            what = "B of constants" if work.constants else "B of L2" if work.port is Port.L2 else "B"
+            what = "B of L2" if work.port is Port.L2 else _OF[work.constants]
             return f"{way} {grouped(moved)} {what} in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"
         case ScalarWork():
             return f"{grouped(work.elements)} elements, {grouped(work.bytes)} B"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from npusim.isa.dma import expanded_bytes
 from npusim.report.format import capacity, counted, facts
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def text(program: Program, where: str) -> str:
             f"{capacity(sizes['code_bytes'])} of code",
         ),
         ("constants", capacity(sizes["constant_bytes"])),
+        *_streams(program),
         ("scratch", capacity(sizes["scratch_bytes"])),
         *([("residents", f"{capacity(program.resident_bytes)} of weights in SRAM")] if program.resident_bytes else []),
         ("inputs", _bindings(program.inputs)),
@@ -37,8 +39,10 @@ def text(program: Program, where: str) -> str:
 
 def as_json(program: Program) -> dict[str, Any]:
     """Sizes in bytes, inputs and outputs."""
+    read, made = expanded_bytes(program.code)
     return {
         **program.describe(),
+        **({"streams": {"bytes": read, "expanded_bytes": made}} if made else {}),
         "operators": len(program.ops),
         "inputs": [_binding(binding) for binding in program.inputs],
         "outputs": [_binding(binding) for binding in program.outputs],
@@ -48,6 +52,12 @@ def as_json(program: Program) -> dict[str, Any]:
             for old, grown in program.states
         ],
     }
+
+
+def _streams(program: Program) -> list[tuple[str, str]]:
+    read, made = expanded_bytes(program.code)
+    ratio = f"{capacity(read)} are loaded for {capacity(made)} of weights, {read / made:.3f} of them" if made else ""
+    return [("streams", ratio)] if made else []
 
 
 def _bindings(bindings: Sequence[Binding]) -> str:

@@ -226,7 +226,7 @@ class Decoder:
         acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
         return Limits(
             region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units,
-            config.interconnect.multicast, config.l2.bytes if config.l2 else 0,
+            config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.l2.bytes if config.l2 else 0,
         )  # fmt: skip
 
     def _ranked(self, steps: Steps) -> Steps:

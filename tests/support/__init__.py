@@ -8,6 +8,7 @@
 ``nnapi_examples``    the NNAPI's conformance examples: reading, running, changing, breaking them
 ``onnxifi``           models and clients of ONNXIFI, and its contract line by line
 ``pages``             runs and studies to make pages of, and ``browser``, a headless Chromium that opens them
+``carried``           the measured points that the project carries, replayed
 ``oracle``            slow twins that compute by definition
 ``fuzz``              damaged calls for the C libraries, damaged models and program files
 ``warm``              a Python that has imported already what takes long, for tests that start programs

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 
 from npusim.hw.area import area
 from npusim.hw.config import Config, load_config
 from npusim.runtime import Session
-from npusim.validate.base import Excluded, Point, read
-from npusim.validate.energy import FITTED, SETS
+from npusim.validate.base import Point
+from npusim.validate.energy import FITTED
 from npusim.validate.networks import NETWORKS
-from npusim.validate.replay import carried_folder
 from npusim.validate.stats import error
+from tests.support.carried import replayed
 
 BOUNDS = {"nvdla_energy": 20, "nvdla_area": 15, "tpu_v1_power": 30, "eyeriss_power": 30}
 """Percent of the published value that a prediction may be off."""
 
 
-@cache
 def points(name: str) -> list[Point]:
-    data = next(each for each in SETS if each.name == name)
-    folder = carried_folder()
-    found = list(data.replay(read(folder / data.filename), folder))
-    assert not [row for row in found if isinstance(row, Excluded)]
-    return [row for row in found if isinstance(row, Point)]
+    assert not replayed(name).excluded
+    return replayed(name).points
 
 
 @pytest.mark.parametrize("name", BOUNDS)

@@ -8,7 +8,8 @@ import pytest
 
 from npusim.hw.config import list_configs
 from npusim.hw.files import config_folder
-from npusim.validate.replay import SETS, carried_folder, find, replay
+from npusim.validate.replay import SETS
+from tests.support.carried import FOUND, replayed
 from tests.validation.regenerate import RECORD, figures
 
 GOLDEN = json.loads(RECORD.read_text("utf-8"))
@@ -23,7 +24,6 @@ LIMITS = {  # MAPE and worst point in percent: what the project promises for the
     "tpu_v1_isca17": (20, 25),
     "end_to_end": (15, 60),
 }
-FOUND = {data.name: (data, path) for data, path in find(carried_folder())[0]}
 
 
 def test_every_carried_set_is_on_record() -> None:
@@ -35,7 +35,7 @@ def test_every_carried_set_is_on_record() -> None:
     "name", [pytest.param(name, marks=pytest.mark.slow) if name == "end_to_end" else name for name in sorted(FOUND)]
 )
 def test_errors_are_those_on_record(name: str) -> None:
-    [outcome] = replay([FOUND[name]])
+    outcome = replayed(name)
     shown = figures(outcome)
     assert shown == GOLDEN[name], "if this is meant: python -m tests.validation.regenerate"
     if name in LIMITS:
@@ -56,7 +56,7 @@ def test_names_are_unique_and_files_but_for_reason() -> None:
 
 @pytest.mark.parametrize("name", ["gemmini_mesh16_rtl", "nvdla_nv_small_rtl_gemm", "nvdla_nv_small_rtl_conv"])
 def test_of_two_jobs_the_model_prefers_the_one_that_is_faster_in_rtl(name: str) -> None:
-    [outcome] = replay([FOUND[name]])
+    outcome = replayed(name)
     points = sorted(outcome.points, key=lambda point: point.measured)
     pairs = [(a, b) for i, a in enumerate(points) for b in points[i + 1 :] if b.measured > 1.1 * a.measured]
     assert len(pairs) > 200

@@ -8,9 +8,8 @@ from itertools import combinations
 import pytest
 
 from npusim.validate.base import Point
-from npusim.validate.replay import carried_folder, find, replay
+from tests.support.carried import replayed
 
-FOUND = {data.name: (data, path) for data, path in find(carried_folder())[0]}
 SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
 Shape = tuple[int, ...]
 
@@ -38,9 +37,8 @@ def programs(points: list[Point]) -> dict[tuple[str, Shape], list[tuple[str, flo
 
 @pytest.mark.parametrize("name", ["gemmini_mesh16_rtl", "nvdla_nv_small_rtl_gemm"])
 def test_the_order_of_merit_is_that_of_the_rtl(name: str) -> None:
-    [outcome] = replay([FOUND[name]])
     compared = 0
-    for key, ways in programs(list(outcome.points)).items():
+    for key, ways in programs(list(replayed(name).points)).items():
         for (one, measured, predicted), (other, measured_too, predicted_too) in combinations(ways, 2):
             if abs(measured - measured_too) > 0.01 * measured:
                 compared += 1

@@ -115,12 +115,12 @@ class ConvLowering(MatrixLowering, kind="conv"):
     def load_weights(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         if self._w.data is None:
             return self._load_dynamic(task, extent, channels, slot)
-        key = ("w", task.group, task.channel, channels)
-        view = self._packed.get(key)
-        if view is None:
+        key = (task.group, task.channel, channels)
+        packed = self._packed.get(key)
+        if packed is None:
             parts, columns = self._pack(self._w.data, task, extent, channels)
-            view = self._packed[key] = self.pack_weights(parts, channels, columns)
-        return load_items((slot.address, (view.dtype.itemsize,), slot), view)
+            packed = self._packed[key] = self.pack_weights(key, parts, channels, columns)
+        return packed.load(slot)
 
     def _pack(
         self, weights: npt.NDArray[Any], task: Task, extent: Extent, channels: tuple[int, int]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from operator import add, mul
+from operator import add, and_, mul
 from typing import Any, NamedTuple
 
 from npusim.compiler.groups import Group, outside
@@ -22,6 +22,7 @@ from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
+from npusim.hw.units import dma
 from npusim.isa.base import Instruction, Space, sram
 from npusim.ops.base import REGISTRY, Elements, Place
 from npusim.units import ceil_div
@@ -155,6 +156,10 @@ class Chain:
     def operands(self) -> list[View]:
         """The views of what is read besides the anchor's result."""
         return list(self._views.values())
+
+    def loaded(self) -> list[View]:
+        """Those that are not worked on where they are."""
+        return [view for tensor, view in self._views.items() if tensor in self._place]
 
     def slots(self, tile: Sequence[int]) -> list[SlotSpec]:
         """The chain's own slots for a tile of these sizes (the main one is its anchor's)."""
@@ -475,8 +480,17 @@ class Elementwise(Lowering):
         self._tile = first._tile
 
     def computing(self) -> int:
-        tiles = prod(ceil_div(dim, size) for dim, size in zip(self._out.shape, self._tile, strict=True))
-        return tiles * self._chain.estimate(prod(self._tile))
+        return self._tiles() * self._chain.estimate(prod(self._tile))
+
+    def _tiles(self) -> int:
+        return prod(ceil_div(dim, size) for dim, size in zip(self._out.shape, self._tile, strict=True))
+
+    def moving(self, views: Iterable[View]) -> int:
+        """As for all, and what passes before the bytes of each load flow: many small tiles take long."""
+        cut = [size < dim for dim, size in zip(self._out.shape, self._tile, strict=True)]
+        # What no cut parts is loaded once.
+        loads = sum(any(map(and_, cut, map(bool, view.strides))) for view in self._chain.loaded())
+        return super().moving(views) + self._tiles() * loads * dma.latency_ps(self.config)
 
     def moves(self) -> list[View]:
         return [view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip]

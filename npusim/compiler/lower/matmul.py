@@ -145,12 +145,12 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
             view = self.context.view(self._b)
             part = view.slice((*index, channels[0], task.channel), (*(1 for _ in index), channels[1], extent.channels))
             return load_items((slot.address, (*(0 for _ in index), extent.channels * item, item), slot), part)
-        key = ("w", index, task.channel, channels)
+        key = (index, task.channel, channels)
         packed = self._packed.get(key)
         if packed is None:
             block = self._b.data[index][
                 channels[0] : channels[0] + channels[1], task.channel : task.channel + extent.channels
             ]
             columns = [(task.channel, extent.channels)]
-            packed = self._packed[key] = self.pack_weights([[block]], channels, columns)
-        return load_items((slot.address, (packed.dtype.itemsize,), slot), packed)
+            packed = self._packed[key] = self.pack_weights(key, [[block]], channels, columns)
+        return packed.load(slot)

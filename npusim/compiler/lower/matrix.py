@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from copy import copy
 from dataclasses import replace
 from itertools import product
@@ -29,6 +29,7 @@ from npusim.compiler.lower.base import (
 )
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.ranges import Ranges
+from npusim.compiler.lower.streams import Packed, pack, squeezed, weights_per_kilo
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import (
@@ -59,7 +60,6 @@ from npusim.isa.matrix import (
     packed_bytes,
     zero_field,
 )
-from npusim.program import Deferred
 from npusim.units import ceil_div
 
 
@@ -132,7 +132,8 @@ class MatrixLowering(Lowering):
         self._pinned = group.index in context.pinned.starts
         self._scales = _Scales.of(self.op)
         self._ranges = Ranges(context, group)
-        self._packed: dict[Any, View] = {}
+        self._packed: dict[Any, Packed] = {}
+        self._parameters_at: dict[Any, View] = {}
         self._rows: tuple[int, int, int] | None = None
         self._asked: tuple[MatrixProblem, Tilings] | None = None
         self._specs: list[SlotSpec] | None = None
@@ -178,6 +179,7 @@ class MatrixLowering(Lowering):
         return {
             "w_bits": self.op.attrs["w_bits"], "w_block": scales.block if scales else 0,
             "w_zeros": scales is not None and scales.zero is not None, "sum_bytes": self._sum.itemsize,
+            "w_kilo": weights_per_kilo(self.context, self.op),
             "parameters": 4 * max(2, rows + (self.drain.shift is not None)),
         }  # fmt: skip
 
@@ -187,20 +189,25 @@ class MatrixLowering(Lowering):
         return accumulator_type(x, w, wide=self.op.attrs["wide"], scaled=self._scales is not None)
 
     def pack_weights(
-        self, parts: list[list[npt.NDArray[Any]]], channels: tuple[int, int], columns: list[tuple[int, int]]
-    ) -> View:
+        self,
+        key: Hashable,
+        parts: list[list[npt.NDArray[Any]]],
+        channels: tuple[int, int],
+        columns: list[tuple[int, int]],
+    ) -> Packed:
         """Constants as one run: the weights of each group, which begin with a byte, then their scales, then their zero
-        points. ``channels``: the part of the reduction; ``columns``: first output channel and count of each group."""
+        points. ``key``: which tile's; ``channels``: the part of the reduction; ``columns``: first output channel and
+        count of each group."""
         name, dtype, bits, scales = f"{self.op.name}.weights", self.problem.w_type, self.problem.w_bits, self._scales
         flat: list[Any] = [part for group in parts for part in group]
         if bits:
-            flat = [_squeezed(group, bits) for group in parts]
+            flat = [squeezed(group, bits) for group in parts]
             dtype = DType.UINT8
         if scales is not None:
             flat += scales.parts(channels, columns)
             flat = [part.reshape(-1).view(np.uint8) for part in map(np.ascontiguousarray, flat)]
             dtype = DType.UINT8
-        return self.context.constants.pack(flat, name, dtype)
+        return pack(self.context, (self.op, key, channels, *columns), flat, name, dtype, bits)
 
     def _extras(self, w: int, groups: int, k: int, oc: int, chunk: tuple[int, int], shift: int) -> Extras:
         problem, scales, wide = self.problem, self._scales, self._sum is DType.INT64
@@ -273,7 +280,7 @@ class MatrixLowering(Lowering):
         self.tile, self.chain.in_pieces, self._specs = first.tile, first.chain.in_pieces, None
         # The same weights are packed once.
         if self.op.input(1) is first.op.input(1):
-            self._packed = first._packed
+            self._packed, self._parameters_at = first._packed, first._parameters_at
 
     def estimate(self) -> int:
         return self._tilings(self.problem).estimate(self.tile) * self.height // self.problem.oh
@@ -473,14 +480,16 @@ class MatrixLowering(Lowering):
 
     def _parameter_view(self, task: Task, extent: Extent) -> View:
         """What is constant of bias, scale and shift of the tile's channels."""
-        key = ("p", (task.group, task.channel))
-        view = self._packed.get(key)
+        key = (task.group, task.channel)
+        view = self._parameters_at.get(key)
         if view is None:
             low = task.group * self.problem.oc + task.channel
             count = extent.groups * extent.channels
             # As bytes, because a bias may be int32 beside a float scale; so all come in one transfer.
             data = np.concatenate([row[low : low + count].view(np.uint8) for row in self.drain.rows()])
-            view = self._packed[key] = self.context.constants.add(data, f"{self.op.name}.parameters", DType.UINT8)
+            view = self._parameters_at[key] = self.context.constants.add(
+                data, f"{self.op.name}.parameters", DType.UINT8
+            )
         return view
 
     def _parameters(
@@ -519,8 +528,8 @@ class MatrixLowering(Lowering):
         view = self.context.view(tensor)
         axis = next((index for index, dim in enumerate(view.shape) if dim > 1), None)
         if axis is None:
-            return replace(view, shape=(1,), strides=(4,))
-        part = replace(view, shape=(view.shape[axis],), strides=(view.strides[axis],))
+            return View(view.buffer, view.offset, (1,), (4,), view.dtype)
+        part = View(view.buffer, view.offset, (view.shape[axis],), (view.strides[axis],), view.dtype)
         return part.slice((low,), (count,))
 
     def _drain_fields(self, rows: dict[str, tuple[Slot, int]], extent: Extent) -> tuple[tuple[Any, ...], int]:
@@ -636,19 +645,3 @@ class _Scales(NamedTuple):
             low, high = 0, 1
         arrays = [array for array in (self.scale, self.zero) if array is not None]
         return [array[low:high, first : first + count] for array in arrays for first, count in columns]
-
-
-def _squeezed(group: Sequence[npt.NDArray[Any]], bits: int) -> Deferred:
-    """Bytes of so many bits of each value, low bits first: of arrays, each in row-major order. Most are large, and a
-    job that only times has no need of them."""
-
-    def make(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-        each = 8 // bits
-        values = np.concatenate([array.reshape(-1) for array in arrays]).view(np.uint8)
-        full = np.zeros(ceil_div(values.size, each) * each, np.uint8)
-        full[: values.size] = values & np.uint8((1 << bits) - 1)
-        places = np.arange(0, 8, bits, dtype=np.uint8)
-        packed: npt.NDArray[np.uint8] = np.bitwise_or.reduce(full.reshape(-1, each) << places, axis=1)
-        return packed
-
-    return Deferred(make, group, ceil_div(sum(array.size for array in group) * bits, 8))

@@ -233,14 +233,10 @@ def transfer(
 ) -> tuple[Array, Array]:
     """Picoseconds of transfers from or to DRAM, each alone on the bus, and their bytes on the pins. Twin of
     ``dma.cost`` and of ``FixedDram.transfer_bytes`` for runs whose places are not known."""
-    dma, burst = designs.config.dma, designs["dma.burst_bytes"]
+    burst = designs["dma.burst_bytes"]
     run = np.maximum(1, np.minimum(run, nbytes))
     pins = up(nbytes, run) * up(run, burst) * burst
-    wait = latency(designs, constants=constants)
-    if write and dma.write_latency_ps is not None:
-        wait = np.array([float(dma.write_latency_ps)])
-    if dma.gather_bytes:
-        wait = wait + up(np.minimum(nbytes, dma.gather_bytes), designs["dma.bytes_per_cycle"]) * PS / designs["clock"]
+    wait = _wait(designs, nbytes, write=write, constants=constants)
     width = designs["dma.bytes_per_cycle"] * designs["clock"]
     between = designs["interconnect.bytes_per_cycle"] * designs["clock"]
     rate = np.minimum(
@@ -250,6 +246,30 @@ def transfer(
     # What the channel writes for longer than the bytes flow shows, with the bus free for others.
     taken: Array = start(designs) + wait + np.maximum(moving, nbytes * (PS / width))
     return taken, pins
+
+
+def _wait(designs: Designs, nbytes: Array, *, write: bool, constants: bool) -> Array:
+    """From a transfer's request to its first datum."""
+    dma = designs.config.dma
+    wait = latency(designs, constants=constants)
+    if write and dma.write_latency_ps is not None:
+        wait = np.array([float(dma.write_latency_ps)])
+    if dma.gather_bytes:
+        wait = wait + up(np.minimum(nbytes, dma.gather_bytes), designs["dma.bytes_per_cycle"]) * PS / designs["clock"]
+    return wait
+
+
+def stream(
+    designs: Designs, taken: Array, nbytes: Array, *, near: bool = False, write: bool = False, constants: bool = False
+) -> Array:
+    """Picoseconds from one transfer to the next of a stream of equals, each of which takes so long alone; ``near``:
+    within SRAM. Twin of ``dma.Channel.streaming_ps``."""
+    in_flight = designs.config.dma.in_flight
+    if in_flight == 1:
+        return taken
+    begin = start(designs)
+    ahead = begin if near else begin + _wait(designs, nbytes, write=write, constants=constants)
+    return np.maximum(np.maximum(begin, taken - ahead), taken / in_flight)
 
 
 def local(designs: Designs, nbytes: Array, run: Array) -> Array:

@@ -201,14 +201,18 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     near_x, near_out = problem.x_home is Home.DIRECT, problem.out_home is Home.DIRECT
     moved = (0.0 if near_x else tasks.x * size.x) + (0.0 if near_out else tasks.stores * size.out) + np.zeros((1, 1))
     moved = moved + (0.0 if problem.held else tasks.w * size.w)
-    loading = tasks.x * x_each + tasks.w * w_each
+    x_next = prices.stream(designs, x_each, size.x, near=problem.x_home is Home.COPIED)
+    w_next = prices.stream(designs, w_each, size.w, constants=True)
+    out_next = prices.stream(designs, out_each, size.out, near=problem.out_home is Home.COPIED, write=True)
+    loading = (0.0 if near_x else tasks.x * x_next) + (0.0 if problem.held else tasks.w * w_next)
     traffic, constant = tasks.x * x_pins + tasks.stores * out_pins, tasks.w * w_pins
     for item in problem.epilogue.operands:
         each, pins = prices.transfer(designs, elements * item, out_run * item)
-        loading, traffic = loading + tasks.stores * each, traffic + tasks.stores * pins
+        loading = loading + tasks.stores * prices.stream(designs, each, elements * item)
+        traffic = traffic + tasks.stores * pins
         moved = moved + tasks.stores * elements * item
     share = tasks.per_core / tasks.all
-    storing = np.minimum(tasks.per_core, tasks.stores) * out_each
+    storing = np.minimum(tasks.per_core, tasks.stores) * (0.0 if near_out else out_next)
     tick = problem.beside * PS
     if designs.config.constants is None:
         shared = (traffic + constant) * (tick / prices.bandwidth(designs))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait, region
+from npusim.isa.dma import Expand, Multicast
 from npusim.isa.matrix import NO_EXTRAS, NOTHING, PACKED_BITS, Extras
 from npusim.isa.routine import Call, Operand
 from npusim.routines import canonical
@@ -200,8 +201,11 @@ class Executable:
             values["scale_stride"] = self._pick([0, 4])
             values["low"], values["high"] = self._pick([(float("-inf"), float("inf")), (-4.0, 6.0)])
             values["out_scale"] = self._pick([1.0, 0.5])
-        if "cores" in values:
+        if issubclass(self.cls, Multicast | Expand):
             values["src"] = region(0, values["src"])
+        if issubclass(self.cls, Expand):
+            values["nbytes"], values["bits"] = int(self.rng.integers(1, 9)), self._pick([2, 4, 8])
+            values["size"] = values["nbytes"] + 1  # of a plain block, behind whose mode bytes are as they are
         if "index_type" in values:
             values["index_type"] = self._pick([DType.INT32, DType.INT64])
         for name in ("k", "ih", "iw"):

@@ -91,7 +91,7 @@ def limits_of(program: Program, config: Config) -> Limits:
     """What a device offers to a program."""
     return Limits(
         program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
-        config.interconnect.multicast, config.l2.bytes if config.l2 else 0,
+        config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.l2.bytes if config.l2 else 0,
     )  # fmt: skip
 
 

@@ -65,9 +65,13 @@ def test_a_transfer_costs_what_the_device_charges(config: Config) -> None:
             runs = -(-nbytes // run)
             for way, moved in (("read", (nbytes, 0)), ("write", (0, nbytes)), ("copy", (0, 0))):
                 work = DmaWork(nbytes, runs, run, *moved)
-                assert prices[nbytes, run, way] == (model.cost(work).ps, model.dram_bytes(work))
+                assert prices[nbytes, run, way] == (model.cost(work).ps, model.stream_ps(work), model.dram_bytes(work))
             work = DmaWork(nbytes, runs, run, nbytes, 0, constants=True)
-            assert prices[nbytes, run, "constants"] == (model.cost(work).ps, model.dram_bytes(work))
+            assert prices[nbytes, run, "constants"] == (
+                model.cost(work).ps,
+                model.stream_ps(work),
+                model.dram_bytes(work),
+            )
 
 
 class Reads:

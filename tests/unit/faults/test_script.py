@@ -244,7 +244,7 @@ def toml_of(rows: list[dict[str, Any]]) -> str:
     return "".join(f"[[fault]]\nwhen = {inline(row['when'])}\nwhat = {inline(row['what'])}\n" for row in rows)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.fixed_dictionaries({"when": tables(WHEN), "what": tables(WHAT)}), min_size=1, max_size=4))
 def test_any_script_comes_back_from_its_table(rows: list[dict[str, Any]]) -> None:
     plain = tomllib.loads(toml_of(rows))["fault"]

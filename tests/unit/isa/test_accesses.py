@@ -8,6 +8,7 @@ import pytest
 from npusim._core import Strided
 from npusim.errors import ProgramError
 from npusim.isa.base import INSTRUCTIONS, Access, ByteArray, Instruction, Unit, offset_of
+from npusim.isa.dma import Expand
 from tests.support.programs.any_instruction import AREA, Executable
 from tests.support.programs.race_detector import bytes_of, exact_accesses
 
@@ -35,7 +36,9 @@ def mask(accesses: list[Access]) -> np.ndarray:
 
 
 def fill_indices(instruction: Instruction, memory: ByteArray, rng: np.random.Generator) -> None:
-    """Indices that lie within the axis: random bytes seldom do."""
+    """Indices that lie within the axis, and streams that are some: random bytes seldom do."""
+    if isinstance(instruction, Expand):
+        memory[offset_of(instruction.src)] &= 0xFC
     size = getattr(instruction, "axis_size", getattr(instruction, "axis", None))
     if size is None:
         return

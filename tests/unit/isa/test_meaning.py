@@ -38,6 +38,8 @@ CODES = """
 11 dma.fill <Q4q4IBQ
 12 dma.gather <Q3qQ3qQqB3IIB
 13 dma.multicast <Q4qQ4q4IB4I4IQQ
+14 dma.expand <QQQQB
+15 dma.expand_multicast <QQQQBQ
 20 matrix.conv <BBBQ3qQqQ3qIIIIIHHHHHHhh??Q3qQQIfidd
 21 matrix.depthwise <BBBQqqQQqqIIIIHHHHHHhh??QqqQQIfidd
 30 vector.unary <BBQ4qQ4q4Idd

@@ -9,14 +9,14 @@ import pytest
 
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
-from npusim.isa.base import Command, Instruction, Unit, Wait, acc, encode, l2, region
+from npusim.isa.base import MAX_ITEMS, Command, Instruction, Unit, Wait, acc, encode, l2, region
 from npusim.isa.control import Halt, Residents, resident_bytes
-from npusim.isa.dma import Multicast
+from npusim.isa.dma import Expand, Multicast, MulticastExpand
 from npusim.isa.matrix import NOTHING, Conv, Depthwise
 from npusim.isa.reduction import ArgReduce, Pool
 from npusim.isa.scalar import GatherElements, Scatter, TopK
 from npusim.isa.verify import Limits, verify
-from tests.support.programs.streams import add, copy, fill, gather, multicast
+from tests.support.programs.streams import add, copy, expand, fill, gather, multicast
 
 LIMITS = Limits((256, 1024, 64, 64), 512, 128, 2, 2, ("matrix", "vector", "scalar"))
 HALT = Command(0, Unit.CONTROL, 0, (), Halt())
@@ -58,6 +58,40 @@ def test_the_last_byte_of_every_memory_may_be_used() -> None:
         ],
         LIMITS,
     )
+
+
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        (expand(0, region(0), 4, 4, 3), "bits must be one of (2, 4, 8), got 3"),
+        (expand(0, region(0), 0, 4), "must make bytes of bytes, got 0 of 4"),
+        (expand(0, region(0), 4, 0), "must make bytes of bytes, got 4 of 0"),
+        (expand(0, 64, 4, 4), "src must be in DRAM, got sram+0x40"),
+        (expand(acc(0), region(0), 4, 4), "dst must be in SRAM, got acc+0x0"),
+        (expand(region(3), region(0), 4, 4), "dst must be in SRAM, got r3+0x0"),
+        (expand(510, region(0), 4, 4), "writes bytes 510..514 of sram+0x1fe: the memory has 512"),
+        (expand(0, region(0, 250), 4, 7), "reads bytes 250..257 of r0+0xfa: the memory has 256"),
+        (expand(0, region(0), 1 << 63, 4), f"goes through {1 << 63} elements, at most {MAX_ITEMS} are possible"),
+        (expand(0, region(0), 1 << 27, 4, 2), f"goes through {1 << 29} elements, at most {MAX_ITEMS} are possible"),
+    ],
+)
+def test_what_a_decoder_makes(instruction: Expand, message: str) -> None:
+    limits = dataclasses.replace(LIMITS, decoder=True)
+    verify([dma(expand(0, region(0), 512, 256)), HALT], limits)
+    with pytest.raises(ProgramError, match=re.escape(f"command 0 (dma.expand): {message}")):
+        verify([dma(instruction), HALT], limits)
+
+
+def test_what_a_decoder_makes_for_several_cores() -> None:
+    limits = dataclasses.replace(LIMITS, decoder=True, multicast=True)
+    verify([dma(MulticastExpand(0, region(0), 4, 4, 8, 3)), HALT], limits)
+    for cores, message in ((0, "cores must name at least one core"), (4, "writes to core 2: the device has 2")):
+        with pytest.raises(ProgramError, match=re.escape(f"command 0 (dma.expand_multicast): {message}")):
+            verify([dma(MulticastExpand(0, region(0), 4, 4, 8, cores)), HALT], limits)
+
+
+def test_weights_are_expanded_where_there_is_a_decoder() -> None:
+    assert refused(dma(expand(0, region(0), 4, 4))) == "command 0 (dma.expand): the device has no decoder of weights"
 
 
 @pytest.mark.parametrize(

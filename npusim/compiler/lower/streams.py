@@ -1,0 +1,102 @@
+"""Constant weights that lie in DRAM as streams of fewer bytes (ADR 0055): one stream for what one tile loads."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim import _core
+from npusim.compiler.lower.base import Context
+from npusim.compiler.lower.transfer import load_items
+from npusim.compiler.prices import move_prices
+from npusim.compiler.schedule import Item, Slot
+from npusim.compiler.values import View
+from npusim.dtypes import DType
+from npusim.graph import Op
+from npusim.isa.base import MAX_ITEMS
+from npusim.isa.dma import Expand
+from npusim.program import Deferred, Piece
+from npusim.units import ceil_div
+
+_SYMBOLS = frozenset({DType.INT8, DType.UINT8})
+_WHOLE = 8
+"""Bits of a symbol where weights are bytes."""
+
+
+class Packed(NamedTuple):
+    """Where the weights of a tile lie: as they are, or as a stream of symbols of so many ``bits`` that becomes
+    ``nbytes`` bytes."""
+
+    view: View
+    nbytes: int = 0
+    bits: int = 0
+
+    def load(self, slot: Slot) -> list[Item]:
+        """What brings them into a slot."""
+        if not self.bits:
+            return load_items((slot.address, (self.view.dtype.itemsize,), slot), self.view)
+        expand = Expand(slot.address, self.view.address, self.nbytes, self.view.shape[0], self.bits)
+        return [Item(expand, (self.view,), (slot,))]
+
+
+def weights_per_kilo(context: Context, op: Op) -> int:
+    """Bytes that 1024 of the bytes of an operator's weights take as a stream, all in one; 1024 where they have none."""
+    w = op.input(1)
+    if not _may_be_stream(context, w.dtype) or w.data is None or not w.data.size:
+        return 1024
+    whole = squeezed([w.data], op.attrs["w_bits"])
+    return min(1024, ceil_div(_size(context, (op, "whole"), [whole], op.attrs["w_bits"]) * 1024, whole.nbytes))
+
+
+def pack(context: Context, key: Hashable, parts: Sequence[Piece], name: str, dtype: DType, bits: int) -> Packed:
+    """Place what one tile loads, as a stream where that pays. ``key``: which part of which operator's weights it is;
+    ``bits``: of a packed weight, else 0."""
+    nbytes = sum(part.nbytes for part in parts)
+    symbol = bits or _WHOLE
+    if _may_be_stream(context, dtype) and 0 < nbytes * (_WHOLE // symbol) <= MAX_ITEMS:
+        size = _size(context, key, parts, bits)
+        if move_prices(context.config).pays(nbytes, size, symbol):
+            stream = Deferred(lambda *arrays: _core.compress(_joined(arrays), symbol), parts, size)
+            return Packed(context.constants.pack([stream], f"{name}.stream", DType.UINT8), nbytes, symbol)
+    return Packed(context.constants.pack(parts, name, dtype))
+
+
+def _may_be_stream(context: Context, dtype: DType) -> bool:
+    return dtype in _SYMBOLS and context.config.dma.decoder_weights_per_cycle > 0
+
+
+def _size(context: Context, key: Hashable, parts: Sequence[Piece], bits: int) -> int:
+    """Bytes of the stream. Reading weights takes time, and each order of a graph asks about most tiles again."""
+    found = context.facts.get(("stream", key))
+    if found is None:
+        found = _core.compressed_size(_joined(parts), bits or _WHOLE)
+        context.facts["stream", key] = found
+    size: int = found
+    return size
+
+
+def _joined(parts: Sequence[Any]) -> npt.NDArray[np.uint8]:
+    """The bytes of arrays, each in row-major order, one after the other."""
+    return np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
+
+
+def squeezed(group: Sequence[npt.NDArray[Any]], bits: int) -> Piece:
+    """Bytes of so many bits of each value, low bits first: of arrays, each in row-major order; 0: as they are. Most are
+    large, and a job that only times has no need of them."""
+    if not bits:
+        (array,) = group
+        return array
+
+    def make(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        each = 8 // bits
+        values = np.concatenate([array.reshape(-1) for array in arrays]).view(np.uint8)
+        full = np.zeros(ceil_div(values.size, each) * each, np.uint8)
+        full[: values.size] = values & np.uint8((1 << bits) - 1)
+        places = np.arange(0, 8, bits, dtype=np.uint8)
+        packed: npt.NDArray[np.uint8] = np.bitwise_or.reduce(full.reshape(-1, each) << places, axis=1)
+        return packed
+
+    return Deferred(make, group, ceil_div(sum(array.size for array in group) * bits, 8))
