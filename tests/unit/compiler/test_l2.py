@@ -15,11 +15,15 @@ from npusim.compiler.outside import by_l2, lay_out
 from npusim.compiler.pipeline import compile_graph, explain_graph
 from npusim.compiler.values import Buffer
 from npusim.dtypes import DType
+from npusim.energy import counts
 from npusim.graph import Graph
+from npusim.hw.area import area
 from npusim.hw.config import Config, load_config
+from npusim.hw.energy import prices
 from npusim.isa.base import decode, is_l2
 from npusim.ops.build import GraphBuilder
 from npusim.program import SCRATCH, Program
+from npusim.report.device import text as info
 from npusim.report.memory import as_json, text
 from npusim.runtime import Session
 from tests.support.graphs.comparison import same_bytes
@@ -145,3 +149,32 @@ def test_values_that_meet_never_overlap(lives: list[tuple[int, int, int]], capac
             meet = one.in_l2 == other.in_l2 and one.born <= other.dies and other.born <= one.dies
             apart = one.offset + one.nbytes <= other.offset or other.offset + other.nbytes <= one.offset
             assert apart or not meet
+
+
+def test_info_shows_memories_beside_the_dram() -> None:
+    flash = {"constants.bytes": "1 MiB", "constants.bandwidth": "1 GB/s", "constants.latency": "300 ns"}
+    rows = [line.split(None, 1) for line in info(device(64 * KIB, **flash)).splitlines() if line.startswith("  ")]
+    assert ["L2", "64 KiB, 32 GB/s, latency 20 cycles"] in rows
+    assert ["constants", "1 MiB, 1 GB/s, latency 300 ns"] in rows
+    assert "L2" not in info(TINY)
+
+
+def test_energy_and_area_of_the_l2() -> None:
+    """By a price that is given, by the technology, or not known, but never nothing."""
+    graph, priced = chain(), TINY.with_(**{"technology.node": "7 nm"})
+    plain, near = (device(size, priced) for size in (None, 1024 * KIB))
+    assert (area(near).total or 0) > (area(plain).total or 0)
+    with Session(near, cache_dir=False) as session:
+        result = session.run(graph, timing_only=True)
+    (part,) = [part for part in result.energy.parts if part.name == "l2"]
+    assert part.value
+    with Session(device(1024 * KIB), cache_dir=False) as session:
+        unknown = session.run(graph, timing_only=True)
+    assert "l2" in unknown.energy.unknown
+    given = near.with_(**{"energy.l2_byte": "1 pJ", "area.l2_kib": "100 um2"})
+    counted = counts(given, result.program, result.timeline)
+    moved = sum(found.get("l2", 0) for found in counted.values())
+    assert moved
+    assert prices(given).fj("l2") == 1000
+    (silicon,) = [part for part in area(given).parts if part.name == "l2"]
+    assert silicon.value == 100 * 1024
