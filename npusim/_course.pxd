@@ -7,9 +7,10 @@ cdef enum:
     NEVER = -1
     NOBODY = -1
     FETCHER = -2
-    LINKS = 3  # by npusim.work.Port, of which
-    L2 = 2  # is one
-    REASONS = 3  # of a stall that are no engines: DRAM, SRAM, L2
+    EXCHANGE = 2  # the links are those of npusim.work.Port
+    L2 = 3
+    LINKS = 4
+    REASONS = 4  # to be stalled, beside the engines: DRAM, SRAM, the exchange between cores, L2
 
 cdef struct Event:
     int64_t time

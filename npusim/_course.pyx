@@ -354,7 +354,6 @@ cdef void finish(Job *job, int who) noexcept nogil:
     cdef Engine *engine = &job.engines[who]
     cdef Step *step = &job.steps[engine.running]
     cdef int64_t late, due = step.alone - step.ahead
-    cdef int reason
     job.active -= 1
     job.order[job.done] = engine.running
     job.done += 1
@@ -362,8 +361,7 @@ cdef void finish(Job *job, int who) noexcept nogil:
         due += step.ready - engine.begin
     late = job.now - engine.begin - due
     if late:
-        reason = job.n_engines + (1 if not step.has_flow else 2 if step.link == L2 else 0)
-        stall_engine(job, who, reason, late)
+        stall_engine(job, who, job.n_engines + (step.link if step.link >= EXCHANGE else 0 if step.has_flow else 1), late)
     engine.busy += due
     engine.mark = job.now
     step.begin, step.over = engine.begin, job.now
@@ -522,8 +520,10 @@ cdef int fill(Job *job, object steps) except -1:
         step.engine, step.core, step.op, step.end, step.rank = each.engine, each.core, each.op, each.end, each.rank
         step.fixed, step.alone, step.share = charge.fixed_ps, charge.alone_ps, charge.share
         step.ahead, step.front = charge.ahead_ps, charge.front_ps
-        step.bus_bytes, step.rate, step.link = charge.bus_bytes, charge.rate, charge.port
+        step.bus_bytes, step.rate, step.link = charge.bus_bytes, charge.rate, charge.link
         step.has_flow = step.bus_bytes != 0
+        if not 0 <= step.link < LINKS:
+            raise ValueError("a step's bytes flow over no link that there is")
         if step.fixed > MOST // WHOLE or step.bus_bytes > MOST // PS_PER_S:
             raise OverflowError
         step.first_wait, step.n_waits = waits, len(each.waits)
@@ -539,7 +539,8 @@ cdef class Course:
     ``length_ps``: from the first fetch to the end; ``order``: steps in the order in which they ended; ``begins`` and
     ``ends``: of each step, by number; ``units``: (busy, idle, mark, completed, stalls) of each engine, idle up to
     ``mark``; ``sequencer``: (busy, last dispatch, stalls, fetched bytes); stalls: (reason, ps), reasons being engines,
-    then DRAM, or for the sequencer fetching, then SRAM, then L2. ``link_busy_ps``: of the link to DRAM.
+    then DRAM, or for the sequencer fetching, then SRAM, the exchange between cores and the L2.
+    ``link_busy_ps``: of the link to DRAM.
     """
 
     cdef readonly int64_t length_ps, link_busy_ps
@@ -577,7 +578,7 @@ cdef int begin(Job *job, int steps, int engines, int cores) except -1:
     job.engines = <Engine *>calloc(engines + 1, sizeof(Engine))
     job.waiters = <Waiter *>calloc(engines * engines + 1, sizeof(Waiter))
     job.stalls = <Stall *>calloc(engines * (engines + REASONS) + 1, sizeof(Stall))
-    job.held = <Stall *>calloc(engines + 2, sizeof(Stall))
+    job.held = <Stall *>calloc(engines + REASONS, sizeof(Stall))
     job.banks = <Banks *>calloc(cores + 1, sizeof(Banks))
     job.works = <int *>calloc(cores * engines + 1, sizeof(int))
     job.order = <int *>calloc(steps + 1, sizeof(int))
@@ -652,8 +653,6 @@ def course(
             raise MemoryError
         at = 0
         for each in steps:
-            if not 0 <= <int>each.charge.port < LINKS:
-                raise ValueError("a step passes no port that there is")
             if not -1 <= <int>each.engine < engines or not 0 <= <int>each.core < cores:
                 raise ValueError("a step is for no unit that there is")
             for number, count in each.waits:

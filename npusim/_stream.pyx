@@ -102,7 +102,7 @@ cdef int fill(Job *job, commands, Remembered charges, dict numbers) except -1:
         step.engine = numbers[<int>command.core << CORE_SHIFT | unit]
         step.fixed, step.bus_bytes, step.rate, step.ahead, step.front, step.link = <tuple>charges.of(asked(instruction))
         if not 0 <= step.link < LINKS:
-            raise ValueError("a command passes no port that there is")
+            raise ValueError("bytes flow over no link that there is")
         if step.fixed > MOST >> 1 or step.bus_bytes > MOST // PS_PER_S:
             raise OverflowError
         step.has_flow = step.bus_bytes != 0
@@ -175,8 +175,8 @@ def forecast(
     too large for machine integers.
 
     ``charge(work)``: (fixed ps, bytes that then flow, bytes a second at the most, what of the fixed ps may pass ahead,
-    what of that is one command's alone, the port that the bytes pass). ``capacities``: bytes a second that the
-    transfers of each port share. ``in_flight``: transfers that a channel may have begun at once.
+    what of that is one command's alone, over what they flow). ``capacities``: bytes a second that transfers
+    share, by that. ``in_flight``: transfers that a channel may have begun at once.
     """
     cdef Job job
     cdef dict numbers = {}

@@ -72,12 +72,13 @@ class ScalarWork:
 
 
 class Port(enum.IntEnum):
-    """The memories that a transfer may pass by, each with a bandwidth of its own; CONSTANTS is DRAM on a device without
-    a memory for them."""
+    """What the bytes of a transfer pass where they leave a core, each with a bandwidth of its own: by the way to a
+    memory, or to other cores. CONSTANTS is DRAM on a device without a memory for them."""
 
     DRAM = 0
     CONSTANTS = 1
-    L2 = 2
+    EXCHANGE = 2
+    L2 = 3
 
 
 PLACE_BYTES = 64
@@ -93,7 +94,8 @@ class DmaWork:
     ``stride``: bytes from the start of one piece to that of the next on that side; 0 if that is not known.
     ``offset``: of the first piece from a multiple of PLACE_BYTES; 0 if that is not known.
     ``constants``: what is read are constants of the program, and nothing is written to DRAM. ``decoded``: weights that
-    pass a decoder on their way, as so many ``bytes`` are made of what is read.
+    pass a decoder on their way, as so many ``bytes`` are made of what is read. ``exchanged``: what passes from one
+    core's SRAM to others'; runs are of the worse side, no DRAM is touched.
     """
 
     bytes: int
@@ -105,12 +107,15 @@ class DmaWork:
     offset: int = 0
     constants: bool = False
     decoded: int = 0
+    exchanged: bool = False
     l2_reads: int = 0
     l2_writes: int = 0
 
     @property
     def port(self) -> Port:
         """What its bytes pass outside of SRAM. A copy between two memories passes the port of the farther one."""
+        if self.exchanged:
+            return Port.EXCHANGE
         if self.constants:
             return Port.CONSTANTS
         near = (self.l2_reads or self.l2_writes) and not (self.reads or self.writes)
@@ -118,8 +123,8 @@ class DmaWork:
 
     @property
     def is_local(self) -> bool:
-        """It does not leave SRAM."""
-        return not (self.reads or self.writes or self.l2_reads or self.l2_writes)
+        """It does not leave the SRAM of its core."""
+        return not (self.exchanged or self.reads or self.writes or self.l2_reads or self.l2_writes)
 
 
 @dataclass(frozen=True, slots=True)

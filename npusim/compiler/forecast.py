@@ -3,9 +3,10 @@
 Commands are fetched from DRAM and go to the queues of their units in order, one a cycle; a full queue holds all of them
 up. A unit takes its commands in order, each when the counts that it waits for are reached. Transfers that use the DRAM
 at the same time have it by need or share it fairly, as the device says, each at its channel's rate at most; so do those
-that use the L2. Left out is what units of a core take from each other at the banks of its SRAM, and what the device
-does before the first fetch and after the last command. In all else it is the course of a job that only times, and
-``_stream.pyx`` goes through it as through that; here is the same in Python, which says what it is.
+that pass from core to core, and those that use the L2. Left out is what units of a core take from each other at the
+banks of its SRAM, and what the device does before the first fetch and after the last command. In all else it is the
+course of a job that only times, and ``_stream.pyx`` goes through it as through that; here is the same in Python, which
+says what it is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import NamedTuple
 from npusim import _stream
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
-from npusim.hw.memory import dram_model, side
 from npusim.hw.units import dma
 from npusim.isa.base import Command, Unit
 from npusim.units import PS_PER_S, ceil_div, cycles_to_ps
@@ -30,8 +30,8 @@ def forecast(commands: Sequence[Command], config: Config) -> int:
     """Picoseconds, about; the same for the same stream."""
     told = _stream.forecast(
         commands, lambda work: _charge(work, config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
-        dma.latency_ps(config), dma.interconnect_bandwidth(config), _HALF, _capacities(config), _by_need(config),
-        config.dma.in_flight,
+        dma.latency_ps(config), dma.interconnect_bandwidth(config), _HALF, dma.capacities(config),
+        _by_need(config), config.dma.in_flight,
     )  # fmt: skip
     # Beyond machine integers it is as slow as it is.
     return forecast_slowly(commands, config) if told is None else told
@@ -42,17 +42,26 @@ def forecast_slowly(commands: Sequence[Command], config: Config) -> int:
     return _Course(commands, config).run()
 
 
+class _Way:
+    """Transfers under way over one link: [left, most, unit, rate, rank, serial], by rank and most."""
+
+    def __init__(self, number: int, capacity: int) -> None:
+        self.number, self.capacity = number, capacity
+        self.flows: list[list[int]] = []
+        self.since = self.timer = 0
+
+
 class _Charge(NamedTuple):
     """What passes before anything flows, and what then flows: bytes, and bytes a second at the most; what of the first
-    may pass ahead, while a unit works on older commands, and what of that is one command's alone; by which port the
-    bytes flow."""
+    may pass ahead, while a unit works on older commands, and what of that is one command's alone; over what they flow,
+    by the numbers that the simulator has for it."""
 
     fixed_ps: int
     nbytes: int = 0
     rate: int = 0
     ahead_ps: int = 0
     front_ps: int = 0
-    port: int = Port.DRAM
+    way: int = Port.DRAM
 
 
 class _Step(NamedTuple):
@@ -65,8 +74,8 @@ class _Step(NamedTuple):
     """Of its transfer among others."""
 
 
-_FETCH, *_FLOWS = -1, -2, -3, -4
-"""Numbers of what is no unit: the fetcher, transfers under way by port."""
+_FETCH, *_FLOWS = range(-1, -2 - len(Port), -1)
+"""Numbers of what is no unit: the fetcher, what is under way at each port."""
 
 _HALF = 4096
 """Bytes of half a fetch buffer: one is dispatched while the other is filled."""
@@ -96,7 +105,7 @@ class _Course:
         ranks = _ranks(steps, len(numbers)) if by_need else [0] * len(steps)
         self._steps = [_Step(*step, rank) for step, rank in zip(steps, ranks, strict=True)]
         self._code_rank = -1 if by_need else 0
-        self._capacities = _capacities(config)
+        self._ways = [_Way(*pair) for pair in zip(_FLOWS, dma.capacities(config), strict=True)]
         self._depth, self._cycle = config.queue_depth, cycles_to_ps(1, config.clock_hz)
         self._queues: list[deque[tuple[int, _Step]]] = [deque() for _ in numbers]
         self._heads: list[_Step | None] = [None] * len(numbers)
@@ -107,10 +116,7 @@ class _Course:
         self._asleep: list[list[tuple[int, int]]] = [[] for _ in numbers]  # (count, unit whose head waits for it)
         self._events: list[tuple[int, int, int, int]] = []  # (ps, serial, unit, what), see `run`
         self._serial = self._next = self._dispatched = 0
-        self._since, self._timer = [0] * len(Port), [0] * len(Port)
         self._full = -1
-        # By port: [left, most, unit, rate, rank, serial], by rank and most
-        self._flows: list[list[list[int]]] = [[] for _ in Port]
         self._latency, self._fetch_rate = dma.latency_ps(config), dma.interconnect_bandwidth(config)
         self._fetched = self._requested = 0
         self._fetching = False
@@ -121,9 +127,9 @@ class _Course:
         while self._events:
             now, _, unit, what = heappop(self._events)
             if unit in _FLOWS:
-                port = _FLOWS.index(unit)
-                if what == self._timer[port]:  # else the rates have changed since
-                    self._end_flows(port, now)
+                way = self._ways[_FLOWS.index(unit)]
+                if what == way.timer:  # else the rates have changed since
+                    self._end_flows(way, now)
             elif unit == _FETCH:
                 self._fetch(now)
             elif what == _ARRIVED:
@@ -241,44 +247,43 @@ class _Course:
     # transfers
 
     def _start_flow(self, unit: int, charge: _Charge, rank: int, now: int) -> None:
-        port = charge.port
-        self._flow(port, now)
-        flows = self._flows[port]
-        place = sum((flow[4], flow[1]) <= (rank, charge.rate) for flow in flows)
+        way = self._ways[charge.way]
+        self._flow(way, now)
+        place = sum((flow[4], flow[1]) <= (rank, charge.rate) for flow in way.flows)
         self._serial += 1
-        flows.insert(place, [charge.nbytes * PS_PER_S, charge.rate, unit, 0, rank, self._serial])
-        self._share(port, now)
+        way.flows.insert(place, [charge.nbytes * PS_PER_S, charge.rate, unit, 0, rank, self._serial])
+        self._share(way, now)
 
-    def _flow(self, port: int, now: int) -> None:
+    def _flow(self, way: _Way, now: int) -> None:
         """Take off what has flowed since the rates changed last."""
-        elapsed, self._since[port] = now - self._since[port], now
+        elapsed, way.since = now - way.since, now
         if elapsed:
-            for flow in self._flows[port]:
+            for flow in way.flows:
                 flow[0] -= flow[3] * elapsed
 
-    def _share(self, port: int, now: int) -> None:
+    def _share(self, way: _Way, now: int) -> None:
         """New rates, by rank; of equals those who can take least first, what they leave is for the others."""
-        left, count, first, rank = self._capacities[port], 0, -1, None
-        for flow in self._flows[port]:
+        left, count, first, rank = way.capacity, 0, -1, None
+        for flow in way.flows:
             if flow[4] != rank:
                 rank = flow[4]
-                count = sum(other[4] == rank for other in self._flows[port])
+                count = sum(other[4] == rank for other in way.flows)
             rate = flow[3] = min(flow[1], left // count)
             left -= rate
             count -= 1
             if rate or flow[0] <= 0:
                 delay = ceil_div(flow[0], rate) if flow[0] > 0 else 0
                 first = delay if first < 0 or delay < first else first
-        self._timer[port] += 1
+        way.timer += 1
         if first >= 0:
-            self._at(now + first, _FLOWS[port], self._timer[port])
+            self._at(now + first, way.number, way.timer)
 
-    def _end_flows(self, port: int, now: int) -> None:
-        self._flow(port, now)
-        over = [flow for flow in self._flows[port] if flow[0] <= 0]
-        self._flows[port] = [flow for flow in self._flows[port] if flow[0] > 0]
-        if self._flows[port]:
-            self._share(port, now)
+    def _end_flows(self, way: _Way, now: int) -> None:
+        self._flow(way, now)
+        over = [flow for flow in way.flows if flow[0] <= 0]
+        way.flows = [flow for flow in way.flows if flow[0] > 0]
+        if way.flows:
+            self._share(way, now)
         for _, _, unit, *_ in sorted(over, key=itemgetter(-1)):  # in the order in which they began
             if unit == _FETCH:
                 self._fetch_over(now)
@@ -313,11 +318,6 @@ def _by_need(config: Config) -> bool:
     return config.interconnect.arbitration == "need"
 
 
-def _capacities(config: Config) -> list[int]:
-    sides = [side(config, port) for port in Port]
-    return [min(dma.interconnect_bandwidth(each), dram_model(each).bandwidth) for each in sides]
-
-
 def _charge(work: Work, config: Config) -> _Charge:
     if not isinstance(work, DmaWork):
         return _Charge(cost_model(config).cost(work).ps)
@@ -327,5 +327,5 @@ def _charge(work: Work, config: Config) -> _Charge:
         return _Charge(cost_model(config).cost(work).ps, 0, 0, parts.ahead_ps, parts.start_ps)
     # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
     fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
-    port = work.port if work.port is Port.L2 else Port.DRAM
-    return _Charge(fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps, port)
+    way = Port.DRAM if work.constants else work.port
+    return _Charge(fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps, way)

@@ -71,6 +71,11 @@ class Group:
         return outside(self.chain, {tensor for op in self.ops for tensor in op.outputs})
 
 
+def on_matrix(group: Group) -> bool:
+    """Whether it is the matrix unit that a group waits for."""
+    return group.anchor is not None and group.anchor.kind in ANCHORS
+
+
 def outside(ops: Sequence[Op], made: Set[Tensor | None]) -> list[Tensor]:
     """Tensors that operators read and that are not among those made, once each."""
     return list(dict.fromkeys(t for op in ops for t in op.inputs if t is not None and t not in made))

@@ -34,8 +34,8 @@ def lay_out(buffers: Sequence[Buffer], config: Config) -> int:
 
 @functools.lru_cache(maxsize=64)
 def by_l2(config: Config) -> Config | None:
-    """A device as a plan sees it that takes all values for being in the L2: that in the place of the DRAM, which is left
-    with the constants. None for a device without an L2."""
+    """A device as a plan sees it that takes all values for being in the L2: that in the place of the DRAM, which is
+    left with the constants. None for a device without an L2."""
     if config.l2 is None:
         return None
     near, dram = l2_side(config).dram, config.dram

@@ -43,7 +43,7 @@ def look(device: NpuDevice, layer: Layer = lambda step: str(step.op)) -> dict[st
         "messages": device.messages,
         "rings": [_ring(device, number) for number in range(len(RINGS))],
         "jobs": [_job(device, job, layer) for job in jobs.values()],
-        "links": {port.name.lower(): _link(link) for port, link in machine.own_links.items()},
+        "links": {name: _link(link) for name, link in machine.links.items()},
         "context": None,
     }
     move = machine.moving

@@ -198,8 +198,8 @@ def _work(work: Work) -> str:
             way = "reads" if read and not wrote else "writes" if wrote and not read else "moves"
             moved = read if way == "reads" else work.bytes
             if work.decoded:
-                ratio = f"{work.reads / work.bytes:.3f}"
-                return f"reads {grouped(work.reads)} {_OF[work.constants]}, {ratio} of what they become"
+                ratio = f"ratio {work.reads / work.bytes:.3f}"
+                return f"reads {grouped(work.reads)} {_OF[work.constants]} that become {grouped(work.bytes)} B, {ratio}"
             written = f", writes {grouped(work.bytes)} B" if moved < work.bytes else ""
             what = "B of L2" if work.port is Port.L2 else _OF[work.constants]
             return f"{way} {grouped(moved)} {what} in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"

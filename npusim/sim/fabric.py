@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from npusim.hw.config import Config
-from npusim.hw.memory import dram_model, side
 from npusim.hw.units import dma
 from npusim.units import bytes_to_ps
 from npusim.work import DmaWork, Port
 
 
 class Fabric:
-    """``capacities``: bytes/s of each port's memory or of the interconnect before it, the narrower, those of the DRAM
-    for a port that there is not; ``latency_ps``: from request to first datum of the DRAM; ``front_ps``: what a channel
-    does for a transfer before it asks for anything."""
+    """``capacities``: bytes/s by port, of a memory or of the interconnect before it, the narrower, and of the way from
+    core to core; those of the DRAM for a port that there is not. ``latency_ps``: from request to first datum of the
+    DRAM; ``front_ps``: what a channel does for a transfer before it asks for anything."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        sides = [side(config, port) for port in Port]
-        self.capacities = [min(dram_model(each).bandwidth, dma.interconnect_bandwidth(each)) for each in sides]
+        self.capacities = dma.capacities(config)
         self.channel_rate = dma.channel_bandwidth(config)
         self.fetch_rate = dma.interconnect_bandwidth(config)
         self.latency_ps = dma.latency_ps(config)
@@ -30,6 +28,10 @@ class Fabric:
         fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
         return fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps
 
-    def flow_ps(self, size: int, rate: int | None = None, port: Port = Port.DRAM) -> int:
-        """The time that ``size`` bytes of one DMA channel flow when nobody else is at the port."""
-        return bytes_to_ps(size, min(self.capacities[port], self.channel_rate if rate is None else rate))
+    def link(self, work: DmaWork) -> Port:
+        """Over what its bytes flow."""
+        return Port.DRAM if work.constants and self._config.constants is None else work.port
+
+    def flow_ps(self, size: int, rate: int | None = None, link: Port = Port.DRAM) -> int:
+        """The time that ``size`` bytes of one DMA channel flow when nobody else is on a link."""
+        return bytes_to_ps(size, min(self.capacities[link], self.channel_rate if rate is None else rate))

@@ -271,7 +271,7 @@ class Machine(Parts):
         """Take a job off the machine, if it is there; what it has on the link is dropped."""
         if self.current is player:
             player.leave_link()
-            for link in self.own_links.values():
+            for link in self.links.values():
                 link.clear()
             self.current = self.moving = None
 

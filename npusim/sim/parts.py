@@ -1,4 +1,4 @@
-"""The parts of a machine: clock, memories, units, the links to memories outside of the cores."""
+"""The parts of a machine: clock, memories, units, the links to memories and between cores."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ class Parts:
         """Those that are told of single commands."""
         self.memory = DeviceMemory(config, shared=shared_memory)
         self.fabric = Fabric(config)
-        there = {Port.DRAM: config.dram, Port.CONSTANTS: config.constants, Port.L2: config.l2}
-        self.own_links = {
-            port: SharedLink(self.clock, self.fabric.capacities[port]) for port in Port if there[port] is not None
+        there = (config.dram, config.constants, config.exchange, config.l2)
+        self.links = {
+            port.name.lower(): SharedLink(self.clock, self.fabric.capacities[port])
+            for port, part in zip(Port, there, strict=True)
+            if part is not None
         }
-        """Of the memories that there are: what passes one shares nothing with the rest."""
-        self.link = self.own_links[Port.DRAM]
-        self.links = tuple(self.own_links.get(port, self.link) for port in Port)
+        """The links that there are, by name: what passes one shares nothing with the rest."""
+        self.link = self.links["dram"]
+        self.ways = tuple(self.links.get(port.name.lower(), self.link) for port in Port)
+        """By port; one that the device has not is that to DRAM, and nobody is sent there."""
         self.layout = Layout(config)
         self.breaks = Breaks()
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)

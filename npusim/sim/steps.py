@@ -32,10 +32,10 @@ class Charge:
     """What a command costs, which depends on its work alone. Times in ps, sizes in bytes.
 
     ``fixed_ps`` passes first, longer if other units of the core want the SRAM too, of which this one takes ``share``
-    (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link of a ``port`` at no more
-    than ``rate`` bytes a second. ``alone_ps`` is the whole duration when nobody else uses SRAM and memories. Of a unit
-    that looks ahead ``ahead_ps``, the first part of ``fixed_ps``, may pass while it still works on older commands; the
-    first ``front_ps`` of that are one command's alone. ``reads``, ``writes``: of the DRAM.
+    (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than
+    ``rate`` bytes a second, or over another ``link``. ``alone_ps`` is the whole duration when nobody else uses SRAM and
+    memories. Of a unit that looks ahead ``ahead_ps``, the first part of ``fixed_ps``, may pass while it still works on
+    older commands; the first ``front_ps`` of that are one command's alone.
     """
 
     fixed_ps: int
@@ -48,7 +48,7 @@ class Charge:
     reads: int = 0
     writes: int = 0
     bound: str = "latency"
-    port: Port = Port.DRAM
+    link: Port = Port.DRAM
     ahead_ps: int = 0
     front_ps: int = 0
 
@@ -226,7 +226,8 @@ class Decoder:
         acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
         return Limits(
             region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units,
-            config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.l2.bytes if config.l2 else 0,
+            config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.exchange is not None,
+            config.l2.bytes if config.l2 else 0,
         )  # fmt: skip
 
     def _ranked(self, steps: Steps) -> Steps:
@@ -256,11 +257,11 @@ class Decoder:
         price = self._cost(work)
         if isinstance(work, DmaWork) and not work.is_local:
             fixed, bus_bytes, rate, ahead, front = self._fabric.transfer(work)
-            port = Port.DRAM if work.constants and self._config.constants is None else work.port
-            alone = fixed + self._fabric.flow_ps(bus_bytes, rate, port)
+            link = self._fabric.link(work)
+            alone = fixed + self._fabric.flow_ps(bus_bytes, rate, link)
             return Charge(
                 fixed, alone, bus_bytes, rate, bytes=work.bytes, reads=work.reads, writes=work.writes,
-                bound=price.bound, port=port, ahead_ps=ahead, front_ps=front,
+                bound=price.bound, link=link, ahead_ps=ahead, front_ps=front,
             )  # fmt: skip
         front = self._fabric.front_ps if isinstance(work, DmaWork) else 0
         return Charge(

@@ -52,6 +52,9 @@ def _overrides(draw: st.DrawFn, sram: Sequence[int], accumulators: Sequence[int]
         "dma.channels": draw(st.integers(1, 3)),
         "interconnect.multicast": draw(st.booleans()),
         **draw(st.sampled_from(MEMORIES)),
+        "dma.decoder_weights_per_cycle": draw(st.sampled_from([0, 4, 256])),
+        "sram.keeps_values": draw(st.booleans()),
+        "vector.pools_outputs": draw(st.booleans()),
     }
 
 

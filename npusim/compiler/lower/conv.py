@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -63,7 +62,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
     def in_rows(self) -> ConvLowering:
         lowering = copy(self)
         rows, held = self._at_once()
-        lowering.problem = replace(self.problem, oh=rows, held=held)
+        lowering.problem = self.problem._replace(oh=rows, held=held)
         return lowering.in_room()
 
     def out_view(self) -> View:

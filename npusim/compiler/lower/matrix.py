@@ -7,7 +7,6 @@ import functools
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator
 from copy import copy
-from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple, Self
 
@@ -234,7 +233,7 @@ class MatrixLowering(Lowering):
         if self.problem.pinned and not self.context.rows and not self.context.pinned.large_tiles:
             # Without loads a single tile seems best, beside which the chain and the groups before and after may have
             # nothing to do.
-            loading = replace(self.problem, held=False, pinned=False)
+            loading = self.problem._replace(held=False, pinned=False)
             with contextlib.suppress(CompileError):
                 return self._fitting(loading)
         return self._fitting(self.problem)

@@ -17,6 +17,12 @@ no DRAM; with its start it takes ``local_least_cycles`` at the least. ``gather_b
 is passed on: their time over the channel counts twice. Padding, what is read once and written often, and what a decoder
 makes of compressed weights pass the channel's width like the rest, but not the bus. A copy within DRAM passes the bus
 twice; with ``duplex`` both ways at once, but not faster than the DRAM takes both.
+
+What passes from one core's SRAM to others' (``[exchange]``) has the latency of that way, then
+
+    transfer = runs * beats of a run * width / min(channel, width)          bytes a second, a beat being a width
+
+and shares the way with the like of it alone, not with what goes to DRAM.
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from npusim.errors import ProgramError
 from npusim.hw.config import Config
 from npusim.hw.memory import dram_model, side
 from npusim.hw.units.base import LATENCY, MEMORY, Cost, total
@@ -43,7 +50,8 @@ class Transfer(NamedTuple):
     than they flow, with the bus free for others. ``ahead_ps``: what of the first two may pass while an older transfer
     of the channel still flows; what the banks of the DRAM make it wait is not of it.
 
-    ``bus_bytes`` is 0 for a transfer within SRAM; then ``local_ps`` is what it takes after the start.
+    ``bus_bytes`` is 0 for a transfer within SRAM; then ``local_ps`` is what it takes after the start. What passes from
+    core to core flows over that way instead of the bus.
     """
 
     start_ps: int
@@ -113,14 +121,47 @@ class Channel:
 
     def streaming_ps(self, parts: Transfer, alone: int) -> int:
         """From one transfer to the next of a stream of equals, each of which takes so long alone."""
-        if self._in_flight == 1:
-            return alone
-        # Set-ups follow each other, so do the data; and the oldest must be over before one too many is asked for.
-        return max(parts.start_ps, alone - parts.ahead_ps, ceil_div(alone, self._in_flight))
+        return _streaming_ps(parts, alone, self._in_flight)
 
     def moving_ps(self, parts: Transfer) -> int:
         """Alone on the bus: the slowest of channel, interconnect and pins is what bytes flow at."""
         return parts.local_ps or bytes_to_ps(parts.bus_bytes, min(parts.rate or self.shared, self.shared))
+
+
+def _streaming_ps(parts: Transfer, alone: int, in_flight: int) -> int:
+    if in_flight == 1:
+        return alone
+    # Set-ups follow each other, so do the data; and the oldest must be over before one too many is asked for.
+    return max(parts.start_ps, alone - parts.ahead_ps, ceil_div(alone, in_flight))
+
+
+class Exchange:
+    """One channel as what passes from core to core sees it. Raises ProgramError for a device without such a way."""
+
+    def __init__(self, config: Config) -> None:
+        way = config.exchange
+        if way is None:
+            raise ProgramError(f"{config.name}: cores have no way to each other's SRAM")
+        self.hz = config.clock_hz
+        self.shared = exchange_bandwidth(config)
+        self._start = start_ps(config)
+        self._latency = cycles_to_ps(way.latency_cycles, self.hz)
+        self._width = way.bytes_per_cycle
+        self._rate = config.dma.bytes_per_cycle * self.hz
+        self._in_flight = config.dma.in_flight
+
+    def transfer(self, work: DmaWork) -> Transfer:
+        """Of a work that is exchanged."""
+        flowing = work.runs * ceil_div(work.run_bytes, self._width) * self._width
+        return Transfer(self._start, self._latency, flowing, 0, self._rate, ahead_ps=self._start + self._latency)
+
+    def streaming_ps(self, parts: Transfer, alone: int) -> int:
+        """From one transfer to the next of a stream of equals, each of which takes so long alone."""
+        return _streaming_ps(parts, alone, self._in_flight)
+
+    def moving_ps(self, parts: Transfer) -> int:
+        """Alone on the way: what flows at the slower of channel and way."""
+        return bytes_to_ps(parts.bus_bytes, min(parts.rate, self.shared))
 
 
 @functools.lru_cache(maxsize=64)
@@ -133,10 +174,14 @@ class Channels:
     """A channel of a device at each of its ports."""
 
     def __init__(self, config: Config) -> None:
-        self._at = {port: channel(config, port) for port in Port}
+        self._config = config
+        self._at = {port: channel(config, port) for port in (Port.DRAM, Port.CONSTANTS, Port.L2)}
 
-    def transfer(self, work: DmaWork) -> tuple[Channel, Transfer]:
+    def transfer(self, work: DmaWork) -> tuple[Channel | Exchange, Transfer]:
         """A work, and the side that it is on."""
+        if work.exchanged:
+            way = exchange(self._config)
+            return way, way.transfer(work)
         here = self._at[work.port]
         if not (work.l2_reads or work.l2_writes):
             return here, here.transfer(work)
@@ -149,6 +194,10 @@ class Channels:
 def channels(config: Config) -> Channels:
     """A channel of a device at each of its ports."""
     return Channels(config)
+
+
+exchange = functools.lru_cache(maxsize=64)(Exchange)
+"""A channel of a device as what passes from core to core sees it."""
 
 
 def transfer(config: Config, work: DmaWork) -> Transfer:
@@ -176,6 +225,28 @@ def channel_bandwidth(config: Config) -> int:
 def interconnect_bandwidth(config: Config) -> int:
     """What all cores together get through the interconnect, in bytes a second."""
     return config.interconnect.bytes_per_cycle * config.clock_hz
+
+
+def exchange_bandwidth(config: Config) -> int:
+    """What all cores together pass to each other, in bytes a second; 0 where they have no way to."""
+    return config.exchange.bytes_per_cycle * config.clock_hz if config.exchange else 0
+
+
+def exchange_latency_ps(config: Config) -> int:
+    """From a command to the first byte of another core's SRAM; 0 where there is no way to it."""
+    if config.exchange is None:
+        return 0
+    return start_ps(config) + cycles_to_ps(config.exchange.latency_cycles, config.clock_hz)
+
+
+@functools.lru_cache(maxsize=64)
+def capacities(config: Config) -> list[int]:
+    """Bytes a second that all transfers at a port share, by port: those of its memory, or of the interconnect before
+    it; those of the DRAM at a port that there is not."""
+    sides = [side(config, port) for port in Port]
+    found = [min(dram_model(each).bandwidth, interconnect_bandwidth(each)) for each in sides]
+    found[Port.EXCHANGE] = exchange_bandwidth(config) or found[Port.DRAM]
+    return found
 
 
 def cost(config: Config, work: DmaWork) -> Cost:

@@ -91,7 +91,8 @@ def limits_of(program: Program, config: Config) -> Limits:
     """What a device offers to a program."""
     return Limits(
         program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
-        config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.l2.bytes if config.l2 else 0,
+        config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.exchange is not None,
+        config.l2.bytes if config.l2 else 0,
     )  # fmt: skip
 
 
@@ -133,10 +134,10 @@ class Detector:
         touched = [(access, bytes_of(access)) for access in command.instruction.accesses() if access is not None]
         cores = command.instruction.targets(command.core)
         for access, where in touched:
-            for core in cores if access.write else (command.core,):
+            for core in cores if access.write else (command.instruction.reads_of(command.core),):
                 self._compare(index, clock, access, where, core)
         for access, where in touched:
-            for core in cores if access.write else (command.core,):
+            for core in cores if access.write else (command.instruction.reads_of(command.core),):
                 shadow = self._shadow(core, access.address)
                 if access.write:
                     shadow.writer[where] = index

@@ -24,7 +24,7 @@ DEVICES = [
 def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, Any], config: Config, kib: int) -> None:
     """In machine integers, with remembered prices, on what is left of the description; and one tiling after the
     other, in Python, as the device charges."""
-    problem = replace(problem, **other)
+    problem = problem._replace(**other)
     assume(config.matrix is not None and config.matrix.rate(problem.x_type.label))
     searched = tilings(problem, config)
     tile = searched.choose(kib << 10)
