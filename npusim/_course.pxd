@@ -7,10 +7,10 @@ cdef enum:
     NEVER = -1
     NOBODY = -1
     FETCHER = -2
-    EXCHANGE = 2  # the links are those of npusim.sim.fabric.Way
-    CODE = 3
-    LINKS = 4
-    REASONS = 3  # to be stalled, beside the engines: DRAM, SRAM, the exchange between cores
+    EXCHANGE = 2  # the links are those of npusim.work.Port
+    CODE = 4
+    LINKS = 5
+    REASONS = 4  # to be stalled, beside the engines: DRAM, SRAM, the exchange between cores, L2
 
 cdef struct Event:
     int64_t time

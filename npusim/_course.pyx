@@ -361,7 +361,7 @@ cdef void finish(Job *job, int who) noexcept nogil:
         due += step.ready - engine.begin
     late = job.now - engine.begin - due
     if late:
-        stall_engine(job, who, job.n_engines + (2 if step.link == EXCHANGE else 0 if step.has_flow else 1), late)
+        stall_engine(job, who, job.n_engines + (step.link if step.link >= EXCHANGE else 0 if step.has_flow else 1), late)
     engine.busy += due
     engine.mark = job.now
     step.begin, step.over = engine.begin, job.now
@@ -539,8 +539,8 @@ cdef class Course:
     ``length_ps``: from the first fetch to the end; ``order``: steps in the order in which they ended; ``begins`` and
     ``ends``: of each step, by number; ``units``: (busy, idle, mark, completed, stalls) of each engine, idle up to
     ``mark``; ``sequencer``: (busy, last dispatch, stalls, fetched bytes); stalls: (reason, ps), reasons being engines,
-    then DRAM, or for the sequencer fetching, then SRAM and the exchange between cores. ``link_busy_ps``: of the link to
-    DRAM.
+    then DRAM, or for the sequencer fetching, then SRAM, the exchange between cores and the L2.
+    ``link_busy_ps``: of the link to DRAM.
     """
 
     cdef readonly int64_t length_ps, link_busy_ps
@@ -629,19 +629,18 @@ cdef void go(Job *job) noexcept nogil:
 
 def course(
     steps, depths, int cores, int64_t lead_ps, int64_t cycle_ps, int64_t layer_ps, int64_t depth,
-    int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, int64_t capacity, int64_t apart, int64_t exchange,
-    int code_rank, bint by_need, int64_t no_op, bint code_apart,
+    int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, capacities, int code_rank, bint by_need, int64_t no_op,
+    bint code_apart,
 ):
     """How a job goes whose first fetch begins now, ``lead_ps`` after it was taken; None for one that never ends, or
     whose numbers are too large for machine integers.
 
     ``steps``: of :class:`npusim.sim.steps.Step`, the last one halts. ``depths``: of each engine, how many commands it
-    may have begun at once. ``capacity``, ``apart`` and ``exchange``: of the link to DRAM, of that to the memory for
-    constants and of that from core to core. ``code_apart``: commands come by a link of their own.
+    may have begun at once. ``capacities``: of the links, by port. ``code_apart``: commands come by a link of their own.
     """
     cdef Job job
     cdef int waits, at, number, engines = len(depths)
-    if cycle_ps < 0 or capacity < 1 or apart < 1 or exchange < 1:
+    if cycle_ps < 0 or len(capacities) != LINKS or min(capacities) < 1:
         raise ValueError("a machine has a clock and a memory")
     try:
         begin(&job, len(steps), engines, cores)
@@ -663,8 +662,8 @@ def course(
                 job.waits[2 * at] = number
                 job.waits[2 * at + 1] = count
                 at += 1
-        job.links[0].capacity, job.links[1].capacity = capacity, apart
-        job.links[EXCHANGE].capacity, job.links[CODE].capacity = exchange, fetch_rate
+        for at in range(LINKS):
+            job.links[at].capacity = capacities[at]
         job.code_link = CODE if code_apart else 0
         for at in range(engines):
             job.engines[at].mark, job.engines[at].depth = -lead_ps, depths[at]

@@ -7,7 +7,7 @@ says what that is and why, and has the same in Python; the events are those of `
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, realloc
 
-from npusim._course cimport CODE, EXCHANGE, HALT, LINKS, Job, Step, begin, end, go
+from npusim._course cimport CODE, HALT, LINKS, Job, Step, begin, end, go
 
 from npusim.isa.base import HEADER_BYTES, WAIT_BYTES, Unit
 
@@ -169,15 +169,15 @@ cdef int rank(Job *job) except -1:
 
 def forecast(
     commands, charge, int64_t cycle_ps, int64_t depth, int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes,
-    int64_t capacity, int64_t exchange, bint by_need, depth_of, bint code_apart,
+    capacities, bint by_need, depth_of, bint code_apart,
 ):
     """Picoseconds until the last of some commands is over; None where they would wait for ever, or where numbers are
     too large for machine integers.
 
     ``charge(work)``: (fixed ps, bytes that then flow, bytes a second at the most, what of the fixed ps may pass ahead,
-    what of that is one command's alone, over what they flow). ``capacity``: bytes a second that transfers share,
-    ``exchange``: the same of those from core to core. ``depth_of(unit)``: how many commands a unit may have begun at
-    once; ``code_apart``: commands come by a link of their own.
+    what of that is one command's alone, over what they flow). ``capacities``: bytes a second that transfers share, by
+    that. ``depth_of(unit)``: how many commands a unit may have begun at once; ``code_apart``: commands come by a link
+    of their own.
     """
     cdef Job job
     cdef dict numbers = {}
@@ -197,8 +197,8 @@ def forecast(
         if by_need:
             rank(&job)
             job.code_rank = -1
-        job.links[0].capacity = job.links[1].capacity = capacity
-        job.links[EXCHANGE].capacity, job.links[CODE].capacity = exchange, fetch_rate
+        for at in range(LINKS):
+            job.links[at].capacity = capacities[at]
         job.code_link = CODE if code_apart else 0
         job.cycle, job.depth, job.latency = cycle_ps, depth, latency_ps
         job.fetch_rate, job.fetch_bytes = fetch_rate, fetch_bytes

@@ -4,15 +4,17 @@ A plan makes hundreds of thousands of views, and a stream two for each transfer.
 shapes that no device holds, which is found out later.
 """
 
+from npusim.isa.base import l2 as l2_address
 from npusim.isa.base import region as region_address
 from npusim.program import CONSTANTS, SCRATCH
 
 cdef int OF_CONSTANTS = CONSTANTS
 cdef int OF_SCRATCH = SCRATCH
+cdef object L2_BASE = l2_address(0)
 
 
 cdef class Buffer:
-    """Bytes in one region of DRAM, or in the SRAM of ``core``, at ``offset`` once laid out.
+    """Bytes in one region of DRAM, in the SRAM of ``core``, or, ``in_l2``, in the L2, at ``offset`` once laid out.
 
     ``born`` and ``dies``: first and last group that uses it. ``is_window``: it holds some rows of a value, and around
     them the padding that those who read it want. ``is_met``: cores write into it what each of them has made of a value,
@@ -34,7 +36,16 @@ cdef class Buffer:
 
     @property
     def is_scratch(self):
+        """It is a value between operators, and not in SRAM: in DRAM or L2."""
         return self.region == OF_SCRATCH and self.core is None
+
+    @property
+    def in_l2(self):
+        return self.base == L2_BASE
+
+    @in_l2.setter
+    def in_l2(self, bint there):
+        self.base = L2_BASE if there else region_address(self.region)
 
     @property
     def on_chip(self):

@@ -186,10 +186,8 @@ def _actions(config: Config, work: Any, fills: bool, targets: int) -> Actions:
     """Of one instruction: what is filled is not read, and each core that a transfer is for writes it; from core to
     core it is read once."""
     found = actions(config, work)
-    if fills and not work.writes:
-        found[act.SRAM] = work.bytes
-    if fills and work.writes:
-        found[act.SRAM] = 0
+    if fills:
+        found[act.SRAM] = work.bytes if work.is_local else 0
     if isinstance(work, DmaWork) and work.exchanged:
         found[act.SRAM] = (1 + targets) * work.bytes
     elif targets > 1:

@@ -28,8 +28,8 @@ class Stay(NamedTuple):
 class Occupancy:
     """One memory over time. ``steps``: (ps, bytes by kind from then on), where it changes.
 
-    ``memory``: ``core0.sram``, ``core0.accumulators`` or ``dram``; ``peak_bytes`` never exceeds ``capacity_bytes``:
-    bytes that go to somebody else while an operator still has others are counted once.
+    ``memory``: ``core0.sram``, ``core0.accumulators``, ``l2`` or ``dram``; ``peak_bytes`` never exceeds
+    ``capacity_bytes``: bytes that go to somebody else while an operator still has others are counted once.
     """
 
     memory: str
@@ -89,9 +89,9 @@ def occupancy(program: Program, timeline: Timeline, config: Config) -> list[Occu
 def _memories(place: Place, times: _Times, config: Config) -> Iterator[tuple[str, int]]:
     """Names of the memories that a place is in, and their bytes; none if nothing ever ran that uses it."""
     ran = times.cores(place.first, place.last)
-    if place.memory == "dram":
+    if place.memory in ("dram", "l2"):
         if ran:
-            yield "dram", config.dram.bytes
+            yield place.memory, config.dram.bytes if place.memory == "dram" else config.l2.bytes if config.l2 else 0
         return
     matrix = config.matrix
     capacity = config.sram.bytes if place.memory == "sram" else matrix.accumulator_bytes if matrix else 0

@@ -206,7 +206,7 @@ class OpEntry:
     members: tuple[str, ...] = ()
 
 
-MEMORIES = ("sram", "accumulators", "dram")
+MEMORIES = ("sram", "accumulators", "dram", "l2")
 """Where a :class:`Place` may be; of the DRAM, the region SCRATCH."""
 PLACE_KINDS = ("value", "window", "weights", "tile", "sums")
 """What may be there: a value as a whole, rows of one, weights and what belongs to them, a tile on its way in or out,
@@ -219,8 +219,8 @@ class Place(NamedTuple):
     """Bytes ``offset`` to ``offset + nbytes`` of a memory: what is in them from the first instruction of operator
     ``first`` to the last one of operator ``last``. Whoever comes later to the same bytes has them from then on.
 
-    ``memory``: of MEMORIES; ``core``: whose it is, or EVERY, 0 for DRAM; ``kind``: of PLACE_KINDS; ``name``: of the
-    value, if it is one.
+    ``memory``: of MEMORIES; ``core``: whose it is, or EVERY, 0 for DRAM and L2; ``kind``: of PLACE_KINDS; ``name``: of
+    the value, if it is one.
     """
 
     memory: str

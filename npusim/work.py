@@ -6,6 +6,7 @@ functions, so the plan and the charge agree.
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from npusim.dtypes import DType
@@ -70,16 +71,29 @@ class ScalarWork:
     bytes: int
 
 
+class Port(enum.IntEnum):
+    """What the bytes of a transfer pass where they leave a core, each with a bandwidth of its own: by the way to a
+    memory, or to other cores. CONSTANTS is DRAM on a device without a memory for them; CODE, by which commands come and
+    no transfer, likewise."""
+
+    DRAM = 0
+    CONSTANTS = 1
+    EXCHANGE = 2
+    L2 = 3
+    CODE = 4
+
+
 PLACE_BYTES = 64
 """What is known of a transfer's place in DRAM: regions start at multiples of this, and of nothing larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class DmaWork:
-    """A transfer of ``runs`` contiguous pieces of ``run_bytes`` on the DRAM side (the worse side).
+    """A transfer of ``runs`` contiguous pieces of ``run_bytes`` on the side of DRAM or L2 (the worse side).
 
-    ``reads`` / ``writes``: bytes read from and written to DRAM; both 0 for a transfer within SRAM of ``bytes`` bytes.
-    ``stride``: bytes from the start of one piece to that of the next on the DRAM side; 0 if that is not known.
+    ``reads`` / ``writes``: bytes read from and written to DRAM; ``l2_reads`` / ``l2_writes``: of the L2. All are 0 for
+    a transfer within SRAM of ``bytes`` bytes.
+    ``stride``: bytes from the start of one piece to that of the next on that side; 0 if that is not known.
     ``offset``: of the first piece from a multiple of PLACE_BYTES; 0 if that is not known.
     ``constants``: what is read are constants of the program, and nothing is written to DRAM. ``decoded``: weights that
     pass a decoder on their way, as so many ``bytes`` are made of what is read. ``exchanged``: what passes from one
@@ -96,6 +110,23 @@ class DmaWork:
     constants: bool = False
     decoded: int = 0
     exchanged: bool = False
+    l2_reads: int = 0
+    l2_writes: int = 0
+
+    @property
+    def port(self) -> Port:
+        """What its bytes pass outside of SRAM. A copy between two memories passes the port of the farther one."""
+        if self.exchanged:
+            return Port.EXCHANGE
+        if self.constants:
+            return Port.CONSTANTS
+        near = (self.l2_reads or self.l2_writes) and not (self.reads or self.writes)
+        return Port.L2 if near else Port.DRAM
+
+    @property
+    def is_local(self) -> bool:
+        """It does not leave the SRAM of its core."""
+        return not (self.exchanged or self.reads or self.writes or self.l2_reads or self.l2_writes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ def _price(config: Config, work: Work) -> tuple[int, int, int]:
     """How long a command takes; how long the DRAM serves it, -1 if it has nothing to do with it; and what of the first
     may pass while its channel is busy with older ones."""
     served, ahead = -1, 0
+    if isinstance(work, DmaWork) and not work.is_local:
+        ahead = dma.transfer(config, work).ahead_ps
     if isinstance(work, DmaWork) and (work.reads or work.writes):
         memory = dram_model(config)
         served = memory.transfer_bytes(work) * 10**12 // memory.bandwidth

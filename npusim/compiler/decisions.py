@@ -17,7 +17,7 @@ from npusim.compiler.stripes import Segment
 from npusim.compiler.values import Buffer, align
 from npusim.program import FIRST_IO
 
-DRAM, SRAM, WINDOW, TILE, INPUT, OUTPUT = "DRAM", "SRAM", "window", "tile", "input", "output"
+DRAM, L2, SRAM, WINDOW, TILE, INPUT, OUTPUT = "DRAM", "L2", "SRAM", "window", "tile", "input", "output"
 """Homes: an input and an output are in DRAM, where the client has them; on a tile a value is never whole."""
 
 
@@ -25,9 +25,9 @@ DRAM, SRAM, WINDOW, TILE, INPUT, OUTPUT = "DRAM", "SRAM", "window", "tile", "inp
 class Decision:
     """One value: its ``nbytes``, which operators ``made`` and ``used`` it (indices; made is -1 for an input).
 
-    ``home``: one of the above; ``offset`` in SRAM, and the bytes ``taken`` there, with ``rows`` of a window. ``other``
-    is the next best home and ``other_ps`` what it would add by estimate, for all windows of a segment at once; "" and
-    None where there is none.
+    ``home``: one of the above; ``offset`` in SRAM or L2, and the bytes ``taken`` there, with ``rows`` of a window.
+    ``other`` is the next best home and ``other_ps`` what it would add by estimate, for all windows of a segment at
+    once; "" and None where there is none.
     """
 
     value: str
@@ -87,8 +87,10 @@ class _Judge:
                 yield self._decision(buffer, buffer.nbytes, home, "is where the client has it")
             elif buffer.on_chip:
                 yield self._in_sram(buffer)
+            elif buffer.in_l2:
+                yield self._outside(buffer, L2)
             else:
-                yield self._in_dram(buffer)
+                yield self._outside(buffer, DRAM)
         for stretch in self._record.stretches:
             if stretch.segment is not None:
                 yield from self._in_windows(stretch, stretch.segment)
@@ -113,9 +115,11 @@ class _Judge:
         more = {"other": DRAM, "other_ps": trial.added_ps, "offset": buffer.offset, "taken": taken}
         return self._decision(buffer, buffer.nbytes, SRAM, why, **more)
 
-    def _in_dram(self, buffer: Buffer) -> Decision:
+    def _outside(self, buffer: Buffer, home: str) -> Decision:
+        """Of a value that is in DRAM or L2: why it is not nearer."""
+        more: dict[str, Any] = {"offset": buffer.offset, "taken": align(buffer.nbytes)} if home == L2 else {}
         if self._planner is None:
-            return self._decision(buffer, buffer.nbytes, DRAM, "several cores work on it")
+            return self._decision(buffer, buffer.nbytes, home, "several cores work on it", **more)
         life = self._life(buffer)
         trials = {SRAM: self._planner.in_sram(buffer, life)}
         if all(stretch.segment is None for stretch in life):
@@ -127,13 +131,14 @@ class _Judge:
             reasons.insert(0, f"{SRAM}: not tried for {len(life)} steps, after others that are used more often")
         possible = {home: trial.added_ps for home, trial in trials.items() if trial.added_ps is not None}
         if not possible:
-            return self._decision(buffer, buffer.nbytes, DRAM, "; ".join(reasons))
+            return self._decision(buffer, buffer.nbytes, home, "; ".join(reasons), **more)
         other = min(possible, key=lambda home: possible[home])
         if possible[other] >= 0:
             reasons.insert(0, f"{other}: the tiles beside it would be smaller")
         else:
             reasons.insert(0, f"{other}: was worse when it was tried, before others had their homes")
-        return self._decision(buffer, buffer.nbytes, DRAM, "; ".join(reasons), other=other, other_ps=possible[other])
+        more |= {"other": other, "other_ps": possible[other]}
+        return self._decision(buffer, buffer.nbytes, home, "; ".join(reasons), **more)
 
     def _in_windows(self, stretch: Stretch, segment: Segment) -> Iterator[Decision]:
         assert self._planner is not None

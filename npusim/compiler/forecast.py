@@ -2,10 +2,11 @@
 
 Commands are fetched from DRAM and go to the queues of their units in order, one a cycle; a full queue holds all of them
 up. A unit takes its commands in order, each when the counts that it waits for are reached. Transfers that use the DRAM
-at the same time have it by need or share it fairly, as the device says, each at its channel's rate at most. Left out is
-what units of a core take from each other at the banks of its SRAM, and what the device does before the first fetch and
-after the last command. In all else it is the course of a job that only times, and ``_stream.pyx`` goes through it as
-through that; here is the same in Python, which says what it is.
+at the same time have it by need or share it fairly, as the device says, each at its channel's rate at most; so do those
+that pass from core to core, and those that use the L2. Left out is what units of a core take from each other at the
+banks of its SRAM, and what the device does before the first fetch and after the last command. In all else it is the
+course of a job that only times, and ``_stream.pyx`` goes through it as through that; here is the same in Python, which
+says what it is.
 """
 
 from __future__ import annotations
@@ -20,19 +21,18 @@ from typing import NamedTuple
 from npusim import _stream
 from npusim.hw.config import Config
 from npusim.hw.cost import ahead_ps, cost_model, depths
-from npusim.hw.memory import dram_model
 from npusim.hw.units import dma
 from npusim.isa.base import Command, Unit
 from npusim.units import PS_PER_S, ceil_div, cycles_to_ps
-from npusim.work import DmaWork, Work
+from npusim.work import DmaWork, Port, Work
 
 
 def forecast(commands: Sequence[Command], config: Config) -> int:
     """Picoseconds, about; the same for the same stream."""
     told = _stream.forecast(
         commands, lambda work: _charge(work, config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
-        dma.latency_ps(config), dma.fetch_rate(config), _HALF, _capacity(config), dma.exchange_bandwidth(config),
-        _by_need(config), functools.partial(_depth, config), config.interconnect.code_apart,
+        dma.latency_ps(config), dma.fetch_rate(config), _HALF, dma.capacities(config), _by_need(config),
+        functools.partial(_depth, config), config.interconnect.code_apart,
     )  # fmt: skip
     # Beyond machine integers it is as slow as it is.
     return forecast_slowly(commands, config) if told is None else told
@@ -41,10 +41,6 @@ def forecast(commands: Sequence[Command], config: Config) -> int:
 def forecast_slowly(commands: Sequence[Command], config: Config) -> int:
     """What :func:`forecast` does, in Python: its definition."""
     return _Course(commands, config).run()
-
-
-_DRAM, _EXCHANGE = 0, 2
-"""What bytes flow over: to DRAM, or from core to core."""
 
 
 class _Way:
@@ -66,7 +62,7 @@ class _Charge(NamedTuple):
     rate: int = 0
     ahead_ps: int = 0
     front_ps: int = 0
-    way: int = _DRAM
+    way: int = Port.DRAM
 
 
 class _Step(NamedTuple):
@@ -79,9 +75,8 @@ class _Step(NamedTuple):
     """Of its transfer among others."""
 
 
-_FLOW, _FETCH, _PASS, _CODE = -1, -2, -3, -4
-"""Numbers of what is no unit: transfers under way, the fetcher, what is under way from core to core, and what the
-fetcher gets by a way of its own."""
+_FETCH, _CODE, *_FLOWS = range(-1, -3 - len(Port), -1)
+"""Numbers of what is no unit: the fetcher, what it gets by a way of its own, what is under way at each port."""
 
 _HALF = 4096
 """Bytes of half a fetch buffer: one is dispatched while the other is filled."""
@@ -111,10 +106,7 @@ class _Course:
         ranks = _ranks(steps, len(numbers)) if by_need else [0] * len(steps)
         self._steps = [_Step(*step, rank) for step, rank in zip(steps, ranks, strict=True)]
         self._code_rank = -1 if by_need else 0
-        self._ways = {
-            _DRAM: _Way(_FLOW, _capacity(config)),
-            _EXCHANGE: _Way(_PASS, dma.exchange_bandwidth(config)),
-        }
+        self._ways = [_Way(*pair) for pair in zip(_FLOWS, dma.capacities(config), strict=True)]
         self._depth, self._cycle = config.queue_depth, cycles_to_ps(1, config.clock_hz)
         self._queues: list[deque[tuple[int, _Step]]] = [deque() for _ in numbers]
         self._heads: list[_Step | None] = [None] * len(numbers)
@@ -136,8 +128,8 @@ class _Course:
         self._request(0)
         while self._events:
             now, _, unit, what = heappop(self._events)
-            if unit in (_FLOW, _PASS):
-                way = self._ways[_DRAM if unit == _FLOW else _EXCHANGE]
+            if unit in _FLOWS:
+                way = self._ways[_FLOWS.index(unit)]
                 if what == way.timer:  # else the rates have changed since
                     self._end_flows(way, now)
             elif unit == _FETCH:
@@ -333,10 +325,6 @@ def _by_need(config: Config) -> bool:
     return config.interconnect.arbitration == "need"
 
 
-def _capacity(config: Config) -> int:
-    return min(dma.interconnect_bandwidth(config), dram_model(config).bandwidth)
-
-
 def _depth(config: Config, unit: int) -> int:
     """How many commands a unit may have begun at once."""
     of_matrix, of_vector, of_channel = depths(config)
@@ -354,5 +342,5 @@ def _charge(work: Work, config: Config) -> _Charge:
         return _Charge(cost_model(config).cost(work).ps, 0, 0, parts.ahead_ps, parts.start_ps)
     # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
     fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
-    way = _EXCHANGE if work.exchanged else _DRAM
+    way = Port.DRAM if work.constants else work.port
     return _Charge(fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps, way)

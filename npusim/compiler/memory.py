@@ -21,10 +21,11 @@ from npusim.compiler.drain import absorb
 from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
+from npusim.compiler.outside import lay_out
 from npusim.compiler.place import Placement
 from npusim.compiler.stripes import Inner, Segment, Window, cut, imports, inners, rows_of
 from npusim.compiler.tile import OVERLAP, acc_bytes
-from npusim.compiler.values import Arena, Buffer, align
+from npusim.compiler.values import Buffer, align
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
@@ -113,10 +114,7 @@ def plan(placement: Placement, context: Context, known: Known | None = None) -> 
             if t in context.views
         }
         placement.buffers = [buffer for buffer in placement.buffers if buffer in used or not buffer.is_scratch]
-    arena = Arena()
-    for buffer in sorted(filter(lambda each: each.is_scratch, placement.buffers), key=lambda each: each.born):
-        arena.place(buffer)
-    layout.scratch_bytes = arena.nbytes
+    layout.scratch_bytes = lay_out(placement.buffers, context.config)
     return layout
 
 

@@ -24,6 +24,7 @@ from npusim.compiler.lower.base import ConstantPool, Context, Lowering, Pinned, 
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.memory import Ends, Fitted, Known, Layout, Stretch, fit, plan
 from npusim.compiler.narrow import narrow_weights
+from npusim.compiler.outside import by_l2
 from npusim.compiler.place import Placement, place
 from npusim.compiler.prices import rewriting
 from npusim.compiler.record import Record
@@ -133,6 +134,7 @@ def _compiled(
     limits = Limits(
         sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
         config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.exchange is not None,
+        config.l2.bytes if config.l2 else 0,
     )  # fmt: skip
     # Nothing is verified here: whoever executes a stream does that first, whoever has made it.
     emitted = emit(commands, limits)
@@ -175,6 +177,8 @@ class _Order:
     """Cores that have parts of their own; 0: tiles are shared out."""
     whole: bool = False
     """Of one core: values are whole where there might have been stripes."""
+    near: bool = False
+    """Planned as if all values were in L2."""
 
     @property
     def cores(self) -> int:
@@ -197,11 +201,12 @@ class _Order:
     @property
     def label(self) -> str:
         """What distinguishes it from others, in words."""
+        near = ", for values in L2" if self.near else ""
         if self.parts:
-            return f"{self.parts} cores, parts of their own"
+            return f"{self.parts} cores, parts of their own{near}"
         cores = self.record.context.config.cores
         striped = any(stretch.segment for stretch in self.layout.stretches)
-        return f"{cores} cores" if cores > 1 else "one core, stripes" if striped else "one core, whole values"
+        return (f"{cores} cores" if cores > 1 else "one core, stripes" if striped else "one core, whole values") + near
 
 
 def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _Order]] | None = None) -> _Order:
@@ -209,11 +214,11 @@ def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _
     many pieces of work to wait for; one alone may go by stripes, and there whole values may be faster than stripes."""
     short = shortened(graph) if config.cores > 1 else None
     if short is not None:
-        like = _again(_best(short, config, copy(budget)), graph, config, budget)
+        like = _again(_best(short, config, copy(budget)), graph, budget)
         if like is not None:
             return like
-    best = _ordered(graph, config, copy(budget))
-    if config.cores == 1 and not best.layout.is_close:
+    best, near = _ordered(graph, config, copy(budget)), by_l2(config)
+    if config.cores == 1 and not best.layout.is_close and near is None:
         return best
     orders = [(forecast(best.commands, config), best)]
     alone: _Order | None = best
@@ -227,17 +232,21 @@ def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _
         if whole is not None:
             whole.whole = True
             orders.append((forecast(whole.commands, config), whole))
+    if near is not None:
+        for order in (_other(graph, near, budget), _spread(graph, near, budget) if config.cores > 1 else None):
+            if order is not None:
+                order.near = True
+                orders.append((forecast(order.commands, config), order))
     if tried is not None:
         tried.extend(orders)
     return _first(orders, config)
 
 
-def _again(chosen: _Order, graph: Graph, config: Config, budget: Budget) -> _Order | None:
+def _again(chosen: _Order, graph: Graph, budget: Budget) -> _Order | None:
     """The order of a graph that is like the one chosen for a shorter one; None if it takes more than there is."""
+    like = chosen.record.context.config
     if chosen.parts:
-        way = chosen.record.context.config.exchange
-        return _spread(graph, replace(config, cores=chosen.parts, exchange=way), budget)
-    like = replace(config, cores=chosen.record.context.config.cores)
+        return _spread(graph, replace(like, cores=chosen.parts), budget)
     order = _other(graph, like, budget)
     if order is not None and chosen.whole and order.layout.is_close:
         return _other(graph, like, budget, known=order.layout.known, flows=order.flows)
@@ -262,15 +271,16 @@ def _first(orders: Sequence[tuple[int, _Order]], config: Config) -> _Order:
 
 def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order) -> _Order:
     """The order whose inferences after the first are done first, by forecast; ``plain``: without residents."""
-    config = replace(config, cores=plain.record.context.config.cores)
-    context = Context(config, ConstantPool(), facts=facts_of(graph))
+    seen = plain.record.context.config
+    config = replace(config, cores=seen.cores)
+    context = Context(seen, ConstantPool(), facts=facts_of(graph))
     found = candidates(place(graph, _formed(graph, config, flows=plain.flows), context).groups, context)
     best, least, most = plain, forecast(plain.commands, config), Pinned()
 
     def try_(pinned: Pinned) -> bool:
         """Whether this is better than the best so far, or near to it and moves less."""
         nonlocal best, least, most
-        order = _other(graph, config, budget, flows=plain.flows, pinned=pinned)
+        order = _other(graph, seen, budget, flows=plain.flows, pinned=pinned)
         if order is None:
             return False
         later = forecast(body(order.commands, order.prologue), config)

@@ -44,7 +44,7 @@ class Record:
         """The table of a program, by the operators from which on the bytes are taken; nothing if it would be too
         long."""
         found = [
-            Place("dram", 0, "value", buffer.name, buffer.offset, buffer.nbytes, buffer.born, buffer.dies)
+            Place(_memory(buffer), 0, "value", buffer.name, buffer.offset, buffer.nbytes, buffer.born, buffer.dies)
             for buffer in self.buffers
             if buffer.is_scratch and buffer.nbytes and buffer.born >= 0
         ]
@@ -58,6 +58,10 @@ class Record:
                 return ()
             found.extend(_slots(each))
         return tuple(sorted(found, key=lambda place: (place.first, place.last)))
+
+
+def _memory(buffer: Buffer) -> str:
+    return "l2" if buffer.in_l2 else "dram"
 
 
 def _residents(stretches: Sequence[Stretch]) -> Iterable[Place]:

@@ -24,7 +24,7 @@ from npusim.compiler.course import course
 from npusim.compiler.values import Buffer, View
 from npusim.hw.config import Config
 from npusim.hw.units.dma import channel_bandwidth, latency_ps
-from npusim.isa.base import MOST_WAITS, Command, Instruction, Space, Unit, is_dram, space_of
+from npusim.isa.base import MOST_WAITS, Command, Instruction, Space, Unit, is_outside, space_of
 from npusim.isa.control import Halt
 from npusim.isa.dma import MULTICASTS, Copy, Expand, Multicast, MulticastExpand
 from npusim.ops.budget import Budget
@@ -66,7 +66,7 @@ def _shared_key(item: Item) -> bytes | None:
     instruction = item.instruction
     if not isinstance(instruction, Copy | Expand) or type(instruction) not in _FOR_SEVERAL:
         return None
-    plain = is_dram(instruction.src) and space_of(instruction.dst) == Space.SRAM
+    plain = is_outside(instruction.src) and space_of(instruction.dst) == Space.SRAM
     # A value in SRAM is a core's own.
     return instruction.to_bytes() if plain and all(isinstance(resource, Slot) for resource in item.writes) else None
 
@@ -158,8 +158,8 @@ class Scheduler(Issuer):
         super().__init__(config.dma.channels, self._course, chooses, RECENT)
         self._config = config
         self._budget = budget
-        self._owners: list[tuple[int, int, Buffer]] = []
-        """Runs of scratch bytes (first, end, the buffer that was born there last), in order and apart."""
+        self._owners: dict[bool, list[tuple[int, int, Buffer]]] = {False: [], True: []}
+        """Runs of bytes in DRAM and in L2 (first, end, the buffer that was born there last), in order and apart."""
 
     def add(self, op: int, name: str, streams: Sequence[Iterable[Tile]]) -> None:
         """Issue the steps of one operator: one stream per core, in turn. Raises CompileError beyond the budget."""
@@ -210,24 +210,30 @@ class Scheduler(Issuer):
             return
         # The arena gives bytes to two buffers where their lives do not overlap in the graph's order. The device
         # does not keep that order: a core or a channel may be an operator behind, still reading the older value.
-        self._flush_users_of(low, high)
-        first = bisect_right(self._owners, low, key=lambda run: run[1])
-        last = bisect_left(self._owners, high, key=lambda run: run[0])
+        self._flush_users_of(buffer)
+        owners = self._owners[buffer.in_l2]
+        first = bisect_right(owners, low, key=lambda run: run[1])
+        last = bisect_left(owners, high, key=lambda run: run[0])
         before: dict[int, int] = {}
         kept = [(low, high, buffer)]
-        for start, end, other in self._owners[first:last]:
+        for start, end, other in owners[first:last]:
             raise_fences(before, self.uses(other))
             # What is left of the older buffer at either side is still on record; for the rest the new one speaks.
             if start < low:
                 kept.insert(0, (start, low, other))
             if end > high:
                 kept.append((high, end, other))
-        self._owners[first:last] = kept
+        owners[first:last] = kept
         self.succeed(buffer, before)
 
-    def _flush_users_of(self, low: int, high: int) -> None:
+    def _flush_users_of(self, buffer: Buffer) -> None:
         """Issue pending steps that still touch these scratch bytes, so that their uses are on record."""
+        low, high = buffer.offset, buffer.offset + buffer.nbytes
         for core, (_, pending) in sorted(self.pending.items()):
             touched = _buffers_written(pending) | _buffers_read(pending.compute) | _buffers_read(pending.stores)
-            if any(other.is_scratch and other.offset < high and low < other.offset + other.nbytes for other in touched):
+            if any(
+                other.is_scratch and other.in_l2 == buffer.in_l2
+                and other.offset < high and low < other.offset + other.nbytes
+                for other in touched
+            ):  # fmt: skip
                 self.flush(core)

@@ -21,9 +21,10 @@ from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.memory import Fitted, Layout, Span, Stretch, fit, plan
+from npusim.compiler.outside import lay_out
 from npusim.compiler.parts import Part, axes_of, interval, operand_axes, part_of
 from npusim.compiler.place import Placement
-from npusim.compiler.values import Arena, Buffer, View
+from npusim.compiler.values import Buffer, View
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
@@ -94,10 +95,7 @@ def spread(placement: Placement, whole: Context) -> Spread | None:
             own.remove(meeting.buffers)
             meeting.part(contexts)
     placement.buffers = _left(placement, result) + [buffer for buffers in own for buffer in buffers]
-    arena = Arena()
-    for buffer in sorted(filter(lambda each: each.is_scratch, placement.buffers), key=lambda each: each.born):
-        arena.place(buffer)
-    result.scratch_bytes = arena.nbytes
+    result.scratch_bytes = lay_out(placement.buffers, whole.config)
     return result
 
 

@@ -1,4 +1,4 @@
-"""Where values live in DRAM: buffers, and strided views of them.
+"""Where values live in memory: buffers, and strided views of them.
 
 A reshape, transpose, slice or expand is a new view of the same bytes wherever strides can say it; only what they cannot
 say is copied. A tensor's memory order is therefore the compiler's choice: convolutions keep channels innermost whatever

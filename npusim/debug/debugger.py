@@ -149,8 +149,8 @@ class Debugger:
     def watch(
         self, memory: str, address: int, size: int = 4, access: str = "value", *, core: int = 0, label: str = ""
     ) -> Breakpoint:
-        """Stop where bytes of ``dram``, or of a core's ``sram`` or ``acc``, are read, written, either (``access``), or
-        change (``value``). Raises UsageError."""
+        """Stop where bytes of ``dram`` or ``l2``, or of a core's ``sram`` or ``acc``, are read, written, either
+        (``access``), or change (``value``). Raises UsageError."""
         if memory not in MEMORIES or access not in ACCESSES:
             raise UsageError(f"watch: must be {', '.join(MEMORIES)} and {', '.join(ACCESSES)}, got {memory} {access}")
         if not 0 <= core < self.device.config.cores:

@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from npusim.debug.bench import Bench, JobRequest
-from npusim.debug.stops import ACCESSES, MEMORIES, Stop
+from npusim.debug.stops import ACCESSES, MEMORIES, Range, Stop, bytes_of
 from npusim.debug.view import look
 from npusim.debug.viewtext import job_lines, queue_text, ring_lines, time_text, unit_line, view_text
 from npusim.device.checkpoint import Checkpoint
@@ -26,6 +26,8 @@ AROUND = 4
 """Instructions before and behind the one that ``list`` is about."""
 
 
+_SHORT = {"accumulators": "acc"}
+"""Names of memories here, where programs have others."""
 _MOST_NAMES = 24
 
 
@@ -227,9 +229,9 @@ class Shell(cmd.Cmd):
             where = f"dram {self._address(SCRATCH) + place.offset:#x}"
             raw = memory.slice(self._address(SCRATCH) + place.offset, place.nbytes)
         else:
-            core = max(place.core, 0)
-            banks, short = (memory.sram, "sram") if place.memory == "sram" else (memory.acc, "acc")
-            where, raw = f"core{core}.{short} {place.offset:#x}", banks[core][place.offset :][: place.nbytes]
+            short = _SHORT.get(place.memory, place.memory)
+            there = Range(short, max(place.core, 0), place.offset, place.nbytes)
+            where, raw = f"{there}".partition("..")[0], there.of(self.device)
         if kind:
             dtype = types[kind]
             whole = raw[: raw.size // dtype.itemsize * dtype.itemsize].view(dtype.storage)
@@ -262,13 +264,12 @@ class Shell(cmd.Cmd):
         return int(self._arrival.job.addresses[region])
 
     def _print_memory(self, memory: str, address: str, size: str = "64", core: str = "0") -> None:
-        machine, start, count = self.device.machine.memory, _number(address), _number(size)
+        start, count = _number(address), _number(size)
         if memory not in MEMORIES or _number(core) >= self.device.config.cores:
             raise UsageError(
                 f"memory must be one of {', '.join(MEMORIES)} of a core that there is, got {memory} {core}"
             )
-        whole = {"dram": [machine.dram], "sram": machine.sram, "acc": machine.acc}[memory]
-        array = whole[_number(core) if memory != "dram" else 0]
+        array = bytes_of(self.device, memory, _number(core))
         if start + count > array.size:
             raise UsageError(f"{memory} has {array.size:#x} bytes, there are no {count} at {start:#x}")
         for at in range(start, start + count, 16):

@@ -19,7 +19,8 @@ from npusim.timeline import Timeline
 
 ACCESSES = ("read", "write", "access", "value")
 """What a watchpoint waits for: any of the first two, or that a byte is another one than before."""
-MEMORIES = ("dram", "sram", "acc")
+MEMORIES = ("dram", "sram", "acc", "l2")
+SHARED = ("dram", "l2")
 
 
 class Stop(NamedTuple):
@@ -204,18 +205,16 @@ class Range:
     size: int
 
     def __str__(self) -> str:
-        where = self.memory if self.memory == "dram" else f"core{self.core}.{self.memory}"
+        where = self.memory if self.memory in SHARED else f"core{self.core}.{self.memory}"
         return f"{where} {self.address:#x}..{self.address + self.size:#x}"
 
     def of(self, device: NpuDevice) -> ByteArray:
         """The bytes, as a view."""
-        memory = device.machine.memory
-        whole = {"dram": [memory.dram], "sram": memory.sram, "acc": memory.acc}[self.memory]
-        return whole[self.core if self.memory != "dram" else 0][self.address : self.address + self.size]
+        return bytes_of(device, self.memory, self.core)[self.address : self.address + self.size]
 
     def meets(self, memory: str, core: int, low: int, high: int) -> bool:
         """Whether some of these bytes are among others."""
-        same = memory == self.memory and (memory == "dram" or core == self.core)
+        same = memory == self.memory and (memory in SHARED or core == self.core)
         return same and low < self.address + self.size and self.address < high
 
 
@@ -272,6 +271,13 @@ class AtMemory(Breakpoint):
             self.stop(text, unit, step)
 
 
+def bytes_of(device: NpuDevice, memory: str, core: int) -> ByteArray:
+    """A whole memory, as a view: that of a core, or one of SHARED."""
+    there = device.machine.memory
+    whole = {"dram": [there.dram], "sram": there.sram, "acc": there.acc, "l2": [there.l2]}[memory]
+    return whole[0 if memory in SHARED else core]
+
+
 def touched(device: NpuDevice, step: Step) -> Iterator[tuple[str, int, int, int, bool]]:
     """Memory, core, first byte, end and whether it writes, for each operand of a step of the job on the machine."""
     player = device.machine.current
@@ -285,6 +291,9 @@ def touched(device: NpuDevice, step: Step) -> Iterator[tuple[str, int, int, int,
         if space >= Space.REGION:
             base = player.job.regions[space - Space.REGION][0]
             yield "dram", 0, base + low, base + low + size, access.write
+            continue
+        if space == Space.L2:
+            yield "l2", 0, low, low + size, access.write
             continue
         memory = "sram" if space == Space.SRAM else "acc"
         instruction = step.instruction

@@ -182,7 +182,7 @@ class NpuDevice:
         self.reset()
         if self._firmware:
             self._firmware.lose()
-        for memory in (*self.machine.memory.sram, *self.machine.memory.acc):
+        for memory in (*self.machine.memory.sram, *self.machine.memory.acc, self.machine.memory.l2):
             memory[:] = 0
 
     def watch(self, watcher: Watcher) -> None:

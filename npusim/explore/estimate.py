@@ -30,10 +30,12 @@ __all__ = ["BOUNDS", "UNSEEN", "VECTORISED", "Estimates", "Estimator"]
 
 UNSEEN = (
     "queue_depth", "layer_cycles", "layer_bytes", "sram.resident_weights", "sram.resident_bytes",
+    "l2", "l2.bytes", "l2.bytes_per_cycle", "l2.latency_cycles", "l2.line_bytes",
     "interconnect.arbitration", "dma.duplex", "dram.channels",
     "dram.ranks", "dram.mapping", "dram.read_queue", "dram.write_queue", "dram.bank_queue", "dram.refresh",
 )  # fmt: skip
-"""Keys that move a simulation and no estimate: what they do shows between instructions only."""
+"""Keys that move a simulation and no estimate: what they do shows between instructions only; and those of the L2, as if
+all that lies there were in DRAM."""
 
 
 @dataclass(slots=True)

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 MACS = "mac."
 """Before the type of a multiply-accumulate, which is an action of its own for each."""
 OPERANDS, ACCUMULATORS, VECTOR, SCALAR = "operands", "accumulators", "vector", "scalar"
-SRAM, DMA, DRAM, CONSTANTS, CLOCK, LEAKAGE = "sram", "dma", "dram", "constants", "clock", "leakage"
+SRAM, DMA, DRAM, CONSTANTS, L2, CLOCK, LEAKAGE = "sram", "dma", "dram", "constants", "l2", "clock", "leakage"
 
 UNITS_OF = {
     OPERANDS: "bytes into the registers of PEs", ACCUMULATORS: "bytes read and written", VECTOR: "lane operations",
     SCALAR: "elements", SRAM: "bytes read and written", DMA: "bytes", DRAM: "bytes over the pins", CONSTANTS: "bytes",
+    L2: "bytes read and written",
     CLOCK: "cycles of a core", LEAKAGE: "ns",
 }  # fmt: skip
 """What one of each is; of those that begin with MACS, a multiply-accumulate."""
@@ -45,11 +46,13 @@ def actions(config: Config, work: Work) -> Actions:
 
 
 def _transfer(config: Config, work: DmaWork) -> Actions:
-    """One side is SRAM unless both are DRAM; within SRAM it is read and written."""
-    outside = work.reads + work.writes
-    sides = 0 if work.reads and work.writes else 1 if outside else 2
+    """One side is SRAM unless both are DRAM or L2; within SRAM it is read and written."""
+    sides = 2 - bool(work.reads or work.l2_reads) - bool(work.writes or work.l2_writes)
     apart = work.constants and config.constants is not None
-    return {DMA: work.bytes, SRAM: sides * work.bytes, CONSTANTS if apart else DRAM: outside}
+    found = {DMA: work.bytes, SRAM: sides * work.bytes, CONSTANTS if apart else DRAM: work.reads + work.writes}
+    if near := work.l2_reads + work.l2_writes:
+        found[L2] = near
+    return found
 
 
 def _product(config: Config, work: MatrixWork) -> Actions:

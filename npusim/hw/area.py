@@ -54,6 +54,8 @@ class _Parts:
                 found.append(self._accumulators(matrix))
         ports = config.sram.total_bytes_per_cycle
         found.append(self._sram("sram", "sram_kib", config.sram.bytes, ports))
+        if config.l2 is not None:
+            found.append(self._sram("l2", "l2_kib", config.l2.bytes, config.l2.bytes_per_cycle, 1))
         if vector is not None:
             found.append(self._logic("vector", "lane", lane_um2(config, vector), cores * vector.lanes))
         if config.scalar is not None:
@@ -78,16 +80,16 @@ class _Parts:
             return Part(name, None, UNKNOWN)
         return Part(name, round(cells * count * self._cells), _LOGIC)
 
-    def _sram(self, name: str, key: str, size: int, ports: int) -> Part:
-        """A memory of so many bytes in each core, whose banks together pass so many a cycle."""
-        given, cores = self._by_hand(key), self._config.cores
+    def _sram(self, name: str, key: str, size: int, ports: int, count: int = 0) -> Part:
+        """So many memories, 0: one in each core, of so many bytes, whose banks together pass so many a cycle."""
+        given, count = self._by_hand(key), count or self._config.cores
         if given is not None:
-            return Part(name, given * cores * size // 1024, f"the description: area.{key}")
+            return Part(name, given * count * size // 1024, f"the description: area.{key}")
         if self._technology is None:
             return Part(name, None, UNKNOWN)
         # CACTI has one port; each bank takes an address and data in, and gives data out, by registers of its own.
         cells = nodes.sram_um2(self._technology.node_nm, size) * self._memory
-        return Part(name, round(cores * (cells + 2 * 8 * ports * _REGISTER * self._cells)), nodes.CACTI)
+        return Part(name, round(count * (cells + 2 * 8 * ports * _REGISTER * self._cells)), nodes.CACTI)
 
     def _accumulators(self, matrix: MatrixConfig) -> Part:
         columns = matrix.cols * matrix.arrays

@@ -243,6 +243,19 @@ class ConstantsConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class L2Config:
+    """A memory on the chip that all cores share, on the cores' side of the interconnect: values live there that no SRAM
+    has room for."""
+
+    bytes: int = key(Quantity(Dimension.SIZE, 1 << 10, 1 << 34), "capacity")
+    bytes_per_cycle: int = key(Count(1, 1 << 16), "what all cores together read and write in a cycle", 64)
+    latency_cycles: int = key(Count(0, 65536), "cycles from a request to its first data", 20)
+    line_bytes: int = key(
+        Quantity(Dimension.SIZE, 1, 1 << 16, power_of_two=True), "unit of its traffic; a short run wastes the rest", 64
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class InterconnectConfig:
     """What lies between the cores' DMA engines and the DRAM."""
 
@@ -289,7 +302,7 @@ class HostConfig:
         return self.link_latency_ps + bytes_to_ps(nbytes, self.link_bandwidth)
 
 
-_LATER_PARTS = ("pci", "firmware", "exchange")
+_LATER_PARTS = ("pci", "firmware", "exchange", "l2")
 """Parts that a device without them need not mention, so that its fingerprint is the one of before there were any."""
 
 
@@ -331,6 +344,7 @@ class Config:
     dma: DmaConfig = section(DmaConfig, "DMA engines")
     dram: DramConfig = section(DramConfig, "memory outside the chip")
     constants: ConstantsConfig | None = section(ConstantsConfig, "memory for constants beside the DRAM", optional=True)
+    l2: L2Config | None = section(L2Config, "memory of all cores, between their SRAM and the DRAM", optional=True)
     interconnect: InterconnectConfig = section(InterconnectConfig, "between cores and DRAM")
     exchange: ExchangeConfig | None = section(ExchangeConfig, "from core to core", optional=True)
     host: HostConfig = section(HostConfig, "the host's link to the device")

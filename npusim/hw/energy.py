@@ -34,6 +34,7 @@ def prices(config: Config) -> Prices:
             act.DMA: ("dma_byte", table.dma_byte_fj),
             act.DRAM: ("dram_byte", table.dram_byte_fj),
             act.CONSTANTS: ("constants_byte", table.constants_byte_fj),
+            act.L2: ("l2_byte", table.l2_byte_fj),
             act.CLOCK: ("clock_cycle", table.clock_cycle_fj),
             act.LEAKAGE: ("leakage", table.leakage_uw),
         }
@@ -72,8 +73,10 @@ def _arithmetic(config: Config, technology: TechnologyConfig) -> dict[str, Price
 
 
 def _memories(config: Config, technology: TechnologyConfig) -> dict[str, Price]:
-    """A byte of SRAM, and of the accumulators, which are far smaller."""
+    """A byte of SRAM, of the L2, and of the accumulators, which are far smaller."""
     found = {act.SRAM: _access(technology, config.sram.bytes, config.sram.bytes_per_cycle)}
+    if config.l2 is not None:
+        found[act.L2] = _access(technology, config.l2.bytes, config.l2.line_bytes)
     if config.matrix is not None and config.matrix.accumulator_bytes:
         found[act.ACCUMULATORS] = _access(technology, column_bytes(config, config.matrix), ACCUMULATOR_BYTES)
     return found
@@ -90,6 +93,8 @@ def _waiting(config: Config, technology: TechnologyConfig) -> dict[str, Price]:
     node = technology.node_nm
     clock = clocked_bits(config) * float(technology.clocked) * _CLOCK_PJ * _register(node)
     leaks = cells_um2(config) * _LEAKAGE_UW + config.cores * nodes.sram_leakage_uw(node, config.sram.bytes)
+    if config.l2 is not None:
+        leaks += nodes.sram_leakage_uw(node, config.l2.bytes)
     return {
         act.CLOCK: Price(_fj(clock), _said(node, "clock of registers")),
         # Per cell, because no source says how that of logic changes with the node.

@@ -1,4 +1,4 @@
-"""The model of the DRAM that a config names."""
+"""The model of the DRAM that a config names, and what stands in its place at the ports of other memories."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import functools
 import importlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
+
+from npusim.units import cycles_to_ps
+from npusim.work import Port
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
@@ -43,6 +46,31 @@ def constants_side(config: Config) -> Config:
         return config
     behind = DramConfig(bytes=memory.bytes, bandwidth=memory.bandwidth, latency_ps=memory.latency_ps)
     return replace(config, dram=behind, constants=None)
+
+
+@functools.lru_cache(maxsize=64)
+def l2_side(config: Config) -> Config:
+    """The device as transfers to and from its L2 see it: that in the place of DRAM, with no interconnect between, and
+    its lines for bursts. Without an L2 the device itself."""
+    from npusim.hw.config import DramConfig
+
+    memory = config.l2
+    if memory is None:
+        return config
+    bandwidth = memory.bytes_per_cycle * config.clock_hz
+    latency = cycles_to_ps(memory.latency_cycles, config.clock_hz)
+    return replace(
+        config,
+        dram=DramConfig(bytes=memory.bytes, bandwidth=bandwidth, latency_ps=latency),
+        dma=replace(config.dma, burst_bytes=memory.line_bytes, write_latency_ps=None),
+        interconnect=replace(config.interconnect, bytes_per_cycle=memory.bytes_per_cycle, latency_cycles=0),
+        l2=None,
+    )
+
+
+def side(config: Config, port: Port) -> Config:
+    """The device as transfers at a port see it."""
+    return l2_side(config) if port is Port.L2 else constants_side(config) if port is Port.CONSTANTS else config
 
 
 @functools.lru_cache(maxsize=64)

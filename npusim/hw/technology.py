@@ -75,6 +75,7 @@ class EnergyConfig:
     dma_byte_fj: int | None = key(ENERGY, "one byte through a DMA engine and the interconnect", None)
     dram_byte_fj: int | None = key(ENERGY, "one byte over the DRAM pins", None)
     constants_byte_fj: int | None = key(ENERGY, "one byte from the memory for constants", None)
+    l2_byte_fj: int | None = key(ENERGY, "one byte read from or written to the L2", None)
     clock_cycle_fj: int | None = key(ENERGY, "a cycle of the clock in one core, whether it works or waits", None)
     leakage_uw: int | None = key(Quantity(Dimension.POWER, 0, 10**9), "power of the chip when its clock stands", None)
 
@@ -85,6 +86,7 @@ class AreaConfig:
 
     pe_um2: int | None = key(AREA, "one PE: multiplier, adder and registers", None)
     sram_kib_um2: int | None = key(AREA, "1 KiB of SRAM", None)
+    l2_kib_um2: int | None = key(AREA, "1 KiB of L2", None)
     accumulator_kib_um2: int | None = key(AREA, "1 KiB of accumulators", None)
     lane_um2: int | None = key(AREA, "one vector lane", None)
     scalar_um2: int | None = key(AREA, "the scalar unit of a core", None)

@@ -75,10 +75,12 @@ OFFSET_MASK = (1 << _SPACE_SHIFT) - 1
 
 
 class Space(enum.IntEnum):
-    """What the upper 16 bits of an address select; REGION + r is row r of the job's region table, in DRAM."""
+    """What the upper 16 bits of an address select; REGION + r is row r of the job's region table, in DRAM. SRAM and
+    accumulators are the core's own, L2 is that of all cores."""
 
     SRAM = 0
     ACC = 1
+    L2 = 2
     REGION = 16
 
 
@@ -110,6 +112,11 @@ def acc(offset: int) -> int:
     return Space.ACC << _SPACE_SHIFT | offset
 
 
+def l2(offset: int) -> int:
+    """The address of a byte of the L2."""
+    return Space.L2 << _SPACE_SHIFT | offset
+
+
 def region(index: int, offset: int = 0) -> int:
     """The address of a byte of region ``index`` in DRAM."""
     return (Space.REGION + index) << _SPACE_SHIFT | offset
@@ -129,12 +136,21 @@ def is_dram(address: int) -> bool:
     return space_of(address) >= Space.REGION
 
 
+def is_l2(address: int) -> bool:
+    return space_of(address) == Space.L2
+
+
+def is_outside(address: int) -> bool:
+    """Whether it is of a memory that all cores share, and DMA alone reaches: DRAM or L2."""
+    return space_of(address) >= Space.REGION or space_of(address) == Space.L2
+
+
 def describe_address(address: int) -> str:
     """An address for a person: ``sram+0x40``, ``r2+0x100``."""
     space, offset = space_of(address), offset_of(address)
     if space >= Space.REGION:
         return f"r{space - Space.REGION}+{offset:#x}"
-    return f"{Space(space).name.lower()}+{offset:#x}" if space in (0, 1) else f"space{space}+{offset:#x}"
+    return f"{Space(space).name.lower()}+{offset:#x}" if space <= Space.L2 else f"space{space}+{offset:#x}"
 
 
 class Wait(NamedTuple):

@@ -34,6 +34,9 @@ from npusim.isa.base import (
     describe_address,
     instruction,
     is_dram,
+    is_l2,
+    is_outside,
+    l2,
     loops,
     offset_of,
     region,
@@ -73,8 +76,8 @@ def contiguous_runs(dims: Sequence[int], strides: Sequence[int], itemsize: int) 
 
 
 def _side(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: int) -> tuple[int, Runs, int]:
-    """(bytes in DRAM, runs, place of the first one) of one side of a transfer; what is broadcast counts once."""
-    if not is_dram(address):
+    """(bytes in DRAM or L2, runs, place of the first one) of one side of a transfer; what is broadcast counts once."""
+    if not is_outside(address):
         return 0, Runs(1, 0, 0), 0
     distinct = prod(dim for dim, stride in zip(dims, strides, strict=True) if stride or dim == 0) * itemsize
     # With a negative stride the address is that of the highest piece; bursts begin at the lowest.
@@ -90,10 +93,12 @@ _NONE = (0, 0, 0, 0)
 
 
 def _shape(address: int) -> int:
-    """What the work of a transfer depends on of an address: whether it is in DRAM, among constants or not, and its
-    place there."""
-    if not is_dram(address):
+    """What the work of a transfer depends on of an address: whether it is in L2 or in DRAM, among constants or not, and
+    its place there."""
+    if not is_outside(address):
         return 0
+    if is_l2(address):
+        return l2(offset_of(address) % PLACE_BYTES)
     return region(CONSTANTS if _is_constant(address) else CONSTANTS + 1, offset_of(address) % PLACE_BYTES)
 
 
@@ -110,7 +115,11 @@ def _copying(
     if not reads and not writes:
         return DmaWork(total, 1, total, 0, 0)
     runs, place = max((source, at), (target, to))
-    return DmaWork(total, runs.pieces, runs.nbytes, reads, writes, runs.stride, place, not writes and _is_constant(src))
+    near, far = (reads if is_l2(src) else 0), (writes if is_l2(dst) else 0)
+    return DmaWork(
+        total, runs.pieces, runs.nbytes, reads - near, writes - far, runs.stride, place,
+        not is_dram(dst) and _is_constant(src), l2_reads=near, l2_writes=far,
+    )  # fmt: skip
 
 
 @instruction(0x10, "dma.copy", Unit.DMA)
@@ -184,13 +193,18 @@ def _cores_of(mask: int) -> list[int]:
 def _check_ways(dst: int, src: int) -> None:
     if not is_dram(src):
         raise ProgramError(f"src must be in DRAM, got {describe_address(src)}")
+    _check_target(dst)
+
+
+def _check_target(dst: int) -> None:
     if space_of(dst) != Space.SRAM:
         raise ProgramError(f"dst must be in SRAM, got {describe_address(dst)}")
 
 
 @instruction(0x13, "dma.multicast", Unit.DMA)
 class Multicast(Copy):
-    """The same from DRAM into the SRAM of several cores, at the same place in each: ``cores`` has bit c for core c."""
+    """The same from DRAM or L2 into the SRAM of several cores, at the same place in each: ``cores`` has bit c for core
+    c."""
 
     cores: U64
 
@@ -202,7 +216,9 @@ class Multicast(Copy):
         if not self.cores:
             raise ProgramError("cores must name at least one core")
         # What a core has of its own could not be told from what the others have at the same place.
-        _check_ways(self.dst, self.src)
+        if not is_outside(self.src):
+            raise ProgramError(f"src must be in DRAM or L2, got {describe_address(self.src)}")
+        _check_target(self.dst)
 
     def elements(self) -> int:
         return loops(len(self.targets(0)), *self.padded)
@@ -373,10 +389,11 @@ class Fill(Instruction):
 
     def work(self) -> Work:
         total = prod(self.dims) * self.itemsize
-        if not is_dram(self.dst):
+        if not is_outside(self.dst):
             return DmaWork(total, 1, total, 0, 0)
         _, runs, place = _side(self.dst, self.dst_strides, self.dims, self.itemsize)
-        return DmaWork(total, runs.pieces, runs.nbytes, 0, total, runs.stride, place)
+        near = total if is_l2(self.dst) else 0
+        return DmaWork(total, runs.pieces, runs.nbytes, 0, total - near, runs.stride, place, l2_writes=near)
 
     def execute(self, memory: Memory, core: int) -> None:
         _core.fill(memory.at(core, self.dst, self.dst_strides), self.dims, self.itemsize, self.pattern)
@@ -424,7 +441,11 @@ class Gather(Instruction):
         reads, writes = (total if is_dram(self.data) else 0), (total if is_dram(self.dst) else 0)
         # One piece for each index, even where neighbours follow each other: the price must not depend on the data.
         constants = not writes and _is_constant(self.data)
-        return DmaWork(total, outer * count * runs.pieces, runs.nbytes, reads, writes, constants=constants)
+        near, far = (total if is_l2(self.data) else 0), (total if is_l2(self.dst) else 0)
+        return DmaWork(
+            total, outer * count * runs.pieces, runs.nbytes, reads, writes, constants=constants, l2_reads=near,
+            l2_writes=far,
+        )  # fmt: skip
 
     def execute(self, memory: Memory, core: int) -> None:
         dst = memory.at(core, self.dst, self.dst_strides)

@@ -2,7 +2,8 @@
 
 Checked: the device has the units and cores that commands name, waits look back only (so that no stream can wait for
 itself), fields mean something, no command goes through more elements than its kind may, every byte that a command may
-touch lies inside its memory, only DMA touches DRAM, and where data decides on addresses nothing lies over a result.
+touch lies inside its memory, only DMA touches DRAM and L2, and where data decides on addresses nothing lies over a
+result.
 What stays in SRAM for the next job is copied there from the constants, by the commands that say so, and never written
 again: so a job that finds it there computes what one does that loads it.
 """
@@ -28,8 +29,9 @@ READ_ONLY_REGIONS = frozenset({CONSTANTS})
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a device offers to a job: bytes of each region and of each core's memories, cores, DMA channels, which of
-    the matrix, vector and scalar unit every core has, whether its interconnect writes to several cores at once, and
-    whether its DMA expands compressed weights, and whether cores have a way to each other's SRAM."""
+    the matrix, vector and scalar unit every core has, whether its interconnect writes to several cores at once,
+    whether its DMA expands compressed weights, whether cores have a way to each other's SRAM, and bytes of the L2, 0 if
+    there is none."""
 
     region_bytes: Sequence[int]
     sram_bytes: int
@@ -40,6 +42,7 @@ class Limits:
     multicast: bool = False
     decoder: bool = False
     exchange: bool = False
+    l2_bytes: int = 0
 
     def within(self, other: Limits) -> bool:
         """Whether what keeps to these limits keeps to others: those of the same device, whose regions may be larger."""
@@ -218,6 +221,12 @@ def _check_access(access: Access, limits: Limits, *, by_dma: bool) -> None:
         # Constants stay on the device from run to run: one write would spoil every later job of the program.
         if access.write and number in READ_ONLY_REGIONS:
             raise ProgramError(f"writes {describe_address(access.address)}: region {number} is read only")
+    elif space == Space.L2:
+        size = limits.l2_bytes
+        if not size:
+            raise ProgramError(f"touches {describe_address(access.address)}: the device has no L2")
+        if not by_dma:
+            raise ProgramError(f"touches {describe_address(access.address)}: only DMA reaches L2")
     elif space == Space.SRAM:
         size = limits.sram_bytes
     elif space == Space.ACC:

@@ -109,6 +109,13 @@ def _memory(config: Config, peaks: Capabilities) -> list[tuple[str, str]]:
         ("SRAM", f"{capacity(peaks.sram_bytes)}{per_core}, {quantity(peaks.sram_bandwidth, 'B/s')}"),
         ("DRAM", f"{capacity(peaks.dram_bytes)}, {reached}, latency {duration(config.dram.latency_ps)}"),
     ]
+    if config.l2 is not None:
+        rate = quantity(config.l2.bytes_per_cycle * config.clock_hz, "B/s")
+        rows.insert(1, ("L2", f"{capacity(config.l2.bytes)}, {rate}, latency {config.l2.latency_cycles} cycles"))
+    if config.constants is not None:
+        apart = config.constants
+        text = f"{capacity(apart.bytes)}, {quantity(apart.bandwidth, 'B/s')}, latency {duration(apart.latency_ps)}"
+        rows.append(("constants", text))
     if peaks.ridge is not None:
         rows.append(("ridge", f"{float(peaks.ridge):.0f} operations per DRAM byte keep the fastest type busy"))
     return rows

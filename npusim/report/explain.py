@@ -19,7 +19,7 @@ from npusim.report.format import counted, duration, grouped, percent, table
 from npusim.report.layers import covered, unit_kind
 from npusim.report.result import Result
 from npusim.summary import OpReport
-from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork, Work
+from npusim.work import DmaWork, MatrixWork, Port, ScalarWork, VectorWork, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +194,14 @@ def _work(work: Work) -> str:
             amount = f"{grouped(work.elements)} elements x {work.passes}, {grouped(work.bytes)} B"
             return f"{work.function} {work.dtype.label}, {amount}"
         case DmaWork():
-            way = "reads" if work.reads and not work.writes else "writes" if work.writes and not work.reads else "moves"
-            moved = work.reads if way == "reads" else work.bytes
+            read, wrote = work.reads or work.l2_reads, work.writes or work.l2_writes
+            way = "reads" if read and not wrote else "writes" if wrote and not read else "moves"
+            moved = read if way == "reads" else work.bytes
             if work.decoded:
                 ratio = f"ratio {work.reads / work.bytes:.3f}"
                 return f"reads {grouped(work.reads)} {_OF[work.constants]} that become {grouped(work.bytes)} B, {ratio}"
             written = f", writes {grouped(work.bytes)} B" if moved < work.bytes else ""
-            what = _OF[work.constants]
+            what = "B of L2" if work.port is Port.L2 else _OF[work.constants]
             return f"{way} {grouped(moved)} {what} in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"
         case ScalarWork():
             return f"{grouped(work.elements)} elements, {grouped(work.bytes)} B"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from npusim.compiler.decisions import INPUT, OUTPUT, SRAM, TILE, WINDOW, Decision
+from npusim.compiler.decisions import INPUT, L2, OUTPUT, SRAM, TILE, WINDOW, Decision
 from npusim.isa.base import Space, decode, offset_of, space_of
 from npusim.program import CONSTANTS, EVERY, Program
 from npusim.report.format import counted, duration, facts, quantity, table
@@ -145,8 +145,8 @@ def _users(program: Program, each: Decision) -> str:
 
 def _home(each: Decision) -> str:
     match each.home:
-        case "SRAM":
-            return f"SRAM at {each.offset}"
+        case "SRAM" | "L2":
+            return f"{each.home} at {each.offset}"
         case "window":
             return f"window of {counted(each.rows, 'row')}, {quantity(each.taken, 'B')} of SRAM at {each.offset}"
         case "input" | "output":
@@ -191,6 +191,8 @@ def _value(each: Decision, names: Sequence[str], times: _Times) -> Iterator[tupl
     yield "home", each.home
     if each.home in (SRAM, WINDOW):
         yield "sram", {"offset": each.offset, "bytes": each.taken, "rows": each.rows or None}
+    if each.home == L2:
+        yield "l2", {"offset": each.offset, "bytes": each.taken}
     if each.home not in (INPUT, OUTPUT):
         yield "from_ps", times.get(names[each.first], (None, None))[0]
         yield "to_ps", times.get(names[each.last], (None, None))[1]

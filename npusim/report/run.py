@@ -84,7 +84,7 @@ def first_run(first: Result | None, config: Config) -> list[tuple[str, str]]:
 def memories(result: Result) -> list[tuple[str, str]]:
     """How full each sort of memory was at its fullest, and with what; of several cores, the one with most."""
     rows = []
-    for label, suffix in (("SRAM", ".sram"), ("accumulators", ".accumulators"), ("DRAM holds", "dram")):
+    for label, suffix in (("SRAM", ".sram"), ("accumulators", ".accumulators"), ("L2", "l2"), ("DRAM holds", "dram")):
         same = [each for each in result.memory if each.memory.endswith(suffix)]
         full = max(same, key=lambda each: each.peak_bytes, default=None)
         if full is None or not full.peak_bytes:

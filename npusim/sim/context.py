@@ -1,4 +1,4 @@
-"""A job's context - what it has in SRAM and accumulators - on its way to DRAM or back."""
+"""A job's context - what it has in SRAM, accumulators and L2 - on its way to DRAM or back."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Move(EventOwner):
     """The DRAM's latency, then the bytes at the rate that the DMA channels of the job's cores reach together.
 
     ``kind``: SAVE or RESTORE; ``address``: where the context lies, a core's bytes at it plus its number times the bytes
-    of a core; ``done(move)`` is called when all is there, and tells ``told``. Raises AddressError for an area outside
-    of DRAM.
+    of a core, the L2 behind those of all cores; ``done(move)`` is called when all is there, and tells ``told``. Raises
+    AddressError for an area outside of DRAM.
     """
 
     EVENTS = ("flow", "flowed")
@@ -33,10 +33,12 @@ class Move(EventOwner):
     told: Callable[[Stepper], None]
     begun_ps: int = 0
     _areas: list[tuple[int, ByteArray]] = field(init=False)
+    _l2: ByteArray = field(init=False)
 
     def __post_init__(self) -> None:
         memory, size = self.machine.memory, self._core_bytes
         self._areas = [(core, memory.slice(self.address + core * size, size)) for core in self.stepper.cores]
+        self._l2 = memory.slice(self.address + self.machine.config.cores * size, memory.l2_bytes)
 
     @property
     def _core_bytes(self) -> int:
@@ -44,8 +46,8 @@ class Move(EventOwner):
 
     @property
     def size(self) -> int:
-        """Bytes of all cores that the job uses."""
-        return len(self._areas) * self._core_bytes
+        """Bytes of all cores that the job uses, and of the L2."""
+        return len(self._areas) * self._core_bytes + self.machine.memory.l2_bytes
 
     def is_void(self, value: Any) -> bool:
         return self.stepper.over
@@ -75,4 +77,8 @@ class Move(EventOwner):
             else:
                 memory.sram[core][:] = area[: memory.sram_bytes]
                 memory.acc[core][:] = area[memory.sram_bytes :]
+        if self.kind == SAVE:
+            self._l2[:] = memory.l2
+        else:
+            memory.l2[:] = self._l2
         self.done(self)

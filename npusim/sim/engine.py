@@ -15,10 +15,11 @@ from npusim.sim.owner import EventOwner
 from npusim.sim.parts import Parts
 from npusim.sim.steps import Step
 from npusim.timeline import Span, UnitCounters
+from npusim.work import Port
 
 NEVER = -1
 
-WAITED_FOR = ("dram", "dram", "exchange")
+WAITED_FOR = ("dram", "dram", "exchange", "l2")
 """The name of a stall on each link."""
 
 PREEMPTED = "preempted"
@@ -53,7 +54,7 @@ class Progress(ABC):
         self.queue_depth = machine.config.queue_depth
         self.clock = machine.clock
         self.env = machine.clock.env
-        self.link, self.ways, self.code_link = machine.link, machine.ways, machine.code_link
+        self.link, self.ways, self.code_link = machine.link, machine.ways, machine.ways[Port.CODE]
         self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
         self.watchers, self.breaks = machine.step_watchers, machine.breaks
         self.adversary = machine.adversary
@@ -89,8 +90,8 @@ class Engine(EventOwner):
     ``depth`` together: what of it may pass ahead (:class:`npusim.sim.steps.Charge`) passes then, the rest in its turn.
 
     Its time is split without gaps: ``mark`` is the time up to which all of it has been counted as busy, idle (nothing
-    in the queue) or stalled on a named unit, on ``dram`` or the ``exchange`` between cores, beside other units of the
-    core on ``sram``, or ``preempted``.
+    in the queue) or stalled on a named unit, on ``dram``, ``l2`` or the ``exchange`` between cores, beside other
+    units of the core on ``sram``, or ``preempted``.
     """
 
     EVENTS = ("_arrived", "_asked", "_finish", "_flow")

@@ -133,7 +133,9 @@ def restored_stepper(
     stepper.stopped = stopped if saved["stops"].flag() else None
     if stepper.holding and stepper.stopped is None:
         raise saved["stops"].refuse("true, as the job is to be parked")
-    _restore_spans(stepper, machine.memory.sram_bytes + machine.memory.acc_bytes, saved["spans"])
+    memory = machine.memory
+    moved = len(stepper.cores) * (memory.sram_bytes + memory.acc_bytes) + memory.l2_bytes
+    _restore_spans(stepper, moved, saved["spans"])
     for engine, item in zip(stepper.engines, saved["units"].items(len(stepper.engines)), strict=True):
         _restore_engine(stepper, engine, item)
     _restore_sequencer(stepper, saved["sequencer"])
@@ -146,9 +148,9 @@ def restore_banks(stepper: Stepper, owners: Owners, saved: Saved) -> None:
         banks.restore(item, owners)
 
 
-def _restore_spans(stepper: Stepper, core_bytes: int, saved: Saved) -> None:
+def _restore_spans(stepper: Stepper, size: int, saved: Saved) -> None:
+    """``size``: of the job's context."""
     steps, now = stepper.steps, stepper.clock.now - stepper.started_ps
-    size = len(stepper.cores) * core_bytes
     for item in saved:
         number, start, end = item.integers(3, -len(_SPECIAL))
         if not start <= end <= now or number >= len(steps) or (number >= 0 and steps[number].engine == HALT):

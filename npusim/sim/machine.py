@@ -239,7 +239,7 @@ class Machine(Parts):
     @property
     def context_bytes(self) -> int:
         """What one job can have in the memories of all cores."""
-        return self.config.cores * (self.memory.sram_bytes + self.memory.acc_bytes)
+        return self.config.cores * (self.memory.sram_bytes + self.memory.acc_bytes) + self.memory.l2_bytes
 
     def save(self, stepper: Stepper, address: int, saved: Callable[[Player], None]) -> None:
         """Copy the memories of the cores that a stopped job uses to DRAM; ``saved(stepper)``: the machine is free.

@@ -1,4 +1,4 @@
-"""The bytes of the machine: DRAM, and the SRAM and accumulators of each core."""
+"""The bytes of the machine: DRAM, the L2, and the SRAM and accumulators of each core."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class DeviceMemory:
         self.dram_bytes = config.dram.bytes
         self.sram_bytes = config.sram.bytes
         self.acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
+        self.l2_bytes = config.l2.bytes if config.l2 else 0
         self.dram_file: int | None = None
         try:
             if shared:
@@ -55,6 +56,7 @@ class DeviceMemory:
         self.dram: ByteArray = np.frombuffer(self._pages, np.uint8)
         self.sram = [np.zeros(self.sram_bytes, np.uint8) for _ in range(config.cores)]
         self.acc = [np.zeros(self.acc_bytes, np.uint8) for _ in range(config.cores)]
+        self.l2 = np.zeros(self.l2_bytes, np.uint8)
 
     def release(self) -> None:
         """Give the pages of DRAM back to the host's system; the bytes are zeros again."""
@@ -101,6 +103,7 @@ class JobMemory:
         """``regions``: (DRAM address, bytes) of each; raises AddressError for one outside of DRAM."""
         self._sram = memory.sram
         self._acc = memory.acc
+        self._l2 = memory.l2
         self._regions = [memory.slice(base, size) for base, size in regions]
 
     def at(self, core: int, address: int, strides: tuple[int, ...] = ()) -> Strided:
@@ -113,6 +116,8 @@ class JobMemory:
                 array = self._sram[core]
             elif space == Space.ACC:
                 array = self._acc[core]
+            elif space == Space.L2:
+                array = self._l2
             else:
                 raise AddressError(address, f"there is no memory space {space}")
         except IndexError:

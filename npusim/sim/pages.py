@@ -28,6 +28,8 @@ def memories(memory: DeviceMemory) -> dict[str, ByteArray]:
     found = {"dram": memory.dram}
     for core, (sram, acc) in enumerate(zip(memory.sram, memory.acc, strict=True)):
         found[f"core{core}.sram"], found[f"core{core}.acc"] = sram, acc
+    if memory.l2.size:
+        found["l2"] = memory.l2
     return found
 
 

@@ -1,4 +1,4 @@
-"""The parts of a machine: clock, memories, units, the link to DRAM."""
+"""The parts of a machine: clock, memories, units, the links to memories and between cores."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from npusim.sim.adversary import Adversary
 from npusim.sim.bandwidth import SharedLink
 from npusim.sim.breaks import Breaks
 from npusim.sim.clock import Clock
-from npusim.sim.fabric import Fabric, Way
+from npusim.sim.fabric import Fabric
 from npusim.sim.memory import DeviceMemory
 from npusim.sim.steps import Layout
 from npusim.sim.watch import Watcher
 from npusim.units import cycles_to_ps
+from npusim.work import Port
 
 
 class Parts:
@@ -26,22 +27,17 @@ class Parts:
         """Those that are told of single commands."""
         self.memory = DeviceMemory(config, shared=shared_memory)
         self.fabric = Fabric(config)
-        self.link = SharedLink(self.clock, self.fabric.capacity)
-        # Reads of constants share nothing with the rest where they have a memory of their own.
-        self.constants_link = SharedLink(self.clock, self.fabric.constants_capacity) if config.constants else self.link
-        self.exchange_link = SharedLink(self.clock, self.fabric.exchange_capacity) if config.exchange else self.link
-        apart = config.interconnect.code_apart
-        self.code_link = SharedLink(self.clock, self.fabric.fetch_rate) if apart else self.link
-        self.ways = (self.link, self.constants_link, self.exchange_link, self.code_link)
-        """By :class:`npusim.sim.fabric.Way`; one that the device has not is that to DRAM, and nobody is sent there."""
+        there = (config.dram, config.constants, config.exchange, config.l2, config.interconnect.code_apart or None)
+        self.links = {
+            port.name.lower(): SharedLink(self.clock, self.fabric.capacities[port])
+            for port, part in zip(Port, there, strict=True)
+            if part is not None
+        }
+        """The links that there are, by name: what passes one shares nothing with the rest."""
+        self.link = self.links["dram"]
+        self.ways = tuple(self.links.get(port.name.lower(), self.link) for port in Port)
+        """By port; one that the device has not is that to DRAM, and nobody is sent there."""
         self.layout = Layout(config)
         self.breaks = Breaks()
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)
         self.layer_ps = cycles_to_ps(config.layer_cycles, config.clock_hz)
-
-    @property
-    def links(self) -> dict[str, SharedLink]:
-        """The links that there are, by name."""
-        return {
-            way.name.lower(): link for way, link in zip(Way, self.ways, strict=True) if not way or link is not self.link
-        }

@@ -34,8 +34,7 @@ def foresee(machine: Parts, course: Course, lead_ps: int) -> _core.Course | None
         fabric, config = machine.fabric, machine.config
         found = _core.course(
             course.steps, machine.layout.depths, config.cores, lead_ps, machine.cycle_ps, machine.layer_ps,
-            config.queue_depth, fabric.latency_ps, fabric.fetch_rate, FETCH_BYTES, machine.link.capacity,
-            machine.constants_link.capacity, machine.exchange_link.capacity, CODE_RANK,
+            config.queue_depth, fabric.latency_ps, fabric.fetch_rate, FETCH_BYTES, fabric.capacities, CODE_RANK,
             config.interconnect.arbitration == "need", NO_OP, config.interconnect.code_apart,
         )  # fmt: skip
         course.foreseen = lead_ps, found
@@ -128,7 +127,7 @@ class Runner(EventOwner):
                 macs[step.engine] += step.charge.macs
                 moved[step.engine] += step.charge.bytes
         units = {}
-        reasons = (*names, "dram", "sram", "exchange")
+        reasons = (*names, "dram", "sram", "exchange", "l2")
         for name, (busy, idle, mark, completed, stalls), *sums in zip(names, found.units, macs, moved, strict=True):
             stalled = {reasons[reason]: ps for reason, ps in stalls}
             units[name] = UnitCounters(busy, idle + duration - lead - mark, stalled, completed, *sums)

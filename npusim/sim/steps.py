@@ -19,9 +19,9 @@ from npusim.isa.control import Residents
 from npusim.isa.emitted import emitted
 from npusim.isa.verify import Limits, verify
 from npusim.sim.banks import WHOLE
-from npusim.sim.fabric import Fabric, Way
+from npusim.sim.fabric import Fabric
 from npusim.timeline import Span
-from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work
+from npusim.work import ControlWork, DmaWork, MatrixWork, Port, ScalarWork, VectorWork, Work
 
 HALT = -1
 """``Step.engine`` of the command that ends the job."""
@@ -49,7 +49,7 @@ class Charge:
     reads: int = 0
     writes: int = 0
     bound: str = "latency"
-    link: Way = Way.DRAM
+    link: Port = Port.DRAM
     ahead_ps: int = 0
     front_ps: int = 0
 
@@ -230,6 +230,7 @@ class Decoder:
         return Limits(
             region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units,
             config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.exchange is not None,
+            config.l2.bytes if config.l2 else 0,
         )  # fmt: skip
 
     def _ranked(self, steps: Steps) -> Steps:
@@ -257,7 +258,7 @@ class Decoder:
         if isinstance(work, ControlWork):
             return NOTHING
         price = self._cost(work)
-        if isinstance(work, DmaWork) and (work.reads or work.writes or work.exchanged):
+        if isinstance(work, DmaWork) and not work.is_local:
             fixed, bus_bytes, rate, ahead, front = self._fabric.transfer(work)
             link = self._fabric.link(work)
             alone = fixed + self._fabric.flow_ps(bus_bytes, rate, link)

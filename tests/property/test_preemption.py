@@ -58,10 +58,10 @@ ARRIVALS = st.tuples(
 def program(plan: list[Action], config: Config) -> Program:
     """The plan, on memories that it has cleared itself: another job has used them."""
     clear = [
-        Action("fill", core, 0, (slot, 0, 0), (False, False), 0, SLOT)
-        for core in range(config.cores)
-        for slot in range(SLOTS)
+        Action("fill", core, 0, (slot, 0, 0), (0, 0), 0, SLOT) for core in range(config.cores) for slot in range(SLOTS)
     ]
+    if config.l2:
+        clear += [Action("fill", 0, 0, (slot, 0, 0), (2, 0), 0, SLOT) for slot in range(SLOTS)]
     return build(clear + plan, config).program(scratch=SCRATCH_BYTES)
 
 

@@ -10,6 +10,17 @@ from hypothesis import strategies as st
 from npusim.hw.config import Config, load_config
 
 KIB = 1024
+MEMORIES: tuple[dict[str, Any], ...] = (
+    {},
+    {"l2.bytes": 2 * KIB, "l2.bytes_per_cycle": 32},
+    {"l2.bytes": 32 * KIB, "l2.bytes_per_cycle": 16, "l2.latency_cycles": 4, "l2.line_bytes": 16},
+    {"constants.bytes": 64 * KIB * KIB, "constants.bandwidth": 10**9, "constants.latency": "200 ns"},
+    {
+        "l2.bytes": 8 * KIB, "l2.latency_cycles": 1,
+        "constants.bytes": 64 * KIB * KIB, "constants.bandwidth": 2 * 10**9, "constants.latency": "50 ns",
+    },
+)  # fmt: skip
+"""What a device may have beside its DRAM."""
 TINY = load_config("tiny").with_(**{"dram.bytes": 64 * KIB * KIB})
 DATAFLOWS = ("weight_stationary", "output_stationary", "input_stationary")
 ROOMY = 128 * KIB
@@ -40,6 +51,7 @@ def _overrides(draw: st.DrawFn, sram: Sequence[int], accumulators: Sequence[int]
         "matrix.accumulator_bytes": draw(st.sampled_from(accumulators)) * cols * 4,
         "dma.channels": draw(st.integers(1, 3)),
         "interconnect.multicast": draw(st.booleans()),
+        **draw(st.sampled_from(MEMORIES)),
         "dma.decoder_weights_per_cycle": draw(st.sampled_from([0, 4, 256])),
         "sram.keeps_values": draw(st.booleans()),
         "vector.pools_outputs": draw(st.booleans()),

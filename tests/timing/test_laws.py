@@ -70,7 +70,8 @@ def test_spans_and_counters_tell_the_same_story(plan: list[Action], config: Conf
         mine = sorted((span for span in spans if span.unit == name), key=lambda span: span.start_ps)
         assert all(one.end_ps <= two.start_ps for one, two in pairwise(mine))  # one at a time
         if name != "sequencer":
-            assert unit.busy_ps + unit.stalls.get("dram", 0) == sum(span.end_ps - span.start_ps for span in mine)
+            waited = unit.stalls.get("dram", 0) + unit.stalls.get("l2", 0)
+            assert unit.busy_ps + waited == sum(span.end_ps - span.start_ps for span in mine)
             assert unit.bytes == sum(span.bytes for span in mine)
             assert unit.instructions == len(mine)
 

@@ -21,7 +21,7 @@ def test_large_copies_reach_the_bandwidth_of_the_device(name: str, write: bool) 
     config = load_config(name)
     fabric = Fabric(config)
     channels = config.cores * config.dma.channels
-    promised = min(fabric.capacity, channels * fabric.channel_rate)
+    promised = min(fabric.capacities[0], channels * fabric.channel_rate)
     size = config.sram.bytes // 2
     stream = Stream()
     for _ in range(8):

@@ -8,7 +8,9 @@
     decoding = weights / decoder's rate                                     in the place of writing, if it takes longer
 
 Constants come from the DRAM, or from a memory of their own (``[constants]``) by the same rules, with its latency and
-its bandwidth in the place of the DRAM's.
+its bandwidth in the place of the DRAM's. So does what comes from the L2 (``[l2]``) or goes there: its lines are bursts,
+and no interconnect is passed. A copy between the two is one of the DRAM, at no more than the L2's rate, and waits for
+the first datum of both if it reads from the L2.
 
 A transfer within SRAM moves its runs over the channel's width (``local_bytes_per_cycle``, if that is given) and touches
 no DRAM; with its start it takes ``local_least_cycles`` at the least. ``gather_bytes`` are collected before the first
@@ -32,9 +34,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from npusim.errors import ProgramError
 from npusim.hw.config import Config
-from npusim.hw.memory import constants_side, dram_model
+from npusim.hw.memory import dram_model, side
 from npusim.hw.units.base import LATENCY, MEMORY, Cost, total
 from npusim.units import bytes_to_ps, ceil_div, cycles_spanned, cycles_to_ps
+from npusim.work import Port
 
 if TYPE_CHECKING:
     from npusim.work import DmaWork
@@ -83,8 +86,8 @@ class Channel:
         self._channel_bandwidth = channel_bandwidth(config)
         self._in_flight = dma.in_flight
 
-    def transfer(self, work: DmaWork) -> Transfer:
-        """Of a work on this side of the bus."""
+    def transfer(self, work: DmaWork, beyond: Channel | None = None) -> Transfer:
+        """Of a work on this side of the bus; ``beyond``: the side that the other end of a copy is on."""
         start, model = self._start, self._model
         bus_bytes = model.transfer_bytes(work)
         if not bus_bytes:
@@ -93,6 +96,8 @@ class Channel:
             return Transfer(start, 0, 0, local, ahead_ps=start)
         between, shared = self._between, self.shared
         rate = model.rate(work, self._channel_bandwidth)
+        if beyond is not None:
+            rate = min(rate, beyond.shared, beyond._channel_bandwidth)
         if self._duplex and work.reads and work.writes:
             # The channel and the interconnect take the larger way while the other passes beside it, the DRAM takes
             # both: so many bytes of what all transfers share, at the rate at which the channel is done with its way.
@@ -101,6 +106,8 @@ class Channel:
             bus_bytes, rate = both, rate * both // way
         # A write waits for no datum: it may have a latency of its own. A copy reads first, so it waits like a read.
         latency = self._latency if work.reads else self._write_latency
+        if beyond is not None and work.l2_reads:
+            latency += beyond._latency
         # What is collected first passes the channel twice, into the buffer and out of it.
         gathered = ceil_div(min(work.bytes, self._gather_bytes), self._bytes_per_cycle)
         latency += cycles_to_ps(gathered, self.hz)
@@ -158,23 +165,44 @@ class Exchange:
 
 
 @functools.lru_cache(maxsize=64)
-def channel(config: Config, *, constants: bool = False) -> Channel:
-    """A channel of a device, as what reads constants sees it, or as everything else does."""
-    return Channel(constants_side(config) if constants else config)
+def channel(config: Config, port: Port = Port.DRAM) -> Channel:
+    """A channel of a device, as what passes a port sees it."""
+    return Channel(side(config, port))
+
+
+class Channels:
+    """A channel of a device at each of its ports."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._at = {port: channel(config, port) for port in (Port.DRAM, Port.CONSTANTS, Port.L2)}
+
+    def transfer(self, work: DmaWork) -> tuple[Channel | Exchange, Transfer]:
+        """A work, and the side that it is on."""
+        if work.exchanged:
+            way = exchange(self._config)
+            return way, way.transfer(work)
+        here = self._at[work.port]
+        if not (work.l2_reads or work.l2_writes):
+            return here, here.transfer(work)
+        if work.port is Port.L2:
+            return here, here.transfer(replace(work, reads=work.l2_reads, writes=work.l2_writes))
+        return here, here.transfer(work, self._at[Port.L2])
+
+
+@functools.lru_cache(maxsize=64)
+def channels(config: Config) -> Channels:
+    """A channel of a device at each of its ports."""
+    return Channels(config)
 
 
 exchange = functools.lru_cache(maxsize=64)(Exchange)
 """A channel of a device as what passes from core to core sees it."""
 
 
-def side(config: Config, work: DmaWork) -> Channel | Exchange:
-    """A channel of a device, as a work sees it."""
-    return exchange(config) if work.exchanged else channel(config, constants=work.constants)
-
-
 def transfer(config: Config, work: DmaWork) -> Transfer:
     """What the simulator needs to let transfers compete."""
-    return side(config, work).transfer(work)
+    return channels(config).transfer(work)[1]
 
 
 def latency_ps(config: Config) -> int:
@@ -227,11 +255,22 @@ _CODE_BYTES = 1 << 12
 """A cycle by a way of their own: half of the sequencer's buffer."""
 
 
+@functools.lru_cache(maxsize=64)
+def capacities(config: Config) -> list[int]:
+    """Bytes a second that all transfers at a port share, by port: those of its memory, or of the interconnect before
+    it; those of the DRAM at a port that there is not."""
+    sides = [side(config, port) for port in Port]
+    found = [min(dram_model(each).bandwidth, interconnect_bandwidth(each)) for each in sides]
+    if config.interconnect.code_apart:
+        found[Port.CODE] = fetch_rate(config)
+    found[Port.EXCHANGE] = exchange_bandwidth(config) or found[Port.DRAM]
+    return found
+
+
 def cost(config: Config, work: DmaWork) -> Cost:
     """The transfer alone on the bus; ``cycles`` are of the device's clock, each part rounded up."""
-    seen = side(config, work)
-    parts, hz = seen.transfer(work), seen.hz
-    moving = seen.moving_ps(parts)
+    here, parts = channels(config).transfer(work)
+    hz, moving = here.hz, here.moving_ps(parts)
     counted = [
         ("setup", LATENCY, cycles_spanned(parts.start_ps, hz)),
         ("latency", LATENCY, cycles_spanned(parts.latency_ps, hz)),
@@ -245,12 +284,11 @@ def cost(config: Config, work: DmaWork) -> Cost:
 
 def pricing(config: Config) -> Callable[[DmaWork], tuple[int, int]]:
     """What gives the picoseconds of :func:`cost`, and those from one such transfer to the next of a stream of them."""
-    near, far = channel(config), channel(config, constants=True)
+    transfer = channels(config).transfer
 
     def ps(work: DmaWork) -> tuple[int, int]:
-        seen = exchange(config) if work.exchanged else far if work.constants else near
-        parts = seen.transfer(work)
-        alone = parts.start_ps + parts.latency_ps + seen.moving_ps(parts) + parts.writing_ps
-        return alone, seen.streaming_ps(parts, alone)
+        here, parts = transfer(work)
+        alone = parts.start_ps + parts.latency_ps + here.moving_ps(parts) + parts.writing_ps
+        return alone, here.streaming_ps(parts, alone)
 
     return ps

@@ -124,7 +124,7 @@ def label(value: object) -> str:
 def space_name(address: int) -> str:
     """The memory that an address lies in."""
     space = space_of(address)
-    return "dram" if space >= Space.REGION else SPACES[min(space, 1)]
+    return "dram" if space >= Space.REGION else Space(space).name.lower()
 
 
 @functools.cache

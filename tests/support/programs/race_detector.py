@@ -91,7 +91,8 @@ def limits_of(program: Program, config: Config) -> Limits:
     """What a device offers to a program."""
     return Limits(
         program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
-        config.interconnect.multicast, config.exchange is not None,
+        config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.exchange is not None,
+        config.l2.bytes if config.l2 else 0,
     )  # fmt: skip
 
 
@@ -145,11 +146,12 @@ class Detector:
 
     def _shadow(self, core: int, address: int) -> _Shadow:
         space = space_of(address)
-        owner = core if space < Space.REGION else -1
+        owner = core if space in (Space.SRAM, Space.ACC) else -1
         shadow = self._shadows.get((owner, space))
         if shadow is None:
             limits = self._limits
-            size = {Space.SRAM: limits.sram_bytes, Space.ACC: limits.acc_bytes}.get(space)  # type: ignore[call-overload]
+            sizes = {Space.SRAM: limits.sram_bytes, Space.ACC: limits.acc_bytes, Space.L2: limits.l2_bytes}
+            size = sizes.get(space)  # type: ignore[call-overload]
             if size is None:
                 size = limits.region_bytes[space - Space.REGION]
             shadow = self._shadows[owner, space] = _Shadow(size, len(self._units))

@@ -7,7 +7,7 @@ import dataclasses
 from hypothesis import strategies as st
 
 from npusim.hw.config import Config, load_config
-from npusim.isa.base import Instruction, Wait, region
+from npusim.isa.base import Instruction, Wait, l2, region
 from tests.support.programs.streams import Stream, add, copy, exchange, fill
 
 SLOT = 64
@@ -19,14 +19,18 @@ TINY = load_config("tiny")
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """A block of bytes: of a core's SRAM, or of the scratch region (core -1)."""
+    """A block of bytes: of a core's SRAM, of the scratch region (core -1), or of the L2 (core -2)."""
 
     core: int
     number: int
 
     @property
     def address(self) -> int:
-        return self.number * SLOT if self.core >= 0 else region(1, self.number * SLOT)
+        at = self.number * SLOT
+        return at if self.core >= 0 else region(1, at) if self.core == SCRATCH_HOME else l2(at)
+
+
+SCRATCH_HOME, L2_HOME = -1, -2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +39,8 @@ class Action:
     core: int
     channel: int
     slots: tuple[int, int, int]
-    dram: tuple[bool, bool]
+    outside: tuple[int, int]
+    """Of target and source: 0 for the core's SRAM, 1 for scratch, 2 for the L2, or scratch where there is none."""
     value: int
     size: int
 
@@ -47,20 +52,24 @@ def actions(draw: st.DrawFn) -> Action:
         draw(st.integers(0, 1)),
         draw(st.integers(0, 2)),
         draw(st.tuples(*[st.integers(0, SLOTS - 1)] * 3)),
-        draw(st.tuples(st.booleans(), st.booleans())),
+        draw(st.tuples(st.integers(0, 2), st.integers(0, 2))),
         draw(st.integers(0, 255)),
         draw(st.integers(1, SLOT)),
     )
 
 
 CONFIGS = st.builds(
-    lambda cores, channels, depth, width, bandwidth, in_flight, way: TINY.with_(**{
+    lambda cores, channels, depth, width, bandwidth, in_flight, way, l2: TINY.with_(**{
         "cores": cores, "dma.channels": channels, "queue_depth": depth, "dma.bytes_per_cycle": width,
         "dram.bandwidth": bandwidth * 10**9, "dma.in_flight": in_flight,
-        **({"exchange.bytes_per_cycle": way} if way else {}),
+        **({"exchange.bytes_per_cycle": way} if way else {}), **l2,
     }),
     st.integers(1, 2), st.integers(1, 3), st.integers(1, 4), st.sampled_from([1, 4, 8]), st.integers(1, 9),
     st.sampled_from([1, 2, 4]), st.sampled_from([0, 2, 16]),
+    st.sampled_from([
+        {}, {"l2.bytes": 1024, "l2.bytes_per_cycle": 3, "l2.latency_cycles": 5},
+        {"l2.bytes": 1024, "l2.bytes_per_cycle": 16, "l2.latency_cycles": 0, "l2.line_bytes": 1},
+    ]),
 )  # fmt: skip
 
 
@@ -72,14 +81,15 @@ def build(plan: list[Action], config: Config) -> Stream:
     for number, action in enumerate(plan):
         core, channel = action.core % config.cores, action.channel % config.dma.channels
         first, second, third = action.slots
-        target = Slot(-1 if action.dram[0] and action.kind != "add" else core, first)
+        there = {0: core, 1: SCRATCH_HOME, 2: L2_HOME if config.l2 else SCRATCH_HOME}
+        target = Slot(there[action.outside[0]] if action.kind != "add" else core, first)
         sources = []
         # From the other core, where there is a way to it; by a channel of either of them.
-        passes = config.exchange is not None and config.cores > 1 and not any(action.dram) and action.value & 1
+        passes = config.exchange is not None and config.cores > 1 and not any(action.outside) and action.value & 1
         if action.kind == "copy" and passes:
             sources = [Slot(1 - core, second)]
         elif action.kind == "copy":
-            sources = [Slot(-1 if action.dram[1] else core, second)]
+            sources = [Slot(there[action.outside[1]], second)]
         elif action.kind == "add":
             sources = [Slot(core, second), Slot(core, third)]
         waits = [writer[slot] for slot in (target, *sources) if slot in writer] + readers.get(target, [])

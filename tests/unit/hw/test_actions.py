@@ -89,6 +89,9 @@ def test_a_grid_reads_windows_and_weights_by_blocks() -> None:
         (DmaWork(64, 1, 64, 64, 0), {"dma": 64, "sram": 64, "dram": 64}),
         (DmaWork(64, 1, 64, 0, 0), {"dma": 64, "sram": 128, "dram": 0}),
         (DmaWork(64, 1, 64, 64, 64), {"dma": 64, "sram": 0, "dram": 128}),
+        (DmaWork(64, 1, 64, 0, 0, l2_writes=64), {"dma": 64, "sram": 64, "dram": 0, "l2": 64}),
+        (DmaWork(64, 1, 64, 64, 0, l2_writes=64), {"dma": 64, "sram": 0, "dram": 64, "l2": 64}),
+        (DmaWork(64, 1, 64, 0, 0, l2_reads=64, l2_writes=64), {"dma": 64, "sram": 0, "dram": 0, "l2": 128}),
         (ControlWork(), {}),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
-from npusim.isa.base import MAX_ITEMS, Command, Instruction, Unit, Wait, acc, encode, region
+from npusim.isa.base import MAX_ITEMS, Command, Instruction, Unit, Wait, acc, encode, l2, region
 from npusim.isa.control import Halt, Residents, resident_bytes
 from npusim.isa.dma import Exchange, Expand, Multicast, MulticastExpand
 from npusim.isa.matrix import NOTHING, Conv, Depthwise
@@ -100,7 +100,7 @@ def test_weights_are_expanded_where_there_is_a_decoder() -> None:
     [
         (multicast(0, region(2), 4, 0), "cores must name at least one core"),
         (multicast(0, region(2), 4, 4), "writes to core 2: the device has 2"),
-        (multicast(0, 64, 4, 3), "src must be in DRAM, got sram+0x40"),
+        (multicast(0, 64, 4, 3), "src must be in DRAM or L2, got sram+0x40"),
         (multicast(acc(0), region(2), 4, 3), "dst must be in SRAM, got acc+0x0"),
         (multicast(region(3), region(2), 4, 3), "dst must be in SRAM, got r3+0x0"),
         (multicast(510, region(2), 4, 3), "writes bytes 510..514 of sram+0x1fe: the memory has 512"),
@@ -381,3 +381,26 @@ def test_the_mark_says_what_follows_it() -> None:
 def test_what_a_stream_keeps_is_in_its_first_command() -> None:
     assert resident_bytes(encode([mark(LOAD), LOAD, HALT])) == 64
     assert resident_bytes(encode([LOAD, HALT])) == resident_bytes(b"") == resident_bytes(b"\xff" * 40) == 0
+
+
+NEAR = dataclasses.replace(LIMITS, l2_bytes=256, multicast=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (dma(copy(0, l2(192), 65)), "reads bytes 192..257 of l2+0xc0: the memory has 256"),
+        (dma(fill(l2(255), 2, 1)), "writes bytes 255..257 of l2+0xff: the memory has 256"),
+        (dma(multicast(0, l2(200), 57, 0b11)), "reads bytes 200..257 of l2+0xc8: the memory has 256"),
+        (vector(add(0, l2(0), 0, 64)), "touches l2+0x0: only DMA reaches L2"),
+        (dma(copy(0, l2(0) + (1 << 48), 1)), "address 0x3000000000000: there is no memory space 3"),
+    ],
+)
+def test_the_l2_is_bounded(command: Command, words: str) -> None:
+    with pytest.raises(ProgramError, match=re.escape(words)):
+        verify([command, HALT], NEAR)
+
+
+def test_a_device_without_an_l2_refuses_its_addresses() -> None:
+    verify([dma(copy(l2(0), 0, 256)), dma(copy(region(1), l2(0), 256)), HALT], NEAR)
+    assert "touches l2+0x0: the device has no L2" in refused(dma(copy(0, l2(0), 1)))
