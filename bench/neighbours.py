@@ -163,6 +163,8 @@ class Timer:
             return Design(label, None)
         session = Session(config, cache_dir=False)
         result = session.run(program, timing_only=True)
+        if program.resident_bytes:  # what is asked for is an inference that finds its weights
+            result = session.run(program, timing_only=True)
         session.close()
         thought = forecast(list(decode(program.code)), config)
         return Design(label, result.time_ps, result.dram_read_bytes + result.dram_write_bytes, thought)

@@ -130,6 +130,7 @@ def course(
     fetch_bytes: int,
     capacity: int,
     apart: int,
+    exchange: int,
     code_rank: int,
     by_need: bool,
     no_op: int,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
+from itertools import groupby
 
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor, consumers
@@ -69,6 +70,17 @@ class Group:
     def loads(self) -> list[Tensor]:
         """Tensors from outside that the chain reads, once each."""
         return outside(self.chain, {tensor for op in self.ops for tensor in op.outputs})
+
+
+def on_matrix(group: Group) -> bool:
+    """Whether it is the matrix unit that a group waits for."""
+    return group.anchor is not None and group.anchor.kind in ANCHORS
+
+
+def side_by_side(groups: Iterable[Group]) -> bool:
+    """Whether the matrix unit may be at one part of what groups do, one after the other, while the vector unit is at
+    another one. Units run their commands in order: what lies between two groups of one unit makes that unit wait."""
+    return len(list(groupby(groups, on_matrix))) == 2
 
 
 def outside(ops: Sequence[Op], made: Set[Tensor | None]) -> list[Tensor]:

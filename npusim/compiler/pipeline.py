@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from operator import itemgetter
 
 from npusim._stream import tally
 from npusim.compiler.decisions import Decision, decisions
 from npusim.compiler.dynamic import dynamic_quantization
+from npusim.compiler.exchange import giving
 from npusim.compiler.flows import form_flows
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
@@ -131,7 +132,7 @@ def _compiled(
     commands, sizes = _marked(best), best.sizes
     limits = Limits(
         sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
-        config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0,
+        config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.exchange is not None,
     )  # fmt: skip
     # Nothing is verified here: whoever executes a stream does that first, whoever has made it.
     emitted = emit(commands, limits)
@@ -174,6 +175,11 @@ class _Order:
     """Cores that have parts of their own; 0: tiles are shared out."""
     whole: bool = False
     """Of one core: values are whole where there might have been stripes."""
+
+    @property
+    def cores(self) -> int:
+        """Those that have work."""
+        return self.parts or self.record.context.config.cores
 
     @property
     def resident_bytes(self) -> int:
@@ -229,7 +235,8 @@ def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _
 def _again(chosen: _Order, graph: Graph, config: Config, budget: Budget) -> _Order | None:
     """The order of a graph that is like the one chosen for a shorter one; None if it takes more than there is."""
     if chosen.parts:
-        return _spread(graph, replace(config, cores=chosen.parts), budget)
+        way = chosen.record.context.config.exchange
+        return _spread(graph, replace(config, cores=chosen.parts, exchange=way), budget)
     like = replace(config, cores=chosen.record.context.config.cores)
     order = _other(graph, like, budget)
     if order is not None and chosen.whole and order.layout.is_close:
@@ -238,11 +245,19 @@ def _again(chosen: _Order, graph: Graph, config: Config, budget: Budget) -> _Ord
 
 
 def _first(orders: Sequence[tuple[int, _Order]], config: Config) -> _Order:
-    """The order of least time; of those that are near, the one of least traffic."""
-    # Forecasts as near as this say nothing about time; traffic they know to the byte.
-    limit = min(ps for ps, _ in orders) * (1000 + _SLACK) // 1000
-    near = [(_traffic(order.commands[order.prologue :], config), ps, order) for ps, order in orders if ps <= limit]
-    return min(near, key=itemgetter(0, 1))[2]
+    """The order of least time; of those on as many cores that are near, the one of least traffic.
+
+    What is best on some cores is so whatever others there are, and the best of these is taken by time alone: so a
+    device with more cores has no slower order than one with fewer.
+    """
+    best: dict[int, tuple[int, _Order]] = {}
+    for cores in dict.fromkeys(order.cores for _, order in orders):
+        alike = [(ps, order) for ps, order in orders if order.cores == cores]
+        # Forecasts as near as this say nothing about time; traffic they know to the byte.
+        limit = min(ps for ps, _ in alike) * (1000 + _SLACK) // 1000
+        near = [(_traffic(order.commands[order.prologue :], config), ps, order) for ps, order in alike if ps <= limit]
+        best[cores] = min(near, key=itemgetter(0, 1))[1:]
+    return min(best.values(), key=itemgetter(0))[1]
 
 
 def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order) -> _Order:
@@ -298,21 +313,31 @@ def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iter
 
     ``shared``: the forecast where the tiles are shared out among all.
     """
-    falling = True
+    risen = 0
     for count in sorted({config.cores, *filter(lambda count: count < config.cores, _COUNTS)}, reverse=True):
         fewer = replace(config, cores=count)
-        parts = _spread(graph, fewer, budget)
-        if parts is not None:
-            yield forecast(parts.commands, config), parts
-        # Where half of the cores are slower than twice as many, so is a quarter. Of parts that is not true: they may
-        # fit into the SRAM of so many cores only.
-        if falling and count < config.cores and (order := _other(graph, fewer, budget)) is not None:
+        # What is exchanged takes room and time: it may be less than what goes by DRAM, or more.
+        for each in (fewer, replace(fewer, exchange=None)) if config.exchange else (fewer,):
+            parts = _spread(graph, each, budget)
+            if parts is not None:
+                yield forecast(parts.commands, config), parts
+        # Where fewer cores are slower than more, still fewer are, but for numbers that divide a layer badly. Of parts
+        # that is not true: they may fit into the SRAM of so many cores only.
+        if (
+            risen < _MOST_RISEN
+            and count < config.cores
+            and count in _SHARED
+            and (order := _other(graph, fewer, budget)) is not None
+        ):
             predicted = forecast(order.commands, config)
             yield predicted, order
-            falling, shared = predicted < shared, predicted
+            risen, shared = (0, predicted) if predicted < shared else (risen + 1, shared)
 
 
-_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+_MOST_RISEN = 2
+"""So many numbers of cores in turn that are slower than more are the last on which tiles are shared out."""
+_SHARED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+_COUNTS = (*range(2, 9), *_SHARED[5:])
 """Numbers of cores that one with more looks at, too: so that it is not slower for having them."""
 
 
@@ -431,7 +456,11 @@ def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record
         if parts.parts[group.index] is None:
             streams = _streams(lowerings[0], tables)
         else:
-            streams = [lowering.steps(table, 0, 1) for lowering, table in zip(lowerings, tables, strict=False)]
+            given = parts.gifts.get(group.index, ())
+            streams = [
+                chain(lowering.steps(table, 0, 1), giving(given, table.core))
+                for lowering, table in zip(lowerings, tables, strict=False)
+            ]
         try:
             scheduler.add(group.index, group.name, streams)
         except TooManyError as error:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from npusim.compiler.groups import Group
+from npusim.compiler.groups import Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import copy_items, load_items
 from npusim.compiler.schedule import Item, Tile
@@ -315,7 +315,11 @@ class Segment:
 def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: Context) -> Segment | None:
     """A segment whose stripes make ``height`` rows of the last result; None if its readers want different padding."""
     heights = tuple(group.outputs[0].shape[rows_of(group, context) or 0] for group in groups)
-    values = tuple((value.maker, value.readers, value.tensor.shape[value.axis]) for value in inner)
+    beside = side_by_side(groups)
+    values = tuple(
+        (value.maker, value.readers, value.tensor.shape[value.axis], beside and _changes_unit(value, groups))
+        for value in inner
+    )
     stripes, rows, places = _walk(heights, values, height)
     windows = []
     for value, place in zip(inner, places, strict=True):
@@ -327,6 +331,15 @@ def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: C
             window.source = context.view(value.tensor)
         windows.append(window)
     return Segment(groups[0].index, groups[-1].index, stripes, windows, rows, groups[-1].outputs[0].shape[0], height)
+
+
+def _changes_unit(value: Inner, groups: Sequence[Group]) -> bool:
+    """Whether one unit makes a value and another one reads it: they work side by side if rows of two stripes have
+    room."""
+    if value.maker >= len(groups):
+        return False
+    made = on_matrix(groups[value.maker])
+    return any(on_matrix(groups[reader.reader]) != made for reader in value.readers)
 
 
 class _Place(NamedTuple):
@@ -341,16 +354,17 @@ class _Place(NamedTuple):
 # A planner tries many segments, and each design the same ones; none of this depends on the device.
 @functools.lru_cache(maxsize=4096)
 def _walk(
-    made: tuple[int, ...], values: tuple[tuple[int, tuple[Reader, ...], int], ...], height: int
+    made: tuple[int, ...], values: tuple[tuple[int, tuple[Reader, ...], int, bool], ...], height: int
 ) -> tuple[list[list[tuple[int, int]]], list[int], list[_Place]]:
     """The rows of each result, then of each load, that stripes of ``height`` rows make; how many of each at most; and
     where they are.
 
-    ``made``: the rows of results; ``values``: maker, readers and rows of what has a window.
+    ``made``: the rows of results; ``values``: maker, readers and rows of what has a window, and whether the next
+    stripe's are made while this one's are read.
     """
     total, last = made[-1], len(made) - 1
-    heights = [*made, *(rows for maker, _, rows in values if maker > last)]
-    wants = [(maker, readers) for maker, readers, _ in values]
+    heights = [*made, *(rows for maker, _, rows, _ in values if maker > last)]
+    wants = [(maker, readers) for maker, readers, _, _ in values]
     steps = [[0] * len(heights)] + [
         needs(wants, heights, last, min(end, total)) for end in range(height, total + height, height)
     ]
@@ -359,12 +373,16 @@ def _walk(
     steps = [row[: last + 1] + loads for row, loads in zip(steps, ahead, strict=True)]
     stripes = [list(zip(before, after, strict=True)) for before, after in pairwise(steps)]
     rows = [max(end - first for first, end in column) for column in zip(*stripes, strict=True)]
-    return stripes, rows, [_placed(maker, readers, steps, heights) for maker, readers in wants]
+    return stripes, rows, [_placed(maker, readers, steps, heights, twice) for maker, readers, _, twice in values]
 
 
-def _placed(maker: int, readers: Sequence[Reader], steps: Sequence[Sequence[int]], heights: Sequence[int]) -> _Place:
+def _placed(
+    maker: int, readers: Sequence[Reader], steps: Sequence[Sequence[int]], heights: Sequence[int], twice: bool
+) -> _Place:
     spans = [live(maker, readers, before, after, heights) for before, after in pairwise(steps)]
     capacity = max(high - low for low, high in spans)
+    if twice:
+        capacity = max(capacity, *(after[1] - before[0] for before, after in pairwise(spans)), 0)
     while (found := _positions(spans, capacity)) is None:
         capacity += 1
     bases, moves = found

@@ -6,7 +6,6 @@ import contextlib
 import enum
 import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import product
 from operator import add
 from typing import NamedTuple
@@ -33,8 +32,7 @@ class Home(enum.IntEnum):
     DIRECT = 2  # the instruction works on the value where it is
 
 
-@dataclass(frozen=True, slots=True)
-class Epilogue:
+class Epilogue(NamedTuple):
     """What the chain behind a matrix operator takes of a tile: SRAM bytes for each of its elements (operands, results),
     and ``between`` for each element of a tile or of a ``piece`` of so many; picoseconds to ``begin`` on either and for
     ``kilo`` = 1024 elements; ``operands``: item sizes of what it reads from DRAM."""
@@ -47,8 +45,7 @@ class Epilogue:
     operands: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixProblem:
+class MatrixProblem(NamedTuple):
     """A convolution (or matmul: height 1, width M, kernel 1x1) as the tiler sees it.
 
     ``ic``, ``oc``: channels of one group; ``in_place``: the accumulators are the output tile; ``main``: the sums leave

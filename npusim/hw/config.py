@@ -138,6 +138,9 @@ class VectorConfig:
     port_bytes_per_cycle: int = key(
         Count(0, 1 << 16), "SRAM bytes that its load and store ports pass in a cycle; 0 = all that the SRAM gives", 0
     )
+    pools_outputs: bool = key(
+        Flag(), "pooling takes a convolution's rows as they leave it, also where sram.keeps_values is false", False
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,6 +260,14 @@ class InterconnectConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ExchangeConfig:
+    """A way from each core's SRAM to that of the others, beside the one to the DRAM."""
+
+    bytes_per_cycle: int = key(Count(1, 1 << 16), "width, shared by all cores")
+    latency_cycles: int = key(Count(0, 65536), "cycles from a request to the first byte of another core's SRAM", 8)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class HostConfig:
     """The host's side: what reaching the device costs a driver."""
 
@@ -278,7 +289,7 @@ class HostConfig:
         return self.link_latency_ps + bytes_to_ps(nbytes, self.link_bandwidth)
 
 
-_LATER_PARTS = ("pci", "firmware")
+_LATER_PARTS = ("pci", "firmware", "exchange")
 """Parts that a device without them need not mention, so that its fingerprint is the one of before there were any."""
 
 
@@ -321,6 +332,7 @@ class Config:
     dram: DramConfig = section(DramConfig, "memory outside the chip")
     constants: ConstantsConfig | None = section(ConstantsConfig, "memory for constants beside the DRAM", optional=True)
     interconnect: InterconnectConfig = section(InterconnectConfig, "between cores and DRAM")
+    exchange: ExchangeConfig | None = section(ExchangeConfig, "from core to core", optional=True)
     host: HostConfig = section(HostConfig, "the host's link to the device")
     pci: PciConfig | None = section(PciConfig, "what the device has as a PCI Express function", optional=True)
     firmware: FirmwareConfig | None = section(FirmwareConfig, "what must be loaded before jobs", optional=True)

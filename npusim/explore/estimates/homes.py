@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from npusim.compiler.groups import on_matrix, side_by_side
+from npusim.compiler.memory import CLOSE_PERCENT
 from npusim.compiler.tile import OVERLAP, Tiling, footprint
 from npusim.compiler.values import ALIGNMENT, align
 from npusim.explore.estimates import prices
@@ -215,8 +217,12 @@ class Planner:
         spans = self._network.spans
         found = [self._segment(span) for span in spans]
         for span, segment in zip(spans, found, strict=True):
-            if segment is not None:  # where everything is in SRAM as a whole there is nothing to gain
-                segment.chosen[np.all(plan.near[span.first : span.last + 1], axis=0)] = np.inf
+            if segment is not None:
+                layers = slice(span.first, span.last + 1)
+                # Where everything is in SRAM as a whole there is nothing to gain, but by two units side by side.
+                little = segment.chosen * 100 > np.sum(plan.chosen[layers], axis=0) * (100 - CLOSE_PERCENT)
+                beside = side_by_side(layer.group for layer in self._network.layers[layers])
+                segment.chosen[np.all(plan.near[layers], axis=0) & (little | (not beside))] = np.inf
         ending: dict[int, list[int]] = {}
         for number, span in enumerate(spans):
             ending.setdefault(span.last, []).append(number)
@@ -258,18 +264,24 @@ class Planner:
     def _tell(self, span: Span, stripes: Stripes, rows: Index, layers: list[Figures]) -> None:
         """What a segment takes on some designs; each layer has what it takes itself, and a part of the loads."""
         found = []
+        matrix, vector, tails = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
         for at, number in enumerate(range(span.first, span.last + 1)):
             part = self._striped_layer(number, span.near[at], stripes.rows[at], direct=span.direct[at])
             assert part is not None
             told = self._of_striped(part, rows)
+            if on_matrix(self._network.layers[number].group):
+                matrix = matrix + told.ps
+            else:
+                vector = vector + told.ps
             if number < span.last:
+                tails = tails + stripes.turns * part.tail[rows]
                 told.ps = told.ps + stripes.turns * part.tail[rows]
             found.append(told)
         computing = np.sum([told.ps for told in found], axis=0)
         loaded = span.loaded + span.weights
-        loading = np.broadcast_to(loaded * PS / self._designs["dram.bandwidth"], (self._designs.count,))[rows]
-        longer = _beside(loading, computing) / computing
-        waits = loading > computing
+        rate = np.broadcast_to(prices.bandwidth(self._designs), (self._designs.count,))[rows]
+        longer = _turns(span, self._shown(span, stripes), stripes.turns, (matrix, vector, tails), rate) / computing
+        waits = loaded * PS / rate > np.maximum(matrix, vector) + tails
         for told, into in zip(found, layers[span.first : span.last + 1], strict=True):
             share = told.ps / computing
             for count in ("dram", "moved"):
@@ -306,17 +318,28 @@ class Planner:
 
     def _with_stripes(self, span: Span, stripes: Stripes) -> Array | None:
         """Picoseconds by the tiler's estimate; infinite where it does not fit."""
-        chosen, nbytes = np.zeros(self._designs.count), np.full(self._designs.count, float(stripes.windows))
+        count = self._designs.count
+        matrix, vector, tails, nbytes = np.zeros((4, count))
+        nbytes += stripes.windows
         for at, number in enumerate(range(span.first, span.last + 1)):
             part = self._striped_layer(number, span.near[at], stripes.rows[at], direct=span.direct[at])
             if part is None:
                 return None
-            chosen += part.chosen
+            if on_matrix(self._network.layers[number].group):
+                matrix += part.chosen
+            else:
+                vector += part.chosen
             nbytes += part.slots
             if number < span.last:
-                chosen += stripes.turns * part.tail
-        loading = (span.loaded + span.weights) * PS / self._designs["dram.bandwidth"]
-        return np.where(nbytes <= self.capacity, _beside(loading, chosen), np.inf)
+                tails += stripes.turns * part.tail
+        times, shown = (matrix, vector, tails), self._shown(span, stripes)
+        chosen = _turns(span, shown, stripes.turns, times, prices.bandwidth(self._designs))
+        return np.where(nbytes <= self.capacity, chosen, np.inf)
+
+    def _shown(self, span: Span, stripes: Stripes) -> int:
+        """One part in so many of what hides behind the other unit's work shows."""
+        groups = (layer.group for layer in self._network.layers[span.first : span.last + 1])
+        return min(stripes.turns, OVERLAP) if side_by_side(groups) else 1
 
     def _striped_layer(self, number: int, near: int, rows: int, *, direct: bool) -> _Striped | None:
         case = self._network.layers[number].case(near)
@@ -345,10 +368,16 @@ class Planner:
         return self._picked[striped, rows]
 
 
-def _beside(one: Array, other: Array) -> Array:
-    """Two that go on side by side: of the shorter one a part shows."""
-    together: Array = np.maximum(one, other) + np.minimum(one, other) / OVERLAP
-    return together
+def _turns(span: Span, shown: int, turns: int, computing: tuple[Array, Array, Array], rate: Array) -> Array:
+    """Picoseconds of a segment, of whose layers the matrix unit, the vector unit and what is behind them take so long:
+    as the planner has it."""
+    matrix, vector, tails = computing
+    together = np.maximum(matrix, vector) + np.minimum(matrix, vector) / shown + tails
+    weights, rows, first = span.weights * PS / rate, span.loaded * PS / rate, together / turns
+    result: Array = (
+        np.maximum(weights, first) + np.maximum(rows, together - first) + np.minimum(weights + rows, together) / OVERLAP
+    )
+    return result
 
 
 def _counts(case: Plain) -> Array:

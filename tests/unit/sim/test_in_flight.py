@@ -21,7 +21,7 @@ from npusim.program import SCRATCH, Program
 from npusim.sim.machine import Machine
 from npusim.timeline import Timeline
 from tests.support.programs.streams import Stream, add, copy, fill
-from tests.unit.sim.test_exact import LATENCY, NS, START, TINY, flow, run
+from tests.support.programs.tiny_times import LATENCY, NS, START, TINY, flow, run
 
 
 def channel(in_flight: int, **knobs: object) -> Config:

@@ -1,0 +1,127 @@
+"""Units work side by side: who reads a value waits for the part that it reads, and has bytes of its own to work in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npusim.compiler import pipeline
+from npusim.compiler.groups import form_groups, side_by_side
+from npusim.compiler.lower.base import ConstantPool, Context, SlotSpec
+from npusim.compiler.memory import place_slots
+from npusim.compiler.pipeline import compile_graph, prepare
+from npusim.compiler.place import place
+from npusim.compiler.stripes import Segment, cut, inners
+from npusim.dtypes import DType
+from npusim.graph import Graph
+from npusim.hw.config import load_config
+from npusim.isa.functions import Unary
+from npusim.ops.build import GraphBuilder
+from npusim.runtime import Session
+
+EDGE, TINY = load_config("edge"), load_config("tiny")
+CONV = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "groups": 1, "pads": (0, 0, 0, 0)}
+POOL = {
+    "layout": "NHWC", "kernel": (2, 2), "stride": (2, 2), "dilation": (1, 1), "pads": (0, 0, 0, 0), "fn": "max",
+    "count_include_pad": False,
+}  # fmt: skip
+
+
+def layers(kinds: str, rows: int = 64) -> Graph:
+    """A chain of convolutions of one element (c), maximum pools (p) and sigmoids (s)."""
+    build = GraphBuilder(kinds)
+    value = build.input("x", (1, rows, 64, 32), DType.FLOAT16)
+    rng = np.random.default_rng(3)
+    for kind in kinds:
+        if kind == "c":
+            weights = build.const(rng.standard_normal((32, 32, 1, 1)).astype(np.float16))
+            value = build.add("conv", [value, weights], CONV)
+        elif kind == "p":
+            value = build.add("pool", [value], {**POOL, "output_hw": (value.shape[1] // 2, value.shape[2] // 2)})
+        else:
+            value = build.add("unary", [value], {"fn": Unary.SIGMOID})
+    return build.finish([value])
+
+
+def segment_of(graph: Graph, height: int) -> Segment:
+    prepared = prepare(graph, EDGE)
+    context = Context(EDGE, ConstantPool())
+    groups = place(prepared, form_groups(prepared.ops, prepared.outputs), context).groups
+    inner = inners(groups, context)
+    assert inner is not None
+    segment = cut(groups, inner, height, context)
+    assert segment is not None
+    return segment
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [("sc", True), ("cp", True), ("scc", True), ("ccp", True), ("cc", False), ("cpc", False), ("scp", False)],
+)
+def test_what_lies_between_two_groups_of_a_unit_makes_it_wait(kinds: str, expected: bool) -> None:
+    graph = prepare(layers(kinds), EDGE)
+    assert side_by_side(form_groups(graph.ops, graph.outputs)) is expected
+
+
+def test_rows_of_two_stripes_have_room_where_units_change() -> None:
+    for kinds, stripes in (("sc", 2), ("cc", 1)):
+        (window,) = segment_of(layers(kinds), 8).windows
+        assert window.buffer.nbytes == stripes * 8 * window.pitch, kinds
+
+
+def waited(graph: Graph) -> float:
+    """How much of the vector unit's work is over when the matrix unit's begins."""
+    program = compile_graph(graph, EDGE)
+    with Session(EDGE, cache_dir=False) as session:
+        spans = session.run(program, timing_only=True).timeline.spans
+    vector = [span for span in spans if span.unit == "core0.vector"]
+    first = min(span.start_ps for span in spans if span.unit == "core0.matrix")
+    assert len(vector) > 2
+    begin, end = min(span.start_ps for span in vector), max(span.end_ps for span in vector)
+    return (first - begin) / (end - begin)
+
+
+def test_a_stripe_is_made_while_the_one_before_is_read() -> None:
+    assert waited(layers("sc")) < 0.3
+
+
+def test_a_value_that_is_whole_is_waited_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no stripes are made: uses of a value by one operator are told apart."""
+    monkeypatch.setattr("npusim.compiler.memory.Planner._segments", lambda *arguments: [])
+    assert waited(layers("sc")) < 0.7, "its weights come behind the last tile's pixels, but it does not wait for these"
+
+
+def test_slots_lie_away_from_what_neighbours_use() -> None:
+    specs = [SlotSpec("x", 1024, 2)]
+    free = [(0, 4096), (8192, 16384)]
+    assert place_slots(specs, free, low_end=True) == [0, 1024]
+    assert place_slots(specs, free, low_end=True, avoid=[(0, 3000)]) == [8192, 9216]
+    assert place_slots(specs, free, low_end=True, avoid=[(0, 1000), (8192, 9000)]) == [2048, 3072]
+    assert place_slots(specs, free, low_end=False, avoid=[(0, 1000)]) == [14336, 15360]
+    # Where all is used, what is used least: 96 bytes at the end.
+    assert place_slots(specs, [(0, 4096)], low_end=True, avoid=[(0, 4000)]) == [2048, 3072]
+
+
+def test_the_best_on_some_cores_is_so_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less traffic is worth a little time on as many cores; not on others, or more cores would be slower than fewer."""
+
+    class Order:
+        prologue = 0
+
+        def __init__(self, cores: int, traffic: int) -> None:
+            self.cores, self.commands = cores, [traffic]
+
+    def traffic(commands: list[int], config: object) -> int:
+        return commands[0]
+
+    monkeypatch.setattr(pipeline, "_traffic", traffic)
+    few, lean, many = Order(2, 90), Order(2, 80), Order(4, 10)
+
+    def first(*orders: tuple[int, Order]) -> object:
+        return pipeline._first(list(orders), TINY)  # type: ignore[arg-type]
+
+    assert first((10_000, few), (10_030, lean)) is lean
+    assert first((10_000, few), (10_050, lean)) is few
+    assert first((10_000, few), (10_001, many)) is few
+    assert first((10_000, few), (10_030, lean), (10_031, many)) is lean
+    assert first((10_000, few), (10_030, lean), (10_029, many)) is many
