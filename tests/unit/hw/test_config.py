@@ -119,7 +119,8 @@ ONE_CHANGE = [
         "row = 4\nrows = 4",
         "matrix.row: unknown key (did you mean 'rows'?); allowed: rows, cols, dataflow, model, throughput, "
         "preload_hidden, weight_buffers, fill_drain, setup_cycles, accumulator_bytes, output_elements_per_cycle, "
-        "clock, sums_shift_out, arrays, port_bytes_per_cycle, weight_bits, weight_scales, mesh, direct, grid",
+        "clock, sums_shift_out, arrays, port_bytes_per_cycle, weight_bits, weight_tiles, weight_scales, mesh, direct, "
+        "grid",
     ),
     ("rows = 4", "", "matrix.rows: missing; must be given: PEs in a column of the array (whole number, 1 to 4096)"),
     (
