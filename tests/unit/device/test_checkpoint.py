@@ -83,7 +83,7 @@ def test_while_bytes_pass_from_core_to_core(at_ps: int, timing_only: bool, tmp_p
     driver.submit(driver.load(stream.program([2048], [2048])), inputs, timing_only=timing_only)
     device.run_until(device.now_ps + at_ps)
     if not timing_only:  # else nobody has looked yet: it goes in one go
-        assert bool(device.machine.exchange_link.transfers()) == (at_ps < 5_000_000)
+        assert bool(device.machine.links["exchange"].transfers()) == (at_ps < 5_000_000)
     _goes_on_alike(device, tmp_path)
 
 
