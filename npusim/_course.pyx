@@ -354,6 +354,7 @@ cdef void finish(Job *job, int who) noexcept nogil:
     cdef Engine *engine = &job.engines[who]
     cdef Step *step = &job.steps[engine.running]
     cdef int64_t late, due = step.alone - step.ahead
+    cdef int reason
     job.active -= 1
     job.order[job.done] = engine.running
     job.done += 1
@@ -361,7 +362,8 @@ cdef void finish(Job *job, int who) noexcept nogil:
         due += step.ready - engine.begin
     late = job.now - engine.begin - due
     if late:
-        stall_engine(job, who, job.n_engines + (step.link if step.link >= EXCHANGE else 0 if step.has_flow else 1), late)
+        reason = step.link if step.link >= EXCHANGE else 0 if step.has_flow else 1
+        stall_engine(job, who, job.n_engines + reason, late)
     engine.busy += due
     engine.mark = job.now
     step.begin, step.over = engine.begin, job.now
