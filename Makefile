@@ -25,8 +25,9 @@ run: .venv/onnx  ## run a model: make run MODEL=resnet50.onnx [CONFIG=edge] [ARG
 test: .venv/test  ## the tests, in minutes, in two processes: make test JOBS=8
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
-slow: .venv/test  ## the tests that the default run leaves out
+slow: .venv/test  ## the tests that the default run leaves out, and more examples of properties
 	$(BIN)/pytest -m slow -n $(JOBS) --dist worksteal
+	$(BIN)/pytest --hypothesis-profile=many -n $(JOBS) --dist worksteal tests/property tests/unit
 
 acceptance: .venv/test  ## real networks, compared with onnxruntime; long
 	$(BIN)/pytest -m acceptance

@@ -78,14 +78,16 @@ def main() -> int:
     graph = NETWORKS[chosen.network].make((1, 224, 224, 3))
     settled, compiling, running, searches = Settled(graph), [], [], Searches()
     for number, config in enumerate(designs(chosen.count)):
-        with searches if number == 0 else contextlib.nullcontext():
-            start = time.process_time()
-            with DefaultFloats():
-                program = compile_graph(settled, config, f"bench-{config.fingerprint()}")
-            compiled = time.process_time()
-        with uncollected(), Session(config, cache_dir=False) as session:
-            figures_of(chosen.network, session.run(program, timing_only=True))
-        del program
+        # A study looks for cycles when a program and its timeline are gone.
+        with uncollected():
+            with searches if number == 0 else contextlib.nullcontext():
+                start = time.process_time()
+                with DefaultFloats():
+                    program = compile_graph(settled, config, f"bench-{config.fingerprint()}")
+                compiled = time.process_time()
+            with Session(config, cache_dir=False) as session:
+                figures_of(chosen.network, session.run(program, timing_only=True))
+            del program
         compiling.append(compiled - start)
         running.append(time.process_time() - compiled)
     unit = searches.slowly()

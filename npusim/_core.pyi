@@ -130,9 +130,11 @@ def course(
     fetch_bytes: int,
     capacity: int,
     apart: int,
+    exchange: int,
     code_rank: int,
     by_need: bool,
     no_op: int,
+    code_apart: bool,
 ) -> Course | None: ...
 
 @final

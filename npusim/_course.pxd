@@ -7,6 +7,10 @@ cdef enum:
     NEVER = -1
     NOBODY = -1
     FETCHER = -2
+    EXCHANGE = 2  # the links are those of npusim.sim.fabric.Way
+    CODE = 3
+    LINKS = 4
+    REASONS = 3  # to be stalled, beside the engines: DRAM, SRAM, the exchange between cores
 
 cdef struct Event:
     int64_t time
@@ -106,10 +110,11 @@ cdef struct Job:
     int64_t *waits  # (engine, count) each
     Engine *engines
     Waiter *waiters  # so many of each engine as there are engines
-    Stall *stalls  # likewise, and two more
+    Stall *stalls  # likewise, and REASONS more
     Banks *banks
     int *works  # engines that work at the banks of a core, in the order in which they began
-    Link links[2]
+    Link links[LINKS]
+    int code_link
     Event *heap
     int n_events
     int room

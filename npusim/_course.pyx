@@ -91,7 +91,7 @@ cdef int stall(Stall *stalls, int count, int reason, int64_t ps) noexcept nogil:
 
 cdef void stall_engine(Job *job, int number, int reason, int64_t ps) noexcept nogil:
     cdef Engine *engine = &job.engines[number]
-    engine.n_stalls = stall(&job.stalls[number * (job.n_engines + 2)], engine.n_stalls, reason, ps)
+    engine.n_stalls = stall(&job.stalls[number * (job.n_engines + REASONS)], engine.n_stalls, reason, ps)
 
 
 # ------------------------------------------------------------------------------------------------------------- links
@@ -361,7 +361,7 @@ cdef void finish(Job *job, int who) noexcept nogil:
         due += step.ready - engine.begin
     late = job.now - engine.begin - due
     if late:
-        stall_engine(job, who, job.n_engines if step.has_flow else job.n_engines + 1, late)
+        stall_engine(job, who, job.n_engines + (2 if step.link == EXCHANGE else 0 if step.has_flow else 1), late)
     engine.busy += due
     engine.mark = job.now
     step.begin, step.over = engine.begin, job.now
@@ -423,7 +423,7 @@ cdef void stream(Job *job) noexcept nogil:
     if size > job.fetch_bytes:
         size = job.fetch_bytes
     job.requested += size
-    begin_transfer(job, 0, size, job.fetch_rate, FETCHER, job.code_rank)
+    begin_transfer(job, job.code_link, size, job.fetch_rate, FETCHER, job.code_rank)
 
 
 cdef void fetched(Job *job) noexcept nogil:
@@ -520,8 +520,10 @@ cdef int fill(Job *job, object steps) except -1:
         step.engine, step.core, step.op, step.end, step.rank = each.engine, each.core, each.op, each.end, each.rank
         step.fixed, step.alone, step.share = charge.fixed_ps, charge.alone_ps, charge.share
         step.ahead, step.front = charge.ahead_ps, charge.front_ps
-        step.bus_bytes, step.rate, step.link = charge.bus_bytes, charge.rate, charge.apart
+        step.bus_bytes, step.rate, step.link = charge.bus_bytes, charge.rate, charge.link
         step.has_flow = step.bus_bytes != 0
+        if not 0 <= step.link < LINKS:
+            raise ValueError("a step's bytes flow over no link that there is")
         if step.fixed > MOST // WHOLE or step.bus_bytes > MOST // PS_PER_S:
             raise OverflowError
         step.first_wait, step.n_waits = waits, len(each.waits)
@@ -537,7 +539,8 @@ cdef class Course:
     ``length_ps``: from the first fetch to the end; ``order``: steps in the order in which they ended; ``begins`` and
     ``ends``: of each step, by number; ``units``: (busy, idle, mark, completed, stalls) of each engine, idle up to
     ``mark``; ``sequencer``: (busy, last dispatch, stalls, fetched bytes); stalls: (reason, ps), reasons being engines,
-    then DRAM, or for the sequencer fetching, then SRAM. ``link_busy_ps``: of the link to DRAM.
+    then DRAM, or for the sequencer fetching, then SRAM and the exchange between cores. ``link_busy_ps``: of the link to
+    DRAM.
     """
 
     cdef readonly int64_t length_ps, link_busy_ps
@@ -560,7 +563,7 @@ cdef Course told(Job *job):
     course.units = []
     for at in range(job.n_engines):
         engine = &job.engines[at]
-        stalls = listed(&job.stalls[at * (job.n_engines + 2)], engine.n_stalls)
+        stalls = listed(&job.stalls[at * (job.n_engines + REASONS)], engine.n_stalls)
         course.units.append((engine.busy, engine.idle, engine.mark, engine.completed, stalls))
     course.sequencer = job.busy, job.last, listed(job.held, job.n_stalls), job.fetched
     return course
@@ -574,14 +577,14 @@ cdef int begin(Job *job, int steps, int engines, int cores) except -1:
     job.steps = <Step *>calloc(steps + 1, sizeof(Step))
     job.engines = <Engine *>calloc(engines + 1, sizeof(Engine))
     job.waiters = <Waiter *>calloc(engines * engines + 1, sizeof(Waiter))
-    job.stalls = <Stall *>calloc(engines * (engines + 2) + 1, sizeof(Stall))
-    job.held = <Stall *>calloc(engines + 2, sizeof(Stall))
+    job.stalls = <Stall *>calloc(engines * (engines + REASONS) + 1, sizeof(Stall))
+    job.held = <Stall *>calloc(engines + REASONS, sizeof(Stall))
     job.banks = <Banks *>calloc(cores + 1, sizeof(Banks))
     job.works = <int *>calloc(cores * engines + 1, sizeof(int))
     job.order = <int *>calloc(steps + 1, sizeof(int))
     job.ready = <int *>calloc(engines + 1, sizeof(int))
     job.heap = <Event *>calloc(job.room, sizeof(Event))
-    for at in range(2):
+    for at in range(LINKS):
         job.links[at].transfers = <Transfer *>calloc(engines + 2, sizeof(Transfer))
         job.links[at].ended = <Transfer *>calloc(engines + 2, sizeof(Transfer))
         if not job.links[at].transfers or not job.links[at].ended:
@@ -612,7 +615,7 @@ cdef void end(Job *job) noexcept:
     free(job.order)
     free(job.ready)
     free(job.heap)
-    for at in range(2):
+    for at in range(LINKS):
         free(job.links[at].transfers)
         free(job.links[at].ended)
 
@@ -626,19 +629,19 @@ cdef void go(Job *job) noexcept nogil:
 
 def course(
     steps, depths, int cores, int64_t lead_ps, int64_t cycle_ps, int64_t layer_ps, int64_t depth,
-    int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, int64_t capacity, int64_t apart, int code_rank,
-    bint by_need, int64_t no_op,
+    int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, int64_t capacity, int64_t apart, int64_t exchange,
+    int code_rank, bint by_need, int64_t no_op, bint code_apart,
 ):
     """How a job goes whose first fetch begins now, ``lead_ps`` after it was taken; None for one that never ends, or
     whose numbers are too large for machine integers.
 
     ``steps``: of :class:`npusim.sim.steps.Step`, the last one halts. ``depths``: of each engine, how many commands it
-    may have begun at once. ``capacity`` and ``apart``: of the link to DRAM
-    and of that to the memory for constants.
+    may have begun at once. ``capacity``, ``apart`` and ``exchange``: of the link to DRAM, of that to the memory for
+    constants and of that from core to core. ``code_apart``: commands come by a link of their own.
     """
     cdef Job job
     cdef int waits, at, number, engines = len(depths)
-    if cycle_ps < 0 or capacity < 1 or apart < 1:
+    if cycle_ps < 0 or capacity < 1 or apart < 1 or exchange < 1:
         raise ValueError("a machine has a clock and a memory")
     try:
         begin(&job, len(steps), engines, cores)
@@ -661,6 +664,8 @@ def course(
                 job.waits[2 * at + 1] = count
                 at += 1
         job.links[0].capacity, job.links[1].capacity = capacity, apart
+        job.links[EXCHANGE].capacity, job.links[CODE].capacity = exchange, fetch_rate
+        job.code_link = CODE if code_apart else 0
         for at in range(engines):
             job.engines[at].mark, job.engines[at].depth = -lead_ps, depths[at]
         job.last, job.last_op = -lead_ps, no_op

@@ -24,8 +24,14 @@ class Slot:
 @final
 class Item:
     def __init__(
-        self, instruction: Instruction, reads: tuple[Slot | View, ...], writes: tuple[Slot | View, ...]
+        self,
+        instruction: Instruction,
+        reads: tuple[Slot | View, ...],
+        writes: tuple[Slot | View, ...],
+        giver: int = -1,
     ) -> None: ...
+    @property
+    def giver(self) -> int: ...
     @property
     def instruction(self) -> Instruction: ...
     @property

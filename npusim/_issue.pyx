@@ -22,6 +22,7 @@ cdef long long SECOND = 1_000_000_000_000
 
 cdef enum:
     CORE_SHIFT = 8
+    NOBODY = -1
 
 
 cdef class Slot:
@@ -51,9 +52,11 @@ cdef class Item:
 
     cdef readonly object instruction
     cdef readonly tuple reads, writes
+    cdef readonly int giver
 
-    def __init__(self, instruction, tuple reads, tuple writes):
-        self.instruction, self.reads, self.writes = instruction, reads, writes
+    def __init__(self, instruction, tuple reads, tuple writes, int giver=NOBODY):
+        """``giver``: the core whose own bytes pass to others'."""
+        self.instruction, self.reads, self.writes, self.giver = instruction, reads, writes, giver
 
     def __repr__(self):
         return f"Item({self.instruction!r}, {self.reads!r}, {self.writes!r})"
@@ -177,15 +180,19 @@ cdef class Uses:
         self.end = begin + self.run
         self.tiles *= 2
 
-    cdef int raise_into(self, dict fences, long long low, long long high, long long but) except -1:
+    cdef int raise_into(
+        self, dict fences, long long low, long long high, long long but, int core=NOBODY
+    ) except -1:
         """Whoever waits for these fences waits for all uses of these bytes, those by the operator ``but`` apart (-1:
-        by none)."""
+        by none), or, if a core is named, by the other cores for that operator."""
         cdef Use *use
         cdef int at
         raise_fences(fences, self.older)
         for at in range(self.first, self.end):
             use = &self.recent[at]
-            if use.low < high and low < use.high and (but < 0 or use.op != but):
+            if use.low < high and low < use.high and (
+                but < 0 or use.op != but or (core != NOBODY and use.key >> CORE_SHIFT == core)
+            ):
                 raise_fence(fences, use.key, use.count)
         return 0
 
@@ -347,8 +354,8 @@ cdef class Course:
     """When the commands of a stream will be over, in picoseconds; each is told in the order of the stream.
 
     ``price(work)``: (picoseconds of a command; of the DRAM for it, -1 if it has nothing to do with it; what of the
-    first may pass while its unit is busy with older ones, of which ``in_flight`` have begun at the most); ``bandwidth``:
-    bytes a second of the DRAM; ``depth``: of a queue; ``cycle_ps``: between two commands at the least.
+    first may pass while its unit is busy with older ones, of which ``in_flight`` have begun at the most);
+    ``bandwidth``: bytes a second of the DRAM; ``depth``: of a queue; ``cycle_ps``: between two commands at the least.
     """
 
     cdef object price
@@ -603,7 +610,7 @@ cdef class Issuer:
         cdef dict needs = {}
         cdef Slot slot
         cdef View view
-        cdef long long low, high
+        cdef long long low, high, own
         for resource in item.reads:
             if isinstance(resource, Slot):
                 slot = <Slot>resource
@@ -615,7 +622,9 @@ cdef class Issuer:
             if view.buffer.region != OF_CONSTANTS:
                 # The driver writes constants before the job starts, and the verifier lets no command write them.
                 find_extent(view, &low, &high)
-                self.history(view.buffer).writes.raise_into(needs, low, high, -1)
+                # A core gives away what it has made itself; what others give it meanwhile lies beside that.
+                own = <long long>op if item.giver != NOBODY and view.buffer.is_met else -1
+                self.history(view.buffer).writes.raise_into(needs, low, high, own, item.giver)
         for resource in item.writes:
             if isinstance(resource, Slot):
                 slot = <Slot>resource
@@ -624,20 +633,23 @@ cdef class Issuer:
                 raise_fences(needs, slot.writers)
                 raise_fences(needs, slot.readers)
             else:
-                self.need_for_write(<View?>resource, op, needs)
+                self.need_for_write(<View?>resource, op, needs, item.giver)
         return needs
 
-    cdef int need_for_write(self, View view, long long op, dict needs) except -1:
+    cdef int need_for_write(self, View view, long long op, dict needs, int giver) except -1:
         cdef long long low, high, own
+        cdef int core = NOBODY
         cdef History history = self.history(view.buffer)
         # Only writers need what was there before the buffer: whoever reads waits for a writer of these bytes.
         raise_fences(needs, history.before)
         # The stores of one operator never overlap, though the byte ranges around them may. On the chip the same bytes
         # hold other rows later.
         own = op if view.buffer.core is None else -1
+        if view.buffer.is_met:  # each core its own bytes, though the ranges around them may overlap
+            own, core = op, giver if giver != NOBODY else <int>view.buffer.core
         find_extent(view, &low, &high)
-        history.reads.raise_into(needs, low, high, own)
-        history.writes.raise_into(needs, low, high, own)
+        history.reads.raise_into(needs, low, high, own, core)
+        history.writes.raise_into(needs, low, high, own, core)
         return 0
 
     cdef int record(self, resource, dict fences, op, bint write) except -1:

@@ -11,15 +11,17 @@ _Made = TypeVar("_Made")
 def tally(commands: Sequence[Command]) -> list[tuple[Command, int]]: ...
 def forecast(
     commands: Sequence[Command],
-    charge: Callable[[Work], tuple[int, int, int, int, int]],
+    charge: Callable[[Work], tuple[int, int, int, int, int, int]],
     cycle_ps: int,
     depth: int,
     latency_ps: int,
     fetch_rate: int,
     fetch_bytes: int,
     capacity: int,
+    exchange: int,
     by_need: bool,
-    in_flight: int,
+    depth_of: Callable[[int], int],
+    code_apart: bool,
 ) -> int | None: ...
 def steps(
     commands: Sequence[Command],

@@ -7,13 +7,13 @@ says what that is and why, and has the same in Python; the events are those of `
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, realloc
 
-from npusim._course cimport HALT, Job, Step, begin, end, go
+from npusim._course cimport CODE, EXCHANGE, HALT, LINKS, Job, Step, begin, end, go
 
 from npusim.isa.base import HEADER_BYTES, WAIT_BYTES, Unit
 
 cdef int64_t PS_PER_S = 10**12
 cdef int64_t MOST = 0x7FFF_FFFF_FFFF_FFFF
-cdef int CONTROL = int(Unit.CONTROL), DMA = int(Unit.DMA)
+cdef int CONTROL = int(Unit.CONTROL)
 cdef int64_t HEADER = HEADER_BYTES, WAIT = WAIT_BYTES
 
 cdef enum:
@@ -100,7 +100,9 @@ cdef int fill(Job *job, commands, Remembered charges, dict numbers) except -1:
         step = &job.steps[at]
         at += 1
         step.engine = numbers[<int>command.core << CORE_SHIFT | unit]
-        step.fixed, step.bus_bytes, step.rate, step.ahead, step.front = <tuple>charges.of(asked(instruction))
+        step.fixed, step.bus_bytes, step.rate, step.ahead, step.front, step.link = <tuple>charges.of(asked(instruction))
+        if not 0 <= step.link < LINKS:
+            raise ValueError("bytes flow over no link that there is")
         if step.fixed > MOST >> 1 or step.bus_bytes > MOST // PS_PER_S:
             raise OverflowError
         step.has_flow = step.bus_bytes != 0
@@ -167,14 +169,15 @@ cdef int rank(Job *job) except -1:
 
 def forecast(
     commands, charge, int64_t cycle_ps, int64_t depth, int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes,
-    int64_t capacity, bint by_need, int in_flight,
+    int64_t capacity, int64_t exchange, bint by_need, depth_of, bint code_apart,
 ):
     """Picoseconds until the last of some commands is over; None where they would wait for ever, or where numbers are
     too large for machine integers.
 
     ``charge(work)``: (fixed ps, bytes that then flow, bytes a second at the most, what of the fixed ps may pass ahead,
-    what of that is one command's alone). ``capacity``: bytes a second that transfers share. ``in_flight``: transfers
-    that a channel may have begun at once.
+    what of that is one command's alone, over what they flow). ``capacity``: bytes a second that transfers share,
+    ``exchange``: the same of those from core to core. ``depth_of(unit)``: how many commands a unit may have begun at
+    once; ``code_apart``: commands come by a link of their own.
     """
     cdef Job job
     cdef dict numbers = {}
@@ -189,13 +192,14 @@ def forecast(
         except OverflowError:
             return None
         for key, at in numbers.items():
-            if key & (1 << CORE_SHIFT) - 1 >= DMA:
-                job.engines[at].depth = in_flight
+            job.engines[at].depth = depth_of(key & (1 << CORE_SHIFT) - 1)
         job.by_need = by_need
         if by_need:
             rank(&job)
             job.code_rank = -1
         job.links[0].capacity = job.links[1].capacity = capacity
+        job.links[EXCHANGE].capacity, job.links[CODE].capacity = exchange, fetch_rate
+        job.code_link = CODE if code_apart else 0
         job.cycle, job.depth, job.latency = cycle_ps, depth, latency_ps
         job.fetch_rate, job.fetch_bytes = fetch_rate, fetch_bytes
         with nogil:

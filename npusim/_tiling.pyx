@@ -73,7 +73,7 @@ cdef class Search:
     cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
     cdef bint depthwise, shared_weights, in_place, main, pinned, zeros
     cdef int x_home, out_home, direct, dram
-    cdef long long held, beside, x_serves, w_serves, w_bits, w_block, sum_bytes, parameters, w_kilo
+    cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, parameters, w_kilo
     cdef str w_way
     cdef long long x_item, w_item, out_item
     cdef long long element_bytes, between, piece, begin, kilo
@@ -119,6 +119,7 @@ cdef class Search:
         self.sum_bytes, self.parameters = p.sum_bytes, p.parameters
         self.w_kilo, self.w_way = p.w_kilo, p.w_way
         self.x_item, self.w_item, self.out_item = p.x_type.itemsize, p.w_type.itemsize, p.out_type.itemsize
+        self.w_rows, self.w_cols = p.w_rows, p.w_cols
         e = p.epilogue
         self.element_bytes, self.between, self.piece, self.begin, self.kilo = (
             e.element_bytes, e.between, e.piece, e.begin, e.kilo,
@@ -150,7 +151,7 @@ cdef class Search:
         cdef double each = 64.0 * (self.element_bytes + self.between + self.kilo + 64) + self.begin
         if (
             products * self.channel_step > EXACT or inputs * 64 > EXACT or pixels * channels * each > EXACT
-            or channels * self.ic * self.kh * self.kw * 64 * (self.held + 2) > EXACT
+            or (channels + self.w_cols) * (self.ic * self.kh * self.kw + self.w_rows) * 64 * (self.held + 2) > EXACT
         ):
             raise OverflowError
 
@@ -159,12 +160,15 @@ cdef class Search:
 
     cdef long long _weights(self, long long groups, long long oc, long long ic) noexcept:
         cdef long long k = self.kh * self.kw * (1 if self.depthwise else ic)
-        cdef long long count = groups, channels = oc, rows = 0, each
+        cdef long long count = groups, channels = oc, rows = 0, each, filled
         if self.depthwise:
             count, channels = 1, groups * oc
         if self.w_block:
             rows = least(up(k - 1, self.w_block) + 1, k)
-        each = up(k * channels * self.w_bits, 8) if self.w_bits else k * channels * self.w_item
+        filled = k * channels
+        if not self.depthwise:
+            filled = up(k, self.w_rows) * self.w_rows * up(channels, self.w_cols) * self.w_cols
+        each = up(filled * self.w_bits, 8) if self.w_bits else filled * self.w_item
         return count * (each + rows * channels * (5 if self.zeros else 4))
 
     cdef void _measure(self, Cut *cut) noexcept:
@@ -404,7 +408,7 @@ cdef class Search:
             self._bus_ps(<long long>(apart * self.beside), self.constants_bandwidth),
         )
         cdef long long chain = <long long>((stores if stores < per_core else <double>per_core) * behind)
-        if x.there:
+        if x.there and self.ahead:  # else they are in the computing already
             first += <long long>x.ps
         if w.there:
             first += <long long>w.ps

@@ -15,6 +15,7 @@ class Buffer:
     dies: int
     core: int | None
     is_window: bool
+    is_met: bool
     def __init__(
         self,
         name: str,

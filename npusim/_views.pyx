@@ -15,7 +15,8 @@ cdef class Buffer:
     """Bytes in one region of DRAM, or in the SRAM of ``core``, at ``offset`` once laid out.
 
     ``born`` and ``dies``: first and last group that uses it. ``is_window``: it holds some rows of a value, and around
-    them the padding that those who read it want.
+    them the padding that those who read it want. ``is_met``: cores write into it what each of them has made of a value,
+    no byte twice by one operator.
     """
 
     def __init__(self, str name, int region, nbytes, offset=0, born=-1, dies=-1, core=None, bint is_window=False):

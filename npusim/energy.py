@@ -17,11 +17,12 @@ from npusim.hw.energy import prices
 from npusim.hw.prices import Breakdown, Prices
 from npusim.isa.base import Command, Unit, decode, unit_name
 from npusim.isa.control import Residents
-from npusim.isa.dma import MULTICASTS, Fill
+from npusim.isa.dma import MULTICASTS, Exchange, Fill
 from npusim.isa.emitted import Emitted
 from npusim.program import Program
 from npusim.timeline import Counters, Timeline
 from npusim.units import ps_to_cycles
+from npusim.work import DmaWork
 
 CHIP, SEQUENCER = "chip", "sequencer"
 """Who takes what no unit does: clock and leakage; and what is fetched or moved between instructions."""
@@ -170,7 +171,8 @@ def _by_unit(config: Config, found: Sequence[tuple[Command, int]], ops: int) -> 
     works: dict[Any, Actions] = {}
     for command, times in found:
         instruction = command.instruction
-        targets = len(instruction.targets(command.core)) if isinstance(instruction, MULTICASTS) else 1
+        several = isinstance(instruction, (*MULTICASTS, Exchange))
+        targets = len(instruction.targets(command.core)) if several else 1
         key = (instruction.asked(), isinstance(instruction, Fill), targets)
         if key not in works:
             works[key] = _actions(config, *key)
@@ -181,13 +183,16 @@ def _by_unit(config: Config, found: Sequence[tuple[Command, int]], ops: int) -> 
 
 
 def _actions(config: Config, work: Any, fills: bool, targets: int) -> Actions:
-    """Of one instruction: what is filled is not read, and each core that a transfer is for writes it."""
+    """Of one instruction: what is filled is not read, and each core that a transfer is for writes it; from core to
+    core it is read once."""
     found = actions(config, work)
     if fills and not work.writes:
         found[act.SRAM] = work.bytes
     if fills and work.writes:
         found[act.SRAM] = 0
-    if targets > 1:
+    if isinstance(work, DmaWork) and work.exchanged:
+        found[act.SRAM] = (1 + targets) * work.bytes
+    elif targets > 1:
         found[act.SRAM] *= targets
     return found
 

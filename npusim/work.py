@@ -82,7 +82,8 @@ class DmaWork:
     ``stride``: bytes from the start of one piece to that of the next on the DRAM side; 0 if that is not known.
     ``offset``: of the first piece from a multiple of PLACE_BYTES; 0 if that is not known.
     ``constants``: what is read are constants of the program, and nothing is written to DRAM. ``decoded``: weights that
-    pass a decoder on their way, as so many ``bytes`` are made of what is read.
+    pass a decoder on their way, as so many ``bytes`` are made of what is read. ``exchanged``: what passes from one
+    core's SRAM to others'; runs are of the worse side, no DRAM is touched.
     """
 
     bytes: int
@@ -94,6 +95,7 @@ class DmaWork:
     offset: int = 0
     constants: bool = False
     decoded: int = 0
+    exchanged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

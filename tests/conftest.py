@@ -20,7 +20,11 @@ from tests.support.warm import interpreter
 # No deadline, and no verdict on how fast examples are drawn: the first one of a test may compile kernels' tables or
 # import onnx, and machines are shared.
 # The same examples in every run: a failure seen once is seen by everybody.
-settings.register_profile("default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+)
+# Of properties that do not say how many examples they want: make slow.
+settings.register_profile("many", settings.get_profile("default"), max_examples=1000)
 settings.load_profile("default")
 
 

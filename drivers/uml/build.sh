@@ -19,6 +19,7 @@ place=$cache/$variant
 ! $where || { echo "$place/linux"; exit 0; }
 
 fragments=("$here/config")
+preloaded=("$here/fixed_random.c" "$here/whole_xstate.c")
 case $variant in
 plain) ;;
 kasan) fragments+=("$here/config-kasan") ;;
@@ -29,7 +30,7 @@ skip() { echo "make uml: skipped, $1"; exit 0; }
 
 # What the kernel is made of: an existing one that was made of the same is left alone. The number: raise it with a change
 # of this file that makes another kernel.
-recipe=$(cat "${fragments[@]}" "$here/fixed_random.c" <(echo "1 $source") | sha256sum | cut -c -16)
+recipe=$(cat "${fragments[@]}" "${preloaded[@]}" <(echo "1 $source") | sha256sum | cut -c -16)
 if [ -x "$place/linux" ] && [ "$(cat "$place/recipe" 2> /dev/null)" = "$recipe" ]; then
     echo "$place/linux is there"
     exit 0
@@ -78,7 +79,7 @@ result=$work/result
 mkdir "$result"
 strip -o "$result/linux" "$tree/linux"
 cp "$root/bin/busybox" "$result/busybox" 2> /dev/null || cp "$root/usr/bin/busybox" "$result/busybox"
-gcc -O2 -Wall -Wextra -shared -fPIC -o "$result/fixed_random.so" "$here/fixed_random.c"
+gcc -O2 -Wall -Wextra -shared -fPIC -o "$result/host.so" "${preloaded[@]}" -ldl
 mkdir "$result/build"
 (cd "$tree" && tar -cf - .config .kernelrelease Makefile Kbuild Module.symvers include scripts arch/um arch/x86 \
     $(find . -maxdepth 1 -name 'System.map' -printf '%P ') $([ -d tools/objtool ] && echo tools/objtool) 2> /dev/null || true) \

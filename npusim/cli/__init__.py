@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import NoReturn
 
 
 def entry() -> NoReturn:
     """Run the command line of this process and exit with its code."""
+    # Modules, graphs and programs are hundreds of thousands of objects and hardly any cycles: to look for them after
+    # every 700 would take a tenth of a short command.
+    gc.set_threshold(_OBJECTS)
     try:
         from npusim.cli.app import main
 
@@ -16,3 +20,7 @@ def entry() -> NoReturn:
         sys.stderr.write("npusim: interrupted\n")
         code = 130
     sys.exit(code)
+
+
+_OBJECTS = 50_000
+"""More than there were, before Python looks for cycles."""

@@ -10,6 +10,7 @@ through that; here is the same in Python, which says what it is.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 from npusim import _stream
 from npusim.hw.config import Config
-from npusim.hw.cost import cost_model
+from npusim.hw.cost import ahead_ps, cost_model, depths
 from npusim.hw.memory import dram_model
 from npusim.hw.units import dma
 from npusim.isa.base import Command, Unit
@@ -30,8 +31,8 @@ def forecast(commands: Sequence[Command], config: Config) -> int:
     """Picoseconds, about; the same for the same stream."""
     told = _stream.forecast(
         commands, lambda work: _charge(work, config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
-        dma.latency_ps(config), dma.interconnect_bandwidth(config), _HALF, _capacity(config), _by_need(config),
-        config.dma.in_flight,
+        dma.latency_ps(config), dma.fetch_rate(config), _HALF, _capacity(config), dma.exchange_bandwidth(config),
+        _by_need(config), functools.partial(_depth, config), config.interconnect.code_apart,
     )  # fmt: skip
     # Beyond machine integers it is as slow as it is.
     return forecast_slowly(commands, config) if told is None else told
@@ -42,15 +43,30 @@ def forecast_slowly(commands: Sequence[Command], config: Config) -> int:
     return _Course(commands, config).run()
 
 
+_DRAM, _EXCHANGE = 0, 2
+"""What bytes flow over: to DRAM, or from core to core."""
+
+
+class _Way:
+    """Transfers under way over one link: [left, most, unit, rate, rank, serial], by rank and most."""
+
+    def __init__(self, number: int, capacity: int) -> None:
+        self.number, self.capacity = number, capacity
+        self.flows: list[list[int]] = []
+        self.since = self.timer = 0
+
+
 class _Charge(NamedTuple):
     """What passes before anything flows, and what then flows: bytes, and bytes a second at the most; what of the first
-    may pass ahead, while a unit works on older commands, and what of that is one command's alone."""
+    may pass ahead, while a unit works on older commands, and what of that is one command's alone; over what they flow,
+    by the numbers that the simulator has for it."""
 
     fixed_ps: int
     nbytes: int = 0
     rate: int = 0
     ahead_ps: int = 0
     front_ps: int = 0
+    way: int = _DRAM
 
 
 class _Step(NamedTuple):
@@ -63,8 +79,9 @@ class _Step(NamedTuple):
     """Of its transfer among others."""
 
 
-_FLOW, _FETCH = -1, -2
-"""Numbers of what is no unit: transfers under way, the fetcher."""
+_FLOW, _FETCH, _PASS, _CODE = -1, -2, -3, -4
+"""Numbers of what is no unit: transfers under way, the fetcher, what is under way from core to core, and what the
+fetcher gets by a way of its own."""
 
 _HALF = 4096
 """Bytes of half a fetch buffer: one is dispatched while the other is filled."""
@@ -94,33 +111,39 @@ class _Course:
         ranks = _ranks(steps, len(numbers)) if by_need else [0] * len(steps)
         self._steps = [_Step(*step, rank) for step, rank in zip(steps, ranks, strict=True)]
         self._code_rank = -1 if by_need else 0
-        self._capacity = _capacity(config)
+        self._ways = {
+            _DRAM: _Way(_FLOW, _capacity(config)),
+            _EXCHANGE: _Way(_PASS, dma.exchange_bandwidth(config)),
+        }
         self._depth, self._cycle = config.queue_depth, cycles_to_ps(1, config.clock_hz)
         self._queues: list[deque[tuple[int, _Step]]] = [deque() for _ in numbers]
         self._heads: list[_Step | None] = [None] * len(numbers)
         self._flights: list[deque[tuple[_Step, int]]] = [deque() for _ in numbers]  # begun; when what is ahead is over
         self._asking = [False] * len(numbers)
-        self._depths = [config.dma.in_flight if unit >= Unit.DMA else 1 for _, unit in numbers]
+        self._depths = [_depth(config, unit) for _, unit in numbers]
         self._done = [0] * len(numbers)
         self._asleep: list[list[tuple[int, int]]] = [[] for _ in numbers]  # (count, unit whose head waits for it)
         self._events: list[tuple[int, int, int, int]] = []  # (ps, serial, unit, what), see `run`
-        self._serial = self._next = self._dispatched = self._since = self._timer = 0
+        self._serial = self._next = self._dispatched = 0
         self._full = -1
-        self._flows: list[list[int]] = []  # [left, most, unit, rate, rank, serial], by rank and most
-        self._latency, self._fetch_rate = dma.latency_ps(config), dma.interconnect_bandwidth(config)
+        self._latency, self._fetch_rate = dma.latency_ps(config), dma.fetch_rate(config)
         self._fetched = self._requested = 0
         self._fetching = False
+        self._code_apart = config.interconnect.code_apart
         self._end = 0
 
     def run(self) -> int:
         self._request(0)
         while self._events:
             now, _, unit, what = heappop(self._events)
-            if unit == _FLOW:
-                if what == self._timer:  # else the rates have changed since
-                    self._end_flows(now)
+            if unit in (_FLOW, _PASS):
+                way = self._ways[_DRAM if unit == _FLOW else _EXCHANGE]
+                if what == way.timer:  # else the rates have changed since
+                    self._end_flows(way, now)
             elif unit == _FETCH:
                 self._fetch(now)
+            elif unit == _CODE:
+                self._fetch_over(now)
             elif what == _ARRIVED:
                 self._begin(unit, now)
             elif what == _ASKED:
@@ -149,6 +172,9 @@ class _Course:
     def _fetch(self, now: int) -> None:
         size = min(_HALF, self._total - self._requested)
         self._requested += size
+        if self._code_apart:
+            self._at(now + ceil_div(size * PS_PER_S, self._fetch_rate), _CODE, 0)
+            return
         self._start_flow(_FETCH, _Charge(0, size, self._fetch_rate), self._code_rank, now)
 
     def _fetch_over(self, now: int) -> None:
@@ -236,42 +262,43 @@ class _Course:
     # transfers
 
     def _start_flow(self, unit: int, charge: _Charge, rank: int, now: int) -> None:
-        self._flow(now)
-        place = sum((flow[4], flow[1]) <= (rank, charge.rate) for flow in self._flows)
+        way = self._ways[charge.way]
+        self._flow(way, now)
+        place = sum((flow[4], flow[1]) <= (rank, charge.rate) for flow in way.flows)
         self._serial += 1
-        self._flows.insert(place, [charge.nbytes * PS_PER_S, charge.rate, unit, 0, rank, self._serial])
-        self._share(now)
+        way.flows.insert(place, [charge.nbytes * PS_PER_S, charge.rate, unit, 0, rank, self._serial])
+        self._share(way, now)
 
-    def _flow(self, now: int) -> None:
+    def _flow(self, way: _Way, now: int) -> None:
         """Take off what has flowed since the rates changed last."""
-        elapsed, self._since = now - self._since, now
+        elapsed, way.since = now - way.since, now
         if elapsed:
-            for flow in self._flows:
+            for flow in way.flows:
                 flow[0] -= flow[3] * elapsed
 
-    def _share(self, now: int) -> None:
+    def _share(self, way: _Way, now: int) -> None:
         """New rates, by rank; of equals those who can take least first, what they leave is for the others."""
-        left, count, first, rank = self._capacity, 0, -1, None
-        for flow in self._flows:
+        left, count, first, rank = way.capacity, 0, -1, None
+        for flow in way.flows:
             if flow[4] != rank:
                 rank = flow[4]
-                count = sum(other[4] == rank for other in self._flows)
+                count = sum(other[4] == rank for other in way.flows)
             rate = flow[3] = min(flow[1], left // count)
             left -= rate
             count -= 1
             if rate or flow[0] <= 0:
                 delay = ceil_div(flow[0], rate) if flow[0] > 0 else 0
                 first = delay if first < 0 or delay < first else first
-        self._timer += 1
+        way.timer += 1
         if first >= 0:
-            self._at(now + first, _FLOW, self._timer)
+            self._at(now + first, way.number, way.timer)
 
-    def _end_flows(self, now: int) -> None:
-        self._flow(now)
-        over = [flow for flow in self._flows if flow[0] <= 0]
-        self._flows = [flow for flow in self._flows if flow[0] > 0]
-        if self._flows:
-            self._share(now)
+    def _end_flows(self, way: _Way, now: int) -> None:
+        self._flow(way, now)
+        over = [flow for flow in way.flows if flow[0] <= 0]
+        way.flows = [flow for flow in way.flows if flow[0] > 0]
+        if way.flows:
+            self._share(way, now)
         for _, _, unit, *_ in sorted(over, key=itemgetter(-1)):  # in the order in which they began
             if unit == _FETCH:
                 self._fetch_over(now)
@@ -310,13 +337,22 @@ def _capacity(config: Config) -> int:
     return min(dma.interconnect_bandwidth(config), dram_model(config).bandwidth)
 
 
+def _depth(config: Config, unit: int) -> int:
+    """How many commands a unit may have begun at once."""
+    of_matrix, of_vector, of_channel = depths(config)
+    known: dict[int, int] = {Unit.MATRIX: of_matrix, Unit.VECTOR: of_vector, Unit.SCALAR: 1}
+    return known.get(unit, of_channel)
+
+
 def _charge(work: Work, config: Config) -> _Charge:
     if not isinstance(work, DmaWork):
-        return _Charge(cost_model(config).cost(work).ps)
+        price = cost_model(config).cost(work)
+        return _Charge(price.ps, 0, 0, *ahead_ps(config, work, price))
     parts = dma.transfer(config, work)
     if not parts.bus_bytes or (work.constants and config.constants is not None):
         # Constants share nothing with what passes the bus to DRAM, and are taken not to meet each other.
         return _Charge(cost_model(config).cost(work).ps, 0, 0, parts.ahead_ps, parts.start_ps)
     # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
     fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
-    return _Charge(fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps)
+    way = _EXCHANGE if work.exchanged else _DRAM
+    return _Charge(fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps, way)

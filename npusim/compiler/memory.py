@@ -63,15 +63,15 @@ class Stretch:
         return spans
 
 
-Known = dict[tuple[int, tuple[bool, ...], tuple[Span, ...]], int | None]
-"""Picoseconds that a group takes, None if it does not fit: by the group, whether what it touches is on the chip, and
-the bytes that are free."""
+Known = dict[tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]], int | None]
+"""Picoseconds that a stretch takes, None if it does not fit: by its group, or the first and the last of a segment and
+the rows of a stripe; by what each of them touches that is on the chip; and by the bytes that are free."""
 
 
 Heights = dict[tuple[Any, ...], tuple[int, int] | None]
 """Picoseconds that groups take as a segment, and how many rows of the last result its best stripes make; None if there
-are no such stripes: by the first and the last group, what each of them touches that is on the chip, and the bytes that
-are left."""
+are no such stripes: by what each group sees, which of their values are the same, and the bytes that are left. So the
+blocks of a network that are alike are cut once."""
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ def plan(placement: Placement, context: Context, known: Known | None = None) -> 
     with segments: one without them."""
     memory = _memory(placement.groups, context) if known is None else Memory(known)
     layout = Layout([Stretch([group]) for group in placement.groups], known=memory.known)
-    if context.config.cores == 1 and context.config.sram.keeps_values:
+    if context.config.cores == 1 and (context.config.sram.keeps_values or passes_on(context.config)):
         planner = layout.planner = Planner(placement, context, memory)
         layout.stretches = planner.run(stripes=known is None)
         layout.is_close = planner.is_close
@@ -118,6 +118,11 @@ def plan(placement: Placement, context: Context, known: Known | None = None) -> 
         arena.place(buffer)
     layout.scratch_bytes = arena.nbytes
     return layout
+
+
+def passes_on(config: Config) -> bool:
+    """Whether rows go from the matrix unit to pooling, though SRAM keeps no values."""
+    return not config.sram.keeps_values and config.vector is not None and config.vector.pools_outputs
 
 
 def _memory(groups: Sequence[Group], context: Context) -> Memory:
@@ -189,18 +194,13 @@ def _shared(one: Span, others: Iterable[Span]) -> int:
 
 
 def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
-    """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used, and
-    one for each transfer in flight, three at the most. No more than half of the room: the groups before and after have
-    the other one."""
-    for copies in range(1 + min(in_flight, _DEEPEST), 2, -1):
+    """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used,
+    and one for each transfer in flight. No more than half of the room: the groups before and after have the other."""
+    for copies in range(1 + in_flight, 2, -1):
         more = [replace(spec, copies=copies) if spec.copies == 2 else spec for spec in specs]
         if total_bytes(more) <= room // 2:
             return more
     return list(specs)
-
-
-_DEEPEST = 3
-"""Further tiles only wait: what is hidden by then is all of the latency, or the tiles are too small."""
 
 
 @dataclass(slots=True)
@@ -398,6 +398,8 @@ class Planner:
         self.is_close = False
         self.untried: set[Buffer] = set()
         """Values of which nobody knows what they would be worth in SRAM: see ``MEAN_LIFE``."""
+        # Where SRAM keeps no values there are segments of a convolution and its pooling, and nothing else.
+        self._keeps = context.config.sram.keeps_values
         self._groups = placement.groups
         self._context = context
         self._capacity = context.sram_bytes
@@ -409,6 +411,8 @@ class Planner:
         # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
         self._known, self._heights = memory.known, memory.heights
         self._made: Made = {}
+        self._seen: list[tuple[Any, ...]] = []
+        """What each group sees while segments are looked for."""
         self._whole = dict(context.views)  # the views that values have when they are no windows
         for group in placement.groups:
             inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
@@ -431,7 +435,8 @@ class Planner:
         if segments:
             stretches = self._with_segments(segments)
             with_segments = self._settle(stretches)
-            self.is_close = sum(costs) * 100 <= sum(with_segments) * (100 + _NEAR_PERCENT)
+            # Of two units in step the estimate knows little: where they are all that there is, the forecast decides.
+            self.is_close = not self._keeps or sum(costs) * 100 <= sum(with_segments) * (100 + _NEAR_PERCENT)
         return stretches
 
     def _make(self, stretches: Sequence[Stretch]) -> None:
@@ -460,7 +465,8 @@ class Planner:
 
         left = MEAN_LIFE * len(stretches)
         self.untried.clear()
-        for buffer in sorted(lives, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
+        tried = lives if self._keeps else ()
+        for buffer in sorted(tried, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
             if len(lives[buffer]) > left:
                 self.untried.add(buffer)
                 continue
@@ -542,16 +548,15 @@ class Planner:
         """Picoseconds that a stretch takes as things are; None if it does not fit."""
         if stretch.is_empty:
             return 0
-        if stretch.segment is None:
-            key = self._key(stretch)
-            if key not in self._known:
-                self._known[key] = self._estimate_fitted(stretch)
-            return self._known[key]
-        return self._estimate_fitted(stretch)
+        key = self._key(stretch)
+        if key not in self._known:
+            self._known[key] = self._estimate_fitted(stretch)
+        return self._known[key]
 
-    def _key(self, stretch: Stretch) -> tuple[int, tuple[bool, ...], tuple[Span, ...]]:
-        (group,) = stretch.groups
-        return group.index, self._near(group), tuple(stretch.free(self._context))
+    def _key(self, stretch: Stretch) -> tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]]:
+        segment = stretch.segment
+        which = (segment.first, segment.last, segment.height) if segment else (stretch.groups[0].index,)
+        return which, tuple([self._near(group) for group in stretch.groups]), tuple(stretch.free(self._context))
 
     def _near(self, group: Group) -> tuple[bool, ...]:
         return tuple([buffer.on_chip for buffer in self._touched[group.index]])
@@ -587,6 +592,7 @@ class Planner:
         """The segments that lower the estimate most: dynamic programming over where the groups are cut."""
         best: list[tuple[int, Segment | None, int]] = [(0, None, 0)]
         found: dict[int, list[tuple[int, int, Segment]]] = {}
+        self._seen = [_rowless(seen(self._context, group)) for group in self._groups]
         for first in range(len(self._groups)):
             for last, cost, segment in self._from(first, stretches, costs):
                 found.setdefault(last, []).append((first, cost, segment))
@@ -607,7 +613,7 @@ class Planner:
         self, first: int, stretches: Sequence[Stretch], costs: Sequence[int]
     ) -> Iterator[tuple[int, int, Segment]]:
         """Segments that begin with a group: (last group, picoseconds, segment)."""
-        end, wanted = min(first + LONGEST, len(self._groups)), first
+        end, wanted = min(first + (LONGEST if self._keeps else 2), len(self._groups)), first
         for last in range(first, end):
             if rows_of(self._groups[last], self._context) is None:
                 return
@@ -622,16 +628,25 @@ class Planner:
             near = all(buffer.on_chip for group in groups for buffer in self._touched[group.index])
             if near and not side_by_side(groups):
                 continue
-            inner = inners(groups, self._context)
+            inner = self._windows_of(groups)
             if inner is None:
                 continue
-            option = self._known_height(groups, [*inner, *imports(groups, inner, self._context)], stretches)
+            option = self._known_height(groups, inner, stretches)
             if option is None:
                 continue
             # Estimates may be off by more than what is gained so.
             if near and option[0] * 100 > sum(costs[first : last + 1]) * (100 - CLOSE_PERCENT):
                 continue
             yield last, *option
+
+    def _windows_of(self, groups: Sequence[Group]) -> list[Inner] | None:
+        """The values that have windows where some groups run together; None if they cannot."""
+        if not self._keeps and [group.anchor and group.anchor.kind for group in groups] != ["conv", "pool"]:
+            return None
+        inner = inners(groups, self._context)
+        if inner is None or not self._keeps:
+            return inner
+        return [*inner, *imports(groups, inner, self._context)]
 
     def _last_use(self, group: Group) -> int:
         """The last group that uses a group's result; beyond all groups if the result leaves."""
@@ -652,8 +667,15 @@ class Planner:
         self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch]
     ) -> tuple[int, Segment] | None:
         """What :meth:`_best_height` says, while there are no windows yet, remembered."""
-        near = tuple([self._near(group) for group in groups])
-        key = (groups[0].index, groups[-1].index, near, self._beside(groups, inner, stretches))
+        numbers: dict[Tensor, int] = {}
+        same = [
+            numbers.setdefault(tensor, len(numbers)) for group in groups for tensor in boundary(self._context, group)
+        ]
+        values = [(numbers[value.tensor], *value[1:]) for value in inner]
+        key = (
+            *self._seen[groups[0].index : groups[-1].index + 1], tuple(same), tuple(values),
+            self._beside(groups, inner, stretches),
+        )  # fmt: skip
         if key not in self._heights:
             found = self._best_height(groups, inner, stretches)
             self._heights[key] = found and (found[0], found[1].height)
@@ -742,6 +764,8 @@ class Planner:
 
     def in_sram(self, buffer: Buffer, life: Sequence[Stretch]) -> Trial:
         """A value that is in DRAM, in SRAM as a whole instead."""
+        if not self._keeps:
+            return Trial(None, "SRAM keeps no values")
         before, offset = self._total(life), buffer.offset
         if not self._put_beside(buffer, life):
             taken = {other: align(max(other.nbytes, 1)) for stretch in life for other in stretch.resident}
@@ -768,7 +792,7 @@ class Planner:
             buffer = self._whole[window.inner.tensor].buffer
             first, last = window.inner.maker, max(reader.reader for reader in window.inner.readers)
             life = alone[first : last + 1]
-            if not self._put_beside(buffer, life):
+            if not self._keeps or not self._put_beside(buffer, life):
                 continue
             now = [self._estimate(each) for each in life]
             if None in now or sum(c or 0 for c in now) >= sum(c or 0 for c in costs[first : last + 1]):
@@ -792,11 +816,10 @@ class Planner:
         for group in groups:
             if rows_of(group, self._context) is None:
                 return Trial(None, f"{group.name} has no rows to stripe")
-        inner = inners(groups, self._context)
+        inner = self._windows_of(groups)
         if inner is None or not self._closed(groups):
-            return Trial(None, "others want what is made on the way")
+            return Trial(None, "others want what is made on the way" if self._keeps else "SRAM keeps no values")
         before = self._total(stretches)
-        inner = [*inner, *imports(groups, inner, self._context)]
         option = self._best_height(groups, inner, {each.groups[0].index: each for each in stretches})
         if option is None:
             return Trial(None, f"weights and windows of {groups[0].name} to {groups[-1].name} would not fit")
@@ -866,7 +889,7 @@ LONGEST = 16
 CLOSE_PERCENT = 5
 """Estimates may be off by so much."""
 _NEAR_PERCENT = 30
-"""And those of segments by so much: where groups do not run together, each begins on the first rows of the one before."""
+"""And those of segments by so much: groups that do not run together begin on the first rows of the one before."""
 MEAN_LIFE = 24
 """Stretches for which values are tried in SRAM, for each stretch of the graph: all those of a life are estimated, so
 the work would grow with the square of the graph. What is wanted for long is tried, too, while there is little of it."""

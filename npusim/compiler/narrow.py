@@ -42,7 +42,7 @@ def narrow_weights(graph: Graph, config: Config) -> Graph:
     if not matrix.rate("int16") and matrix.rate("int8") and DType.INT16 in _weight_types(graph):
         graph = Rewriter(graph).run(_split)
     if matrix.weight_scales and [op for op in graph.ops if op.kind == "dequantize"]:
-        graph = Rewriter(graph).run(_scaled)
+        graph = Rewriter(graph).run(lambda rewriter, op: _scaled(rewriter, op) or _in_blocks(rewriter, op))
     if matrix.weight_bits < _WHOLE and not _BYTES.isdisjoint(_weight_types(graph)):
         graph = Rewriter(graph).run(lambda rewriter, op: _packed(rewriter, op, matrix.weight_bits))
     return graph
@@ -97,6 +97,39 @@ def _scaled(rewriter: Rewriter, op: Op) -> bool:
     if full[1].min(initial=0) < info.min or full[1].max(initial=0) > info.max:
         return False
     rows = [data.take(range(0, w.shape[depth], block), depth) if block else data for data in _level(full, depth, block)]
+    return _by_scales(rewriter, op, w, rows, block)
+
+
+def _in_blocks(rewriter: Rewriter, op: Op) -> bool:
+    """The same of constants that are dequantised in blocks along a dimension of their own, which then goes."""
+    if op.kind != "matmul" or not op.output.dtype.is_float or op.attrs["block"]:
+        return False
+    merged = rewriter.made_by(op.inputs[1], "reshape")
+    source = None if merged is None else rewriter.made_by(merged.inputs[0], "dequantize")
+    if source is None or source.output.dtype is not op.input(0).dtype or source.input(0).dtype not in _BYTES:
+        return False
+    known = [rewriter.value_of(source.input(index)) for index in range(3)]
+    arrays = [array for array in known if array is not None]
+    if len(arrays) < len(known) or arrays[0].ndim != 3:
+        return False
+    groups, block, channels = arrays[0].shape
+    if op.input(1).shape != (groups * block, channels) or block < _LEAST_BLOCK:
+        return False
+    full = [array.reshape((1,) * (3 - array.ndim) + array.shape) for array in arrays[1:]]
+    info = np.iinfo(source.input(0).dtype.storage)
+    if (
+        any(array.shape[1] > 1 for array in full)
+        or full[1].min(initial=0) < info.min
+        or full[1].max(initial=0) > info.max
+    ):
+        return False
+    w = rewriter.const(f"{op.name}.weights", arrays[0].reshape(groups * block, channels), source.input(0).dtype)
+    rows = [np.broadcast_to(array, (groups, 1, array.shape[2]))[:, 0] for array in full]
+    return _by_scales(rewriter, op, w, rows, block)
+
+
+def _by_scales(rewriter: Rewriter, op: Op, w: Tensor, rows: list[npt.NDArray[Any]], block: int) -> bool:
+    """Multiply by integer weights with rows of scales and zero points instead."""
     scales: list[Tensor | None] = [rewriter.const(f"{op.name}.scales", np.ascontiguousarray(rows[0], np.float32))]
     if rows[1].any():
         zeros = np.broadcast_to(rows[1], np.broadcast_shapes(rows[0].shape, rows[1].shape))

@@ -28,15 +28,30 @@ class Part:
     """By tensor of the part: the whole one, and where the part begins in it. Whole tensors are not listed."""
 
 
-def axes_of(group: Group) -> list[int]:
-    """The dimensions of a group's result along which it can be cut."""
+def axes_of(group: Group, *, rows: bool = False) -> list[int]:
+    """The dimensions of a group's result along which it can be cut. ``rows``: also those of images that windows go
+    over, so that parts need some rows of the operand that are those of their neighbours."""
     shape = group.outputs[0].shape
-    return [axis for axis in range(len(shape)) if shape[axis] > 1 and operand_axes(group, axis) is not None]
+    return [
+        axis
+        for axis in range(len(shape))
+        if shape[axis] > 1 and operand_axes(group, axis) is not None and (rows or not is_row(group, axis))
+    ]
+
+
+def is_row(group: Group, axis: int) -> bool:
+    """Whether a dimension of a group's result is that of the rows of images that windows go over."""
+    anchor = group.anchor
+    return anchor is not None and anchor.kind in ("conv", "pool") and axis == _row_axis(anchor)
+
+
+def _row_axis(op: Op) -> int:
+    return 2 if op.attrs["layout"] == "NCHW" else 1
 
 
 def operand_axes(group: Group, axis: int) -> Axes | None:
     """How all tensors of a group are cut where its result is cut along an axis; None if that cannot be."""
-    if len(group.outputs) > 1:
+    if len(group.outputs) > 1 or (is_row(group, axis) and not _has_bands(group)):
         return None
     found: dict[Tensor, int | None] = {group.outputs[0]: axis}
     anchor, shape = group.anchor, group.outputs[0].shape
@@ -56,6 +71,20 @@ def operand_axes(group: Group, axis: int) -> Axes | None:
         if not _agree(found, tensor, at):
             return None
     return found
+
+
+def _has_bands(group: Group) -> bool:
+    """Whether bands of rows can be parts."""
+    op = group.anchor
+    assert op is not None
+    # What windows go over and the chain reads, too, would be two parts of one tensor.
+    if op.input(0) in group.loads():
+        return False
+    (low, high), (above, _) = _window_rows(op, 0, 1)
+    (last, end), _ = _window_rows(op, op.output.shape[_row_axis(op)] - 1, op.output.shape[_row_axis(op)])
+    # Of the first part the others have their slots: it must want one for padding where they do.
+    alike = above > 0 or any(op.attrs["pads"][1::2]) or not op.attrs["pads"][2]
+    return low < high and last < end and alike
 
 
 def _agree(found: dict[Tensor, int | None], tensor: Tensor, axis: int | None) -> bool:
@@ -106,19 +135,29 @@ def _conv(op: Op, axis: int) -> _Cut | None:
     x, w, bias = op.input(0), op.input(1), op.optional(2)
     channels = 1 if op.attrs["layout"] == "NCHW" else 3
     cut: _Cut
-    if axis == 0:
-        cut = [(x, 0), (w, None)]
+    if axis in (0, _row_axis(op)):
+        cut = [(x, axis), (w, None)]
     elif axis == channels and op.attrs["groups"] == 1:
         cut = [(x, None), (w, 0)]
     else:
         return None
     if bias is not None:
-        cut.append((bias, 0 if axis else None))
+        cut.append((bias, 0 if axis == channels else None))
     return cut
 
 
 def _pool(op: Op, axis: int) -> _Cut | None:
-    return [(op.input(0), axis)] if axis in (0, 1 if op.attrs["layout"] == "NCHW" else 3) else None
+    channels = 1 if op.attrs["layout"] == "NCHW" else 3
+    return [(op.input(0), axis)] if axis in (0, channels, _row_axis(op)) else None
+
+
+def _window_rows(op: Op, first: int, end: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The rows of its operand that windows for some rows of the result go over, and the padding above and below."""
+    (stride, _), (dilation, _), (top, _, bottom, _) = op.attrs["stride"], op.attrs["dilation"], op.attrs["pads"]
+    kernel = op.input(1).shape[2] if op.kind == "conv" else op.attrs["kernel"][0]
+    height = op.input(0).shape[_row_axis(op)]
+    low, high = first * stride - top, (end - 1) * stride - top + (kernel - 1) * dilation + 1
+    return (max(low, 0), min(high, height)), (max(-low, 0), min(max(high - height, 0), bottom))
 
 
 def _reshape(op: Op, axis: int) -> _Cut | None:
@@ -154,28 +193,44 @@ def part_of(group: Group, axes: Axes, first: int, end: int) -> Part:
     """The group on what lies between two positions of the dimensions that are cut."""
     part = Part(group)
     made: dict[Tensor, Tensor] = {}
+    windows: dict[Op, tuple[tuple[int, int], tuple[int, int]]] = {}
+    seen: dict[Tensor, tuple[int, int]] = {}
+    if group.anchor is not None and (axis := axes[group.outputs[0]]) is not None and is_row(group, axis):
+        windows[group.anchor] = _window_rows(group.anchor, first, end)
+        seen[group.anchor.input(0)] = windows[group.anchor][0]
 
     def own(tensor: Tensor) -> Tensor:
         axis = axes.get(tensor)
         if axis is None:
             return tensor
         if tensor not in made:
-            shape = tuple(end - first if at == axis else dim for at, dim in enumerate(tensor.shape))
-            where = tuple(slice(first, end) if at == axis else slice(None) for at in range(len(shape)))
+            low, high = seen.get(tensor, (first, end))
+            shape = tuple(high - low if at == axis else dim for at, dim in enumerate(tensor.shape))
+            where = tuple(slice(low, high) if at == axis else slice(None) for at in range(len(shape)))
             data = None if tensor.data is None else tensor.data[where]
             made[tensor] = Tensor(tensor.name, shape, tensor.dtype, data)
-            starts = tuple(first if at == axis else 0 for at in range(len(shape)))
+            starts = tuple(low if at == axis else 0 for at in range(len(shape)))
             part.slices[made[tensor]] = tensor, starts
         return made[tensor]
 
     def cut(op: Op) -> Op:
         inputs = tuple(None if tensor is None else own(tensor) for tensor in op.inputs)
         outputs = tuple(map(own, op.outputs))
-        return Op(op.name, op.kind, inputs, outputs, _attrs(op, outputs), op.origin)
+        return Op(op.name, op.kind, inputs, outputs, _attrs(op, outputs, windows.get(op)), op.origin)
 
     part.group = Group(group.index, group.anchor and cut(group.anchor), tuple(map(cut, group.chain)))
     return part
 
 
-def _attrs(op: Op, outputs: Sequence[Tensor]) -> Mapping[str, Any]:
-    return MappingProxyType({**op.attrs, "shape": outputs[0].shape}) if op.kind == "reshape" else op.attrs
+def _attrs(
+    op: Op, outputs: Sequence[Tensor], window: tuple[tuple[int, int], tuple[int, int]] | None
+) -> Mapping[str, Any]:
+    if op.kind == "reshape":
+        return MappingProxyType({**op.attrs, "shape": outputs[0].shape})
+    if window is None:
+        return op.attrs
+    (_, left, _, right), (above, below) = op.attrs["pads"], window[1]
+    changed: dict[str, Any] = {"pads": (above, left, below, right)}
+    if op.kind == "pool":
+        changed["output_hw"] = (outputs[0].shape[_row_axis(op)], op.attrs["output_hw"][1])
+    return MappingProxyType({**op.attrs, **changed})

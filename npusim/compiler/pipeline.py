@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from operator import itemgetter
 
 from npusim._stream import tally
 from npusim.compiler.decisions import Decision, decisions
 from npusim.compiler.dynamic import dynamic_quantization
+from npusim.compiler.exchange import giving
 from npusim.compiler.flows import form_flows
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
@@ -131,7 +132,7 @@ def _compiled(
     commands, sizes = _marked(best), best.sizes
     limits = Limits(
         sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
-        config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0,
+        config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.exchange is not None,
     )  # fmt: skip
     # Nothing is verified here: whoever executes a stream does that first, whoever has made it.
     emitted = emit(commands, limits)
@@ -234,7 +235,8 @@ def _best(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, _
 def _again(chosen: _Order, graph: Graph, config: Config, budget: Budget) -> _Order | None:
     """The order of a graph that is like the one chosen for a shorter one; None if it takes more than there is."""
     if chosen.parts:
-        return _spread(graph, replace(config, cores=chosen.parts), budget)
+        way = chosen.record.context.config.exchange
+        return _spread(graph, replace(config, cores=chosen.parts, exchange=way), budget)
     like = replace(config, cores=chosen.record.context.config.cores)
     order = _other(graph, like, budget)
     if order is not None and chosen.whole and order.layout.is_close:
@@ -314,9 +316,11 @@ def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iter
     risen = 0
     for count in sorted({config.cores, *filter(lambda count: count < config.cores, _COUNTS)}, reverse=True):
         fewer = replace(config, cores=count)
-        parts = _spread(graph, fewer, budget)
-        if parts is not None:
-            yield forecast(parts.commands, config), parts
+        # What is exchanged takes room and time: it may be less than what goes by DRAM, or more.
+        for each in (fewer, replace(fewer, exchange=None)) if config.exchange else (fewer,):
+            parts = _spread(graph, each, budget)
+            if parts is not None:
+                yield forecast(parts.commands, config), parts
         # Where fewer cores are slower than more, still fewer are, but for numbers that divide a layer badly. Of parts
         # that is not true: they may fit into the SRAM of so many cores only.
         if (
@@ -452,7 +456,11 @@ def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record
         if parts.parts[group.index] is None:
             streams = _streams(lowerings[0], tables)
         else:
-            streams = [lowering.steps(table, 0, 1) for lowering, table in zip(lowerings, tables, strict=False)]
+            given = parts.gifts.get(group.index, ())
+            streams = [
+                chain(lowering.steps(table, 0, 1), giving(given, table.core))
+                for lowering, table in zip(lowerings, tables, strict=False)
+            ]
         try:
             scheduler.add(group.index, group.name, streams)
         except TooManyError as error:

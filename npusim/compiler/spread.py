@@ -3,9 +3,10 @@ as they would if there were one core.
 
 Each group's result is cut along one of its dimensions, or the group's tiles are shared out as they come. A value is a
 core's own where all groups that touch it are cut so that no core touches bytes of another's; then each core has a
-buffer for its part alone. All other values lie in DRAM, where the cores meet. The axes are those of least estimated
-time, found along the order of the groups; the memory planner then works on the first core's parts, which are as large
-as any, and every core has the same homes at the same addresses.
+buffer for its part alone. All other values lie in DRAM, where the cores meet; or, where they have a way to each other's
+SRAM, each has what it needs of such a value in its own, and who has made a part gives it to those who want it
+(``exchange``). The axes are those of least estimated time, found along the order of the groups; the memory planner then
+works on the first core's parts, which are as large as any, and every core has the same homes at the same addresses.
 """
 
 from __future__ import annotations
@@ -15,18 +16,17 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from npusim.compiler.exchange import Gift, Meeting, gifts, join
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering
-from npusim.compiler.memory import Fitted, Layout, Stretch, fit, plan
+from npusim.compiler.memory import Fitted, Layout, Span, Stretch, fit, plan
 from npusim.compiler.parts import Part, axes_of, interval, operand_axes, part_of
 from npusim.compiler.place import Placement
 from npusim.compiler.values import Arena, Buffer, View
 from npusim.errors import CompileError
 from npusim.graph import Tensor
-
-Span = tuple[int, int]
-"""First byte and the one after the last."""
+from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
 
 
 @dataclass(slots=True)
@@ -41,6 +41,8 @@ class Spread:
     parts: list[list[Part] | None]
     layout: Layout = field(default_factory=lambda: Layout([]))
     scratch_bytes: int = 0
+    gifts: dict[int, list[Gift]] = field(default_factory=dict)
+    """What cores give to others when they have made their parts of a group."""
 
     def fit(self, stretch: Stretch, low_end: bool, avoid: Sequence[Span]) -> Fitted:
         """The first core's lowering with its slots, which are everybody's. Raises CompileError if nothing fits."""
@@ -76,7 +78,7 @@ def spread(placement: Placement, whole: Context) -> Spread | None:
         None if axis is None else make_parts(group, axis, whole, contexts) for group, axis in _both(placement, axes)
     ]
     result = Spread(whole, contexts, parts)
-    own = _make_own(placement, result)
+    own, meetings = _make_own(placement, result)
     first = [group if part is None else part[0].group for group, part in zip(placement.groups, parts, strict=True)]
     # With something known: without stripes.
     result.layout = plan(Placement(first, [buffers[0] for buffers in own]), contexts[0], {})
@@ -84,6 +86,13 @@ def spread(placement: Placement, whole: Context) -> Spread | None:
         for core, buffer in enumerate(buffers):
             buffer.born, buffer.dies, buffer.offset = buffers[0].born, buffers[0].dies, buffers[0].offset
             buffer.core = None if buffers[0].core is None else core
+    for meeting in meetings:
+        if meeting.buffers[0].on_chip:
+            for number, given in gifts(meeting, result.parts, several=whole.config.interconnect.multicast):
+                result.gifts.setdefault(number, []).extend(given)
+        else:
+            own.remove(meeting.buffers)
+            meeting.part(contexts)
     placement.buffers = _left(placement, result) + [buffer for buffers in own for buffer in buffers]
     arena = Arena()
     for buffer in sorted(filter(lambda each: each.is_scratch, placement.buffers), key=lambda each: each.born):
@@ -135,36 +144,62 @@ def _give_places(part: Part, context: Context) -> None:
 # values
 
 
-def _make_own(placement: Placement, result: Spread) -> list[list[Buffer]]:
-    """Buffers of its own for each core, for values of which no core touches what is another's."""
-    spans: dict[Buffer, list[Span | None] | None] = {}
-    for group in placement.groups:
-        for buffer, touched in _touched(group, result.parts[group.index], result.whole, result.contexts).items():
-            known = spans.get(buffer, [None] * len(result.contexts))
-            both = None if known is None or touched is None else list(map(_join, known, touched))
-            spans[buffer] = both
+def _make_own(placement: Placement, result: Spread) -> tuple[list[list[Buffer]], list[Meeting]]:
+    """Buffers of its own for each core, for values of which no core touches what is another's; and for those of which
+    each has what it needs."""
+    way = result.whole.config.exchange is not None
+    meetings: list[Meeting] = []
     own: dict[Buffer, tuple[list[Buffer], list[Span | None]]] = {}
-    for buffer in placement.buffers:
-        found = spans.get(buffer)
-        if buffer.is_scratch and buffer.nbytes and found is not None and _apart(found):
-            size = max(high - low for low, high in filter(None, found))
-            buffers = [_copied(buffer, size, buffer.core) for span in found if span is not None]
-            own[buffer] = buffers, found
-    for core, context in enumerate(result.contexts):
-        for tensor, view in context.views.items():
-            if view.buffer not in own or tensor not in context.own:
+    for buffer, touched in _met(placement, result, way=way).items():
+        found = touched.all
+        if not (buffer.is_scratch and buffer.nbytes and found is not None):
+            continue
+        if not _apart(found):
+            if not (way and touched.is_possible):
                 continue
-            buffers, found = own[view.buffer]
-            span = found[core]
-            assert span is not None
+            meetings.append(touched)
+            found = touched.spans(result.parts, result.contexts)
+        size = max(high - low for low, high in filter(None, found))
+        buffers = [_copied(buffer, size, buffer.core) for span in found if span is not None]
+        own[buffer] = buffers, found
+    for meeting in meetings:
+        meeting.begin(*own[meeting.whole])
+    met = {meeting.whole: meeting for meeting in meetings}
+    for core, context in enumerate(result.contexts):
+        for tensor, view in list(context.views.items()):
+            buffers, found = own.get(view.buffer, ([], []))
+            span = found[core] if found else None
+            # A tensor of which the core has no part it needs as a whole, or not at all.
+            if span is None or (tensor not in context.own and not way):
+                continue
             context.views[tensor] = view.moved({view.buffer: (buffers[core], -span[0])})
-    return [buffers for buffers, _ in own.values()]
+            if view.buffer in met:
+                met[view.buffer].moved[core, tensor] = view
+    return [own[buffer][0] for buffer in placement.buffers if buffer in own], meetings
+
+
+def _met(placement: Placement, result: Spread, *, way: bool) -> dict[Buffer, Meeting]:
+    """Who touches which bytes of each buffer, in the order of the placement."""
+    found = {buffer: Meeting(buffer, len(result.contexts)) for buffer in placement.buffers}
+    for group in placement.groups:
+        parts = result.parts[group.index]
+        made = _buffers(group.outputs, result.whole)
+        read = _buffers([tensor for op in group.ops for tensor in op.inputs if tensor is not None], result.whole)
+        for buffer, touched in _touched(group, parts, result.whole, result.contexts, way=way).items():
+            if buffer in found:
+                found[buffer].add(group, touched, makes=buffer in made, reads=buffer in read)
+    return found
+
+
+def _buffers(tensors: Iterable[Tensor], context: Context) -> set[Buffer]:
+    return {context.views[tensor].buffer for tensor in tensors if tensor in context.views}
 
 
 def _touched(
-    group: Group, parts: Sequence[Part] | None, whole: Context, contexts: Sequence[Context]
+    group: Group, parts: Sequence[Part] | None, whole: Context, contexts: Sequence[Context], *, way: bool = False
 ) -> dict[Buffer, list[Span | None] | None]:
-    """Which bytes of a buffer each core touches for a group; None: any of them."""
+    """Which bytes of a buffer each core touches for a group; None: any of them. ``way``: cores can be given all of a
+    value."""
     made = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
     if parts is None:
         return dict.fromkeys((view.buffer for _, view in _views(group, whole, made)), None)
@@ -172,22 +207,16 @@ def _touched(
     for core, (part, context) in enumerate(zip(parts, contexts, strict=False)):
         inside = {tensor for op in part.group.ops for tensor in op.outputs} - set(part.group.outputs)
         for tensor, view in _views(part.group, context, inside):
-            if tensor not in part.slices:
+            if tensor not in part.slices and not way:
                 found[view.buffer] = None
             elif (spans := found.setdefault(view.buffer, [None] * len(contexts))) is not None:
-                spans[core] = _join(spans[core], view.extent())
+                spans[core] = join(spans[core], view.extent())
     return found
 
 
 def _views(group: Group, context: Context, made: set[Tensor]) -> list[tuple[Tensor, View]]:
     tensors = dict.fromkeys(t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t not in made)
     return [(tensor, context.views[tensor]) for tensor in tensors if tensor in context.views]
-
-
-def _join(one: Span | None, other: Span | None) -> Span | None:
-    if one is None or other is None:
-        return one or other
-    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def _apart(spans: Sequence[Span | None]) -> bool:
@@ -223,6 +252,7 @@ class _Search:
         self._groups = placement.groups
         self._whole = whole
         self._cores = whole.config.cores
+        self._way = whole.config.exchange
         self._touched: dict[tuple[int, int | None], Mapping[Buffer, list[Span | None] | None]] = {}
         self._known: dict[tuple[int, int | None, frozenset[Buffer]], int | None] = {}
         self._parts: dict[tuple[int, int], tuple[list[Part], list[Context]]] = {}
@@ -235,7 +265,7 @@ class _Search:
         """The axis of each group; None where its tiles are shared out."""
         paths = [_Path()]
         for group in self._groups:
-            options: list[int | None] = [*axes_of(group), None]
+            options: list[int | None] = [*axes_of(group, rows=self._way is not None), None]
             following = []
             for option in options:
                 ways = [self._extend(path, group, option) for path in paths]
@@ -260,28 +290,38 @@ class _Search:
                 continue
             before = [self._touches(number, path.axes[number]).get(buffer) for number in makers if number < group.index]
             alike = spans is not None and all(other is not None for other in before)
-            if (
-                small
-                and alike
-                and _apart([_all(each) for each in zip(spans or (), *(b or () for b in before), strict=True)])
-            ):
+            joined = [_all(each) for each in zip(spans or (), *(b or () for b in before), strict=True)] if alike else []
+            if small and alike and _apart(joined):
                 near.add(buffer)
-            elif before and all(other is not None and _apart(other) and self._is_small(other) for other in before):
+            elif small and alike and self._way is not None and self._is_small(joined):
+                near.add(buffer)
+                made = [_all(each) for each in zip(*(b or () for b in before), strict=True)]
+                extra += self._giving(buffer, spans or (), made)
+            elif before and all(other is not None and self._is_small(other) for other in before):
                 # It was taken for the makers' own, and now has to be written for others.
                 extra += buffer.nbytes * 10**12 // self._whole.config.dram.bandwidth
         cost = self._estimate(group, axis, frozenset(near))
         return None if cost is None else _Path((*path.axes, axis), path.cost + cost + extra)
 
+    def _giving(self, buffer: Buffer, wanted: Sequence[Span | None], made: Sequence[Span | None]) -> int:
+        """Picoseconds, about, that it takes to give what others want of what each core has made."""
+        given = 0
+        for core, own in enumerate(made):
+            shares = [_overlap(own, span) for other, span in enumerate(wanted) if other != core]
+            given += max(shares, default=0) if self._whole.config.interconnect.multicast else sum(shares)
+        config = self._whole.config
+        return min(given, buffer.nbytes) * 10**12 // exchange_bandwidth(config) + exchange_latency_ps(config)
+
     def _is_small(self, spans: Sequence[Span | None]) -> bool:
         most = max((high - low for low, high in filter(None, spans)), default=0)
-        return _apart(spans) and most <= self._whole.config.sram.bytes // _SHARE
+        return (self._way is not None or _apart(spans)) and most <= self._whole.config.sram.bytes // _SHARE
 
     def _touches(self, number: int, axis: int | None) -> Mapping[Buffer, list[Span | None] | None]:
         key = number, axis
         if key not in self._touched:
             group = self._groups[number]
             parts, contexts = (None, []) if axis is None else self._parts_of(group, axis)
-            self._touched[key] = _touched(group, parts, self._whole, contexts)
+            self._touched[key] = _touched(group, parts, self._whole, contexts, way=self._way is not None)
         return self._touched[key]
 
     def _parts_of(self, group: Group, axis: int) -> tuple[list[Part], list[Context]]:
@@ -303,6 +343,8 @@ class _Search:
 
     def _estimate_new(self, group: Group, axis: int | None, near: frozenset[Buffer]) -> int | None:
         context = self._whole
+        if Stretch([group]).is_empty:
+            return 0
         if axis is not None:
             parts, contexts = self._parts_of(group, axis)
             group, context = parts[0].group, copy(contexts[0])
@@ -328,5 +370,10 @@ _SHARE = 4
 def _all(spans: Iterable[Span | None]) -> Span | None:
     found: Span | None = None
     for span in spans:
-        found = _join(found, span)
+        found = join(found, span)
     return found
+
+
+def _overlap(one: Span | None, other: Span | None) -> int:
+    """How many bytes two spans have in common."""
+    return max(0, min(one[1], other[1]) - max(one[0], other[0])) if one and other else 0

@@ -6,7 +6,6 @@ import contextlib
 import enum
 import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import product
 from operator import add
 from typing import NamedTuple
@@ -33,8 +32,7 @@ class Home(enum.IntEnum):
     DIRECT = 2  # the instruction works on the value where it is
 
 
-@dataclass(frozen=True, slots=True)
-class Epilogue:
+class Epilogue(NamedTuple):
     """What the chain behind a matrix operator takes of a tile: SRAM bytes for each of its elements (operands, results),
     and ``between`` for each element of a tile or of a ``piece`` of so many; picoseconds to ``begin`` on either and for
     ``kilo`` = 1024 elements; ``operands``: item sizes of what it reads from DRAM."""
@@ -47,8 +45,7 @@ class Epilogue:
     operands: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixProblem:
+class MatrixProblem(NamedTuple):
     """A convolution (or matmul: height 1, width M, kernel 1x1) as the tiler sees it.
 
     ``ic``, ``oc``: channels of one group; ``in_place``: the accumulators are the output tile; ``main``: the sums leave
@@ -56,9 +53,10 @@ class MatrixProblem:
     since tiles of other operators come in between, 0 where they do not; ``pinned``: they do from one inference to the
     next, in a place of their own; ``beside``: as many cores have a problem like this at the same time; ``x_serves``,
     ``w_serves``: of those, how many one load of an operand is for. ``w_bits``: of a packed weight, else 0; ``w_block``:
-    weights of a channel that share a scale, 0: they have none; ``w_zeros``: and a zero point; ``sum_bytes``: of an
-    accumulator; ``parameters``: bytes of bias, scale and shift of a channel; ``w_kilo``: bytes that 1024 of the weights
-    take in DRAM, about: fewer where they are compressed.
+    weights of a channel that share a scale, 0: they have none; ``w_zeros``: and a zero point; ``w_rows``,
+    ``w_cols``: weights are filled up to so many summands and channels; ``sum_bytes``: of an accumulator;
+    ``parameters``: bytes of bias, scale and shift of a channel; ``w_kilo``: bytes that 1024 of the weights take in
+    DRAM, about: fewer where they are compressed.
     """
 
     images: int
@@ -91,6 +89,8 @@ class MatrixProblem:
     w_bits: int = 0
     w_block: int = 0
     w_zeros: bool = False
+    w_rows: int = 1
+    w_cols: int = 1
     sum_bytes: int = 4
     parameters: int = 8
     w_kilo: int = 1024
@@ -150,7 +150,10 @@ def weight_bytes(problem: MatrixProblem, k: int, groups: int, channels: int) -> 
     if problem.depthwise:  # the channels of all groups lie side by side
         groups, channels = 1, groups * channels
     rows = min(ceil_div(k - 1, problem.w_block) + 1, k) if problem.w_block else 0
-    each = packed_bytes(k * channels, problem.w_type, problem.w_bits)
+    filled = k * channels
+    if not problem.depthwise:
+        filled = ceil_div(k, problem.w_rows) * problem.w_rows * ceil_div(channels, problem.w_cols) * problem.w_cols
+    each = packed_bytes(filled, problem.w_type, problem.w_bits)
     return groups * (each + rows * channels * (5 if problem.w_zeros else 4))
 
 
@@ -202,11 +205,17 @@ class Tilings:
             config, rate_type(problem.x_type, problem.w_type), problem.kh, problem.kw, problem.depthwise,
             problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
         )  # fmt: skip
-        self._search: Search | None
-        try:
-            self._search = Search(problem, device, list(_channel_cuts(problem, config)), list(_spatial_cuts(problem)))
-        except OverflowError:
-            self._search = None  # beyond machine integers: as slow as it is
+        self._searches: list[Search] = []
+        with contextlib.suppress(OverflowError):  # beyond machine integers: as slow as it is
+            self._searches = [
+                Search(
+                    problem,
+                    device,
+                    list(_channel_cuts(problem, config, whole=whole)),
+                    list(_spatial_cuts(problem, whole=whole)),
+                )
+                for whole in _jobs(config)
+            ]
 
     def choose(self, budget: int) -> Tiling | None:
         """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
@@ -217,17 +226,17 @@ class Tilings:
         return self._chosen[budget]
 
     def _choose(self, budget: int) -> Tiling | None:
-        if self._search is not None:
+        if self._searches:
             with contextlib.suppress(OverflowError):
-                tile = self._search.choose(budget)
+                tile = next((found for search in self._searches if (found := search.choose(budget))), None)
                 return Tiling(*tile) if tile else None
         return choose_slowly(self._problem, self._config, budget)
 
     def estimate(self, tile: Tiling) -> int:
         """Picoseconds that all tiles take, about."""
-        if self._search is not None:
+        if self._searches:
             with contextlib.suppress(OverflowError):
-                return self._search.estimate(tile)
+                return self._searches[-1].estimate(tile)
         return estimate(self._problem, tile, self._config)
 
 
@@ -296,8 +305,21 @@ def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None
 
 def choose_slowly(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
     """What :func:`choose` does, one tiling after the other: its definition."""
+    for whole in _jobs(config):
+        if tile := _chosen(problem, config, budget, whole=whole):
+            return tile
+    return None
+
+
+def _jobs(config: Config) -> tuple[bool, ...]:
+    """Whether only cuts along the kernels are looked at; a second time, where nothing was found, all of them."""
+    direct = config.matrix and config.matrix.direct
+    return (True, False) if direct and direct.whole_jobs else (False,)
+
+
+def _chosen(problem: MatrixProblem, config: Config, budget: int, *, whole: bool) -> Tiling | None:
     scored = []
-    for tile in _candidates(problem, config, budget):
+    for tile in _candidates(problem, config, budget, whole=whole):
         steps = _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
         scored.append((estimate(problem, tile, config), steps, tile))
     if not scored:
@@ -311,13 +333,13 @@ SLACK_PERCENT = 3
 """Estimates this near to the best count as equal: the one with the fewest steps simulates fastest."""
 
 
-def _candidates(problem: MatrixProblem, config: Config, budget: int) -> Iterator[Tiling]:
+def _candidates(problem: MatrixProblem, config: Config, budget: int, *, whole: bool) -> Iterator[Tiling]:
     limit = acc_bytes(config)
-    for groups, oc, ic in _channel_cuts(problem, config):
+    for groups, oc, ic in _channel_cuts(problem, config, whole=whole):
         found = 0
         # Large cuts first. Either loop may be the outer one, if there are two: that decides whether weights or pixels
         # are loaded again.
-        for oh, ow in _spatial_cuts(problem):
+        for oh, ow in _spatial_cuts(problem, whole=whole):
             tile = Tiling(groups, oh, ow, oc, ic, False)
             if limit and footprint(problem, tile).acc > limit:
                 continue
@@ -349,7 +371,7 @@ def _ordered(problem: MatrixProblem, tile: Tiling) -> bool:
     return several and _chunks(problem, tile) == 1
 
 
-def _channel_cuts(problem: MatrixProblem, config: Config) -> Iterator[tuple[int, int, int]]:
+def _channel_cuts(problem: MatrixProblem, config: Config, *, whole: bool) -> Iterator[tuple[int, int, int]]:
     """(groups, output channels, input channels) of a tile, all at once first."""
     unit = config.matrix.cols if config.matrix else 1
     if problem.depthwise:
@@ -361,8 +383,8 @@ def _channel_cuts(problem: MatrixProblem, config: Config) -> Iterator[tuple[int,
         yield groups, problem.oc, problem.ic
     # Output channels by columns of the array, so that no part of it idles; input channels by blocks, because sums are
     # cut nowhere else (ADR 0007).
-    for oc in _halvings(problem.oc, 1, unit):
-        for ic in _halvings(problem.ic, CHANNEL_BLOCK, CHANNEL_BLOCK):
+    for oc in _halvings(problem.oc, min(unit, problem.oc) if whole else 1, unit):
+        for ic in (problem.ic,) if whole else _halvings(problem.ic, CHANNEL_BLOCK, CHANNEL_BLOCK):
             yield 1, oc, ic
 
 
@@ -379,7 +401,10 @@ def _halvings(full: int, least: int, multiple: int = 1) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _spatial_cuts(problem: MatrixProblem) -> Iterator[tuple[int, int]]:
+def _spatial_cuts(problem: MatrixProblem, *, whole: bool) -> Iterator[tuple[int, int]]:
+    if whole:
+        yield problem.oh, problem.ow
+        return
     for oh in _halvings(problem.oh, 1):
         yield oh, problem.ow
     # Parts of rows only when single rows do not fit: each costs its own halo and shorter runs.
@@ -408,7 +433,7 @@ def computing(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
 def _computing(problem: MatrixProblem, tile: Tiling, model: CostModel) -> int:
     if _divides(problem, tile):
         tiles = _spatial(problem, tile) * _channel_tiles(problem, tile)
-        return tiles * _chunks(problem, tile) * model.cost(_work(problem, tile)).ps
+        return tiles * _chunks(problem, tile) * model.product_ps(_work(problem, tile))
     total = 0
     for groups, oh, ow, oc, ic in product(
         _sizes(problem.groups, tile.groups), _sizes(problem.oh, tile.oh), _sizes(problem.ow, tile.ow),
@@ -416,7 +441,7 @@ def _computing(problem: MatrixProblem, tile: Tiling, model: CostModel) -> int:
     ):  # fmt: skip
         steps = groups[0] * oh[0] * ow[0] * oc[0] * ic[0]
         part = Tiling(groups[1], oh[1], ow[1], oc[1], ic[1], tile.weights_outer)
-        total += steps * model.cost(_work(problem, part)).ps
+        total += steps * model.product_ps(_work(problem, part))
     return problem.images * total
 
 
@@ -472,7 +497,7 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     share = per_core / (spatial * channels)
     # Charged as whole ones, the tiles at the edges would make a cut seem dear that leaves small ones. A core that has
     # a part of all tiles is taken to have whole ones.
-    compute = min(per_core * chunks * model.cost(_work(problem, tile)).ps, _computing(problem, tile, model))
+    compute = min(per_core * chunks * model.product_ps(_work(problem, tile)), _computing(problem, tile, model))
     full = filled(problem, tile)
     # Channels are innermost: all of them make one run of a whole row of pixels.
     run = tile.groups * tile.ic * problem.x_type.itemsize
@@ -510,7 +535,8 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     chain = int(min(per_core, stores) * behind)
     # Nothing overlaps the first loads and the last store, nor what the chain does to the last tile; where the chain
     # takes longest, the first tile's sums show instead.
-    first = sum(model.cost(work).ps for work in (x, w, out) if work)
+    # Inputs that are not loaded ahead are in the computing already.
+    first = sum(model.cost(work).ps for work in (x if config.dma.inputs_ahead else None, w, out) if work)
     first += behind if chain <= compute else compute // per_core
     parts = (compute, chain, loading, storing, shared)
     longest = max(parts)

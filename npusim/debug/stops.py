@@ -287,7 +287,8 @@ def touched(device: NpuDevice, step: Step) -> Iterator[tuple[str, int, int, int,
             yield "dram", 0, base + low, base + low + size, access.write
             continue
         memory = "sram" if space == Space.SRAM else "acc"
-        for core in step.instruction.targets(step.core) if access.write else (step.core,):
+        instruction = step.instruction
+        for core in instruction.targets(step.core) if access.write else (instruction.reads_of(step.core),):
             yield memory, core, low, low + size, access.write
 
 

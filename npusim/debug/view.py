@@ -43,11 +43,9 @@ def look(device: NpuDevice, layer: Layer = lambda step: str(step.op)) -> dict[st
         "messages": device.messages,
         "rings": [_ring(device, number) for number in range(len(RINGS))],
         "jobs": [_job(device, job, layer) for job in jobs.values()],
-        "links": {"dram": _link(machine.link)},
+        "links": {name: _link(link) for name, link in machine.links.items()},
         "context": None,
     }
-    if machine.constants_link is not machine.link:
-        found["links"]["constants"] = _link(machine.constants_link)
     move = machine.moving
     if move is not None:
         found["context"] = {"kind": move.kind, "address": move.address, "bytes": move.size, "since_ps": move.begun_ps}

@@ -85,7 +85,7 @@ class Whole:
             "connected": self._carrier.connected,
             "parts": {name: part.state() for name, part in self._parts.items()},
             "queues": self._queues.state(owners),
-            "links": [link.state(owners) for link in self._links()],
+            "links": [link.state(owners) for link in machine.links.values()],
             "events": self._events(owners),
             "pages": {name: [list(run) for run in rows] for name, rows in runs.items()},
         }
@@ -117,7 +117,7 @@ class Whole:
             part.restore(saved["parts"][name])
         owners = self._owners()
         self._queues.restore(saved["queues"], owners)
-        links = self._links()
+        links = machine.links.values()
         for link, item in zip(links, saved["links"].items(len(links)), strict=True):
             link.restore(item, owners)
         self._restore_events(saved["events"], owners)
@@ -126,17 +126,14 @@ class Whole:
         """As after power-on, at a time."""
         self._reset()
         self._machine.clock.jump(now)
-        for link in self._links():  # none has a transfer any more; from here on they count from this time
+        # None has a transfer any more; from here on they count from this time.
+        for link in self._machine.links.values():
             link.clear()
         self._carrier.restore([], connected=True)
 
-    def _links(self) -> list[Any]:
-        machine = self._machine
-        return [machine.link] if machine.constants_link is machine.link else [machine.link, machine.constants_link]
-
     def _owners(self) -> Owners:
         owners = Owners()
-        for name, link in zip(("dram", "constants"), self._links(), strict=False):
+        for name, link in self._machine.links.items():
             owners.add(f"link {name}", link)
         for name, part in self._parts.items():
             assert isinstance(part, EventOwner)

@@ -49,10 +49,11 @@ class Cluster:
         while batch := list(itertools.islice(left, AT_ONCE)):
             futures = {self._client.submit(_evaluated, self._name, each, pure=False): each for each in batch}
             for future in completed(list(futures), loop=self._client.loop):
-                if future.status == "finished":
+                # Waits where the worker that had the result has died meanwhile, and another one computes it again.
+                error = future.exception()
+                if error is None:
                     yield future.result()
                 else:
-                    error = future.exception()
                     # What ends one worker after the other is the design's own doing.
                     yield failed(futures[future], f"the cluster gave it up: {type(error).__name__}")
                 future.release()

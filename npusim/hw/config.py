@@ -95,6 +95,11 @@ class MatrixConfig:
         "narrowest constant weights that stay packed until the unit reads them; 8 = none are packed",
         8,
     )
+    weight_tiles: bool = key(
+        Flag(),
+        "constant weights lie in DRAM filled up to whole tiles of the array, and are read as such",
+        False,
+    )
     weight_scales: bool = key(
         Flag(), "8-bit and narrower weights by their scales become numbers on their way into the array", False
     )
@@ -120,6 +125,7 @@ class VectorConfig:
     lane_bytes: int = key(Count(1, 8, power_of_two=True), "width of a lane; a wider element takes several passes", 4)
     packed: bool = key(Flag(), "elements narrower than a lane share it", False)
     setup_cycles: int = key(Count(0), "cycles before an instruction's first operand", 8)
+    setup_hidden: bool = key(Flag(), "the next instruction is set up while the unit works on the one before", False)
     cost: Table[int] = table(
         MapOf(
             FUNCTIONS,
@@ -131,6 +137,9 @@ class VectorConfig:
     clock_hz: int | None = key(CLOCK, "clock of its own; left out = the device's clock", None)
     port_bytes_per_cycle: int = key(
         Count(0, 1 << 16), "SRAM bytes that its load and store ports pass in a cycle; 0 = all that the SRAM gives", 0
+    )
+    pools_outputs: bool = key(
+        Flag(), "pooling takes a convolution's rows as they leave it, also where sram.keeps_values is false", False
     )
 
 
@@ -245,6 +254,17 @@ class InterconnectConfig:
         "need",
     )
     multicast: bool = key(Flag(), "what is read from DRAM once can be written to the SRAM of several cores", False)
+    code_apart: bool = key(
+        Flag(), "commands come by a way of their own, at once, as what is written to registers before a job", False
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ExchangeConfig:
+    """A way from each core's SRAM to that of the others, beside the one to the DRAM."""
+
+    bytes_per_cycle: int = key(Count(1, 1 << 16), "width, shared by all cores")
+    latency_cycles: int = key(Count(0, 65536), "cycles from a request to the first byte of another core's SRAM", 8)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -269,7 +289,7 @@ class HostConfig:
         return self.link_latency_ps + bytes_to_ps(nbytes, self.link_bandwidth)
 
 
-_LATER_PARTS = ("pci", "firmware")
+_LATER_PARTS = ("pci", "firmware", "exchange")
 """Parts that a device without them need not mention, so that its fingerprint is the one of before there were any."""
 
 
@@ -312,6 +332,7 @@ class Config:
     dram: DramConfig = section(DramConfig, "memory outside the chip")
     constants: ConstantsConfig | None = section(ConstantsConfig, "memory for constants beside the DRAM", optional=True)
     interconnect: InterconnectConfig = section(InterconnectConfig, "between cores and DRAM")
+    exchange: ExchangeConfig | None = section(ExchangeConfig, "from core to core", optional=True)
     host: HostConfig = section(HostConfig, "the host's link to the device")
     pci: PciConfig | None = section(PciConfig, "what the device has as a PCI Express function", optional=True)
     firmware: FirmwareConfig | None = section(FirmwareConfig, "what must be loaded before jobs", optional=True)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from npusim.errors import ProgramError
 from npusim.hw.config import Config
 from npusim.hw.memory import dram_model
-from npusim.hw.units import dma, scalar, vector
+from npusim.hw.units import dma, matrix_direct, scalar, vector
 from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost
+from npusim.units import cycles_to_ps
 from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work
 
 __all__ = ["COMPUTE", "LATENCY", "MEMORY", "Cost", "CostModel", "cost", "cost_model"]
@@ -43,9 +44,18 @@ class CostModel:
 
     @functools.cached_property
     def product_ps(self) -> Callable[[MatrixWork], int]:
-        """Of products what ``once`` answers, the picoseconds alone."""
+        """Picoseconds from one product to the next of a stream of equals: what ``once`` answers of each, but where a
+        unit looks ahead."""
         pricing: Callable[[Config], Callable[[MatrixWork], int]] | None = getattr(self._model, "pricing", None)
-        return pricing(self.config) if pricing is not None else lambda work: self._matrix(self.config, work).ps
+        if pricing is not None:
+            return pricing(self.config)
+
+        def ps(work: MatrixWork) -> int:
+            price = self._matrix(self.config, work)
+            ahead, front = ahead_ps(self.config, work, price)
+            return max(front, price.ps - ahead)
+
+        return ps
 
     def once(self, work: Work) -> Cost:
         """What ``cost`` answers, for who remembers it."""
@@ -62,6 +72,28 @@ class CostModel:
                 return FREE
             case _:
                 raise ProgramError(f"no cost model for {type(work).__name__}")
+
+
+def depths(config: Config) -> tuple[int, int, int]:
+    """How many commands a matrix unit, a vector unit and a channel may have begun at once."""
+    matrix, vector_unit = config.matrix, config.vector
+    beside = matrix is not None and matrix.direct is not None and matrix.direct.outputs_beside
+    hidden = vector_unit is not None and vector_unit.setup_hidden
+    return 1 + beside, 1 + hidden, config.dma.in_flight
+
+
+def ahead_ps(config: Config, work: Work, price: Cost) -> tuple[int, int]:
+    """What of a price may pass while the unit, no channel, still works on the command before: the set-up, or what comes
+    before the sums leave; and for how long no other command may begin."""
+    of_matrix, of_vector, _ = depths(config)
+    if isinstance(work, VectorWork) and of_vector > 1:
+        assert config.vector is not None
+        hidden = min(price.ps, cycles_to_ps(config.vector.setup_cycles, config.vector_hz))
+        return hidden, hidden
+    if isinstance(work, MatrixWork) and of_matrix > 1 and config.matrix is not None and config.matrix.model == "direct":
+        ahead, front = (cycles_to_ps(cycles, config.matrix_hz) for cycles in matrix_direct.beside(config, work))
+        return min(ahead, price.ps), min(front, price.ps)
+    return 0, 0
 
 
 @functools.lru_cache(maxsize=64)

@@ -37,6 +37,12 @@ class DirectConfig:
     output_cycles_per_atom: int = key(Count(1, 4096), "cycles that post-processing needs for ``cols`` channels", 1)
     output_row_atoms: int = key(Count(1, 4096), "atoms that leave in one go", 8)
     output_gap_cycles: int = key(Count(0, 4096), "cycles lost after each such row of atoms", 0)
+    outputs_beside: bool = key(
+        Flag(), "the next instruction computes while the sums of the one before leave, as groups of one do", False
+    )
+    whole_jobs: bool = key(
+        Flag(), "a layer whose operands fit the buffer is one job, which is cut along its kernels only", False
+    )
     shared_port: bool = key(Flag(), "results leave by the port that operands come in by", False)
     image_channels: int = key(
         Count(0, 64), "with at most so many input channels, those of a kernel's row are summed side by side", 0

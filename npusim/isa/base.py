@@ -292,6 +292,10 @@ class Instruction(_Remembering, ABC):
         """The cores in whose memories lies what it writes on the chip; ``core`` is the one that it was issued to."""
         return (core,)
 
+    def reads_of(self, core: int) -> int:
+        """The core in whose memories lies what it reads on the chip; ``core`` is the one that it was issued to."""
+        return core
+
     def operands(self, memory: Memory, core: int, *names: str) -> list[Strided]:
         """The operands of these names as kernels take them: at ``name``, with the strides ``name_strides``."""
         return [memory.at(core, getattr(self, name), getattr(self, f"{name}_strides")) for name in names]

@@ -7,7 +7,7 @@ import contextlib
 import functools
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from npusim import _core
 from npusim.errors import ProgramError
@@ -42,6 +42,9 @@ from npusim.isa.base import (
 )
 from npusim.program import CONSTANTS
 from npusim.work import PLACE_BYTES, DmaWork, Work
+
+if TYPE_CHECKING:
+    from npusim._core import Strided
 
 
 class Runs(NamedTuple):
@@ -156,17 +159,22 @@ class Copy(Instruction):
 
 def _copy(copy: Copy, memory: Memory, core: int) -> None:
     """Do the arithmetic of a copy as if this core had issued it."""
+    # A source without elements has no checked address, so it must not be looked up.
+    _place(copy, memory, core, None if 0 in copy.dims else memory.at(core, copy.src, copy.src_strides))
+
+
+def _place(copy: Copy, memory: Memory, core: int, src: Strided | None) -> None:
+    """Write what a copy takes from ``src``, None where that has no elements, to the destination of a core."""
     dst = memory.at(core, copy.dst, copy.dst_strides)
     if copy.before != _NONE or copy.after != _NONE:
         # The whole target, frame and inside: simpler than four strips, and the price is that
         # of the padded size anyway.
         _core.fill(dst, copy.padded, copy.itemsize, copy.pattern)
-    # A source without elements has no checked address, so it must not be looked up.
-    if 0 not in copy.dims:
+    if src is not None:
         if copy.before != _NONE:
             inside = sum(b * s for b, s in zip(copy.before, copy.dst_strides, strict=True))
             dst = memory.at(core, copy.dst + inside, copy.dst_strides)
-        _core.copy(dst, memory.at(core, copy.src, copy.src_strides), copy.dims, copy.itemsize)
+        _core.copy(dst, src, copy.dims, copy.itemsize)
 
 
 def _cores_of(mask: int) -> list[int]:
@@ -294,6 +302,53 @@ def expanded_bytes(stream: bytes) -> tuple[int, int]:
                 read += command.instruction.size
                 made += command.instruction.nbytes
     return read, made
+
+
+@instruction(0x16, "dma.exchange", Unit.DMA)
+class Exchange(Copy):
+    """The same from the SRAM of one core, ``source``, into that of others, at the same place in each: ``cores`` has
+    bit c for core c. Any core's channel may do it."""
+
+    source: U8
+    cores: U64
+
+    def targets(self, core: int) -> Sequence[int]:
+        return _cores_of(self.cores)
+
+    def reads_of(self, core: int) -> int:
+        return self.source
+
+    def check(self) -> None:
+        check_itemsize(self.itemsize)
+        if not self.cores:
+            raise ProgramError("cores must name at least one core")
+        if self.cores >> self.source & 1:
+            raise ProgramError(f"cores must not name core {self.source}, which is the source")
+        for name, address in (("src", self.src), ("dst", self.dst)):
+            if space_of(address) != Space.SRAM:
+                raise ProgramError(f"{name} must be in SRAM, got {describe_address(address)}")
+
+    def elements(self) -> int:
+        return loops(len(self.targets(0)), *self.padded)
+
+    def work(self) -> DmaWork:
+        """The side with more pieces decides how well the beats of the way are used."""
+        return _exchanging(self.dst_strides, self.src_strides, self.dims, self.padded, self.itemsize)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        src = memory.at(self.source, self.src, self.src_strides) if 0 not in self.dims else None
+        for target in self.targets(core):
+            _place(self, memory, target, src)
+
+
+@functools.lru_cache(1 << 12)
+def _exchanging(
+    dst_strides: tuple[int, ...], src_strides: tuple[int, ...], dims: tuple[int, ...], padded: tuple[int, ...],
+    itemsize: int,
+) -> DmaWork:  # fmt: skip
+    runs = max(contiguous_runs(dims, src_strides, itemsize), contiguous_runs(padded, dst_strides, itemsize))
+    pieces = runs.pieces if prod(padded) else 0
+    return DmaWork(prod(padded) * itemsize, pieces, runs.nbytes, 0, 0, exchanged=True)
 
 
 @instruction(0x11, "dma.fill", Unit.DMA)

@@ -18,7 +18,7 @@ from operator import le
 from npusim.errors import ProgramError
 from npusim.isa.base import Access, Command, Instruction, Space, Unit, describe_address, offset_of, space_of, unit_name
 from npusim.isa.control import Residents
-from npusim.isa.dma import MULTICASTS, Expand
+from npusim.isa.dma import MULTICASTS, Exchange, Expand
 from npusim.program import CONSTANTS
 
 READ_ONLY_REGIONS = frozenset({CONSTANTS})
@@ -29,7 +29,7 @@ READ_ONLY_REGIONS = frozenset({CONSTANTS})
 class Limits:
     """What a device offers to a job: bytes of each region and of each core's memories, cores, DMA channels, which of
     the matrix, vector and scalar unit every core has, whether its interconnect writes to several cores at once, and
-    whether its DMA expands compressed weights."""
+    whether its DMA expands compressed weights, and whether cores have a way to each other's SRAM."""
 
     region_bytes: Sequence[int]
     sram_bytes: int
@@ -39,6 +39,7 @@ class Limits:
     units: Collection[str]
     multicast: bool = False
     decoder: bool = False
+    exchange: bool = False
 
     def within(self, other: Limits) -> bool:
         """Whether what keeps to these limits keeps to others: those of the same device, whose regions may be larger."""
@@ -100,7 +101,8 @@ class _Prologue:
         if not self._left:
             for access in accesses:
                 if access.write and space_of(access.address) == Space.SRAM:
-                    self._check_kept(command.core, access)
+                    for core in command.instruction.targets(command.core):
+                        self._check_kept(core, access)
             return
         if command.size > self._left:
             raise ProgramError(
@@ -113,8 +115,8 @@ class _Prologue:
             if space != (Space.SRAM if access.write else Space.REGION + CONSTANTS):
                 where = f"{'writes' if access.write else 'reads'} {describe_address(access.address)}"
                 raise ProgramError(f"{where}: residents come from region {CONSTANTS} to SRAM")
-            if access.write:
-                self._filled.setdefault(command.core, []).append((offset + access.low, offset + access.high))
+            for core in command.instruction.targets(command.core) if access.write else ():
+                self._filled.setdefault(core, []).append((offset + access.low, offset + access.high))
                 self._missing -= access.high - access.low
         self._left -= command.size
         self._end_when_over()
@@ -161,9 +163,15 @@ def _check_issue(
 def _check_targets(instruction: Instruction, limits: Limits) -> None:
     if isinstance(instruction, Expand) and not limits.decoder:
         raise ProgramError("the device has no decoder of weights")
-    if not isinstance(instruction, MULTICASTS):
+    if not isinstance(instruction, (*MULTICASTS, Exchange)):
         return
-    if not limits.multicast:
+    if isinstance(instruction, Exchange):
+        if not limits.exchange:
+            raise ProgramError("the device's cores have no way to each other's SRAM")
+        if instruction.source >= limits.cores:
+            raise ProgramError(f"reads from core {instruction.source}: the device has {limits.cores}")
+    several = not isinstance(instruction, Exchange) or instruction.cores.bit_count() > 1
+    if several and not limits.multicast:
         raise ProgramError("the device's interconnect writes to one core at a time")
     if (last := instruction.cores.bit_length()) > limits.cores:
         raise ProgramError(f"writes to core {last - 1}: the device has {limits.cores}")

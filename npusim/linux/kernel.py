@@ -28,8 +28,9 @@ from npusim.errors import NpusimError, UsageError
 from npusim.linux.initrd import READY
 
 KERNEL_VARIABLE = "NPUSIM_UML_KERNEL"
-FIXED_RANDOM = "fixed_random.so"
-"""Beside a kernel: a library that makes what it draws from its host the same in every run."""
+PRELOADED = "host.so"
+"""Beside a kernel: a library through which it sees its host, with the same random numbers in every run, and no more
+state of a processor than the kernel knows of."""
 
 _ADDRESSES_NOT_RANDOM = 0x0040000  # of personality(2)
 _DIE_WITH_PARENT = 1  # of prctl(2)
@@ -132,7 +133,7 @@ def _listening(path: Path) -> Iterator[socket.socket]:
 def _started(kernel: Path, command: Sequence[str], folder: str) -> Iterator[subprocess.Popen[bytes]]:
     # Its memory is a file in its folder: /dev/shm may be smaller, as in containers, and an access beyond kills.
     environment = {"PATH": "/usr/bin:/bin", "HOME": ".", "TMPDIR": "."}
-    preload = kernel.parent / FIXED_RANDOM
+    preload = kernel.parent / PRELOADED
     if preload.is_file():
         environment["LD_PRELOAD"] = str(preload)
     try:

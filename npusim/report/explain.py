@@ -197,8 +197,8 @@ def _work(work: Work) -> str:
             way = "reads" if work.reads and not work.writes else "writes" if work.writes and not work.reads else "moves"
             moved = work.reads if way == "reads" else work.bytes
             if work.decoded:
-                ratio = f"{work.reads / work.bytes:.3f}"
-                return f"reads {grouped(work.reads)} {_OF[work.constants]}, {ratio} of what they become"
+                ratio = f"ratio {work.reads / work.bytes:.3f}"
+                return f"reads {grouped(work.reads)} {_OF[work.constants]} that become {grouped(work.bytes)} B, {ratio}"
             written = f", writes {grouped(work.bytes)} B" if moved < work.bytes else ""
             what = _OF[work.constants]
             return f"{way} {grouped(moved)} {what} in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"

@@ -56,7 +56,7 @@ def as_json(program: Program) -> dict[str, Any]:
 
 def _streams(program: Program) -> list[tuple[str, str]]:
     read, made = expanded_bytes(program.code)
-    ratio = f"{capacity(read)} are loaded for {capacity(made)} of weights, {read / made:.3f} of them" if made else ""
+    ratio = f"{capacity(read)} are loaded for {capacity(made)} of weights, ratio {read / made:.3f}" if made else ""
     return [("streams", ratio)] if made else []
 
 

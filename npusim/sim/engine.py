@@ -18,6 +18,9 @@ from npusim.timeline import Span, UnitCounters
 
 NEVER = -1
 
+WAITED_FOR = ("dram", "dram", "exchange")
+"""The name of a stall on each link."""
+
 PREEMPTED = "preempted"
 """The name of a stall: the job of a higher class has the machine, or is about to."""
 
@@ -50,7 +53,7 @@ class Progress(ABC):
         self.queue_depth = machine.config.queue_depth
         self.clock = machine.clock
         self.env = machine.clock.env
-        self.link, self.constants_link = machine.link, machine.constants_link
+        self.link, self.ways, self.code_link = machine.link, machine.ways, machine.code_link
         self.banks = [Banks(self.clock) for _ in range(machine.config.cores)]
         self.watchers, self.breaks = machine.step_watchers, machine.breaks
         self.adversary = machine.adversary
@@ -86,7 +89,8 @@ class Engine(EventOwner):
     ``depth`` together: what of it may pass ahead (:class:`npusim.sim.steps.Charge`) passes then, the rest in its turn.
 
     Its time is split without gaps: ``mark`` is the time up to which all of it has been counted as busy, idle (nothing
-    in the queue) or stalled on a named unit, on ``dram``, beside other units of the core on ``sram``, or ``preempted``.
+    in the queue) or stalled on a named unit, on ``dram`` or the ``exchange`` between cores, beside other units of the
+    core on ``sram``, or ``preempted``.
     """
 
     EVENTS = ("_arrived", "_asked", "_finish", "_flow")
@@ -210,7 +214,7 @@ class Engine(EventOwner):
         if job.over:
             return
         step, _ = self.flight[0]
-        link = job.constants_link if step.charge.apart else job.link
+        link = job.ways[step.charge.link]
         link.start(step.charge.bus_bytes, step.charge.rate, self._finish, step.rank if job.by_need else 0)
 
     def _finish(self, event: Event | None = None) -> None:
@@ -230,7 +234,7 @@ class Engine(EventOwner):
         late = now - self.begin - due
         # What a command took beyond its time alone is what others on the same memory cost it.
         if late:
-            memory = "dram" if charge.bus_bytes else "sram"
+            memory = WAITED_FOR[charge.link] if charge.bus_bytes else "sram"
             self.stalls[memory] = self.stalls.get(memory, 0) + late
         self.busy_ps += due
         self.mark = now

@@ -271,8 +271,8 @@ class Machine(Parts):
         """Take a job off the machine, if it is there; what it has on the link is dropped."""
         if self.current is player:
             player.leave_link()
-            self.link.clear()
-            self.constants_link.clear()
+            for link in self.links.values():
+                link.clear()
             self.current = self.moving = None
 
     def drop(self, player: Player) -> None:

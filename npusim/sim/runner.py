@@ -35,7 +35,8 @@ def foresee(machine: Parts, course: Course, lead_ps: int) -> _core.Course | None
         found = _core.course(
             course.steps, machine.layout.depths, config.cores, lead_ps, machine.cycle_ps, machine.layer_ps,
             config.queue_depth, fabric.latency_ps, fabric.fetch_rate, FETCH_BYTES, machine.link.capacity,
-            machine.constants_link.capacity, CODE_RANK, config.interconnect.arbitration == "need", NO_OP,
+            machine.constants_link.capacity, machine.exchange_link.capacity, CODE_RANK,
+            config.interconnect.arbitration == "need", NO_OP, config.interconnect.code_apart,
         )  # fmt: skip
         course.foreseen = lead_ps, found
     return course.foreseen[1]
@@ -127,7 +128,7 @@ class Runner(EventOwner):
                 macs[step.engine] += step.charge.macs
                 moved[step.engine] += step.charge.bytes
         units = {}
-        reasons = (*names, "dram", "sram")
+        reasons = (*names, "dram", "sram", "exchange")
         for name, (busy, idle, mark, completed, stalls), *sums in zip(names, found.units, macs, moved, strict=True):
             stalled = {reasons[reason]: ps for reason, ps in stalls}
             units[name] = UnitCounters(busy, idle + duration - lead - mark, stalled, completed, *sums)

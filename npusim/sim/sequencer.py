@@ -81,7 +81,7 @@ class Sequencer(EventOwner):
         # In halves: while one is dispatched the other is filled, which hides the latency of all but the first.
         size = min(FETCH_BYTES, self.total - self.requested)
         self.requested += size
-        job.link.start(size, job.fetch_rate, self._fetched, CODE_RANK if job.by_need else 0)
+        job.code_link.start(size, job.fetch_rate, self._fetched, CODE_RANK if job.by_need else 0)
 
     def _fetched(self) -> None:
         job = self.job

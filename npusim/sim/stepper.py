@@ -66,8 +66,15 @@ class Stepper(Progress, EventOwner):
 
     @property
     def cores(self) -> list[int]:
-        """The cores that the job uses."""
-        return sorted({step.core for step in self.steps if step.engine != HALT})
+        """The cores whose memories the job uses."""
+        return sorted(
+            {
+                core
+                for step in self.steps
+                if step.engine != HALT
+                for core in (step.core, *step.instruction.targets(step.core))
+            }
+        )
 
     def execute(self, step: Step) -> bool:
         result = self.known[step] if step in self.known else attempt(self.memory, self.job, step)

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from npusim._stream import steps
 from npusim.errors import NpusimError
 from npusim.hw.config import Config
-from npusim.hw.cost import cost_model
+from npusim.hw.cost import ahead_ps, cost_model, depths
 from npusim.isa.base import Command, Instruction, Unit, decode, unit_name
 from npusim.isa.control import Residents
 from npusim.isa.emitted import emitted
 from npusim.isa.verify import Limits, verify
 from npusim.sim.banks import WHOLE
-from npusim.sim.fabric import Fabric
+from npusim.sim.fabric import Fabric, Way
 from npusim.timeline import Span
 from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work
 
@@ -33,9 +33,10 @@ class Charge:
 
     ``fixed_ps`` passes first, longer if other units of the core want the SRAM too, of which this one takes ``share``
     (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than
-    ``rate`` bytes a second, or, if ``apart``, over that to the memory for constants. ``alone_ps`` is the whole duration
-    when nobody else uses SRAM and memories. Of a unit that looks ahead ``ahead_ps``, the first part of ``fixed_ps``,
-    may pass while it still works on older commands; the first ``front_ps`` of that are one command's alone.
+    ``rate`` bytes a second, or over another ``link``. ``alone_ps`` is the whole duration when nobody else uses SRAM and
+    memories. Of a unit that looks ahead ``ahead_ps``, the first part of ``fixed_ps``, may pass while it still works on
+    older commands; for the first ``front_ps`` of all no other one
+    begins.
     """
 
     fixed_ps: int
@@ -48,7 +49,7 @@ class Charge:
     reads: int = 0
     writes: int = 0
     bound: str = "latency"
-    apart: bool = False
+    link: Way = Way.DRAM
     ahead_ps: int = 0
     front_ps: int = 0
 
@@ -144,7 +145,9 @@ class Layout:
         pairs = [(core, unit) for core in range(config.cores) for unit in units]
         self.index = {pair: number for number, pair in enumerate(pairs)}
         self.names = tuple(unit_name(core, unit) for core, unit in pairs)
-        self.depths = tuple(config.dma.in_flight if unit >= Unit.DMA else 1 for _, unit in pairs)
+        of_matrix, of_vector, of_channel = depths(config)
+        known: dict[int, int] = {Unit.MATRIX: of_matrix, Unit.VECTOR: of_vector, Unit.SCALAR: 1}
+        self.depths = tuple([known.get(unit, of_channel) for _, unit in pairs])
 
 
 class RefusedError(Exception):
@@ -226,7 +229,7 @@ class Decoder:
         acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
         return Limits(
             region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units,
-            config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0,
+            config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.exchange is not None,
         )  # fmt: skip
 
     def _ranked(self, steps: Steps) -> Steps:
@@ -254,15 +257,17 @@ class Decoder:
         if isinstance(work, ControlWork):
             return NOTHING
         price = self._cost(work)
-        if isinstance(work, DmaWork) and (work.reads or work.writes):
+        if isinstance(work, DmaWork) and (work.reads or work.writes or work.exchanged):
             fixed, bus_bytes, rate, ahead, front = self._fabric.transfer(work)
-            apart = work.constants and self._config.constants is not None
-            alone = fixed + self._fabric.flow_ps(bus_bytes, rate, apart=apart)
+            link = self._fabric.link(work)
+            alone = fixed + self._fabric.flow_ps(bus_bytes, rate, link)
             return Charge(
                 fixed, alone, bus_bytes, rate, bytes=work.bytes, reads=work.reads, writes=work.writes,
-                bound=price.bound, apart=apart, ahead_ps=ahead, front_ps=front,
+                bound=price.bound, link=link, ahead_ps=ahead, front_ps=front,
             )  # fmt: skip
-        front = self._fabric.front_ps if isinstance(work, DmaWork) else 0
+        ahead, front = ahead_ps(self._config, work, price)
+        if isinstance(work, DmaWork):
+            ahead = front = min(price.ps, self._fabric.front_ps)
         return Charge(
             price.ps,
             price.ps,
@@ -270,6 +275,6 @@ class Decoder:
             macs=work.macs if isinstance(work, MatrixWork) else 0,
             bytes=work.bytes if isinstance(work, DmaWork | VectorWork | ScalarWork) else 0,
             bound=price.bound,
-            ahead_ps=min(front, price.ps),
-            front_ps=min(front, price.ps),
+            ahead_ps=ahead,
+            front_ps=front,
         )

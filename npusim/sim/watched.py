@@ -36,7 +36,7 @@ class WatchedEngine(Engine):
             watcher.step_begins(self.name, step)
         if job.over:  # one of them has ended it
             return
-        link = job.constants_link if step.charge.apart else job.link
+        link = job.ways[step.charge.link]
         slowed = job.breaks.slowed(self.name, step, link.capacity)
         if slowed is not step:
             job.disturbed = True

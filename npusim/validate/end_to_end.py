@@ -71,6 +71,7 @@ _NAMES = {
     "inception v4": "inception_v4", "inception-resnet v2": "inception_resnet_v2",
     "efficientnet-edgetpu-s": "efficientnet_edgetpu_s", "efficientnet-edgetpu-m": "efficientnet_edgetpu_m",
     "efficientnet-edgetpu-l": "efficientnet_edgetpu_l", "yolov7-tiny": "yolov7_tiny", "wav2letter pruned": "wav2letter",
+    "micronet kws-m": "micronet_kws_m", "micronet ad-m": "micronet_ad_m",
 }  # fmt: skip
 """Names of networks as the sources write them, in small letters; others are looked up as they are."""
 _EQUAL_LAYERS = ("MLP", "LST")
@@ -145,6 +146,25 @@ def _microseconds(record: Record, clock_hz: int, operations: int) -> float:
     return record.one_of("unit", times)
 
 
+_SIZES = (2048, 1024, 512, 256, 128, 64, 32)
+"""MACs of the NVDLAs that the primer sizes, each a config."""
+
+
+def primer(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+    """Microseconds of a ResNet-50 on each NVDLA that its primer estimates."""
+    for record in records:
+        macs = record.size("macs_int8")
+        label = f"NVDLA {macs} MAC, {record.text('conv_buf_KB')} KB, {record.text('sdram_gbs')} GB/s"
+        if macs not in _SIZES:
+            yield Excluded(label, "no config of such a machine")
+            continue
+        with Session(machine(f"nvdla_{macs}"), cache_dir=False) as session:
+            program = session.compile(NETWORKS["resnet50_v1"].make((1, 224, 224, 3)))
+            taken = session.run(program, timing_only=True).time_ps
+        yield Point(label, 1e6 / record.number("resnet50_int8_fps"), taken / _PS, f"{record.text('conv_buf_KB')} KB")
+
+
 SETS = (
+    DataSet("nvdla_primer_resnet50", "us", tuple(f"nvdla_{macs}" for macs in _SIZES), primer, every=True),
     DataSet("end_to_end", "us", tuple(dict.fromkeys(chip.config for chip in _CHIPS.values())), networks, every=True),
 )

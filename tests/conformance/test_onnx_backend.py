@@ -1,6 +1,7 @@
 """onnx's node tests: none fails, refusals give reasons, and what once passed still does.
 
-All cases run through the references; through the simulated device every fifth, and all of them among the slow tests.
+Every fifth case runs through the references and through the simulated device, all of them among the slow tests;
+tests/unit/frontends has all of them through the references, too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ def verdicts(adapter: str, step: int) -> tuple[Verdict, ...]:
 
 runs = pytest.mark.parametrize(
     ("adapter", "step"),
-    [("reference", 1), ("device", 5), pytest.param("device", 1, marks=pytest.mark.slow)],
+    [
+        ("reference", 5),
+        ("device", 5),
+        pytest.param("reference", 1, marks=pytest.mark.slow),
+        pytest.param("device", 1, marks=pytest.mark.slow),
+    ],
 )
 
 
@@ -53,6 +59,7 @@ def test_every_refusal_names_the_operator_and_a_reason(adapter: str, step: int) 
     assert not [verdict for verdict in refused if not all(part.strip() for part in verdict.reason.split(":", 1))]
 
 
+@pytest.mark.slow
 def test_the_record_is_complete() -> None:
     """A case that passes now and is not recorded could be lost unnoticed."""
     passed = {v.case for v in verdicts("reference", 1) if v.outcome == "passed"}

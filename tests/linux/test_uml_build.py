@@ -49,7 +49,7 @@ def test_packages_that_cannot_be_fetched(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_is_there_is_left_alone(tmp_path: Path) -> None:
-    sources = [BUILD.parent / name for name in ("config", "config-kasan", "fixed_random.c")]
+    sources = [BUILD.parent / name for name in ("config", "config-kasan", "fixed_random.c", "whole_xstate.c")]
     recipe = hashlib.sha256(b"".join(each.read_bytes() for each in sources) + b"1 linux-source-6.1\n").hexdigest()[:16]
     kernel = tmp_path / "cache" / "kasan" / "linux"
     kernel.parent.mkdir(parents=True)

@@ -37,13 +37,13 @@ def check(case: RandomGraph, config: Config) -> None:
 
 
 @pytest.mark.parametrize("kind", STEPS)
-@settings(max_examples=15, suppress_health_check=QUIET)
+@settings(max_examples=8, suppress_health_check=QUIET)
 @given(data=st.data())
 def test_every_kind(kind: str, data: st.DataObject) -> None:
     check(data.draw(graphs_with(kind)), data.draw(devices()).config)
 
 
-@settings(max_examples=100, suppress_health_check=QUIET)
+@settings(max_examples=50, suppress_health_check=QUIET)
 @given(graphs(), devices())
 def test_any_graph(case: RandomGraph, device: Device) -> None:
     check(case, device.config)
@@ -79,7 +79,7 @@ def test_results_do_not_depend_on_the_device(case: RandomGraph, one: Device, oth
         same_bytes(result, results[0], "another device")
 
 
-@settings(max_examples=40, suppress_health_check=QUIET)
+@settings(max_examples=20, suppress_health_check=QUIET)
 @given(graphs() | graphs(special=True), devices())
 def test_fusion_changes_no_bit(case: RandomGraph, device: Device) -> None:
     """What stays on chip between two operators is rounded as if it had been stored."""

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
 from unittest import mock
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler import pipeline
-from npusim.graph import Graph
+from npusim.compiler import pipeline, spread
+from npusim.compiler.parts import axes_of
+from npusim.dtypes import DType
+from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.isa.base import decode
+from npusim.isa.functions import Binary
+from npusim.ops import reference
 from npusim.ops.budget import Budget
+from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from tests.support.graphs.comparison import same_bytes
-from tests.support.graphs.execution import compiled, interpreted
+from tests.support.graphs.execution import compiled, interpreted, outputs_of, simulated
 from tests.support.graphs.random_graphs import QUIET, graphs
 from tests.support.graphs.random_values import RandomGraph
 from tests.support.programs.race_detector import find_races, limits_of
@@ -49,3 +57,95 @@ def test_parts_compute_the_same_bits_without_races(case: RandomGraph, device: De
         return
     ours, theirs = interpreted(program, config, case.inputs), interpreted(alone, config, case.inputs)
     same_bytes(ours, theirs, f"{cores} cores against one")
+
+
+WAYS = st.sampled_from([1, 8, 64])
+
+
+@settings(max_examples=200, suppress_health_check=QUIET)
+@given(graphs(), devices(), st.integers(1, 4), WAYS)
+def test_cores_that_exchange_values_compute_the_same_bits_without_races(
+    case: RandomGraph, device: Device, cores: int, way: int
+) -> None:
+    check_exchange(case, device.config.with_(**{"cores": cores, "exchange.bytes_per_cycle": way}))
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> RandomGraph:
+    """Windows over images, one after the other, with what is added to what came before, and a product at the end."""
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 16)))
+    build, layout = GraphBuilder("chain"), draw(st.sampled_from(["NCHW", "NHWC"]))
+    dtype = draw(st.sampled_from([DType.FLOAT32, DType.INT8]))
+    n, c, h, w = draw(st.integers(1, 2)), draw(st.integers(1, 9)), draw(st.integers(3, 12)), draw(st.integers(1, 5))
+    value = build.input("x", (n, c, h, w) if layout == "NCHW" else (n, h, w, c), dtype)
+    values = [value]
+    for _ in range(draw(st.integers(1, 5))):
+        value = _next(draw, rng, build, layout, value)
+        alike = [other for other in values if other.shape == value.shape and other.dtype == value.dtype]
+        if alike and draw(st.booleans()):
+            value = build.add("binary", [value, draw(st.sampled_from(alike))], {"fn": Binary.ADD})
+        values.append(value)
+    if draw(st.booleans()):
+        value = build.add("reshape", [value], {"shape": (n, value.size // n)})
+        weight = rng.integers(-3, 4, (value.shape[1], draw(st.integers(1, 9)))).astype(dtype.storage)
+        value = build.add("matmul", [value, build.const(weight)])
+    graph = build.finish([value])
+    x = rng.integers(-5, 6, graph.inputs[0].shape).astype(dtype.storage)
+    return RandomGraph(graph, {"x": x}, {})
+
+
+def _next(draw: st.DrawFn, rng: np.random.Generator, build: GraphBuilder, layout: str, value: Tensor) -> Tensor:
+    """A convolution or a pooling of any kind."""
+    channels = value.shape[1 if layout == "NCHW" else 3]
+    height, width = value.shape[2:] if layout == "NCHW" else value.shape[1:3]
+    kernel = draw(st.integers(1, min(4, height))), draw(st.integers(1, min(3, width)))
+    dilation = (draw(st.integers(1, 2)) if 2 * kernel[0] <= height else 1, 1)
+    pads = tuple(draw(st.integers(0, size - 1)) for size in (*kernel, *kernel))
+    stride = (draw(st.integers(1, 2)), 1)
+    attrs: dict[str, Any] = {"layout": layout, "stride": stride, "dilation": dilation, "pads": pads}
+    if draw(st.integers(0, 3)) == 0:
+        out = [
+            (size + before + after - (taps - 1) * apart - 1) // step + 1
+            for size, before, after, taps, apart, step in zip(
+                (height, width), pads[:2], pads[2:], kernel, dilation, stride, strict=True
+            )
+        ]
+        more = {"fn": draw(st.sampled_from(["max", "average"])), "kernel": kernel, "output_hw": tuple(out)}
+        return build.add("pool", [value], {**attrs, **more, "count_include_pad": draw(st.booleans())})
+    groups = channels if draw(st.integers(0, 3)) == 0 else 1
+    made = channels if groups > 1 else draw(st.integers(1, 9))
+    weight = rng.integers(-3, 4, (made, channels // groups, *kernel)).astype(value.dtype.storage)
+    value = build.add("conv", [value, build.const(weight)], {**attrs, "groups": groups})
+    return value if value.dtype.is_float else build.add("cast", [value], {"to": DType.INT8})
+
+
+@settings(max_examples=250, suppress_health_check=QUIET)
+@given(chains(), devices(), st.integers(2, 4), WAYS, st.randoms(use_true_random=False))
+def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
+    case: RandomGraph, device: Device, cores: int, way: int, random: Random
+) -> None:
+    """Not only as is thought to be best: along any dimension of each group, rows with what lies around them too."""
+
+    def run(search: spread._Search) -> tuple[int | None, ...]:
+        return tuple(random.choice([*axes_of(group, rows=True), None]) for group in search._groups)
+
+    config = device.config.with_(**{"cores": cores, "sram.bytes": 1 << 20, "exchange.bytes_per_cycle": way})
+    with mock.patch.object(spread._Search, "run", run):
+        check_exchange(case, config)
+
+
+def check_exchange(case: RandomGraph, config: Config) -> None:
+    """One core, many that exchange values, their program without time and in it: the same bits."""
+    program = in_parts(case.graph, config) if config.cores > 1 else compiled(case.graph, config)
+    if program is None:
+        return
+    races = find_races(list(decode(program.code)), limits_of(program, config))
+    assert not races, f"{len(races)} races, the first: {races[0]}"
+    alone = compiled(case.graph, config.with_(cores=1, exchange=None))
+    if alone is None:
+        return
+    ours, theirs = interpreted(program, config, case.inputs), interpreted(alone, config, case.inputs)
+    same_bytes(ours, theirs, f"{config.cores} cores against one")
+    if not any(tensor.dtype.is_float for tensor in case.graph.outputs):
+        same_bytes(ours, reference.run(case.graph, case.inputs), "against the reference")
+    same_bytes(outputs_of(simulated(program, config, case.inputs)), ours, "in time against one by one")

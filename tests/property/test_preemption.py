@@ -104,7 +104,7 @@ def together(jobs: list[Arrival], config: Config) -> list[tuple[bytes | None, Ti
 
 
 @given(ARRIVALS, CONFIGS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_every_job_computes_what_it_computes_alone(jobs: list[Arrival], config: Config) -> None:
     for arrival, (scratch, record) in zip(jobs, together(jobs, config), strict=True):
         assert record.fault is None
@@ -121,7 +121,7 @@ def test_every_job_computes_what_it_computes_alone(jobs: list[Arrival], config: 
 
 
 @given(ARRIVALS, CONFIGS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_time_is_accounted_for_and_the_machine_has_one_owner(jobs: list[Arrival], config: Config) -> None:
     results = together(jobs, config)
     owned = []

@@ -140,7 +140,7 @@ def test_of_every_kind_on_every_device(name: str, config: Config) -> None:
 FACTORS = st.sampled_from((1, 4, 64))
 
 
-@settings(max_examples=60, suppress_health_check=QUIET)
+@settings(max_examples=25, suppress_health_check=QUIET)
 @given(graphs(), devices(), FACTORS, FACTORS, st.booleans())
 def test_of_any_graph_on_any_device(case: RandomGraph, device: Device, wide: int, fast: int, duplex: bool) -> None:
     """Wherever the bottleneck lies: channels and DRAM of any width beside each other."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def calls_of(work: Callable[[], object]) -> int:
@@ -15,13 +19,30 @@ def calls_of(work: Callable[[], object]) -> int:
         nonlocal calls
         calls += event in ("call", "c_call")
 
+    _profiled(work, count)
+    return calls
+
+
+def functions_of(work: Callable[[], object]) -> Counter[str]:
+    """How many functions of each package the work calls, of those of this project that are written in Python."""
+    calls: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(ROOT):
+            calls[path.relative_to(ROOT).parts[0]] += 1
+
+    _profiled(work, count)
+    return calls
+
+
+def _profiled(work: Callable[[], object], count: Callable[[FrameType, str, object], None]) -> None:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
         work()
     finally:
         sys.setprofile(before)
-    return calls
 
 
 def lines_of(work: Callable[[], object], folder: str) -> int:

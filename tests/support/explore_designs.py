@@ -33,7 +33,7 @@ def small_model(name: str = "mlp", weight: int = 1, side: int = 48) -> Workload:
     """Two square layers: simulated in some milliseconds."""
     from fractions import Fraction
 
-    return Workload(name, Fraction(weight), graph=perceptron(8, side, 2))
+    return Workload(name, Fraction(weight), graph=perceptron(8, (side, side), 2))
 
 
 def space(vary: Mapping[str, Any], models: Sequence[Workload] = (), **more: Any) -> Space:

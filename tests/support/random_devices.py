@@ -40,6 +40,9 @@ def _overrides(draw: st.DrawFn, sram: Sequence[int], accumulators: Sequence[int]
         "matrix.accumulator_bytes": draw(st.sampled_from(accumulators)) * cols * 4,
         "dma.channels": draw(st.integers(1, 3)),
         "interconnect.multicast": draw(st.booleans()),
+        "dma.decoder_weights_per_cycle": draw(st.sampled_from([0, 4, 256])),
+        "sram.keeps_values": draw(st.booleans()),
+        "vector.pools_outputs": draw(st.booleans()),
     }
 
 

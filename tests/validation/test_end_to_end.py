@@ -1,5 +1,7 @@
 """Rows of whole chips are replayed or refused with a reason."""
 
+from statistics import fmean
+
 import pytest
 
 from npusim.validate.base import Excluded, Point, read
@@ -21,3 +23,43 @@ def test_rows_are_replayed_or_refused_with_a_reason():
     assert points["MobileNetV2 1.0"].measured == pytest.approx(7346172 / 500)  # cycles of 500 MHz
     for row in points.values():
         assert abs(row.predicted / row.measured - 1) < 0.2
+
+
+def errors(chip):
+    """Of every row of a chip that is replayed, by network, as parts of what was measured."""
+    records = [record for record in read(FILE) if record.text("machine").startswith(chip)]
+    rows = [row for row in networks(records, FILE.parent) if isinstance(row, Point)]
+    return {row.label.partition(": ")[2].partition(" (")[0]: row.predicted / row.measured - 1 for row in rows}
+
+
+def mean(found, names):
+    return fmean(abs(found[name]) for name in names)
+
+
+@pytest.mark.slow
+def test_the_edge_tpu_with_networks_that_fit_and_with_those_that_do_not():
+    found = errors("Google Edge TPU")
+    fit = ["MobileNet v1", "MobileNet v1 SSD", "Inception v1"]
+    assert mean(found, fit) < 0.1
+    assert mean(found, set(found) - set(fit)) < 0.15
+    assert max(map(abs, found.values())) < 0.2
+
+
+@pytest.mark.slow
+def test_small_networks_on_the_ethos_u55_and_detectors_on_the_rk3588():
+    small = errors("Arm Ethos")
+    assert len(small) == 5
+    assert max(map(abs, small.values())) < 0.15
+    detectors = errors("Rockchip RK3588")
+    assert len(detectors) == 12
+    assert mean(detectors, detectors) < 0.07
+    assert max(map(abs, detectors.values())) < 0.2
+
+
+def test_boxes_are_decoded_by_the_host_of_the_edge_tpu_alone():
+    [row] = [
+        row
+        for row in networks([r for r in read(FILE) if r.text("network") == "MobileNet v1 SSD"], FILE.parent)
+        if isinstance(row, Point)
+    ]
+    assert "5.2 ms that decoding boxes takes on its host" in row.label

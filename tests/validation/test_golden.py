@@ -21,8 +21,10 @@ LIMITS = {  # MAPE and worst point in percent: what the project promises for the
     "nvdla_nv_small_rtl_mem": (3, 12),
     "ramulator2_bw": (5, 25),
     "dramsim3_bw": (5, 25),
-    "tpu_v1_isca17": (20, 25),
-    "end_to_end": (15, 60),
+    "tpu_v1_isca17": (10, 25),
+    "tpu_v1_isca17, compiled": (10, 20),
+    "nvdla_primer_resnet50": (12, 30),
+    "end_to_end": (10, 30),
 }
 
 

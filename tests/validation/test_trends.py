@@ -17,7 +17,7 @@ MACHINE = npusim.load_config("tpuv1")
 )
 def test_networks_of_weights_follow_the_bandwidth_and_not_the_clock(batch, weights, layers):
     # Shapes are not published: equal square layers. A fourth of the layers shows the same as all of them.
-    graph = perceptron(batch, isqrt(weights // layers), max(4, layers // 4))
+    graph = perceptron(batch, (isqrt(weights // layers),) * 2, max(4, layers // 4))
     as_it_is = taken(MACHINE, graph)
     wide = MACHINE.with_(**{"dram.bandwidth": 4 * MACHINE.dram.bandwidth})
     assert 2.5 < as_it_is / taken(wide, graph) < 4

@@ -6,11 +6,10 @@ import functools
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from npusim.dtypes import DType, dtype_of
 from npusim.errors import CompileError
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
+from npusim.hw.memory import dram_model
 from npusim.hw.units import dma
 from npusim.isa.base import MAX_ELEMENTS, Space
 from npusim.program import CONSTANTS, Piece
@@ -30,6 +30,16 @@ from npusim.units import ceil_div
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """(starts, sizes) of a tile in the dimensions of a tensor."""
+
+
+_T = TypeVar("_T")
+
+
+def twin(thing: _T) -> _T:
+    """A shallow copy of an object without slots: what ``copy.copy`` gives, without asking how to."""
+    made = object.__new__(type(thing))
+    made.__dict__.update(thing.__dict__)
+    return made
 
 
 class ConstantPool:
@@ -199,7 +209,7 @@ class SlotTable:
 
     def part(self, prefix: str) -> SlotTable:
         """The same slots as a part of the operator names them, with a prefix where there is one of that name."""
-        table = copy(self)
+        table = twin(self)
         table._prefix = prefix
         return table
 
@@ -395,9 +405,7 @@ def small_tile(
     full = _shrink(full, order, floor, MAX_ELEMENTS, lowering.elements_for)
     if (count := lowering.elements_for(full)) > MAX_ELEMENTS:
         raise refuse_elements(lowering.group, count, MAX_ELEMENTS)
-    # A transfer shorter than what its channel moves in one latency is mostly waiting.
-    worthwhile = max(_SMALLEST_TILE, dma.channel_bandwidth(config) * dma.latency_ps(config) // 10**12)
-    wanted = min(budget // 2, max(worthwhile, needed(full) // (config.cores * _TARGET_TILES)))
+    wanted = min(budget // 2, _overlapping(config, slots(full)))
     gentle = list(floor)
     if inner is not None:
         gentle[inner] = max(floor[inner], min(full[inner], _SHORTEST_RUN))
@@ -408,6 +416,21 @@ def small_tile(
     if needed(tile) > budget:
         raise refuse_size(lowering.group, needed(floor), budget)
     return tile
+
+
+def _overlapping(config: Config, specs: Sequence[SlotSpec]) -> int:
+    """Bytes of a tile's slots, those of a whole operator being ``specs``: small enough for loads, work and stores to
+    overlap, and as large as is worth a transfer."""
+    tiles, in_flight = config.cores * _TARGET_TILES, config.dma.in_flight
+    rate, transfers = dma.channel_bandwidth(config), 1
+    if in_flight > 1:
+        # With latencies hidden only the first load and the last store show, which are shorter with each cut. Each copy
+        # of a slot has a transfer of its own.
+        tiles *= min(in_flight, _TARGET_TILES)
+        rate = min(rate, dram_model(config).bandwidth)
+        transfers = sum(spec.copies for spec in specs if spec.space is Space.SRAM)
+    worthwhile = transfers * (rate * dma.gap_ps(config) // 10**12)
+    return max(_SMALLEST_TILE, worthwhile, total_bytes(specs) // tiles)
 
 
 _SHORTEST_RUN = 16

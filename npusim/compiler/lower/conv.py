@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy.typing as npt
 
 from npusim.compiler.groups import Group
-from npusim.compiler.lower.base import Box, Context
+from npusim.compiler.lower.base import Box, Context, twin
 from npusim.compiler.lower.element import Chain
 from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
 from npusim.compiler.lower.rows import clip
@@ -61,9 +59,9 @@ class ConvLowering(MatrixLowering, kind="conv"):
         return min(rows or self.height, self.height), int(bool(rows) or self._pinned)
 
     def in_rows(self) -> ConvLowering:
-        lowering = copy(self)
+        lowering = twin(self)
         rows, held = self._at_once()
-        lowering.problem = replace(self.problem, oh=rows, held=held)
+        lowering.problem = self.problem._replace(oh=rows, held=held)
         return lowering.in_room()
 
     def out_view(self) -> View:

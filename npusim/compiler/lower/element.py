@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -12,7 +11,18 @@ from operator import add, and_, mul
 from typing import Any, NamedTuple
 
 from npusim.compiler.groups import Group, outside
-from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, slot_spec, small_tile
+from npusim.compiler.lower.base import (
+    Box,
+    Context,
+    Lowering,
+    SlotSpec,
+    SlotTable,
+    boxes,
+    share,
+    slot_spec,
+    small_tile,
+    twin,
+)
 from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
@@ -75,7 +85,7 @@ class Chain:
 
     def moved(self, by: Moves) -> Chain:
         """The same where the bytes of buffers lie elsewhere."""
-        chain = copy(self)
+        chain = twin(self)
         chain._views = {tensor: view.moved(by) for tensor, view in self._views.items()}
         chain._home = self._home and self._home.moved(by)
         return chain
@@ -496,7 +506,7 @@ class Elementwise(Lowering):
         return [view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip]
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Elementwise:
-        lowering = copy(self)
+        lowering = twin(self)
         lowering._rows, lowering._out, lowering._chain = (
             (image, *rows),
             self._out.moved(moved),

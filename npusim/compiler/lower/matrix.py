@@ -6,8 +6,6 @@ import contextlib
 import functools
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator
-from copy import copy
-from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple, Self
 
@@ -26,6 +24,7 @@ from npusim.compiler.lower.base import (
     share,
     slot_spec,
     total_bytes,
+    twin,
 )
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.ranges import Ranges
@@ -134,9 +133,12 @@ class MatrixLowering(Lowering):
         self._ranges = Ranges(context, group)
         self._packed: dict[Any, Packed] = {}
         self._parameters_at: dict[Any, View] = {}
+        self._made: dict[tuple[Any, ...], Conv | Depthwise] = {}
         self._rows: tuple[int, int, int] | None = None
         self._asked: tuple[MatrixProblem, Tilings] | None = None
         self._specs: list[SlotSpec] | None = None
+        # A plan asks for one tile in many rooms.
+        self._slots_of: dict[tuple[MatrixProblem, Tiling], list[SlotSpec]] = {}
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
         self._held: dict[int, _Held] = {}
 
@@ -176,7 +178,11 @@ class MatrixLowering(Lowering):
     def narrow(self) -> dict[str, Any]:
         """What a problem has beyond plain products."""
         scales, rows = self._scales, sum(row is not None for row in (self.drain.bias, self.drain.scale))
+        matrix = self.config.matrix
+        # Weights that another operator computes lie as they are, and so do those that stay in SRAM.
+        filled = matrix is not None and matrix.weight_tiles and self.op.input(1).is_constant and not self._pinned
         return {
+            "w_rows": matrix.rows if matrix and filled else 1, "w_cols": matrix.cols if matrix and filled else 1,
             "w_bits": self.op.attrs["w_bits"], "w_block": scales.block if scales else 0,
             "w_zeros": scales is not None and scales.zero is not None, "sum_bytes": self._sum.itemsize,
             "w_kilo": weights_per_kilo(self.context, self.op),
@@ -207,7 +213,16 @@ class MatrixLowering(Lowering):
             flat += scales.parts(channels, columns)
             flat = [part.reshape(-1).view(np.uint8) for part in map(np.ascontiguousarray, flat)]
             dtype = DType.UINT8
+        if self.problem.w_rows * self.problem.w_cols > 1:
+            wanted = self._filled_bytes(channels[1], len(columns), columns[0][1])
+            missing = wanted - sum(part.size for part in flat) * dtype.itemsize
+            flat.append(np.zeros(missing // dtype.itemsize, flat[0].dtype))
         return pack(self.context, (self.op, key, channels, *columns), flat, name, dtype, bits)
+
+    def _filled_bytes(self, ic: int, groups: int, channels: int) -> int:
+        """Of the weights of a tile, with what they are filled up by."""
+        p = self.problem
+        return footprint(p, Tiling(groups, 1, 1, channels, ic, False)).w
 
     def _extras(self, w: int, groups: int, k: int, oc: int, chunk: tuple[int, int], shift: int) -> Extras:
         problem, scales, wide = self.problem, self._scales, self._sum is DType.INT64
@@ -234,7 +249,7 @@ class MatrixLowering(Lowering):
         if self.problem.pinned and not self.context.rows and not self.context.pinned.large_tiles:
             # Without loads a single tile seems best, beside which the chain and the groups before and after may have
             # nothing to do.
-            loading = replace(self.problem, held=False, pinned=False)
+            loading = self.problem._replace(held=False, pinned=False)
             with contextlib.suppress(CompileError):
                 return self._fitting(loading)
         return self._fitting(self.problem)
@@ -259,7 +274,9 @@ class MatrixLowering(Lowering):
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
                 raise refuse_size(self.group, total_bytes(self.slots()), available)
             self.tile, self.chain.in_pieces = tile, tile.in_pieces
-            self._specs = self._slots()
+            self._specs = self._slots_of.get((self.problem, tile))
+            if self._specs is None:
+                self._specs = self._slots_of[self.problem, tile] = self._slots()
             excess = total_bytes(self._specs) - available
             if excess <= 0:
                 return tile
@@ -268,8 +285,8 @@ class MatrixLowering(Lowering):
             asked, budget = budget, budget - max(excess, step)
 
     def in_room(self) -> Self:
-        lowering = copy(self)
-        lowering.chain = copy(self.chain)
+        lowering = twin(self)
+        lowering.chain = twin(self.chain)
         lowering.chain.in_pieces = False
         lowering.tile = lowering.choose_tile()
         return lowering
@@ -295,7 +312,7 @@ class MatrixLowering(Lowering):
 
     def _of_rows(self, image: int, rows: tuple[int, int], moved: Moves) -> Self:
         """A copy for some rows of an image, whose chain finds buffers where they have moved to."""
-        lowering = copy(self)
+        lowering = twin(self)
         lowering._rows, lowering.chain = (image, *rows), self.chain.moved(moved)
         return lowering
 
@@ -424,10 +441,7 @@ class MatrixLowering(Lowering):
                 # Bias and scale are wanted when the sum is complete, so they load with the last part and not with the
                 # first.
                 rows = self._parameters(step, table, held, task, extent) if last else {}
-                fields, shift = self._drain_fields(rows, extent)
-                fields = (*fields, self._tile_extras(w.address, extent, chunk, shift))
-                operands = _Operands(extent, chunk[1], x, w.address, acc, out, fields, chunk is chunks[0], last)
-                instruction = self._depthwise(operands) if self.problem.depthwise else self._conv(operands)
+                instruction = self._instruction(extent, chunk, x, w, acc, out, rows, last=last)
                 reads = (x.resource, w, *dict.fromkeys(slot for slot, _ in rows.values()))
                 # Sums in the output's own place are one resource with it; before the last part the output is not
                 # touched.
@@ -546,6 +560,28 @@ class MatrixLowering(Lowering):
         if p.depthwise:
             return self._extras(w, 1, p.kh * p.kw, extent.groups * extent.channels, chunk, shift)
         return self._extras(w, extent.groups, chunk[1] * p.kh * p.kw, extent.channels, chunk, shift)
+
+    def _instruction(
+        self, extent: Extent, chunk: tuple[int, int], x: Spot, w: Slot, acc: Spot, out: Spot,
+        rows: dict[str, tuple[Slot, int]], *, last: bool,
+    ) -> Conv | Depthwise:  # fmt: skip
+        """What multiplies a tile. Slots take turns, so most tiles have an earlier one's."""
+        key = (
+            extent,
+            chunk,
+            x[:3],
+            w.address,
+            acc[:3],
+            out[:3],
+            tuple([(row[0].address, row[1]) for row in rows.values()]),
+        )
+        made = self._made.get(key)
+        if made is None:
+            fields, shift = self._drain_fields(rows, extent)
+            fields = (*fields, self._tile_extras(w.address, extent, chunk, shift))
+            operands = _Operands(extent, chunk[1], x, w.address, acc, out, fields, not chunk[0], last)
+            made = self._made[key] = self._depthwise(operands) if self.problem.depthwise else self._conv(operands)
+        return made
 
     def _conv(self, tile: _Operands) -> Conv:
         p, (extent, ic, x, w, acc, out, drain, first, last) = self.problem, tile

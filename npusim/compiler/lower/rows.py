@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from copy import copy
 from math import prod
 from typing import NamedTuple
 
 from npusim.compiler.groups import Group
-from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
+from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile, twin
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
@@ -238,7 +237,7 @@ class PoolLowering(TiledLowering, kind="pool"):
         return (oh - 1) * sh + (kh - 1) * dh + 1, (ow - 1) * sw + (kw - 1) * dw + 1
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> PoolLowering:
-        lowering = copy(self)
+        lowering = twin(self)
         lowering._rows, lowering.x, lowering.out = (image, *rows), self.x.moved(moved), self.out.moved(moved)
         return lowering
 

@@ -309,7 +309,10 @@ def _footprint(problem: MatrixProblem, cut: Cuts) -> Size:
     taps: Array = problem.kh * problem.kw * (np.ones(1) if problem.depthwise else cut.ic)
     groups, each = (np.ones(1), channels) if problem.depthwise else (cut.groups, cut.oc)
     bits = problem.w_bits or 8 * problem.w_type.itemsize
-    weights = up(taps * each * bits, 8)
+    filled = taps * each
+    if not problem.depthwise:
+        filled = up(taps, problem.w_rows) * problem.w_rows * up(each, problem.w_cols) * problem.w_cols
+    weights = up(filled * bits, 8)
     if problem.w_block:
         blocks = np.minimum(up(taps - 1, problem.w_block) + 1, taps)
         weights = weights + blocks * each * (5 if problem.w_zeros else 4)

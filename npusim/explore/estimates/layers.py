@@ -69,7 +69,7 @@ class Layer:
     def striped(self, case: Case, rows: tuple[int, ...], *, window: bool) -> Case:
         """The same for so many rows at a time, with all weights in SRAM; ``window``: the input is there as well."""
         x_home = Home.DIRECT if window else case.problem.x_home
-        return replace(case, problem=replace(case.problem, held=1, x_home=x_home), rows=rows)
+        return replace(case, problem=case.problem._replace(held=1, x_home=x_home), rows=rows)
 
     def bit(self, buffer: Buffer) -> int:
         """The bit of a buffer; 0 if the layer does not touch it, or the planner has no say."""

@@ -219,7 +219,7 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     else:
         apart = constant * (tick / prices.bandwidth(designs, constants=True))
         shared = np.maximum(traffic * (tick / prices.bandwidth(designs)), apart)
-    first = x_each + w_each + out_each
+    first = (x_each if designs.config.dma.inputs_ahead else 0.0) + w_each + out_each
     # With the weights come their parameters.
     copies = tasks.stores * (1 + len(problem.epilogue.operands) - near_out) + (not near_x) * tasks.x
     copies = copies + (0 if problem.held else 2) * tasks.w
@@ -330,7 +330,7 @@ def _parts(whole: int, size: Array, unit: Array) -> Array:
 
 def _asked(problem: MatrixProblem, cut: Cuts, designs: Designs, dtype: DType) -> Array:
     """Picoseconds of a tile by the unit's own model, asked for each cut: of models that have no twin."""
-    price = cost_model(designs.config).cost
+    price = cost_model(designs.config).product_ps
     shape = np.broadcast_shapes(cut.oc.shape, cut.oh.shape)
     fields = [np.broadcast_to(each, shape) for each in (cut.groups, cut.oh, cut.ow, cut.oc, cut.ic)]
     found = np.empty(shape)
@@ -342,5 +342,5 @@ def _asked(problem: MatrixProblem, cut: Cuts, designs: Designs, dtype: DType) ->
             dtype, groups, oh, ow, oc, ic, problem.kh, problem.kw, problem.depthwise, True, True,
             problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
         )  # fmt: skip
-        found[at] = price(work).ps
+        found[at] = price(work)
     return found

@@ -15,6 +15,12 @@ no DRAM; with its start it takes ``local_least_cycles`` at the least. ``gather_b
 is passed on: their time over the channel counts twice. Padding, what is read once and written often, and what a decoder
 makes of compressed weights pass the channel's width like the rest, but not the bus. A copy within DRAM passes the bus
 twice; with ``duplex`` both ways at once, but not faster than the DRAM takes both.
+
+What passes from one core's SRAM to others' (``[exchange]``) has the latency of that way, then
+
+    transfer = runs * beats of a run * width / min(channel, width)          bytes a second, a beat being a width
+
+and shares the way with the like of it alone, not with what goes to DRAM.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from npusim.errors import ProgramError
 from npusim.hw.config import Config
 from npusim.hw.memory import constants_side, dram_model
 from npusim.hw.units.base import LATENCY, MEMORY, Cost, total
@@ -40,7 +47,8 @@ class Transfer(NamedTuple):
     than they flow, with the bus free for others. ``ahead_ps``: what of the first two may pass while an older transfer
     of the channel still flows; what the banks of the DRAM make it wait is not of it.
 
-    ``bus_bytes`` is 0 for a transfer within SRAM; then ``local_ps`` is what it takes after the start.
+    ``bus_bytes`` is 0 for a transfer within SRAM; then ``local_ps`` is what it takes after the start. What passes from
+    core to core flows over that way instead of the bus.
     """
 
     start_ps: int
@@ -106,14 +114,47 @@ class Channel:
 
     def streaming_ps(self, parts: Transfer, alone: int) -> int:
         """From one transfer to the next of a stream of equals, each of which takes so long alone."""
-        if self._in_flight == 1:
-            return alone
-        # Set-ups follow each other, so do the data; and the oldest must be over before one too many is asked for.
-        return max(parts.start_ps, alone - parts.ahead_ps, ceil_div(alone, self._in_flight))
+        return _streaming_ps(parts, alone, self._in_flight)
 
     def moving_ps(self, parts: Transfer) -> int:
         """Alone on the bus: the slowest of channel, interconnect and pins is what bytes flow at."""
         return parts.local_ps or bytes_to_ps(parts.bus_bytes, min(parts.rate or self.shared, self.shared))
+
+
+def _streaming_ps(parts: Transfer, alone: int, in_flight: int) -> int:
+    if in_flight == 1:
+        return alone
+    # Set-ups follow each other, so do the data; and the oldest must be over before one too many is asked for.
+    return max(parts.start_ps, alone - parts.ahead_ps, ceil_div(alone, in_flight))
+
+
+class Exchange:
+    """One channel as what passes from core to core sees it. Raises ProgramError for a device without such a way."""
+
+    def __init__(self, config: Config) -> None:
+        way = config.exchange
+        if way is None:
+            raise ProgramError(f"{config.name}: cores have no way to each other's SRAM")
+        self.hz = config.clock_hz
+        self.shared = exchange_bandwidth(config)
+        self._start = start_ps(config)
+        self._latency = cycles_to_ps(way.latency_cycles, self.hz)
+        self._width = way.bytes_per_cycle
+        self._rate = config.dma.bytes_per_cycle * self.hz
+        self._in_flight = config.dma.in_flight
+
+    def transfer(self, work: DmaWork) -> Transfer:
+        """Of a work that is exchanged."""
+        flowing = work.runs * ceil_div(work.run_bytes, self._width) * self._width
+        return Transfer(self._start, self._latency, flowing, 0, self._rate, ahead_ps=self._start + self._latency)
+
+    def streaming_ps(self, parts: Transfer, alone: int) -> int:
+        """From one transfer to the next of a stream of equals, each of which takes so long alone."""
+        return _streaming_ps(parts, alone, self._in_flight)
+
+    def moving_ps(self, parts: Transfer) -> int:
+        """Alone on the way: what flows at the slower of channel and way."""
+        return bytes_to_ps(parts.bus_bytes, min(parts.rate, self.shared))
 
 
 @functools.lru_cache(maxsize=64)
@@ -122,9 +163,18 @@ def channel(config: Config, *, constants: bool = False) -> Channel:
     return Channel(constants_side(config) if constants else config)
 
 
+exchange = functools.lru_cache(maxsize=64)(Exchange)
+"""A channel of a device as what passes from core to core sees it."""
+
+
+def side(config: Config, work: DmaWork) -> Channel | Exchange:
+    """A channel of a device, as a work sees it."""
+    return exchange(config) if work.exchanged else channel(config, constants=work.constants)
+
+
 def transfer(config: Config, work: DmaWork) -> Transfer:
     """What the simulator needs to let transfers compete."""
-    return channel(config, constants=work.constants).transfer(work)
+    return side(config, work).transfer(work)
 
 
 def latency_ps(config: Config) -> int:
@@ -135,6 +185,13 @@ def latency_ps(config: Config) -> int:
 def start_ps(config: Config) -> int:
     """What a channel does for a transfer before it asks for anything."""
     return cycles_to_ps(config.dma.setup_cycles + config.sram.latency_cycles, config.clock_hz)
+
+
+def gap_ps(config: Config) -> int:
+    """From one read to the next of a stream of short ones: of less than flows in this time each is mostly waiting."""
+    if config.dma.in_flight == 1:
+        return latency_ps(config)
+    return max(start_ps(config), ceil_div(start_ps(config) + latency_ps(config), config.dma.in_flight))
 
 
 def channel_bandwidth(config: Config) -> int:
@@ -149,11 +206,32 @@ def interconnect_bandwidth(config: Config) -> int:
     return config.interconnect.bytes_per_cycle * config.clock_hz
 
 
+def exchange_bandwidth(config: Config) -> int:
+    """What all cores together pass to each other, in bytes a second; 0 where they have no way to."""
+    return config.exchange.bytes_per_cycle * config.clock_hz if config.exchange else 0
+
+
+def exchange_latency_ps(config: Config) -> int:
+    """From a command to the first byte of another core's SRAM; 0 where there is no way to it."""
+    if config.exchange is None:
+        return 0
+    return start_ps(config) + cycles_to_ps(config.exchange.latency_cycles, config.clock_hz)
+
+
+def fetch_rate(config: Config) -> int:
+    """At how many bytes a second commands arrive once their latency is over."""
+    return _CODE_BYTES * config.clock_hz if config.interconnect.code_apart else interconnect_bandwidth(config)
+
+
+_CODE_BYTES = 1 << 12
+"""A cycle by a way of their own: half of the sequencer's buffer."""
+
+
 def cost(config: Config, work: DmaWork) -> Cost:
     """The transfer alone on the bus; ``cycles`` are of the device's clock, each part rounded up."""
-    side = channel(config, constants=work.constants)
-    parts, hz = side.transfer(work), side.hz
-    moving = side.moving_ps(parts)
+    seen = side(config, work)
+    parts, hz = seen.transfer(work), seen.hz
+    moving = seen.moving_ps(parts)
     counted = [
         ("setup", LATENCY, cycles_spanned(parts.start_ps, hz)),
         ("latency", LATENCY, cycles_spanned(parts.latency_ps, hz)),
@@ -170,9 +248,9 @@ def pricing(config: Config) -> Callable[[DmaWork], tuple[int, int]]:
     near, far = channel(config), channel(config, constants=True)
 
     def ps(work: DmaWork) -> tuple[int, int]:
-        side = far if work.constants else near
-        parts = side.transfer(work)
-        alone = parts.start_ps + parts.latency_ps + side.moving_ps(parts) + parts.writing_ps
-        return alone, side.streaming_ps(parts, alone)
+        seen = exchange(config) if work.exchanged else far if work.constants else near
+        parts = seen.transfer(work)
+        alone = parts.start_ps + parts.latency_ps + seen.moving_ps(parts) + parts.writing_ps
+        return alone, seen.streaming_ps(parts, alone)
 
     return ps

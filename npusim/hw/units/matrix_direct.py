@@ -55,15 +55,11 @@ class Group(NamedTuple):
 def cost(config: Config, work: MatrixWork) -> Cost:
     """A tile in the buffer; raises ProgramError if there is no matrix unit or it does not know the work's type."""
     matrix = unit_for(config, work)
-    direct = matrix.direct or DirectConfig()
-    passes = work.batch * (ceil_div(work.ic, direct.depthwise_channels) if work.depthwise else 1)
-    plan = group(matrix, work)
-    kernels = ceil_div(work.oc, max(1, work.ic)) if work.depthwise else work.oc
-    groups = ceil_div(kernels, matrix.cols)
-    done = _resident(plan, passes * groups, work.last)
+    plan, groups = _tile(config, work)
+    done = _resident(plan, groups, work.last)
     traffic = traffic_cycles(config, work, place(matrix, work))
     terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
-    macs = passes * groups * plan.mac
+    macs = groups * plan.mac
     if traffic > done:
         terms.append(("sram", MEMORY, traffic))
     elif done - macs > macs:
@@ -71,6 +67,27 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     else:
         terms += [("mac", COMPUTE, macs), ("tail", LATENCY, done - macs)]
     return total(config.matrix_hz, terms, traffic)
+
+
+def beside(config: Config, work: MatrixWork) -> tuple[int, int]:
+    """Of a tile: cycles that may pass while the sums of the one before still leave, all but those that its own take to;
+    and those for which the MACs are its own."""
+    matrix = unit_for(config, work)
+    before = sum(count for _, _, count in first_datum(config, matrix.setup_cycles, config.matrix_hz))
+    plan, groups = _tile(config, work)
+    macs, done = groups * plan.mac, _resident(plan, groups, work.last)
+    if traffic_cycles(config, work, place(matrix, work)) > done:
+        return before, before + done
+    return before + max(0, done - groups * plan.output), before + macs
+
+
+def _tile(config: Config, work: MatrixWork) -> tuple[Group, int]:
+    """A group of a tile, and how many there are."""
+    matrix = unit_for(config, work)
+    direct = matrix.direct or DirectConfig()
+    passes = work.batch * (ceil_div(work.ic, direct.depthwise_channels) if work.depthwise else 1)
+    kernels = ceil_div(work.oc, max(1, work.ic)) if work.depthwise else work.oc
+    return group(matrix, work), passes * ceil_div(kernels, matrix.cols)
 
 
 def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:

@@ -129,6 +129,10 @@ class Net:
         """The sum, requantised."""
         return self._binary(Binary.ADD, a, b, act)
 
+    def sub(self, a: Tensor, b: Tensor) -> Tensor:
+        """The difference, requantised."""
+        return self._binary(Binary.SUB, a, b, "")
+
     def mul(self, a: Tensor, b: Tensor, *, act: str = "") -> Tensor:
         """The product, requantised; ``b`` may be an image of one pixel."""
         return self._binary(Binary.MUL, a, b, act)

@@ -129,7 +129,9 @@ def vgg(shape: Shape, stages: Sequence[int]) -> Graph:
     return net.finish(net.softmax(net.dense(x, 1000)))
 
 
-def densenet(shape: Shape, blocks: Sequence[int] = (6, 12, 24, 16), growth: int = 32) -> Graph:
+def densenet(
+    shape: Shape, blocks: Sequence[int] = (6, 12, 24, 16), growth: int = 32, *, bottleneck: bool = True
+) -> Graph:
     """G. Huang et al., arXiv 1608.06993, table 1: DenseNet-121 unless said otherwise."""
     net = Net("densenet")
     x = net.maxpool(net.conv(net.input(*shape), 2 * growth, 7, 2, 3), 3, 2, 1)
@@ -137,7 +139,8 @@ def densenet(shape: Shape, blocks: Sequence[int] = (6, 12, 24, 16), growth: int 
         if stage:
             x = net.avgpool(net.conv(net.scale(x), x.shape[3] // 2, act=""), 2, 2, "valid")
         for _ in range(count):
-            y = net.conv(net.scale(x), 4 * growth)
+            y = net.scale(x)
+            y = net.conv(y, 4 * growth) if bottleneck else y
             x = net.concat(x, net.conv(y, growth, 3, act=""))
     return net.finish(net.softmax(net.dense(net.mean(net.scale(x)), 1000)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npusim.graph import Graph, Tensor
-from npusim.validate.networks.build import Net
+from npusim.validate.networks.build import Net, Size
 from npusim.validate.networks.classify import Shape
 
 
@@ -17,6 +17,41 @@ def wav2letter(shape: Shape) -> Graph:
         x = net.conv(x, 250, (1, 7), act="leaky")
     x = net.conv(net.conv(x, 2000, (1, 32), act="leaky"), 2000, act="leaky")
     return net.finish(net.conv(x, 29, act=""))
+
+
+def micronet(shape: Shape, first: tuple[int, Size], blocks: tuple[tuple[int, int], ...], classes: int) -> Graph:
+    """C. Banbury et al., arXiv 2010.11267: a convolution (channels, kernel), then separable ones (channels, stride)."""
+    net = Net("micronet")
+    x = net.conv(net.input(*shape), *first)
+    for channels, stride in blocks:
+        x = net.conv(net.depthwise(x, 3, stride), channels)
+    return net.finish(net.softmax(net.dense(net.mean(x), classes)))
+
+
+def rnnoise(shape: Shape) -> Graph:
+    """github.com/xiph/rnnoise (training/rnn_train.py): one step; what the gated units held before comes in."""
+    net = Net("rnnoise")
+    x = net.input(*shape)
+    before = [net.input(shape[0], units, name=name) for name, units in (("voice", 24), ("noise", 48), ("sound", 96))]
+    dense = net.dense(x, 24, act="tanh")
+    voice = _gated(net, dense, before[0], "tanh")
+    noise = _gated(net, net.concat(dense, voice, x), before[1], "relu")
+    sound = _gated(net, net.concat(voice, noise, x), before[2], "relu")
+    return net.finish(
+        net.dense(sound, 22, act="sigmoid"), net.dense(voice, 1, act="sigmoid"), voice, noise, sound
+    )  # fmt: skip
+
+
+def _gated(net: Net, x: Tensor, before: Tensor, act: str) -> Tensor:
+    """A gated recurrent unit: gates of the input and of what it held, one product for each of the two."""
+    units = before.shape[1]
+    both = net.dense(x, 3 * units), net.dense(before, 2 * units)
+    update, reset = (
+        net.add(net.channels(both[0], at, units), net.channels(both[1], at, units), act="sigmoid") for at in (0, units)
+    )
+    new = net.add(net.channels(both[0], 2 * units, units), net.dense(net.mul(reset, before), units), act=act)
+    # update * before + (1 - update) * new
+    return net.add(new, net.mul(update, net.sub(before, new)))
 
 
 def perceptron(batch: int, sides: tuple[int, int], layers: int) -> Graph:

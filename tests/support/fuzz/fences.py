@@ -57,7 +57,7 @@ class Fences:
 def _operands(instruction: Instruction, memory: JobMemory, core: int) -> Iterator[tuple[int, int, bool]]:
     """Host address and size of each operand, and whether it is written."""
     for access in filter(None, instruction.accesses()):
-        for owner in instruction.targets(core) if access.write else (core,):
+        for owner in instruction.targets(core) if access.write else (instruction.reads_of(core),):
             at = memory.at(owner, access.address)
             base = np.asarray(at.memory).ctypes.data + at.offset
             yield base + access.low, access.high - access.low, access.write

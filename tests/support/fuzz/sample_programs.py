@@ -21,11 +21,12 @@ from npusim.isa.functions import Binary
 from npusim.ops.routine import routine_attrs
 from npusim.program import Program
 from tests.support.graphs.every_kind import CASES, Maker
-from tests.support.programs.streams import Stream, copy, fill, keeper, multicast
+from tests.support.programs.streams import Stream, copy, exchange, fill, keeper, multicast
 from tests.support.shipped_routines import TYPES
 
 _LITTLE = {"dram.bytes": 1 << 20, "sram.bytes": 128 << 10, "interconnect.multicast": True}
-CONFIGS = (load_config("tiny").with_(**_LITTLE), load_config("edge").with_(**_LITTLE, cores=2))
+_WAY = {"cores": 2, "exchange.bytes_per_cycle": 32}
+CONFIGS = (load_config("tiny").with_(**_LITTLE), load_config("edge").with_(**_LITTLE, **_WAY))
 """Little DRAM: it is cleared for each case, and no case may ask for more of the host. All instructions may be used."""
 _BLOCKS = np.repeat([[7], [8]], 8, axis=0) + np.zeros((1, 5), np.int32)
 Array = npt.NDArray[Any]
@@ -92,6 +93,15 @@ def _sent(cores: int) -> tuple[Program, dict[str, Array]]:
     return stream.program([64], [64]), {"x0": np.arange(64, dtype=np.uint8)}
 
 
+def _handed() -> tuple[Program, dict[str, Array]]:
+    """What takes more than one core: bytes that pass from one to the other."""
+    stream = Stream()
+    loaded = stream.dma(copy(0, region(2), 64))
+    passed = stream.dma(exchange(64, 0, 64, 0, 2), loaded)
+    stream.dma(copy(region(3), 64, 64), passed, core=1)
+    return stream.program([64], [64]), {"x0": np.arange(64, dtype=np.uint8)}
+
+
 def _sample(program: Program, number: int, feeds: dict[str, Array]) -> Sample:
     program.config_name, program.config_fingerprint = CONFIGS[number].name, CONFIGS[number].fingerprint()
     constants = program.constants.joined().tobytes()
@@ -104,6 +114,7 @@ def samples() -> tuple[Sample, ...]:
     for number, config in enumerate(CONFIGS):
         for graph, feeds in _graphs():
             made.append(_sample(compile_graph(graph, config, "key"), number, feeds))
-        for program, feeds in (_filled(), _sent(config.cores), (keeper(bytes(range(64))), {})):
+        handed = [_handed()] if config.cores > 1 else []
+        for program, feeds in (_filled(), _sent(config.cores), (keeper(bytes(range(64))), {}), *handed):
             made.append(_sample(program, number, feeds))
     return tuple(made)

@@ -201,6 +201,8 @@ class Executable:
             values["scale_stride"] = self._pick([0, 4])
             values["low"], values["high"] = self._pick([(float("-inf"), float("inf")), (-4.0, 6.0)])
             values["out_scale"] = self._pick([1.0, 0.5])
+        if "source" in values:
+            values["source"] = 3  # which is none of the cores that it is for
         if issubclass(self.cls, Multicast | Expand):
             values["src"] = region(0, values["src"])
         if issubclass(self.cls, Expand):

@@ -91,7 +91,7 @@ def limits_of(program: Program, config: Config) -> Limits:
     """What a device offers to a program."""
     return Limits(
         program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
-        config.interconnect.multicast,
+        config.interconnect.multicast, config.exchange is not None,
     )  # fmt: skip
 
 
@@ -133,10 +133,10 @@ class Detector:
         touched = [(access, bytes_of(access)) for access in command.instruction.accesses() if access is not None]
         cores = command.instruction.targets(command.core)
         for access, where in touched:
-            for core in cores if access.write else (command.core,):
+            for core in cores if access.write else (command.instruction.reads_of(command.core),):
                 self._compare(index, clock, access, where, core)
         for access, where in touched:
-            for core in cores if access.write else (command.core,):
+            for core in cores if access.write else (command.instruction.reads_of(command.core),):
                 shadow = self._shadow(core, access.address)
                 if access.write:
                     shadow.writer[where] = index

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import Instruction, Wait, region
-from tests.support.programs.streams import Stream, add, copy, fill
+from tests.support.programs.streams import Stream, add, copy, exchange, fill
 
 SLOT = 64
 SLOTS = 6
@@ -54,12 +54,13 @@ def actions(draw: st.DrawFn) -> Action:
 
 
 CONFIGS = st.builds(
-    lambda cores, channels, depth, width, bandwidth, in_flight: TINY.with_(**{
+    lambda cores, channels, depth, width, bandwidth, in_flight, way: TINY.with_(**{
         "cores": cores, "dma.channels": channels, "queue_depth": depth, "dma.bytes_per_cycle": width,
         "dram.bandwidth": bandwidth * 10**9, "dma.in_flight": in_flight,
+        **({"exchange.bytes_per_cycle": way} if way else {}),
     }),
     st.integers(1, 2), st.integers(1, 3), st.integers(1, 4), st.sampled_from([1, 4, 8]), st.integers(1, 9),
-    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 4]), st.sampled_from([0, 2, 16]),
 )  # fmt: skip
 
 
@@ -73,14 +74,21 @@ def build(plan: list[Action], config: Config) -> Stream:
         first, second, third = action.slots
         target = Slot(-1 if action.dram[0] and action.kind != "add" else core, first)
         sources = []
-        if action.kind == "copy":
+        # From the other core, where there is a way to it; by a channel of either of them.
+        passes = config.exchange is not None and config.cores > 1 and not any(action.dram) and action.value & 1
+        if action.kind == "copy" and passes:
+            sources = [Slot(1 - core, second)]
+        elif action.kind == "copy":
             sources = [Slot(-1 if action.dram[1] else core, second)]
         elif action.kind == "add":
             sources = [Slot(core, second), Slot(core, third)]
         waits = [writer[slot] for slot in (target, *sources) if slot in writer] + readers.get(target, [])
         unique = tuple(dict.fromkeys(waits))
-        if action.kind == "copy":
-            move: Instruction = copy(target.address, sources[0].address, action.size)
+        if action.kind == "copy" and passes:
+            move: Instruction = exchange(target.address, sources[0].address, action.size, 1 - core, 1 << core)
+            done = stream.dma(move, *unique, channel=channel, core=action.value >> 1 & 1, op=number)
+        elif action.kind == "copy":
+            move = copy(target.address, sources[0].address, action.size)
             done = stream.dma(move, *unique, channel=channel, core=core, op=number)
         elif action.kind == "fill":
             move = fill(target.address, action.size, action.value)

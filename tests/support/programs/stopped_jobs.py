@@ -30,6 +30,10 @@ NETWORKS = {
     "demo": "tiny", "residual": "edge", "attention": "server", "classifier": "tiny", "lookups": "edge",
 }  # fmt: skip
 """Networks, each on a device."""
+KNOBS: dict[str, dict[str, object]] = {
+    "residual": {"dma.in_flight": 4, "vector.setup_hidden": True, "interconnect.code_apart": True},
+}
+"""What some of the devices have besides."""
 AFTER_PS = 20 * 10**9
 """Longer than all jobs of a course take."""
 
@@ -38,7 +42,7 @@ def prepared(name: str) -> tuple[Config, Program, dict[str, Any]]:
     """Device, program and random inputs of one of NETWORKS."""
     from npusim.cli.tensors import random_inputs
 
-    config = load_config(NETWORKS[name]).with_(**QUICK_HOST)
+    config = load_config(NETWORKS[name]).with_(**QUICK_HOST, **KNOBS.get(name, {}))
     graph = network() if name == "demo" else GRAPHS[name]()
     with Session(config, cache_dir=False) as session:
         program = session.compile(graph)

@@ -9,7 +9,7 @@ import numpy as np
 from npusim.dtypes import DType
 from npusim.isa.base import Command, Instruction, Unit, Wait, encode, region
 from npusim.isa.control import Halt, Residents
-from npusim.isa.dma import Copy, Expand, Fill, Gather, Multicast
+from npusim.isa.dma import Copy, Exchange, Expand, Fill, Gather, Multicast
 from npusim.isa.functions import Binary, Unary
 from npusim.isa.vector import BinaryOp, UnaryOp
 from npusim.program import CONSTANTS, FIRST_IO, Binding, ConstantData, OpEntry, Program
@@ -31,6 +31,11 @@ def copy(dst: int, src: int, size: int) -> Copy:
 def multicast(dst: int, src: int, size: int, cores: int) -> Multicast:
     """A contiguous copy of bytes to the cores of a mask."""
     return Multicast(dst, LINE, src, LINE, (1, 1, 1, size), 1, ZERO4, ZERO4, 0, cores)
+
+
+def exchange(dst: int, src: int, size: int, source: int, cores: int) -> Exchange:
+    """A contiguous copy of bytes from one core's SRAM to that of the cores of a mask."""
+    return Exchange(dst, LINE, src, LINE, (1, 1, 1, size), 1, ZERO4, ZERO4, 0, source, cores)
 
 
 def expand(dst: int, src: int, nbytes: int, size: int, bits: int = 8) -> Expand:

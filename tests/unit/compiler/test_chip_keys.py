@@ -3,14 +3,18 @@
 import numpy as np
 import pytest
 
-from npusim.compiler.pipeline import compile_graph
+from npusim.compiler.pipeline import compile_graph, explain_graph
 from npusim.device.npu import NpuDevice
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.hw.config import load_config
+from npusim.isa.base import decode
 from npusim.isa.functions import Unary
+from npusim.isa.verify import Limits
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
+from tests.support.graphs.execution import interpreted
+from tests.support.programs.race_detector import find_races
 
 TINY = load_config("tiny")
 FLASH = {"constants.bytes": 1 << 20, "constants.bandwidth": 10**9, "constants.latency": "300 ns"}
@@ -133,3 +137,79 @@ def test_parts_are_copied_where_they_cannot_lie_in_place():
     assert inside.time_ps < apart.time_ps
     [a], [b] = inside.outputs.values(), apart.outputs.values()
     assert a.tobytes() == b.tobytes()
+
+
+def pooled(kernel, stride, pad, fn="max", layers=1, outside=False):
+    """int8 convolutions with pooling behind each; ``outside``: who also wants what the last one makes."""
+    rng = np.random.default_rng(0)
+    net = GraphBuilder("pooled")
+    x = net.input("x", (1, 4, 40, 40), DType.INT8)
+    scale, zero = net.const(np.float32(20)), net.const(np.int32(0))
+    results = []
+    for _ in range(layers):
+        w = net.const(rng.integers(-4, 5, (16, x.shape[1], 3, 3)).astype(np.int8))
+        attrs = {"layout": "NCHW", "stride": (1, 1), "dilation": (1, 1), "pads": (1, 1, 1, 1), "groups": 1}
+        total = net.add(
+            "dequantize", (net.add("conv", (x, w), attrs), net.const(np.float32(1)), zero), {"to": DType.FLOAT32}
+        )
+        y = net.add("quantize", (total, scale, zero), {"to": DType.INT8})
+        rows = (y.shape[2] + 2 * pad - kernel) // stride + 1
+        results = [y] if outside else []
+        attrs = {"kernel": (kernel,) * 2, "stride": (stride,) * 2, "dilation": (1, 1), "pads": (pad,) * 4}
+        more = {"layout": "NCHW", "fn": fn, "output_hw": (rows, rows), "count_include_pad": False}
+        x = net.add("pool", (y,), {**attrs, **more})
+    return net.finish([*results, x])
+
+
+NVDLA = load_config("nvdla_512")
+ON_THE_WAY = NVDLA.with_(**{"vector.pools_outputs": True})
+
+
+@pytest.mark.parametrize("fn", ["max", "average"])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(("kernel", "stride", "pad"), [(2, 2, 0), (3, 2, 1), (3, 1, 1), (5, 3, 2)])
+def test_pooling_takes_rows_as_they_leave(kernel, stride, pad, layers, fn):
+    graph = pooled(kernel, stride, pad, fn, layers)
+    x = {"x": np.random.default_rng(1).integers(-128, 128, graph.inputs[0].shape).astype(np.int8)}
+    apart, together = (Session(config, cache_dir=False).run(graph, x) for config in (NVDLA, ON_THE_WAY))
+    for name, array in apart.outputs.items():
+        assert array.tobytes() == together.outputs[name].tobytes()
+        assert array.tobytes() == interpreted(together.program, ON_THE_WAY, x)[name].tobytes()
+    assert together.cycles < apart.cycles
+    # What the first convolution makes neither leaves nor comes back, but for its part in a second image of its rows.
+    assert apart.dram_write_bytes - together.dram_write_bytes >= 16 * 40 * 40
+    assert apart.dram_read_bytes - together.dram_read_bytes >= 16 * 40 * 40 * 3 // 4
+    acc = NVDLA.matrix.accumulator_bytes
+    program = together.program
+    limits = Limits(program.region_bytes, NVDLA.sram.bytes, acc, 1, NVDLA.dma.channels, NVDLA.units)
+    assert not find_races(list(decode(program.code)), limits)
+    timed = Session(ON_THE_WAY, cache_dir=False).run(program, timing_only=True)
+    assert timed.timeline.digest() == together.timeline.digest()
+
+
+def test_what_others_want_leaves_before_it_is_pooled():
+    graph = pooled(2, 2, 0, outside=True)
+    assert compile_graph(graph, NVDLA).code == compile_graph(graph, ON_THE_WAY).code
+
+
+def test_where_sram_keeps_values_rows_went_to_pooling_before():
+    graph = pooled(3, 2, 1, layers=2)
+    keeping = NVDLA.with_(**{"sram.keeps_values": True})
+    assert (
+        compile_graph(graph, keeping).code == compile_graph(graph, keeping.with_(**{"vector.pools_outputs": True})).code
+    )
+
+
+def test_nothing_else_stays_where_pooling_takes_rows():
+    graph = chain()
+    config = TINY.with_(**{"sram.keeps_values": False, "sram.bytes": 1 << 20})
+    assert (
+        compile_graph(graph, config).code == compile_graph(graph, config.with_(**{"vector.pools_outputs": True})).code
+    )
+
+
+def test_where_a_value_lives_is_said_of_pooling_on_the_way():
+    found = explain_graph(pooled(3, 2, 1, layers=2), ON_THE_WAY)
+    homes = {each.home for each in found.decisions if not each.value.startswith("x")}
+    assert "window" in homes
+    assert "SRAM" not in homes

@@ -22,10 +22,11 @@ from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import Command, Instruction, Space, region
 from npusim.isa.dma import Copy, Fill, Multicast
-from npusim.isa.functions import Binary
+from npusim.isa.functions import Binary, Unary
 from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
 from npusim.program import CONSTANTS, SCRATCH
+from tests.support.graphs.execution import interpreted
 from tests.support.programs.streams import copy, fill
 
 FOUR = load_config("tiny").with_(**{"cores": 4, "interconnect.multicast": True, "dma.channels": 2})
@@ -198,3 +199,18 @@ def test_a_large_load_is_divided_among_the_channels() -> None:
     pieces = scheduled([Tile([load(one, 0, size)]), Tile([load(two, 0, size)])], config)
     assert [piece.dims[3] for piece in pieces if isinstance(piece, Multicast)] == [size // 2, size // 2]
     assert sorted(piece.dst for piece in pieces if isinstance(piece, Multicast)) == [0, size // 2]
+
+
+def test_what_is_empty_is_no_part_of_anything() -> None:
+    """A product without elements, beside something that has parts."""
+    build = GraphBuilder("nothing")
+    left, right = build.input("left", (0, 1, 0), DType.INT8), build.input("right", (0, 0, 1), DType.INT8)
+    x = build.input("x", (40, 30), DType.FLOAT32)
+    nothing = build.add("matmul", [left, right])
+    graph = build.finish([nothing, build.add("unary", [x], {"fn": Unary.RELU})])
+    program = compile_graph(graph, load_config("tiny").with_(cores=2))
+    inputs = {"left": np.zeros((0, 1, 0), np.int8), "right": np.zeros((0, 0, 1), np.int8)}
+    inputs["x"] = np.full((40, 30), -1, np.float32)
+    found = interpreted(program, load_config("tiny").with_(cores=2), inputs)
+    assert [array.shape for array in found.values()] == [(0, 1, 1), (40, 30)]
+    assert not found[program.outputs[1].name].any()

@@ -15,7 +15,7 @@ from npusim.compiler.prices import array_pricing, matrix_prices, move_prices, pr
 from npusim.dtypes import DType
 from npusim.errors import NpusimError
 from npusim.hw.config import Config, list_configs, load_config
-from npusim.hw.cost import cost_model
+from npusim.hw.cost import CostModel, cost_model
 from npusim.hw.units import dma
 from npusim.work import DmaWork, MatrixWork
 from tests.support.graphs.golden import GRAPHS
@@ -54,7 +54,7 @@ def test_a_product_costs_what_the_device_charges(config: Config) -> None:
             prices = matrix_prices(each, dtype, 3, 3, False, 1, 4, 0)
             for shape in SHAPES:
                 work = MatrixWork(dtype, *shape, 3, 3, False, True, True, 1, 4, 0)
-                assert prices[shape] == cost_model(each).cost(work).ps
+                assert prices[shape] == cost_model(each).product_ps(work)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
@@ -65,13 +65,13 @@ def test_a_transfer_costs_what_the_device_charges(config: Config) -> None:
             runs = -(-nbytes // run)
             for way, moved in (("read", (nbytes, 0)), ("write", (0, nbytes)), ("copy", (0, 0))):
                 work = DmaWork(nbytes, runs, run, *moved)
-                assert prices[nbytes, run, way] == (model.cost(work).ps, model.stream_ps(work), model.dram_bytes(work))
+                assert prices[nbytes, run, way] == charged(model, work)
             work = DmaWork(nbytes, runs, run, nbytes, 0, constants=True)
-            assert prices[nbytes, run, "constants"] == (
-                model.cost(work).ps,
-                model.stream_ps(work),
-                model.dram_bytes(work),
-            )
+            assert prices[nbytes, run, "constants"] == charged(model, work)
+
+
+def charged(model: CostModel, work: DmaWork) -> tuple[int, int, int]:
+    return model.cost(work).ps, model.stream_ps(work), model.dram_bytes(work)
 
 
 class Reads:

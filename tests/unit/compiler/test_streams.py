@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,9 @@ from npusim.isa.dma import Expand, MulticastExpand, expanded_bytes, expanding
 from npusim.isa.matrix import Conv
 from npusim.ops.build import GraphBuilder
 from npusim.program import CONSTANTS, ConstantData, Deferred, Program
+from npusim.report import explain
+from npusim.report import program as report
+from npusim.report.format import capacity, grouped
 from npusim.runtime import Session
 from npusim.weights import WeightFile, view_of
 from npusim.work import DmaWork
@@ -255,4 +257,32 @@ def test_the_search_knows_what_its_definition_does(
     )
     for tile in (Tiling(1, 9, 7, oc, ic, False), Tiling(1, 3, 7, -(-oc // 2), ic, slow)):
         assert tilings(problem, config).estimate(tile) == estimate(problem, tile, config)
-        assert estimate(problem, tile, config) <= estimate(replace(problem, w_kilo=1024), tile, config)
+        assert estimate(problem, tile, config) <= estimate(problem._replace(w_kilo=1024), tile, config)
+
+
+def test_reports_say_what_streams_save() -> None:
+    with Session(decoding(EDGE), cache_dir=False) as session:
+        program = session.compile(layers(1, 256))
+        result = session.run(program, timing_only=True)
+    stream, *others = streams(program)
+    size, made = (sum(getattr(each, name) for each in (stream, *others)) for name in ("size", "nbytes"))
+    assert report.as_json(program)["streams"] == {"bytes": size, "expanded_bytes": made}
+    said = f"streams    {capacity(size)} are loaded for {capacity(made)} of weights, ratio {size / made:.3f}"
+    assert said in report.text(program, "")
+    found = explain.text(explain.explain(program, result, decoding(EDGE), 0), decoding(EDGE))
+    ratio = f"ratio {stream.size / stream.nbytes:.3f}"
+    assert f"reads {grouped(stream.size)} B that become {grouped(stream.nbytes)} B, {ratio}" in found
+    with Session(EDGE, cache_dir=False) as session:
+        plain = session.compile(layers(1, 256))
+    assert "streams" not in report.text(plain, "")
+    assert "streams" not in report.as_json(plain)
+
+
+def test_streams_that_cannot_be_decoded_count_as_far_as_they_can() -> None:
+    with Session(decoding(EDGE), cache_dir=False) as session:
+        code = session.compile(layers(2, 128)).code
+    whole = expanded_bytes(code)
+    assert expanded_bytes(b"") == (0, 0)
+    assert expanded_bytes(code[:-1]) == whole
+    assert whole > expanded_bytes(code[: len(code) // 3]) >= (0, 0)
+    assert expanded_bytes(b"\xff" * 40) == (0, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -92,7 +91,7 @@ def test_tiles_at_the_edges_count_as_what_they_are(problem: MatrixProblem, kib: 
     assume(len(every) <= MOST_PARTS)
     # A problem of one part alone costs what its one tile does.
     alone = [
-        replace(problem, groups=part.groups, oh=part.oh, ow=part.ow, oc=part.oc, ic=part.ic, images=1) for part in every
+        problem._replace(groups=part.groups, oh=part.oh, ow=part.ow, oc=part.oc, ic=part.ic, images=1) for part in every
     ]
     cost = sum(computing(small, part, TINY) for small, part in zip(alone, every, strict=True))
     assert computing(problem, tile, TINY) == problem.images * cost

@@ -20,12 +20,14 @@ from npusim.driver.jobs import Job
 from npusim.errors import CheckpointError
 from npusim.faults import AtCommand, Fault, Hang
 from npusim.hw.config import Config, load_config
+from npusim.isa.base import region
+from npusim.program import FIRST_IO
 from npusim.sim.pages import PAGE, memories, written
 from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
 from tests.support.programs.planted_bugs import SIZE, faulty, planted
 from tests.support.programs.stopped_jobs import seen
-from tests.support.programs.streams import QUICK_HOST, keeper
+from tests.support.programs.streams import QUICK_HOST, Stream, copy, exchange, keeper
 
 TINY = load_config("tiny").with_(**QUICK_HOST)
 INPUTS = {"x0": np.arange(SIZE).astype(np.uint8), "x1": np.arange(SIZE).astype(np.uint8)}
@@ -64,6 +66,24 @@ def test_in_each_part_of_a_job(at_ps: int, tmp_path: Path) -> None:
     device = NpuDevice(TINY)
     _submitted(device)
     device.run_until(device.now_ps + at_ps)
+    _goes_on_alike(device, tmp_path)
+
+
+@pytest.mark.parametrize("at_ps", range(1_500_000, 5_500_000, 500_000))
+@pytest.mark.parametrize("timing_only", [False, True])
+def test_while_bytes_pass_from_core_to_core(at_ps: int, timing_only: bool, tmp_path: Path) -> None:
+    device = NpuDevice(TINY.with_(**{"cores": 2, "exchange.bytes_per_cycle": 1}))
+    stream = Stream()
+    loaded = stream.dma(copy(0, region(FIRST_IO), 2048))
+    passed = stream.dma(exchange(4096, 0, 2048, 0, 2), loaded)
+    back = stream.dma(exchange(4096, 4096, 2048, 1, 1), passed, core=1)
+    stream.dma(copy(region(FIRST_IO + 1), 4096, 2048), back)
+    driver = Driver(device.bus)
+    inputs = {"x0": np.arange(2048).astype(np.uint8)}
+    driver.submit(driver.load(stream.program([2048], [2048])), inputs, timing_only=timing_only)
+    device.run_until(device.now_ps + at_ps)
+    if not timing_only:  # else nobody has looked yet: it goes in one go
+        assert bool(device.machine.exchange_link.transfers()) == (at_ps < 5_000_000)
     _goes_on_alike(device, tmp_path)
 
 

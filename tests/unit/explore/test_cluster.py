@@ -89,6 +89,17 @@ def test_a_worker_that_is_killed_loses_nothing(
     assert set(repeated) <= of_the_dead
 
 
+def test_a_result_that_is_lost_before_it_is_fetched_is_computed_again(
+    cluster: tuple[str, list[subprocess.Popen[bytes]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import Future
+
+    monkeypatch.setattr(Future, "status", property(lambda future: "lost"))  # as it is until the other result is there
+    found = space({"matrix.rows": [8, 16]})
+    study = Study(found, evaluate=Synthetic(), area=synthetic_area).run(cluster=cluster[0])
+    assert study.rows == Study(found, evaluate=Synthetic(), area=synthetic_area).run(workers=0).rows
+
+
 def test_an_address_where_nobody_answers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("npusim.explore.cluster.PATIENCE", "200ms")
     study = Study(space(VARY), evaluate=Synthetic(), area=synthetic_area)

@@ -120,7 +120,13 @@ def test_transfers(config: Config, nbytes: int, run: int, write: bool) -> None:
     near(taken, cost_model(config).cost(work).ps)
     assert float(pins[0]) == dram_model(config).transfer_bytes(work)
     within = DmaWork(nbytes, -(-nbytes // run), run, 0, 0)
-    near(prices.local(designs, array(nbytes), array(run)), cost_model(config).cost(within).ps)
+    local = prices.local(designs, array(nbytes), array(run))
+    near(local, cost_model(config).cost(within).ps)
+    for in_flight in (1, 2, 5):
+        several = config.with_(**{"dma.in_flight": in_flight})
+        designs, stream = Designs(several, {}, 1), cost_model(several).stream_ps
+        near(prices.stream(designs, taken, array(nbytes), write=write), stream(work))
+        near(prices.stream(designs, local, array(nbytes), near=True), stream(within))
 
 
 @st.composite
@@ -156,10 +162,14 @@ def tiles(problem: MatrixProblem, config: Config) -> list[tuple[Tiling, float, f
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("in_flight", [1, 4])
 @FEW
 @given(devices(), problems(whole=True))
-def test_tiles_that_divide_are_priced_as_the_tiler_prices_them(config: Config, problem: MatrixProblem) -> None:
+def test_tiles_that_divide_are_priced_as_the_tiler_prices_them(
+    in_flight: int, config: Config, problem: MatrixProblem
+) -> None:
     compared = 0
+    config = config.with_(**{"dma.in_flight": in_flight})
     for tile, ps, nbytes, busy in tiles(problem, config):
         if problem.oc % tile.oc or problem.ic % tile.ic:  # columns of the array may leave a rest
             continue

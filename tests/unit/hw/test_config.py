@@ -401,7 +401,7 @@ def test_overrides_are_checked_again():
         tiny.with_(**{"matrix.rows": 0, "dram.bandwith": 1, "turbo.speed": 1, "dram.bytes.x": 1})
     assert caught.value.problems == (
         "configs/tiny.toml: turbo: unknown key; allowed: name, description, clock, cores, queue_depth, layer_cycles, "
-        "layer_bytes, matrix, vector, scalar, sram, dma, dram, constants, interconnect, host, pci, firmware, "
+        "layer_bytes, matrix, vector, scalar, sram, dma, dram, constants, interconnect, exchange, host, pci, firmware, "
         "technology, energy, area",
         "configs/tiny.toml: dram.bytes: unknown key (did you mean 'bytes'?); allowed: bytes, bandwidth, kind, latency, "
         "channels, efficiency, part, ranks, mapping, read_queue, write_queue, bank_queue, refresh",

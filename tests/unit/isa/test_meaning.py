@@ -40,6 +40,7 @@ CODES = """
 13 dma.multicast <Q4qQ4q4IB4I4IQQ
 14 dma.expand <QQQQB
 15 dma.expand_multicast <QQQQBQ
+16 dma.exchange <Q4qQ4q4IB4I4IQBQ
 20 matrix.conv <BBBQ3qQqQ3qIIIIIHHHHHHhh??Q3qQQIfidd
 21 matrix.depthwise <BBBQqqQQqqIIIIHHHHHHhh??QqqQQIfidd
 30 vector.unary <BBQ4qQ4q4Idd

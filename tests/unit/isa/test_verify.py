@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -11,12 +12,12 @@ from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.base import MAX_ITEMS, Command, Instruction, Unit, Wait, acc, encode, region
 from npusim.isa.control import Halt, Residents, resident_bytes
-from npusim.isa.dma import Expand, Multicast, MulticastExpand
+from npusim.isa.dma import Exchange, Expand, Multicast, MulticastExpand
 from npusim.isa.matrix import NOTHING, Conv, Depthwise
 from npusim.isa.reduction import ArgReduce, Pool
 from npusim.isa.scalar import GatherElements, Scatter, TopK
 from npusim.isa.verify import Limits, verify
-from tests.support.programs.streams import add, copy, expand, fill, gather, multicast
+from tests.support.programs.streams import add, copy, exchange, expand, fill, gather, multicast
 
 LIMITS = Limits((256, 1024, 64, 64), 512, 128, 2, 2, ("matrix", "vector", "scalar"))
 HALT = Command(0, Unit.CONTROL, 0, (), Halt())
@@ -112,6 +113,47 @@ def test_what_is_written_to_several_cores(instruction: Multicast, message: str) 
         verify([dma(instruction), HALT], limits)
 
 
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        (exchange(0, 64, 4, 0, 0), "cores must name at least one core"),
+        (exchange(0, 64, 4, 0, 3), "cores must not name core 0, which is the source"),
+        (exchange(0, 64, 4, 0, 8), "writes to core 3: the device has 3"),
+        (exchange(0, 64, 4, 3, 1), "reads from core 3: the device has 3"),
+        (exchange(0, 64, 4, 255, 1), "reads from core 255: the device has 3"),
+        (exchange(0, 64, 4, 0, 1 << 63), "writes to core 63: the device has 3"),
+        (exchange(0, acc(0), 4, 0, 2), "src must be in SRAM, got acc+0x0"),
+        (exchange(acc(0), 0, 4, 0, 2), "dst must be in SRAM, got acc+0x0"),
+        (exchange(0, region(2), 4, 0, 2), "src must be in SRAM, got r2+0x0"),
+        (exchange(region(3), 0, 4, 0, 2), "dst must be in SRAM, got r3+0x0"),
+        (exchange(510, 0, 4, 0, 2), "writes bytes 510..514 of sram+0x1fe: the memory has 512"),
+        (exchange(0, 510, 4, 0, 2), "reads bytes 510..514 of sram+0x1fe: the memory has 512"),
+    ],
+)
+def test_what_passes_from_core_to_core(instruction: Exchange, message: str) -> None:
+    limits = dataclasses.replace(LIMITS, cores=3, multicast=True, exchange=True)
+    verify([dma(exchange(0, 0, 4, 0, 6)), dma(exchange(508, 508, 4, 2, 1)), HALT], limits)
+    with pytest.raises(ProgramError, match=re.escape(f"command 0 (dma.exchange): {message}")):
+        verify([dma(instruction), HALT], limits)
+
+
+def test_who_passes_to_several_cores_needs_multicast() -> None:
+    limits = dataclasses.replace(LIMITS, cores=3, exchange=True)
+    verify([dma(exchange(0, 0, 4, 0, 4)), HALT], limits)
+    with pytest.raises(ProgramError, match="the device's interconnect writes to one core at a time"):
+        verify([dma(exchange(0, 0, 4, 0, 6)), HALT], limits)
+
+
+@pytest.mark.parametrize("instruction", [exchange(0, 0, 4, 0, 2), multicast(0, region(2), 4, 2)])
+def test_what_stays_in_another_core_is_not_written_from_here(instruction: Instruction) -> None:
+    limits = dataclasses.replace(LIMITS, multicast=True, exchange=True)
+    load = Command(1, Unit.DMA, 0, (), copy(0, region(0), 64))
+    mark = Command(0, Unit.CONTROL, 0, (), Residents(load.size, 64))
+    verify([mark, load, dma(replace(instruction, dst=64)), HALT], limits)
+    with pytest.raises(ProgramError, match=re.escape("writes bytes 0..4 of SRAM, where residents are")):
+        verify([mark, load, dma(instruction), HALT], limits)
+
+
 def test_operands_without_elements_may_be_anywhere() -> None:
     verify([dma(copy(5000, region(9), 0)), HALT], LIMITS)
 
@@ -155,6 +197,10 @@ TOPK = TopK(DType.INT8, 64, ZERO3, 128, ZERO3, 0, (0, 1, 0), (1, 3, 1), 4, True)
         (
             dma(multicast(0, region(2), 4, 1)),
             "command 0 (dma.multicast): the device's interconnect writes to one core at a time",
+        ),
+        (
+            dma(exchange(0, 0, 4, 0, 2)),
+            "command 0 (dma.exchange): the device's cores have no way to each other's SRAM",
         ),
         (dma(copy(510, 0, 4)), "command 0 (dma.copy): writes bytes 510..514 of sram+0x1fe: the memory has 512"),
         (dma(copy(0, 510, 4)), "command 0 (dma.copy): reads bytes 510..514 of sram+0x1fe: the memory has 512"),

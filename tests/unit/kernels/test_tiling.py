@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import assume, given, settings
@@ -24,7 +23,7 @@ DEVICES = [
 def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, Any], config: Config, kib: int) -> None:
     """In machine integers, with remembered prices, on what is left of the description; and one tiling after the
     other, in Python, as the device charges."""
-    problem = replace(problem, **other)
+    problem = problem._replace(**other)
     assume(config.matrix is not None and config.matrix.rate(problem.x_type.label))
     searched = tilings(problem, config)
     tile = searched.choose(kib << 10)
@@ -35,7 +34,7 @@ def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, A
 
 def test_what_machine_integers_cannot_hold_is_worked_out_all_the_same() -> None:
     """The search refuses it, and its definition answers."""
-    huge = replace(PLAIN, images=1 << 40, oh=1 << 12)
+    huge = PLAIN._replace(images=1 << 40, oh=1 << 12)
     tile = choose(huge, EDGE, 1 << 20)
     assert tile is not None
     assert tilings(huge, EDGE).estimate(tile) == estimate(huge, tile, EDGE) > 1 << 62

@@ -9,31 +9,15 @@ from npusim.device.bus import BAR_REGISTERS
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, LoadedProgram
 from npusim.driver.header import COMPLETION, DOORBELL, ENTRY, ENTRY_MAGIC, INT_MASK, RINGS, SIZE, STATUS, TAIL
-from npusim.hw.config import Config, load_config
+from npusim.hw.config import Config
 from npusim.isa.base import region
-from npusim.program import Program
+from npusim.isa.dma import Exchange
+from npusim.program import FIRST_IO, Program
 from npusim.sim.job import Job
-from npusim.sim.machine import Machine
+from npusim.sim.machine import Machine, Player
 from npusim.sim.stepper import Stepper
-from tests.support.programs.streams import Stream, add, copy, fill, multicast, round_trip
-
-NS = 1000
-TINY = load_config("tiny")
-LATENCY = 100 * NS
-START = 11 * NS  # 10 cycles of set-up, 1 of SRAM latency
-
-
-def flow(size: int) -> int:
-    """``size`` bytes at 8 bytes a ns."""
-    return size * NS // 8
-
-
-def run(program: Program, config: Config = TINY) -> NpuDevice:
-    """The device after one timing-only run."""
-    device = NpuDevice(config)
-    driver = Driver(device.bus)
-    driver.run(driver.load(program), timing_only=True)
-    return device
+from tests.support.programs.streams import LINE, ZERO4, Stream, add, copy, exchange, fill, multicast, round_trip
+from tests.support.programs.tiny_times import LATENCY, NS, START, TINY, flow, run
 
 
 def spans(device: NpuDevice) -> list[tuple[str, int, int]]:
@@ -121,6 +105,99 @@ def test_a_transfer_to_two_cores_takes_the_time_of_one() -> None:
     assert spans(device) == [("core0.dma0", begin, begin + START + LATENCY + 128 * NS)]
     assert device.last_job is not None
     assert device.last_job.counters.dram_read_bytes == 1024 + len(program.code)
+
+
+BOTH = TINY.with_(
+    **{"cores": 2, "exchange.bytes_per_cycle": 4, "exchange.latency_cycles": 5, "interconnect.multicast": True}
+)
+"""Two cores with a way between them, half as wide as the tiny device's channels."""
+
+
+def handed_over() -> Program:
+    """y0 = x0: core 0 loads it, its channel hands it to core 1, which stores it."""
+    stream = Stream()
+    loaded = stream.dma(copy(0, region(FIRST_IO), 256))
+    passed = stream.dma(exchange(512, 0, 256, 0, 2), loaded)
+    stream.dma(copy(region(FIRST_IO + 1), 512, 256), passed, core=1)
+    return stream.program([256], [256])
+
+
+def test_a_value_passes_from_core_to_core() -> None:
+    program = handed_over()
+    begin = first_dispatch(program)
+    loaded = begin + START + LATENCY + flow(256)
+    passed = loaded + START + 5 * NS + 64 * NS  # 256 bytes at 4 bytes a ns
+    device = run(program, BOTH)
+    assert spans(device) == [
+        ("core0.dma0", begin, loaded),
+        ("core0.dma0", loaded, passed),
+        ("core1.dma0", passed, passed + START + LATENCY + flow(256)),
+    ]
+    record = device.last_job
+    assert record is not None
+    assert record.counters.dram_read_bytes == 256 + len(program.code)  # nothing but the load and the code
+    assert record.counters.dram_write_bytes == 256
+
+
+def test_what_passes_to_several_cores_takes_the_time_of_one() -> None:
+    stream = Stream()
+    stream.dma(exchange(512, 0, 256, 3, 0b0111), core=2)  # any core's channel does it
+    [(unit, start, end)] = spans(run(stream.program(), BOTH.with_(cores=4)))
+    assert (unit, end - start) == ("core2.dma0", START + 5 * NS + 64 * NS)
+
+
+def test_pieces_take_whole_beats_of_the_way() -> None:
+    strides = (0, 0, 8, 1)
+    stream = Stream()
+    stream.dma(Exchange(0, LINE, 0, strides, (1, 1, 20, 5), 1, ZERO4, ZERO4, 0, 0, 2))
+    [(_, start, end)] = spans(run(stream.program(), BOTH))
+    assert end - start == START + 5 * NS + 20 * 2 * NS
+
+
+def test_two_that_pass_share_the_way() -> None:
+    stream = Stream()
+    stream.dma(exchange(512, 0, 256, 0, 2))
+    stream.dma(exchange(512, 0, 256, 1, 1), core=1)
+    device = run(stream.program(), BOTH.with_(**{"interconnect.arbitration": "fair"}))
+    alone = 64 * NS
+    [(_, first, end), (_, second, last)] = spans(device)
+    # The second gets its command 1 ns later: each is alone for one ns.
+    assert (end - first, last - second) == (START + 5 * NS + 2 * alone - NS,) * 2
+    assert device.last_job is not None
+    assert device.last_job.counters.units["core1.dma0"].stalls == {"exchange": alone - NS}
+
+
+def test_what_passes_between_cores_shares_its_way_with_nothing_else() -> None:
+    stream = Stream()
+    stream.dma(exchange(512, 0, 1024, 0, 2))
+    stream.dma(copy(0, region(1), 1024), core=1)
+    alone = [START + 5 * NS + 256 * NS, START + LATENCY + flow(1024)]
+    assert [end - start for _, start, end in sorted(spans(run(stream.program(scratch=1024), BOTH)))] == alone
+
+
+def test_a_narrow_channel_is_what_a_wide_way_waits_for() -> None:
+    config = BOTH.with_(**{"exchange.bytes_per_cycle": 64, "dma.bytes_per_cycle": 2})
+    stream = Stream()
+    stream.dma(exchange(512, 0, 1024, 0, 2))
+    [(_, start, end)] = spans(run(stream.program(), config))
+    assert end - start == START + 5 * NS + 512 * NS
+
+
+def test_what_passes_is_there_at_the_picosecond() -> None:
+    machine = Machine(BOTH)
+    machine.memory.sram[0][:256] = 7
+    stream = Stream()
+    stream.dma(exchange(512, 0, 256, 0, 2))
+    code = stream.code()
+    machine.memory.store(0, code)
+    ended: list[Player] = []
+    machine.start(Job(0, len(code), ((0, 0), (0, 0)), 0), ended.append)
+    machine.clock.advance(LATENCY + flow(len(code)) + START + 5 * NS + 64 * NS - 1)
+    assert not ended
+    assert not machine.memory.sram[1].any()
+    machine.clock.advance(1)
+    assert ended
+    assert (machine.memory.sram[1][512:768] == 7).all()
 
 
 def test_a_channel_is_not_faster_than_itself() -> None:

@@ -5,19 +5,23 @@ One cycle is 1 ns; a transfer is set up for 11 ns, waits 100 ns for the DRAM, an
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npusim.device.npu import NpuDevice
+from npusim.driver import Driver
+from npusim.faults import AtCommand, Fault, Hang, Slow, Throttle
 from npusim.hw.config import Config
 from npusim.isa.base import Unit, Wait, region
 from npusim.program import SCRATCH, Program
 from npusim.sim.machine import Machine
 from npusim.timeline import Timeline
 from tests.support.programs.streams import Stream, add, copy, fill
-from tests.unit.sim.test_exact import LATENCY, NS, START, TINY, flow, run
+from tests.support.programs.tiny_times import LATENCY, NS, START, TINY, flow, run
 
 
 def channel(in_flight: int, **knobs: object) -> Config:
@@ -141,3 +145,55 @@ def test_more_in_flight_is_never_slower_for_a_stream(sizes: list[int], channels:
         for counters in job.counters.units.values():
             assert counters.busy_ps + counters.idle_ps + sum(counters.stalls.values()) == job.time_ps
     assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("command", [1, 3, 8])
+@pytest.mark.parametrize(
+    "what",
+    [
+        Hang(hang="core0.dma0", lasts=2 * 10**6),
+        Slow(slow="core0.dma0", factor=Fraction(3)),
+        Throttle(throttle=Fraction(2), lasts=10**6),
+    ],
+)
+def test_what_breaks_costs_time_and_no_transfer(what: Hang | Slow | Throttle, command: int) -> None:
+    program = stream_of(*[640] * 8)
+    device = NpuDevice(channel(4), [Fault(AtCommand(command=command, unit="core0.dma0"), what)])
+    driver = Driver(device.bus)
+    driver.run(driver.load(program), timing_only=True)
+    job = device.last_job
+    assert job is not None
+    found = [span for span in job.spans if span.unit == "core0.dma0"]
+    assert len(found) == 8
+    assert all(one.end_ps <= other.start_ps for one, other in pairwise(found))
+    counters = job.counters.units["core0.dma0"]
+    assert counters.busy_ps + counters.idle_ps + sum(counters.stalls.values()) == job.time_ps
+    assert job.time_ps > timeline(program, channel(4)).time_ps
+
+
+# units that look ahead
+
+
+def test_a_set_up_passes_while_the_unit_works() -> None:
+    stream = Stream()
+    for _ in range(3):
+        stream.vector(add(0x4000, 0x4000, 0x4000, 4096))
+    program = stream.program()
+    plain, hidden = (spans(program, channel(1, **{"vector.setup_hidden": on}), "core0.vector") for on in (False, True))
+    alone = plain[0][1]
+    setup = TINY.vector.setup_cycles * NS if TINY.vector else 0
+    assert [end for _, end in plain] == [alone, 2 * alone, 3 * alone]
+    assert [end for _, end in hidden] == [alone, 2 * alone - setup, 3 * alone - 2 * setup]
+
+
+def test_commands_by_a_way_of_their_own_take_nothing_of_the_bus() -> None:
+    stream = Stream()
+    stream.dma(copy(0, region(SCRATCH), 4096))
+    for _ in range(50):  # more than half of the sequencer's buffer: the rest comes while the copy flows
+        stream.vector(add(0x4000, 0x4000, 0x4000, 8))
+    program = stream.program(scratch=1 << 16)
+    (_, shared), (_, apart) = (spans(program, TINY.with_(**{"interconnect.code_apart": on}))[0] for on in (False, True))
+    assert 4096 < len(program.code) < 8192
+    assert apart == START + LATENCY + flow(4096)
+    # Both wait for the DRAM from the same time on; until the copy is set up the code has the bus alone.
+    assert shared == apart + flow(len(program.code) - 4096) - START

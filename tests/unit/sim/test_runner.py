@@ -103,7 +103,9 @@ def test_nothing_differs_for_any_kind(run: list[Runner]) -> None:
         ("edge", {"cores": 2, "queue_depth": 1}),
         ("edge", {"sram.banks": 2, "dram.bandwidth": "1 GB/s"}),
         ("mobile", {}),
-        ("nvdla_small", {}),
+        ("nvdla_small", {}),  # units look ahead
+        ("edge", {"dma.in_flight": 4, "vector.setup_hidden": True, "interconnect.code_apart": True}),
+        ("mobile", {"dma.in_flight": 2, "interconnect.arbitration": "fair"}),
         ("tpuv1", {}),  # constants have a memory of their own
     ],
 )
@@ -200,7 +202,9 @@ def decoded(stream: Stream, config: Config = TINY) -> list[Step]:
 
 def course(found: list[Step], config: Config = TINY, engines: int | None = None) -> _core.Course | None:
     depths = Layout(config).depths if engines is None else (1,) * engines
-    return _core.course(found, depths, config.cores, 0, 1000, 0, 4, 1000, 10**9, 4096, 10**9, 10**9, -1, True, 0)
+    return _core.course(
+        found, depths, config.cores, 0, 1000, 0, 4, 1000, 10**9, 4096, 10**9, 10**9, 10**9, -1, True, 0, False
+    )
 
 
 def test_a_job_that_never_ends_is_for_the_stepper() -> None:

@@ -9,7 +9,7 @@ SMALL = """
 import pytest
 from npusim.validate.networks.small import perceptron
 
-MODEL = perceptron(8, 64, 2)
+MODEL = perceptron(8, (64, 64), 2)
 """
 # Hypothesis takes a second to say in the end that it was not used; of npusim's own modules assertions are not asked.
 FLAGS = (

@@ -166,7 +166,7 @@ def test_workers_share_nothing_and_agree(project, pytester):
     tests = """
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
 def test_it(npu, npu_golden, rows):
-    npu_golden(npu.run(perceptron(rows, 64, 2)))
+    npu_golden(npu.run(perceptron(rows, (64, 64), 2)))
 """
     project(tests, "--npu-update", "-n", "2").assert_outcomes(passed=4)
     assert len(list((pytester.path / "golden" / "test_it").iterdir())) == 4

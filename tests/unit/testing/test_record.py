@@ -44,7 +44,7 @@ def test_work_of_layers_is_that_of_units(before):
 
 def test_a_line_says_nothing_of_what_came_before():
     """Equal layers have equal lines wherever they are; but transfers wait for DRAM now and then, which is in theirs."""
-    found = timed(EDGE.with_(**{"sram.keeps_values": False}), perceptron(64, 256, 6))
+    found = timed(EDGE.with_(**{"sram.keeps_values": False}), perceptron(64, (256, 256), 6))
     _, *inner, _ = found.layers.values()
     assert len({units["core0.matrix"] for units in inner}) == 1
     assert len({tuple((unit, work[0], work[3]) for unit, work in units.items()) for units in inner}) == 1

@@ -14,7 +14,8 @@ PUBLISHED = {  # input, millions of multiply-accumulates, millions of weights: p
     "resnet152_v1": (224, 11514, 60.0),
     "vgg16": (224, 15470, 138.3),
     "vgg19": (224, 19632, 143.6),
-    "densenet": (224, 2834, 7.9),
+    "densenet": (224, 3047, 10.8),
+    "densenet121": (224, 2834, 7.9),
     "squeezenet": (224, 349, 1.2),
     "inception_v1": (224, 1498, 6.6),
     "inception_v3": (299, 5713, 23.8),
@@ -36,31 +37,50 @@ PUBLISHED = {  # input, millions of multiply-accumulates, millions of weights: p
 }
 
 
-def size(name, image):
-    """Multiply-accumulates and weights."""
-    macs = weights = 0
-    for op in NETWORKS[name].make((1, image, image, 3)).ops:
-        if op.kind == "conv":
-            macs += op.output.size * math.prod(op.input(1).shape[1:])
-        elif op.kind == "conv_transpose":
-            macs += op.input(0).size * math.prod(op.input(1).shape[1:])
-        elif op.kind == "matmul":
-            macs += op.output.size * op.input(0).shape[-1]
-        if op.kind in ("conv", "conv_transpose", "matmul"):
-            weights += op.input(1).size
-    return macs / 1e6, weights / 1e6
+SMALL = {
+    "wav2letter": (1, 296, 39),
+    "micronet_kws_m": (1, 49, 10, 1),
+    "micronet_ad_m": (1, 32, 32, 1),
+    "rnnoise": (1, 42),
+}
+"""Inputs of those that take no image of three colours."""
+
+
+def macs(op):
+    if op.kind == "conv":
+        return op.output.size * math.prod(op.input(1).shape[1:])
+    if op.kind == "conv_transpose":
+        return op.input(0).size * math.prod(op.input(1).shape[1:])
+    return op.output.size * op.input(0).shape[-1] if op.kind == "matmul" else 0
+
+
+def size(name, shape):
+    """Millions of multiply-accumulates and of weights."""
+    ops = NETWORKS[name].make(shape).ops
+    weights = sum(op.input(1).size for op in ops if op.kind in ("conv", "conv_transpose", "matmul"))
+    return sum(map(macs, ops)) / 1e6, weights / 1e6
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_networks_have_the_published_size(name):
-    image, macs, weights = PUBLISHED[name]
-    assert size(name, image) == (pytest.approx(macs, rel=0.005), pytest.approx(weights, abs=0.06))
+    image, products, weights = PUBLISHED[name]
+    found = size(name, (1, image, image, 3))
+    assert found == (pytest.approx(products, rel=0.005), pytest.approx(weights, abs=0.06))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_can_be_made(name):
-    shape = (1, 296, 39) if name == "wav2letter" else (1, 320, 320, 3)
-    assert NETWORKS[name].make(shape).ops
+    assert NETWORKS[name].make(SMALL.get(name, (1, 320, 320, 3))).ops
+
+
+@pytest.mark.parametrize(("name", "operations"), [("micronet_kws_m", 30.6), ("micronet_ad_m", 124.7)])
+def test_micronets_have_the_published_operations(name, operations):
+    assert 2 * sum(macs(op) for op in NETWORKS[name].make(SMALL[name]).ops) / 1e6 == pytest.approx(operations, rel=0.02)
+
+
+def test_the_units_of_rnnoise_have_the_published_weights():
+    gates = 3 * (24 * (24 + 24) + 48 * (90 + 48) + 96 * (114 + 96))
+    assert size("rnnoise", SMALL["rnnoise"])[1] == (42 * 24 + gates + 96 * 22 + 24) / 1e6
 
 
 def hw(x):

@@ -1,6 +1,7 @@
 """Importers by family; importing this package registers them all."""
 
 from npusim.frontends.onnx.operators import (
+    blocks,
     constants,
     einsum,
     elementwise,
@@ -19,6 +20,7 @@ from npusim.frontends.onnx.operators import (
 )
 
 __all__ = [
+    "blocks",
     "constants",
     "einsum",
     "elementwise",

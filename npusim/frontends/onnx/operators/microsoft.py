@@ -8,7 +8,7 @@ from npusim.dtypes import DType
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.operators.matrix import multiply, scaled
 from npusim.frontends.onnx.operators.pooling import pool
-from npusim.frontends.onnx.operators.quantised import zero_like
+from npusim.frontends.onnx.operators.quantised import integer_product, zero_like
 from npusim.frontends.onnx.registry import MICROSOFT, handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
@@ -68,6 +68,41 @@ def qlinear_concat(node: Node) -> Tensor:
     parts = [real(node, *(node.input(i + k) for k in range(3))) for i in range(2, len(node.inputs), 3)]
     y = node.add("concat", *parts, axis=node.axis(len(parts[0].shape)))
     return integer(node, y, scale, zero, zero.dtype)
+
+
+@handles("MatMulIntegerToFloat", domain=MICROSOFT, limits=["the scale of A is one number"])
+def matmul_integer_to_float(node: Node) -> Tensor:
+    a, b, a_scale, b_scale = (node.input(index) for index in range(4))
+    return _real_product(node, a, b, (a_scale, b_scale), node.optional(4), node.optional(5), node.optional(6))
+
+
+@handles("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(node: Node) -> Tensor:
+    x, b, b_scale = (node.input(index) for index in range(3))
+    # As DynamicQuantizeLinear is written out in the standard, so that the compiler finds it again.
+    none, most = node.like(0, x), node.like(255, x)
+    axes = list(range(len(x.shape)))
+    low = node.binary(Binary.MIN, node.reduce(Reduce.MIN, x, axes, keepdims=False), none)
+    high = node.binary(Binary.MAX, node.reduce(Reduce.MAX, x, axes, keepdims=False), none)
+    scale = node.binary(Binary.DIV, node.binary(Binary.SUB, high, low), most)
+    start = node.binary(Binary.SUB, none, node.binary(Binary.DIV, low, scale))
+    zero = node.cast(node.unary(Unary.ROUND, node.unary(Unary.CLIP, start, 0.0, 255.0)), DType.UINT8)
+    numbers = integer(node, x, scale, zero, DType.UINT8)
+    return _real_product(node, numbers, b, (scale, b_scale), zero, node.optional(3), node.optional(4))
+
+
+def _real_product(
+    node: Node, a: Tensor, b: Tensor, scales: tuple[Tensor, Tensor], a_zero: Tensor | None, b_zero: Tensor | None,
+    bias: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """The product of integers as numbers; the scale and the zero point of b may be one for each column."""
+    if scales[0].size != 1:
+        node.refuse(f"a scale of A for each of {scales[0].size} columns is not supported")
+    total = node.cast(integer_product(node, a, b, a_zero, b_zero), scales[0].dtype)
+    # A vector of them stands beside the columns, which are last.
+    factor = node.binary(Binary.MUL, node.reshape(scales[0], ()), scales[1])
+    y = node.binary(Binary.MUL, total, factor)
+    return y if bias is None else node.binary(Binary.ADD, y, bias)
 
 
 @handles("Gelu", "FastGelu", "BiasGelu", "QuickGelu", domain=MICROSOFT)

@@ -115,7 +115,8 @@ def conv_integer(node: Node) -> Tensor:
     return _convolution(node, node.input(0), node.input(1), None, node.optional(2), node.optional(3))
 
 
-def _product(node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None) -> Tensor:
+def integer_product(node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None) -> Tensor:
+    """Sums of products of integers less their zero points."""
     if a_zero is not None and len(a_zero.shape) == 1 and a_zero.size > 1:  # one per row
         a_zero = node.reshape(a_zero, (a_zero.size, 1))
     left, zero = integer_operand(node, a, a_zero)
@@ -125,7 +126,7 @@ def _product(node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Te
 
 @handles("MatMulInteger")
 def matmul_integer(node: Node) -> Tensor:
-    return _product(node, node.input(0), node.input(1), node.optional(2), node.optional(3))
+    return integer_product(node, node.input(0), node.input(1), node.optional(2), node.optional(3))
 
 
 def requantize(node: Node, total: Tensor, scales: tuple[Tensor, Tensor, Tensor], zero: Tensor, axis: int) -> Tensor:
@@ -149,5 +150,5 @@ def qlinear_conv(node: Node) -> Tensor:
 @handles("QLinearMatMul")
 def qlinear_matmul(node: Node) -> Tensor:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node.input(index) for index in range(8))
-    total = _product(node, a, b, a_zero, b_zero)
+    total = integer_product(node, a, b, a_zero, b_zero)
     return requantize(node, total, (a_scale, b_scale, y_scale), y_zero, max(len(total.shape) - 1, 0))

@@ -99,7 +99,7 @@ def made(operation: O, x: Given) -> Given:
     return result(x.type, x.scale, x.zero) if operation in (*POOLS, *RESIZES) else output(x.type)
 
 
-@pytest.fixture(scope="module", params=["tiny", "edge"])
+@pytest.fixture(scope="module", params=["tiny", pytest.param("edge", marks=pytest.mark.slow)])
 def device(request: Any, tmp_path_factory: Any) -> Any:
     with open_device(request.param, state_dir=tmp_path_factory.mktemp("state")) as opened:
         yield opened

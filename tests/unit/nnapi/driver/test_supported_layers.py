@@ -187,7 +187,7 @@ LAYERS: dict[O, tuple[tuple[T, ...], Callable[[T], list[Layer]]]] = {
 each_operation = pytest.mark.parametrize("operation", LAYERS, ids=lambda operation: operation.name)
 
 
-@pytest.fixture(scope="module", params=["tiny", "edge"])
+@pytest.fixture(scope="module", params=["tiny", pytest.param("edge", marks=pytest.mark.slow)])
 def device(request: Any, tmp_path_factory: Any) -> Any:
     with open_device(request.param, state_dir=tmp_path_factory.mktemp("state")) as opened:
         yield opened

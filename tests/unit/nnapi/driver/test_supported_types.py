@@ -53,7 +53,7 @@ def output(operation, kind):
     return result(kind, scale, zero - 128 * (kind is S and operation in OUTPUT))
 
 
-@pytest.fixture(scope="module", params=["tiny", "edge"])
+@pytest.fixture(scope="module", params=["tiny", pytest.param("edge", marks=pytest.mark.slow)])
 def device(request, tmp_path_factory):
     with open_device(request.param, state_dir=tmp_path_factory.mktemp("state")) as opened:
         yield opened

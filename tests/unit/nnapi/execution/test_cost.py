@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
-from types import FrameType
 
 import pytest
 
-import hal.nnapi
 from hal.nnapi import open_device
 from hal.nnapi.types import ErrorStatus
-from tests.support.call_counts import calls_of
+from tests.support.call_counts import calls_of, functions_of
 from tests.support.nnapi.client import prepared_model
 from tests.support.nnapi.models import add, add_case
 
@@ -23,25 +18,6 @@ MOST_CALLS = 600
 580."""
 MOST_OF_OURS = {"hal": 125, "npusim": 30}
 """Functions of ours in Python that the client's thread calls if the device's thread does the work: 122 and 24."""
-
-
-def functions_of(work: Callable[[], object]) -> Counter[str]:
-    """How many functions of each package the work calls, of those that are written in Python."""
-    root = Path(hal.nnapi.__file__).parents[2]
-    calls: Counter[str] = Counter()
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(root):
-            calls[path.relative_to(root).parts[0]] += 1
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return calls
 
 
 def addition() -> Callable[[], None]:

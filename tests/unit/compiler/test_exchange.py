@@ -1,0 +1,158 @@
+"""What cores give to each other: which rows and channels, to whom, and in what instructions."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from npusim.compiler import pipeline, spread
+from npusim.compiler.groups import Group, form_groups
+from npusim.compiler.parts import axes_of, operand_axes, part_of
+from npusim.compiler.pipeline import prepare
+from npusim.dtypes import DType
+from npusim.graph import Graph
+from npusim.hw.config import Config, load_config
+from npusim.isa.base import Instruction
+from npusim.isa.dma import Exchange
+from npusim.isa.verify import Limits
+from npusim.ops.budget import Budget
+from npusim.ops.build import GraphBuilder
+from npusim.program import SCRATCH
+from tests.support.programs.race_detector import find_races
+
+TWO = load_config("tiny").with_(
+    **{"cores": 2, "matrix.cols": 4, "exchange.bytes_per_cycle": 8, "interconnect.multicast": True}
+)
+THREE = TWO.with_(cores=3)
+
+
+def images(pads: tuple[int, int, int, int] = (1, 1, 1, 1), stride: int = 1) -> Graph:
+    """Two convolutions of 3 x 3, the first without padding to speak of: 8 x 4 pixels of 8 channels between them."""
+    rng = np.random.default_rng(0)
+    build = GraphBuilder("images")
+    window = {"layout": "NHWC", "dilation": (1, 1), "groups": 1}
+    one = build.const(rng.integers(-3, 4, (8, 4, 1, 1)).astype(np.int8))
+    two = build.const(rng.integers(-3, 4, (8, 8, 3, 3)).astype(np.int8))
+    value = build.input("x", (1, 8, 4, 4), DType.INT8)
+    value = build.add("conv", [value, one], {**window, "stride": (1, 1), "pads": (0, 0, 0, 0)})
+    value = build.add("cast", [value], {"to": DType.INT8})
+    value = build.add("conv", [value, two], {**window, "stride": (stride, 1), "pads": pads})
+    return build.finish([value])
+
+
+def exchanges(axes: tuple[int | None, ...], config: Config, graph: Graph | None = None) -> list[Exchange]:
+    """What is given where groups are cut like this; the stream is free of races."""
+    prepared = prepare(graph or images(), config)
+    with mock.patch.object(spread._Search, "run", return_value=axes):
+        order = pipeline._spread(prepared, config, Budget.of(config))
+    assert order is not None
+    assert order.sizes[SCRATCH] == 0  # the value between is in SRAM
+    limits = Limits(
+        order.sizes, config.sram.bytes, 1 << 20, config.cores, config.dma.channels, config.units, True, exchange=True
+    )
+    assert not find_races(order.commands, limits)
+    return [c.instruction for c in order.commands if isinstance(c.instruction, Exchange)]
+
+
+def moved(instructions: list[Exchange]) -> list[tuple[int, int, int]]:
+    """(source, mask of targets, bytes) of each."""
+    return sorted((each.source, each.cores, int(np.prod(each.dims)) * each.itemsize) for each in instructions)
+
+
+ROW = 4 * 8  # bytes
+
+
+def test_neighbours_give_the_rows_around_a_band() -> None:
+    assert moved(exchanges((1, 1), TWO)) == [(0, 0b10, ROW), (1, 0b01, ROW)]
+    # Of three bands of 3, 3 and 2 rows the one in the middle has two neighbours.
+    assert moved(exchanges((1, 1), THREE)) == [(0, 0b010, ROW), (1, 0b001, ROW), (1, 0b100, ROW), (2, 0b010, ROW)]
+
+
+def test_a_window_that_goes_down_needs_what_is_below_it_alone() -> None:
+    below = images((0, 1, 2, 1))
+    assert moved(exchanges((1, 1), TWO, below)) == [(1, 0b01, 2 * ROW)]
+
+
+def test_who_reads_all_is_given_what_each_has_made() -> None:
+    """Four of eight channels of each pixel, or half of the rows, for output channels that all depend on them."""
+    for first in (3, 1):
+        assert moved(exchanges((first, 3), TWO)) == [(0, 0b10, 4 * ROW), (1, 0b01, 4 * ROW)]
+
+
+def test_several_get_the_same_at_once_where_the_device_can() -> None:
+    wide = images()
+    config = THREE.with_(**{"matrix.cols": 2})
+    assert moved(exchanges((1, 3), config, wide)) == [
+        (0, 0b110, 3 * ROW), (1, 0b101, 3 * ROW), (2, 0b011, 2 * ROW)
+    ]  # fmt: skip
+    apart = moved(exchanges((1, 3), config.with_(**{"interconnect.multicast": False}), wide))
+    assert [(source, cores) for source, cores, _ in apart] == [
+        (0, 0b010), (0, 0b100), (1, 0b001), (1, 0b100), (2, 0b001), (2, 0b010)
+    ]  # fmt: skip
+
+
+def test_what_is_cut_alike_is_not_exchanged() -> None:
+    rng = np.random.default_rng(0)
+    build = GraphBuilder("rows")
+    window = {"layout": "NHWC", "dilation": (1, 1), "groups": 1, "stride": (1, 1), "pads": (0, 0, 0, 0)}
+    value = build.input("x", (1, 8, 4, 4), DType.INT8)
+    for _ in range(2):
+        weight = build.const(rng.integers(-3, 4, (4, 4, 1, 1)).astype(np.int8))
+        value = build.add("cast", [build.add("conv", [value, weight], window)], {"to": DType.INT8})
+    assert not exchanges((1, 1), TWO, build.finish([value]))
+
+
+def test_a_device_without_a_way_has_no_rows_and_no_exchanges() -> None:
+    config = TWO.with_(exchange=None)
+    prepared = prepare(images(), config)
+    assert all(1 not in axes_of(group) for group in form_groups(prepared.ops, prepared.outputs))
+    order = pipeline._spread(prepared, config, Budget.of(config))
+    kinds: set[type[Instruction]] = {type(c.instruction) for c in order.commands} if order else set()
+    assert Exchange not in kinds
+
+
+# Bands
+
+
+def second(graph: Graph) -> Group:
+    prepared = prepare(graph, TWO)
+    return form_groups(prepared.ops, prepared.outputs)[-1]
+
+
+@pytest.mark.parametrize(
+    ("pads", "stride", "rows", "wanted", "padding"),
+    [
+        ((1, 1, 1, 1), 1, (0, 4), (0, 5), (1, 1, 0, 1)),
+        ((1, 1, 1, 1), 1, (4, 8), (3, 8), (0, 1, 1, 1)),
+        ((1, 1, 1, 1), 1, (2, 5), (1, 6), (0, 1, 0, 1)),
+        ((1, 1, 1, 1), 2, (2, 4), (3, 8), (0, 1, 0, 1)),
+        ((2, 1, 0, 1), 1, (0, 4), (0, 4), (2, 1, 0, 1)),
+        ((0, 1, 2, 1), 1, (6, 8), (6, 8), (0, 1, 2, 1)),
+    ],
+)
+def test_what_a_band_reads(
+    pads: tuple[int, int, int, int], stride: int, rows: tuple[int, int], wanted: tuple[int, int], padding: object
+) -> None:
+    group = second(images(pads, stride))
+    axes = operand_axes(group, 1)
+    assert axes is not None
+    part = part_of(group, axes, *rows)
+    anchor = part.group.anchor
+    assert anchor is not None
+    x = anchor.input(0)
+    assert (part.slices[x][1][1], part.slices[x][1][1] + x.shape[1]) == wanted
+    assert anchor.attrs["pads"] == padding
+    assert part.group.outputs[0].shape[1] == rows[1] - rows[0]
+
+
+def test_only_a_group_whose_first_part_has_the_slots_of_all_is_cut_into_bands() -> None:
+    assert 1 in axes_of(second(images((1, 0, 1, 0))), rows=True)
+    assert 1 in axes_of(second(images((0, 1, 2, 1))), rows=True)
+    # The last band alone would want a slot for padding.
+    assert 1 not in axes_of(second(images((0, 0, 2, 0))), rows=True)
+
+
+def test_windows_that_lie_in_the_padding_alone_are_not_cut() -> None:
+    assert 1 not in axes_of(second(images((3, 1, 0, 1))), rows=True)

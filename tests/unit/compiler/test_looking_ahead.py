@@ -1,0 +1,143 @@
+"""Keys that say what a chip does ahead, and how its layers are cut: what compiled programs make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npusim.compiler.forecast import forecast, forecast_slowly
+from npusim.compiler.lower.base import SlotSpec
+from npusim.compiler.memory import deeper
+from npusim.dtypes import DType
+from npusim.graph import Graph
+from npusim.hw.config import Config, load_config
+from npusim.isa.base import Space, decode
+from npusim.isa.functions import Binary
+from npusim.ops.build import GraphBuilder
+from npusim.program import CONSTANTS
+from npusim.runtime import Result, Session
+
+TINY = load_config("tiny")
+NVDLA = load_config("nvdla_small")
+
+
+def sum_of(elements: int) -> Graph:
+    net = GraphBuilder("sum")
+    inputs = [net.input(name, (elements,), DType.FLOAT32) for name in "ab"]
+    return net.finish([net.add("binary", inputs, {"fn": Binary.ADD})])
+
+
+def convolution(pixels: int = 16, channels: int = 16, kernels: int = 24, size: int = 3) -> Graph:
+    """Of int8, with sums of int32."""
+    rng = np.random.default_rng(0)
+    net = GraphBuilder("convolution")
+    x = net.input("x", (1, pixels, pixels, channels), DType.INT8)
+    w = net.const(rng.integers(-128, 128, (kernels, channels, size, size), np.int8))
+    pads = (size // 2,) * 4
+    attrs = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "pads": pads, "groups": 1}
+    return net.finish([net.add("conv", (x, w), attrs)])
+
+
+def run(config: Config, graph: Graph) -> Result:
+    rng = np.random.default_rng(1)
+    with Session(config, cache_dir=False) as session:
+        inputs: dict[str, Any] = {}
+        for each in graph.inputs:
+            floating = each.dtype is DType.FLOAT32
+            inputs[each.name] = (
+                rng.standard_normal(each.shape, np.float32)
+                if floating
+                else rng.integers(-128, 128, each.shape, np.int8)
+            )
+        return session.run(session.compile(graph), inputs)
+
+
+def same(one: Result, other: Result) -> bool:
+    (a,), (b,) = one.outputs.values(), other.outputs.values()
+    return bool(a.tobytes() == b.tobytes())
+
+
+def test_transfers_in_flight_hide_latency_and_change_no_bit() -> None:
+    config = TINY.with_(**{"dma.channels": 3, "dram.latency": "1 us", "dma.max_outstanding": 256})
+    for graph, part in ((sum_of(20_000), 0.9), (convolution(24), 1)):  # the other one computes all the time
+        results = [run(config.with_(**{"dma.in_flight": in_flight}), graph) for in_flight in (1, 2, 4, 8)]
+        assert results[-1].cycles <= results[0].cycles * part
+        assert results[1].cycles <= results[0].cycles
+        assert all(same(results[0], each) for each in results)
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"dma.in_flight": 4}, {"dma.in_flight": 4, "vector.setup_hidden": True},
+        {"dma.in_flight": 2, "interconnect.code_apart": True, "interconnect.arbitration": "fair"},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("graph", [sum_of(20_000), convolution(24)], ids=["sum", "convolution"])
+def test_the_forecast_knows(graph: Graph, knobs: dict[str, object]) -> None:
+    config = TINY.with_(**{"dma.channels": 2, **knobs})
+    with Session(config, cache_dir=False) as session:
+        program = session.compile(graph)
+        spans = session.run(program, timing_only=True).timeline.spans
+    commands = list(decode(program.code))
+    told = forecast(commands, config)
+    assert told == forecast_slowly(commands, config)
+    # From the first fetch, which is a latency and the first half of the commands before the first command begins.
+    assert told == pytest.approx(max(span.end_ps for span in spans) - min(span.start_ps for span in spans), rel=0.1)
+
+
+def test_slots_for_what_is_in_flight() -> None:
+    specs = [SlotSpec("x", 64), SlotSpec("between", 64, 1), SlotSpec("acc", 64, 1, Space.ACC)]
+    assert deeper(specs, 1 << 20, 1) == specs
+    assert [spec.copies for spec in deeper(specs, 1 << 20, 3)] == [4, 1, 1]
+    # Half of the room at the most: here four slots of 64 bytes, one of which is taken.
+    assert [spec.copies for spec in deeper(specs, 512, 3)] == [3, 1, 1]
+    assert deeper(specs, 256, 3) == specs
+
+
+def products(config: Config, graph: Graph) -> int:
+    """How many instructions of the matrix unit a program has."""
+    with Session(config, cache_dir=False) as session:
+        spans = session.run(session.compile(graph), timing_only=True).timeline.spans
+    return sum(span.unit == "core0.matrix" for span in spans)
+
+
+def test_whole_jobs_are_cut_along_their_kernels() -> None:
+    graph = convolution(16, 64, 24, 1)
+    cut = NVDLA.with_(**{"matrix.direct.whole_jobs": False, "dma.inputs_ahead": True})
+    whole = cut.with_(**{"matrix.direct.whole_jobs": True})
+    assert products(whole, graph) <= 3 < products(cut, graph)
+    assert same(run(whole, graph), run(cut, graph))
+    # What does not fit is cut all the same.
+    small = whole.with_(**{"sram.bytes": 16 << 10})
+    assert products(small, graph) > 3
+    assert same(run(small, graph), run(whole, graph))
+
+
+def test_sums_leave_while_the_next_kernels_compute() -> None:
+    graph = convolution(16, 64, 24, 1)
+    beside = run(NVDLA, graph)
+    after = run(NVDLA.with_(**{"matrix.direct.outputs_beside": False}), graph)
+    assert beside.cycles < after.cycles
+    assert same(beside, after)
+
+
+def constants(config: Config, graph: Graph) -> int:
+    """Bytes of a program's constants."""
+    with Session(config, cache_dir=False) as session:
+        return session.compile(graph).region_bytes[CONSTANTS]
+
+
+@pytest.mark.parametrize("graph", [convolution(8, 16, 24), convolution(8, 20, 9, 1)], ids=["3x3", "1x1"])
+def test_weights_are_filled_up_to_tiles_of_the_array(graph: Graph) -> None:
+    config = TINY.with_(**{"matrix.rows": 64, "matrix.cols": 64, "sram.bytes": 1 << 20})
+    tiled = config.with_(**{"matrix.weight_tiles": True})
+    packed, filled = run(config, graph), run(tiled, graph)
+    (weights,) = (tensor for op in graph.ops for tensor in op.inputs if tensor is not None and tensor.data is not None)
+    kernels, rest = weights.shape[0], int(np.prod(weights.shape[1:]))
+    more = -(-rest // 64) * 64 * 64 - kernels * rest
+    assert constants(tiled, graph) - constants(config, graph) == pytest.approx(more, abs=64)  # they begin at lines
+    assert filled.dram_read_bytes - packed.dram_read_bytes > more * 3 // 4  # inputs may be read again or not
+    assert same(packed, filled)
