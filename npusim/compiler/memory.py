@@ -21,6 +21,7 @@ from npusim.compiler.drain import absorb
 from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
+from npusim.compiler.lower.streams import weights_per_kilo
 from npusim.compiler.outside import lay_out
 from npusim.compiler.place import Placement
 from npusim.compiler.stripes import Inner, Segment, Window, cut, imports, inners, rows_of
@@ -331,6 +332,8 @@ def _rowless(key: tuple[Any, ...]) -> tuple[Any, ...]:
 def seen(context: Context, group: Group) -> tuple[Any, ...]:
     """All that a lowering sees but addresses and the room: equal for groups that take as long, wherever they are."""
     key: list[Any] = [alike(context, group), context.rows, group.index in context.pinned.starts]
+    if group.anchor is not None and group.anchor.kind in ANCHORS:
+        key.append(weights_per_kilo(context, group.anchor))  # of constants the one thing that their values say
     for tensor in boundary(context, group):
         view = context.views.get(tensor)
         if view is not None:
