@@ -163,13 +163,8 @@ class Copy(Instruction):
         )  # fmt: skip
 
     def execute(self, memory: Memory, core: int) -> None:
-        _copy(self, memory, core)
-
-
-def _copy(copy: Copy, memory: Memory, core: int) -> None:
-    """Do the arithmetic of a copy as if this core had issued it."""
-    # A source without elements has no checked address, so it must not be looked up.
-    _place(copy, memory, core, None if 0 in copy.dims else memory.at(core, copy.src, copy.src_strides))
+        # A source without elements has no checked address, so it must not be looked up.
+        _place(self, memory, core, None if 0 in self.dims else memory.at(core, self.src, self.src_strides))
 
 
 def _place(copy: Copy, memory: Memory, core: int, src: Strided | None) -> None:
@@ -224,8 +219,9 @@ class Multicast(Copy):
         return loops(len(self.targets(0)), *self.padded)
 
     def execute(self, memory: Memory, core: int) -> None:
+        src = None if 0 in self.dims else memory.at(core, self.src, self.src_strides)
         for target in self.targets(core):
-            _copy(self, memory, target)
+            _place(self, memory, target, src)
 
 
 @instruction(0x14, "dma.expand", Unit.DMA)
@@ -352,7 +348,7 @@ class Exchange(Copy):
         return _exchanging(self.dst_strides, self.src_strides, self.dims, self.padded, self.itemsize)
 
     def execute(self, memory: Memory, core: int) -> None:
-        src = memory.at(self.source, self.src, self.src_strides) if 0 not in self.dims else None
+        src = None if 0 in self.dims else memory.at(self.source, self.src, self.src_strides)
         for target in self.targets(core):
             _place(self, memory, target, src)
 

@@ -21,7 +21,7 @@ from npusim.program import CONSTANTS, FIRST_IO, SCRATCH, Program
 from npusim.sim.machine import Machine
 from npusim.timeline import Timeline
 from tests.support.programs.streams import Stream, copy, fill, gather, multicast
-from tests.unit.sim.test_exact import NS, TINY, run
+from tests.support.programs.tiny_times import NS, TINY, run
 
 MEMORIES = {
     "constants.bytes": "1 MiB", "constants.bandwidth": "1 GB/s", "constants.latency": "300 ns",
