@@ -30,12 +30,14 @@ __all__ = ["BOUNDS", "UNSEEN", "VECTORISED", "Estimates", "Estimator"]
 
 UNSEEN = (
     "queue_depth", "layer_cycles", "layer_bytes", "sram.resident_weights", "sram.resident_bytes",
-    "l2", "l2.bytes", "l2.bytes_per_cycle", "l2.latency_cycles", "l2.line_bytes",
-    "interconnect.arbitration", "dma.duplex", "dram.channels",
+    "l2.bytes", "l2.bytes_per_cycle", "l2.latency_cycles", "l2.line_bytes",
+    "vector.setup_hidden", "interconnect.arbitration", "interconnect.code_apart",
+    "dma.duplex", "dma.decoder_weights_per_cycle", "dram.channels",
     "dram.ranks", "dram.mapping", "dram.read_queue", "dram.write_queue", "dram.bank_queue", "dram.refresh",
 )  # fmt: skip
-"""Keys that move a simulation and no estimate: what they do shows between instructions only; and those of the L2, as if
-all that lies there were in DRAM."""
+"""Keys that move a simulation and no estimate: what they do shows between instructions only; those of the L2, as if all
+that lies there were in DRAM; and the rate of a decoder, as if all weights lay as they are: how short they become only
+their values say."""
 
 
 @dataclass(slots=True)
@@ -93,8 +95,9 @@ class Estimator:
                 self._base.with_(**{key: values[rows[0]] for key, values in others.items()}) if others else self._base
             )
             self._estimate_alike(config, arrays, np.array(rows, np.intp), result)
-        asked = {known_keys()[key][0] for key in columns if key in known_keys()}
-        return result.estimates(tuple(key for key in UNSEEN if key in asked))
+        # A table that is there or not, as "l2", asks for all of its keys.
+        names = {known_keys()[key][0] if key in known_keys() else key for key in columns}
+        return result.estimates(tuple(key for key in UNSEEN if names & {key, key.rpartition(".")[0]}))
 
     def _read(
         self, columns: Mapping[str, Sequence[object]], count: int

@@ -31,6 +31,9 @@ class Turn(NamedTuple):
     given: Mapping[str, Any] = MappingProxyType({})
 
 
+_L2 = {"l2.bytes": "1 MiB", "sram.bytes": "64 KiB"}
+"""An L2 and, for the SRAM has no room for them, values that lie in it."""
+
 TURNS: dict[str, Turn] = {
     "clock": Turn("2 GHz", FASTER),
     "cores": Turn(2, FASTER),
@@ -53,6 +56,7 @@ TURNS: dict[str, Turn] = {
     "matrix.port_bytes_per_cycle": Turn(1, SLOWER),
     "matrix.sums_shift_out": Turn(False, MOVES, {"matrix.dataflow": "output_stationary"}),
     "matrix.weight_bits": Turn(8, SLOWER),
+    "matrix.weight_tiles": Turn(True, SLOWER),
     "matrix.weight_scales": Turn(False, SLOWER),
     "vector": Turn(False),
     "vector.lanes": Turn(4, SLOWER),
@@ -60,6 +64,7 @@ TURNS: dict[str, Turn] = {
     # With one channel: with more, what 8-bit elements take is hidden behind the rest.
     "vector.packed": Turn(True, FASTER, {"vector.lanes": 1, "dma.channels": 1}),
     "vector.setup_cycles": Turn(500, SLOWER),
+    "vector.setup_hidden": Turn(True, FASTER),
     "vector.cost": Turn({"simple": 4, "transcendental": 64}, SLOWER),
     "vector.clock": Turn("250 MHz", SLOWER),
     "vector.port_bytes_per_cycle": Turn(1, SLOWER),
@@ -83,6 +88,7 @@ TURNS: dict[str, Turn] = {
     "dma.gather_bytes": Turn("4 KiB", SLOWER),
     "dma.write_latency": Turn("5 us", SLOWER),
     "dma.duplex": Turn(True, FASTER, {"interconnect.bytes_per_cycle": 4}),
+    "dma.in_flight": Turn(4, FASTER),
     "dma.parts_in_place": Turn(False),
     "dma.inputs_ahead": Turn(False, SLOWER),
     "dma.decoder_weights_per_cycle": Turn(64, FASTER),
@@ -94,6 +100,7 @@ TURNS: dict[str, Turn] = {
     "interconnect.latency_cycles": Turn(1000, SLOWER),
     "interconnect.arbitration": Turn("fair"),
     "interconnect.multicast": Turn(False, SLOWER, {"cores": 2}),
+    "interconnect.code_apart": Turn(True, FASTER),
     "host.mmio": Turn("20 us", SLOWER),
     "host.irq": Turn("200 us", SLOWER),
     "host.link_bandwidth": Turn("10 MB/s", SLOWER),
@@ -121,10 +128,12 @@ TURNS: dict[str, Turn] = {
     "energy.sram_byte": Turn("99 pJ"),
     "energy.dma_byte": Turn("9 pJ"),
     "energy.dram_byte": Turn("9 pJ"),
+    "energy.l2_byte": Turn("9 pJ", MOVES, _L2),
     "energy.clock_cycle": Turn("9 pJ"),
     "energy.leakage": Turn("9 mW"),
     "area.pe": Turn("9 um2"),
     "area.sram_kib": Turn("9 um2"),
+    "area.l2_kib": Turn("9 um2", MOVES, _L2),
     "area.accumulator_kib": Turn("9 um2"),
     "area.lane": Turn("9 um2"),
     "area.scalar": Turn("9 um2"),

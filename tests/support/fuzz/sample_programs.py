@@ -11,23 +11,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npusim import _core
 from npusim.cache import describe
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config
 from npusim.isa.base import Command, decode, region
+from npusim.isa.dma import MulticastExpand
 from npusim.isa.functions import Binary
 from npusim.ops.routine import routine_attrs
-from npusim.program import Program
+from npusim.program import CONSTANTS, FIRST_IO, Program
 from tests.support.graphs.every_kind import CASES, Maker
 from tests.support.programs.streams import Stream, copy, exchange, fill, keeper, multicast
 from tests.support.shipped_routines import TYPES
 
-_LITTLE = {"dram.bytes": 1 << 20, "sram.bytes": 128 << 10, "interconnect.multicast": True}
+_LITTLE = {
+    "dram.bytes": 1 << 20,
+    "sram.bytes": 128 << 10,
+    "interconnect.multicast": True,
+    "dma.decoder_weights_per_cycle": 16,
+}
 _WAY = {"cores": 2, "exchange.bytes_per_cycle": 32}
 CONFIGS = (load_config("tiny").with_(**_LITTLE), load_config("edge").with_(**_LITTLE, **_WAY))
-"""Little DRAM: it is cleared for each case, and no case may ask for more of the host. All instructions may be used."""
+"""Little DRAM: it is cleared for each case, and no case may ask for more of the host. All instructions may be used, as
+far as there is another core for what passes from one to the other."""
 _BLOCKS = np.repeat([[7], [8]], 8, axis=0) + np.zeros((1, 5), np.int32)
 Array = npt.NDArray[Any]
 
@@ -102,6 +110,16 @@ def _handed() -> tuple[Program, dict[str, Array]]:
     return stream.program([64], [64]), {"x0": np.arange(64, dtype=np.uint8)}
 
 
+def _expanded(cores: int) -> tuple[Program, dict[str, Array]]:
+    """What the compiler has no use for where there is one core: weights of a stream for each core of a mask."""
+    weights = np.repeat(np.arange(4, dtype=np.uint8), 64)
+    packed = _core.compress(weights, 8)
+    stream = Stream()
+    sent = stream.dma(MulticastExpand(0, region(CONSTANTS), weights.size, packed.size, 8, (1 << cores) - 1))
+    stream.dma(copy(region(FIRST_IO), 0, weights.size), sent, core=cores - 1)
+    return stream.program([], [weights.size], constants=packed.tobytes()), {}
+
+
 def _sample(program: Program, number: int, feeds: dict[str, Array]) -> Sample:
     program.config_name, program.config_fingerprint = CONFIGS[number].name, CONFIGS[number].fingerprint()
     constants = program.constants.joined().tobytes()
@@ -115,6 +133,7 @@ def samples() -> tuple[Sample, ...]:
         for graph, feeds in _graphs():
             made.append(_sample(compile_graph(graph, config, "key"), number, feeds))
         handed = [_handed()] if config.cores > 1 else []
-        for program, feeds in (_filled(), _sent(config.cores), (keeper(bytes(range(64))), {}), *handed):
+        kept = keeper(bytes(range(64))), {}
+        for program, feeds in (_filled(), _sent(config.cores), _expanded(config.cores), kept, *handed):
             made.append(_sample(program, number, feeds))
     return tuple(made)
