@@ -302,8 +302,8 @@ MULTICASTS = (Multicast, MulticastExpand)
 
 
 def symbols_in(nbytes: int, bits: int) -> int:
-    """How many symbols of so many bits ``nbytes`` bytes are. Raises ProgramError if symbols have not so many: reports ask
-    for the work of programs that nobody has verified."""
+    """How many symbols of so many bits ``nbytes`` bytes are. Raises ProgramError if symbols have not so many: reports
+    ask for the work of programs that nobody has verified."""
     if bits not in SYMBOL_BITS:
         raise ProgramError(f"bits must be one of {SYMBOL_BITS}, got {bits}")
     return nbytes * (8 // bits)

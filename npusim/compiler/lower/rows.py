@@ -178,8 +178,8 @@ class PoolLowering(TiledLowering, kind="pool"):
         axes = (0, 2, 3, 1) if self.op.attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self.x, self.out = self.x.permute(axes), self.out.permute(axes)
         self._rows: tuple[int, int, int] | None = None
-        # Cores that exchange values may have bands of rows each. The first one's slots are everybody's, and where it has
-        # padding the others have rows.
+        # Cores that exchange values may have bands of rows each. The first one's slots are everybody's, and where it
+        # has padding the others have rows.
         band = context.config.exchange is not None and self.op.input(0) in context.own
         self._height = self.x.shape[1] + (sum(self.op.attrs["pads"][::2]) if band else 0)
         rows = min(context.rows or self.out.shape[1], self.out.shape[1])
