@@ -87,11 +87,12 @@ class Memory:
 @dataclass(slots=True)
 class Layout:
     """What runs together, in order, and the bytes of DRAM for values. ``is_close``: there are segments, and without
-    them it might not take longer."""
+    them it might not take longer; ``whole_ps``: what it is then estimated to take, 0 where estimates say too little."""
 
     stretches: list[Stretch]
     scratch_bytes: int = 0
     is_close: bool = False
+    whole_ps: int = 0
     known: Known = field(default_factory=dict)
     planner: Planner | None = None
     """Who has chosen the homes, to be asked why; None where all values are in DRAM."""
@@ -105,7 +106,7 @@ def plan(placement: Placement, context: Context, known: Known | None = None) -> 
     if context.config.cores == 1 and (context.config.sram.keeps_values or passes_on(context.config)):
         planner = layout.planner = Planner(placement, context, memory)
         layout.stretches = planner.run(stripes=known is None)
-        layout.is_close = planner.is_close
+        layout.is_close, layout.whole_ps = planner.is_close, planner.whole_ps
         # What became a window has no bytes of its own any more.
         used = {
             context.view(t).buffer
@@ -396,7 +397,7 @@ class Planner:
     """Chooses the homes of values on a device of one core; of the plan as it stands it says what others would cost."""
 
     def __init__(self, placement: Placement, context: Context, memory: Memory) -> None:
-        self.is_close = False
+        self.is_close, self.whole_ps = False, 0
         self.untried: set[Buffer] = set()
         """Values of which nobody knows what they would be worth in SRAM: see ``MEAN_LIFE``."""
         # Where SRAM keeps no values there are segments of a convolution and its pooling, and nothing else.
@@ -438,6 +439,7 @@ class Planner:
             with_segments = self._settle(stretches)
             # Of two units in step the estimate knows little: where they are all that there is, the forecast decides.
             self.is_close = not self._keeps or sum(costs) * 100 <= sum(with_segments) * (100 + _NEAR_PERCENT)
+            self.whole_ps = sum(costs) if self._keeps else 0
         return stretches
 
     def _make(self, stretches: Sequence[Stretch]) -> None:
