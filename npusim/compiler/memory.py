@@ -87,7 +87,7 @@ class Memory:
 @dataclass(slots=True)
 class Layout:
     """What runs together, in order, and the bytes of DRAM for values. ``is_close``: there are segments, and without
-    them it might not take longer; ``whole_ps``: what it is then estimated to take, 0 where estimates say too little."""
+    them it might not take longer; ``whole_ps``: what it is then estimated to take, 0 where estimates are too near."""
 
     stretches: list[Stretch]
     scratch_bytes: int = 0
@@ -438,8 +438,10 @@ class Planner:
             stretches = self._with_segments(segments)
             with_segments = self._settle(stretches)
             # Of two units in step the estimate knows little: where they are all that there is, the forecast decides.
-            self.is_close = not self._keeps or sum(costs) * 100 <= sum(with_segments) * (100 + _NEAR_PERCENT)
-            self.whole_ps = sum(costs) if self._keeps else 0
+            whole, striped = sum(costs), sum(with_segments)
+            self.is_close = not self._keeps or whole * 100 <= striped * (100 + _NEAR_PERCENT)
+            # What both estimates see wrong in the same way says nothing of which is longer.
+            self.whole_ps = whole if self._keeps and whole * 100 > striped * (100 + _ALIKE_PERCENT) else 0
         return stretches
 
     def _make(self, stretches: Sequence[Stretch]) -> None:
@@ -893,6 +895,9 @@ CLOSE_PERCENT = 5
 """Estimates may be off by so much."""
 _NEAR_PERCENT = 30
 """And those of segments by so much: groups that do not run together begin on the first rows of the one before."""
+_ALIKE_PERCENT = 15
+"""As near as this the forecasts of both decide. Where whole values have been faster they were estimated to take up to
+8 % longer."""
 MEAN_LIFE = 24
 """Stretches for which values are tried in SRAM, for each stretch of the graph: all those of a life are estimated, so
 the work would grow with the square of the graph. What is wanted for long is tried, too, while there is little of it."""

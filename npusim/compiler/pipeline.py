@@ -250,7 +250,8 @@ def _may_be_whole(layout: Layout, striped_ps: int) -> bool:
 
 _WHOLE_PERCENT = 20
 """Estimates of whole values may be so much above their forecast: sums of layers, which do not see that neighbours
-overlap. On variants of ``edge`` ResNet-50 and MobileNetV2 have 6 to 17 %."""
+overlap. Variants of ``edge``: ResNet-50 and MobileNetV2 have 6 to 17 %. YOLO has 30 %, of stripes as well: see
+``memory``, which leaves orders of near estimates to their forecasts."""
 
 
 def _again(chosen: _Order, graph: Graph, budget: Budget) -> _Order | None:
