@@ -104,8 +104,8 @@ cpdef int raise_fences(dict fences, dict others) except -1:
 
 cdef enum:
     PARTS = 32
-    # Uses of a buffer by one unit for one operator that are told apart: whoever wants the first rows of a value waits for
-    # a small part of it longer than it has to.
+    # Uses of a buffer by one unit for one operator that are told apart: whoever wants the first rows of a value waits
+    # for a small part of it longer than it has to.
 
 
 cdef struct Use:
