@@ -87,11 +87,12 @@ class Memory:
 @dataclass(slots=True)
 class Layout:
     """What runs together, in order, and the bytes of DRAM for values. ``is_close``: there are segments, and without
-    them it might not take longer."""
+    them it might not take longer; ``whole_ps``: what it is then estimated to take, 0 where estimates are too near."""
 
     stretches: list[Stretch]
     scratch_bytes: int = 0
     is_close: bool = False
+    whole_ps: int = 0
     known: Known = field(default_factory=dict)
     planner: Planner | None = None
     """Who has chosen the homes, to be asked why; None where all values are in DRAM."""
@@ -105,7 +106,7 @@ def plan(placement: Placement, context: Context, known: Known | None = None) -> 
     if context.config.cores == 1 and (context.config.sram.keeps_values or passes_on(context.config)):
         planner = layout.planner = Planner(placement, context, memory)
         layout.stretches = planner.run(stripes=known is None)
-        layout.is_close = planner.is_close
+        layout.is_close, layout.whole_ps = planner.is_close, planner.whole_ps
         # What became a window has no bytes of its own any more.
         used = {
             context.view(t).buffer
@@ -396,7 +397,7 @@ class Planner:
     """Chooses the homes of values on a device of one core; of the plan as it stands it says what others would cost."""
 
     def __init__(self, placement: Placement, context: Context, memory: Memory) -> None:
-        self.is_close = False
+        self.is_close, self.whole_ps = False, 0
         self.untried: set[Buffer] = set()
         """Values of which nobody knows what they would be worth in SRAM: see ``MEAN_LIFE``."""
         # Where SRAM keeps no values there are segments of a convolution and its pooling, and nothing else.
@@ -437,7 +438,10 @@ class Planner:
             stretches = self._with_segments(segments)
             with_segments = self._settle(stretches)
             # Of two units in step the estimate knows little: where they are all that there is, the forecast decides.
-            self.is_close = not self._keeps or sum(costs) * 100 <= sum(with_segments) * (100 + _NEAR_PERCENT)
+            whole, striped = sum(costs), sum(with_segments)
+            self.is_close = not self._keeps or whole * 100 <= striped * (100 + _NEAR_PERCENT)
+            # What both estimates see wrong in the same way says nothing of which is longer.
+            self.whole_ps = whole if self._keeps and whole * 100 > striped * (100 + _ALIKE_PERCENT) else 0
         return stretches
 
     def _make(self, stretches: Sequence[Stretch]) -> None:
@@ -891,6 +895,9 @@ CLOSE_PERCENT = 5
 """Estimates may be off by so much."""
 _NEAR_PERCENT = 30
 """And those of segments by so much: groups that do not run together begin on the first rows of the one before."""
+_ALIKE_PERCENT = 15
+"""As near as this the forecasts of both decide. Where whole values have been faster they were estimated to take up to
+8 % longer."""
 MEAN_LIFE = 24
 """Stretches for which values are tried in SRAM, for each stretch of the graph: all those of a life are estimated, so
 the work would grow with the square of the graph. What is wanted for long is tried, too, while there is little of it."""

@@ -240,11 +240,10 @@ class Expand(Instruction):
 
     @property
     def symbols(self) -> int:
-        return self.nbytes * (8 // self.bits)
+        return symbols_in(self.nbytes, self.bits)
 
     def check(self) -> None:
-        if self.bits not in SYMBOL_BITS:
-            raise ProgramError(f"bits must be one of {SYMBOL_BITS}, got {self.bits}")
+        symbols_in(self.nbytes, self.bits)
         if not self.nbytes or not self.size:
             raise ProgramError(f"must make bytes of bytes, got {self.nbytes} of {self.size}")
         _check_ways(self.dst, self.src)
@@ -298,9 +297,17 @@ MULTICASTS = (Multicast, MulticastExpand)
 """What writes to several cores; the rest writes to the one that it was issued to."""
 
 
+def symbols_in(nbytes: int, bits: int) -> int:
+    """How many symbols of so many bits ``nbytes`` bytes are. Raises ProgramError if symbols have not so many: reports
+    ask for the work of programs that nobody has verified."""
+    if bits not in SYMBOL_BITS:
+        raise ProgramError(f"bits must be one of {SYMBOL_BITS}, got {bits}")
+    return nbytes * (8 // bits)
+
+
 def expanding(nbytes: int, size: int, bits: int, *, place: int = 0, constants: bool = True) -> DmaWork:
     """The work of making ``nbytes`` bytes of weights, of so many bits each, of a stream of ``size``."""
-    decoded = nbytes * (8 // bits)
+    decoded = symbols_in(nbytes, bits)
     return DmaWork(nbytes, 1, size, size, 0, offset=place, constants=constants, decoded=decoded)
 
 

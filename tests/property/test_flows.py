@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 
 from npusim.compiler import pipeline
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.tile import acc_bytes
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import load_config
 from npusim.isa.base import decode
 from npusim.isa.functions import Binary, Unary
-from npusim.isa.verify import Limits
 from npusim.ops.build import GraphBuilder
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
-from tests.support.programs.race_detector import find_races
+from tests.support.programs.race_detector import find_races, limits_of
 
 DEVICES = {
     "tiny": load_config("tiny"),
@@ -89,8 +87,7 @@ def test_flows_change_no_bit(seed: int, name: str) -> None:
     for size in SIZES:
         config = DEVICES[name].with_(**{"sram.bytes": size})
         program = compile_graph(graph, config)
-        limits = Limits(program.region_bytes, size, acc_bytes(config), config.cores, config.dma.channels, config.units)
-        races = find_races(list(decode(program.code)), limits)
+        races = find_races(list(decode(program.code)), limits_of(program, config))
         assert not races, f"{size} bytes of SRAM: {races[0]}"
         with mock.patch.object(pipeline, "form_flows", lambda groups, outputs, config: groups):
             apart = compile_graph(graph, config)

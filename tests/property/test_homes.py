@@ -12,18 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.tile import acc_bytes
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import load_config
 from npusim.isa.base import decode
 from npusim.isa.functions import Binary, Unary
-from npusim.isa.verify import Limits
 from npusim.ops.build import GraphBuilder
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
-from tests.support.programs.race_detector import find_races
+from tests.support.programs.race_detector import find_races, limits_of
 
 DEVICES = {name: load_config(name).with_(cores=1) for name in ("tiny", "edge")}
 SIZES = (3 << 10, 10 << 10, 40 << 10)
@@ -92,8 +90,7 @@ def check(seed: int, name: str) -> None:
             program = compile_graph(graph, config)
         except CompileError:
             continue
-        limits = Limits(program.region_bytes, size, acc_bytes(config), 1, config.dma.channels, config.units)
-        races = find_races(list(decode(program.code)), limits)
+        races = find_races(list(decode(program.code)), limits_of(program, config))
         assert not races, f"{size} bytes of SRAM: {races[0]}"
         found = interpreted(program, config, {"x": image})
         same_bytes(found, first or found, f"{size} bytes of SRAM against fewer")

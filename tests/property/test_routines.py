@@ -21,7 +21,6 @@ from npusim.hw.cost import cost
 from npusim.isa.base import Command, decode
 from npusim.isa.functions import Unary
 from npusim.isa.routine import ScalarRoutine
-from npusim.isa.verify import Limits
 from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
 from npusim.ops.routine import routine_attrs
@@ -30,7 +29,7 @@ from npusim.routines import Cut
 from npusim.runtime import Session
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import Arrays, interpreted, outputs_of, simulated
-from tests.support.programs.race_detector import find_races
+from tests.support.programs.race_detector import find_races, limits_of
 from tests.support.random_devices import TINY, Device, devices
 from tests.support.sample_routines import PLAIN, SCALE, registered
 
@@ -91,10 +90,7 @@ def test_no_two_commands_race(shape: tuple[int, int, int], cuts: int, device: De
     program = compiled(toy(shape, cuts), device.config)
     if program is None:
         return
-    config = device.config
-    acc = config.matrix.accumulator_bytes if config.matrix else 0
-    limits = Limits(program.region_bytes, config.sram.bytes, acc, config.cores, config.dma.channels, config.units)
-    assert find_races(list(decode(program.code)), limits) == []
+    assert find_races(list(decode(program.code)), limits_of(program, device.config)) == []
 
 
 SMALL = TINY.with_(**{"sram.bytes": 4096})

@@ -15,18 +15,16 @@ from hypothesis import strategies as st
 from npusim.compiler import pipeline
 from npusim.compiler.groups import form_groups
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.tile import acc_bytes
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import decode
 from npusim.isa.functions import Binary, Reduce, Unary
-from npusim.isa.verify import Limits
 from npusim.ops.build import GraphBuilder
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
-from tests.support.programs.race_detector import find_races
+from tests.support.programs.race_detector import find_races, limits_of
 
 Array = npt.NDArray[Any]
 
@@ -94,10 +92,7 @@ def run(graph: Graph, config: Config, feeds: dict[str, Array], what: str) -> dic
         program = compile_graph(graph, config)
     except CompileError:
         return None
-    limits = Limits(
-        program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units
-    )
-    races = find_races(list(decode(program.code)), limits)
+    races = find_races(list(decode(program.code)), limits_of(program, config))
     assert not races, f"{what}: {races[0]}"
     return dict(interpreted(program, config, feeds))
 

@@ -178,6 +178,10 @@ class PoolLowering(TiledLowering, kind="pool"):
         axes = (0, 2, 3, 1) if self.op.attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self.x, self.out = self.x.permute(axes), self.out.permute(axes)
         self._rows: tuple[int, int, int] | None = None
+        # Cores that exchange values may have bands of rows each. The first one's slots are everybody's, and where it
+        # has padding the others have rows.
+        band = context.config.exchange is not None and self.op.input(0) in context.own
+        self._height = self.x.shape[1] + (sum(self.op.attrs["pads"][::2]) if band else 0)
         rows = min(context.rows or self.out.shape[1], self.out.shape[1])
         shape = (self.out.shape[0], rows, *self.out.shape[2:])
         # Windows overlap along rows and columns, and every cut there loads the overlap twice; every cut of the channels
@@ -187,11 +191,8 @@ class PoolLowering(TiledLowering, kind="pool"):
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         item = self.x.dtype.itemsize
         specs = []
-        rows, cols = (
-            # Padding is never stored: a maximum must not see it, so the instruction is told where it lies.
-            min(span, dim)
-            for span, dim in zip(self._extent(tile[1], tile[2]), self.x.shape[1:3], strict=True)
-        )
+        # Padding is never stored: a maximum must not see it, so the instruction is told where it lies.
+        rows, cols = map(min, self._extent(tile[1], tile[2]), (self._height, self.x.shape[2]))
         if not self.x.buffer.on_chip:
             specs.append(SlotSpec("x", rows * cols * tile[3] * item))
         if not self.out.buffer.on_chip:

@@ -156,3 +156,15 @@ def test_only_a_group_whose_first_part_has_the_slots_of_all_is_cut_into_bands() 
 
 def test_windows_that_lie_in_the_padding_alone_are_not_cut() -> None:
     assert 1 not in axes_of(second(images((3, 1, 0, 1))), rows=True)
+
+
+@pytest.mark.parametrize("pads", [(2, 0, 0, 0), (1, 0, 1, 0), (2, 0, 2, 0), (0, 0, 0, 0)])
+def test_bands_of_pooled_rows_have_room_where_the_first_has_padding(pads: tuple[int, int, int, int]) -> None:
+    """Two images, so that each core loads the second one's rows while it pools those of the first."""
+    rows = (6 + pads[0] + pads[2] - 5) + 1
+    build = GraphBuilder("pooled")
+    window = {"layout": "NCHW", "kernel": (3, 1), "stride": (1, 1), "dilation": (2, 1), "pads": pads}
+    x = build.input("x", (2, 1, 6, 3), DType.FLOAT32)
+    more = {"fn": "max", "output_hw": (rows, 3), "count_include_pad": False}
+    graph = build.finish([build.add("pool", [x], {**window, **more})])
+    exchanges((2,), TWO, graph)

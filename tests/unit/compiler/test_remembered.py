@@ -7,6 +7,7 @@ import pickle
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -73,16 +74,32 @@ def test_equal_layers_are_searched_once() -> None:
         assert many() < 2 * three
 
 
+def made_for(blocks: int) -> tuple[int, int, float]:
+    """Of so many blocks: how often convolutions were made for estimates, beyond once each, which places their
+    constants; how often for another room; and how often each was made for programs."""
+    tile.forget()
+    graph, estimates = residual_net(56, 32, blocks=blocks), 0
+    asked = memory._made
+    with counted(ConvLowering, "__init__") as made, counted(ConvLowering, "in_room") as again:
+
+        def counting(*args: Any) -> Any:
+            nonlocal estimates
+            before = made()
+            found = asked(*args)
+            estimates += made() - before
+            return found
+
+        with mock.patch.object(memory, "_made", counting):
+            compile_graph(graph, EDGE.with_(**{"sram.bytes": "256 KiB"}))
+        layers = sum(op.kind == "conv" for op in graph.ops)
+        return estimates - layers, again(), (made() - estimates) / layers
+
+
 def test_equal_layers_are_made_for_estimates_once() -> None:
-    """Each for the plan and for its instructions; what homes are tried for is made for all of them, and for all rooms
-    that are alike."""
-    with (
-        counted(ConvLowering, "__init__") as made,
-        counted(ConvLowering, "in_room") as again,
-        mock.patch.object(memory, "_made", side_effect=memory._made) as asked,
-    ):
-        compile_graph(residual_net(56, 32, blocks=6), EDGE.with_(**{"sram.bytes": "256 KiB"}))
-        assert asked.call_count > 2 * made() > 2 * again()
+    """However many there are, and whatever homes and rooms are tried for them: more blocks make nothing more."""
+    few = made_for(4)
+    assert min(few) > 0
+    assert made_for(8) == made_for(12) == few
 
 
 def test_the_next_design_walks_no_window_again() -> None:

@@ -11,14 +11,13 @@ from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import decode
-from npusim.isa.verify import Limits
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from npusim.runtime import Session
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
 from tests.support.graphs.samples import product, residual_net
-from tests.support.programs.race_detector import find_races
+from tests.support.programs.race_detector import find_races, limits_of
 
 TINY = load_config("tiny")
 
@@ -43,9 +42,7 @@ def check(program: Program, config: Config, graph: Graph) -> tuple[int, ...]:
     """Run it three times; cycles of each. All give what the program means, and what it means without residents."""
     rng = np.random.default_rng(7)
     inputs = {t.name: rng.integers(-4, 5, t.shape).astype(t.dtype.storage) for t in graph.inputs}
-    acc = config.matrix.accumulator_bytes if config.matrix else 0
-    limits = Limits(program.region_bytes, config.sram.bytes, acc, config.cores, config.dma.channels, config.units)
-    assert not find_races(list(decode(program.code)), limits)
+    assert not find_races(list(decode(program.code)), limits_of(program, config))
     with Session(config, cache_dir=False) as session, Session(config, cache_dir=False) as timing:
         runs = [session.run(program, inputs) for _ in range(3)]
         plain = Session(config.with_(**{"sram.resident_weights": False}), cache_dir=False)

@@ -15,12 +15,11 @@ from npusim.graph import DOUBLING, Graph, Tensor
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import decode
 from npusim.isa.functions import Binary, Unary
-from npusim.isa.verify import Limits
 from npusim.ops.build import GraphBuilder
 from npusim.program import FIRST_IO, Program
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted, simulated
-from tests.support.programs.race_detector import find_races
+from tests.support.programs.race_detector import find_races, limits_of
 
 TINY = load_config("tiny")
 SHAPE = (2, 3, 5, 8)
@@ -66,9 +65,7 @@ def check(graph: Graph, config: Config = TINY) -> Program:
     wanted = interpreted(apart, config, inputs)
     same_bytes(interpreted(program, config, inputs), wanted, "in order")
     same_bytes(simulated(program, config, inputs).outputs, wanted, "on the device")
-    acc = config.matrix.accumulator_bytes if config.matrix else 0
-    limits = Limits(program.region_bytes, config.sram.bytes, acc, config.cores, config.dma.channels, config.units)
-    assert not find_races(list(decode(program.code)), limits)
+    assert not find_races(list(decode(program.code)), limits_of(program, config))
     return program
 
 

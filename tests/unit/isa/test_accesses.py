@@ -7,8 +7,8 @@ import pytest
 
 from npusim._core import Strided
 from npusim.errors import ProgramError
-from npusim.isa.base import INSTRUCTIONS, Access, ByteArray, Instruction, Unit, offset_of
-from npusim.isa.dma import Expand
+from npusim.isa.base import INSTRUCTIONS, Access, ByteArray, Instruction, Unit, offset_of, region
+from npusim.isa.dma import Expand, MulticastExpand
 from tests.support.programs.any_instruction import AREA, Executable
 from tests.support.programs.race_detector import bytes_of, exact_accesses
 
@@ -105,3 +105,12 @@ def test_elements_are_within_the_bounds() -> None:
                     if access is not None:
                         where, base = bytes_of(access), offset_of(access.address)
                         assert (where[0], where[-1] + 1) == (base + access.low, base + access.high), access
+
+
+@pytest.mark.parametrize("bits", [0, 1, 3, 7, 16, 255])
+def test_no_work_is_in_symbols_of_no_bits(bits: int) -> None:
+    """Reports ask for the work of programs that nobody has verified."""
+    for instruction in (Expand(0, region(0), 4, 4, bits), MulticastExpand(0, region(0), 4, 4, bits, 3)):
+        for asked in (instruction.work, instruction.elements, instruction.check):
+            with pytest.raises(ProgramError, match=rf"^bits must be one of \(2, 4, 8\), got {bits}$"):
+                asked()
