@@ -31,13 +31,14 @@ __all__ = ["BOUNDS", "UNSEEN", "VECTORISED", "Estimates", "Estimator"]
 UNSEEN = (
     "queue_depth", "layer_cycles", "layer_bytes", "sram.resident_weights", "sram.resident_bytes",
     "l2.bytes", "l2.bytes_per_cycle", "l2.latency_cycles", "l2.line_bytes",
+    "exchange.bytes_per_cycle", "exchange.latency_cycles",
     "vector.setup_hidden", "interconnect.arbitration", "interconnect.code_apart",
     "dma.duplex", "dma.decoder_weights_per_cycle", "dram.channels",
     "dram.ranks", "dram.mapping", "dram.read_queue", "dram.write_queue", "dram.bank_queue", "dram.refresh",
 )  # fmt: skip
-"""Keys that move a simulation and no estimate: what they do shows between instructions only; those of the L2, as if all
-that lies there were in DRAM; and the rate of a decoder, as if all weights lay as they are: how short they become only
-their values say."""
+"""Keys that move a simulation and no estimate: what they do shows between instructions only; those of the L2, as if
+all that lies there were in DRAM; those of a way between cores, as if all values passed by DRAM; and the rate of a
+decoder, as if all weights lay as they are: how short they become only their values say."""
 
 
 @dataclass(slots=True)

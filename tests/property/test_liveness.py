@@ -34,6 +34,8 @@ class Turn(NamedTuple):
 _L2 = {"l2.bytes": "1 MiB", "sram.bytes": "64 KiB"}
 """An L2 and, for the SRAM has no room for them, values that lie in it."""
 
+_CONSTANTS = {"constants.bytes": "1 MiB", "constants.bandwidth": "2 GB/s", "constants.latency": "300 ns"}
+
 TURNS: dict[str, Turn] = {
     "clock": Turn("2 GHz", FASTER),
     "cores": Turn(2, FASTER),
@@ -101,6 +103,15 @@ TURNS: dict[str, Turn] = {
     "interconnect.arbitration": Turn("fair"),
     "interconnect.multicast": Turn(False, SLOWER, {"cores": 2}),
     "interconnect.code_apart": Turn(True, FASTER),
+    "l2": Turn({"bytes": "1 MiB"}, FASTER, {"sram.bytes": "64 KiB"}),
+    "l2.bytes": Turn("1 KiB", SLOWER, _L2),
+    "l2.bytes_per_cycle": Turn(1, SLOWER, _L2),
+    "l2.latency_cycles": Turn(5000, SLOWER, _L2),
+    "l2.line_bytes": Turn("64 KiB", SLOWER, _L2),
+    "constants": Turn({"bytes": "1 MiB", "bandwidth": "1 GB/s", "latency": "300 ns"}, SLOWER),
+    "constants.bytes": Turn("1 KiB", MOVES, _CONSTANTS),
+    "constants.bandwidth": Turn("1 GB/s", SLOWER, _CONSTANTS),
+    "constants.latency": Turn("5 us", SLOWER, _CONSTANTS),
     "host.mmio": Turn("20 us", SLOWER),
     "host.irq": Turn("200 us", SLOWER),
     "host.link_bandwidth": Turn("10 MB/s", SLOWER),
@@ -223,7 +234,7 @@ def _energy(config: Config) -> object:
 
 def _keys() -> list[str]:
     # Tables that edge has not are there as soon as one of their keys is.
-    full = load_config("edge").with_(energy={}, area={})
+    full = load_config("edge").with_(energy={}, area={}, **_L2, **_CONSTANTS)
     rows = [row[0] for row in full.resolved()]
     sections = {key.partition(".")[0] for key in rows if "." in key and key.partition(".")[0] in TURNS}
     return sorted({*rows, *sections})
