@@ -290,6 +290,7 @@ void npu_mappings_zap(struct npu *npu)
 int npu_block_sync(struct npu_block *block, u64 offset, u64 bytes, u32 direction)
 {
 	struct npu *npu = block->npu;
+	u32 count = 0;
 	int err = 0;
 
 	if (!NO_WINDOW) {
@@ -308,6 +309,8 @@ int npu_block_sync(struct npu_block *block, u64 offset, u64 bytes, u32 direction
 			err = npu_copy_from(npu, page_address(page) + in_page, block->address + offset, size);
 		offset += size;
 		bytes -= size;
+		if (++count % 32 == 0)	/* see npu_copy_to() */
+			npu_flush(npu);
 	}
 	npu_flush(npu);
 	mutex_unlock(&block->lock);

@@ -66,7 +66,8 @@ class QemuShop(Sources):
         return self._outcome(findings, device.now_ps)
 
     def run_served(self, module: Path, script: str) -> Run:
-        """The same with a device of ``npusim serve``, in a process of its own; its time is not known."""
+        """The same with a device of ``npusim serve``, in a process of its own, which fails where it finds a driver's
+        mistake; its time is not known."""
         path, said = self.folder.parent / "served", self.folder.parent / "said"
         serve = [sys.executable, "-m", "npusim", "serve", "tiny", "--set", f"dram.bytes={device_config().dram.bytes}"]
         machine = self._machine(module, script, None)
@@ -78,12 +79,15 @@ class QemuShop(Sources):
                     try:
                         until(path.exists)
                         self._boot([*machine, *_vfio_user(path)])
-                        assert process.wait(LIMIT_S) == 0
+                        code = process.wait(LIMIT_S)
                     finally:
                         process.kill()
             else:
-                self._boot([*serve, "--pci-proxy", "--", *machine], stderr=errors, env=environment)
-        return self._outcome([line for line in _text(said).splitlines() if "driver: " in line], 0)
+                command = [*serve, "--pci-proxy", "--", *machine]
+                code = self._ended(command, stderr=errors, env=environment)
+        findings = [line for line in _text(said).splitlines() if "driver: " in line]
+        assert code == bool(findings), f"npusim serve ended with {code}\n{_text(said)}"
+        return self._outcome(findings, 0)
 
     def _machine(self, module: Path, script: str, parameters: Mapping[str, object] | None) -> list[str]:
         """QEMU with all but the device."""
@@ -102,16 +106,20 @@ class QemuShop(Sources):
         files = ["-kernel", str(self.kernel), "-initrd", str(initrd), "-append", _COMMAND_LINE]
         return [*qemu.COMMAND, *machine, *nothing_else, *serial, *files]
 
-    def _boot(self, command: list[str], fds: tuple[int, ...] = (), **more: Any) -> None:
+    def _boot(self, command: list[str], fds: tuple[int, ...] = ()) -> None:
         """Run a machine until it is switched off."""
+        code = self._ended(command, fds)
+        assert code == 0, f"QEMU ended with {code}\n{self._logs()}"
+
+    def _ended(self, command: list[str], fds: tuple[int, ...] = (), **more: Any) -> int:
+        """The exit code of a command that ends when its machine is switched off."""
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, **more) as process:
             try:
-                code = process.wait(LIMIT_S)
+                return process.wait(LIMIT_S)
             except subprocess.TimeoutExpired:
                 raise AssertionError(f"still runs after {LIMIT_S} s\n{self._logs()}") from None
             finally:
                 process.terminate()  # npusim serve, if it is that, takes QEMU with it
-        assert code == 0, f"QEMU ended with {code}\n{self._logs()}"
 
     def _logs(self) -> str:
         return "".join(_text(self.folder.parent / name)[-3000:] for name in _LOGS)
