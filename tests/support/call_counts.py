@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -37,12 +38,16 @@ def functions_of(work: Callable[[], object]) -> Counter[str]:
 
 
 def _profiled(work: Callable[[], object], count: Callable[[FrameType, str, object], None]) -> None:
-    before = sys.getprofile()
+    # Hypothesis times each collection of garbage, whose moment others decide, with calls of its own.
+    before, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()
     sys.setprofile(count)
     try:
         work()
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
 
 
 def lines_of(work: Callable[[], object], folder: str) -> int:
