@@ -33,5 +33,4 @@ def _price(config: Config, work: Work) -> tuple[int, int, int]:
     if isinstance(work, DmaWork) and (work.reads or work.writes):
         memory = dram_model(config)
         served = memory.transfer_bytes(work) * 10**12 // memory.bandwidth
-        ahead = dma.transfer(config, work).ahead_ps
     return cost_model(config).cost(work).ps, served, ahead

@@ -231,7 +231,7 @@ class Shell(cmd.Cmd):
         else:
             short = _SHORT.get(place.memory, place.memory)
             there = Range(short, max(place.core, 0), place.offset, place.nbytes)
-            where, raw = f"{there}".partition("..")[0], there.of(self.device)
+            where, raw = there.start, there.of(self.device)
         if kind:
             dtype = types[kind]
             whole = raw[: raw.size // dtype.itemsize * dtype.itemsize].view(dtype.storage)

@@ -204,9 +204,14 @@ class Range:
     address: int
     size: int
 
-    def __str__(self) -> str:
+    @property
+    def start(self) -> str:
+        """The first byte, in words."""
         where = self.memory if self.memory in SHARED else f"core{self.core}.{self.memory}"
-        return f"{where} {self.address:#x}..{self.address + self.size:#x}"
+        return f"{where} {self.address:#x}"
+
+    def __str__(self) -> str:
+        return f"{self.start}..{self.address + self.size:#x}"
 
     def of(self, device: NpuDevice) -> ByteArray:
         """The bytes, as a view."""

@@ -35,8 +35,7 @@ class Charge:
     (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than
     ``rate`` bytes a second, or over another ``link``. ``alone_ps`` is the whole duration when nobody else uses SRAM and
     memories. Of a unit that looks ahead ``ahead_ps``, the first part of ``fixed_ps``, may pass while it still works on
-    older commands; for the first ``front_ps`` of all no other one
-    begins.
+    older commands; for the first ``front_ps`` of all no other one begins.
     """
 
     fixed_ps: int
