@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npusim.compiler import pipeline
+from npusim.compiler import compare
+from npusim.compiler.fit import place_slots
 from npusim.compiler.groups import form_groups, side_by_side
 from npusim.compiler.lower.base import SlotSpec
-from npusim.compiler.memory import place_slots
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.dtypes import DType
 from npusim.graph import Graph
@@ -104,12 +104,12 @@ def test_the_best_on_some_cores_is_so_beside_others(monkeypatch: pytest.MonkeyPa
     def traffic(commands: list[int], config: object) -> int:
         return commands[0]
 
-    monkeypatch.setattr(pipeline, "_traffic", traffic)
+    monkeypatch.setattr(compare, "_traffic", traffic)
     few, lean, many = Order(2, 90), Order(2, 80), Order(4, 10)
 
     def first(*orders: tuple[int, Order]) -> object:
         told: Any = orders
-        return pipeline._first(told, TINY)
+        return compare._first(told, TINY)
 
     assert first((10_000, few), (10_030, lean)) is lean
     assert first((10_000, few), (10_050, lean)) is few
