@@ -128,6 +128,9 @@ class MatrixLowering(Lowering):
         self.op = group.anchor
         # It follows from the operators alone, whatever homes are tried.
         self.drain = context.facts.get(group) or context.facts.setdefault(group, absorb(group))
+        rows = ("b", self.drain.bias), ("s", self.drain.scale), ("shift", self.drain.shift)
+        self._constant_rows = [name for name, row in rows if isinstance(row, np.ndarray)]
+        self._computed_rows = self.drain.computed()
         self._pinned = group.index in context.pinned.starts
         self._scales = _Scales.of(self.op)
         self._ranges = Ranges(context, group)
@@ -524,21 +527,19 @@ class MatrixLowering(Lowering):
         self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent
     ) -> dict[str, tuple[Slot, int]]:
         """Load bias, scale and shift of the tile's channels, one after the other: (slot, offset) of each."""
-        drain, key = self.drain, (task.group, task.channel)
-        low = task.group * self.problem.oc + task.channel
-        count = extent.groups * extent.channels
+        key = (task.group, task.channel)
         places: dict[str, tuple[Slot, int]] = {}
-        if drain.rows():
+        if self._constant_rows:
             slot, loaded = self._parameter_slot(table, held, "p", key)
             if not loaded:
                 step.loads.extend(load_items((slot.address, (1,), slot), self._parameter_view(task, extent)))
-            offset = 0
-            for name, row in (("b", drain.bias), ("s", drain.scale), ("shift", drain.shift)):
-                if isinstance(row, np.ndarray):
-                    places[name], offset = (slot, offset), offset + 4 * count
-        for name, tensor in drain.computed():
+            size = 4 * extent.groups * extent.channels
+            for number, name in enumerate(self._constant_rows):
+                places[name] = slot, number * size
+        for name, tensor in self._computed_rows:
             slot, loaded = self._parameter_slot(table, held, name, key)
             if not loaded:
+                low, count = task.group * self.problem.oc + task.channel, extent.groups * extent.channels
                 step.loads.extend(load_items((slot.address, (4,), slot), self._computed(tensor, low, count)))
             places[name] = slot, 0
         return places
