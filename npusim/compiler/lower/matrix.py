@@ -203,18 +203,20 @@ class MatrixLowering(Lowering):
         cut: Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]],
         channels: tuple[int, int],
         columns: list[tuple[int, int]],
+        parts: int,
     ) -> Packed:
         """Constants as one run: the weights of each group, which begin with a byte, then their scales, then their zero
-        points. ``key``: which tile's; ``cut``: what gives those of each group, in parts, of all weights; ``channels``:
-        the part of the reduction; ``columns``: first output channel and count of each group."""
+        points. ``key``: which tile's; ``cut``: what gives those of each group, in ``parts`` together, of all weights;
+        ``channels``: the part of the reduction; ``columns``: first output channel and count of each group."""
         name, dtype, bits, scales = f"{self.op.name}.weights", self.problem.w_type, self.problem.w_bits, self._scales
         weights = self.op.input(1).data
         assert weights is not None
         flat: list[Any]
-        if bits or scales is not None:
-            parts = cut(weights)
-            flat = [squeezed(group, bits) for group in parts] if bits else [part for group in parts for part in group]
-        else:  # a job that only times has no need of them, and parts may be many
+        if bits:
+            flat = [squeezed(group, bits) for group in cut(weights)]
+        elif scales is not None or parts == 1:
+            flat = [part for group in cut(weights) for part in group]
+        else:  # a job that only times has no need of them, and they may be very many
             taps = self.problem.kh * self.problem.kw * channels[1]
             flat = [joined(cut, weights, taps * sum(count for _, count in columns) * weights.itemsize)]
         if bits:
