@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import random
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -282,3 +283,45 @@ def test_nonsense() -> None:
     for number in range(300):
         assert world.case(rng_of("pci-proxy", 1, number)) == [], f"case {number} of seed 1"
     assert world.tally["answered"] > 1000
+
+
+def test_it_does_not_sleep_between_an_access_and_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy to DRAM is thousands of accesses, each after the answer to the last one. QEMU and we are on one processor,
+    which QEMU gets when we leave it."""
+    ours, theirs = socket.socketpair()
+    qemu = Qemu(ours, None)
+    left = 100
+    slept = 0
+
+    def qemus_turn() -> None:
+        nonlocal left
+        if left:
+            if left < 100:
+                assert HEADER.unpack_from(ours.recv(24)) == (RETURN, 8)
+            qemu.send(BAR_WRITE, BAR.pack(DRAM, left, 8, True))
+        else:
+            ours.close()
+        left -= 1
+
+    class Poll:
+        """One that nobody wakes, but QEMU while we sleep."""
+
+        def __init__(self) -> None:
+            self._poll = poll()
+            self.register, self.unregister = self._poll.register, self._poll.unregister
+
+        def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
+            nonlocal slept
+            ready = self._poll.poll(0)
+            if timeout is None and not ready:
+                slept += 1
+                qemus_turn()
+                ready = self._poll.poll(0)
+            return ready
+
+    poll = select.poll
+    monkeypatch.setattr(select, "poll", Poll)
+    monkeypatch.setattr(os, "sched_yield", qemus_turn)
+    PciProxy(NpuDevice(SMALL)).serve(theirs)
+    assert left == -1
+    assert slept == 0
