@@ -30,9 +30,9 @@ from npusim.isa.base import (
     Unit,
     check_index_type,
     check_itemsize,
-    decode,
     describe_address,
     instruction,
+    instructions_of,
     is_dram,
     is_l2,
     is_outside,
@@ -316,10 +316,9 @@ def expanded_bytes(stream: bytes) -> tuple[int, int]:
     one that may be damaged, as far as it can be decoded."""
     read = made = 0
     with contextlib.suppress(ProgramError):
-        for command in decode(stream):
-            if isinstance(command.instruction, Expand):
-                read += command.instruction.size
-                made += command.instruction.nbytes
+        for expand in instructions_of(stream, Expand):
+            read += expand.size
+            made += expand.nbytes
     return read, made
 
 
