@@ -29,8 +29,6 @@ cdef object asked(instruction):
 cdef class Sizes:
     """Bytes of instructions in the stream, without their waits and headers."""
 
-    cdef dict by_kind
-
     def __init__(self):
         self.by_kind = {}
 
