@@ -193,6 +193,17 @@ def _shared(one: Span, others: Iterable[Span]) -> int:
     return sum(max(0, min(one[1], high) - max(one[0], low)) for low, high in others)
 
 
+def filled(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
+    """As many copies of the weights' slot as the room has: what of them comes beside the features of a job is all that
+    there is room for, since the buffer is its own."""
+    found = list(specs)
+    for at, spec in enumerate(specs):
+        if spec.name == "w" and spec.copies > 1:
+            spare = max(0, room - total_bytes(specs)) // align(max(spec.nbytes, 1))
+            found[at] = replace(spec, copies=max(spec.copies, min(1 + in_flight, spec.copies + spare)))
+    return found
+
+
 def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
     """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used,
     and one for each transfer in flight. No more than half of the room: the groups before and after have the other."""
@@ -201,6 +212,10 @@ def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpe
         if total_bytes(more) <= room // 2:
             return more
     return list(specs)
+
+
+def _whole_jobs(config: Config) -> bool:
+    return config.matrix is not None and config.matrix.direct is not None and config.matrix.direct.whole_jobs
 
 
 @dataclass(slots=True)
@@ -269,6 +284,8 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
             lowering, slots, taken = _lowered(context, group, shares, made)
             if not stretch.segment:
                 slots = deeper(slots, room, context.config.dma.in_flight)
+                if _whole_jobs(context.config) and len(stretch.groups) == 1:
+                    slots = filled(slots, room, context.config.dma.in_flight)
             lowerings.append(lowering)
             specs.append(slots)
             left -= taken
