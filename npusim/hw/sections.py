@@ -43,7 +43,6 @@ class DirectConfig:
     whole_jobs: bool = key(
         Flag(), "a layer whose operands fit the buffer is one job, which is cut along its kernels only", False
     )
-    shared_port: bool = key(Flag(), "results leave by the port that operands come in by", False)
     image_channels: int = key(
         Count(0, 64), "with at most so many input channels, those of a kernel's row are summed side by side", 0
     )

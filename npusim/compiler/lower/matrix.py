@@ -438,8 +438,8 @@ class MatrixLowering(Lowering):
         held = self._held.setdefault(table.core, {})
         chunks = self._chunks()
         mine = [(task, self.extent(task)) for task in share(self.tasks(), core, cores)]
-        parts = [(task, extent, task, extent) for task, extent in mine[:-1]]
-        parts += [(*mine[-1], *stripe) for stripe in self._stripes(*mine[-1])] if mine else []
+        parts = [(*tile, *tile) for tile in mine[:-_STRIPED]]
+        parts += [(*tile, *stripe) for tile in mine[-_STRIPED:] for stripe in self._stripes(*tile)]
         for number, (whole, all_of_it, task, extent) in enumerate(parts):
             box = self.box(task, extent)
             # One output tile and one accumulator for all parts of a reduction: each adds to what the
@@ -472,7 +472,7 @@ class MatrixLowering(Lowering):
                 yield step
 
     def _stripes(self, task: Task, extent: Extent) -> list[tuple[Task, Extent]]:
-        """The parts in which the last tile of a layer leaves, for which nothing hides the stores: smaller and smaller
+        """The parts in which a tile leaves at the end of a layer, where no other hides its store: smaller and smaller
         ones, so that each is stored while the next is computed."""
         if not self._fetches or self._rows or self.tile.ic < self.problem.ic:
             return [(task, extent)]
@@ -484,8 +484,8 @@ class MatrixLowering(Lowering):
         full, unit = (extent.rows, ceil_div(least, extent.cols)) if rows else (extent.cols, least)
         found, first = [], 0
         while first < full:
-            size = max(unit, ceil_div(full - first, 2 * unit) * unit)
-            size = full - first if full - first < 2 * unit else size
+            left = full - first
+            size = left // (2 * unit) * unit or left
             if rows:
                 part = task._replace(row=task.row + first), extent._replace(rows=size)
             else:
@@ -672,6 +672,10 @@ def _copies(
     keys = product(channels, _parts(*ic)) if ic is not None else channels
     return tuple(SlotSpec(f"{name}{key}", nbytes, copies) for key in keys)
 
+
+_STRIPED = 2
+"""Tiles at the end of a layer that leave in stripes: the store of the one before the last, too, would go on while the
+last one's begins."""
 
 _PARTS = 64
 """Parts of SRAM that a budget is rounded to."""
