@@ -97,7 +97,7 @@ def test_a_job_fetches_features_and_weights_in_turn():
 def test_results_that_share_the_port_delay_weights():
     slow = NVDLA.with_(**{"dram.bandwidth": 10**9})
     work = matmul(64, 64, 512)
-    assert job(slow.with_(**{"matrix.direct.shared_port": True}), work, 64).cycles > job(slow, work, 64).cycles
+    assert job(slow.with_(**{"interconnect.writes_apart": False}), work, 64).cycles > job(slow, work, 64).cycles
 
 
 SIZE = st.integers(1, 80)

@@ -41,6 +41,7 @@ CODES = """
 14 dma.expand <QQQQB
 15 dma.expand_multicast <QQQQBQ
 16 dma.exchange <Q4qQ4q4IB4I4IQBQ
+17 dma.fetch <Q4qQ4q4IB4I4IQ
 20 matrix.conv <BBBQ3qQqQ3qIIIIIHHHHHHhh??Q3qQQIfidd
 21 matrix.depthwise <BBBQqqQQqqIIIIHHHHHHhh??QqqQQIfidd
 30 vector.unary <BBQ4qQ4q4Idd
