@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 
 from npusim.compiler.forecast import forecast, forecast_slowly
 from npusim.compiler.lower.base import SlotSpec
-from npusim.compiler.memory import deeper
+from npusim.compiler.memory import deeper, filled
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
-from npusim.isa.base import Space, decode
+from npusim.isa.base import Instruction, Space, Unit, decode
+from npusim.isa.dma import Copy, Fetch
 from npusim.isa.functions import Binary
 from npusim.ops.build import GraphBuilder
 from npusim.program import CONSTANTS
@@ -114,6 +116,54 @@ def test_whole_jobs_are_cut_along_their_kernels() -> None:
     small = whole.with_(**{"sram.bytes": 16 << 10})
     assert products(small, graph) > 3
     assert same(run(small, graph), run(whole, graph))
+
+
+def units_of(config: Config, graph: Graph) -> dict[type[Instruction], set[Unit]]:
+    """Which channels have which kinds of transfers."""
+    with Session(config, cache_dir=False) as session:
+        commands = list(decode(session.compile(graph).code))
+    found: dict[type[Instruction], set[Unit]] = {}
+    for command in commands:
+        if isinstance(command.instruction, Copy):
+            found.setdefault(type(command.instruction), set()).add(Unit(command.unit))
+    return found
+
+
+def test_features_weights_and_results_have_engines_of_their_own() -> None:
+    first = Unit.DMA
+    apart = units_of(NVDLA, convolution(16, 64, 24, 1))
+    assert apart == {Fetch: {first}, Copy: {Unit(first + 1), Unit(first + 2)}}
+    # Else weights come by whichever is free first.
+    some = units_of(NVDLA.with_(**{"dma.weights_apart": False}), convolution(16, 64, 24, 1))
+    assert some[Copy] >= {first}
+
+
+@pytest.mark.parametrize("graph", [convolution(17, 24, 20, 3), convolution(40, 16, 9, 1)], ids=["3x3", "1x1"])
+def test_the_end_of_a_job_leaves_in_stripes(graph: Graph) -> None:
+    with Session(NVDLA, cache_dir=False) as session:
+        spans = session.run(session.compile(graph), timing_only=True).timeline.spans
+    stores = [span for span in spans if span.unit == "core0.dma2"]
+    # Of the last kernels half first; in the end what the unit lets go at once.
+    assert stores[-1].bytes < stores[0].bytes / 4
+    assert max(span.end_ps for span in spans if span.unit == "core0.matrix") > stores[-2].end_ps
+    assert same(run(NVDLA, graph), run(TINY, graph))
+
+
+def test_a_group_of_kernels_begins_when_its_own_weights_are_there() -> None:
+    with Session(NVDLA, cache_dir=False) as session:
+        graph = convolution(1, 1024, 256, 1)
+        spans = session.run(session.compile(graph), timing_only=True).timeline.spans
+    loads = [span for span in spans if span.unit == "core0.dma1"]
+    assert [span.bytes for span in loads] == [8 * 1024] * 32
+    # And weights come without a break, as far as the buffer has room.
+    assert all(one.end_ps == other.start_ps for one, other in pairwise(loads))
+
+
+def test_weights_have_what_room_a_job_leaves() -> None:
+    specs = [SlotSpec("x", 256, 1), SlotSpec("w", 64), SlotSpec("main", 64)]
+    assert [spec.copies for spec in filled(specs, 1024, 64)] == [1, 10, 2]
+    assert [spec.copies for spec in filled(specs, 1024, 3)] == [1, 4, 2]
+    assert filled(specs, 512, 64) == specs
 
 
 def test_sums_leave_while_the_next_kernels_compute() -> None:
