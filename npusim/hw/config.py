@@ -274,7 +274,7 @@ class InterconnectConfig:
         Flag(), "commands come by a way of their own, at once, as what is written to registers before a job", False
     )
     writes_apart: bool = key(
-        Flag(), "what is only written to DRAM takes nothing of the bandwidth that what is read has, as much again", False
+        Flag(), "what is only written to DRAM has as much bandwidth again, and takes nothing of what reads have", False
     )
 
 

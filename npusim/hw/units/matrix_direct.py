@@ -172,7 +172,8 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> tu
         alone = max(beat, 1 / direct.feature_beats_per_cycle)
     # Fractions, because a burst rarely takes whole cycles, and rounding each would add up over thousands.
     port: Fraction = 2 * beside * beat + (features - beside) * alone
-    results = ceil_div(work.oh * work.ow * matrix.cols * work.out_bytes, burst) if not config.interconnect.writes_apart else 0
+    apart, out_bytes = config.interconnect.writes_apart, work.oh * work.ow * matrix.cols * work.out_bytes
+    results = 0 if apart else ceil_div(out_bytes, burst)
     macs = done = waited = left = 0
     finished: list[int] = []
     for size in bursts:

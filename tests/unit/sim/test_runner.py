@@ -204,7 +204,8 @@ def decoded(stream: Stream, config: Config = TINY) -> list[Step]:
 
 def course(found: list[Step], config: Config = TINY, engines: int | None = None) -> _core.Course | None:
     depths = Layout(config).depths if engines is None else (1,) * engines
-    return _core.course(found, depths, config.cores, 0, 1000, 0, 4, 1000, 10**9, 4096, [10**9] * len(Port), -1, True, 0, False)
+    rates = [10**9] * len(Port)
+    return _core.course(found, depths, config.cores, 0, 1000, 0, 4, 1000, 10**9, 4096, rates, -1, True, 0, False)
 
 
 def test_a_job_that_never_ends_is_for_the_stepper() -> None:
