@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npusim.compiler.fit import deeper, filled
 from npusim.compiler.forecast import forecast, forecast_slowly
 from npusim.compiler.lower.base import SlotSpec
-from npusim.compiler.memory import deeper, filled
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
