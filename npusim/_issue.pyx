@@ -447,8 +447,8 @@ cdef class Issuer:
 
     def __init__(self, int channels, Course course, bint chooses, int recent, features=None):
         """``course``: of the device, as ``npusim.compiler.course`` has it, which is told of commands if the issuer
-        ``chooses`` among channels. ``recent``: uses of a buffer that are told apart. ``features``: the type of the loads
-        for which the first channel is, with the second for constants; None: all are for all."""
+        ``chooses`` among channels. ``recent``: uses of a buffer that are told apart. ``features``: the type of
+        the loads that alone have the first channel, and constants the second; None: all have all."""
         self.features = features
         self.commands, self.pending = [], {}
         self.issued, self.known, self.histories, self.occupants, self.waits = {}, {}, {}, {}, {}

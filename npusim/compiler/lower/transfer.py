@@ -96,8 +96,8 @@ def fetch_items(
     after: Sequence[int] | None = None,
     pattern: int = 0,
 ) -> list[Item]:
-    """What :func:`copy_items` does, of features for a unit that fetches for itself: the last dimension, the channels of a
-    pixel, is not joined to those before it."""
+    """What :func:`copy_items` does, of features for a unit that fetches for itself: the last dimension is that of a
+    pixel's channels, and is not joined to those before it."""
     none = (0,) * len(dims)
     low, high = before or none, after or none
     elements = prod(map(sum, zip(low, dims, high, strict=True)))
