@@ -94,6 +94,11 @@ class Unit(enum.IntEnum):
     DMA = 8
 
 
+def of_unit(unit: int, each: tuple[int, int, int, int]) -> int:
+    """What a unit has of numbers for matrix, vector and scalar units and for channels."""
+    return each[min(unit, Unit.CONTROL)]
+
+
 def unit_name(core: int, unit: int) -> str:
     """The name of a unit in timelines, counters and messages: ``core0.matrix``, ``core1.dma2``."""
     if unit >= Unit.DMA:
@@ -473,6 +478,23 @@ def decode(stream: bytes | memoryview) -> Iterator[Command]:
                 raise ProgramError(f"command at byte {position}: reserved bits of a wait are set")
             waits.append(Wait(wait_core, wait_unit, wait_count))
         yield Command(core, unit, op, tuple(waits), _decode_fields(cls, stream, body, position, length))
+        position += length
+
+
+def instructions_of(stream: bytes, wanted: type[_I]) -> Iterator[_I]:
+    """The instructions of a class in a stream, which may be damaged, as far as it can be followed. What lies between
+    them is not decoded: streams are long, and of a class there may be none. Raises as :func:`decode` for one of them.
+    """
+    opcodes = {opcode for opcode, cls in INSTRUCTIONS.items() if issubclass(cls, wanted)}
+    position, last = 0, len(stream) - _HEADER.size
+    while position <= last:
+        opcode, _, _, _, length, _, _ = _HEADER.unpack_from(stream, position)
+        if opcode not in INSTRUCTIONS or length < _HEADER.size:
+            return
+        if opcode in opcodes:
+            found = next(decode(stream[position : position + length])).instruction
+            assert isinstance(found, wanted)
+            yield found
         position += length
 
 

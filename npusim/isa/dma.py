@@ -31,9 +31,9 @@ from npusim.isa.base import (
     Unit,
     check_index_type,
     check_itemsize,
-    decode,
     describe_address,
     instruction,
+    instructions_of,
     is_dram,
     is_l2,
     is_outside,
@@ -195,6 +195,22 @@ def _place(copy: Copy, memory: Memory, core: int, src: Strided | None) -> None:
         _core.copy(dst, src, copy.dims, copy.itemsize)
 
 
+@instruction(0x17, "dma.fetch", Unit.DMA)
+class Fetch(Copy):
+    """The same for features of a matrix unit that fetches for itself: the last dimension has the channels of a pixel.
+
+    Each pixel takes whole bursts in DRAM, filled up behind its last channel. Padding is not written: the unit makes it.
+    """
+
+    def check(self) -> None:
+        check_itemsize(self.itemsize)
+        _check_ways(self.dst, self.src)
+
+    def work(self) -> DmaWork:
+        pixels, run = prod(self.dims[:3]), self.dims[3] * self.itemsize
+        return DmaWork(pixels * run, pixels, run, pixels * run, 0, features=True)
+
+
 def _cores_of(mask: int) -> list[int]:
     return [number for number in range(mask.bit_length()) if mask >> number & 1]
 
@@ -330,10 +346,9 @@ def expanded_bytes(stream: bytes) -> tuple[int, int]:
     one that may be damaged, as far as it can be decoded."""
     read = made = 0
     with contextlib.suppress(ProgramError):
-        for command in decode(stream):
-            if isinstance(command.instruction, Expand):
-                read += command.instruction.size
-                made += command.instruction.nbytes
+        for expand in instructions_of(stream, Expand):
+            read += expand.size
+            made += expand.nbytes
     return read, made
 
 

@@ -13,7 +13,7 @@ from npusim.compiler.lower.base import Box, Context, twin
 from npusim.compiler.lower.element import Chain
 from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
 from npusim.compiler.lower.rows import clip
-from npusim.compiler.lower.transfer import copy_items, load_items
+from npusim.compiler.lower.transfer import load_items
 from npusim.compiler.schedule import Item, Slot
 from npusim.compiler.tile import MatrixProblem, input_extent
 from npusim.compiler.values import Moves, View
@@ -107,10 +107,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
         strides = (0, cols * count * item, count * item, item)
         # Padding is written as bytes: a negative zero point in two's complement of the element's width.
         zero = self.x_zero & ((1 << 8 * item) - 1)
-        return copy_items(
-            (slot.address, strides, slot), (part.address, part.strides, part), part.shape, item,
-            (0, above, before, 0), (0, below, after, 0), zero,
-        )  # fmt: skip
+        padding = (0, above, before, 0), (0, below, after, 0)
+        return self._bring((slot.address, strides, slot), part, *padding, zero)
 
     def load_weights(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         if self._w.data is None:

@@ -12,7 +12,7 @@ from npusim.compiler.lower.base import TooManyError
 from npusim.compiler.schedule import Item, Resource, Slot
 from npusim.compiler.values import View, ordered_strides, pad4
 from npusim.isa.base import MAX_ITEMS
-from npusim.isa.dma import Copy
+from npusim.isa.dma import Copy, Fetch
 from npusim.work import DmaWork
 
 MAX_TRANSFERS = 1 << 18
@@ -96,6 +96,31 @@ def _walk(
         raise TooManyError(f"{list(dims)} would be moved by {transfers} transfers, at most {MAX_TRANSFERS} are made")
     columns = [[row[column] for row in inner] for column in range(5)]
     return _Walk(looped, [pad4(column, filler) for column, filler in zip(columns, (1, 0, 0, 0, 0), strict=True)], {})
+
+
+def fetch_items(
+    dst: tuple[int, Sequence[int], Resource],
+    src: tuple[int, Sequence[int], Resource],
+    dims: Sequence[int],
+    itemsize: int,
+    before: Sequence[int] | None = None,
+    after: Sequence[int] | None = None,
+    pattern: int = 0,
+) -> list[Item]:
+    """What :func:`copy_items` does, of features for a unit that fetches for itself: the last dimension is that of a
+    pixel's channels, and is not joined to those before it."""
+    none = (0,) * len(dims)
+    low, high = before or none, after or none
+    elements = prod(map(sum, zip(low, dims, high, strict=True)))
+    # Padding around nothing is a fill.
+    if len(dims) > 4 or elements > MAX_ITEMS or not prod(dims):
+        return copy_items(dst, src, dims, itemsize, before, after, pattern)
+    (dst_address, dst_strides, dst_resource), (src_address, src_strides, src_resource) = dst, src
+    fetch = Fetch(
+        dst_address, pad4(dst_strides, 0), src_address, pad4(src_strides, 0), pad4(dims, 1), itemsize,
+        pad4(low, 0), pad4(high, 0), pattern,
+    )  # fmt: skip
+    return [Item(fetch, (src_resource,), (dst_resource,))]
 
 
 def _with(values: Sequence[int], axis: int, value: int) -> list[int]:
