@@ -152,9 +152,7 @@ _Columns = list[tuple[int, int]]
 # Of weights [O, I, KH, KW], those of some columns and input channels as views, each group's.
 
 
-def _blocks(
-    columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[Any]
-) -> list[list[npt.NDArray[Any]]]:
+def _blocks(columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
     """In order the elements are [group][I block][KH][KW][I][O]: so the unit sums, and walks the tile once from front to
     back. Blocks of channels, then the kernel's rows and columns, then the channels of a block."""
     low, count = channels
@@ -165,8 +163,6 @@ def _blocks(
     ]
 
 
-def _depthwise(
-    columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[Any]
-) -> list[list[npt.NDArray[Any]]]:
+def _depthwise(columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
     """In order the elements are [KH][KW][channel * multiplier]."""
     return [[weights.transpose(2, 3, 1, 0)[..., first : first + many]] for first, many in columns]

@@ -260,13 +260,14 @@ def exchange_latency_ps(config: Config) -> int:
     return start_ps(config) + cycles_to_ps(config.exchange.latency_cycles, config.clock_hz)
 
 
+FETCH_BYTES = 1 << 12
+"""Half of the buffer of commands, which is fetched at once; larger than any command."""
+
+
 def fetch_rate(config: Config) -> int:
-    """At how many bytes a second commands arrive once their latency is over."""
-    return _CODE_BYTES * config.clock_hz if config.interconnect.code_apart else interconnect_bandwidth(config)
-
-
-_CODE_BYTES = 1 << 12
-"""A cycle by a way of their own: half of the sequencer's buffer."""
+    """At how many bytes a second commands arrive once their latency is over; by a way of their own, half of the buffer
+    in a cycle."""
+    return FETCH_BYTES * config.clock_hz if config.interconnect.code_apart else interconnect_bandwidth(config)
 
 
 @functools.lru_cache(maxsize=64)

@@ -334,6 +334,8 @@ def test_fields_that_no_hardware_could_mean() -> None:
     for name in ("kh", "kw", "sh", "sw", "dh", "dw"):
         with pytest.raises(ProgramError, match="kernel, stride and dilation must be >= 1"):
             checked(POOL, **{name: 0})
+        with pytest.raises(ProgramError, match="kernel, stride and dilation must be >= 1"):
+            dataclasses.replace(POOL, **{name: 0}).work()  # reports ask unverified programs
         checked(POOL, **{name: 1})
     for zero in (-129, 128):
         with pytest.raises(ProgramError, match="w_zero of int8 weights must be from -128 to 127"):
