@@ -17,10 +17,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from npusim.compiler.exchange import Gift, Meeting, gifts, join
+from npusim.compiler.fit import Fitted, Span, Stretch, fit
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering
-from npusim.compiler.memory import Fitted, Layout, Span, Stretch, fit, plan
+from npusim.compiler.memory import Layout, plan
 from npusim.compiler.outside import lay_out
 from npusim.compiler.parts import Part, axes_of, interval, operand_axes, part_of
 from npusim.compiler.place import Placement

@@ -18,7 +18,7 @@ from npusim.compiler.groups import Group
 from npusim.compiler.schedule import Slot, Tile
 from npusim.compiler.tile import OVERLAP
 from npusim.compiler.values import ALIGNMENT, Buffer, Moves, View, align, dense_strides
-from npusim.dtypes import DType, dtype_of
+from npusim.dtypes import DType, dtype_of, raw_bytes
 from npusim.errors import CompileError
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
@@ -66,10 +66,11 @@ class ConstantPool:
 
     def pack(self, parts: Sequence[Piece], name: str, dtype: DType) -> View:
         """Place arrays one after the other, each in row-major order, as one flat array."""
-        count = sum(part.size for part in parts)
-        if count * dtype.itemsize <= _SHARED_BYTES:
-            return self.add(np.concatenate([np.asarray(part).reshape(-1) for part in parts]), name, dtype)
-        return self._place(parts, (count,), name, dtype)
+        nbytes = sum([part.nbytes for part in parts])
+        if nbytes <= _SHARED_BYTES:
+            data = np.concatenate([raw_bytes(np.asarray(part)) for part in parts])
+            return self.add(data.view(dtype.storage), name, dtype)
+        return self._place(parts, (nbytes // dtype.itemsize,), name, dtype)
 
     def _place(self, parts: Sequence[Piece], shape: tuple[int, ...], name: str, dtype: DType) -> View:
         # Only the first piece is aligned: the parts of one packed operand are read as one run.

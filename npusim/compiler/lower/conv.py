@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import product
 from typing import Any
 
@@ -116,34 +117,14 @@ class ConvLowering(MatrixLowering, kind="conv"):
         key = (task.group, task.channel, channels)
         packed = self._packed.get(key)
         if packed is None:
-            parts, columns = self._pack(self._w.data, task, extent, channels)
-            packed = self._packed[key] = self.pack_weights(key, parts, channels, columns)
+            p = self.problem
+            if p.depthwise:
+                columns = [(task.group * p.oc, extent.groups * p.oc)]
+            else:
+                columns = [((task.group + i) * p.oc + task.channel, extent.channels) for i in range(extent.groups)]
+            cut = functools.partial(_depthwise if p.depthwise else _blocks, columns, channels)
+            packed = self._packed[key] = self.pack_weights(key, cut, channels, columns)
         return packed.load(slot)
-
-    def _pack(
-        self, weights: npt.NDArray[Any], task: Task, extent: Extent, channels: tuple[int, int]
-    ) -> tuple[list[list[npt.NDArray[Any]]], list[tuple[int, int]]]:
-        """[O, I, KH, KW] as views, those of each group, whose elements in order are [group][I block][KH][KW][I][O];
-        depthwise [KH][KW][channel * mult]. And the first output channel of each group and their number."""
-        p = self.problem
-        # The order in which the unit sums, so that it walks the tile once from front to back: blocks of channels, then
-        # the kernel's rows and columns, then the channels of a block.
-        moved = weights.transpose(2, 3, 1, 0)
-        if p.depthwise:
-            low, count = task.group * p.oc, extent.groups * p.oc
-            return [[moved[..., low : low + count]]], [(low, count)]
-        parts, columns = [], []
-        for index in range(extent.groups):
-            first = (task.group + index) * p.oc + task.channel
-            columns.append((first, extent.channels))
-            parts.append(
-                [
-                    moved[:, :, channels[0] + low : channels[0] + min(low + CHANNEL_BLOCK, channels[1]),
-                          first : first + extent.channels]
-                    for low in range(0, channels[1], CHANNEL_BLOCK)
-                ]
-            )  # fmt: skip
-        return parts, columns
 
     def _load_dynamic(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         """Weights that are computed: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""
@@ -164,3 +145,30 @@ class ConvLowering(MatrixLowering, kind="conv"):
             items.extend(load_items((address, strides, slot), part))
             address += p.kh * p.kw * block * row
         return items
+
+
+_Columns = list[tuple[int, int]]
+"""First output channel and number of them, of each group."""
+
+
+# Of weights [O, I, KH, KW], those of some columns and input channels as views, each group's.
+
+
+def _blocks(
+    columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[Any]
+) -> list[list[npt.NDArray[Any]]]:
+    """In order the elements are [group][I block][KH][KW][I][O]: so the unit sums, and walks the tile once from front to
+    back. Blocks of channels, then the kernel's rows and columns, then the channels of a block."""
+    low, count = channels
+    moved = weights.transpose(2, 3, 1, 0)[:, :, low : low + count]
+    return [
+        [moved[:, :, at : at + CHANNEL_BLOCK, first : first + many] for at in range(0, count, CHANNEL_BLOCK)]
+        for first, many in columns
+    ]
+
+
+def _depthwise(
+    columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[Any]
+) -> list[list[npt.NDArray[Any]]]:
+    """In order the elements are [KH][KW][channel * multiplier]."""
+    return [[weights.transpose(2, 3, 1, 0)[..., first : first + many]] for first, many in columns]

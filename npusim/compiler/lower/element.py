@@ -190,6 +190,8 @@ class Chain:
 
     def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot | None:
         """Add the loads and instructions for one tile to a step; the slot with the result, unless it is home."""
+        if not self.ops:
+            return main
         starts, sizes = box[0], tuple(box[1])
         slots: dict[str, Slot] = {} if main is None else {MAIN: main}
         operands: dict[Tensor, _Operand] = {}
@@ -534,6 +536,7 @@ class Elementwise(Lowering):
             part = self._out.slice(*box)
             if slot is not None:
                 step.stores.extend(store_packed(part, slot, self._chain.order))
-            tile = self._chain.result(part, slot, box[1])
-            self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(mine) - 1)
+            if self._ranges:
+                tile = self._chain.result(part, slot, box[1])
+                self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(mine) - 1)
             yield step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Box, Context
@@ -148,9 +149,12 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         key = (index, task.channel, channels)
         packed = self._packed.get(key)
         if packed is None:
-            block = self._b.data[index][
-                channels[0] : channels[0] + channels[1], task.channel : task.channel + extent.channels
-            ]
+            rows = slice(channels[0], sum(channels))
+            cols = slice(task.channel, task.channel + extent.channels)
             columns = [(task.channel, extent.channels)]
-            packed = self._packed[key] = self.pack_weights(key, [[block]], channels, columns)
+
+            def cut(weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
+                return [[weights[index][rows, cols]]]
+
+            packed = self._packed[key] = self.pack_weights(key, cut, channels, columns)
         return packed.load(slot)

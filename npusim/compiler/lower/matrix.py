@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from itertools import product
 from typing import Any, NamedTuple, Self
 
@@ -28,7 +28,7 @@ from npusim.compiler.lower.base import (
 )
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.ranges import Ranges
-from npusim.compiler.lower.streams import Packed, pack, squeezed, weights_per_kilo
+from npusim.compiler.lower.streams import Packed, joined, pack, squeezed, weights_per_kilo
 from npusim.compiler.lower.transfer import load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import (
@@ -197,17 +197,24 @@ class MatrixLowering(Lowering):
     def pack_weights(
         self,
         key: Hashable,
-        parts: list[list[npt.NDArray[Any]]],
+        cut: Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]],
         channels: tuple[int, int],
         columns: list[tuple[int, int]],
     ) -> Packed:
         """Constants as one run: the weights of each group, which begin with a byte, then their scales, then their zero
-        points. ``key``: which tile's; ``channels``: the part of the reduction; ``columns``: first output channel and
-        count of each group."""
+        points. ``key``: which tile's; ``cut``: what gives those of each group, in parts, of all weights; ``channels``:
+        the part of the reduction; ``columns``: first output channel and count of each group."""
         name, dtype, bits, scales = f"{self.op.name}.weights", self.problem.w_type, self.problem.w_bits, self._scales
-        flat: list[Any] = [part for group in parts for part in group]
+        weights = self.op.input(1).data
+        assert weights is not None
+        flat: list[Any]
+        if bits or scales is not None:
+            parts = cut(weights)
+            flat = [squeezed(group, bits) for group in parts] if bits else [part for group in parts for part in group]
+        else:  # a job that only times has no need of them, and parts may be many
+            taps = self.problem.kh * self.problem.kw * channels[1]
+            flat = [joined(cut, weights, taps * sum(count for _, count in columns) * weights.itemsize)]
         if bits:
-            flat = [squeezed(group, bits) for group in parts]
             dtype = DType.UINT8
         if scales is not None:
             flat += scales.parts(channels, columns)
@@ -215,8 +222,7 @@ class MatrixLowering(Lowering):
             dtype = DType.UINT8
         if self.problem.w_rows * self.problem.w_cols > 1:
             wanted = self._filled_bytes(channels[1], len(columns), columns[0][1])
-            missing = wanted - sum(part.size for part in flat) * dtype.itemsize
-            flat.append(np.zeros(missing // dtype.itemsize, flat[0].dtype))
+            flat.append(np.zeros(wanted - sum(part.nbytes for part in flat), np.uint8))
         return pack(self.context, (self.op, key, channels, *columns), flat, name, dtype, bits)
 
     def _filled_bytes(self, ic: int, groups: int, channels: int) -> int:
@@ -449,11 +455,11 @@ class MatrixLowering(Lowering):
                 step.compute.append(Item(instruction, reads, writes))
                 if last:
                     slot = self.chain.emit(step, table, box, main)
-                    part = self.out_view().slice(*box)
                     if slot is not None:
-                        step.stores.extend(store_packed(part, slot, self.chain.order))
-                    tile = self.chain.result(part, slot, box[1])
-                    self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(mine) - 1)
+                        step.stores.extend(store_packed(self.out_view().slice(*box), slot, self.chain.order))
+                    if self._ranges:
+                        tile = self.chain.result(self.out_view().slice(*box), slot, box[1])
+                        self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(mine) - 1)
                 yield step
 
     def _out_spot(self, table: SlotTable, extent: Extent, box: Box) -> tuple[Spot, Slot | None]:
@@ -499,12 +505,20 @@ class MatrixLowering(Lowering):
         if view is None:
             low = task.group * self.problem.oc + task.channel
             count = extent.groups * extent.channels
-            # As bytes, because a bias may be int32 beside a float scale; so all come in one transfer.
-            data = np.concatenate([row[low : low + count].view(np.uint8) for row in self.drain.rows()])
+            data = self._parameter_rows()[:, 4 * low : 4 * (low + count)].reshape(-1)
             view = self._parameters_at[key] = self.context.constants.add(
                 data, f"{self.op.name}.parameters", DType.UINT8
             )
         return view
+
+    def _parameter_rows(self) -> npt.NDArray[np.uint8]:
+        """The rows of the drain, 4 bytes for each channel: as bytes, because a bias may be int32 beside a float scale;
+        so all come in one transfer."""
+        key = ("parameters", self.group)
+        known: npt.NDArray[np.uint8] | None = self.context.facts.get(key)
+        if known is None:
+            known = self.context.facts[key] = np.stack([row.view(np.uint8) for row in self.drain.rows()])
+        return known
 
     def _parameters(
         self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent

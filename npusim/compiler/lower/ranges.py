@@ -21,6 +21,9 @@ class Ranges:
         self._context = context
         self._ops = group.sides
 
+    def __bool__(self) -> bool:
+        return bool(self._ops)
+
     def slots(self) -> list[SlotSpec]:
         specs = []
         for index, op in enumerate(self._ops):

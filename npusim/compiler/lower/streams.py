@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,6 +81,13 @@ def _size(context: Context, key: Hashable, parts: Sequence[Piece], bits: int) ->
 def _joined(parts: Sequence[Any]) -> npt.NDArray[np.uint8]:
     """The bytes of arrays, each in row-major order, one after the other."""
     return np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
+
+
+def joined(
+    cut: Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]], weights: npt.NDArray[Any], nbytes: int
+) -> Piece:
+    """What ``cut`` gives of weights, ``nbytes`` of them, one after the other."""
+    return Deferred(lambda array: _joined([part for group in cut(array) for part in group]), [weights], nbytes)
 
 
 def squeezed(group: Sequence[npt.NDArray[Any]], bits: int) -> Piece:

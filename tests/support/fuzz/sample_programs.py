@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,12 +19,13 @@ from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config
 from npusim.isa.base import Command, decode, region
-from npusim.isa.dma import MulticastExpand
+from npusim.isa.dma import SYMBOL_BITS, MulticastExpand
 from npusim.isa.functions import Binary
 from npusim.ops.routine import routine_attrs
 from npusim.program import CONSTANTS, FIRST_IO, Program
+from tests.support.fuzz.weight_streams import weights
 from tests.support.graphs.every_kind import CASES, Maker
-from tests.support.programs.streams import Stream, copy, exchange, fill, keeper, multicast
+from tests.support.programs.streams import Stream, copy, exchange, expand, fill, keeper, multicast
 from tests.support.shipped_routines import TYPES
 
 _LITTLE = {
@@ -111,13 +113,20 @@ def _handed() -> tuple[Program, dict[str, Array]]:
 
 
 def _expanded(cores: int) -> tuple[Program, dict[str, Array]]:
-    """What the compiler has no use for where there is one core: weights of a stream for each core of a mask."""
-    weights = np.repeat(np.arange(4, dtype=np.uint8), 64)
-    packed = _core.compress(weights, 8)
-    stream = Stream()
-    sent = stream.dma(MulticastExpand(0, region(CONSTANTS), weights.size, packed.size, 8, (1 << cores) - 1))
-    stream.dma(copy(region(FIRST_IO), 0, weights.size), sent, core=cores - 1)
-    return stream.program([], [weights.size], constants=packed.tobytes()), {}
+    """What the compiler has no use for where there is one core: weights of a stream for each core of a mask. Then those
+    of one core once more."""
+    stream, constants, made, sent = Stream(), b"", 0, []
+    for bits in SYMBOL_BITS:
+        data = np.frombuffer(weights(random.Random(bits), 1200), np.uint8)
+        packed = _core.compress(data, bits)
+        place = region(CONSTANTS, len(constants))
+        whole = MulticastExpand(made, place, data.size, packed.size, bits, (1 << cores) - 1)
+        again = expand(made, place, data.size, packed.size, bits)
+        sent.append(stream.dma(again, stream.dma(whole), core=cores - 1))
+        constants += packed.tobytes()
+        made += data.size
+    stream.dma(copy(region(FIRST_IO), 0, made), *sent, core=cores - 1)
+    return stream.program([], [made], constants=constants), {}
 
 
 def _sample(program: Program, number: int, feeds: dict[str, Array]) -> Sample:

@@ -39,6 +39,12 @@ def field_codes(cls: type[Instruction]) -> dict[str, tuple[str, int, Any]]:
     return codes
 
 
+@functools.cache
+def address_fields(cls: type[Instruction]) -> frozenset[str]:
+    """Names of the fields that are addresses; other numbers of 64 bits are sizes, masks and patterns."""
+    return frozenset(field.name for field in dataclasses.fields(cls) if field.type == "Address")
+
+
 _OPERANDS = st.builds(
     Operand,
     st.integers(0, 2**64 - 1),
@@ -113,7 +119,7 @@ class Executable:
         for name, (code, count, enumeration) in field_codes(self.cls).items():
             if code == TAIL:
                 values[name] = self._extras(area) if self.cls.unit is Unit.MATRIX else self._call()
-            elif code == "Q" and name not in ("pattern", "cores"):
+            elif name in address_fields(self.cls):
                 optional = name in ("bias", "scale") and self.cls.mnemonic.startswith("matrix.")
                 values[name] = NOTHING if optional and self.rng.random() < 0.4 else area * AREA + AREA // 2
                 area += 1

@@ -7,8 +7,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from npusim.compiler import pipeline, spread
+from npusim.compiler import spread
 from npusim.compiler.groups import Group, form_groups
+from npusim.compiler.order import in_parts
 from npusim.compiler.parts import axes_of, operand_axes, part_of
 from npusim.compiler.pipeline import prepare
 from npusim.dtypes import DType
@@ -46,7 +47,7 @@ def exchanges(axes: tuple[int | None, ...], config: Config, graph: Graph | None 
     """What is given where groups are cut like this; the stream is free of races."""
     prepared = prepare(graph or images(), config)
     with mock.patch.object(spread._Search, "run", return_value=axes):
-        order = pipeline._spread(prepared, config, Budget.of(config))
+        order = in_parts(prepared, config, Budget.of(config))
     assert order is not None
     assert order.sizes[SCRATCH] == 0  # the value between is in SRAM
     limits = Limits(
@@ -108,7 +109,7 @@ def test_a_device_without_a_way_has_no_rows_and_no_exchanges() -> None:
     config = TWO.with_(exchange=None)
     prepared = prepare(images(), config)
     assert all(1 not in axes_of(group) for group in form_groups(prepared.ops, prepared.outputs))
-    order = pipeline._spread(prepared, config, Budget.of(config))
+    order = in_parts(prepared, config, Budget.of(config))
     kinds: set[type[Instruction]] = {type(c.instruction) for c in order.commands} if order else set()
     assert Exchange not in kinds
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npusim.compiler.fit import deeper
 from npusim.compiler.forecast import forecast, forecast_slowly
 from npusim.compiler.lower.base import SlotSpec
-from npusim.compiler.memory import deeper
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config

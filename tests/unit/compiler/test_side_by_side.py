@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npusim.compiler import pipeline
+from npusim.compiler import compare
+from npusim.compiler.fit import place_slots
 from npusim.compiler.groups import form_groups, side_by_side
 from npusim.compiler.lower.base import ConstantPool, Context, SlotSpec
-from npusim.compiler.memory import place_slots
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
 from npusim.compiler.stripes import Segment, cut, inners
@@ -114,11 +114,11 @@ def test_the_best_on_some_cores_is_so_beside_others(monkeypatch: pytest.MonkeyPa
     def traffic(commands: list[int], config: object) -> int:
         return commands[0]
 
-    monkeypatch.setattr(pipeline, "_traffic", traffic)
+    monkeypatch.setattr(compare, "_traffic", traffic)
     few, lean, many = Order(2, 90), Order(2, 80), Order(4, 10)
 
     def first(*orders: tuple[int, Order]) -> object:
-        return pipeline._first(list(orders), TINY)  # type: ignore[arg-type]
+        return compare._first(list(orders), TINY)  # type: ignore[arg-type]
 
     assert first((10_000, few), (10_030, lean)) is lean
     assert first((10_000, few), (10_050, lean)) is few
