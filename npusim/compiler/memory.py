@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context
 from npusim.compiler.outside import lay_out
 from npusim.compiler.place import Placement
-from npusim.compiler.stripes import Inner, Segment, cut, imports, inners, rows_of
+from npusim.compiler.stripes import Inner, Segment, cut, imports, inners, moved_bytes, rows_of
 from npusim.compiler.tile import OVERLAP
 from npusim.compiler.values import ALIGNMENT, Buffer, align
 from npusim.errors import CompileError
@@ -207,7 +208,9 @@ class Planner:
         if sum(costs) < sum(best):
             return costs
         for buffer in self._candidates:
-            buffer.core, buffer.offset = (0, chosen[buffer]) if buffer in chosen else (None, 0)
+            buffer.core, buffer.offset = None, 0
+        for buffer, offset in chosen.items():
+            buffer.core, buffer.offset = 0, offset
         for stretch, resident in zip(stretches, residents, strict=True):
             stretch.resident = resident
         return best
@@ -378,7 +381,14 @@ class Planner:
         shown = min(turns, OVERLAP) if side_by_side(stretch.groups) else 1
         computing = max(matrix, vector) + min(matrix, vector) // shown
         # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
-        computing += turns * sum(lowering.tail() for lowering in fitted.lowerings[:-1])
+        *before, behind = fitted.lowerings
+        computing += turns * sum(lowering.tail() for lowering in before)
+        # What the vector unit has still to do on the last one's last tile, while the matrix unit is at the next stripe.
+        if not vector and (idle := behind.waiting()):
+            ahead = sum(cost for cost, _ in takewhile(lambda pair: not pair[1].tail(), zip(costs, before, strict=False)))
+            computing -= min(idle, (turns - 1) * behind.tail(), ahead * (turns - 1) // turns)
+        # Who makes rows waits until those before them have moved to the front of their window.
+        computing += stretch.segment.images * fitted.lowerings[0].copying(moved_bytes(stretch.segment))
         # All weights have to be there for the first stripe.
         first = computing // turns
         return max(weights, first) + max(rows, computing - first) + min(rows + weights, computing) // OVERLAP
