@@ -149,6 +149,8 @@ class Planner:
         # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
         self._known, self._heights = memory.known, memory.heights
         self._made: Made = {}
+        self._waiting: dict[Group, int] = {}
+        """How long the matrix unit waits for the vector unit in a group alone, while segments are looked for."""
         self._seen: list[tuple[Any, ...]] = []
         """What each group sees while segments are looked for."""
         self._whole = dict(context.views)  # the views that values have when they are no windows
@@ -433,7 +435,7 @@ class Planner:
                 continue
             # Where everything is in SRAM as a whole there is nothing to gain, unless two units could work side by side.
             near = all(buffer.on_chip for group in groups for buffer in self._touched[group.index])
-            if near and not side_by_side(groups):
+            if near and not side_by_side(groups) and not self._may_hide(groups, stretches, costs):
                 continue
             inner = self._windows_of(groups)
             if inner is None:
@@ -445,6 +447,21 @@ class Planner:
             if near and option[0] * 100 > sum(costs[first : last + 1]) * (100 - CLOSE_PERCENT):
                 continue
             yield last, *option
+
+    def _may_hide(self, groups: Sequence[Group], stretches: Sequence[Stretch], costs: Sequence[int]) -> bool:
+        """Whether the matrix unit waits for the vector unit in the last of some groups, and for so long that the others
+        could gain something meanwhile."""
+        last = groups[-1]
+        if not last.chain or not all(map(on_matrix, groups)):
+            return False
+        if last not in self._waiting:
+            try:
+                fitted = fit(stretches[last.index], self._context, made=self._made)
+            except CompileError:
+                return False
+            self._waiting[last] = fitted.lowerings[0].waiting()
+        others = sum(costs[group.index] for group in groups[:-1])
+        return min(self._waiting[last], others) * 100 > (others + costs[last.index]) * CLOSE_PERCENT
 
     def _windows_of(self, groups: Sequence[Group]) -> list[Inner] | None:
         """The values that have windows where some groups run together; None if they cannot."""
