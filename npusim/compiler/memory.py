@@ -389,7 +389,7 @@ class Planner:
         if not vector and (idle := behind.waiting()):
             ahead = sum(cost for cost, _ in takewhile(lambda pair: not pair[1].tail(), zip(costs, before, strict=False)))
             computing -= min(idle, (turns - 1) * behind.tail(), ahead * (turns - 1) // turns)
-        # Who makes rows waits until those before them have moved to the front of their window.
+        # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
         computing += stretch.segment.images * fitted.lowerings[0].copying(moved_bytes(stretch.segment))
         # All weights have to be there for the first stripe.
         first = computing // turns
