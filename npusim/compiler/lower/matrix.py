@@ -38,6 +38,7 @@ from npusim.compiler.tile import (
     Tilings,
     acc_bytes,
     chain_time,
+    computing,
     footprint,
     input_copies,
     input_extent,
@@ -332,6 +333,15 @@ class MatrixLowering(Lowering):
 
     def tail(self) -> int:
         return chain_time(self.problem, self.tile)
+
+    def waiting(self) -> int:
+        problem, tile = self.problem, self.tile
+        elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
+        chain = self.tail() * elements // (tile.oh * tile.ow * tile.groups * tile.oc)
+        if not chain:
+            return 0
+        waiting = chain - computing(problem, tile, self.config)
+        return max(0, waiting * self.height // problem.oh)
 
     def _of_rows(self, image: int, rows: tuple[int, int], moved: Moves) -> Self:
         """A copy for some rows of an image, whose chain finds buffers where they have moved to."""
