@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, product
+from itertools import chain, product, takewhile
 
 from npusim.compiler.exchange import giving
 from npusim.compiler.fit import Ends, Fitted, Stretch, fit
@@ -110,12 +110,12 @@ def ordered(
     flowing = formed(graph, config, flows=True) if flows else groups
     if len(flowing) < len(groups):
         try:
-            return _planned(graph, flowing, config, copy(budget), known, pinned, flows=True)
+            return Draft(graph, flowing, config, copy(budget), known, pinned, flows=True).finish()
         except CompileError:
             # They were thought to fit, and do not. What is known or pinned is of other groups then.
             if known is not None or pinned is not None:
                 raise
-    return _planned(graph, groups, config, budget, known, pinned, flows=False)
+    return Draft(graph, groups, config, budget, known, pinned, flows=False).finish()
 
 
 def formed(graph: Graph, config: Config, *, flows: bool) -> list[Group]:
@@ -126,20 +126,52 @@ def formed(graph: Graph, config: Config, *, flows: bool) -> list[Group]:
     return join_ranges(groups) if config.cores == 1 else groups
 
 
-def _planned(
-    graph: Graph, groups: Sequence[Group], config: Config, budget: Budget, known: Known | None, pinned: Pinned | None,
-    *, flows: bool,
-) -> Order:  # fmt: skip
-    context = Context(config, ConstantPool(), pinned=pinned or Pinned(), facts=facts_of(graph))
-    placement = place(graph, groups, context)
-    layout = plan(placement, context, known)
-    values = _region_bytes(graph, context, layout.scratch_bytes)
-    _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    record = Record(placement.groups, context, layout.planner, placement.buffers, layout.stretches)
-    commands, prologue = _schedule(placement, layout, context, budget, record)
-    sizes = (align(context.constants.size), *values)
-    _check_capacity(graph, sizes, config)
-    return Order(commands, sizes, context.constants, placement.groups, layout, record, flows, prologue)
+class Draft:
+    """An order in the making: so far as it is made, it can be compared with another one."""
+
+    def __init__(
+        self, graph: Graph, groups: Sequence[Group], config: Config, budget: Budget, known: Known | None = None,
+        pinned: Pinned | None = None, *, flows: bool,
+    ) -> None:  # fmt: skip
+        context = Context(config, ConstantPool(), pinned=pinned or Pinned(), facts=facts_of(graph))
+        placement = place(graph, groups, context)
+        self.layout = plan(placement, context, known)
+        self._values = _region_bytes(graph, context, self.layout.scratch_bytes)
+        _check_capacity(graph, (0, *self._values), config)  # before tiles are made of what fits nowhere
+        self._graph, self._context, self._groups, self._flows = graph, context, placement.groups, flows
+        self._record = Record(placement.groups, context, self.layout.planner, placement.buffers, self.layout.stretches)
+        self._scheduler = Scheduler(config, budget)
+        fits, self._prologue = _fits(self.layout, context), 0
+        if context.pinned.starts:  # all lowerings are made first: what stays is loaded before anything else
+            made = list(fits)
+            fits = iter(made)
+            self._prologue = self._scheduler.prologue(len(placement.groups), list(_residents(made, context)))
+        self._schedule = _schedule(self._scheduler, placement, fits, self._record)
+
+    def until(self, group: int) -> list[Command]:
+        """The commands for groups up to one, but for the last of them that wait for what comes behind: see
+        :func:`until`. Raises CompileError."""
+        for reached in self._schedule:
+            if reached > group:
+                break
+        return until(self._scheduler.commands, group)
+
+    def finish(self) -> Order:
+        """The whole order. Raises CompileError if it takes more than there is."""
+        for _ in self._schedule:
+            pass
+        commands = self._scheduler.finish()
+        sizes = (align(self._context.constants.size), *self._values)
+        _check_capacity(self._graph, sizes, self._context.config)
+        return Order(
+            commands, sizes, self._context.constants, self._groups, self.layout, self._record, self._flows,
+            self._prologue,
+        )  # fmt: skip
+
+
+def until(commands: list[Command], group: int) -> list[Command]:
+    """The commands in front of the first one for a group behind: loads run ahead of what is computed."""
+    return list(takewhile(lambda command: command.op <= group, commands))
 
 
 def _region_bytes(graph: Graph, context: Context, scratch_bytes: int) -> tuple[int, ...]:
@@ -206,20 +238,13 @@ def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record
 
 
 def _schedule(
-    placement: Placement, layout: Layout, context: Context, budget: Budget, record: Record
-) -> tuple[list[Command], int]:
-    """The commands, and how many of them, the first, load what stays in SRAM."""
-    config = context.config
-    scheduler = Scheduler(config, budget)
+    scheduler: Scheduler, placement: Placement, fits: Iterable[tuple[Stretch, Fitted | None]], record: Record
+) -> Iterator[int]:
+    """Issue one stretch after the other; the last group of each, when it has been."""
+    cores = range(record.context.config.cores)
     born: dict[int, list[int]] = {}
     for number, buffer in enumerate(placement.buffers):
         born.setdefault(buffer.born, []).append(number)
-    fits = _fits(layout, context)
-    prologue = 0
-    if context.pinned.starts:  # all lowerings are made first: what stays is loaded before anything else
-        made = list(fits)
-        fits = iter(made)
-        prologue = scheduler.prologue(len(placement.groups), list(_residents(made, context)))
     for stretch, fitted in fits:
         for group in stretch.groups:
             for number in born.get(group.index, ()):
@@ -229,7 +254,7 @@ def _schedule(
         record.add(stretch, fitted)
         # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.
         tables = [
-            [SlotTable(core, specs, starts) for core in range(config.cores)]
+            [SlotTable(core, specs, starts) for core in cores]
             for specs, starts in zip(fitted.specs, fitted.starts, strict=True)
         ]
         for group, streams in _turns(stretch, fitted, tables):
@@ -237,7 +262,7 @@ def _schedule(
                 scheduler.add(group.index, group.name, streams)
             except TooManyError as error:
                 raise CompileError(f"{group.name} ({group.kind}): {error}") from None
-    return scheduler.finish(), prologue
+        yield stretch.groups[-1].index
 
 
 def _fits(layout: Layout, context: Context) -> Iterator[tuple[Stretch, Fitted | None]]:

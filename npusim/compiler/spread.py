@@ -357,9 +357,7 @@ class _Search:
 
 def _copied(buffer: Buffer, nbytes: int, core: int | None) -> Buffer:
     """A buffer like another one, of so many bytes, elsewhere."""
-    return Buffer(
-        buffer.name, buffer.region, nbytes, buffer.offset, buffer.born, buffer.dies, core, buffer.is_window
-    )  # fmt: skip
+    return Buffer(buffer.name, buffer.region, nbytes, buffer.offset, buffer.born, buffer.dies, core, buffer.is_window)
 
 
 _SHARE = 4

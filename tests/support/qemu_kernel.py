@@ -32,8 +32,7 @@ LIMIT_S = 110
 and up to half a minute where each access to memory is a message: 600 000 of them."""
 _RAM = "256M"
 _COMMAND_LINE = "console=ttyS0 loglevel=7 panic=-1 mitigations=off no_timer_check"
-"""Without the check of the timer: it counts ticks of the host's clock within some instructions, and a busy host does
-too few of those."""
+"""The timer is checked by counting ticks of the host's clock within some instructions: a busy host does too few."""
 _LOGS = ("console", "output")
 _OUTPUT = "/dev/ttyS1"
 """The second of them."""
