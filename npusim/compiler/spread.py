@@ -22,11 +22,11 @@ from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.memory import Fitted, Layout, Span, Stretch, fit, plan
 from npusim.compiler.outside import lay_out
-from npusim.compiler.parts import Part, axes_of, interval, operand_axes, part_of
+from npusim.compiler.parts import Part, axes_of, interval, is_in_groups, operand_axes, part_of
 from npusim.compiler.place import Placement
 from npusim.compiler.values import Buffer, View
 from npusim.errors import CompileError
-from npusim.graph import Tensor
+from npusim.graph import Op, Tensor
 from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
 
 
@@ -128,8 +128,19 @@ def _unit(group: Group, axis: int, whole: Context) -> int:
     matrix, anchor = whole.config.matrix, group.anchor
     if matrix is None or anchor is None or anchor.kind not in ("matmul", "conv"):
         return 1
+    if is_in_groups(group, axis):
+        return _grouped_unit(anchor, whole.config.cores, matrix.cols)
     axes = operand_axes(group, axis)
     return matrix.cols if axes is not None and axes[anchor.input(0)] is None else 1
+
+
+def _grouped_unit(op: Op, cores: int, cols: int) -> int:
+    """Whole groups, by columns of the array; or equal parts of each group, where several cores have one."""
+    groups, each = op.attrs["groups"], op.input(1).shape[0] // op.attrs["groups"]
+    share, rest = divmod(cores, groups)
+    if share > 1 and not rest and not each % share:
+        return each // share
+    return max(1, cols // each) * each
 
 
 def _give_places(part: Part, context: Context) -> None:
@@ -263,7 +274,7 @@ class _Search:
         """The axis of each group; None where its tiles are shared out."""
         paths = [_Path()]
         for group in self._groups:
-            options: list[int | None] = [*axes_of(group, rows=self._way is not None), None]
+            options: list[int | None] = [*axes_of(group, meeting=self._way is not None), None]
             following = []
             for option in options:
                 ways = [self._extend(path, group, option) for path in paths]
