@@ -173,12 +173,17 @@ class _Order:
     record: Record
     flows: bool
     prologue: int = 0
-    parts: int = 0
-    """Cores that have parts of their own; 0: tiles are shared out."""
+    spread: Spread | None = None
+    """The parts of cores; None: tiles are shared out."""
     whole: bool = False
     """Of one core: values are whole where there might have been stripes."""
     near: bool = False
     """Planned as if all values were in L2."""
+
+    @property
+    def parts(self) -> int:
+        """Cores that have parts of their own; 0: tiles are shared out."""
+        return self.spread.whole.config.cores if self.spread else 0
 
     @property
     def cores(self) -> int:
@@ -283,16 +288,20 @@ def _first(orders: Sequence[tuple[int, _Order]], config: Config) -> _Order:
 
 def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order) -> _Order:
     """The order whose inferences after the first are done first, by forecast; ``plain``: without residents."""
-    seen = plain.record.context.config
+    seen = plain.spread.whole.config if plain.spread else plain.record.context.config
+    axes = plain.spread.axes if plain.spread else None
     config = replace(config, cores=seen.cores)
-    context = Context(seen, ConstantPool(), facts=facts_of(graph))
-    found = candidates(place(graph, _formed(graph, config, flows=plain.flows), context).groups, context)
     best, least, most = plain, forecast(plain.commands, config), Pinned()
+
+    def made(pinned: Pinned) -> _Order | None:
+        if plain.spread:
+            return _spread(graph, seen, budget, axes, pinned)
+        return _other(graph, seen, budget, flows=plain.flows, pinned=pinned)
 
     def try_(pinned: Pinned) -> bool:
         """Whether this is better than the best so far, or near to it and moves less."""
         nonlocal best, least, most
-        order = _other(graph, seen, budget, flows=plain.flows, pinned=pinned)
+        order = made(pinned)
         if order is None:
             return False
         later = forecast(body(order.commands, order.prologue), config)
@@ -301,13 +310,23 @@ def _with_residents(graph: Graph, config: Config, budget: Budget, plain: _Order)
         best, least, most = order, later, pinned
         return True
 
-    for number, pinned in enumerate(choices(found, context)):
+    context = Context(seen, ConstantPool(), facts=facts_of(graph))
+    for number, pinned in enumerate(choices(candidates(_may_stay(graph, plain, config, context)), context)):
         # Where more of them are slower than fewer, still more will be; the fewest may be slower than none.
         if not try_(pinned) and number:
             break
     if most.starts:
         try_(replace(most, large_tiles=True))
     return best
+
+
+def _may_stay(graph: Graph, plain: _Order, config: Config, context: Context) -> list[tuple[Group, Context]]:
+    """The groups whose weights may stay, as the first core has them."""
+    if plain.spread is None:
+        # All values in DRAM: homes are chosen anew beside what stays.
+        placement = place(graph, _formed(graph, config, flows=plain.flows), context)
+        return [(group, context) for group in placement.groups]
+    return plain.spread.firsts(plain.groups)
 
 
 def _marked(order: _Order) -> list[Command]:
@@ -436,12 +455,19 @@ def _region_bytes(graph: Graph, context: Context, scratch_bytes: int) -> tuple[i
     return scratch_bytes, *(io[region].nbytes if region in io else 0 for region in regions)
 
 
-def _spread(graph: Graph, config: Config, budget: Budget) -> _Order | None:
-    """The order in which every core has parts of its own; None if there is none, or if it takes more than there is."""
+def _spread(
+    graph: Graph,
+    config: Config,
+    budget: Budget,
+    axes: Sequence[int | None] | None = None,
+    pinned: Pinned | None = None,
+) -> _Order | None:
+    """The order in which every core has parts of its own; None if there is none, or if it takes more than there is.
+    ``axes``: of an order that is there; of its parts some weights may be ``pinned``."""
     try:
-        context = Context(config, ConstantPool(), facts=facts_of(graph))
+        context = Context(config, ConstantPool(), pinned=pinned or Pinned(), facts=facts_of(graph))
         placement = place(graph, form_groups(graph.ops, graph.outputs), context)
-        parts = spread(placement, context)
+        parts = spread(placement, context, axes)
         if parts is None:
             return None
         values = _region_bytes(graph, context, parts.scratch_bytes)
@@ -449,30 +475,34 @@ def _spread(graph: Graph, config: Config, budget: Budget) -> _Order | None:
         first = parts.contexts[0]
         # Without a planner: what it could say of other homes is of the first core's parts alone.
         record = Record(placement.groups, first, None, placement.buffers, parts.layout.stretches)
-        commands = _schedule_spread(placement, parts, copy(budget), record)
+        commands, prologue = _schedule_spread(placement, parts, copy(budget), record)
         sizes = (align(context.constants.size), *values)
         _check_capacity(graph, sizes, config)
     except CompileError:
         return None
     return _Order(
-        commands, sizes, context.constants, placement.groups, parts.layout, record, flows=False, parts=config.cores
-    )
+        commands, sizes, context.constants, placement.groups, parts.layout, record, flows=False, prologue=prologue,
+        spread=parts,
+    )  # fmt: skip
 
 
-def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record: Record) -> list[Command]:
+def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record: Record) -> tuple[list[Command], int]:
+    """The commands, and how many of them, the first, load what stays in SRAM."""
     scheduler = Scheduler(parts.whole.config, budget)
     born: dict[int, list[Buffer]] = {}
     for buffer in placement.buffers:
         born.setdefault(buffer.born, []).append(buffer)
-    ends = Ends(parts.layout.stretches)
-    for number, stretch in enumerate(parts.layout.stretches):
+    fits, prologue = _parts_of(parts), 0
+    if parts.whole.pinned.starts:  # all lowerings are made first: what stays is loaded before anything else
+        made = list(fits)
+        fits = iter(made)
+        prologue = scheduler.prologue(len(placement.groups), list(_residents_of(made, parts)))
+    for stretch, fitted, lowerings in fits:
         (group,) = stretch.groups
         for buffer in born.get(group.index, ()):
             scheduler.born(buffer)
-        if stretch.is_empty:
+        if fitted is None:
             continue
-        fitted = ends.fit(number, partial(parts.fit, stretch))
-        lowerings = parts.lowerings(stretch, fitted)
         record.add(stretch, fitted)
         tables = [SlotTable(core, fitted.specs[0], fitted.starts[0]) for core in range(parts.whole.config.cores)]
         if parts.parts[group.index] is None:
@@ -487,7 +517,34 @@ def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record
             scheduler.add(group.index, group.name, streams)
         except TooManyError as error:
             raise CompileError(f"{group.name} ({group.kind}): {error}") from None
-    return scheduler.finish()
+    return scheduler.finish(), prologue
+
+
+def _parts_of(parts: Spread) -> Iterator[tuple[Stretch, Fitted | None, list[Lowering]]]:
+    """The cores' lowerings of each stretch in turn, of one that is not cut one for all; None where there is nothing
+    to do."""
+    ends = Ends(parts.layout.stretches)
+    for number, stretch in enumerate(parts.layout.stretches):
+        if stretch.is_empty:
+            yield stretch, None, []
+            continue
+        fitted = ends.fit(number, partial(parts.fit, stretch))
+        yield stretch, fitted, parts.lowerings(stretch, fitted)
+
+
+def _residents_of(
+    fits: Iterable[tuple[Stretch, Fitted | None, list[Lowering]]], parts: Spread
+) -> Iterator[tuple[int, Iterable[Item]]]:
+    """As :func:`_residents`, of the cores' own parts."""
+    cores = parts.whole.config.cores
+    for _, _, lowerings in fits:
+        for core, lowering in enumerate(lowerings):
+            if isinstance(lowering, MatrixLowering) and lowering.group.index in parts.whole.pinned.starts:
+                if parts.parts[lowering.group.index] is None:
+                    for each in range(cores):
+                        yield each, lowering.residents(each, each, cores)
+                else:
+                    yield core, lowering.residents(core, 0, 1)
 
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
@@ -594,7 +651,7 @@ def _residents(fits: Iterable[tuple[Stretch, Fitted | None]], context: Context) 
         for lowering in fitted.lowerings if fitted else ():
             if isinstance(lowering, MatrixLowering) and lowering.group.index in context.pinned.starts:
                 for core in range(context.config.cores):
-                    yield core, lowering.residents(core, context.config.cores)
+                    yield core, lowering.residents(core, core, context.config.cores)
 
 
 def _turns(

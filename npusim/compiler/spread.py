@@ -40,6 +40,8 @@ class Spread:
     whole: Context
     contexts: list[Context]
     parts: list[list[Part] | None]
+    axes: Sequence[int | None]
+    """Along which dimension of its result each group is cut."""
     layout: Layout = field(default_factory=lambda: Layout([]))
     scratch_bytes: int = 0
     gifts: dict[int, list[Gift]] = field(default_factory=dict)
@@ -50,6 +52,13 @@ class Spread:
         (group,) = stretch.groups
         context = self.whole if self.parts[group.index] is None else self.contexts[0]
         return fit(stretch, context, low_end, avoid)
+
+    def firsts(self, groups: Sequence[Group]) -> list[tuple[Group, Context]]:
+        """What the first core does of each group, and in what it is lowered."""
+        return [
+            (group, self.whole) if part is None else (part[0].group, self.contexts[0])
+            for group, part in zip(groups, self.parts, strict=True)
+        ]
 
     def lowerings(self, stretch: Stretch, fitted: Fitted) -> list[Lowering]:
         """Each core's lowering beside the first one's; that one alone if the group is not cut."""
@@ -67,10 +76,11 @@ class Spread:
         return lowerings
 
 
-def spread(placement: Placement, whole: Context) -> Spread | None:
+def spread(placement: Placement, whole: Context, axes: Sequence[int | None] | None = None) -> Spread | None:
     """The parts of all cores and the homes of values; None where no group can be cut. The placement's buffers become
-    those that are left, and those of the cores."""
-    axes = _Search(placement, whole).run()
+    those that are left, and those of the cores. ``axes``: those of another order; else they are looked for."""
+    if axes is None:
+        axes = _Search(placement, whole).run()
     if not any(axis is not None for axis in axes):
         return None
     cores = whole.config.cores
@@ -78,9 +88,9 @@ def spread(placement: Placement, whole: Context) -> Spread | None:
     parts = [
         None if axis is None else make_parts(group, axis, whole, contexts) for group, axis in _both(placement, axes)
     ]
-    result = Spread(whole, contexts, parts)
+    result = Spread(whole, contexts, parts, axes)
     own, meetings = _make_own(placement, result)
-    first = [group if part is None else part[0].group for group, part in zip(placement.groups, parts, strict=True)]
+    first = [group for group, _ in result.firsts(placement.groups)]
     # With something known: without stripes.
     result.layout = plan(Placement(first, [buffers[0] for buffers in own]), contexts[0], {})
     for buffers in own:
@@ -106,7 +116,9 @@ def _both(placement: Placement, axes: Sequence[int | None]) -> Iterable[tuple[Gr
 def part_context(whole: Context, views: Mapping[Tensor, View]) -> Context:
     """A context for the parts of one core; ``views``: those of the whole tensors that it will be asked for."""
     config = replace(whole.config, cores=1)
-    return Context(config, whole.constants, dict(views), beside=whole.config.cores, whole=whole)
+    return Context(
+        config, whole.constants, dict(views), beside=whole.config.cores, whole=whole, pinned=whole.pinned
+    )  # fmt: skip
 
 
 def make_parts(group: Group, axis: int, whole: Context, contexts: Sequence[Context]) -> list[Part]:
@@ -136,7 +148,8 @@ def _unit(group: Group, axis: int, whole: Context) -> int:
 
 def _grouped_unit(op: Op, cores: int, cols: int) -> int:
     """Whole groups, by columns of the array; or equal parts of each group, where several cores have one."""
-    groups, each = op.attrs["groups"], op.input(1).shape[0] // op.attrs["groups"]
+    groups: int = op.attrs["groups"]
+    each = op.input(1).shape[0] // groups
     share, rest = divmod(cores, groups)
     if share > 1 and not rest and not each % share:
         return each // share

@@ -120,16 +120,18 @@ def _next(draw: st.DrawFn, rng: np.random.Generator, build: GraphBuilder, layout
 
 
 @settings(max_examples=250, suppress_health_check=QUIET)
-@given(chains(), devices(), st.integers(2, 4), WAYS, st.randoms(use_true_random=False))
+@given(chains(), devices(), st.integers(2, 4), WAYS, st.randoms(use_true_random=False), st.booleans())
 def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
-    case: RandomGraph, device: Device, cores: int, way: int, random: Random
+    case: RandomGraph, device: Device, cores: int, way: int, random: Random, stay: bool
 ) -> None:
-    """Not only as is thought to be best: along any dimension of each group, rows with what lies around them too."""
+    """Not only as is thought to be best: along any dimension of each group, rows with what lies around them too; with
+    weights that stay or without."""
 
     def run(search: spread._Search) -> tuple[int | None, ...]:
         return tuple(random.choice([*axes_of(group, meeting=True), None]) for group in search._groups)
 
-    config = device.config.with_(**{"cores": cores, "sram.bytes": 1 << 20, "exchange.bytes_per_cycle": way})
+    changes = {"cores": cores, "sram.bytes": 1 << 20, "exchange.bytes_per_cycle": way, "sram.resident_weights": stay}
+    config = device.config.with_(**changes)
     with mock.patch.object(spread._Search, "run", run):
         check_exchange(case, config)
 
