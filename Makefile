@@ -70,6 +70,7 @@ fuzz: .venv/test  ## damaged models, program files and handles, through the C li
 	$(BIN)/python -m tests.support.fuzz.run --library neuralnetworks
 	$(BIN)/python -m tests.support.fuzz.run --library programs
 	$(BIN)/python -m tests.support.fuzz.run --library npu-files --cases 1000000
+	$(BIN)/python -m tests.support.fuzz.run --library weight-streams
 	$(BIN)/python -m tests.support.fuzz.run --library models --cases 500000
 	$(BIN)/python -m tests.support.fuzz.run --library vfio-user --cases 20000
 	$(BIN)/python -m tests.support.fuzz.run --library pci-proxy --cases 20000
@@ -82,9 +83,11 @@ SANITIZED = LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-fi
 
 sanitize: .venv/dev  ## kernels with AddressSanitizer and UndefinedBehaviorSanitizer: their tests, damaged programs; half an hour
 	NPUSIM_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitize-temp --build-lib build/sanitize
-	$(SANITIZED) -m pytest -o "pythonpath=build/sanitize ." tests/unit/kernels tests/unit/isa tests/unit/routines
+	$(SANITIZED) -m pytest -o "pythonpath=build/sanitize ." tests/unit/kernels tests/unit/isa tests/unit/routines \
+		tests/unit/compiler/test_views.py
 	$(SANITIZED) -m tests.support.fuzz.run --library programs
 	$(SANITIZED) -m tests.support.fuzz.run --library npu-files
+	$(SANITIZED) -m tests.support.fuzz.run --library weight-streams
 
 bench: .venv/test  ## speed and memory on real networks, as ratios
 	$(BIN)/python -m bench.run_models

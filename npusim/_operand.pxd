@@ -156,11 +156,17 @@ cdef inline long long reach(long long results, long long taps, long long stride,
     return (results - 1) * stride + (taps - 1) * dilation + 1 if results else 0
 
 
+cdef int refuse_place(
+    const Operand *out, Strided at, const long long *dims, int rank, long long size, str what,
+) except -1
+
+
 cdef inline int place(
     Operand *out, Strided at, const long long *dims, int rank, long long size, str what, bint write,
 ) except -1:
     """Point ``out`` (its strides are set) at an operand; IndexError if any element lies outside of its memory."""
-    cdef long long low = at.offset, high = at.offset + size, span
+    cdef long long room = at.buffer.len, low = 0, high = size, steps
+    cdef bint inside = 0 <= at.offset <= room
     cdef int i
     out.p = NULL
     if write and at.buffer.readonly:
@@ -172,15 +178,18 @@ cdef inline int place(
             return 0
         # The stride of a single element means nothing, but loops may step by it once they are done. All others are
         # smaller than the memory.
-        if dims[i] == 1 and not -at.buffer.len <= out.s[i] <= at.buffer.len:
+        if dims[i] == 1 and not -room <= out.s[i] <= room:
             out.s[i] = 0
-        span = (dims[i] - 1) * out.s[i]
-        if span < 0:
-            low += span
+        # Whatever the numbers are: what is multiplied and added is no further away than a few times the memory.
+        steps = dims[i] - 1
+        if not -room <= out.s[i] <= room or (out.s[i] and steps > room // abs(out.s[i])):
+            inside = False
+        elif out.s[i] < 0:
+            low += steps * out.s[i]
         else:
-            high += span
-    if low < 0 or high > at.buffer.len:
-        raise IndexError(f"{what}: bytes [{low}, {high}) are outside its memory of {at.buffer.len} bytes")
+            high += steps * out.s[i]
+    if not inside or low + at.offset < 0 or high + at.offset > room:
+        refuse_place(out, at, dims, rank, size, what)
     out.p = <unsigned char *>at.buffer.buf + at.offset
     return 0
 

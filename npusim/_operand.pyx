@@ -42,3 +42,14 @@ cdef bint look() noexcept with gil:
     except BaseException as error:
         PyErr_SetObject(type(error), error)
         return True
+
+
+cdef int refuse_place(
+    const Operand *out, Strided at, const long long *dims, int rank, long long size, str what,
+) except -1:
+    """Raise IndexError about an operand with elements outside of its memory."""
+    # Python's numbers: these may be of any size.
+    spans = [(<object>dims[i] - 1) * <object>out.s[i] for i in range(rank)]
+    low = <object>at.offset + sum([span for span in spans if span < 0])
+    high = <object>at.offset + <object>size + sum([span for span in spans if span > 0])
+    raise IndexError(f"{what}: bytes [{low}, {high}) are outside its memory of {at.buffer.len} bytes")

@@ -176,6 +176,7 @@ irqreturn_t npu_irq_thread(int irq, void *data);
 irqreturn_t npu_message_thread(int irq, void *data);
 
 /* npu_mem.c */
+struct npu_block *npu_block_reserve(struct npu *npu, u64 bytes);
 struct npu_block *npu_block_new(struct npu *npu, struct npu_client *owner, u64 bytes);
 struct npu_block *npu_block_find(struct npu_client *client, u64 address, u64 bytes);
 void npu_block_get(struct npu_block *block);

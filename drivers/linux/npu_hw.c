@@ -48,7 +48,8 @@ static void npu_write_pair(struct npu *npu, u32 low, u64 value)
  * Copies go by chunks of a buffer that has physical addresses: under User Mode
  * Linux a copy is a message over a virtual queue, which cannot take others. A
  * read now and then keeps the number of posted messages below what that queue
- * holds; on a real bus it costs next to nothing.
+ * holds; on a real bus it costs next to nothing. Where each access is slow, a
+ * chunk takes half a second: others want the processor meanwhile.
  */
 int npu_copy_to(struct npu *npu, u64 address, const void *from, u64 bytes)
 {
@@ -69,6 +70,7 @@ int npu_copy_to(struct npu *npu, u64 address, const void *from, u64 bytes)
 		bytes -= size;
 		if (++count % 32 == 0)
 			npu_flush(npu);
+		cond_resched();
 	}
 	kfree(buffer);
 	return 0;
@@ -91,12 +93,26 @@ int npu_copy_from(struct npu *npu, void *to, u64 address, u64 bytes)
 		address += size;
 		to += size;
 		bytes -= size;
+		cond_resched();
 	}
 	kfree(buffer);
 	return 0;
 }
 
-/* Not memset_io(): under User Mode Linux of 6.1 that is a write of configuration space. */
+/*
+ * Not memset_io(): under User Mode Linux of 6.1 that is a write of configuration
+ * space. There a copy is one message, and a loop would be one for each access.
+ * Elsewhere it is a loop anyway, of 4 bytes on x86: here of 8, half as many.
+ */
+static void zero_chunk(struct npu *npu, u64 address, const void *zeros, u32 size)
+{
+	if (IS_ENABLED(CONFIG_INDIRECT_IOMEM))
+		memcpy_toio(npu->mem + address, zeros, size);
+	else
+		__iowrite64_copy(npu->mem + address, zeros, size / 8);
+}
+
+/* Address and bytes: multiples of 8. */
 int npu_zero(struct npu *npu, u64 address, u64 bytes)
 {
 	u32 count = 0;
@@ -107,11 +123,12 @@ int npu_zero(struct npu *npu, u64 address, u64 bytes)
 	while (bytes) {
 		u32 size = min_t(u64, bytes, NPU_CHUNK);
 
-		memcpy_toio(npu->mem + address, zeros, size);
+		zero_chunk(npu, address, zeros, size);
 		address += size;
 		bytes -= size;
 		if (++count % 32 == 0)
 			npu_flush(npu);
+		cond_resched();
 	}
 	kfree(zeros);
 	return 0;

@@ -130,7 +130,8 @@ static int take_memory(struct npu *npu)
 		npu->rings[i].base = block->address + i * bytes;
 	if (!preempt || !npu->context_bytes)
 		return 0;
-	block = npu_block_new(npu, NULL, npu->context_bytes);
+	/* The device writes there before it reads: zeros would be written for nobody, and they are many. */
+	block = npu_block_reserve(npu, npu->context_bytes);
 	if (IS_ERR(block))
 		dev_warn(&npu->pdev->dev, "no room for parked jobs: none is parked\n");
 	else

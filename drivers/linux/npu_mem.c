@@ -48,15 +48,11 @@ static bool insert(struct npu *npu, struct npu_block *block)
 	return true;
 }
 
-/*
- * New memory for a client, or for the driver itself (NULL), with zeros in it.
- * Between npu_enter() and npu_exit(). An ERR_PTR: ENOMEM.
- */
-struct npu_block *npu_block_new(struct npu *npu, struct npu_client *owner, u64 bytes)
+/* New memory for the driver itself, with whatever lies there. An ERR_PTR: ENOMEM. */
+struct npu_block *npu_block_reserve(struct npu *npu, u64 bytes)
 {
 	struct npu_block *block;
 	bool fits;
-	int err;
 
 	if (!bytes || bytes > npu->mem_bytes)
 		return ERR_PTR(bytes ? -ENOMEM : -EINVAL);
@@ -75,6 +71,20 @@ struct npu_block *npu_block_new(struct npu *npu, struct npu_client *owner, u64 b
 		kfree(block);
 		return ERR_PTR(-ENOMEM);
 	}
+	return block;
+}
+
+/*
+ * New memory for a client, or for the driver itself (NULL), with zeros in it.
+ * Between npu_enter() and npu_exit(). An ERR_PTR: ENOMEM.
+ */
+struct npu_block *npu_block_new(struct npu *npu, struct npu_client *owner, u64 bytes)
+{
+	struct npu_block *block = npu_block_reserve(npu, bytes);
+	int err;
+
+	if (IS_ERR(block))
+		return block;
 	/* What lies there was somebody else's. It is nobody's until it is gone. */
 	err = npu_zero(npu, block->address, block->bytes);
 	if (err) {

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from npusim.compiler.fit import Stretch
 from npusim.compiler.groups import Group, outside
-from npusim.compiler.memory import Stretch, Trial
+from npusim.compiler.memory import Trial
 from npusim.compiler.record import Record
 from npusim.compiler.stripes import Segment
 from npusim.compiler.values import Buffer, align

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from npusim.compiler.fit import Span
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import copy_items
-from npusim.compiler.memory import Span
 from npusim.compiler.parts import Part
 from npusim.compiler.schedule import Item, Tile
 from npusim.compiler.values import Buffer, View

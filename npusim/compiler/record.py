@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from npusim.compiler.fit import Fitted, Stretch
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, total_bytes
-from npusim.compiler.memory import Fitted, Planner, Stretch
+from npusim.compiler.memory import Planner
 from npusim.compiler.values import Buffer, align
 from npusim.isa.base import Space
 from npusim.program import EVERY, Place

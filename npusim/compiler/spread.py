@@ -17,10 +17,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from npusim.compiler.exchange import Gift, Meeting, gifts, join
+from npusim.compiler.fit import Fitted, Span, Stretch, fit
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering
-from npusim.compiler.memory import Fitted, Layout, Span, Stretch, fit, plan
+from npusim.compiler.memory import Layout, plan
 from npusim.compiler.outside import lay_out
 from npusim.compiler.parts import Part, axes_of, interval, is_in_groups, operand_axes, part_of
 from npusim.compiler.place import Placement
@@ -380,9 +381,7 @@ class _Search:
 
 def _copied(buffer: Buffer, nbytes: int, core: int | None) -> Buffer:
     """A buffer like another one, of so many bytes, elsewhere."""
-    return Buffer(
-        buffer.name, buffer.region, nbytes, buffer.offset, buffer.born, buffer.dies, core, buffer.is_window
-    )  # fmt: skip
+    return Buffer(buffer.name, buffer.region, nbytes, buffer.offset, buffer.born, buffer.dies, core, buffer.is_window)
 
 
 _SHARE = 4

@@ -14,7 +14,7 @@ from npusim._stream import steps
 from npusim.errors import NpusimError
 from npusim.hw.config import Config
 from npusim.hw.cost import ahead_ps, cost_model, depths
-from npusim.isa.base import Command, Instruction, Unit, decode, unit_name
+from npusim.isa.base import Command, Instruction, Unit, decode, of_unit, unit_name
 from npusim.isa.control import Residents
 from npusim.isa.emitted import emitted
 from npusim.isa.verify import Limits, verify
@@ -144,9 +144,8 @@ class Layout:
         pairs = [(core, unit) for core in range(config.cores) for unit in units]
         self.index = {pair: number for number, pair in enumerate(pairs)}
         self.names = tuple(unit_name(core, unit) for core, unit in pairs)
-        of_matrix, of_vector, of_channel = depths(config)
-        known: dict[int, int] = {Unit.MATRIX: of_matrix, Unit.VECTOR: of_vector, Unit.SCALAR: 1}
-        self.depths = tuple([known.get(unit, of_channel) for _, unit in pairs])
+        each = depths(config)
+        self.depths = tuple([of_unit(unit, each) for _, unit in pairs])
 
 
 class RefusedError(Exception):

@@ -85,7 +85,7 @@ def test_fusion_changes_no_bit(case: RandomGraph, device: Device) -> None:
     """What stays on chip between two operators is rounded as if it had been stored."""
     fused = compiled(case.graph, device.config)
     apart = functools.partial(form_groups, fuse=False)
-    with mock.patch("npusim.compiler.pipeline.form_groups", apart):
+    with mock.patch("npusim.compiler.order.form_groups", apart):
         unfused = compiled(case.graph, device.config)
     if fused is not None and unfused is not None:
         wanted = interpreted(unfused, device.config, case.inputs)

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler import pipeline, spread
+from npusim.compiler import order, pipeline, spread
 from npusim.compiler.parts import axes_of
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
@@ -34,11 +34,11 @@ def in_parts(graph: Graph, config: Config) -> Program | None:
     orders = []
 
     def only(graph: Graph, config: Config, budget: Budget, tried: object = None) -> object:
-        orders.append(pipeline._spread(graph, config, budget))
+        orders.append(order.in_parts(graph, config, budget))
         return orders[0] or whole(graph, config, budget)
 
-    whole = pipeline._best
-    with mock.patch.object(pipeline, "_best", only):
+    whole = pipeline.best_order
+    with mock.patch.object(pipeline, "best_order", only):
         program = compiled(graph, config)
     return program if orders and orders[0] else None
 

@@ -29,7 +29,7 @@ from npusim.compiler.lower.base import (
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.streams import Packed, joined, pack, squeezed, weights_per_kilo
-from npusim.compiler.lower.transfer import load_items, store_packed
+from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import (
     Home,
@@ -47,7 +47,7 @@ from npusim.compiler.values import Moves, View
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
-from npusim.isa.base import Space
+from npusim.isa.base import Space, is_dram
 from npusim.isa.matrix import (
     CHANNEL_BLOCK,
     NO_EXTRAS,
@@ -139,6 +139,8 @@ class MatrixLowering(Lowering):
         self._specs: list[SlotSpec] | None = None
         # A plan asks for one tile in many rooms.
         self._slots_of: dict[tuple[MatrixProblem, Tiling], list[SlotSpec]] = {}
+        direct = self.config.matrix.direct if self.config.matrix else None
+        self._fetches = direct is not None and direct.whole_jobs
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
         self._held: dict[int, _Held] = {}
 
@@ -172,6 +174,16 @@ class MatrixLowering(Lowering):
     def weights_key(self, task: Task) -> Any:
         """Tasks with equal keys use the same weights."""
         return (task.group, task.channel)
+
+    def _bring(
+        self, slot: tuple[int, tuple[int, ...], Slot], part: View, before: tuple[int, ...] | None = None,
+        after: tuple[int, ...] | None = None, pattern: int = 0,
+    ) -> list[Item]:  # fmt: skip
+        """Load a part of the input, channels innermost, with padding around it: by the engine that the unit has for its
+        features, if it fetches for itself."""
+        bring = fetch_items if self._fetches and is_dram(part.address) else copy_items
+        source = (part.address, part.strides, part)
+        return bring(slot, source, part.shape, part.dtype.itemsize, before, after, pattern)
 
     # weights
 
@@ -431,9 +443,10 @@ class MatrixLowering(Lowering):
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         held = self._held.setdefault(table.core, {})
         chunks = self._chunks()
-        mine = share(self.tasks(), core, cores)
-        for number, task in enumerate(mine):
-            extent = self.extent(task)
+        mine = [(task, self.extent(task)) for task in share(self.tasks(), core, cores)]
+        parts = [(*tile, *tile) for tile in mine[:-_STRIPED]]
+        parts += [(*tile, *stripe) for tile in mine[-_STRIPED:] for stripe in self._stripes(*tile)]
+        for number, (whole, all_of_it, task, extent) in enumerate(parts):
             box = self.box(task, extent)
             # One output tile and one accumulator for all parts of a reduction: each adds to what the
             # part before has left there.
@@ -442,7 +455,9 @@ class MatrixLowering(Lowering):
             for chunk in chunks:
                 step = Tile()
                 last = chunk is chunks[-1]
-                x = self._x_spot(step, table, held, task, extent, chunk)
+                x = self._x_spot(step, table, held, whole, all_of_it, chunk)
+                if task is not whole:
+                    x = self._within(x, whole, task, extent, chunk)
                 w = self._load(step, table, held, "w", (self.weights_key(task), chunk), task, extent, chunk)
                 # Bias and scale are wanted when the sum is complete, so they load with the last part and not with the
                 # first.
@@ -459,8 +474,38 @@ class MatrixLowering(Lowering):
                         step.stores.extend(store_packed(self.out_view().slice(*box), slot, self.chain.order))
                     if self._ranges:
                         tile = self.chain.result(self.out_view().slice(*box), slot, box[1])
-                        self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(mine) - 1)
+                        self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(parts) - 1)
                 yield step
+
+    def _stripes(self, task: Task, extent: Extent) -> list[tuple[Task, Extent]]:
+        """The parts in which a tile leaves at the end of a layer, where no other hides its store: smaller and smaller
+        ones, so that each is stored while the next is computed."""
+        if not self._fetches or self._rows or self.tile.ic < self.problem.ic:
+            return [(task, extent)]
+        assert self.config.matrix is not None
+        assert self.config.matrix.direct is not None
+        # Of more than one row of atoms, as sums leave: one alone would leave without the gap behind it.
+        least = 2 * self.config.matrix.direct.output_row_atoms
+        rows = extent.rows > 1
+        full, unit = (extent.rows, ceil_div(least, extent.cols)) if rows else (extent.cols, least)
+        found, first = [], 0
+        while first < full:
+            left = full - first
+            size = left // (2 * unit) * unit or left
+            if rows:
+                part = task._replace(row=task.row + first), extent._replace(rows=size)
+            else:
+                part = task._replace(col=task.col + first), extent._replace(cols=size)
+            found.append(part)
+            first += size
+        return found if len(found) > 1 else [(task, extent)]
+
+    def _within(self, x: Spot, whole: Task, task: Task, extent: Extent, chunk: tuple[int, int]) -> Spot:
+        """The pixels of a part of a tile, where those of the tile are."""
+        if self.problem.x_home is Home.DIRECT:
+            return _direct_spot(self.x_part(task, extent, chunk))
+        down, right = (task.row - whole.row) * self.problem.sh, (task.col - whole.col) * self.problem.sw
+        return x._replace(address=x.address + down * x.row + right * x.pixel)
 
     def _out_spot(self, table: SlotTable, extent: Extent, box: Box) -> tuple[Spot, Slot | None]:
         """Where sums leave to, and the slot if that is one."""
@@ -641,6 +686,10 @@ def _copies(
     keys = product(channels, _parts(*ic)) if ic is not None else channels
     return tuple(SlotSpec(f"{name}{key}", nbytes, copies) for key in keys)
 
+
+_STRIPED = 2
+"""Tiles at the end of a layer that leave in stripes: the store of the one before the last, too, would go on while the
+last one's begins."""
 
 _PARTS = 64
 """Parts of SRAM that a budget is rounded to."""

@@ -75,6 +75,15 @@ class RowLowering(TiledLowering):
         self._near_x = self._walk(self.x) is not None
         self._near_out = self._chain is None and self._walk(self.out) is not None
         self._tile = self.pick_tile(self.x.shape, self._order, self._row)
+        # A tile that keeps an outer axis and cuts one within it has rows that are no run, though those of all are one.
+        if not (self._has_run(self._near_x, self.x) and self._has_run(self._near_out, self.out)):
+            self._near_x = self._near_out = False
+            self._tile = self.pick_tile(self.x.shape, self._order, self._row)
+
+    def _has_run(self, near: bool, view: View) -> bool:
+        """Whether tiles of a value that is ``near`` can be walked where they are."""
+        sizes = [min(size, dim) for size, dim in zip(self._tile, view.shape, strict=True)]
+        return not near or self._walk(view.slice([0] * len(sizes), sizes)) is not None
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         elements = prod(tile)

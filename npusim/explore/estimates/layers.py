@@ -11,11 +11,11 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from npusim.compiler.fit import place_slots
 from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotTable
 from npusim.compiler.lower.matrix import MatrixLowering
-from npusim.compiler.memory import place_slots
 from npusim.compiler.tile import Home
 from npusim.compiler.values import Buffer, align
 from npusim.errors import CompileError

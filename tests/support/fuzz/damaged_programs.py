@@ -17,7 +17,7 @@ from npusim.isa.base import ISA_VERSION, MAX_ITEMS, TAIL, Command, Instruction, 
 from npusim.isa.matrix import NOTHING, PACKED_BITS, Extras
 from npusim.isa.routine import Call, Operand
 from tests.support.fuzz.sample_programs import CONFIGS, Sample, samples
-from tests.support.programs.any_instruction import field_codes
+from tests.support.programs.any_instruction import address_fields, field_codes
 
 ODD = (
     None, True, False, -1, 0, 1, 2, 3, 1.0, 1e400, float("nan"), 2**31, 2**48, 2**48 + 1, 2**63, 2**64, 10**400,
@@ -28,7 +28,6 @@ ODD = (
 BITS = {"B": 8, "H": 16, "I": 32, "Q": 64, "h": 15, "i": 31, "q": 63}
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 64, 255, 2**15, 2**16 - 1, 2**24, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
 STEPS = (-64, -8, -4, -1, 1, 2, 4, 8, 64, 4096)
-_NUMBERS_OF_64_BITS = ("pattern", "cores", "sram_bytes")
 _EXTRA_ADDRESSES = ("w_scale", "w_zeros", "shift")
 _EXTRA_NUMBERS = ("w_skip", "w_block")
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-310, 1e30, 1e308, float("inf"), float("-inf"), float("nan"))
@@ -78,12 +77,8 @@ def _wrapped(value: int, code: str) -> int:
     return (value + 2**bits) % 2 ** (bits + 1) - 2**bits if code.islower() else value % 2**bits
 
 
-def _is_address(code: str, name: str) -> bool:
-    return code == "Q" and name not in _NUMBERS_OF_64_BITS
-
-
 def _item(
-    value: Any, name: str, code: str, enumeration: Any, others: list[int], sample: Sample, rng: random.Random
+    value: Any, is_address: bool, code: str, enumeration: Any, others: list[int], sample: Sample, rng: random.Random
 ) -> Any:
     if enumeration is not None:
         return rng.choice(list(enumeration))
@@ -91,7 +86,7 @@ def _item(
         return not value
     if code in "fd":
         return struct.unpack(code, struct.pack(code, _float(value, code, rng)))[0]
-    if _is_address(code, name):
+    if is_address:
         return _wrapped(_address(value, others, sample, rng), code)
     return _wrapped(_integer(value, others, rng), code)
 
@@ -111,7 +106,7 @@ def _numbers(instruction: Instruction, addresses: bool) -> list[int]:
         elif code == TAIL:
             operands = (*value.inputs, *value.outputs)
             found += [each.address for each in operands] if addresses else [n for each in operands for n in each.shape]
-        elif code not in "?fd" and enumeration is None and _is_address(code, name) == addresses:
+        elif code not in "?fd" and enumeration is None and (name in address_fields(type(instruction))) == addresses:
             found += value if isinstance(value, tuple) else [value]
     return found
 
@@ -129,14 +124,14 @@ def _field(instruction: Instruction, sample: Sample, rng: random.Random) -> Inst
     other = instruction if rng.random() < 0.7 else rng.choice(sample.commands).instruction
     if code == TAIL:
         return dataclasses.replace(instruction, **{name: _extras(value, other, sample, rng)})
-    addresses = _is_address(code, name)
+    addresses = name in address_fields(type(instruction))
     others = _numbers(other, addresses)
     if not count:
-        changed = _item(value, name, code, enumeration, others, sample, rng)
+        changed = _item(value, addresses, code, enumeration, others, sample, rng)
     else:
         at = rng.randrange(count)
         changed = tuple(
-            _item(item, name, code, enumeration, others, sample, rng) if index == at else item
+            _item(item, addresses, code, enumeration, others, sample, rng) if index == at else item
             for index, item in enumerate(value)
         )
     return dataclasses.replace(instruction, **{name: changed})

@@ -35,6 +35,7 @@ MODULES = {
     "neuralnetworks": "tests.support.fuzz.nnapi_calls",
     "programs": "tests.support.fuzz.instruction_streams",
     "npu-files": "tests.support.fuzz.program_files",
+    "weight-streams": "tests.support.fuzz.weight_streams",
     "models": "tests.support.fuzz.model_files",
     "vfio-user": "tests.support.fuzz.vfio_messages",
     "pci-proxy": "tests.support.fuzz.proxy_messages",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait, region
-from npusim.isa.dma import Expand, Multicast
+from npusim.isa.dma import Expand, Fetch, Multicast
 from npusim.isa.matrix import NO_EXTRAS, NOTHING, PACKED_BITS, Extras
 from npusim.isa.routine import Call, Operand
 from npusim.routines import canonical
@@ -37,6 +37,12 @@ def field_codes(cls: type[Instruction]) -> dict[str, tuple[str, int, Any]]:
         code, *rest = get_args(hints[field.name])[1:]
         codes[field.name] = (code[-1], int(code[:-1] or 0), rest[0] if rest else None)
     return codes
+
+
+@functools.cache
+def address_fields(cls: type[Instruction]) -> frozenset[str]:
+    """Names of the fields that are addresses; other numbers of 64 bits are sizes, masks and patterns."""
+    return frozenset(field.name for field in dataclasses.fields(cls) if field.type == "Address")
 
 
 _OPERANDS = st.builds(
@@ -113,7 +119,7 @@ class Executable:
         for name, (code, count, enumeration) in field_codes(self.cls).items():
             if code == TAIL:
                 values[name] = self._extras(area) if self.cls.unit is Unit.MATRIX else self._call()
-            elif code == "Q" and name not in ("pattern", "cores"):
+            elif name in address_fields(self.cls):
                 optional = name in ("bias", "scale") and self.cls.mnemonic.startswith("matrix.")
                 values[name] = NOTHING if optional and self.rng.random() < 0.4 else area * AREA + AREA // 2
                 area += 1
@@ -203,7 +209,7 @@ class Executable:
             values["out_scale"] = self._pick([1.0, 0.5])
         if "source" in values:
             values["source"] = 3  # which is none of the cores that it is for
-        if issubclass(self.cls, Multicast | Expand):
+        if issubclass(self.cls, Multicast | Expand | Fetch):
             values["src"] = region(0, values["src"])
         if issubclass(self.cls, Expand):
             values["nbytes"], values["bits"] = int(self.rng.integers(1, 9)), self._pick([2, 4, 8])

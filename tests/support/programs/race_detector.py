@@ -150,8 +150,12 @@ class Detector:
         shadow = self._shadows.get((owner, space))
         if shadow is None:
             limits = self._limits
-            sizes = {Space.SRAM: limits.sram_bytes, Space.ACC: limits.acc_bytes, Space.L2: limits.l2_bytes}
-            size = sizes.get(space)  # type: ignore[call-overload]
+            sizes: dict[int, int] = {
+                Space.SRAM: limits.sram_bytes,
+                Space.ACC: limits.acc_bytes,
+                Space.L2: limits.l2_bytes,
+            }
+            size = sizes.get(space)
             if size is None:
                 size = limits.region_bytes[space - Space.REGION]
             shadow = self._shadows[owner, space] = _Shadow(size, len(self._units))

@@ -10,6 +10,7 @@ import pytest
 from npusim.compiler import pipeline, spread
 from npusim.compiler.groups import Group, form_groups
 from npusim.compiler.lower.base import ConstantPool, Context
+from npusim.compiler.order import in_parts
 from npusim.compiler.parts import Part, axes_of, operand_axes, part_of
 from npusim.compiler.pipeline import prepare
 from npusim.dtypes import DType
@@ -49,7 +50,7 @@ def exchanges(axes: tuple[int | None, ...], config: Config, graph: Graph | None 
     """What is given where groups are cut like this; the stream is free of races."""
     prepared = prepare(graph or images(), config)
     with mock.patch.object(spread._Search, "run", return_value=axes):
-        order = pipeline._spread(prepared, config, Budget.of(config))
+        order = in_parts(prepared, config, Budget.of(config))
     assert order is not None
     assert order.sizes[SCRATCH] == 0  # the value between is in SRAM
     limits = Limits(
@@ -111,7 +112,7 @@ def test_a_device_without_a_way_has_no_rows_and_no_exchanges() -> None:
     config = TWO.with_(exchange=None)
     prepared = prepare(images(), config)
     assert all(1 not in axes_of(group) for group in form_groups(prepared.ops, prepared.outputs))
-    order = pipeline._spread(prepared, config, Budget.of(config))
+    order = in_parts(prepared, config, Budget.of(config))
     kinds: set[type[Instruction]] = {type(c.instruction) for c in order.commands} if order else set()
     assert Exchange not in kinds
 
@@ -230,7 +231,10 @@ def test_parts_of_groups_compute_the_same_bits(axes: tuple[int, int], channels: 
     graph = in_groups(channels, groups, each)
     x = np.random.default_rng(1).integers(-5, 6, graph.inputs[0].shape).astype(np.int8)
     (wanted,) = reference.run(graph, {"x": x}).values()
-    with mock.patch.object(spread._Search, "run", return_value=axes), mock.patch.object(pipeline, "_best", _in_parts):
+    with (
+        mock.patch.object(spread._Search, "run", return_value=axes),
+        mock.patch.object(pipeline, "best_order", _in_parts),
+    ):
         program = compiled(graph, TWO)
     assert program is not None
     (found,) = interpreted(program, TWO, {"x": x}).values()
@@ -238,7 +242,7 @@ def test_parts_of_groups_compute_the_same_bits(axes: tuple[int, int], channels: 
 
 
 def _in_parts(graph: Graph, config: Config, budget: Budget, tried: object = None) -> object:
-    return pipeline._spread(graph, config, budget)
+    return in_parts(graph, config, budget)
 
 
 def test_without_a_way_the_channels_of_groups_are_not_cut() -> None:

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from npusim.compiler import memory, pipeline, tile
+from npusim.compiler import fit, memory, pipeline, tile
 from npusim.compiler.lower.base import facts_of
 from npusim.compiler.lower.conv import ConvLowering
 from npusim.compiler.pipeline import compile_graph
@@ -79,7 +79,7 @@ def made_for(blocks: int) -> tuple[int, int, float]:
     constants; how often for another room; and how often each was made for programs."""
     tile.forget()
     graph, estimates = residual_net(56, 32, blocks=blocks), 0
-    asked = memory._made
+    asked = fit._made
     with counted(ConvLowering, "__init__") as made, counted(ConvLowering, "in_room") as again:
 
         def counting(*args: Any) -> Any:
@@ -89,7 +89,7 @@ def made_for(blocks: int) -> tuple[int, int, float]:
             estimates += made() - before
             return found
 
-        with mock.patch.object(memory, "_made", counting):
+        with mock.patch.object(fit, "_made", counting):
             compile_graph(graph, EDGE.with_(**{"sram.bytes": "256 KiB"}))
         layers = sum(op.kind == "conv" for op in graph.ops)
         return estimates - layers, again(), (made() - estimates) / layers

@@ -9,6 +9,7 @@ import pytest
 
 from npusim.compiler import pipeline, spread
 from npusim.compiler.lower.base import ConstantPool, Context
+from npusim.compiler.order import in_parts
 from npusim.compiler.pipeline import compile_graph
 from npusim.compiler.resident import SHARES, Candidate, choices
 from npusim.dtypes import DType
@@ -80,9 +81,9 @@ def test_what_stays_are_the_weights_of_each_cores_parts(axes: tuple[int | None, 
     graph = layers(3, 64)
 
     def parts(graph: Graph, config: Config, budget: Budget, tried: object = None) -> object:
-        return pipeline._spread(graph, config, budget)
+        return in_parts(graph, config, budget)
 
-    with mock.patch.object(spread._Search, "run", return_value=axes), mock.patch.object(pipeline, "_best", parts):
+    with mock.patch.object(spread._Search, "run", return_value=axes), mock.patch.object(pipeline, "best_order", parts):
         program = compile_graph(graph, config)
     first, second, third = check(program, config, graph)
     weights = 64 * 64

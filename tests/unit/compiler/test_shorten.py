@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npusim.compiler import pipeline, shorten
+from npusim.compiler import compare, pipeline, shorten
 from npusim.compiler.shorten import KEPT, LEAST, shortened
 from npusim.frontends.onnx import load
 from npusim.graph import Graph
@@ -54,9 +54,9 @@ def test_the_same_order_is_chosen_as_of_all_layers(tmp_path: Path, monkeypatch: 
     graph = decoder(tmp_path, LEAST + 2)
     config = load_config("tiny").with_(cores=cores, **{"matrix.throughput": {"float16": 1}})
     made: list[int] = []
-    ordered = pipeline._ordered
+    ordered = compare.ordered
     monkeypatch.setattr(
-        pipeline, "_ordered", lambda graph, *rest, **more: made.append(len(graph.ops)) or ordered(graph, *rest, **more)
+        compare, "ordered", lambda graph, *rest, **more: made.append(len(graph.ops)) or ordered(graph, *rest, **more)
     )
     program = pipeline.compile_graph(graph, config)
     assert (min(made) < len(graph.ops) / 3) == (cores > 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -9,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim import _core
+from tests.support.fuzz import weight_streams
+from tests.support.oracle import weight_stream
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -134,15 +138,34 @@ def test_what_is_no_stream_is_refused(stream: Bytes, nbytes: int, said: str) -> 
     assert (wrong, there) == (said, 0 if "left" not in said else nbytes)
 
 
-@given(st.binary(min_size=1, max_size=200), st.integers(1, 3000), st.sampled_from([2, 4, 8]))
+@given(st.binary(max_size=200), st.integers(0, 3000), st.sampled_from([2, 4, 8]))
 @settings(max_examples=300)
-def test_any_stream_ends_within_its_bounds(stream: bytes, nbytes: int, bits: int) -> None:
-    data = np.frombuffer(stream, np.uint8)
-    first, second = expanded(data, nbytes, bits), expanded(data, nbytes, bits)
-    assert first[1:] == second[1:]
-    if not first[1]:  # then it stands for these bytes, in perhaps more bytes than it takes
-        assert (first[0] == second[0]).all()
-        assert _core.compressed_size(first[0].copy(), bits) <= nbytes + -(-2 * -(-nbytes * (8 // bits) // 512) // 8)
+def test_any_bytes_mean_what_they_are_documented_to(stream: bytes, nbytes: int, bits: int) -> None:
+    out, wrong, there = expanded(np.frombuffer(stream, np.uint8).copy(), nbytes, bits)
+    assert (out[:there].tobytes(), wrong) == weight_stream.read(stream, nbytes, bits)
+    if not wrong:  # then it stands for these bytes, in perhaps more bytes than it takes
+        assert _core.compressed_size(out.copy(), bits) <= nbytes + -(-2 * -(-nbytes * (8 // bits) // 512) // 8)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_a_stream_that_is_cut_anywhere_is_too_short(bits: int) -> None:
+    data = np.frombuffer(weight_streams.weights(random.Random(bits), 1500), np.uint8)
+    stream = _core.compress(data, bits)
+    for size in range(stream.size):
+        out, wrong, there = expanded(stream[:size].copy(), data.size, bits)
+        assert wrong == "it ends too early"
+        assert (out[:there] == data[:there]).all()
+        assert (out[there:] == 0xA5).all()
+
+
+def test_changed_streams_mean_what_they_are_documented_to() -> None:
+    """Some of the cases of ``make fuzz``, and that they get far enough to find anything."""
+    world = weight_streams.make()
+    cases = 200
+    for number in range(cases):
+        assert world.case(random.Random(number)) == []
+    assert len(world.tally) == 6
+    assert min(world.tally.values()) >= cases / 50
 
 
 def test_what_kernels_refuse() -> None:
@@ -154,3 +177,16 @@ def test_what_kernels_refuse() -> None:
         _core.expand(_core.Strided(data, 1), _core.Strided(data, 0), 8, 8, 8)
     with pytest.raises(IndexError, match="stream: bytes"):
         _core.expand(_core.Strided(data, 0), _core.Strided(data, 1), 8, 8, 8)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2**62, -1])
+@pytest.mark.parametrize("huge", weight_streams.HUGE)
+def test_sizes_that_no_memory_has_are_refused(at: int, huge: int) -> None:
+    data = np.zeros(8, np.uint8)
+    for nbytes, size, what in ((huge, 1, "out"), (1, huge, "stream")):
+        places = {"out": 0, "stream": 0, what: at}
+        with pytest.raises(IndexError, match=rf"{what}: bytes \[{at}, {at + huge}\) are outside its memory of 8"):
+            _core.expand(*(_core.Strided(data, place) for place in places.values()), nbytes, size, 8)
+        sizes = {"out": 1, "stream": 1, what: -huge}
+        with pytest.raises(ValueError, match=f"{what}: dimensions must be >= 0, got -"):
+            _core.expand(_core.Strided(data, 0), _core.Strided(data, 0), sizes["out"], sizes["stream"], 8)

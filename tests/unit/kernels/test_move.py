@@ -57,6 +57,28 @@ def test_copy_of_nothing_reads_nothing():
     assert not memory.any()
 
 
+far = st.sampled_from([*(sign * (2**bits - 1) for bits in (31, 32, 62, 63) for sign in (1, -1)), 2**62, -(2**63)])
+near = st.integers(-3, 40)
+
+
+@given(near | far, st.lists(st.tuples(st.integers(1, 4) | far.map(abs), near | far), min_size=4, max_size=4), sizes)
+def test_what_lies_outside_of_a_memory_is_refused_however_far(offset, walk, size):
+    """Sums and products that are more than a number of the machine can be, among them."""
+    dims = [min(dim, 2**63 - 1) if stride else min(dim, 4) for dim, stride in walk]  # each element of a row takes time
+    strides = [stride for _, stride in walk]
+    memory = np.full(48, 7, np.uint8)
+    spans = [(dim - 1) * stride for dim, stride in zip(dims, strides, strict=True)]
+    low, high = offset + sum(min(span, 0) for span in spans), offset + size + sum(max(span, 0) for span in spans)
+    if low >= 0 and high <= memory.size:
+        _core.fill(_core.Strided(memory, offset, tuple(strides)), tuple(dims), size, 0)
+        assert (memory[offset : offset + size] == 0).all()
+    else:
+        with pytest.raises(IndexError) as refused:
+            _core.fill(_core.Strided(memory, offset, tuple(strides)), tuple(dims), size, 0)
+        assert str(refused.value) == f"dst: bytes [{low}, {high}) are outside its memory of 48 bytes"
+        assert (memory == 7).all()
+
+
 @given(dims4, sizes, layouts(4), st.integers(0, 2**64 - 1))
 def test_fill_sets_the_low_bytes_of_the_pattern(dims, size, layout, pattern):
     dst = place(words(size, dims, 0), layout)

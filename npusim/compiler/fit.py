@@ -1,0 +1,322 @@
+"""How a stretch fits into SRAM: the lowerings of groups that run together, with tiles for the bytes that the values of
+their time leave, and where their slots lie between these.
+
+An estimate asks for a lowering many times, and for groups that are alike: what does not depend on where values lie is
+made once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+from npusim.compiler.drain import absorb
+from npusim.compiler.groups import ANCHORS, Group
+from npusim.compiler.kinds import lower
+from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
+from npusim.compiler.lower.streams import weights_per_kilo
+from npusim.compiler.stripes import Segment, Window
+from npusim.compiler.tile import acc_bytes
+from npusim.compiler.values import Buffer, align
+from npusim.errors import CompileError
+from npusim.graph import Tensor
+from npusim.isa.base import Space
+from npusim.isa.matrix import packed_bytes
+
+Span = tuple[int, int]
+"""First byte and the one after the last."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Groups that run together: one, or those of a segment."""
+
+    groups: list[Group]
+    segment: Segment | None = None
+    resident: list[Buffer] = field(default_factory=list)
+    """What is in SRAM meanwhile, by offset."""
+
+    @property
+    def is_empty(self) -> bool:
+        """No result has elements: there is nothing to do."""
+        return not any(prod(tensor.shape) for group in self.groups for tensor in group.outputs)
+
+    def free(self, context: Context) -> list[Span]:
+        """The bytes of SRAM for slots."""
+        spans, at = [], 0
+        for buffer in self.resident:
+            if buffer.offset > at:
+                spans.append((at, buffer.offset))
+            at = align(buffer.offset + max(buffer.nbytes, 1))
+        if at < (end := context.sram_bytes):
+            spans.append((at, end))
+        return spans
+
+
+class Windows:
+    """While this is active, values are where their windows are."""
+
+    def __init__(self, context: Context, windows: Sequence[Window]) -> None:
+        self._context = context
+        self._windows = windows
+        self._kept = {window.inner.tensor: context.views[window.inner.tensor] for window in windows}
+
+    def __enter__(self) -> None:
+        for window in self._windows:
+            window.buffer.core = 0
+            self._context.views[window.inner.tensor] = window.view
+
+    def __exit__(self, *error: object) -> None:
+        self._context.views.update(self._kept)
+
+
+def place_slots(
+    specs: Sequence[SlotSpec], free: Sequence[Span], *, low_end: bool, avoid: Sequence[Span] = ()
+) -> list[int] | None:
+    """Where each copy of each slot in SRAM begins; None where they do not fit.
+
+    ``avoid``: what neighbouring groups use, and so little of which is used as can be, so that one may load and compute
+    while the other still computes. Of places that are as good, that at the low end of what is free, or (``low_end``)
+    at the high one.
+    """
+    sizes = [align(max(spec.nbytes, 1)) for spec in specs if spec.space is Space.SRAM for _ in range(spec.copies)]
+    spans = list(free) if low_end else list(reversed(free))
+    taken = sum(sizes)
+    wide = [span for span in spans if span[1] - span[0] >= taken]
+    if wide:
+        ends = [low if low_end else high - taken for low, high in wide]
+        if avoid:
+            ends += [high - taken if low_end else low for low, high in wide]
+        start = min(ends, key=lambda start: _shared((start, start + taken), avoid))
+        return list(accumulate(sizes[:-1], initial=start))
+    starts = []
+    for size in sizes:
+        number = next((n for n, (low, high) in enumerate(spans) if high - low >= size), None)
+        if number is None:
+            return None
+        low, high = spans[number]
+        starts.append(low if low_end else high - size)
+        spans[number] = (low + size, high) if low_end else (low, high - size)
+    return starts
+
+
+def _shared(one: Span, others: Iterable[Span]) -> int:
+    """Bytes of a span that are others', too."""
+    return sum(max(0, min(one[1], high) - max(one[0], low)) for low, high in others)
+
+
+def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
+    """More copies of what tiles take turns in, so that what is asked for ahead has somewhere to go: one that is used,
+    and one for each transfer in flight. No more than half of the room: the groups before and after have the other."""
+    for copies in range(1 + in_flight, 2, -1):
+        more = [replace(spec, copies=copies) if spec.copies == 2 else spec for spec in specs]
+        if total_bytes(more) <= room // 2:
+            return more
+    return list(specs)
+
+
+def filled(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
+    """As many copies of the weights' slot as there is room for, as a unit fills its buffer that has one job at a time:
+    weights come beside the features, whenever they are wanted."""
+    found = list(specs)
+    for at, spec in enumerate(specs):
+        if spec.name == "w" and spec.copies > 1:
+            spare = max(0, room - total_bytes(specs)) // align(max(spec.nbytes, 1))
+            found[at] = replace(spec, copies=max(spec.copies, min(1 + in_flight, spec.copies + spare)))
+    return found
+
+
+@dataclass(slots=True)
+class Fitted:
+    """The lowerings of a stretch and where their slots begin."""
+
+    lowerings: list[Lowering]
+    specs: list[list[SlotSpec]]
+    starts: list[list[int]]
+
+    def taken(self) -> list[Span]:
+        """The bytes of SRAM that the slots take."""
+        found = []
+        for specs, starts in zip(self.specs, self.starts, strict=True):
+            sizes = [max(spec.nbytes, 1) for spec in specs if spec.space is Space.SRAM for _ in range(spec.copies)]
+            found += [(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+        return found
+
+
+class Ends:
+    """Where the slots of one stretch after the other go: away from those of the one before, and from what the one
+    behind brings to SRAM."""
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self._stretches = stretches
+        self._low_end = True
+        self._before: list[Span] = []
+
+    def fit(self, number: int, make: Callable[[bool, Sequence[Span]], Fitted]) -> Fitted:
+        """What is made of a stretch when it is told which end to take and which bytes to avoid."""
+        stretch, avoid = self._stretches[number], self._before
+        if number + 1 < len(self._stretches):
+            here = set(stretch.resident)
+            coming = [buffer for buffer in self._stretches[number + 1].resident if buffer not in here]
+            avoid = [*avoid, *((buffer.offset, buffer.offset + buffer.nbytes) for buffer in coming)]
+        fitted = make(self._low_end, avoid)
+        self._low_end, self._before = not self._low_end, fitted.taken()
+        return fitted
+
+
+Made = dict[tuple[Any, ...], Lowering]
+"""Lowerings that are asked for estimates only, by group and by all that they see of values but their addresses; and by
+that and the room that they have."""
+
+
+def fit(
+    stretch: Stretch, context: Context, low_end: bool = True, avoid: Sequence[Span] = (), made: Made | None = None
+) -> Fitted:
+    """A stretch's lowerings, with tiles that fit between the values of its time; such as were ``made`` before for an
+    estimate, for another one. ``low_end``, ``avoid``: see :func:`place_slots`. Raises CompileError if none fit."""
+    with Windows(context, stretch.segment.loaded if stretch.segment else ()):
+        return _fit(stretch, context, low_end, avoid, made)
+
+
+def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span], made: Made | None) -> Fitted:
+    free = stretch.free(context)
+    # What is free in pieces may be too small for one slot; tiles for the largest piece fit into it.
+    held = [weight_bytes(group) if stretch.segment else 0 for group in stretch.groups]
+    for room in (sum(high - low for low, high in free), max((high - low for low, high in free), default=0)):
+        lowerings, specs, left = [], [], room
+        for number, group in enumerate(stretch.groups):
+            # The weights of all have to fit; of the rest, nobody takes all that those behind might want.
+            most = left - sum(held[number + 1 :])
+            shares = (most, (held[number] + most) // 2) if number < len(held) - 1 else (most,)
+            context.rows = stretch.segment.rows[number] if stretch.segment else 0
+            lowering, slots, taken = _lowered(context, group, shares, made)
+            if not stretch.segment:
+                slots = deeper(slots, room, context.config.dma.in_flight)
+                direct = context.config.matrix.direct if context.config.matrix else None
+                if direct is not None and direct.whole_jobs:
+                    slots = filled(slots, room, context.config.dma.in_flight)
+            lowerings.append(lowering)
+            specs.append(slots)
+            left -= taken
+        flat = [spec for slots in specs for spec in slots]
+        starts = place_slots(flat, free, low_end=low_end, avoid=avoid)
+        if starts is None:
+            starts = place_slots(flat, free, low_end=not low_end)
+        if starts is not None:
+            places = iter(starts)
+            counts = [sum(spec.copies for spec in slots if spec.space is Space.SRAM) for slots in specs]
+            return Fitted(lowerings, specs, [[next(places) for _ in range(count)] for count in counts])
+    raise refuse_size(stretch.groups[0], sum(map(total_bytes, specs)), room)
+
+
+def _lowered(
+    context: Context, group: Group, rooms: Sequence[int], made: Made | None
+) -> tuple[Lowering, list[SlotSpec], int]:
+    """A group's lowering in the last of some rooms, the smallest, where it fits, its slots and their bytes in SRAM.
+    Raises CompileError if in none."""
+    context.room = rooms[-1]
+    try:
+        lowering = lower(context, group) if made is None else _made(context, group, made)
+        slots = lowering.slots()
+        if (taken := total_bytes(slots)) > context.room:
+            raise refuse_size(group, taken, context.room)
+        if (sums := total_bytes(slots, Space.ACC)) > acc_bytes(context.config):
+            raise refuse_size(group, sums, acc_bytes(context.config), "accumulators")
+    except CompileError:
+        if len(rooms) == 1:
+            raise
+        return _lowered(context, group, rooms[:-1], made)
+    return lowering, slots, taken
+
+
+def _made(context: Context, group: Group, made: Made) -> Lowering:
+    """A group's lowering for an estimate: what does not depend on the room is made once for all groups that are alike,
+    and for homes that are."""
+    key = seen(context, group)
+    again: Lowering | None = None
+    # The first time each is made itself: that places its constants.
+    if ("made", group) in context.memo:
+        again = made.get((key, context.room))
+        if again is not None:
+            return again
+        known = made.get(key)
+        again = known.in_room() if known is not None else None
+        if again is None and (known := made.get(rowless(key))) is not None:
+            again = known.in_rows()
+    if again is None:
+        context.memo["made", group] = True
+        again = lower(context, group)
+    if again.can_share:
+        made[key] = made[key, context.room] = made[rowless(key)] = again
+    return again
+
+
+def rowless(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What :func:`seen` gives, but for the rows that are made at once."""
+    return ("rows", key[0], *key[2:])
+
+
+def seen(context: Context, group: Group) -> tuple[Any, ...]:
+    """All that a lowering sees but addresses and the room: equal for groups that take as long, wherever they are."""
+    key: list[Any] = [alike(context, group), context.rows, group.index in context.pinned.starts]
+    if group.anchor is not None and group.anchor.kind in ANCHORS:
+        key.append(weights_per_kilo(context, group.anchor))  # of constants the one thing that their values say
+    for tensor in boundary(context, group):
+        view = context.views.get(tensor)
+        if view is not None:
+            key.append((view.shape, view.strides, view.buffer.on_chip, view.buffer.is_window, context.served(tensor)))
+    return tuple(key)
+
+
+def alike(context: Context, group: Group) -> int:
+    """A number, equal for groups whose operators are, names and the values of constants aside."""
+    key = ("alike", group)
+    known = context.facts.get(key)
+    if known is None:
+        # A number is compared more quickly than what it stands for.
+        numbers: dict[Any, int] = context.facts.setdefault("numbers", {})
+        known = context.facts[key] = numbers.setdefault(_alike(group), len(numbers))
+    return known
+
+
+def _alike(group: Group) -> Any:
+    """What of a group's operators tells how long it takes; the group itself where nobody can say."""
+    if group.parts:
+        return group
+    numbers: dict[Tensor, int] = {}
+    operators = []
+    for op in group.ops:
+        tensors = tuple(
+            t and (numbers.setdefault(t, len(numbers)), t.shape, t.dtype, t.data is None)
+            for t in (*op.inputs, *op.outputs)
+        )
+        operators.append((op.kind, tuple(sorted(op.attrs.items())), len(op.inputs), tensors))
+    # Of constants the drain looks at the values: whether it can take them, and which of them say nothing.
+    drain = absorb(group) if group.anchor is not None and group.anchor.kind in ANCHORS else None
+    taken = drain and (len(drain.rest), *(type(row) for row in (drain.bias, drain.scale, drain.shift)))
+    result = (tuple(operators), len(group.sides), taken)
+    try:
+        hash(result)
+    except TypeError:
+        return group
+    return result
+
+
+def boundary(context: Context, group: Group) -> Sequence[Tensor]:
+    """The tensors of a group that have homes, in the order of its operators."""
+    key = ("boundary", group)
+    known: tuple[Tensor, ...] | None = context.facts.get(key)
+    if known is None:
+        tensors = (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t.data is None)
+        known = context.facts[key] = tuple(dict.fromkeys(tensors))
+    return known
+
+
+def weight_bytes(group: Group) -> int:
+    anchor = group.anchor
+    if anchor is None or anchor.kind != "conv":
+        return 0
+    return packed_bytes(anchor.input(1).size, anchor.input(1).dtype, anchor.attrs["w_bits"])
