@@ -361,11 +361,11 @@ class MatrixLowering(Lowering):
         size = footprint(p, Tiling(p.groups, 1, 1, p.oc, p.ic, False))
         return size.w + sum(row.nbytes for row in self.drain.rows())
 
-    def residents(self, core: int, cores: int) -> Iterator[Item]:
-        """Load what stays in SRAM for a core's tiles; :meth:`steps` find it there."""
+    def residents(self, core: int, turn: int, turns: int) -> Iterator[Item]:
+        """Load to a core what stays there of one of so many shares of the tiles; :meth:`steps` find it there."""
         held, at = self._held.setdefault(core, {}), self.context.pinned.starts[self.group.index]
         end = at + self.weight_bytes
-        parts = list(dict.fromkeys((t.group, t.channel) for t in share(self.tasks(), core, cores)))
+        parts = list(dict.fromkeys((t.group, t.channel) for t in share(self.tasks(), turn, turns)))
         tasks = [Task(0, 0, 0, *part) for part in parts]
         for task in tasks:  # in front, where they are aligned as the weights need not be
             extent = self.extent(task)
