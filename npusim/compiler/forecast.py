@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from npusim.work import DmaWork, Port, Work
 def forecast(commands: Sequence[Command], config: Config) -> int:
     """Picoseconds, about; the same for the same stream."""
     told = _stream.forecast(
-        commands, lambda work: _charge(work, config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
+        commands, _charges(config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
         dma.latency_ps(config), dma.fetch_rate(config), FETCH_BYTES, dma.capacities(config), _by_need(config),
         functools.partial(_depth, config), config.interconnect.code_apart,
     )  # fmt: skip
@@ -328,6 +328,12 @@ def _depth(config: Config, unit: int) -> int:
     return of_unit(unit, depths(config))
 
 
+@functools.lru_cache(maxsize=4)
+def _charges(config: Config) -> Callable[[Work], _Charge]:
+    """What :func:`_charge` answers, remembered: orders of one graph ask for the same."""
+    return functools.lru_cache(maxsize=1 << 12)(lambda work: _charge(work, config))
+
+
 def _charge(work: Work, config: Config) -> _Charge:
     if not isinstance(work, DmaWork):
         price = cost_model(config).cost(work)
@@ -338,5 +344,4 @@ def _charge(work: Work, config: Config) -> _Charge:
         return _Charge(cost_model(config).cost(work).ps, 0, 0, parts.ahead_ps, parts.start_ps)
     # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
     fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
-    way = Port.DRAM if work.constants else work.port
-    return _Charge(fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps, way)
+    return _Charge(fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps, dma.port(config, work))
