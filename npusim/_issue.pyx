@@ -446,10 +446,13 @@ cdef class Issuer:
     cdef Course course
     cdef int store_channel, load_channels, recent
     cdef bint chooses
+    cdef object features
 
-    def __init__(self, int channels, Course course, bint chooses, int recent):
+    def __init__(self, int channels, Course course, bint chooses, int recent, features=None):
         """``course``: of the device, as ``npusim.compiler.course`` has it, which is told of commands if the issuer
-        ``chooses`` among channels. ``recent``: uses of a buffer that are told apart."""
+        ``chooses`` among channels. ``recent``: uses of a buffer that are told apart. ``features``: the type of
+        the loads that alone have the first channel, and constants the second; None: all have all."""
+        self.features = features
         self.commands, self.pending = [], {}
         self.issued, self.known, self.histories, self.occupants, self.waits = {}, {}, {}, {}, {}
         self.course, self.chooses, self.recent = course, chooses, recent
@@ -528,8 +531,20 @@ cdef class Issuer:
 
     cdef int load(self, cores, op, Item item) except -1:
         cdef dict needs = self.needs(op, item)
+        cdef int key = self.engine_of(item)
         ready = self.course.ready(needs) if self.chooses else 0
-        self.put(self.load_key(cores, ready), op, item, needs)
+        self.put(<int>cores[0] << CORE_SHIFT | key if key else self.load_key(cores, ready), op, item, needs)
+        return 0
+
+    cdef int engine_of(self, Item item) except -1:
+        """The channel that alone a load is for; 0: any is."""
+        if self.features is None:
+            return 0
+        if isinstance(item.instruction, self.features):
+            return FIRST_CHANNEL
+        for resource in item.reads:
+            if not isinstance(resource, Slot) and (<View?>resource).buffer.region == OF_CONSTANTS:
+                return FIRST_CHANNEL + 1
         return 0
 
     def issue_together(self, op, loads):

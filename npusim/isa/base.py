@@ -70,8 +70,8 @@ ITEM_SIZES = (1, 2, 4, 8)
 
 ByteArray = npt.NDArray[np.uint8]
 
-_SPACE_SHIFT = 48
-OFFSET_MASK = (1 << _SPACE_SHIFT) - 1
+SPACE_SHIFT = 48
+OFFSET_MASK = (1 << SPACE_SHIFT) - 1
 
 
 class Space(enum.IntEnum):
@@ -114,22 +114,22 @@ def sram(offset: int) -> int:
 
 def acc(offset: int) -> int:
     """The address of a byte of the core's own accumulator memory."""
-    return Space.ACC << _SPACE_SHIFT | offset
+    return Space.ACC << SPACE_SHIFT | offset
 
 
 def l2(offset: int) -> int:
     """The address of a byte of the L2."""
-    return Space.L2 << _SPACE_SHIFT | offset
+    return Space.L2 << SPACE_SHIFT | offset
 
 
 def region(index: int, offset: int = 0) -> int:
     """The address of a byte of region ``index`` in DRAM."""
-    return (Space.REGION + index) << _SPACE_SHIFT | offset
+    return (Space.REGION + index) << SPACE_SHIFT | offset
 
 
 def space_of(address: int) -> int:
     """The space number of an address."""
-    return address >> _SPACE_SHIFT
+    return address >> SPACE_SHIFT
 
 
 def offset_of(address: int) -> int:
@@ -300,6 +300,12 @@ class Instruction(_Remembering, ABC):
         except AttributeError:
             self._said = self.work()  # type: ignore[misc]  # a slot of the base
             return self._said
+
+    def like(self, other: Instruction) -> None:
+        """Say what another instruction says. For those of the vector unit that differ in addresses alone, of which no
+        work of theirs depends; of any other it changes nothing."""
+        if self.unit is Unit.VECTOR:
+            self._said = other.asked()  # type: ignore[misc]  # a slot of the base
 
     @abstractmethod
     def execute(self, memory: Memory, core: int) -> None:
