@@ -20,7 +20,7 @@ from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context
 from npusim.compiler.outside import lay_out
 from npusim.compiler.place import Placement
-from npusim.compiler.stripes import Inner, Segment, cut, imports, inners, moved_bytes, rows_of
+from npusim.compiler.stripes import Inner, Segment, imports, inners, moved_bytes, outline, rows_of
 from npusim.compiler.tile import OVERLAP
 from npusim.compiler.values import ALIGNMENT, Buffer, align
 from npusim.errors import CompileError
@@ -370,9 +370,8 @@ class Planner:
             return None
         if stretch.segment is None:
             return fitted.lowerings[0].estimate()
-        pinned = self._context.pinned.starts
         rows = sum(window.inner.tensor.nbytes for window in stretch.segment.loaded)
-        weights = sum(weight_bytes(group) for group in stretch.groups if group.index not in pinned)
+        weights = sum(self._held(group) for group in stretch.groups)
         rows, weights = (nbytes * 10**12 // dram_model(self._context.config).bandwidth for nbytes in (rows, weights))
         with Windows(self._context, stretch.segment.loaded):
             costs = [lowering.estimate() for lowering in fitted.lowerings]
@@ -423,11 +422,16 @@ class Planner:
     ) -> Iterator[tuple[int, int, Segment]]:
         """Segments that begin with a group: (last group, picoseconds, segment)."""
         end, wanted = min(first + (LONGEST if self._keeps else 2), len(self._groups)), first
+        left = self._capacity
         for last in range(first, end):
             if rows_of(self._groups[last], self._context) is None:
                 return
             # Up to where somebody reads what the groups before the last one make: no segment ends earlier.
             if wanted >= end:
+                return
+            # Nor does one with more groups fit than one whose weights do not.
+            left -= self._held(self._groups[last])
+            if left <= 0:
                 return
             groups = self._groups[first : last + 1]
             reached, wanted = wanted <= last, max(wanted, self._last_use(self._groups[last]))
@@ -505,8 +509,8 @@ class Planner:
             self._heights[key] = found and (found[0], found[1].height)
             return found
         known = self._heights[key]
-        segment = cut(groups, inner, known[1], self._context) if known else None
-        return (known[0], segment) if known and segment else None
+        shape = outline(groups, inner, self._context) if known else None
+        return (known[0], shape.cut(known[1])) if known and shape else None
 
     def _beside(
         self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]
@@ -516,22 +520,27 @@ class Planner:
         resident = {b for group in groups for b in stretches[group.index].resident if b not in gone}
         return self._capacity - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
 
+    def _held(self, group: Group) -> int:
+        """The bytes of a group's weights that stay in SRAM while it is in a segment, beside those that always do."""
+        return 0 if group.index in self._context.pinned.starts else weight_bytes(group)
+
     def _best_height(
         self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]
     ) -> tuple[int, Segment] | None:
         """The stripes of least time, and what they take: shorter ones are tried as long as they take less."""
         best: tuple[int, Segment] | None = None
         room = self._beside(groups, inner, stretches)
-        weights = sum(weight_bytes(group) for group in groups if group.index not in self._context.pinned.starts)
+        weights = sum(self._held(group) for group in groups)
         room -= weights
         height = groups[-1].outputs[0].shape[rows_of(groups[-1], self._context) or 0]
         # One stripe for all rows is for several images; of a single one nothing would be saved.
         height = height * 2 if groups[-1].outputs[0].shape[0] > 1 else height
-        while height > 1 and room > 0:
+        shape = outline(groups, inner, self._context) if room > 0 else None
+        if shape is None:
+            return None
+        while height > 1:
             height = ceil_div(height, 2)
-            segment = cut(groups, inner, height, self._context)
-            if segment is None:
-                return None
+            segment = shape.cut(height)
             left = room - sum(align(window.buffer.nbytes) for window in segment.windows)
             if left <= 0:
                 continue

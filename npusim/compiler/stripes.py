@@ -325,25 +325,42 @@ def moved_bytes(segment: Segment) -> int:
     )
 
 
-def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: Context) -> Segment | None:
-    """A segment whose stripes make ``height`` rows of the last result; None if its readers want different padding."""
+@dataclass(slots=True)
+class Outline:
+    """What segments of some groups have in common, whatever the height of their stripes."""
+
+    groups: Sequence[Group]
+    inner: Sequence[Inner]
+    borders: Sequence[Border]
+    heights: tuple[int, ...]
+    """Rows of each group's result."""
+    _values: tuple[tuple[int, tuple[Reader, ...], int, bool], ...]
+    _sources: Sequence[View | None]
+
+    def cut(self, height: int) -> Segment:
+        """A segment whose stripes make ``height`` rows of the last result."""
+        stripes, rows, places = _walk(self.heights, self._values, height)
+        windows = [_window(*each) for each in zip(self.inner, self.borders, places, self._sources, strict=True)]
+        first, last = self.groups[0], self.groups[-1]
+        return Segment(first.index, last.index, stripes, windows, rows, last.outputs[0].shape[0], height)
+
+
+def outline(groups: Sequence[Group], inner: Sequence[Inner], context: Context) -> Outline | None:
+    """Of what segments of groups with these values in windows are cut; None if their readers want different padding."""
+    borders = []
+    for value in inner:
+        edge = border(value, groups)
+        if edge is None:
+            return None
+        borders.append(edge)
     heights = tuple(group.outputs[0].shape[rows_of(group, context) or 0] for group in groups)
     beside = side_by_side(groups)
     values = tuple(
         (value.maker, value.readers, value.tensor.shape[value.axis], beside and _changes_unit(value, groups))
         for value in inner
     )
-    stripes, rows, places = _walk(heights, values, height)
-    windows = []
-    for value, place in zip(inner, places, strict=True):
-        edge = border(value, groups)
-        if edge is None:
-            return None
-        window = _window(value, edge, place)
-        if value.maker >= len(groups):
-            window.source = context.view(value.tensor)
-        windows.append(window)
-    return Segment(groups[0].index, groups[-1].index, stripes, windows, rows, groups[-1].outputs[0].shape[0], height)
+    sources = [context.view(value.tensor) if value.maker >= len(groups) else None for value in inner]
+    return Outline(groups, inner, borders, heights, values, sources)
 
 
 def _changes_unit(value: Inner, groups: Sequence[Group]) -> bool:
@@ -407,7 +424,7 @@ def _placed(
     return _Place(capacity, bases, moves, bottoms)
 
 
-def _window(value: Inner, edge: Border, place: _Place) -> Window:
+def _window(value: Inner, edge: Border, place: _Place, source: View | None) -> Window:
     tensor, item = value.tensor, value.tensor.dtype.itemsize
     _, row, col, channel = AXES[value.axis]
     bytes_ = pitch(value, edge)
@@ -415,7 +432,7 @@ def _window(value: Inner, edge: Border, place: _Place) -> Window:
     strides = [0] * 4
     strides[row], strides[col], strides[channel] = bytes_, tensor.shape[channel] * item, item
     view = View(buffer, edge.left * strides[col], tensor.shape, tuple(strides), tensor.dtype)
-    return Window(value, view, bytes_, edge, place.bases, place.moves, place.bottoms)
+    return Window(value, view, bytes_, edge, place.bases, place.moves, place.bottoms, source)
 
 
 def _positions(spans: Sequence[tuple[int, int]], capacity: int) -> tuple[list[int], dict[int, Move]] | None:

@@ -12,7 +12,7 @@ from npusim.compiler.lower.base import ConstantPool, Context
 from npusim.compiler.memory import LONGEST, MEAN_LIFE
 from npusim.compiler.pipeline import prepare
 from npusim.compiler.place import place
-from npusim.compiler.stripes import Inner, Segment, cut, imports, inners, rows_of
+from npusim.compiler.stripes import Inner, Segment, imports, inners, outline, rows_of
 from npusim.compiler.values import Buffer, align
 from npusim.explore.estimates.cuts import Case
 from npusim.explore.estimates.layers import layers
@@ -163,15 +163,15 @@ class Network:
         values = [*inner, *loaded]
         in_windows = {value.tensor for value in values}
         buffers = {self.context.view(tensor).buffer for tensor in in_windows}
+        shape = outline(groups, values, self.context)
+        if shape is None:
+            return None
         heights = []
         height = groups[-1].outputs[0].shape[rows_of(groups[-1], self.context) or 0]
         height = height * 2 if groups[-1].outputs[0].shape[0] > 1 else height
         while height > 1:
             height = ceil_div(height, 2)
-            segment = cut(groups, values, height, self.context)
-            if segment is None:
-                return None
-            heights.append(_stripes(segment))
+            heights.append(_stripes(shape.cut(height)))
         near = tuple(sum(layer.bit(buffer) for buffer in buffers) for layer in group_layers)
         direct = tuple(group.anchor is not None and group.anchor.input(0) in in_windows for group in groups)
         return Span(

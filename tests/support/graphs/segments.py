@@ -6,7 +6,7 @@ from npusim.compiler.groups import form_groups
 from npusim.compiler.lower.base import ConstantPool, Context
 from npusim.compiler.pipeline import prepare
 from npusim.compiler.place import place
-from npusim.compiler.stripes import Segment, cut, inners
+from npusim.compiler.stripes import Segment, inners, outline
 from npusim.graph import Graph
 from npusim.hw.config import Config
 
@@ -18,6 +18,6 @@ def segment_of(graph: Graph, height: int, config: Config) -> Segment:
     groups = place(prepared, form_groups(prepared.ops, prepared.outputs), context).groups
     inner = inners(groups, context)
     assert inner is not None
-    segment = cut(groups, inner, height, context)
-    assert segment is not None
-    return segment
+    shape = outline(groups, inner, context)
+    assert shape is not None
+    return shape.cut(height)
