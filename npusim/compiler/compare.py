@@ -222,16 +222,25 @@ _COUNTS = (*range(2, 9), *_SHARED[5:])
 
 def with_residents(graph: Graph, config: Config, budget: Budget, plain: Order) -> Order:
     """The order whose inferences after the first are done first, by forecast; ``plain``: without residents."""
-    seen = plain.record.context.config
+    parts = plain.spread
+    seen = parts.whole.config if parts else plain.record.context.config
     config = replace(config, cores=seen.cores)
     context = Context(seen, ConstantPool(), facts=facts_of(graph))
-    found = candidates(place(graph, formed(graph, config, flows=plain.flows), context).groups, context)
+    if parts:
+        # Cut as they are: what stays is as large as it is thought to be.
+        groups = parts.firsts(plain.groups)
+    else:
+        groups = [(group, context) for group in place(graph, formed(graph, config, flows=plain.flows), context).groups]
     best, least, most = plain, forecast(plain.commands, config), Pinned()
 
     def try_(pinned: Pinned) -> bool:
         """Whether this is better than the best so far, or near to it and moves less."""
         nonlocal best, least, most
-        order = another(graph, seen, budget, flows=plain.flows, pinned=pinned)
+        order = (
+            in_parts(graph, seen, budget, axes=parts.axes, pinned=pinned)
+            if parts
+            else another(graph, seen, budget, flows=plain.flows, pinned=pinned)
+        )
         if order is None:
             return False
         later = forecast(body(order.commands, order.prologue), config)
@@ -240,7 +249,7 @@ def with_residents(graph: Graph, config: Config, budget: Budget, plain: Order) -
         best, least, most = order, later, pinned
         return True
 
-    for number, pinned in enumerate(choices(found, context)):
+    for number, pinned in enumerate(choices(candidates(groups), context)):
         # Where more of them are slower than fewer, still more will be; the fewest may be slower than none.
         if not try_(pinned) and number:
             break

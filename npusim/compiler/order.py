@@ -42,12 +42,17 @@ class Order:
     record: Record
     flows: bool
     prologue: int = 0
-    parts: int = 0
-    """Cores that have parts of their own; 0: tiles are shared out."""
+    spread: Spread | None = None
+    """The parts of cores; None: tiles are shared out."""
     whole: bool = False
     """Of one core: values are whole where there might have been stripes."""
     near: bool = False
     """Planned as if all values were in L2."""
+
+    @property
+    def parts(self) -> int:
+        """Cores that have parts of their own; 0: tiles are shared out."""
+        return self.spread.whole.config.cores if self.spread else 0
 
     @property
     def cores(self) -> int:
@@ -183,12 +188,20 @@ def _region_bytes(graph: Graph, context: Context, scratch_bytes: int) -> tuple[i
     return scratch_bytes, *(io[region].nbytes if region in io else 0 for region in regions)
 
 
-def in_parts(graph: Graph, config: Config, budget: Budget) -> Order | None:
-    """The order in which every core has parts of its own; None if there is none, or if it takes more than there is."""
+def in_parts(
+    graph: Graph,
+    config: Config,
+    budget: Budget,
+    *,
+    axes: Sequence[int | None] | None = None,
+    pinned: Pinned | None = None,
+) -> Order | None:
+    """The order in which every core has parts of its own; None if there is none, or if it takes more than there is.
+    ``axes``: those of an order that is there, of whose parts some weights may be ``pinned``."""
     try:
-        context = Context(config, ConstantPool(), facts=facts_of(graph))
+        context = Context(config, ConstantPool(), pinned=pinned or Pinned(), facts=facts_of(graph))
         placement = place(graph, form_groups(graph.ops, graph.outputs), context)
-        parts = spread(placement, context)
+        parts = spread(placement, context, axes)
         if parts is None:
             return None
         values = _region_bytes(graph, context, parts.scratch_bytes)
@@ -196,30 +209,34 @@ def in_parts(graph: Graph, config: Config, budget: Budget) -> Order | None:
         first = parts.contexts[0]
         # Without a planner: what it could say of other homes is of the first core's parts alone.
         record = Record(placement.groups, first, None, placement.buffers, parts.layout.stretches)
-        commands = _schedule_spread(placement, parts, copy(budget), record)
+        commands, prologue = _schedule_spread(placement, parts, copy(budget), record)
         sizes = (align(context.constants.size), *values)
         _check_capacity(graph, sizes, config)
     except CompileError:
         return None
     return Order(
-        commands, sizes, context.constants, placement.groups, parts.layout, record, flows=False, parts=config.cores
-    )
+        commands, sizes, context.constants, placement.groups, parts.layout, record, flows=False, prologue=prologue,
+        spread=parts,
+    )  # fmt: skip
 
 
-def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record: Record) -> list[Command]:
+def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record: Record) -> tuple[list[Command], int]:
+    """The commands, and how many of them, the first, load what stays in SRAM."""
     scheduler = Scheduler(parts.whole.config, budget)
     born: dict[int, list[Buffer]] = {}
     for buffer in placement.buffers:
         born.setdefault(buffer.born, []).append(buffer)
-    ends = Ends(parts.layout.stretches)
-    for number, stretch in enumerate(parts.layout.stretches):
+    fits, prologue = _part_fits(parts), 0
+    if parts.whole.pinned.starts:  # as in Draft
+        made = list(fits)
+        fits = iter(made)
+        prologue = scheduler.prologue(len(placement.groups), list(_part_residents(made, parts)))
+    for stretch, fitted, lowerings in fits:
         (group,) = stretch.groups
         for buffer in born.get(group.index, ()):
             scheduler.born(buffer)
-        if stretch.is_empty:
+        if fitted is None:
             continue
-        fitted = ends.fit(number, partial(parts.fit, stretch))
-        lowerings = parts.lowerings(stretch, fitted)
         record.add(stretch, fitted)
         tables = [SlotTable(core, fitted.specs[0], fitted.starts[0]) for core in range(parts.whole.config.cores)]
         if parts.parts[group.index] is None:
@@ -234,7 +251,34 @@ def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record
             scheduler.add(group.index, group.name, streams)
         except TooManyError as error:
             raise CompileError(f"{group.name} ({group.kind}): {error}") from None
-    return scheduler.finish()
+    return scheduler.finish(), prologue
+
+
+def _part_fits(parts: Spread) -> Iterator[tuple[Stretch, Fitted | None, list[Lowering]]]:
+    """The cores' lowerings of each stretch in turn, one for all if it is not cut; None where there is nothing to do."""
+    ends = Ends(parts.layout.stretches)
+    for number, stretch in enumerate(parts.layout.stretches):
+        if stretch.is_empty:
+            yield stretch, None, []
+            continue
+        fitted = ends.fit(number, partial(parts.fit, stretch))
+        yield stretch, fitted, parts.lowerings(stretch, fitted)
+
+
+def _part_residents(
+    fits: Iterable[tuple[Stretch, Fitted | None, list[Lowering]]], parts: Spread
+) -> Iterator[tuple[int, Iterable[Item]]]:
+    """As :func:`_residents`: each core loads what its own part reads."""
+    cores = range(parts.whole.config.cores)
+    for _, _, lowerings in fits:
+        for core, lowering in enumerate(lowerings):
+            if not isinstance(lowering, MatrixLowering) or lowering.group.index not in parts.whole.pinned.starts:
+                continue
+            if parts.parts[lowering.group.index] is None:
+                for each in cores:
+                    yield each, lowering.residents(each, each, len(cores))
+            else:
+                yield core, lowering.residents(core, 0, 1)
 
 
 def _schedule(
@@ -281,7 +325,7 @@ def _residents(fits: Iterable[tuple[Stretch, Fitted | None]], context: Context) 
         for lowering in fitted.lowerings if fitted else ():
             if isinstance(lowering, MatrixLowering) and lowering.group.index in context.pinned.starts:
                 for core in range(context.config.cores):
-                    yield core, lowering.residents(core, context.config.cores)
+                    yield core, lowering.residents(core, core, context.config.cores)
 
 
 def _turns(

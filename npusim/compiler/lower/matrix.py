@@ -38,6 +38,7 @@ from npusim.compiler.tile import (
     Tilings,
     acc_bytes,
     chain_time,
+    computing,
     footprint,
     input_copies,
     input_extent,
@@ -333,6 +334,15 @@ class MatrixLowering(Lowering):
     def tail(self) -> int:
         return chain_time(self.problem, self.tile)
 
+    def waiting(self) -> int:
+        problem, tile = self.problem, self.tile
+        elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
+        chain = self.tail() * elements // (tile.oh * tile.ow * tile.groups * tile.oc)
+        if not chain:
+            return 0
+        waiting = chain - computing(problem, tile, self.config)
+        return max(0, waiting * self.height // problem.oh)
+
     def _of_rows(self, image: int, rows: tuple[int, int], moved: Moves) -> Self:
         """A copy for some rows of an image, whose chain finds buffers where they have moved to."""
         lowering = twin(self)
@@ -351,11 +361,11 @@ class MatrixLowering(Lowering):
         size = footprint(p, Tiling(p.groups, 1, 1, p.oc, p.ic, False))
         return size.w + sum(row.nbytes for row in self.drain.rows())
 
-    def residents(self, core: int, cores: int) -> Iterator[Item]:
-        """Load what stays in SRAM for a core's tiles; :meth:`steps` find it there."""
+    def residents(self, core: int, turn: int, turns: int) -> Iterator[Item]:
+        """Load to a core what stays there of one of so many shares of the tiles; :meth:`steps` find it there."""
         held, at = self._held.setdefault(core, {}), self.context.pinned.starts[self.group.index]
         end = at + self.weight_bytes
-        parts = list(dict.fromkeys((t.group, t.channel) for t in share(self.tasks(), core, cores)))
+        parts = list(dict.fromkeys((t.group, t.channel) for t in share(self.tasks(), turn, turns)))
         tasks = [Task(0, 0, 0, *part) for part in parts]
         for task in tasks:  # in front, where they are aligned as the weights need not be
             extent = self.extent(task)
