@@ -9,8 +9,9 @@ for one core; where several have parts of their own, ``spread`` plans one for al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -19,9 +20,9 @@ from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context
 from npusim.compiler.outside import lay_out
 from npusim.compiler.place import Placement
-from npusim.compiler.stripes import Inner, Segment, cut, imports, inners, rows_of
+from npusim.compiler.stripes import Inner, Segment, cut, imports, inners, moved_bytes, rows_of
 from npusim.compiler.tile import OVERLAP
-from npusim.compiler.values import Buffer, align
+from npusim.compiler.values import ALIGNMENT, Buffer, align
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
@@ -148,6 +149,8 @@ class Planner:
         # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
         self._known, self._heights = memory.known, memory.heights
         self._made: Made = {}
+        self._waiting: dict[Group, int] = {}
+        """How long the matrix unit waits for the vector unit in a group alone, while segments are looked for."""
         self._seen: list[tuple[Any, ...]] = []
         """What each group sees while segments are looked for."""
         self._whole = dict(context.views)  # the views that values have when they are no windows
@@ -170,8 +173,9 @@ class Planner:
         costs = self._settle(stretches)
         segments = self._segments(stretches, costs) if stripes else []
         if segments:
+            beside = {buffer for stretch in stretches for buffer in stretch.resident}
             stretches = self._with_segments(segments)
-            with_segments = self._settle(stretches)
+            with_segments = self._settle_anew(stretches, beside)
             # Of two units in step the estimate knows little: where they are all that there is, the forecast decides.
             whole, striped = sum(costs), sum(with_segments)
             self.is_close = not self._keeps or whole * 100 <= striped * (100 + _NEAR_PERCENT)
@@ -188,8 +192,34 @@ class Planner:
             else:
                 self._estimate(stretch)
 
-    def _settle(self, stretches: Sequence[Stretch]) -> list[int]:
-        """Choose the values that live in SRAM as a whole; what each stretch then takes."""
+    def _settle_anew(self, stretches: Sequence[Stretch], beside: Collection[Buffer]) -> list[int]:
+        """What :meth:`_settle` does where segments were chosen ``beside`` some values: these may be worth less now that
+        others live for a shorter time, or those segments more with them."""
+        alone = [stretch.resident[:] for stretch in stretches]
+        best = self._settle(stretches)
+        chosen = {buffer: buffer.offset for stretch in stretches for buffer in stretch.resident}
+        if all(buffer in chosen or self._is_window(buffer) for buffer in beside):
+            return best
+        residents = [stretch.resident for stretch in stretches]
+        for stretch, windows in zip(stretches, alone, strict=True):
+            stretch.resident = windows
+        for buffer in chosen:
+            if not buffer.is_window:
+                buffer.core, buffer.offset = None, 0
+        costs = self._settle(stretches, beside)
+        if sum(costs) < sum(best):
+            return costs
+        for buffer in self._candidates:
+            buffer.core, buffer.offset = None, 0
+        for buffer, offset in chosen.items():
+            buffer.core, buffer.offset = 0, offset
+        for stretch, resident in zip(stretches, residents, strict=True):
+            stretch.resident = resident
+        return best
+
+    def _settle(self, stretches: Sequence[Stretch], first: Container[Buffer] = ()) -> list[int]:
+        """Choose the values that live in SRAM as a whole, those ``first`` beside which stretches were chosen; what each
+        stretch then takes."""
         stretch_of = {group.index: number for number, stretch in enumerate(stretches) for group in stretch.groups}
         lives: dict[Buffer, range] = {}
         for buffer in self._candidates:
@@ -206,42 +236,64 @@ class Planner:
         left = MEAN_LIFE * len(stretches)
         self.untried.clear()
         tried = lives if self._keeps else ()
-        for buffer in sorted(tried, key=lambda buffer: (-worth(buffer), buffer.nbytes, buffer.born)):
+        for buffer in sorted(tried, key=lambda buffer: (buffer not in first, -worth(buffer), buffer.nbytes, buffer.born)):
             if len(lives[buffer]) > left:
                 self.untried.add(buffer)
                 continue
             left -= len(lives[buffer])
-            offsets = self._place(buffer, lives[buffer], stretches)
-            if offsets is None:
-                continue
-            kept = {other: (other.core, other.offset) for other in offsets}
-            self._admit(buffer, lives[buffer], stretches, offsets)
-            touched = sorted({number for other in offsets for number in self._lives[other]})
-            now = [self._estimate(stretches[number]) for number in touched]
-            if any(cost is None for cost in now) or sum(c or 0 for c in now) >= sum(costs[n] or 0 for n in touched):
-                for number in lives[buffer]:
-                    stretches[number].resident.remove(buffer)
-                for other, (core, offset) in kept.items():
-                    other.core, other.offset = core, offset
-                self._sort(stretches[number] for number in touched)
-            else:
-                for number, cost in zip(touched, now, strict=True):
+            for offsets in self._places(buffer, lives[buffer], stretches):
+                now = self._tried(buffer, lives[buffer], stretches, offsets, costs)
+                for number, cost in now or ():
                     costs[number] = cost
+                if now is not None:
+                    break
         return [cost or 0 for cost in costs]
+
+    def _tried(
+        self, buffer: Buffer, life: range, stretches: Sequence[Stretch], offsets: Mapping[Buffer, int],
+        costs: Sequence[int | None],
+    ) -> list[tuple[int, int | None]] | None:  # fmt: skip
+        """Put a buffer into SRAM, and others where they have to go for it, if less time is estimated so: what each
+        stretch then takes whose free bytes are others. Else nothing changes; None if some stretch would not fit."""
+        kept = {other: (other.core, other.offset) for other in offsets}
+        self._admit(buffer, life, stretches, offsets)
+        touched = sorted({number for other in offsets for number in self._lives[other]})
+        now = [self._estimate(stretches[number]) for number in touched]
+        if None not in now and sum(c or 0 for c in now) < sum(costs[n] or 0 for n in touched):
+            return list(zip(touched, now, strict=True))
+        for number in life:
+            stretches[number].resident.remove(buffer)
+        for other, (core, offset) in kept.items():
+            other.core, other.offset = core, offset
+        self._sort(stretches[number] for number in touched)
+        return None if None in now else []
 
     def _is_window(self, buffer: Buffer) -> bool:
         """Whether a segment has taken the value's place."""
         return all(self._context.views[tensor].buffer is not buffer for tensor in self._tensors[buffer])
 
-    def _place(self, buffer: Buffer, life: range, stretches: Sequence[Stretch]) -> dict[Buffer, int] | None:
-        """Where a buffer may lie, and where others have to go for it; None if there is no room."""
+    def _places(self, buffer: Buffer, life: range, stretches: Sequence[Stretch]) -> Iterator[dict[Buffer, int]]:
+        """Where a buffer may lie, and where others have to go for it: as low as can be, then as high as can be."""
         if any(len(stretches[number].resident) >= MOST_BESIDE for number in life):
-            return None
+            return
         # In an order that does not depend on where objects lie: of equals the first one is placed first.
         rivals = dict.fromkeys(other for number in life for other in stretches[number].resident)
-        offset = self._lowest(buffer, ((other.offset, other) for other in rivals))
-        if offset is not None:
-            return {buffer: offset}
+        low = self._lowest(buffer, ((other.offset, other) for other in rivals))
+        if low is None:
+            around = self._around(buffer, life, stretches, rivals)
+            if around is not None:
+                yield around
+            return
+        yield {buffer: low}
+        high = self._highest(buffer, rivals)
+        if high != low:
+            yield {buffer: high}
+
+    def _around(
+        self, buffer: Buffer, life: range, stretches: Sequence[Stretch], rivals: Iterable[Buffer]
+    ) -> dict[Buffer, int] | None:
+        """Where a buffer and its rivals may lie when all of them are placed anew; None if there is no room."""
+        rivals = list(rivals)
         needed = align(max(buffer.nbytes, 1))
         if len(rivals) > MOST_RIVALS:
             return None
@@ -270,6 +322,16 @@ class Planner:
                 break
             offset = max(offset, align(start + max(other.nbytes, 1)))
         return offset if offset + buffer.nbytes <= self._capacity else None
+
+    def _highest(self, buffer: Buffer, taken: Iterable[Buffer]) -> int:
+        """The highest offset beside others, of which there is one."""
+        end = self._capacity
+        for other in sorted(taken, key=lambda other: other.offset, reverse=True):
+            start = (end - buffer.nbytes) // ALIGNMENT * ALIGNMENT
+            if start >= other.offset + max(other.nbytes, 1):
+                break
+            end = min(end, other.offset)
+        return (end - buffer.nbytes) // ALIGNMENT * ALIGNMENT
 
     def _admit(self, buffer: Buffer, life: range, stretches: Sequence[Stretch], offsets: Mapping[Buffer, int]) -> None:
         """Put a buffer into SRAM, and others where they have to go for it."""
@@ -321,7 +383,14 @@ class Planner:
         shown = min(turns, OVERLAP) if side_by_side(stretch.groups) else 1
         computing = max(matrix, vector) + min(matrix, vector) // shown
         # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
-        computing += turns * sum(lowering.tail() for lowering in fitted.lowerings[:-1])
+        *before, behind = fitted.lowerings
+        computing += turns * sum(lowering.tail() for lowering in before)
+        # What the vector unit has still to do on the last one's last tile, while the matrix unit is at the next stripe.
+        if not vector and (idle := behind.waiting()):
+            ahead = sum(cost for cost, _ in takewhile(lambda pair: not pair[1].tail(), zip(costs, before, strict=False)))
+            computing -= min(idle, (turns - 1) * behind.tail(), ahead * (turns - 1) // turns)
+        # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
+        computing += stretch.segment.images * fitted.lowerings[0].copying(moved_bytes(stretch.segment))
         # All weights have to be there for the first stripe.
         first = computing // turns
         return max(weights, first) + max(rows, computing - first) + min(rows + weights, computing) // OVERLAP
@@ -366,7 +435,7 @@ class Planner:
                 continue
             # Where everything is in SRAM as a whole there is nothing to gain, unless two units could work side by side.
             near = all(buffer.on_chip for group in groups for buffer in self._touched[group.index])
-            if near and not side_by_side(groups):
+            if near and not side_by_side(groups) and not self._may_hide(groups, stretches, costs):
                 continue
             inner = self._windows_of(groups)
             if inner is None:
@@ -378,6 +447,21 @@ class Planner:
             if near and option[0] * 100 > sum(costs[first : last + 1]) * (100 - CLOSE_PERCENT):
                 continue
             yield last, *option
+
+    def _may_hide(self, groups: Sequence[Group], stretches: Sequence[Stretch], costs: Sequence[int]) -> bool:
+        """Whether the matrix unit waits for the vector unit in the last of some groups, and for so long that the others
+        could gain something meanwhile."""
+        last = groups[-1]
+        if not last.chain or not all(map(on_matrix, groups)):
+            return False
+        if last not in self._waiting:
+            try:
+                fitted = fit(stretches[last.index], self._context, made=self._made)
+            except CompileError:
+                return False
+            self._waiting[last] = fitted.lowerings[0].waiting()
+        others = sum(costs[group.index] for group in groups[:-1])
+        return min(self._waiting[last], others) * 100 > (others + costs[last.index]) * CLOSE_PERCENT
 
     def _windows_of(self, groups: Sequence[Group]) -> list[Inner] | None:
         """The values that have windows where some groups run together; None if they cannot."""

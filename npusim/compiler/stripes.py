@@ -312,6 +312,19 @@ class Segment:
         return {window.buffer: (window.buffer, window.bases[stripe] * window.pitch) for window in self.windows}
 
 
+def moved_bytes(segment: Segment) -> int:
+    """Bytes that go to the front of windows while an image is made and nobody works: from the last group that reads a
+    window to the first one that the next stripe's rows are for, there is none in between."""
+    last = segment.last - segment.first
+    return sum(
+        move.rows * window.pitch
+        for window in segment.windows
+        if max(reader.reader for reader in window.inner.readers) == last
+        and 0 in (window.inner.maker, *(reader.reader for reader in window.inner.readers if window.source is not None))
+        for move in window.moves.values()
+    )
+
+
 def cut(groups: Sequence[Group], inner: Sequence[Inner], height: int, context: Context) -> Segment | None:
     """A segment whose stripes make ``height`` rows of the last result; None if its readers want different padding."""
     heights = tuple(group.outputs[0].shape[rows_of(group, context) or 0] for group in groups)

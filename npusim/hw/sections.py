@@ -42,7 +42,7 @@ class DirectConfig:
     )
     whole_jobs: bool = key(
         Flag(),
-        "a layer whose operands fit the buffer is one job, which fetches its features itself and is cut along its kernels",
+        "a layer whose operands fit the buffer is one job: it fetches its features itself and is cut along its kernels",
         False,
     )
     image_channels: int = key(

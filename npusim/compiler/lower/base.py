@@ -275,10 +275,13 @@ class Lowering(ABC):
         """Picoseconds from the end of the main work on a tile to its result."""
         return 0
 
+    def waiting(self) -> int:
+        """Picoseconds that the unit of the main work waits for others in all, about: they take so much longer."""
+        return 0
+
     def moving(self, views: Iterable[View]) -> int:
         """Picoseconds to move values once between their homes and the slots of tiles."""
-        config = self.config
-        near = (config.dma.local_bytes_per_cycle or config.dma.bytes_per_cycle) * config.clock_hz
+        config, near = self.config, self._sram_rate()
         # Were DRAM taken to be faster than a channel is, values would be left there for nothing.
         far = min(config.dram.bandwidth // self.context.beside, dma.channel_bandwidth(config))
         total = 0
@@ -287,6 +290,14 @@ class Lowering(ABC):
             rate = near if view.buffer.on_chip else far
             total += nbytes * view.dtype.itemsize * 10**12 // rate
         return total
+
+    def copying(self, nbytes: int) -> int:
+        """Picoseconds to move bytes from one place in SRAM to another, without what it takes to begin."""
+        return nbytes * 10**12 // self._sram_rate()
+
+    def _sram_rate(self) -> int:
+        """Bytes a second within SRAM."""
+        return (self.config.dma.local_bytes_per_cycle or self.config.dma.bytes_per_cycle) * self.config.clock_hz
 
     def elements_for(self, tile: tuple[int, ...]) -> int:
         """How many elements the largest instruction on a tile of these sizes goes through."""

@@ -18,6 +18,7 @@ from npusim.compiler.schedule import Item, Slot
 from npusim.compiler.tile import MatrixProblem, input_extent
 from npusim.compiler.values import Moves, View
 from npusim.isa.matrix import CHANNEL_BLOCK
+from npusim.units import ceil_div
 
 
 class ConvLowering(MatrixLowering, kind="conv"):
@@ -117,11 +118,12 @@ class ConvLowering(MatrixLowering, kind="conv"):
         if packed is None:
             p = self.problem
             if p.depthwise:
-                columns = [(task.group * p.oc, extent.groups * p.oc)]
+                columns, blocks = [(task.group * p.oc, extent.groups * p.oc)], 1
             else:
                 columns = [((task.group + i) * p.oc + task.channel, extent.channels) for i in range(extent.groups)]
+                blocks = ceil_div(channels[1], CHANNEL_BLOCK)
             cut = functools.partial(_depthwise if p.depthwise else _blocks, columns, channels)
-            packed = self._packed[key] = self.pack_weights(key, cut, channels, columns)
+            packed = self._packed[key] = self.pack_weights(key, cut, channels, columns, len(columns) * blocks)
         return packed.load(slot)
 
     def _load_dynamic(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:

@@ -85,7 +85,7 @@ class Chain:
             if not any(stride for dim, stride in zip(view.shape, view.strides, strict=True) if dim > 1)
         }
         self.between = sum(between.values())
-        self._made: dict[tuple[Any, ...], tuple[Sequence[Item], Sequence[int]]] = {}
+        self._made: dict[tuple[Any, ...], _Made] = {}
         self._parts: dict[tuple[Tensor, tuple[int, ...]], tuple[tuple[int, ...], list[int], tuple[int, ...]]] = {}
         self._walks: dict[tuple[Any, ...], _Walk] = {}
         self.in_pieces = False
@@ -229,27 +229,33 @@ class Chain:
         used = [*operands.values(), *between]
         # Views are of the tile itself. What is made holds its slots, so no others have their numbers.
         key = (self.in_pieces, sizes, *[id(each) if isinstance(each, Slot) else 0 for each in used])
-        known, open_ = self._made.get(key, ((), None))
-        if open_ is not None and not open_:
-            return known
-        tiles = [(tensor, self._strides(tensor, each, sizes)) for tensor, each in operands.items()]
-        walk_key = (self.in_pieces, sizes, *[strides for _, strides in tiles])
-        walk = self._walks.get(walk_key)
-        if walk is None:
-            walk = self._walks[walk_key] = self._walk(sizes, tiles)
+        made = self._made.get(key)
+        if made is not None and not made.moving:
+            return made.items
+        walk = self._walk_of(sizes, operands) if made is None else made.walk
         uses = [(tuple(dict.fromkeys([used[at] for at in places[1:]])), (used[places[0]],)) for places in walk.operands]
         starts = [each.address for each in used]
-        items = list(known)
-        for place in range(len(walk.instructions)) if open_ is None else open_:
+        items = [] if made is None else made.items.copy()
+        for place in range(len(walk.instructions)) if made is None else made.moving:
             number, make, op, places, dims = walk.instructions[place]
             at = [(starts[index] + offset, strides) for index, offset, strides in places]
             instruction = make(op, at, dims)
             instruction.like(walk.first.setdefault(place, instruction))
             items[place : place + 1] = [Item(instruction, *uses[number])]
-        if open_ is None:
+        if made is None:
             moving = [not all(isinstance(used[at], Slot) for at in places) for places in walk.operands]
-            self._made[key] = items, [at for at, made in enumerate(walk.instructions) if moving[made[0]]]
+            ours = [at for at, instruction in enumerate(walk.instructions) if moving[instruction[0]]]
+            self._made[key] = _Made(items, ours, walk)
         return items
+
+    def _walk_of(self, sizes: tuple[int, ...], operands: Mapping[Tensor, Resource]) -> _Walk:
+        """How a tile of these sizes is gone through, whose operands are there."""
+        tiles = [(tensor, self._strides(tensor, each, sizes)) for tensor, each in operands.items()]
+        key = (self.in_pieces, sizes, *[strides for _, strides in tiles])
+        walk = self._walks.get(key)
+        if walk is None:
+            walk = self._walks[key] = self._walk(sizes, tiles)
+        return walk
 
     def _strides(self, tensor: Tensor, used: Resource, sizes: tuple[int, ...]) -> tuple[int, ...]:
         """Bytes from one element of an operand's tile to the next, 0 where it is broadcast."""
@@ -437,6 +443,15 @@ class _Walk(NamedTuple):
         tuple[int, Callable[..., Instruction], Op, list[tuple[int, int, tuple[int, ...]]], tuple[int, ...]]
     ]
     first: dict[int, Instruction]
+
+
+class _Made(NamedTuple):
+    """The instructions for a tile in some slots; those that are ``moving``, by number, have an operand elsewhere, whose
+    strides are those of any tile; how the tile is gone through."""
+
+    items: list[Item]
+    moving: list[int]
+    walk: _Walk
 
 
 def _instructions(

@@ -156,5 +156,5 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
             def cut(weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
                 return [[weights[index][rows, cols]]]
 
-            packed = self._packed[key] = self.pack_weights(key, cut, channels, columns)
+            packed = self._packed[key] = self.pack_weights(key, cut, channels, columns, 1)
         return packed.load(slot)

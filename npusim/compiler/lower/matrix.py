@@ -38,6 +38,7 @@ from npusim.compiler.tile import (
     Tilings,
     acc_bytes,
     chain_time,
+    computing,
     footprint,
     input_copies,
     input_extent,
@@ -128,6 +129,9 @@ class MatrixLowering(Lowering):
         self.op = group.anchor
         # It follows from the operators alone, whatever homes are tried.
         self.drain = context.facts.get(group) or context.facts.setdefault(group, absorb(group))
+        rows = ("b", self.drain.bias), ("s", self.drain.scale), ("shift", self.drain.shift)
+        self._constant_rows = [name for name, row in rows if isinstance(row, np.ndarray)]
+        self._computed_rows = self.drain.computed()
         self._pinned = group.index in context.pinned.starts
         self._scales = _Scales.of(self.op)
         self._ranges = Ranges(context, group)
@@ -212,18 +216,20 @@ class MatrixLowering(Lowering):
         cut: Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]],
         channels: tuple[int, int],
         columns: list[tuple[int, int]],
+        parts: int,
     ) -> Packed:
         """Constants as one run: the weights of each group, which begin with a byte, then their scales, then their zero
-        points. ``key``: which tile's; ``cut``: what gives those of each group, in parts, of all weights; ``channels``:
-        the part of the reduction; ``columns``: first output channel and count of each group."""
+        points. ``key``: which tile's; ``cut``: what gives those of each group, in ``parts`` together, of all weights;
+        ``channels``: the part of the reduction; ``columns``: first output channel and count of each group."""
         name, dtype, bits, scales = f"{self.op.name}.weights", self.problem.w_type, self.problem.w_bits, self._scales
         weights = self.op.input(1).data
         assert weights is not None
         flat: list[Any]
-        if bits or scales is not None:
-            parts = cut(weights)
-            flat = [squeezed(group, bits) for group in parts] if bits else [part for group in parts for part in group]
-        else:  # a job that only times has no need of them, and parts may be many
+        if bits:
+            flat = [squeezed(group, bits) for group in cut(weights)]
+        elif scales is not None or parts == 1:
+            flat = [part for group in cut(weights) for part in group]
+        else:  # a job that only times has no need of them, and they may be very many
             taps = self.problem.kh * self.problem.kw * channels[1]
             flat = [joined(cut, weights, taps * sum(count for _, count in columns) * weights.itemsize)]
         if bits:
@@ -327,6 +333,15 @@ class MatrixLowering(Lowering):
 
     def tail(self) -> int:
         return chain_time(self.problem, self.tile)
+
+    def waiting(self) -> int:
+        problem, tile = self.problem, self.tile
+        elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
+        chain = self.tail() * elements // (tile.oh * tile.ow * tile.groups * tile.oc)
+        if not chain:
+            return 0
+        waiting = chain - computing(problem, tile, self.config)
+        return max(0, waiting * self.height // problem.oh)
 
     def _of_rows(self, image: int, rows: tuple[int, int], moved: Moves) -> Self:
         """A copy for some rows of an image, whose chain finds buffers where they have moved to."""
@@ -569,21 +584,19 @@ class MatrixLowering(Lowering):
         self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent
     ) -> dict[str, tuple[Slot, int]]:
         """Load bias, scale and shift of the tile's channels, one after the other: (slot, offset) of each."""
-        drain, key = self.drain, (task.group, task.channel)
-        low = task.group * self.problem.oc + task.channel
-        count = extent.groups * extent.channels
+        key = (task.group, task.channel)
         places: dict[str, tuple[Slot, int]] = {}
-        if drain.rows():
+        if self._constant_rows:
             slot, loaded = self._parameter_slot(table, held, "p", key)
             if not loaded:
                 step.loads.extend(load_items((slot.address, (1,), slot), self._parameter_view(task, extent)))
-            offset = 0
-            for name, row in (("b", drain.bias), ("s", drain.scale), ("shift", drain.shift)):
-                if isinstance(row, np.ndarray):
-                    places[name], offset = (slot, offset), offset + 4 * count
-        for name, tensor in drain.computed():
+            size = 4 * extent.groups * extent.channels
+            for number, name in enumerate(self._constant_rows):
+                places[name] = slot, number * size
+        for name, tensor in self._computed_rows:
             slot, loaded = self._parameter_slot(table, held, name, key)
             if not loaded:
+                low, count = task.group * self.problem.oc + task.channel, extent.groups * extent.channels
                 step.loads.extend(load_items((slot.address, (4,), slot), self._computed(tensor, low, count)))
             places[name] = slot, 0
         return places

@@ -8,7 +8,18 @@ from math import prod
 from typing import NamedTuple
 
 from npusim.compiler.groups import Group
-from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile, twin
+from npusim.compiler.lower.base import (
+    Box,
+    Context,
+    Lowering,
+    SlotSpec,
+    SlotTable,
+    boxes,
+    overlapped,
+    share,
+    small_tile,
+    twin,
+)
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
@@ -233,6 +244,12 @@ class PoolLowering(TiledLowering, kind="pool"):
             (0, 0, 0, 0), False,
         ).work()  # fmt: skip
         return self._tiles(self._tile) * cost_model(self.config).cost(work).ps
+
+    def estimate(self) -> int:
+        # What windows of neighbouring tiles share is loaded for each of them.
+        loading = max(self._loading(self._tile) // self.config.cores, self.moving(() if self.x.buffer.on_chip else (self.x,)))
+        storing = self.moving(() if self.out.buffer.on_chip else (self.out,))
+        return overlapped(self.computing() // self.config.cores, loading + storing)
 
     def moves(self) -> list[View]:
         return [view for view in (self.x, self.out) if not view.buffer.on_chip]

@@ -123,6 +123,11 @@ def fetch_items(
     return [Item(fetch, (src_resource,), (dst_resource,))]
 
 
+def forget() -> None:
+    """Forget how tiles are gone through: for who changes the limits of this module."""
+    _walk.cache_clear()
+
+
 def _with(values: Sequence[int], axis: int, value: int) -> list[int]:
     return [value if index == axis else old for index, old in enumerate(values)]
 

@@ -149,7 +149,7 @@ def test_the_next_best_is_what_planning_without_that_home_gives(monkeypatch: pyt
     record = record_of(graph, monkeypatch)
     (between,) = [each for each in decisions(record) if each.home == SRAM]
     kept = record.planner._total(record.stretches)
-    monkeypatch.setattr(Planner, "_place", lambda *arguments: None)
+    monkeypatch.setattr(Planner, "_places", lambda *arguments: ())
     monkeypatch.setattr(Planner, "_segments", lambda *arguments: [])
     without = record_of(graph, monkeypatch)
     assert between.other_ps == without.planner._total(without.stretches) - kept
