@@ -247,7 +247,8 @@ class PoolLowering(TiledLowering, kind="pool"):
 
     def estimate(self) -> int:
         # What windows of neighbouring tiles share is loaded for each of them.
-        loading = max(self._loading(self._tile) // self.config.cores, self.moving(() if self.x.buffer.on_chip else (self.x,)))
+        tiles = self._loading(self._tile) // self.config.cores
+        loading = max(tiles, self.moving(() if self.x.buffer.on_chip else (self.x,)))
         storing = self.moving(() if self.out.buffer.on_chip else (self.out,))
         return overlapped(self.computing() // self.config.cores, loading + storing)
 
