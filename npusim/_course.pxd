@@ -9,7 +9,8 @@ cdef enum:
     FETCHER = -2
     EXCHANGE = 2  # the links are those of npusim.work.Port
     CODE = 4
-    LINKS = 5
+    WRITES = 5
+    LINKS = 6
     REASONS = 4  # to be stalled, beside the engines: DRAM, SRAM, the exchange between cores, L2
 
 cdef struct Event:

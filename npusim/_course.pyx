@@ -362,7 +362,7 @@ cdef void finish(Job *job, int who) noexcept nogil:
         due += step.ready - engine.begin
     late = job.now - engine.begin - due
     if late:
-        reason = step.link if step.link >= EXCHANGE else 0 if step.has_flow else 1
+        reason = step.link if EXCHANGE <= step.link < CODE else 0 if step.has_flow else 1
         stall_engine(job, who, job.n_engines + reason, late)
     engine.busy += due
     engine.mark = job.now

@@ -57,7 +57,14 @@ class Course:
     def forget_time(self) -> None: ...
 
 class Issuer:
-    def __init__(self, channels: int, course: Course, chooses: bool, recent: int) -> None: ...
+    def __init__(
+        self,
+        channels: int,
+        course: Course,
+        chooses: bool,
+        recent: int,
+        features: type[Instruction] | None = None,
+    ) -> None: ...
     @property
     def commands(self) -> list[Command]: ...
     @property

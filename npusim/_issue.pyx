@@ -8,15 +8,17 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.ref cimport PyObject
 from libc.string cimport memmove
 
+from npusim._stream cimport Sizes, asked
 from npusim._views cimport Buffer, View
 
-from npusim.isa.base import Command, Space, Unit, Wait, acc, sram
+from npusim.isa.base import HEADER_BYTES, WAIT_BYTES, Command, Space, Unit, Wait, acc, sram
 from npusim.program import CONSTANTS
 
 cdef object ACC = Space.ACC
 cdef int SRAM = int(Space.SRAM)
 cdef int FIRST_CHANNEL = int(Unit.DMA)
 cdef int OF_CONSTANTS = CONSTANTS  # the region; ``Buffer.is_constant``
+cdef long long HEADER = HEADER_BYTES, WAIT = WAIT_BYTES
 
 cdef long long SECOND = 1_000_000_000_000
 
@@ -360,10 +362,11 @@ cdef class Course:
 
     cdef object price
     cdef dict done, by_id, by_work
+    cdef Sizes sizes
     cdef long long bandwidth, depth, cycle, in_flight, dram, dispatched
 
     def __init__(self, price, long long bandwidth, long long depth, long long cycle_ps, long long in_flight):
-        self.price, self.done, self.by_id, self.by_work = price, {}, {}, {}
+        self.price, self.done, self.by_id, self.by_work, self.sizes = price, {}, {}, {}, Sizes()
         self.bandwidth, self.depth, self.cycle, self.in_flight = bandwidth, depth, cycle_ps, in_flight
 
     cdef Done of(self, key):
@@ -399,17 +402,17 @@ cdef class Course:
             self.by_id[place] = known
         return <tuple>known
 
-    cdef int add(self, command, key, long long ready) except -1:
+    cdef int add(self, instruction, key, Py_ssize_t waits, long long ready) except -1:
         """One more command of a unit, which may begin at a time, but not before."""
         cdef Done done = self.of(key)
         cdef long long ps, dram_ps, ahead_ps, start, end, fetched, last = done.ends[done.count - 1]
         # A full queue holds up the stream, until the unit has taken another command: all behind this one come later.
-        fetched = <long long>command.size * SECOND // self.bandwidth
+        fetched = (HEADER + waits * WAIT + self.sizes.of(instruction)) * SECOND // self.bandwidth
         self.dram = min(self.dram + fetched, FAR)
         self.dispatched = min(self.dispatched + max(self.cycle, fetched), FAR)
         if done.count - 1 > self.depth:
             self.dispatched = max(self.dispatched, done.ends[done.count - 1 - self.depth])
-        ps, dram_ps, ahead_ps = self.priced(command.instruction.asked())
+        ps, dram_ps, ahead_ps = self.priced(asked(instruction))
         # It begins ahead of older ones' end, and has what is left of it when they are over.
         start = max(done.ends[max(0, done.count - self.in_flight)] if ahead_ps else last, ready, self.dispatched)
         start = max(start, last - ahead_ps)
@@ -443,10 +446,13 @@ cdef class Issuer:
     cdef Course course
     cdef int store_channel, load_channels, recent
     cdef bint chooses
+    cdef object features
 
-    def __init__(self, int channels, Course course, bint chooses, int recent):
+    def __init__(self, int channels, Course course, bint chooses, int recent, features=None):
         """``course``: of the device, as ``npusim.compiler.course`` has it, which is told of commands if the issuer
-        ``chooses`` among channels. ``recent``: uses of a buffer that are told apart."""
+        ``chooses`` among channels. ``recent``: uses of a buffer that are told apart. ``features``: the type of
+        the loads that alone have the first channel, and constants the second; None: all have all."""
+        self.features = features
         self.commands, self.pending = [], {}
         self.issued, self.known, self.histories, self.occupants, self.waits = {}, {}, {}, {}, {}
         self.course, self.chooses, self.recent = course, chooses, recent
@@ -525,8 +531,20 @@ cdef class Issuer:
 
     cdef int load(self, cores, op, Item item) except -1:
         cdef dict needs = self.needs(op, item)
+        cdef int key = self.engine_of(item)
         ready = self.course.ready(needs) if self.chooses else 0
-        self.put(self.load_key(cores, ready), op, item, needs)
+        self.put(<int>cores[0] << CORE_SHIFT | key if key else self.load_key(cores, ready), op, item, needs)
+        return 0
+
+    cdef int engine_of(self, Item item) except -1:
+        """The channel that alone a load is for; 0: any is."""
+        if self.features is None:
+            return 0
+        if isinstance(item.instruction, self.features):
+            return FIRST_CHANNEL
+        for resource in item.reads:
+            if not isinstance(resource, Slot) and (<View?>resource).buffer.region == OF_CONSTANTS:
+                return FIRST_CHANNEL + 1
         return 0
 
     def issue_together(self, op, loads):
@@ -563,12 +581,12 @@ cdef class Issuer:
         cdef int unit = key
         cdef long long count = <long long>self.issued.get(key, 0) + 1
         self.issued[key] = count
-        command = Command(
-            unit >> CORE_SHIFT, unit & ((1 << CORE_SHIFT) - 1), op, self.prune(key, needs), item.instruction
+        cdef tuple waits = self.prune(key, needs)
+        self.commands.append(
+            Command(unit >> CORE_SHIFT, unit & ((1 << CORE_SHIFT) - 1), op, waits, item.instruction)
         )
-        self.commands.append(command)
         if self.chooses:
-            self.course.add(command, key, self.course.ready(needs))
+            self.course.add(item.instruction, key, len(waits), self.course.ready(needs))
         return {key: count}
 
     cdef tuple prune(self, object key, dict needs):

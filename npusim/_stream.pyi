@@ -8,6 +8,7 @@ from npusim.work import Work
 
 _Made = TypeVar("_Made")
 
+def encode(commands: Sequence[Command]) -> tuple[bytes, list[int]]: ...
 def tally(commands: Sequence[Command]) -> list[tuple[Command, int]]: ...
 def forecast(
     commands: Sequence[Command],

@@ -23,13 +23,13 @@ cdef enum:
 cdef object asked(instruction):
     """What an instruction asks for, which most have said before."""
     said = getattr(instruction, "_said", None)
-    return instruction.asked() if said is None else said
+    if said is None:
+        said = instruction._said = instruction.work()
+    return said
 
 
 cdef class Sizes:
     """Bytes of instructions in the stream, without their waits and headers."""
-
-    cdef dict by_kind
 
     def __init__(self):
         self.by_kind = {}
@@ -62,6 +62,56 @@ cdef class Remembered:
                 known = self.by_work[work] = self.ask(work)
             self.by_id[key] = known
         return known
+
+
+def encode(commands):
+    """The bytes of commands, and where each of them ends. Raises what their ``to_bytes`` raises, which says what the
+    bytes are."""
+    cdef list parts = [], ends = []
+    cdef dict bodies = {}
+    cdef unsigned char head[12 + 8 * 255]
+    cdef tuple waited
+    cdef bytes body
+    cdef int64_t total = 0, length, unit, core, op, count
+    cdef size_t key
+    cdef unsigned char *at
+    cdef bint fits
+    for command in commands:
+        instruction, waited = command.instruction, command.waits
+        # Tiles that take turns in the same slots have the very same instruction.
+        key = <size_t><void *>instruction
+        known = bodies.get(key)
+        if known is None:
+            known = bodies[key] = instruction.to_bytes()
+        body = <bytes>known
+        unit, core, op, length = command.unit, command.core, command.op, 12 + 8 * len(waited) + len(body)
+        fits = len(waited) <= 255 and length < 1 << 16 and 0 <= unit < 256 and 0 <= core < 256 and 0 <= op < 1 << 32
+        if fits:
+            head[0], head[1], head[2], head[3] = instruction.opcode, unit, core, len(waited)
+            put(head + 4, length)
+            put(head + 8, op)
+            at = head + 12
+            for of, other, completed in waited:
+                core, unit, count = of, other, completed
+                fits = fits and 0 <= unit < 256 and 0 <= core < 256 and 0 <= count < 1 << 32
+                put(at, core | unit << 8)
+                put(at + 4, count)
+                at += 8
+        if fits:
+            parts.append((<char *>head)[: 12 + 8 * len(waited)])
+            parts.append(body)
+            total += length
+        else:
+            body = command.to_bytes()
+            parts.append(body)
+            total += len(body)
+        ends.append(total)
+    return b"".join(parts), ends
+
+
+cdef inline void put(unsigned char *at, int64_t value) noexcept:
+    """Four bytes, the lowest first."""
+    at[0], at[1], at[2], at[3] = value & 255, value >> 8 & 255, value >> 16 & 255, value >> 24 & 255
 
 
 def tally(commands):

@@ -111,12 +111,15 @@ def counts(config: Config, program: Program, timeline: Timeline) -> Counts:
             _add(found.setdefault(key, {}), value, 1)
     counters = timeline.counters
     _add(found.setdefault((NONE, SEQUENCER), {}), {act.DRAM: _fetched(found, counters)}, 1)
+    cycles: dict[int, int] = {}
+    leaking: dict[int, int] = {}
+    done = 0
     for op, start_ps, end_ps in _stretches(timeline, len(program.ops)):
-        passing = {
-            act.CLOCK: config.cores * (ps_to_cycles(end_ps, config.clock_hz) - ps_to_cycles(start_ps, config.clock_hz)),
-            act.LEAKAGE: end_ps // 1000 - start_ps // 1000,
-        }
-        _add(found.setdefault((op, CHIP), {}), passing, 1)
+        begun, done = done, ps_to_cycles(end_ps, config.clock_hz)
+        cycles[op] = cycles.get(op, 0) + done - begun
+        leaking[op] = leaking.get(op, 0) + end_ps // 1000 - start_ps // 1000
+    for op, count in cycles.items():
+        _add(found.setdefault((op, CHIP), {}), {act.CLOCK: config.cores * count, act.LEAKAGE: leaking[op]}, 1)
     return found
 
 

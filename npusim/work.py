@@ -74,13 +74,14 @@ class ScalarWork:
 class Port(enum.IntEnum):
     """What the bytes of a transfer pass where they leave a core, each with a bandwidth of its own: by the way to a
     memory, or to other cores. CONSTANTS is DRAM on a device without a memory for them; CODE, by which commands come and
-    no transfer, likewise."""
+    no transfer, and WRITES, by which results go to DRAM, likewise."""
 
     DRAM = 0
     CONSTANTS = 1
     EXCHANGE = 2
     L2 = 3
     CODE = 4
+    WRITES = 5
 
 
 PLACE_BYTES = 64
@@ -97,7 +98,8 @@ class DmaWork:
     ``offset``: of the first piece from a multiple of PLACE_BYTES; 0 if that is not known.
     ``constants``: what is read are constants of the program, and nothing is written to DRAM. ``decoded``: weights that
     pass a decoder on their way, as so many ``bytes`` are made of what is read. ``exchanged``: what passes from one
-    core's SRAM to others'; runs are of the worse side, no DRAM is touched.
+    core's SRAM to others'; runs are of the worse side, no DRAM is touched. ``features``: what the matrix unit's own
+    engine fetches, a run for each pixel.
     """
 
     bytes: int
@@ -112,6 +114,7 @@ class DmaWork:
     exchanged: bool = False
     l2_reads: int = 0
     l2_writes: int = 0
+    features: bool = False
 
     @property
     def port(self) -> Port:

@@ -6,17 +6,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from itertools import takewhile
 from operator import itemgetter
 
 from npusim._stream import tally
+from npusim.compiler.fit import Stretch
 from npusim.compiler.forecast import forecast
 from npusim.compiler.lower.base import ConstantPool, Context, Pinned, facts_of
 from npusim.compiler.memory import Layout
-from npusim.compiler.order import Order, another, formed, in_parts, ordered
+from npusim.compiler.order import Draft, Order, another, formed, in_parts, ordered, until
 from npusim.compiler.outside import by_l2
 from npusim.compiler.place import place
 from npusim.compiler.resident import body, candidates, choices
 from npusim.compiler.shorten import shortened
+from npusim.errors import CompileError
 from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
@@ -45,10 +48,8 @@ def best_order(graph: Graph, config: Config, budget: Budget, tried: list[tuple[i
         orders.append((forecast(alone.commands, config), alone))
     # Of one core the last is the first, too: either way it is the forecast of the order on one core.
     if alone is not None and alone.layout.is_close and _may_be_whole(alone.layout, orders[-1][0]):
-        whole = another(graph, replace(config, cores=1), budget, known=alone.layout.known, flows=alone.flows)
-        if whole is not None:
-            whole.whole = True
-            orders.append((forecast(whole.commands, config), whole))
+        # Beside orders for values in L2 it is not these two alone that are compared.
+        orders += _whole(graph, config, budget, orders[-1], near is None, tried)
     if near is not None:
         for order in (another(graph, near, budget), in_parts(graph, near, budget) if config.cores > 1 else None):
             if order is not None:
@@ -68,6 +69,72 @@ _WHOLE_PERCENT = 20
 """Estimates of whole values may be so much above their forecast: sums of layers, which do not see that neighbours
 overlap. Variants of ``edge``: ResNet-50 and MobileNetV2 have 6 to 17 %. YOLO has 30 %, of stripes as well: see
 ``memory``, which leaves orders of near estimates to their forecasts."""
+
+
+def _whole(
+    graph: Graph, config: Config, budget: Budget, striped: tuple[int, Order], may_drop: bool,
+    tried: list[tuple[int, Order]] | None,
+) -> list[tuple[int, Order]]:  # fmt: skip
+    """The order on one core that has values whole where another one has stripes, with its forecast; none if it takes
+    more than there is, or (``may_drop``) if the one with stripes is better: then it is among those ``tried``, if
+    somebody wants to know, and else never made to its end."""
+    order = striped[1]
+    alone = replace(config, cores=1)
+    try:
+        draft = Draft(
+            graph, formed(graph, alone, flows=order.flows), alone, copy(budget), order.layout.known, flows=order.flows
+        )
+        may_win = not may_drop or _may_win(draft, striped, config)
+        if not may_win and tried is None:
+            return []
+        whole = draft.finish()
+    except CompileError:
+        return []
+    whole.whole = True
+    found = [(forecast(whole.commands, config), whole)]
+    if not may_win and tried is not None:
+        tried += found
+    return found if may_win else []
+
+
+def _may_win(whole: Draft, striped: tuple[int, Order], config: Config) -> bool:
+    """Whether an order in the making may be better than the one with stripes, which is forecast to take so long. Raises
+    CompileError if it takes more than there is.
+
+    Stripes are for the large images in front: behind the last of them both orders do the same. So they are made and
+    compared up to there, and a stretch further, so that what loads ahead is seen.
+    """
+    ps, order = striped
+    group = _meeting(order.layout.stretches, whole.layout.stretches)
+    if group is None:
+        return True
+    ours, theirs = whole.until(group), until(order.commands, group)
+    longer = forecast(ours, config) - forecast(theirs, config)
+    at_best = ps + longer - ps * _APART // 1000
+    more = _traffic(ours, config) - _traffic(theirs, config)
+    traffic = _traffic(order.commands, config)
+    return _first_of([(at_best, traffic + more), (ps, traffic)]) == 0
+
+
+def _meeting(one: Sequence[Stretch], other: Sequence[Stretch]) -> int | None:
+    """The last group of the first stretch from which on two orders have the same stretches, with the same values beside
+    them; None if there is nothing behind it."""
+    same = sum(1 for _ in takewhile(lambda pair: _alike(*pair), zip(reversed(one), reversed(other), strict=False)))
+    return one[-same].groups[-1].index if same > 1 else None
+
+
+def _alike(one: Stretch, other: Stretch) -> bool:
+    """Whether two orders do the same in a stretch: they differ in where slots lie, no more."""
+    return (
+        not one.segment and not other.segment and one.groups[0].index == other.groups[0].index
+        and [(buffer.name, buffer.offset) for buffer in one.resident]
+        == [(buffer.name, buffer.offset) for buffer in other.resident]
+    )  # fmt: skip
+
+
+_APART = 3
+"""In thousandths, what the ends of two orders that do the same may differ in: their slots are at other ends of SRAM. Of
+variants of ``edge`` up to 1.6."""
 
 
 def _again(chosen: Order, graph: Graph, budget: Budget) -> Order | None:
@@ -90,11 +157,19 @@ def _first(orders: Sequence[tuple[int, Order]], config: Config) -> Order:
     best: dict[int, tuple[int, Order]] = {}
     for cores in dict.fromkeys(order.cores for _, order in orders):
         alike = [(ps, order) for ps, order in orders if order.cores == cores]
-        # Forecasts as near as this say nothing about time; traffic they know to the byte.
-        limit = min(ps for ps, _ in alike) * (1000 + _SLACK) // 1000
-        near = [(_traffic(order.commands[order.prologue :], config), ps, order) for ps, order in alike if ps <= limit]
-        best[cores] = min(near, key=itemgetter(0, 1))[1:]
+        best[cores] = alike[0]
+        if len(alike) > 1:
+            figures = [(ps, _traffic(order.commands[order.prologue :], config)) for ps, order in alike]
+            best[cores] = alike[_first_of(figures)]
     return min(best.values(), key=itemgetter(0))[1]
+
+
+def _first_of(figures: Sequence[tuple[int, int]]) -> int:
+    """Of (picoseconds, bytes of traffic), on as many cores, the number of the best."""
+    # Forecasts as near as this say nothing about time; traffic they know to the byte.
+    limit = min(ps for ps, _ in figures) * (1000 + _SLACK) // 1000
+    near = [(traffic, ps, number) for number, (ps, traffic) in enumerate(figures) if ps <= limit]
+    return min(near)[2]
 
 
 _SLACK = 4
@@ -147,16 +222,25 @@ _COUNTS = (*range(2, 9), *_SHARED[5:])
 
 def with_residents(graph: Graph, config: Config, budget: Budget, plain: Order) -> Order:
     """The order whose inferences after the first are done first, by forecast; ``plain``: without residents."""
-    seen = plain.record.context.config
+    parts = plain.spread
+    seen = parts.whole.config if parts else plain.record.context.config
     config = replace(config, cores=seen.cores)
     context = Context(seen, ConstantPool(), facts=facts_of(graph))
-    found = candidates(place(graph, formed(graph, config, flows=plain.flows), context).groups, context)
+    if parts:
+        # Cut as they are: what stays is as large as it is thought to be.
+        groups = parts.firsts(plain.groups)
+    else:
+        groups = [(group, context) for group in place(graph, formed(graph, config, flows=plain.flows), context).groups]
     best, least, most = plain, forecast(plain.commands, config), Pinned()
 
     def try_(pinned: Pinned) -> bool:
         """Whether this is better than the best so far, or near to it and moves less."""
         nonlocal best, least, most
-        order = another(graph, seen, budget, flows=plain.flows, pinned=pinned)
+        order = (
+            in_parts(graph, seen, budget, axes=parts.axes, pinned=pinned)
+            if parts
+            else another(graph, seen, budget, flows=plain.flows, pinned=pinned)
+        )
         if order is None:
             return False
         later = forecast(body(order.commands, order.prologue), config)
@@ -165,7 +249,7 @@ def with_residents(graph: Graph, config: Config, budget: Budget, plain: Order) -
         best, least, most = order, later, pinned
         return True
 
-    for number, pinned in enumerate(choices(found, context)):
+    for number, pinned in enumerate(choices(candidates(groups), context)):
         # Where more of them are slower than fewer, still more will be; the fewest may be slower than none.
         if not try_(pinned) and number:
             break

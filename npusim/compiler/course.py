@@ -8,6 +8,7 @@ forecast knows better, which can look ahead.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from npusim._issue import Course
 from npusim.hw.config import Config
@@ -19,9 +20,14 @@ from npusim.work import DmaWork, Work
 
 def course(config: Config) -> Course:
     """Nothing has been told yet."""
-    price = functools.partial(_price, config)
     clock_ps = 10**12 // config.clock_hz
-    return Course(price, dram_model(config).bandwidth, config.queue_depth, clock_ps, config.dma.in_flight)
+    return Course(_prices(config), dram_model(config).bandwidth, config.queue_depth, clock_ps, config.dma.in_flight)
+
+
+@functools.lru_cache(maxsize=4)
+def _prices(config: Config) -> Callable[[Work], tuple[int, int, int]]:
+    """What :func:`_price` answers, remembered: orders of one graph ask for the same."""
+    return functools.lru_cache(maxsize=1 << 12)(functools.partial(_price, config))
 
 
 def _price(config: Config, work: Work) -> tuple[int, int, int]:

@@ -118,6 +118,17 @@ def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpe
     return list(specs)
 
 
+def filled(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
+    """As many copies of the weights' slot as there is room for, as a unit fills its buffer that has one job at a time:
+    weights come beside the features, whenever they are wanted."""
+    found = list(specs)
+    for at, spec in enumerate(specs):
+        if spec.name == "w" and spec.copies > 1:
+            spare = max(0, room - total_bytes(specs)) // align(max(spec.nbytes, 1))
+            found[at] = replace(spec, copies=max(spec.copies, min(1 + in_flight, spec.copies + spare)))
+    return found
+
+
 @dataclass(slots=True)
 class Fitted:
     """The lowerings of a stretch and where their slots begin."""
@@ -184,6 +195,9 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
             lowering, slots, taken = _lowered(context, group, shares, made)
             if not stretch.segment:
                 slots = deeper(slots, room, context.config.dma.in_flight)
+                direct = context.config.matrix.direct if context.config.matrix else None
+                if direct is not None and direct.whole_jobs:
+                    slots = filled(slots, room, context.config.dma.in_flight)
             lowerings.append(lowering)
             specs.append(slots)
             left -= taken

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import NamedTuple
@@ -22,7 +22,8 @@ from npusim import _stream
 from npusim.hw.config import Config
 from npusim.hw.cost import ahead_ps, cost_model, depths
 from npusim.hw.units import dma
-from npusim.isa.base import Command, Unit
+from npusim.hw.units.dma import FETCH_BYTES
+from npusim.isa.base import Command, Unit, of_unit
 from npusim.units import PS_PER_S, ceil_div, cycles_to_ps
 from npusim.work import DmaWork, Port, Work
 
@@ -30,8 +31,8 @@ from npusim.work import DmaWork, Port, Work
 def forecast(commands: Sequence[Command], config: Config) -> int:
     """Picoseconds, about; the same for the same stream."""
     told = _stream.forecast(
-        commands, lambda work: _charge(work, config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
-        dma.latency_ps(config), dma.fetch_rate(config), _HALF, dma.capacities(config), _by_need(config),
+        commands, _charges(config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
+        dma.latency_ps(config), dma.fetch_rate(config), FETCH_BYTES, dma.capacities(config), _by_need(config),
         functools.partial(_depth, config), config.interconnect.code_apart,
     )  # fmt: skip
     # Beyond machine integers it is as slow as it is.
@@ -77,9 +78,6 @@ class _Step(NamedTuple):
 
 _FETCH, _CODE, *_FLOWS = range(-1, -3 - len(Port), -1)
 """Numbers of what is no unit: the fetcher, what it gets by a way of its own, what is under way at each port."""
-
-_HALF = 4096
-"""Bytes of half a fetch buffer: one is dispatched while the other is filled."""
 
 
 class _Course:
@@ -162,7 +160,7 @@ class _Course:
             self._at(time + self._latency, _FETCH, 0)
 
     def _fetch(self, now: int) -> None:
-        size = min(_HALF, self._total - self._requested)
+        size = min(FETCH_BYTES, self._total - self._requested)
         self._requested += size
         if self._code_apart:
             self._at(now + ceil_div(size * PS_PER_S, self._fetch_rate), _CODE, 0)
@@ -180,7 +178,7 @@ class _Course:
     def _has_room(self) -> bool:
         """Whether a half is free and there is something to fill it with."""
         used = self._steps[self._next - 1].end if self._next else 0
-        return self._requested < self._total and self._requested - used // _HALF * _HALF <= _HALF
+        return self._requested < self._total and self._requested - used // FETCH_BYTES * FETCH_BYTES <= FETCH_BYTES
 
     # commands
 
@@ -327,9 +325,13 @@ def _by_need(config: Config) -> bool:
 
 def _depth(config: Config, unit: int) -> int:
     """How many commands a unit may have begun at once."""
-    of_matrix, of_vector, of_channel = depths(config)
-    known: dict[int, int] = {Unit.MATRIX: of_matrix, Unit.VECTOR: of_vector, Unit.SCALAR: 1}
-    return known.get(unit, of_channel)
+    return of_unit(unit, depths(config))
+
+
+@functools.lru_cache(maxsize=4)
+def _charges(config: Config) -> Callable[[Work], _Charge]:
+    """What :func:`_charge` answers, remembered: orders of one graph ask for the same."""
+    return functools.lru_cache(maxsize=1 << 12)(lambda work: _charge(work, config))
 
 
 def _charge(work: Work, config: Config) -> _Charge:
@@ -342,5 +344,4 @@ def _charge(work: Work, config: Config) -> _Charge:
         return _Charge(cost_model(config).cost(work).ps, 0, 0, parts.ahead_ps, parts.start_ps)
     # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
     fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
-    way = Port.DRAM if work.constants else work.port
-    return _Charge(fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps, way)
+    return _Charge(fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps, dma.port(config, work))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, product
+from itertools import chain, product, takewhile
 
 from npusim.compiler.exchange import giving
 from npusim.compiler.fit import Ends, Fitted, Stretch, fit
@@ -42,12 +42,17 @@ class Order:
     record: Record
     flows: bool
     prologue: int = 0
-    parts: int = 0
-    """Cores that have parts of their own; 0: tiles are shared out."""
+    spread: Spread | None = None
+    """The parts of cores; None: tiles are shared out."""
     whole: bool = False
     """Of one core: values are whole where there might have been stripes."""
     near: bool = False
     """Planned as if all values were in L2."""
+
+    @property
+    def parts(self) -> int:
+        """Cores that have parts of their own; 0: tiles are shared out."""
+        return self.spread.whole.config.cores if self.spread else 0
 
     @property
     def cores(self) -> int:
@@ -110,12 +115,12 @@ def ordered(
     flowing = formed(graph, config, flows=True) if flows else groups
     if len(flowing) < len(groups):
         try:
-            return _planned(graph, flowing, config, copy(budget), known, pinned, flows=True)
+            return Draft(graph, flowing, config, copy(budget), known, pinned, flows=True).finish()
         except CompileError:
             # They were thought to fit, and do not. What is known or pinned is of other groups then.
             if known is not None or pinned is not None:
                 raise
-    return _planned(graph, groups, config, budget, known, pinned, flows=False)
+    return Draft(graph, groups, config, budget, known, pinned, flows=False).finish()
 
 
 def formed(graph: Graph, config: Config, *, flows: bool) -> list[Group]:
@@ -126,20 +131,52 @@ def formed(graph: Graph, config: Config, *, flows: bool) -> list[Group]:
     return join_ranges(groups) if config.cores == 1 else groups
 
 
-def _planned(
-    graph: Graph, groups: Sequence[Group], config: Config, budget: Budget, known: Known | None, pinned: Pinned | None,
-    *, flows: bool,
-) -> Order:  # fmt: skip
-    context = Context(config, ConstantPool(), pinned=pinned or Pinned(), facts=facts_of(graph))
-    placement = place(graph, groups, context)
-    layout = plan(placement, context, known)
-    values = _region_bytes(graph, context, layout.scratch_bytes)
-    _check_capacity(graph, (0, *values), config)  # before tiles are made of what fits nowhere
-    record = Record(placement.groups, context, layout.planner, placement.buffers, layout.stretches)
-    commands, prologue = _schedule(placement, layout, context, budget, record)
-    sizes = (align(context.constants.size), *values)
-    _check_capacity(graph, sizes, config)
-    return Order(commands, sizes, context.constants, placement.groups, layout, record, flows, prologue)
+class Draft:
+    """An order in the making: so far as it is made, it can be compared with another one."""
+
+    def __init__(
+        self, graph: Graph, groups: Sequence[Group], config: Config, budget: Budget, known: Known | None = None,
+        pinned: Pinned | None = None, *, flows: bool,
+    ) -> None:  # fmt: skip
+        context = Context(config, ConstantPool(), pinned=pinned or Pinned(), facts=facts_of(graph))
+        placement = place(graph, groups, context)
+        self.layout = plan(placement, context, known)
+        self._values = _region_bytes(graph, context, self.layout.scratch_bytes)
+        _check_capacity(graph, (0, *self._values), config)  # before tiles are made of what fits nowhere
+        self._graph, self._context, self._groups, self._flows = graph, context, placement.groups, flows
+        self._record = Record(placement.groups, context, self.layout.planner, placement.buffers, self.layout.stretches)
+        self._scheduler = Scheduler(config, budget)
+        fits, self._prologue = _fits(self.layout, context), 0
+        if context.pinned.starts:  # all lowerings are made first: what stays is loaded before anything else
+            made = list(fits)
+            fits = iter(made)
+            self._prologue = self._scheduler.prologue(len(placement.groups), list(_residents(made, context)))
+        self._schedule = _schedule(self._scheduler, placement, fits, self._record)
+
+    def until(self, group: int) -> list[Command]:
+        """The commands for groups up to one, but for the last of them that wait for what comes behind: see
+        :func:`until`. Raises CompileError."""
+        for reached in self._schedule:
+            if reached > group:
+                break
+        return until(self._scheduler.commands, group)
+
+    def finish(self) -> Order:
+        """The whole order. Raises CompileError if it takes more than there is."""
+        for _ in self._schedule:
+            pass
+        commands = self._scheduler.finish()
+        sizes = (align(self._context.constants.size), *self._values)
+        _check_capacity(self._graph, sizes, self._context.config)
+        return Order(
+            commands, sizes, self._context.constants, self._groups, self.layout, self._record, self._flows,
+            self._prologue,
+        )  # fmt: skip
+
+
+def until(commands: list[Command], group: int) -> list[Command]:
+    """The commands in front of the first one for a group behind: loads run ahead of what is computed."""
+    return list(takewhile(lambda command: command.op <= group, commands))
 
 
 def _region_bytes(graph: Graph, context: Context, scratch_bytes: int) -> tuple[int, ...]:
@@ -151,12 +188,20 @@ def _region_bytes(graph: Graph, context: Context, scratch_bytes: int) -> tuple[i
     return scratch_bytes, *(io[region].nbytes if region in io else 0 for region in regions)
 
 
-def in_parts(graph: Graph, config: Config, budget: Budget) -> Order | None:
-    """The order in which every core has parts of its own; None if there is none, or if it takes more than there is."""
+def in_parts(
+    graph: Graph,
+    config: Config,
+    budget: Budget,
+    *,
+    axes: Sequence[int | None] | None = None,
+    pinned: Pinned | None = None,
+) -> Order | None:
+    """The order in which every core has parts of its own; None if there is none, or if it takes more than there is.
+    ``axes``: those of an order that is there, of whose parts some weights may be ``pinned``."""
     try:
-        context = Context(config, ConstantPool(), facts=facts_of(graph))
+        context = Context(config, ConstantPool(), pinned=pinned or Pinned(), facts=facts_of(graph))
         placement = place(graph, form_groups(graph.ops, graph.outputs), context)
-        parts = spread(placement, context)
+        parts = spread(placement, context, axes)
         if parts is None:
             return None
         values = _region_bytes(graph, context, parts.scratch_bytes)
@@ -164,30 +209,34 @@ def in_parts(graph: Graph, config: Config, budget: Budget) -> Order | None:
         first = parts.contexts[0]
         # Without a planner: what it could say of other homes is of the first core's parts alone.
         record = Record(placement.groups, first, None, placement.buffers, parts.layout.stretches)
-        commands = _schedule_spread(placement, parts, copy(budget), record)
+        commands, prologue = _schedule_spread(placement, parts, copy(budget), record)
         sizes = (align(context.constants.size), *values)
         _check_capacity(graph, sizes, config)
     except CompileError:
         return None
     return Order(
-        commands, sizes, context.constants, placement.groups, parts.layout, record, flows=False, parts=config.cores
-    )
+        commands, sizes, context.constants, placement.groups, parts.layout, record, flows=False, prologue=prologue,
+        spread=parts,
+    )  # fmt: skip
 
 
-def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record: Record) -> list[Command]:
+def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record: Record) -> tuple[list[Command], int]:
+    """The commands, and how many of them, the first, load what stays in SRAM."""
     scheduler = Scheduler(parts.whole.config, budget)
     born: dict[int, list[Buffer]] = {}
     for buffer in placement.buffers:
         born.setdefault(buffer.born, []).append(buffer)
-    ends = Ends(parts.layout.stretches)
-    for number, stretch in enumerate(parts.layout.stretches):
+    fits, prologue = _part_fits(parts), 0
+    if parts.whole.pinned.starts:  # as in Draft
+        made = list(fits)
+        fits = iter(made)
+        prologue = scheduler.prologue(len(placement.groups), list(_part_residents(made, parts)))
+    for stretch, fitted, lowerings in fits:
         (group,) = stretch.groups
         for buffer in born.get(group.index, ()):
             scheduler.born(buffer)
-        if stretch.is_empty:
+        if fitted is None:
             continue
-        fitted = ends.fit(number, partial(parts.fit, stretch))
-        lowerings = parts.lowerings(stretch, fitted)
         record.add(stretch, fitted)
         tables = [SlotTable(core, fitted.specs[0], fitted.starts[0]) for core in range(parts.whole.config.cores)]
         if parts.parts[group.index] is None:
@@ -202,24 +251,44 @@ def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record
             scheduler.add(group.index, group.name, streams)
         except TooManyError as error:
             raise CompileError(f"{group.name} ({group.kind}): {error}") from None
-    return scheduler.finish()
+    return scheduler.finish(), prologue
+
+
+def _part_fits(parts: Spread) -> Iterator[tuple[Stretch, Fitted | None, list[Lowering]]]:
+    """The cores' lowerings of each stretch in turn, one for all if it is not cut; None where there is nothing to do."""
+    ends = Ends(parts.layout.stretches)
+    for number, stretch in enumerate(parts.layout.stretches):
+        if stretch.is_empty:
+            yield stretch, None, []
+            continue
+        fitted = ends.fit(number, partial(parts.fit, stretch))
+        yield stretch, fitted, parts.lowerings(stretch, fitted)
+
+
+def _part_residents(
+    fits: Iterable[tuple[Stretch, Fitted | None, list[Lowering]]], parts: Spread
+) -> Iterator[tuple[int, Iterable[Item]]]:
+    """As :func:`_residents`: each core loads what its own part reads."""
+    cores = range(parts.whole.config.cores)
+    for _, _, lowerings in fits:
+        for core, lowering in enumerate(lowerings):
+            if not isinstance(lowering, MatrixLowering) or lowering.group.index not in parts.whole.pinned.starts:
+                continue
+            if parts.parts[lowering.group.index] is None:
+                for each in cores:
+                    yield each, lowering.residents(each, each, len(cores))
+            else:
+                yield core, lowering.residents(core, 0, 1)
 
 
 def _schedule(
-    placement: Placement, layout: Layout, context: Context, budget: Budget, record: Record
-) -> tuple[list[Command], int]:
-    """The commands, and how many of them, the first, load what stays in SRAM."""
-    config = context.config
-    scheduler = Scheduler(config, budget)
+    scheduler: Scheduler, placement: Placement, fits: Iterable[tuple[Stretch, Fitted | None]], record: Record
+) -> Iterator[int]:
+    """Issue one stretch after the other; the last group of each, when it has been."""
+    cores = range(record.context.config.cores)
     born: dict[int, list[int]] = {}
     for number, buffer in enumerate(placement.buffers):
         born.setdefault(buffer.born, []).append(number)
-    fits = _fits(layout, context)
-    prologue = 0
-    if context.pinned.starts:  # all lowerings are made first: what stays is loaded before anything else
-        made = list(fits)
-        fits = iter(made)
-        prologue = scheduler.prologue(len(placement.groups), list(_residents(made, context)))
     for stretch, fitted in fits:
         for group in stretch.groups:
             for number in born.get(group.index, ()):
@@ -229,7 +298,7 @@ def _schedule(
         record.add(stretch, fitted)
         # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.
         tables = [
-            [SlotTable(core, specs, starts) for core in range(config.cores)]
+            [SlotTable(core, specs, starts) for core in cores]
             for specs, starts in zip(fitted.specs, fitted.starts, strict=True)
         ]
         for group, streams in _turns(stretch, fitted, tables):
@@ -237,7 +306,7 @@ def _schedule(
                 scheduler.add(group.index, group.name, streams)
             except TooManyError as error:
                 raise CompileError(f"{group.name} ({group.kind}): {error}") from None
-    return scheduler.finish(), prologue
+        yield stretch.groups[-1].index
 
 
 def _fits(layout: Layout, context: Context) -> Iterator[tuple[Stretch, Fitted | None]]:
@@ -256,7 +325,7 @@ def _residents(fits: Iterable[tuple[Stretch, Fitted | None]], context: Context) 
         for lowering in fitted.lowerings if fitted else ():
             if isinstance(lowering, MatrixLowering) and lowering.group.index in context.pinned.starts:
                 for core in range(context.config.cores):
-                    yield core, lowering.residents(core, context.config.cores)
+                    yield core, lowering.residents(core, core, context.config.cores)
 
 
 def _turns(

@@ -14,6 +14,7 @@ from typing import Any
 from npusim.compiler.groups import ELEMENTWISE, Group
 from npusim.graph import Op, Tensor
 from npusim.ops.base import REGISTRY, Rows
+from npusim.units import ceil_div
 
 Axes = Mapping[Tensor, int | None]
 """Along which of its dimensions each operand is cut; None: all parts need the whole of it."""
@@ -28,15 +29,25 @@ class Part:
     """By tensor of the part: the whole one, and where the part begins in it. Whole tensors are not listed."""
 
 
-def axes_of(group: Group, *, rows: bool = False) -> list[int]:
-    """The dimensions of a group's result along which it can be cut. ``rows``: also those of images that windows go
-    over, so that parts need some rows of the operand that are those of their neighbours."""
+def axes_of(group: Group, *, meeting: bool = False) -> list[int]:
+    """The dimensions of a group's result along which it can be cut. ``meeting``: cores give values to each other; so
+    also those along which parts need what others have made: rows of images that windows go over, and channels of a
+    convolution in groups, which lie between those of other parts."""
     shape = group.outputs[0].shape
     return [
         axis
         for axis in range(len(shape))
-        if shape[axis] > 1 and operand_axes(group, axis) is not None and (rows or not is_row(group, axis))
+        if shape[axis] > 1
+        and operand_axes(group, axis) is not None
+        and (meeting or not (is_row(group, axis) or is_in_groups(group, axis)))
     ]
+
+
+def is_in_groups(group: Group, axis: int) -> bool:
+    """Whether a dimension of a group's result is that of the channels of a convolution in groups, each of which reads
+    channels of its own."""
+    op = group.anchor
+    return op is not None and op.kind == "conv" and op.attrs["groups"] > 1 and axis == _channel_axis(op)
 
 
 def is_row(group: Group, axis: int) -> bool:
@@ -47,6 +58,16 @@ def is_row(group: Group, axis: int) -> bool:
 
 def _row_axis(op: Op) -> int:
     return 2 if op.attrs["layout"] == "NCHW" else 1
+
+
+def _channel_axis(op: Op) -> int:
+    return 1 if op.attrs["layout"] == "NCHW" else 3
+
+
+def groups_of(op: Op, first: int, end: int) -> tuple[int, int]:
+    """(first, end) of a convolution's groups that make some output channels."""
+    each = op.input(1).shape[0] // op.attrs["groups"]
+    return first // each, ceil_div(end, each)
 
 
 def operand_axes(group: Group, axis: int) -> Axes | None:
@@ -63,6 +84,8 @@ def operand_axes(group: Group, axis: int) -> Axes | None:
                 return None
     if anchor is None:
         return found
+    if is_in_groups(group, axis) and anchor.input(0) in group.loads():
+        return None  # what a part's groups and its chain read would be two parts of one tensor
     rule = _rule(anchor)
     cut = None if rule is None or anchor.output.shape != shape else rule(anchor, axis)
     if cut is None:
@@ -133,12 +156,12 @@ def _matmul(op: Op, axis: int) -> _Cut | None:
 
 def _conv(op: Op, axis: int) -> _Cut | None:
     x, w, bias = op.input(0), op.input(1), op.optional(2)
-    channels = 1 if op.attrs["layout"] == "NCHW" else 3
+    channels = _channel_axis(op)
     cut: _Cut
     if axis in (0, _row_axis(op)):
         cut = [(x, axis), (w, None)]
-    elif axis == channels and op.attrs["groups"] == 1:
-        cut = [(x, None), (w, 0)]
+    elif axis == channels:
+        cut = [(x, None if op.attrs["groups"] == 1 else channels), (w, 0)]
     else:
         return None
     if bias is not None:
@@ -147,8 +170,7 @@ def _conv(op: Op, axis: int) -> _Cut | None:
 
 
 def _pool(op: Op, axis: int) -> _Cut | None:
-    channels = 1 if op.attrs["layout"] == "NCHW" else 3
-    return [(op.input(0), axis)] if axis in (0, channels, _row_axis(op)) else None
+    return [(op.input(0), axis)] if axis in (0, _channel_axis(op), _row_axis(op)) else None
 
 
 def _window_rows(op: Op, first: int, end: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -193,11 +215,17 @@ def part_of(group: Group, axes: Axes, first: int, end: int) -> Part:
     """The group on what lies between two positions of the dimensions that are cut."""
     part = Part(group)
     made: dict[Tensor, Tensor] = {}
-    windows: dict[Op, tuple[tuple[int, int], tuple[int, int]]] = {}
+    changed: dict[Op, dict[str, Any]] = {}
     seen: dict[Tensor, tuple[int, int]] = {}
-    if group.anchor is not None and (axis := axes[group.outputs[0]]) is not None and is_row(group, axis):
-        windows[group.anchor] = _window_rows(group.anchor, first, end)
-        seen[group.anchor.input(0)] = windows[group.anchor][0]
+    anchor, along = group.anchor, axes[group.outputs[0]]
+    if anchor is not None and along is not None:
+        if is_row(group, along):
+            rows, pads = _window_rows(anchor, first, end)
+            seen[anchor.input(0)], changed[anchor] = rows, _window_attrs(anchor, end - first, pads)
+        elif is_in_groups(group, along):
+            low, high = groups_of(anchor, first, end)
+            depth = anchor.input(1).shape[1]
+            seen[anchor.input(0)], changed[anchor] = (low * depth, high * depth), {"groups": high - low}
 
     def own(tensor: Tensor) -> Tensor:
         axis = axes.get(tensor)
@@ -216,21 +244,22 @@ def part_of(group: Group, axes: Axes, first: int, end: int) -> Part:
     def cut(op: Op) -> Op:
         inputs = tuple(None if tensor is None else own(tensor) for tensor in op.inputs)
         outputs = tuple(map(own, op.outputs))
-        return Op(op.name, op.kind, inputs, outputs, _attrs(op, outputs, windows.get(op)), op.origin)
+        return Op(op.name, op.kind, inputs, outputs, _attrs(op, outputs, changed.get(op)), op.origin)
 
     part.group = Group(group.index, group.anchor and cut(group.anchor), tuple(map(cut, group.chain)))
     return part
 
 
-def _attrs(
-    op: Op, outputs: Sequence[Tensor], window: tuple[tuple[int, int], tuple[int, int]] | None
-) -> Mapping[str, Any]:
+def _attrs(op: Op, outputs: Sequence[Tensor], changed: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if op.kind == "reshape":
-        return MappingProxyType({**op.attrs, "shape": outputs[0].shape})
-    if window is None:
-        return op.attrs
-    (_, left, _, right), (above, below) = op.attrs["pads"], window[1]
+        changed = {"shape": outputs[0].shape}
+    return MappingProxyType({**op.attrs, **changed}) if changed else op.attrs
+
+
+def _window_attrs(op: Op, rows: int, pads: tuple[int, int]) -> dict[str, Any]:
+    """What is different for a band of so many rows with this padding above and below."""
+    (_, left, _, right), (above, below) = op.attrs["pads"], pads
     changed: dict[str, Any] = {"pads": (above, left, below, right)}
     if op.kind == "pool":
-        changed["output_hw"] = (outputs[0].shape[_row_axis(op)], op.attrs["output_hw"][1])
-    return MappingProxyType({**op.attrs, **changed})
+        changed["output_hw"] = (rows, op.attrs["output_hw"][1])
+    return changed

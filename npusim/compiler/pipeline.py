@@ -21,7 +21,6 @@ from npusim.compiler.order import Order
 from npusim.compiler.prices import rewriting
 from npusim.compiler.settled import Settled
 from npusim.compiler.state import growths
-from npusim.compiler.tile import acc_bytes
 from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
@@ -29,7 +28,7 @@ from npusim.hw.config import Config
 from npusim.isa.base import Command, Unit
 from npusim.isa.control import Residents
 from npusim.isa.emitted import emit
-from npusim.isa.verify import Limits
+from npusim.limits import limits_of
 from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
 from npusim.program import FIRST_IO, Binding, ConstantData, Program
@@ -115,13 +114,8 @@ def _compiled(
     if config.sram.resident_weights:
         best = with_residents(prepared, config, budget, best)
     commands, sizes = _marked(best), best.sizes
-    limits = Limits(
-        sizes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
-        config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.exchange is not None,
-        config.l2.bytes if config.l2 else 0,
-    )  # fmt: skip
     # Nothing is verified here: whoever executes a stream does that first, whoever has made it.
-    emitted = emit(commands, limits)
+    emitted = emit(commands, limits_of(config, sizes))
     count = len(prepared.inputs)
     bindings = [
         Binding(name, FIRST_IO + index, tensor.shape, tensor.dtype)

@@ -33,10 +33,10 @@ class Candidate:
     saved_ps: int
 
 
-def candidates(groups: Sequence[Group], context: Context) -> list[Candidate]:
-    """The groups whose weights could stay, those first that gain most from it. ``context``: all values in DRAM."""
+def candidates(groups: Iterable[tuple[Group, Context]]) -> list[Candidate]:
+    """The groups whose weights could stay, those first that gain most from it; each with what it is lowered in."""
     found = []
-    for group in groups:
+    for group, context in groups:
         try:
             loading, holding = (_lowered(group, context, starts) for starts in ({}, {group.index: 0}))
         except CompileError:

@@ -26,7 +26,7 @@ from npusim.hw.config import Config
 from npusim.hw.units.dma import channel_bandwidth, latency_ps
 from npusim.isa.base import MOST_WAITS, Command, Instruction, Space, Unit, is_outside, space_of
 from npusim.isa.control import Halt
-from npusim.isa.dma import MULTICASTS, Copy, Expand, Multicast, MulticastExpand
+from npusim.isa.dma import MULTICASTS, Copy, Expand, Fetch, Multicast, MulticastExpand
 from npusim.ops.budget import Budget
 from npusim.units import ceil_div
 
@@ -155,7 +155,8 @@ class Scheduler(Issuer):
         self._course = course(config)
         # Where there is no choice, nobody needs to know when a channel will be free.
         chooses = config.dma.channels > 2 or (config.cores > 1 and config.interconnect.multicast)
-        super().__init__(config.dma.channels, self._course, chooses, RECENT)
+        features = Fetch if config.dma.weights_apart and config.dma.channels > 2 else None
+        super().__init__(config.dma.channels, self._course, chooses, RECENT, features)
         self._config = config
         self._budget = budget
         self._owners: dict[bool, list[tuple[int, int, Buffer]]] = {False: [], True: []}

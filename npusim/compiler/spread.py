@@ -23,11 +23,11 @@ from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.memory import Layout, plan
 from npusim.compiler.outside import lay_out
-from npusim.compiler.parts import Part, axes_of, interval, operand_axes, part_of
+from npusim.compiler.parts import Part, axes_of, interval, is_in_groups, operand_axes, part_of
 from npusim.compiler.place import Placement
 from npusim.compiler.values import Buffer, View
 from npusim.errors import CompileError
-from npusim.graph import Tensor
+from npusim.graph import Op, Tensor
 from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
 
 
@@ -41,6 +41,8 @@ class Spread:
     whole: Context
     contexts: list[Context]
     parts: list[list[Part] | None]
+    axes: Sequence[int | None]
+    """Along which dimension of its result each group is cut."""
     layout: Layout = field(default_factory=lambda: Layout([]))
     scratch_bytes: int = 0
     gifts: dict[int, list[Gift]] = field(default_factory=dict)
@@ -51,6 +53,13 @@ class Spread:
         (group,) = stretch.groups
         context = self.whole if self.parts[group.index] is None else self.contexts[0]
         return fit(stretch, context, low_end, avoid)
+
+    def firsts(self, groups: Sequence[Group]) -> list[tuple[Group, Context]]:
+        """What the first core does of each group, and in what it is lowered."""
+        return [
+            (group, self.whole) if part is None else (part[0].group, self.contexts[0])
+            for group, part in zip(groups, self.parts, strict=True)
+        ]
 
     def lowerings(self, stretch: Stretch, fitted: Fitted) -> list[Lowering]:
         """Each core's lowering beside the first one's; that one alone if the group is not cut."""
@@ -68,10 +77,11 @@ class Spread:
         return lowerings
 
 
-def spread(placement: Placement, whole: Context) -> Spread | None:
+def spread(placement: Placement, whole: Context, axes: Sequence[int | None] | None = None) -> Spread | None:
     """The parts of all cores and the homes of values; None where no group can be cut. The placement's buffers become
-    those that are left, and those of the cores."""
-    axes = _Search(placement, whole).run()
+    those that are left, and those of the cores. ``axes``: those of another order; else they are looked for."""
+    if axes is None:
+        axes = _Search(placement, whole).run()
     if not any(axis is not None for axis in axes):
         return None
     cores = whole.config.cores
@@ -79,9 +89,9 @@ def spread(placement: Placement, whole: Context) -> Spread | None:
     parts = [
         None if axis is None else make_parts(group, axis, whole, contexts) for group, axis in _both(placement, axes)
     ]
-    result = Spread(whole, contexts, parts)
+    result = Spread(whole, contexts, parts, axes)
     own, meetings = _make_own(placement, result)
-    first = [group if part is None else part[0].group for group, part in zip(placement.groups, parts, strict=True)]
+    first = [group for group, _ in result.firsts(placement.groups)]
     # With something known: without stripes.
     result.layout = plan(Placement(first, [buffers[0] for buffers in own]), contexts[0], {})
     for buffers in own:
@@ -107,7 +117,9 @@ def _both(placement: Placement, axes: Sequence[int | None]) -> Iterable[tuple[Gr
 def part_context(whole: Context, views: Mapping[Tensor, View]) -> Context:
     """A context for the parts of one core; ``views``: those of the whole tensors that it will be asked for."""
     config = replace(whole.config, cores=1)
-    return Context(config, whole.constants, dict(views), beside=whole.config.cores, whole=whole)
+    return Context(
+        config, whole.constants, dict(views), beside=whole.config.cores, whole=whole, pinned=whole.pinned
+    )  # fmt: skip
 
 
 def make_parts(group: Group, axis: int, whole: Context, contexts: Sequence[Context]) -> list[Part]:
@@ -129,8 +141,20 @@ def _unit(group: Group, axis: int, whole: Context) -> int:
     matrix, anchor = whole.config.matrix, group.anchor
     if matrix is None or anchor is None or anchor.kind not in ("matmul", "conv"):
         return 1
+    if is_in_groups(group, axis):
+        return _grouped_unit(anchor, whole.config.cores, matrix.cols)
     axes = operand_axes(group, axis)
     return matrix.cols if axes is not None and axes[anchor.input(0)] is None else 1
+
+
+def _grouped_unit(op: Op, cores: int, cols: int) -> int:
+    """Whole groups, by columns of the array; or equal parts of each group, where several cores have one."""
+    groups: int = op.attrs["groups"]
+    each = op.input(1).shape[0] // groups
+    share, rest = divmod(cores, groups)
+    if share > 1 and not rest and not each % share:
+        return each // share
+    return max(1, cols // each) * each
 
 
 def _give_places(part: Part, context: Context) -> None:
@@ -264,7 +288,7 @@ class _Search:
         """The axis of each group; None where its tiles are shared out."""
         paths = [_Path()]
         for group in self._groups:
-            options: list[int | None] = [*axes_of(group, rows=self._way is not None), None]
+            options: list[int | None] = [*axes_of(group, meeting=self._way is not None), None]
             following = []
             for option in options:
                 ways = [self._extend(path, group, option) for path in paths]
@@ -357,9 +381,7 @@ class _Search:
 
 def _copied(buffer: Buffer, nbytes: int, core: int | None) -> Buffer:
     """A buffer like another one, of so many bytes, elsewhere."""
-    return Buffer(
-        buffer.name, buffer.region, nbytes, buffer.offset, buffer.born, buffer.dies, core, buffer.is_window
-    )  # fmt: skip
+    return Buffer(buffer.name, buffer.region, nbytes, buffer.offset, buffer.born, buffer.dies, core, buffer.is_window)
 
 
 _SHARE = 4

@@ -383,8 +383,12 @@ def _channel_cuts(problem: MatrixProblem, config: Config, *, whole: bool) -> Ite
         yield groups, problem.oc, problem.ic
     # Output channels by columns of the array, so that no part of it idles; input channels by blocks, because sums are
     # cut nowhere else (ADR 0007).
-    for oc in _halvings(problem.oc, min(unit, problem.oc) if whole else 1, unit):
-        for ic in (problem.ic,) if whole else _halvings(problem.ic, CHANNEL_BLOCK, CHANNEL_BLOCK):
+    if whole:
+        # A group of kernels begins when its own weights are there, and its results need not wait for the next one's.
+        yield 1, min(unit, problem.oc), problem.ic
+        return
+    for oc in _halvings(problem.oc, 1, unit):
+        for ic in _halvings(problem.ic, CHANNEL_BLOCK, CHANNEL_BLOCK):
             yield 1, oc, ic
 
 

@@ -10,11 +10,11 @@ from npusim.device.job import Job
 from npusim.device.npu import NpuDevice
 from npusim.device.registers import RINGS
 from npusim.device.ring import ENTRY, RingEntry
+from npusim.hw.units.dma import FETCH_BYTES
 from npusim.sim.bandwidth import SharedLink
 from npusim.sim.engine import NEVER, Engine
 from npusim.sim.machine import Ending
 from npusim.sim.memory import AddressError
-from npusim.sim.sequencer import FETCH_BYTES
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import Step
 from npusim.units import ps_to_cycles

@@ -260,13 +260,6 @@ class JobQueues:
             self._read(job, entry.region_table, entry.region_count * REGION_ROW.size, self._table_came)
 
     def _table_came(self, event: Event) -> None:
-        self._tabled(event, loaded=False)
-
-    def _code_came(self, event: Event) -> None:
-        """What a job needs of instructions is there; ``event``: the one of its region table, again."""
-        self._tabled(event, loaded=True)
-
-    def _tabled(self, event: Event, *, loaded: bool) -> None:
         if (access := self._accessed(event)) is None:
             return
         job, address, size = access
@@ -276,9 +269,18 @@ class JobQueues:
         except AddressError as error:  # it is known where the record and the text belong
             self._ended(job, None if job.aborted else fault_of(error, "region table"))
             return
-        self._start(job, job.entry, raw, loaded=loaded)
+        job.regions = tuple(REGION_ROW.iter_unpack(raw))
+        self._start(job, job.entry, loaded=False)
 
-    def _start(self, job: Job, entry: RingEntry, table: bytes, *, loaded: bool) -> None:
+    def _code_came(self, event: Event) -> None:
+        """What a job needs of instructions is there; ``event``: the one of its region table, again."""
+        if (access := self._accessed(event)) is None:
+            return
+        job, _, _ = access
+        assert job.entry is not None
+        self._start(job, job.entry, loaded=True)
+
+    def _start(self, job: Job, entry: RingEntry, *, loaded: bool) -> None:
         if job.aborted:
             self._ended(job)
             return
@@ -288,7 +290,6 @@ class JobQueues:
             self.consider()
             return
         job.code, job.code_bytes = entry.program_address, entry.program_bytes
-        job.regions = tuple(REGION_ROW.iter_unpack(table))
         job.arithmetic, job.residents = not entry.flags & _TIMING_ONLY, entry.residents
         try:
             if not loaded and (delay := self._machine.loading_ps(job)):

@@ -32,7 +32,8 @@ UNSEEN = (
     "queue_depth", "layer_cycles", "layer_bytes", "sram.resident_weights", "sram.resident_bytes",
     "l2.bytes", "l2.bytes_per_cycle", "l2.latency_cycles", "l2.line_bytes",
     "exchange.bytes_per_cycle", "exchange.latency_cycles",
-    "vector.setup_hidden", "interconnect.arbitration", "interconnect.code_apart",
+    "vector.setup_hidden", "interconnect.arbitration", "interconnect.code_apart", "interconnect.writes_apart",
+    "dma.weights_apart",
     "dma.duplex", "dma.decoder_weights_per_cycle", "dram.channels",
     "dram.ranks", "dram.mapping", "dram.read_queue", "dram.write_queue", "dram.bank_queue", "dram.refresh",
 )  # fmt: skip

@@ -202,6 +202,9 @@ class DmaConfig:
         "both are copied",
         True,
     )
+    weights_apart: bool = key(
+        Flag(), "constants come by the second channel, the matrix unit's features by the first; needs three", False
+    )
     inputs_ahead: bool = key(
         Flag(),
         "the matrix unit's next input tile is loaded while it computes; false: behind that, into the same bytes",
@@ -269,6 +272,9 @@ class InterconnectConfig:
     multicast: bool = key(Flag(), "what is read from DRAM once can be written to the SRAM of several cores", False)
     code_apart: bool = key(
         Flag(), "commands come by a way of their own, at once, as what is written to registers before a job", False
+    )
+    writes_apart: bool = key(
+        Flag(), "what is only written to DRAM has as much bandwidth again, and takes nothing of what reads have", False
     )
 
 
@@ -552,7 +558,13 @@ def _bad_combinations(config: Config) -> Iterator[tuple[str, str]]:
     yield from _bad_sram(config)
     if config.matrix is not None:
         yield from _bad_matrix(config.matrix)
+    if config.dma.weights_apart and config.dma.channels < _APART:
+        yield "dma.weights_apart", f"must be false with less than {_APART} channels, got {config.dma.channels}"
     yield from _bad_dram(config.dram)
+
+
+_APART = 3
+"""Channels of which one is for features, one for weights and one for results."""
 
 
 def _bad_sram(config: Config) -> Iterator[tuple[str, str]]:

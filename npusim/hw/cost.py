@@ -74,18 +74,18 @@ class CostModel:
                 raise ProgramError(f"no cost model for {type(work).__name__}")
 
 
-def depths(config: Config) -> tuple[int, int, int]:
-    """How many commands a matrix unit, a vector unit and a channel may have begun at once."""
+def depths(config: Config) -> tuple[int, int, int, int]:
+    """How many commands a matrix unit, a vector unit, a scalar unit and a channel may have begun at once."""
     matrix, vector_unit = config.matrix, config.vector
     beside = matrix is not None and matrix.direct is not None and matrix.direct.outputs_beside
     hidden = vector_unit is not None and vector_unit.setup_hidden
-    return 1 + beside, 1 + hidden, config.dma.in_flight
+    return 1 + beside, 1 + hidden, 1, config.dma.in_flight
 
 
 def ahead_ps(config: Config, work: Work, price: Cost) -> tuple[int, int]:
     """What of a price may pass while the unit, no channel, still works on the command before: the set-up, or what comes
     before the sums leave; and for how long no other command may begin."""
-    of_matrix, of_vector, _ = depths(config)
+    of_matrix, of_vector, _, _ = depths(config)
     if isinstance(work, VectorWork) and of_vector > 1:
         assert config.vector is not None
         hidden = min(price.ps, cycles_to_ps(config.vector.setup_cycles, config.vector_hz))

@@ -41,9 +41,10 @@ class DirectConfig:
         Flag(), "the next instruction computes while the sums of the one before leave, as groups of one do", False
     )
     whole_jobs: bool = key(
-        Flag(), "a layer whose operands fit the buffer is one job, which is cut along its kernels only", False
+        Flag(),
+        "a layer whose operands fit the buffer is one job: it fetches its features itself and is cut along its kernels",
+        False,
     )
-    shared_port: bool = key(Flag(), "results leave by the port that operands come in by", False)
     image_channels: int = key(
         Count(0, 64), "with at most so many input channels, those of a kernel's row are summed side by side", 0
     )

@@ -70,8 +70,8 @@ ITEM_SIZES = (1, 2, 4, 8)
 
 ByteArray = npt.NDArray[np.uint8]
 
-_SPACE_SHIFT = 48
-OFFSET_MASK = (1 << _SPACE_SHIFT) - 1
+SPACE_SHIFT = 48
+OFFSET_MASK = (1 << SPACE_SHIFT) - 1
 
 
 class Space(enum.IntEnum):
@@ -94,6 +94,11 @@ class Unit(enum.IntEnum):
     DMA = 8
 
 
+def of_unit(unit: int, each: tuple[int, int, int, int]) -> int:
+    """What a unit has of numbers for matrix, vector and scalar units and for channels."""
+    return each[min(unit, Unit.CONTROL)]
+
+
 def unit_name(core: int, unit: int) -> str:
     """The name of a unit in timelines, counters and messages: ``core0.matrix``, ``core1.dma2``."""
     if unit >= Unit.DMA:
@@ -109,22 +114,22 @@ def sram(offset: int) -> int:
 
 def acc(offset: int) -> int:
     """The address of a byte of the core's own accumulator memory."""
-    return Space.ACC << _SPACE_SHIFT | offset
+    return Space.ACC << SPACE_SHIFT | offset
 
 
 def l2(offset: int) -> int:
     """The address of a byte of the L2."""
-    return Space.L2 << _SPACE_SHIFT | offset
+    return Space.L2 << SPACE_SHIFT | offset
 
 
 def region(index: int, offset: int = 0) -> int:
     """The address of a byte of region ``index`` in DRAM."""
-    return (Space.REGION + index) << _SPACE_SHIFT | offset
+    return (Space.REGION + index) << SPACE_SHIFT | offset
 
 
 def space_of(address: int) -> int:
     """The space number of an address."""
-    return address >> _SPACE_SHIFT
+    return address >> SPACE_SHIFT
 
 
 def offset_of(address: int) -> int:
@@ -295,6 +300,12 @@ class Instruction(_Remembering, ABC):
         except AttributeError:
             self._said = self.work()  # type: ignore[misc]  # a slot of the base
             return self._said
+
+    def like(self, other: Instruction) -> None:
+        """Say what another instruction says. For those of the vector unit that differ in addresses alone, of which no
+        work of theirs depends; of any other it changes nothing."""
+        if self.unit is Unit.VECTOR:
+            self._said = other.asked()  # type: ignore[misc]  # a slot of the base
 
     @abstractmethod
     def execute(self, memory: Memory, core: int) -> None:
@@ -467,6 +478,23 @@ def decode(stream: bytes | memoryview) -> Iterator[Command]:
                 raise ProgramError(f"command at byte {position}: reserved bits of a wait are set")
             waits.append(Wait(wait_core, wait_unit, wait_count))
         yield Command(core, unit, op, tuple(waits), _decode_fields(cls, stream, body, position, length))
+        position += length
+
+
+def instructions_of(stream: bytes, wanted: type[_I]) -> Iterator[_I]:
+    """The instructions of a class in a stream, which may be damaged, as far as it can be followed. What lies between
+    them is not decoded: streams are long, and of a class there may be none. Raises as :func:`decode` for one of them.
+    """
+    opcodes = {opcode for opcode, cls in INSTRUCTIONS.items() if issubclass(cls, wanted)}
+    position, last = 0, len(stream) - _HEADER.size
+    while position <= last:
+        opcode, _, _, _, length, _, _ = _HEADER.unpack_from(stream, position)
+        if opcode not in INSTRUCTIONS or length < _HEADER.size:
+            return
+        if opcode in opcodes:
+            found = next(decode(stream[position : position + length])).instruction
+            assert isinstance(found, wanted)
+            yield found
         position += length
 
 

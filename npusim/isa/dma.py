@@ -14,6 +14,7 @@ from npusim.errors import ProgramError
 from npusim.isa.base import (
     I64,
     MAX_ITEMS,
+    SPACE_SHIFT,
     U8,
     U32,
     U64,
@@ -30,9 +31,9 @@ from npusim.isa.base import (
     Unit,
     check_index_type,
     check_itemsize,
-    decode,
     describe_address,
     instruction,
+    instructions_of,
     is_dram,
     is_l2,
     is_outside,
@@ -95,11 +96,15 @@ _NONE = (0, 0, 0, 0)
 def _shape(address: int) -> int:
     """What the work of a transfer depends on of an address: whether it is in L2 or in DRAM, among constants or not, and
     its place there."""
-    if not is_outside(address):
-        return 0
-    if is_l2(address):
-        return l2(offset_of(address) % PLACE_BYTES)
-    return region(CONSTANTS if _is_constant(address) else CONSTANTS + 1, offset_of(address) % PLACE_BYTES)
+    space = address >> SPACE_SHIFT
+    if space >= _FIRST_REGION:
+        return (_CONSTANT if space == _OF_CONSTANTS else _OTHER) | address % PLACE_BYTES
+    return _IN_L2 | address % PLACE_BYTES if space == _L2 else 0
+
+
+# Numbers, because this is asked of each transfer of a stream: of members of Space it takes three times as long.
+_L2, _FIRST_REGION, _OF_CONSTANTS = int(Space.L2), int(Space.REGION), Space.REGION + CONSTANTS
+_IN_L2, _CONSTANT, _OTHER = l2(0), region(CONSTANTS), region(CONSTANTS + 1)
 
 
 @functools.lru_cache(1 << 12)
@@ -162,6 +167,15 @@ class Copy(Instruction):
             self.before, self.after,
         )  # fmt: skip
 
+    def alike(self, works: dict[tuple[int, int, int], DmaWork]) -> None:
+        """Say what a copy has said that differs in addresses alone. ``works``: of such copies, by what of addresses
+        counts; with this one's in it then."""
+        key = _shape(self.dst), _shape(self.src), self.itemsize
+        work = works.get(key)
+        if work is None:
+            work = works[key] = self.work()
+        self._said = work
+
     def execute(self, memory: Memory, core: int) -> None:
         # A source without elements has no checked address, so it must not be looked up.
         _place(self, memory, core, None if 0 in self.dims else memory.at(core, self.src, self.src_strides))
@@ -179,6 +193,22 @@ def _place(copy: Copy, memory: Memory, core: int, src: Strided | None) -> None:
             inside = sum(b * s for b, s in zip(copy.before, copy.dst_strides, strict=True))
             dst = memory.at(core, copy.dst + inside, copy.dst_strides)
         _core.copy(dst, src, copy.dims, copy.itemsize)
+
+
+@instruction(0x17, "dma.fetch", Unit.DMA)
+class Fetch(Copy):
+    """The same for features of a matrix unit that fetches for itself: the last dimension has the channels of a pixel.
+
+    Each pixel takes whole bursts in DRAM, filled up behind its last channel. Padding is not written: the unit makes it.
+    """
+
+    def check(self) -> None:
+        check_itemsize(self.itemsize)
+        _check_ways(self.dst, self.src)
+
+    def work(self) -> DmaWork:
+        pixels, run = prod(self.dims[:3]), self.dims[3] * self.itemsize
+        return DmaWork(pixels * run, pixels, run, pixels * run, 0, features=True)
 
 
 def _cores_of(mask: int) -> list[int]:
@@ -316,10 +346,9 @@ def expanded_bytes(stream: bytes) -> tuple[int, int]:
     one that may be damaged, as far as it can be decoded."""
     read = made = 0
     with contextlib.suppress(ProgramError):
-        for command in decode(stream):
-            if isinstance(command.instruction, Expand):
-                read += command.instruction.size
-                made += command.instruction.nbytes
+        for expand in instructions_of(stream, Expand):
+            read += expand.size
+            made += expand.nbytes
     return read, made
 
 

@@ -11,9 +11,9 @@ they are good for times, and for times alone: who executes a stream decodes and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from weakref import WeakValueDictionary
 
+from npusim._stream import encode
 from npusim.isa.base import Command
 from npusim.isa.verify import Limits
 
@@ -24,10 +24,8 @@ class Emitted:
     __slots__ = ("__weakref__", "code", "commands", "ends", "limits")
 
     def __init__(self, commands: Sequence[Command], limits: Limits) -> None:
-        parts = [command.to_bytes() for command in commands]
-        self.code = b"".join(parts)
-        self.commands = tuple(commands)
-        self.ends = tuple(accumulate(map(len, parts)))
+        self.code, ends = encode(commands)
+        self.commands, self.ends = tuple(commands), tuple(ends)
         self.limits = limits
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:

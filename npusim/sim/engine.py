@@ -19,7 +19,7 @@ from npusim.work import Port
 
 NEVER = -1
 
-WAITED_FOR = ("dram", "dram", "exchange", "l2")
+WAITED_FOR = ("dram", "dram", "exchange", "l2", "dram", "dram")
 """The name of a stall on each link."""
 
 PREEMPTED = "preempted"

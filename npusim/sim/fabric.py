@@ -30,7 +30,7 @@ class Fabric:
 
     def link(self, work: DmaWork) -> Port:
         """Over what its bytes flow."""
-        return Port.DRAM if work.constants and self._config.constants is None else work.port
+        return dma.port(self._config, work)
 
     def flow_ps(self, size: int, rate: int | None = None, link: Port = Port.DRAM) -> int:
         """The time that ``size`` bytes of one DMA channel flow when nobody else is on a link."""

@@ -27,7 +27,11 @@ class Parts:
         """Those that are told of single commands."""
         self.memory = DeviceMemory(config, shared=shared_memory)
         self.fabric = Fabric(config)
-        there = (config.dram, config.constants, config.exchange, config.l2, config.interconnect.code_apart or None)
+        between = config.interconnect
+        there = (
+            config.dram, config.constants, config.exchange, config.l2, between.code_apart or None,
+            between.writes_apart or None,
+        )  # fmt: skip
         self.links = {
             port.name.lower(): SharedLink(self.clock, self.fabric.capacities[port])
             for port, part in zip(Port, there, strict=True)

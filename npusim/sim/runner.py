@@ -16,12 +16,13 @@ from typing import Any
 from simpy.events import Event
 
 from npusim import _core
+from npusim.hw.units.dma import FETCH_BYTES
 from npusim.sim.job import Job
 from npusim.sim.memory import JobMemory
 from npusim.sim.owner import EventOwner
 from npusim.sim.parts import Parts
 from npusim.sim.replayer import Course
-from npusim.sim.sequencer import CODE_RANK, FETCH, FETCH_BYTES
+from npusim.sim.sequencer import CODE_RANK, FETCH
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import HALT
 from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, Span, Timeline, UnitCounters

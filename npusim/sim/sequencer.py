@@ -17,13 +17,11 @@ from typing import Any
 
 from simpy.events import Event
 
+from npusim.hw.units.dma import FETCH_BYTES
 from npusim.sim.engine import PREEMPTED, Engine, Progress
 from npusim.sim.owner import EventOwner
 from npusim.sim.steps import HALT
 from npusim.timeline import NO_OP, UnitCounters
-
-FETCH_BYTES = 4096
-"""Half of the fetch buffer; larger than any command."""
 
 CODE_RANK = -1
 """Code comes before all data: nothing goes on without it."""

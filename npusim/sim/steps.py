@@ -14,10 +14,11 @@ from npusim._stream import steps
 from npusim.errors import NpusimError
 from npusim.hw.config import Config
 from npusim.hw.cost import ahead_ps, cost_model, depths
-from npusim.isa.base import Command, Instruction, Unit, decode, unit_name
+from npusim.isa.base import Command, Instruction, Unit, decode, of_unit, unit_name
 from npusim.isa.control import Residents
 from npusim.isa.emitted import emitted
-from npusim.isa.verify import Limits, verify
+from npusim.isa.verify import verify
+from npusim.limits import limits_of
 from npusim.sim.banks import WHOLE
 from npusim.sim.fabric import Fabric
 from npusim.timeline import Span
@@ -144,9 +145,8 @@ class Layout:
         pairs = [(core, unit) for core in range(config.cores) for unit in units]
         self.index = {pair: number for number, pair in enumerate(pairs)}
         self.names = tuple(unit_name(core, unit) for core, unit in pairs)
-        of_matrix, of_vector, of_channel = depths(config)
-        known: dict[int, int] = {Unit.MATRIX: of_matrix, Unit.VECTOR: of_vector, Unit.SCALAR: 1}
-        self.depths = tuple([known.get(unit, of_channel) for _, unit in pairs])
+        each = depths(config)
+        self.depths = tuple([of_unit(unit, each) for _, unit in pairs])
 
 
 class RefusedError(Exception):
@@ -200,7 +200,7 @@ class Decoder:
                 draft.add(command, draft.end + command.size)
 
         try:
-            verify(checked(), self._limits(region_bytes))
+            verify(checked(), limits_of(self._config, region_bytes))
         except NpusimError as error:
             raise RefusedError(draft.end, str(error)) from None
         return self._ranked(draft.made)
@@ -208,7 +208,7 @@ class Decoder:
     def known(self, stream: bytes, region_bytes: Sequence[int]) -> Steps | None:
         """The steps of a stream that the compiler of this process has written for such a device, not to be executed:
         neither decoded nor verified. None for any other. Raises RefusedError for a routine that is gone since."""
-        found = emitted(stream, self._limits(region_bytes))
+        found = emitted(stream, limits_of(self._config, region_bytes))
         if found is None:
             return None
         if not any(type(command.instruction) is Residents for command in found.commands):
@@ -222,15 +222,6 @@ class Decoder:
         except NpusimError as error:
             raise RefusedError(draft.end, str(error)) from None
         return self._ranked(draft.made)
-
-    def _limits(self, region_bytes: Sequence[int]) -> Limits:
-        config = self._config
-        acc_bytes = config.matrix.accumulator_bytes if config.matrix else 0
-        return Limits(
-            region_bytes, config.sram.bytes, acc_bytes, config.cores, config.dma.channels, config.units,
-            config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.exchange is not None,
-            config.l2.bytes if config.l2 else 0,
-        )  # fmt: skip
 
     def _ranked(self, steps: Steps) -> Steps:
         if self._config.interconnect.arbitration == "need":  # nobody else asks

@@ -65,8 +65,8 @@ def bench(record: Record) -> tuple[str, Config | None]:
         return label, None
     # The memory that the testbench put behind the core is an experiment's condition, not the machine's.
     bandwidth = base.dma.burst_bytes * base.matrix_hz // record.size("rd_cyc_per_beat")
-    latency, shared = record.integer("lat") * 10**12 // base.matrix_hz, bool(record.integer("shared"))
-    keys = {"dram.latency_ps": latency, "dram.bandwidth": bandwidth, "matrix.direct.shared_port": shared}
+    latency, apart = record.integer("lat") * 10**12 // base.matrix_hz, not record.integer("shared")
+    keys = {"dram.latency_ps": latency, "dram.bandwidth": bandwidth, "interconnect.writes_apart": apart}
     return label, base.with_(**keys)
 
 

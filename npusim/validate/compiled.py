@@ -119,7 +119,7 @@ SETS = (
         DataSet(
             f"nvdla_nv_small_rtl_{name}, compiled", "cycles", ("nvdla_small",), nvdla, f"nvdla_nv_small_rtl_{name}.csv"
         )
-        for name in ("gemm", "conv")
+        for name in ("gemm", "conv", "mem")
     ),
     DataSet("tpu_v4_vector_ops, compiled", "us", ("tpuv4",), elementwise, "tpu_v4_vector_ops.csv"),
     DataSet("tpu_v1_isca17, compiled", "TOPS", ("tpuv1",), applications, "tpu_v1_isca17.csv"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.fuzz import run as fuzz
@@ -14,6 +16,7 @@ CASES = {
     "neuralnetworks": 500,
     "programs": 500,
     "npu-files": 300,
+    "weight-streams": 100,
     "models": 1000,
     "vfio-user": 150,
     "pci-proxy": 150,
@@ -47,3 +50,13 @@ def test_crashes_hangs_and_wrong_answers_are_seen(monkeypatch: pytest.MonkeyPatc
     words = {0: "the process ended with -11", 1: "hangs", 2: "wrong"}
     found = {problem.split("\n")[0] for problem in fuzz.run_all(library, SEED, 0, cases, workers=1)}
     assert found == {f"case {number}: {words[kind]}" for number, kind in enumerate(kinds) if kind < 3}
+
+
+def test_a_process_that_has_not_begun_has_more_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz, "PATIENCE_S", -1.0)
+    worker = fuzz.Worker("tests.support.fuzz.faulty_library", SEED, range(7, 12), tmp_path)
+    assert worker.poll() is None
+    monkeypatch.setattr(fuzz, "START_S", -1.0)
+    found = worker.poll()
+    assert found is not None
+    assert found[0].startswith("case 7: hangs\n")

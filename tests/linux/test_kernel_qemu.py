@@ -14,6 +14,7 @@ import pytest
 import npusim
 from npusim.demo import network
 from npusim.device.npu import NpuDevice
+from npusim.sim.watch import Watcher
 from tests.support.kernel_module import COUNTERS, cases, device_config
 from tests.support.qemu_kernel import QemuShop, chosen
 
@@ -59,6 +60,30 @@ def test_cases_pass_and_nobody_complains(shop: QemuShop, module: Path) -> None:
     assert (counters["timeouts"], counters["resets"]) == (0, 1)
     # What remains is the driver's own.
     assert "a client's" not in done.log
+
+
+class Writes(Watcher):
+    """What the processor writes to device memory, one access at a time."""
+
+    def __init__(self) -> None:
+        self.count = self.bytes = 0
+
+    def memory_written(self, address: int, size: int) -> None:
+        self.count += 1
+        self.bytes += size
+
+
+def test_memory_is_written_in_few_accesses(shop: QemuShop, module: Path) -> None:
+    """Each of them is a message where memory is not mapped: what the device alone uses is left as it is, and zeros go 8
+    bytes at a time. Where it is mapped, nothing is seen, and holds."""
+    machine, loading, working = device(), Writes(), Writes()
+    machine.watch(loading)
+    shop.run(module, "true", machine).check_good()
+    assert loading.bytes < machine.machine.context_bytes
+    machine = device()
+    machine.watch(working)
+    shop.run(module, JOB, machine).check_good()
+    assert working.bytes >= 7.5 * working.count
 
 
 def test_jobs_take_the_same_cycles_and_an_interrupt_each(shop: QemuShop, module: Path) -> None:

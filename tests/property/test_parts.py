@@ -112,24 +112,26 @@ def _next(draw: st.DrawFn, rng: np.random.Generator, build: GraphBuilder, layout
         ]
         more = {"fn": draw(st.sampled_from(["max", "average"])), "kernel": kernel, "output_hw": tuple(out)}
         return build.add("pool", [value], {**attrs, **more, "count_include_pad": draw(st.booleans())})
-    groups = channels if draw(st.integers(0, 3)) == 0 else 1
-    made = channels if groups > 1 else draw(st.integers(1, 9))
+    groups = draw(st.sampled_from([count for count in range(1, channels + 1) if channels % count == 0]))
+    made = groups * draw(st.integers(1, 4)) if groups > 1 else draw(st.integers(1, 9))
     weight = rng.integers(-3, 4, (made, channels // groups, *kernel)).astype(value.dtype.storage)
     value = build.add("conv", [value, build.const(weight)], {**attrs, "groups": groups})
     return value if value.dtype.is_float else build.add("cast", [value], {"to": DType.INT8})
 
 
 @settings(max_examples=250, suppress_health_check=QUIET)
-@given(chains(), devices(), st.integers(2, 4), WAYS, st.randoms(use_true_random=False))
+@given(chains(), devices(), st.integers(2, 4), WAYS, st.randoms(use_true_random=False), st.booleans())
 def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
-    case: RandomGraph, device: Device, cores: int, way: int, random: Random
+    case: RandomGraph, device: Device, cores: int, way: int, random: Random, stay: bool
 ) -> None:
-    """Not only as is thought to be best: along any dimension of each group, rows with what lies around them too."""
+    """Not only as is thought to be best: along any dimension of each group, rows with what lies around them too; with
+    weights that stay or without."""
 
     def run(search: spread._Search) -> tuple[int | None, ...]:
-        return tuple(random.choice([*axes_of(group, rows=True), None]) for group in search._groups)
+        return tuple(random.choice([*axes_of(group, meeting=True), None]) for group in search._groups)
 
-    config = device.config.with_(**{"cores": cores, "sram.bytes": 1 << 20, "exchange.bytes_per_cycle": way})
+    changes = {"cores": cores, "sram.bytes": 1 << 20, "exchange.bytes_per_cycle": way, "sram.resident_weights": stay}
+    config = device.config.with_(**changes)
     with mock.patch.object(spread._Search, "run", run):
         check_exchange(case, config)
 

@@ -13,25 +13,10 @@ import numpy as np
 
 from npusim.energy import Energy
 from npusim.occupancy import Occupancy
+from npusim.summary import OpReport
 from npusim.timeline import Counters, Span, Timeline, UnitCounters
 
 NS = 1_000
-
-
-@dataclass
-class Op:
-    """What Result.ops holds."""
-
-    name: str
-    kind: str
-    unit: str
-    start_ps: int
-    end_ps: int
-    cycles: int
-    macs: int
-    bytes: int
-    bound: str
-    dram_bytes: int = 0
 
 
 @dataclass
@@ -45,7 +30,7 @@ class Run:
     time_ps: int
     timeline: Timeline
     counters: Counters
-    ops: list[Op]
+    ops: list[OpReport]
     macs: int
     matrix_utilization: float
     dram_read_bytes: int
@@ -67,9 +52,9 @@ def sample() -> Run:
         Span("core0.vector", 2150 * NS, 2200 * NS, 2, "vector.unary", 0, 64, "latency"),
     ]
     ops = [
-        Op("load", "reshape", "core0.dma0", 0, 1000 * NS, 1000, 0, 8000, "memory", 8000),
-        Op("conv", "conv", "core0.matrix", 1000 * NS, 2000 * NS, 1000, 32_000, 480, "compute", 400),
-        Op("tail", "unary", "core0.vector", 2150 * NS, 2200 * NS, 50, 0, 64, "latency"),
+        OpReport("load", "reshape", "core0.dma0", 0, 1000 * NS, 1000, 0, 8000, "memory", 8000),
+        OpReport("conv", "conv", "core0.matrix", 1000 * NS, 2000 * NS, 1000, 32_000, 480, "compute", 400),
+        OpReport("tail", "unary", "core0.vector", 2150 * NS, 2200 * NS, 50, 0, 64, "latency"),
     ]
     units = {
         "core0.dma0": UnitCounters(1100 * NS, 1100 * NS, {}, 2, 0, 8480),

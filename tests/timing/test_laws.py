@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.hw.config import Config
+from npusim.hw.units.dma import FETCH_BYTES
 from npusim.isa.base import decode
 from npusim.isa.interpret import interpret
 from npusim.program import FIRST_IO, SCRATCH
 from npusim.sim.memory import DeviceMemory, JobMemory
-from npusim.sim.sequencer import FETCH_BYTES
 from npusim.timeline import Timeline
 from tests.support.programs.random_streams import CONFIGS, TINY, Action, actions, build
 from tests.support.programs.random_streams import SCRATCH as SCRATCH_BYTES

@@ -19,6 +19,12 @@ def test_a_digest_is_that_of_the_fields_as_text() -> None:
     assert Timeline().digest() == hashlib.sha256().hexdigest()
 
 
+def test_a_digest_of_many_spans_is_that_of_all_their_fields_as_text() -> None:
+    spans = [SPAN._replace(start_ps=number) for number in range(10_000)]
+    text = "".join("\x1f".join(map(str, span)) + "\n" for span in spans)
+    assert digest(iter(spans)) == hashlib.sha256(text.encode()).hexdigest()
+
+
 def test_every_field_counts() -> None:
     changed = [SPAN._replace(**{name: 99 if isinstance(value, int) else "x"}) for name, value in SPAN._asdict().items()]
     assert len({digest([span]) for span in (SPAN, *changed)}) == 10

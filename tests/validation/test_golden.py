@@ -56,6 +56,12 @@ def test_names_are_unique_and_files_but_for_reason() -> None:
     assert all(data.name.endswith(("_energy", "_area", "_power")) for data in prices)
 
 
+@pytest.mark.parametrize("name", [data.name for data in SETS if f"{data.name}, compiled" in FOUND])
+def test_what_is_compiled_is_as_near_as_the_unit_alone(name: str) -> None:
+    direct, compiled = (figures(replayed(which)) for which in (name, f"{name}, compiled"))
+    assert compiled["mape"] <= 1.5 * direct["mape"]
+
+
 @pytest.mark.parametrize("name", ["gemmini_mesh16_rtl", "nvdla_nv_small_rtl_gemm", "nvdla_nv_small_rtl_conv"])
 def test_of_two_jobs_the_model_prefers_the_one_that_is_faster_in_rtl(name: str) -> None:
     outcome = replayed(name)

@@ -13,11 +13,12 @@ from npusim.compiler.lower.base import Box, Context, twin
 from npusim.compiler.lower.element import Chain
 from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
 from npusim.compiler.lower.rows import clip
-from npusim.compiler.lower.transfer import copy_items, load_items
+from npusim.compiler.lower.transfer import load_items
 from npusim.compiler.schedule import Item, Slot
 from npusim.compiler.tile import MatrixProblem, input_extent
 from npusim.compiler.values import Moves, View
 from npusim.isa.matrix import CHANNEL_BLOCK
+from npusim.units import ceil_div
 
 
 class ConvLowering(MatrixLowering, kind="conv"):
@@ -106,10 +107,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
         strides = (0, cols * count * item, count * item, item)
         # Padding is written as bytes: a negative zero point in two's complement of the element's width.
         zero = self.x_zero & ((1 << 8 * item) - 1)
-        return copy_items(
-            (slot.address, strides, slot), (part.address, part.strides, part), part.shape, item,
-            (0, above, before, 0), (0, below, after, 0), zero,
-        )  # fmt: skip
+        padding = (0, above, before, 0), (0, below, after, 0)
+        return self._bring((slot.address, strides, slot), part, *padding, zero)
 
     def load_weights(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         if self._w.data is None:
@@ -119,11 +118,12 @@ class ConvLowering(MatrixLowering, kind="conv"):
         if packed is None:
             p = self.problem
             if p.depthwise:
-                columns = [(task.group * p.oc, extent.groups * p.oc)]
+                columns, blocks = [(task.group * p.oc, extent.groups * p.oc)], 1
             else:
                 columns = [((task.group + i) * p.oc + task.channel, extent.channels) for i in range(extent.groups)]
+                blocks = ceil_div(channels[1], CHANNEL_BLOCK)
             cut = functools.partial(_depthwise if p.depthwise else _blocks, columns, channels)
-            packed = self._packed[key] = self.pack_weights(key, cut, channels, columns)
+            packed = self._packed[key] = self.pack_weights(key, cut, channels, columns, len(columns) * blocks)
         return packed.load(slot)
 
     def _load_dynamic(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
@@ -154,9 +154,7 @@ _Columns = list[tuple[int, int]]
 # Of weights [O, I, KH, KW], those of some columns and input channels as views, each group's.
 
 
-def _blocks(
-    columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[Any]
-) -> list[list[npt.NDArray[Any]]]:
+def _blocks(columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
     """In order the elements are [group][I block][KH][KW][I][O]: so the unit sums, and walks the tile once from front to
     back. Blocks of channels, then the kernel's rows and columns, then the channels of a block."""
     low, count = channels
@@ -167,8 +165,6 @@ def _blocks(
     ]
 
 
-def _depthwise(
-    columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[Any]
-) -> list[list[npt.NDArray[Any]]]:
+def _depthwise(columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
     """In order the elements are [KH][KW][channel * multiplier]."""
     return [[weights.transpose(2, 3, 1, 0)[..., first : first + many]] for first, many in columns]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -77,8 +77,15 @@ class Chain:
         self._place = _assign(self.ops, main, self._views, near)
         between = {name: tensor.dtype.itemsize for tensor, name in self._place.items() if _is_between(name)}
         self._between = tuple(between)
+        self._outputs = [(op.output, self._place.get(op.output)) for op in self.ops]
+        # One element for all: whatever tile comes, it is there still.
+        self._single = {
+            tensor
+            for tensor, view in self._views.items()
+            if not any(stride for dim, stride in zip(view.shape, view.strides, strict=True) if dim > 1)
+        }
         self.between = sum(between.values())
-        self._made: dict[tuple[Any, ...], tuple[Sequence[Item], Sequence[int]]] = {}
+        self._made: dict[tuple[Any, ...], _Made] = {}
         self._parts: dict[tuple[Tensor, tuple[int, ...]], tuple[tuple[int, ...], list[int], tuple[int, ...]]] = {}
         self._walks: dict[tuple[Any, ...], _Walk] = {}
         self.in_pieces = False
@@ -194,55 +201,67 @@ class Chain:
             return main
         starts, sizes = box[0], tuple(box[1])
         slots: dict[str, Slot] = {} if main is None else {MAIN: main}
-        operands: dict[Tensor, _Operand] = {}
+        used: dict[Tensor, Resource] = {}
         if self.main is not None and main is not None:
-            operands[self.main] = _Operand(main.address, self.packed(sizes, self.main.dtype), main)
+            used[self.main] = main
         for tensor, view in self._views.items():
-            if tensor in self._place:
-                slot, strides = self._load(step, table, tensor, view, starts, sizes)
-                slots[self._place[tensor]] = slot
-                operands[tensor] = _Operand(slot.address, strides, slot)
+            name = self._place.get(tensor)
+            if name is None:
+                used[tensor] = _part(view, box)
             else:
-                operands[tensor] = _operand(view, box)
+                used[tensor] = slots[name] = self._load(step, table, tensor, view, starts, sizes)
         result = main
-        for op in self.ops:
-            name = self._place.get(op.output)
+        for output, name in self._outputs:
             if name is None:
                 assert self._home is not None
-                operands[op.output], result = _operand(self._home, box), None
+                used[output], result = _part(self._home, box), None
                 continue
             result = slots[name] if name in slots else slots.setdefault(name, table.next(name))
             if not _is_between(name):
-                operands[op.output] = _Operand(result.address, self.packed(sizes, op.output.dtype), result)
-        between = [slots[name] for name in self._between]
-        step.compute.extend(self._items(sizes, list(operands.items()), between))
+                used[output] = result
+        step.compute.extend(self._items(sizes, used, [slots[name] for name in self._between]))
         return result
 
     def _items(
-        self, sizes: tuple[int, ...], operands: Sequence[tuple[Tensor, _Operand]], between: Sequence[Slot]
+        self, sizes: tuple[int, ...], operands: Mapping[Tensor, Resource], between: Sequence[Slot]
     ) -> Sequence[Item]:
         """The instructions for a tile. Those with all operands in slots are the ones of an earlier tile in the same."""
-        used = [*[operand.resource for _, operand in operands], *between]
+        used = [*operands.values(), *between]
         # Views are of the tile itself. What is made holds its slots, so no others have their numbers.
         key = (self.in_pieces, sizes, *[id(each) if isinstance(each, Slot) else 0 for each in used])
-        known, open_ = self._made.get(key, ((), None))
-        if open_ is not None and not open_:
-            return known
-        walk_key = (self.in_pieces, sizes, *[operand.strides for _, operand in operands])
-        walk = self._walks.get(walk_key)
-        if walk is None:
-            walk = self._walks[walk_key] = self._walk(sizes, [(t, operand.strides) for t, operand in operands])
+        made = self._made.get(key)
+        if made is not None and not made.moving:
+            return made.items
+        walk = self._walk_of(sizes, operands) if made is None else made.walk
         uses = [(tuple(dict.fromkeys([used[at] for at in places[1:]])), (used[places[0]],)) for places in walk.operands]
-        starts = [*[operand.address for _, operand in operands], *[slot.address for slot in between]]
-        items = list(known)
-        for place in range(len(walk.instructions)) if open_ is None else open_:
+        starts = [each.address for each in used]
+        items = [] if made is None else made.items.copy()
+        for place in range(len(walk.instructions)) if made is None else made.moving:
             number, make, op, places, dims = walk.instructions[place]
             at = [(starts[index] + offset, strides) for index, offset, strides in places]
-            items[place : place + 1] = [Item(make(op, at, dims), *uses[number])]
-        if open_ is None:
+            instruction = make(op, at, dims)
+            instruction.like(walk.first.setdefault(place, instruction))
+            items[place : place + 1] = [Item(instruction, *uses[number])]
+        if made is None:
             moving = [not all(isinstance(used[at], Slot) for at in places) for places in walk.operands]
-            self._made[key] = items, [at for at, made in enumerate(walk.instructions) if moving[made[0]]]
+            ours = [at for at, instruction in enumerate(walk.instructions) if moving[instruction[0]]]
+            self._made[key] = _Made(items, ours, walk)
         return items
+
+    def _walk_of(self, sizes: tuple[int, ...], operands: Mapping[Tensor, Resource]) -> _Walk:
+        """How a tile of these sizes is gone through, whose operands are there."""
+        tiles = [(tensor, self._strides(tensor, each, sizes)) for tensor, each in operands.items()]
+        key = (self.in_pieces, sizes, *[strides for _, strides in tiles])
+        walk = self._walks.get(key)
+        if walk is None:
+            walk = self._walks[key] = self._walk(sizes, tiles)
+        return walk
+
+    def _strides(self, tensor: Tensor, used: Resource, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Bytes from one element of an operand's tile to the next, 0 where it is broadcast."""
+        if isinstance(used, View):
+            return used.strides
+        return self._parts[tensor, sizes][2] if tensor in self._views else self.packed(sizes, tensor.dtype)
 
     def _walk(self, sizes: tuple[int, ...], operands: Sequence[tuple[Tensor, tuple[int, ...]]]) -> _Walk:
         """How a tile of these sizes is gone through, whose operands have these strides."""
@@ -263,7 +282,7 @@ class Chain:
                     offsets = [first + sum(map(mul, index, by)) for first, by in zip(firsts, loops.walks, strict=True)]
                     places = list(zip([numbers[tensor] for tensor in tensors], offsets, loops.strides, strict=True))
                     instructions.append((number, make, op, places, loops.dims))
-        return _Walk([[numbers[tensor] for tensor in tensors] for tensors in read], instructions)
+        return _Walk([[numbers[tensor] for tensor in tensors] for tensors in read], instructions, {})
 
     def result(self, part: View, slot: Slot | None, sizes: Sequence[int]) -> tuple[int, Sequence[int], Resource]:
         """(address, byte strides, resource) of a tile of the result: of the slot, or else where it is."""
@@ -298,38 +317,38 @@ class Chain:
         view: View,
         starts: Sequence[int],
         sizes: tuple[int, ...],
-    ) -> tuple[Slot, tuple[int, ...]]:
+    ) -> Slot:
         """Load the part of an operand that a tile needs, unless it is what was loaded last."""
+        name = self._place[tensor]
+        last = self._loaded.get((table.core, name))
         known = self._parts.get((tensor, sizes))
         if known is None:
             extent = _distinct(sizes, view)
             packed = ordered_strides(extent, self.order, tensor.dtype.itemsize)
             own = tuple([step if stride else 0 for step, stride in zip(packed, view.strides, strict=True)])
             known = self._parts[tensor, sizes] = extent, [packed[axis] for axis in self.order], own
-        extent, steps, strides = known
+        if last is not None and tensor in self._single:
+            return last[1]
+        extent, steps, _ = known
         corner = tuple([start if stride else 0 for start, stride in zip(starts, view.strides, strict=True)])
-        name = self._place[tensor]
         # Only what is broadcast can repeat from tile to tile; every other operand has a new part for each.
-        broadcast = 0 in view.strides
-        last = self._loaded.get((table.core, name))
-        if broadcast and last is not None and last[0] == (corner, extent):
-            return last[1], strides
+        if last is not None and 0 in view.strides and last[0] == (corner, extent):
+            return last[1]
         slot = table.next(name)
         self._loaded[table.core, name] = ((corner, extent), slot)
         part = view.slice(corner, extent).permute(self.order)
         step.loads.extend(load_items((slot.address, steps, slot), part))
-        return slot, strides
+        return slot
 
 
 _NOWHERE = Slot(0, Space.SRAM, 0, 0)
 
 
-def _operand(view: View, box: Box) -> _Operand:
+def _part(view: View, box: Box) -> View:
     """A tile of a value in SRAM, where it is."""
     starts, sizes = box
     corner = [start if stride else 0 for start, stride in zip(starts, view.strides, strict=True)]
-    part = view.slice(corner, sizes)
-    return _Operand(part.address, part.strides, part)
+    return view.slice(corner, sizes)
 
 
 MAIN = "main"
@@ -416,12 +435,23 @@ _Places = list[tuple[int, int, tuple[int, ...]]]
 
 class _Walk(NamedTuple):
     """The operators' instructions for a tile: which operands each operator has, the result first, and for each
-    instruction the operator's number, what makes it, the operator, places and sizes."""
+    instruction the operator's number, what makes it, the operator, places and sizes; and of each the first that was
+    made."""
 
     operands: list[list[int]]
     instructions: list[
         tuple[int, Callable[..., Instruction], Op, list[tuple[int, int, tuple[int, ...]]], tuple[int, ...]]
     ]
+    first: dict[int, Instruction]
+
+
+class _Made(NamedTuple):
+    """The instructions for a tile in some slots; those that are ``moving``, by number, have an operand elsewhere, whose
+    strides are those of any tile; how the tile is gone through."""
+
+    items: list[Item]
+    moving: list[int]
+    walk: _Walk
 
 
 def _instructions(

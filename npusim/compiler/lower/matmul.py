@@ -133,7 +133,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
     def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         part, item = self.x_part(task, extent, channels), self.problem.x_type.itemsize
         strides = (*(0 for _ in part.shape[2:]), channels[1] * item, item)
-        return load_items((slot.address, strides, slot), part)
+        return self._bring((slot.address, strides, slot), part)
 
     def load_weights(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         item = self.problem.w_type.itemsize
@@ -156,5 +156,5 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
             def cut(weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
                 return [[weights[index][rows, cols]]]
 
-            packed = self._packed[key] = self.pack_weights(key, cut, channels, columns)
+            packed = self._packed[key] = self.pack_weights(key, cut, channels, columns, 1)
         return packed.load(slot)

@@ -29,7 +29,7 @@ from npusim.compiler.lower.base import (
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.streams import Packed, joined, pack, squeezed, weights_per_kilo
-from npusim.compiler.lower.transfer import load_items, store_packed
+from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import (
     Home,
@@ -48,7 +48,7 @@ from npusim.compiler.values import Moves, View
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
-from npusim.isa.base import Space
+from npusim.isa.base import Space, is_dram
 from npusim.isa.matrix import (
     CHANNEL_BLOCK,
     NO_EXTRAS,
@@ -129,6 +129,9 @@ class MatrixLowering(Lowering):
         self.op = group.anchor
         # It follows from the operators alone, whatever homes are tried.
         self.drain = context.facts.get(group) or context.facts.setdefault(group, absorb(group))
+        rows = ("b", self.drain.bias), ("s", self.drain.scale), ("shift", self.drain.shift)
+        self._constant_rows = [name for name, row in rows if isinstance(row, np.ndarray)]
+        self._computed_rows = self.drain.computed()
         self._pinned = group.index in context.pinned.starts
         self._scales = _Scales.of(self.op)
         self._ranges = Ranges(context, group)
@@ -140,6 +143,8 @@ class MatrixLowering(Lowering):
         self._specs: list[SlotSpec] | None = None
         # A plan asks for one tile in many rooms.
         self._slots_of: dict[tuple[MatrixProblem, Tiling], list[SlotSpec]] = {}
+        direct = self.config.matrix.direct if self.config.matrix else None
+        self._fetches = direct is not None and direct.whole_jobs
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
         self._held: dict[int, _Held] = {}
 
@@ -174,6 +179,16 @@ class MatrixLowering(Lowering):
         """Tasks with equal keys use the same weights."""
         return (task.group, task.channel)
 
+    def _bring(
+        self, slot: tuple[int, tuple[int, ...], Slot], part: View, before: tuple[int, ...] | None = None,
+        after: tuple[int, ...] | None = None, pattern: int = 0,
+    ) -> list[Item]:  # fmt: skip
+        """Load a part of the input, channels innermost, with padding around it: by the engine that the unit has for its
+        features, if it fetches for itself."""
+        bring = fetch_items if self._fetches and is_dram(part.address) else copy_items
+        source = (part.address, part.strides, part)
+        return bring(slot, source, part.shape, part.dtype.itemsize, before, after, pattern)
+
     # weights
 
     def narrow(self) -> dict[str, Any]:
@@ -201,18 +216,20 @@ class MatrixLowering(Lowering):
         cut: Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]],
         channels: tuple[int, int],
         columns: list[tuple[int, int]],
+        parts: int,
     ) -> Packed:
         """Constants as one run: the weights of each group, which begin with a byte, then their scales, then their zero
-        points. ``key``: which tile's; ``cut``: what gives those of each group, in parts, of all weights; ``channels``:
-        the part of the reduction; ``columns``: first output channel and count of each group."""
+        points. ``key``: which tile's; ``cut``: what gives those of each group, in ``parts`` together, of all weights;
+        ``channels``: the part of the reduction; ``columns``: first output channel and count of each group."""
         name, dtype, bits, scales = f"{self.op.name}.weights", self.problem.w_type, self.problem.w_bits, self._scales
         weights = self.op.input(1).data
         assert weights is not None
         flat: list[Any]
-        if bits or scales is not None:
-            parts = cut(weights)
-            flat = [squeezed(group, bits) for group in parts] if bits else [part for group in parts for part in group]
-        else:  # a job that only times has no need of them, and parts may be many
+        if bits:
+            flat = [squeezed(group, bits) for group in cut(weights)]
+        elif scales is not None or parts == 1:
+            flat = [part for group in cut(weights) for part in group]
+        else:  # a job that only times has no need of them, and they may be very many
             taps = self.problem.kh * self.problem.kw * channels[1]
             flat = [joined(cut, weights, taps * sum(count for _, count in columns) * weights.itemsize)]
         if bits:
@@ -344,11 +361,11 @@ class MatrixLowering(Lowering):
         size = footprint(p, Tiling(p.groups, 1, 1, p.oc, p.ic, False))
         return size.w + sum(row.nbytes for row in self.drain.rows())
 
-    def residents(self, core: int, cores: int) -> Iterator[Item]:
-        """Load what stays in SRAM for a core's tiles; :meth:`steps` find it there."""
+    def residents(self, core: int, turn: int, turns: int) -> Iterator[Item]:
+        """Load to a core what stays there of one of so many shares of the tiles; :meth:`steps` find it there."""
         held, at = self._held.setdefault(core, {}), self.context.pinned.starts[self.group.index]
         end = at + self.weight_bytes
-        parts = list(dict.fromkeys((t.group, t.channel) for t in share(self.tasks(), core, cores)))
+        parts = list(dict.fromkeys((t.group, t.channel) for t in share(self.tasks(), turn, turns)))
         tasks = [Task(0, 0, 0, *part) for part in parts]
         for task in tasks:  # in front, where they are aligned as the weights need not be
             extent = self.extent(task)
@@ -441,9 +458,10 @@ class MatrixLowering(Lowering):
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         held = self._held.setdefault(table.core, {})
         chunks = self._chunks()
-        mine = share(self.tasks(), core, cores)
-        for number, task in enumerate(mine):
-            extent = self.extent(task)
+        mine = [(task, self.extent(task)) for task in share(self.tasks(), core, cores)]
+        parts = [(*tile, *tile) for tile in mine[:-_STRIPED]]
+        parts += [(*tile, *stripe) for tile in mine[-_STRIPED:] for stripe in self._stripes(*tile)]
+        for number, (whole, all_of_it, task, extent) in enumerate(parts):
             box = self.box(task, extent)
             # One output tile and one accumulator for all parts of a reduction: each adds to what the
             # part before has left there.
@@ -452,7 +470,9 @@ class MatrixLowering(Lowering):
             for chunk in chunks:
                 step = Tile()
                 last = chunk is chunks[-1]
-                x = self._x_spot(step, table, held, task, extent, chunk)
+                x = self._x_spot(step, table, held, whole, all_of_it, chunk)
+                if task is not whole:
+                    x = self._within(x, whole, task, extent, chunk)
                 w = self._load(step, table, held, "w", (self.weights_key(task), chunk), task, extent, chunk)
                 # Bias and scale are wanted when the sum is complete, so they load with the last part and not with the
                 # first.
@@ -469,8 +489,38 @@ class MatrixLowering(Lowering):
                         step.stores.extend(store_packed(self.out_view().slice(*box), slot, self.chain.order))
                     if self._ranges:
                         tile = self.chain.result(self.out_view().slice(*box), slot, box[1])
-                        self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(mine) - 1)
+                        self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(parts) - 1)
                 yield step
+
+    def _stripes(self, task: Task, extent: Extent) -> list[tuple[Task, Extent]]:
+        """The parts in which a tile leaves at the end of a layer, where no other hides its store: smaller and smaller
+        ones, so that each is stored while the next is computed."""
+        if not self._fetches or self._rows or self.tile.ic < self.problem.ic:
+            return [(task, extent)]
+        assert self.config.matrix is not None
+        assert self.config.matrix.direct is not None
+        # Of more than one row of atoms, as sums leave: one alone would leave without the gap behind it.
+        least = 2 * self.config.matrix.direct.output_row_atoms
+        rows = extent.rows > 1
+        full, unit = (extent.rows, ceil_div(least, extent.cols)) if rows else (extent.cols, least)
+        found, first = [], 0
+        while first < full:
+            left = full - first
+            size = left // (2 * unit) * unit or left
+            if rows:
+                part = task._replace(row=task.row + first), extent._replace(rows=size)
+            else:
+                part = task._replace(col=task.col + first), extent._replace(cols=size)
+            found.append(part)
+            first += size
+        return found if len(found) > 1 else [(task, extent)]
+
+    def _within(self, x: Spot, whole: Task, task: Task, extent: Extent, chunk: tuple[int, int]) -> Spot:
+        """The pixels of a part of a tile, where those of the tile are."""
+        if self.problem.x_home is Home.DIRECT:
+            return _direct_spot(self.x_part(task, extent, chunk))
+        down, right = (task.row - whole.row) * self.problem.sh, (task.col - whole.col) * self.problem.sw
+        return x._replace(address=x.address + down * x.row + right * x.pixel)
 
     def _out_spot(self, table: SlotTable, extent: Extent, box: Box) -> tuple[Spot, Slot | None]:
         """Where sums leave to, and the slot if that is one."""
@@ -534,21 +584,19 @@ class MatrixLowering(Lowering):
         self, step: Tile, table: SlotTable, held: _Held, task: Task, extent: Extent
     ) -> dict[str, tuple[Slot, int]]:
         """Load bias, scale and shift of the tile's channels, one after the other: (slot, offset) of each."""
-        drain, key = self.drain, (task.group, task.channel)
-        low = task.group * self.problem.oc + task.channel
-        count = extent.groups * extent.channels
+        key = (task.group, task.channel)
         places: dict[str, tuple[Slot, int]] = {}
-        if drain.rows():
+        if self._constant_rows:
             slot, loaded = self._parameter_slot(table, held, "p", key)
             if not loaded:
                 step.loads.extend(load_items((slot.address, (1,), slot), self._parameter_view(task, extent)))
-            offset = 0
-            for name, row in (("b", drain.bias), ("s", drain.scale), ("shift", drain.shift)):
-                if isinstance(row, np.ndarray):
-                    places[name], offset = (slot, offset), offset + 4 * count
-        for name, tensor in drain.computed():
+            size = 4 * extent.groups * extent.channels
+            for number, name in enumerate(self._constant_rows):
+                places[name] = slot, number * size
+        for name, tensor in self._computed_rows:
             slot, loaded = self._parameter_slot(table, held, name, key)
             if not loaded:
+                low, count = task.group * self.problem.oc + task.channel, extent.groups * extent.channels
                 step.loads.extend(load_items((slot.address, (4,), slot), self._computed(tensor, low, count)))
             places[name] = slot, 0
         return places
@@ -651,6 +699,10 @@ def _copies(
     keys = product(channels, _parts(*ic)) if ic is not None else channels
     return tuple(SlotSpec(f"{name}{key}", nbytes, copies) for key in keys)
 
+
+_STRIPED = 2
+"""Tiles at the end of a layer that leave in stripes: the store of the one before the last, too, would go on while the
+last one's begins."""
 
 _PARTS = 64
 """Parts of SRAM that a budget is rounded to."""

@@ -87,7 +87,16 @@ def joined(
     cut: Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]], weights: npt.NDArray[Any], nbytes: int
 ) -> Piece:
     """What ``cut`` gives of weights, ``nbytes`` of them, one after the other."""
-    return Deferred(lambda array: _joined([part for group in cut(array) for part in group]), [weights], nbytes)
+
+    def make(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        out, end = np.empty(nbytes, np.uint8), 0
+        for group in cut(array):
+            for part in group:
+                start, end = end, end + part.nbytes
+                out[start:end].view(part.dtype).reshape(part.shape)[...] = part
+        return out
+
+    return Deferred(make, [weights], nbytes)
 
 
 def squeezed(group: Sequence[npt.NDArray[Any]], bits: int) -> Piece:

@@ -6,12 +6,14 @@ import functools
 from collections.abc import Sequence
 from itertools import product
 from math import prod
+from typing import Any, NamedTuple
 
 from npusim.compiler.lower.base import TooManyError
 from npusim.compiler.schedule import Item, Resource, Slot
 from npusim.compiler.values import View, ordered_strides, pad4
 from npusim.isa.base import MAX_ITEMS
-from npusim.isa.dma import Copy
+from npusim.isa.dma import Copy, Fetch
+from npusim.work import DmaWork
 
 MAX_TRANSFERS = 1 << 18
 """Instructions that move one tile: what has so many dimensions that nobody walks alike is moved by the element."""
@@ -31,33 +33,30 @@ def copy_items(
     What one instruction may not move is halved along its longest side until each may.
     """
     (dst_address, dst_strides, dst_resource), (src_address, src_strides, src_resource) = dst, src
-    if before or after:
-        before = before or (0,) * len(dims)
-        after = after or (0,) * len(dims)
-        whole = list(map(sum, zip(before, dims, after, strict=True)))
-    else:
-        before = after = (0,) * len(dims)
-        whole = list(dims)
-    if prod(whole) > MAX_ITEMS:
+    nothing = (0,) * len(dims)
+    low, high = (tuple(before or nothing), tuple(after or nothing)) if before or after else (nothing, nothing)
+    walk = _walk(tuple(dims), tuple(dst_strides), tuple(src_strides), low, high)
+    if walk is None:
+        return []
+    if walk.is_too_large:
+        whole = list(map(sum, zip(low, dims, high, strict=True)))
         axis = whole.index(max(whole))
         halves: list[Item] = []
         for begin, end in ((0, whole[axis] // 2), (whole[axis] // 2, whole[axis])):
-            first, past = (min(max(at - before[axis], 0), dims[axis]) for at in (begin, end))
-            lead = max(min(before[axis], end) - begin, 0)
+            first, past = (min(max(at - low[axis], 0), dims[axis]) for at in (begin, end))
+            lead = max(min(low[axis], end) - begin, 0)
             halves += copy_items(
                 (dst_address + begin * dst_strides[axis], dst_strides, dst_resource),
                 (src_address + first * src_strides[axis], src_strides, src_resource),
-                _with(dims, axis, past - first), itemsize, _with(before, axis, lead),
-                _with(after, axis, end - begin - lead - (past - first)), pattern,
+                _with(dims, axis, past - first), itemsize, _with(low, axis, lead),
+                _with(high, axis, end - begin - lead - (past - first)), pattern,
             )  # fmt: skip
         return halves
-    walk = _walk(tuple(dims), tuple(dst_strides), tuple(src_strides), tuple(before), tuple(after))
-    if walk is None:
-        return []
-    looped, (size, to, source, low, high) = walk
+    looped, (size, to, source, low, high) = walk.looped, walk.rows
     reads, writes, items = (src_resource,), (dst_resource,), []
     if not looped:  # nearly always
         copy = Copy(dst_address, to, src_address, source, size, itemsize, low, high, pattern)
+        copy.alike(walk.works)
         return [Item(copy, reads, writes)]
     for index in product(*(range(row[0]) for row in looped)):
         instruction = Copy(
@@ -69,13 +68,25 @@ def copy_items(
     return items
 
 
+class _Walk(NamedTuple):
+    """The dimensions beyond the four of an instruction, and of those four items, strides of dst and of src, padding
+    before and after; what transfers of this shape have said of their work, by what else it depends on. Of one that
+    is too large for an instruction nothing else is known."""
+
+    looped: Sequence[_Row]
+    rows: Sequence[tuple[int, ...]]
+    works: dict[Any, DmaWork]
+    is_too_large: bool = False
+
+
 # Tiles are alike, in a layer and in the next design.
 @functools.lru_cache(maxsize=1 << 13)
 def _walk(
     dims: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]
-) -> tuple[list[_Row], list[tuple[int, ...]]] | None:
-    """The dimensions beyond the four of an instruction, and of those four items, strides of dst and of src, padding
-    before and after; None if there is nothing to write."""
+) -> _Walk | None:
+    """None if there is nothing to write."""
+    if prod([size + low + high for size, low, high in zip(dims, before, after, strict=True)]) > MAX_ITEMS:
+        return _Walk((), (), {}, is_too_large=True)
     rows = _merge(dims, dst, src, before, after)
     # Zero elements with padding around them are a fill, which the instruction does by itself.
     if any(b + d + a == 0 for d, _, _, b, a in rows):
@@ -84,7 +95,37 @@ def _walk(
     if (transfers := prod(row[0] for row in looped)) > MAX_TRANSFERS:
         raise TooManyError(f"{list(dims)} would be moved by {transfers} transfers, at most {MAX_TRANSFERS} are made")
     columns = [[row[column] for row in inner] for column in range(5)]
-    return looped, [pad4(column, filler) for column, filler in zip(columns, (1, 0, 0, 0, 0), strict=True)]
+    return _Walk(looped, [pad4(column, filler) for column, filler in zip(columns, (1, 0, 0, 0, 0), strict=True)], {})
+
+
+def fetch_items(
+    dst: tuple[int, Sequence[int], Resource],
+    src: tuple[int, Sequence[int], Resource],
+    dims: Sequence[int],
+    itemsize: int,
+    before: Sequence[int] | None = None,
+    after: Sequence[int] | None = None,
+    pattern: int = 0,
+) -> list[Item]:
+    """What :func:`copy_items` does, of features for a unit that fetches for itself: the last dimension is that of a
+    pixel's channels, and is not joined to those before it."""
+    none = (0,) * len(dims)
+    low, high = before or none, after or none
+    elements = prod(map(sum, zip(low, dims, high, strict=True)))
+    # Padding around nothing is a fill.
+    if len(dims) > 4 or elements > MAX_ITEMS or not prod(dims):
+        return copy_items(dst, src, dims, itemsize, before, after, pattern)
+    (dst_address, dst_strides, dst_resource), (src_address, src_strides, src_resource) = dst, src
+    fetch = Fetch(
+        dst_address, pad4(dst_strides, 0), src_address, pad4(src_strides, 0), pad4(dims, 1), itemsize,
+        pad4(low, 0), pad4(high, 0), pattern,
+    )  # fmt: skip
+    return [Item(fetch, (src_resource,), (dst_resource,))]
+
+
+def forget() -> None:
+    """Forget how tiles are gone through: for who changes the limits of this module."""
+    _walk.cache_clear()
 
 
 def _with(values: Sequence[int], axis: int, value: int) -> list[int]:

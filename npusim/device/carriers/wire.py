@@ -18,6 +18,7 @@ PATIENCE_S = 10.0
 # As plain numbers: an operator of Python's enumerations takes as long as a system call, and here each message pays it.
 _FLAGS = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))  # a program that the host starts meanwhile gets none of them
 _TRUNCATED = int(socket.MSG_CTRUNC)
+_GLANCE = int(socket.MSG_PEEK)
 _ROOM = socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
 
 
@@ -79,6 +80,15 @@ class Wire:
                 raise PeerGoneError("closed")
             rest = rest[count:]
         return data
+
+    def glance(self, size: int) -> bytes:
+        """What has come of the next ``size`` bytes, which are still to be received; none if descriptors came with them,
+        or the peer has gone. Waits for the first of them only."""
+        try:
+            data, _, flags, _ = self._peer.recvmsg(size, 0, _GLANCE)
+        except OSError:  # whoever receives finds it, too
+            return b""
+        return b"" if flags & _TRUNCATED else data
 
     def drain(self) -> None:
         """Take what has come and is of no interest. Raises PeerGoneError."""

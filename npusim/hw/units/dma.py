@@ -85,6 +85,7 @@ class Channel:
         self._write_latency = self._latency if dma.write_latency_ps is None else dma.write_latency_ps
         self._channel_bandwidth = channel_bandwidth(config)
         self._in_flight = dma.in_flight
+        self._features = _features(config)
 
     def transfer(self, work: DmaWork, beyond: Channel | None = None) -> Transfer:
         """Of a work on this side of the bus; ``beyond``: the side that the other end of a copy is on."""
@@ -96,6 +97,10 @@ class Channel:
             return Transfer(start, 0, 0, local, ahead_ps=start)
         between, shared = self._between, self.shared
         rate = model.rate(work, self._channel_bandwidth)
+        if work.features:
+            # Bubbles between the channel groups, of which a burst each holds those of a pixel.
+            surfaces, bubbling = self._features
+            rate = min(rate, bubbling if work.run_bytes > surfaces else rate)
         if beyond is not None:
             rate = min(rate, beyond.shared, beyond._channel_bandwidth)
         if self._duplex and work.reads and work.writes:
@@ -215,6 +220,15 @@ def start_ps(config: Config) -> int:
     return cycles_to_ps(config.dma.setup_cycles + config.sram.latency_cycles, config.clock_hz)
 
 
+def _features(config: Config) -> tuple[int, int]:
+    """Bytes of a pixel up to which its features come as other data do, and bytes a second of larger ones."""
+    matrix, burst = config.matrix, config.dma.burst_bytes
+    direct = matrix.direct if matrix else None
+    if matrix is None or direct is None:
+        return 0, config.dma.bytes_per_cycle * config.clock_hz
+    return direct.plain_surfaces * burst, int(direct.feature_beats_per_cycle * burst * config.matrix_hz)
+
+
 def gap_ps(config: Config) -> int:
     """From one read to the next of a stream of short ones: of less than flows in this time each is mostly waiting."""
     if config.dma.in_flight == 1:
@@ -246,13 +260,14 @@ def exchange_latency_ps(config: Config) -> int:
     return start_ps(config) + cycles_to_ps(config.exchange.latency_cycles, config.clock_hz)
 
 
+FETCH_BYTES = 1 << 12
+"""Half of the buffer of commands, which is fetched at once; larger than any command."""
+
+
 def fetch_rate(config: Config) -> int:
-    """At how many bytes a second commands arrive once their latency is over."""
-    return _CODE_BYTES * config.clock_hz if config.interconnect.code_apart else interconnect_bandwidth(config)
-
-
-_CODE_BYTES = 1 << 12
-"""A cycle by a way of their own: half of the sequencer's buffer."""
+    """At how many bytes a second commands arrive once their latency is over; by a way of their own, half of the buffer
+    in a cycle."""
+    return FETCH_BYTES * config.clock_hz if config.interconnect.code_apart else interconnect_bandwidth(config)
 
 
 @functools.lru_cache(maxsize=64)
@@ -265,6 +280,14 @@ def capacities(config: Config) -> list[int]:
         found[Port.CODE] = fetch_rate(config)
     found[Port.EXCHANGE] = exchange_bandwidth(config) or found[Port.DRAM]
     return found
+
+
+def port(config: Config, work: DmaWork) -> Port:
+    """What the bytes of a transfer share with others: its port, or that to DRAM where a device has none of its own."""
+    if work.port is Port.CONSTANTS:
+        return Port.DRAM if config.constants is None else work.port
+    results = work.port is Port.DRAM and not work.reads
+    return Port.WRITES if results and config.interconnect.writes_apart else work.port
 
 
 def cost(config: Config, work: DmaWork) -> Cost:

@@ -37,9 +37,7 @@ def rnnoise(shape: Shape) -> Graph:
     voice = _gated(net, dense, before[0], "tanh")
     noise = _gated(net, net.concat(dense, voice, x), before[1], "relu")
     sound = _gated(net, net.concat(voice, noise, x), before[2], "relu")
-    return net.finish(
-        net.dense(sound, 22, act="sigmoid"), net.dense(voice, 1, act="sigmoid"), voice, noise, sound
-    )  # fmt: skip
+    return net.finish(net.dense(sound, 22, act="sigmoid"), net.dense(voice, 1, act="sigmoid"), voice, noise, sound)
 
 
 def _gated(net: Net, x: Tensor, before: Tensor, act: str) -> Tensor:

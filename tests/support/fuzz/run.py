@@ -49,6 +49,8 @@ FOUND = 3
 """The exit status of a process that has found something."""
 PATIENCE_S = 60.0
 """A case that takes longer hangs."""
+START_S = 900.0
+"""Until a process begins its first one: it imports, perhaps under sanitizers, and makes what cases work on."""
 
 
 class World(Protocol):
@@ -107,12 +109,12 @@ class Worker:
     def __init__(self, library: str, seed: int, numbers: range, folder: Path) -> None:
         self.numbers = numbers
         self._progress = folder / f"{library}-{numbers.start}"
-        self._progress.write_bytes(struct.pack("<q", numbers.start))
+        self._progress.write_bytes(struct.pack("<q", numbers.start - 1))  # none yet
         self._output = (folder / f"{library}-{numbers.start}.txt").open("w+")
         command = [sys.executable, "-m", "tests.support.fuzz.run", "--library", library, "--seed", str(seed)]
         command += ["--worker", str(numbers.start), str(numbers.stop), str(self._progress)]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=self._output, stderr=subprocess.STDOUT)
-        self._last, self._since = numbers.start, time.monotonic()
+        self._last, self._since = numbers.start - 1, time.monotonic()
 
     @property
     def tally(self) -> Counter[str]:
@@ -122,16 +124,20 @@ class Worker:
 
     @property
     def current(self) -> int:
-        """The case under way."""
+        """The case under way; the first one also before it begins: what ends the process then would end it again."""
+        return max(self._number(), self.numbers.start)
+
+    def _number(self) -> int:
         return int(struct.unpack("<q", self._progress.read_bytes())[0])
 
     def poll(self) -> list[str] | None:
         """What was found, when the process has ended; None before."""
-        current, now = self.current, time.monotonic()
-        if current != self._last:
-            self._last, self._since = current, now
+        number, now = self._number(), time.monotonic()
+        if number != self._last:
+            self._last, self._since = number, now
+        current = self.current
         if self._process.poll() is None:
-            if now - self._since < PATIENCE_S:
+            if now - self._since < (PATIENCE_S if number >= self.numbers.start else START_S):
                 return None
             self._process.send_signal(signal.SIGABRT)  # faulthandler prints where it hangs
             self._process.wait()

@@ -19,13 +19,13 @@ from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config
 from npusim.isa.base import Command, decode, region
-from npusim.isa.dma import SYMBOL_BITS, MulticastExpand
+from npusim.isa.dma import SYMBOL_BITS, Fetch, MulticastExpand
 from npusim.isa.functions import Binary
 from npusim.ops.routine import routine_attrs
 from npusim.program import CONSTANTS, FIRST_IO, Program
 from tests.support.fuzz.weight_streams import weights
 from tests.support.graphs.every_kind import CASES, Maker
-from tests.support.programs.streams import Stream, copy, exchange, expand, fill, keeper, multicast
+from tests.support.programs.streams import ZERO4, Stream, copy, exchange, expand, fill, keeper, multicast
 from tests.support.shipped_routines import TYPES
 
 _LITTLE = {
@@ -112,6 +112,15 @@ def _handed() -> tuple[Program, dict[str, Array]]:
     return stream.program([64], [64]), {"x0": np.arange(64, dtype=np.uint8)}
 
 
+def _fetched() -> tuple[Program, dict[str, Array]]:
+    """What the compiler has no use for where no matrix unit fetches for itself: features, with a pixel of padding."""
+    stream = Stream()
+    pixels, padding = (0, 0, 8, 1), (0, 0, 1, 0)
+    loaded = stream.dma(Fetch(0, pixels, region(2), pixels, (1, 1, 7, 8), 1, padding, ZERO4, 3))
+    stream.dma(copy(region(3), 0, 64), loaded)
+    return stream.program([64], [64]), {"x0": np.arange(64, dtype=np.uint8)}
+
+
 def _expanded(cores: int) -> tuple[Program, dict[str, Array]]:
     """What the compiler has no use for where there is one core: weights of a stream for each core of a mask. Then those
     of one core once more."""
@@ -143,6 +152,6 @@ def samples() -> tuple[Sample, ...]:
             made.append(_sample(compile_graph(graph, config, "key"), number, feeds))
         handed = [_handed()] if config.cores > 1 else []
         kept = keeper(bytes(range(64))), {}
-        for program, feeds in (_filled(), _sent(config.cores), _expanded(config.cores), kept, *handed):
+        for program, feeds in (_filled(), _sent(config.cores), _fetched(), _expanded(config.cores), kept, *handed):
             made.append(_sample(program, number, feeds))
     return tuple(made)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait, region
-from npusim.isa.dma import Expand, Multicast
+from npusim.isa.dma import Expand, Fetch, Multicast
 from npusim.isa.matrix import NO_EXTRAS, NOTHING, PACKED_BITS, Extras
 from npusim.isa.routine import Call, Operand
 from npusim.routines import canonical
@@ -209,7 +209,7 @@ class Executable:
             values["out_scale"] = self._pick([1.0, 0.5])
         if "source" in values:
             values["source"] = 3  # which is none of the cores that it is for
-        if issubclass(self.cls, Multicast | Expand):
+        if issubclass(self.cls, Multicast | Expand | Fetch):
             values["src"] = region(0, values["src"])
         if issubclass(self.cls, Expand):
             values["nbytes"], values["bits"] = int(self.rng.integers(1, 9)), self._pick([2, 4, 8])

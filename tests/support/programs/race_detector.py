@@ -15,11 +15,11 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from npusim.compiler.tile import acc_bytes
 from npusim.hw.config import Config
 from npusim.isa import dma, matrix, reduction, scalar, vector
 from npusim.isa.base import Access, Command, Space, describe_address, offset_of, space_of, span, unit_name
 from npusim.isa.verify import Limits
+from npusim.limits import limits_of as offered
 from npusim.program import Program
 
 Bytes = npt.NDArray[np.int64]
@@ -89,11 +89,7 @@ class _Shadow:
 
 def limits_of(program: Program, config: Config) -> Limits:
     """What a device offers to a program."""
-    return Limits(
-        program.region_bytes, config.sram.bytes, acc_bytes(config), config.cores, config.dma.channels, config.units,
-        config.interconnect.multicast, config.dma.decoder_weights_per_cycle > 0, config.exchange is not None,
-        config.l2.bytes if config.l2 else 0,
-    )  # fmt: skip
+    return offered(config, program.region_bytes)
 
 
 class Detector:
@@ -150,8 +146,12 @@ class Detector:
         shadow = self._shadows.get((owner, space))
         if shadow is None:
             limits = self._limits
-            sizes = {Space.SRAM: limits.sram_bytes, Space.ACC: limits.acc_bytes, Space.L2: limits.l2_bytes}
-            size = sizes.get(space)  # type: ignore[call-overload]
+            sizes: dict[int, int] = {
+                Space.SRAM: limits.sram_bytes,
+                Space.ACC: limits.acc_bytes,
+                Space.L2: limits.l2_bytes,
+            }
+            size = sizes.get(space)
             if size is None:
                 size = limits.region_bytes[space - Space.REGION]
             shadow = self._shadows[owner, space] = _Shadow(size, len(self._units))

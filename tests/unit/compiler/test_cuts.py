@@ -31,7 +31,7 @@ ROWS = ("its smallest tile goes through", "its smallest tile takes")
 @contextmanager
 def limits(of: dict[int, int]) -> Iterator[None]:
     """Other limits, each known by the one that it takes the place of; the gate holds the compiler to them."""
-    tile.forget()
+    forget()
     with ExitStack() as stack:
         for module, name in LIMITS:
             stack.enter_context(mock.patch.object(module, name, of[getattr(module, name)]))
@@ -39,7 +39,13 @@ def limits(of: dict[int, int]) -> Iterator[None]:
             if "limit" in vars(cls):
                 stack.enter_context(mock.patch.object(cls, "limit", of[cls.limit]))
         yield
+    forget()
+
+
+def forget() -> None:
+    """What was found out under other limits."""
     tile.forget()
+    transfer.forget()
 
 
 def largest(program: Program) -> dict[int, int]:

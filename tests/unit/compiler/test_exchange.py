@@ -7,20 +7,23 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from npusim.compiler import spread
+from npusim.compiler import pipeline, spread
 from npusim.compiler.groups import Group, form_groups
+from npusim.compiler.lower.base import ConstantPool, Context
 from npusim.compiler.order import in_parts
-from npusim.compiler.parts import axes_of, operand_axes, part_of
+from npusim.compiler.parts import Part, axes_of, operand_axes, part_of
 from npusim.compiler.pipeline import prepare
 from npusim.dtypes import DType
-from npusim.graph import Graph
+from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import Instruction
 from npusim.isa.dma import Exchange
 from npusim.isa.verify import Limits
+from npusim.ops import reference
 from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
 from npusim.program import SCRATCH
+from tests.support.graphs.execution import compiled, interpreted
 from tests.support.programs.race_detector import find_races
 
 TWO = load_config("tiny").with_(
@@ -149,14 +152,14 @@ def test_what_a_band_reads(
 
 
 def test_only_a_group_whose_first_part_has_the_slots_of_all_is_cut_into_bands() -> None:
-    assert 1 in axes_of(second(images((1, 0, 1, 0))), rows=True)
-    assert 1 in axes_of(second(images((0, 1, 2, 1))), rows=True)
+    assert 1 in axes_of(second(images((1, 0, 1, 0))), meeting=True)
+    assert 1 in axes_of(second(images((0, 1, 2, 1))), meeting=True)
     # The last band alone would want a slot for padding.
-    assert 1 not in axes_of(second(images((0, 0, 2, 0))), rows=True)
+    assert 1 not in axes_of(second(images((0, 0, 2, 0))), meeting=True)
 
 
 def test_windows_that_lie_in_the_padding_alone_are_not_cut() -> None:
-    assert 1 not in axes_of(second(images((3, 1, 0, 1))), rows=True)
+    assert 1 not in axes_of(second(images((3, 1, 0, 1))), meeting=True)
 
 
 @pytest.mark.parametrize("pads", [(2, 0, 0, 0), (1, 0, 1, 0), (2, 0, 2, 0), (0, 0, 0, 0)])
@@ -169,3 +172,80 @@ def test_bands_of_pooled_rows_have_room_where_the_first_has_padding(pads: tuple[
     more = {"fn": "max", "output_hw": (rows, 3), "count_include_pad": False}
     graph = build.finish([build.add("pool", [x], {**window, **more})])
     exchanges((2,), TWO, graph)
+
+
+# Convolutions in groups
+
+
+def in_groups(channels: int, groups: int, each: int) -> Graph:
+    """A convolution over all channels, then one of 3 x 3 in groups, each of which makes so many channels."""
+    rng = np.random.default_rng(0)
+    build = GraphBuilder("groups")
+    window = {"layout": "NHWC", "dilation": (1, 1), "stride": (1, 1)}
+    one = build.const(rng.integers(-3, 4, (channels, 4, 1, 1)).astype(np.int8))
+    two = build.const(rng.integers(-3, 4, (groups * each, channels // groups, 3, 3)).astype(np.int8))
+    value = build.input("x", (1, 3, 3, 4), DType.INT8)
+    value = build.add("conv", [value, one], {**window, "groups": 1, "pads": (0, 0, 0, 0)})
+    value = build.add("cast", [value], {"to": DType.INT8})
+    return build.finish([build.add("conv", [value, two], {**window, "groups": groups, "pads": (1, 1, 1, 1)})])
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "each", "bounds", "reads", "counts"),
+    [
+        (9, 9, 1, [(0, 8), (8, 9)], [(0, 8), (8, 9)], [8, 1]),  # by columns of the array: the last part has one group
+        (16, 16, 2, [(0, 16), (16, 32)], [(0, 8), (8, 16)], [8, 8]),
+        (8, 2, 3, [(0, 3), (3, 6)], [(0, 4), (4, 8)], [1, 1]),
+    ],
+)
+def test_a_part_of_groups_reads_their_channels(
+    channels: int, groups: int, each: int, bounds: object, reads: object, counts: list[int]
+) -> None:
+    group = second(in_groups(channels, groups, each))
+    context = Context(TWO, ConstantPool())
+    parts = spread.make_parts(group, 3, context, [spread.part_context(context, {}) for _ in range(2)])
+    anchors = [part.group.anchor for part in parts]
+    assert [places(part, part.group.outputs[0], 3) for part in parts] == bounds
+    assert [places(part, op.input(0), 3) for part, op in zip(parts, anchors, strict=True) if op] == reads
+    assert [op.attrs["groups"] for op in anchors if op] == counts
+
+
+def places(part: Part, tensor: Tensor, axis: int) -> tuple[int, int]:
+    start = part.slices[tensor][1][axis]
+    return start, start + tensor.shape[axis]
+
+
+def test_a_group_of_channels_may_be_several_parts() -> None:
+    """Each of two groups of four channels for two of four cores: all read what their group reads."""
+    config = TWO.with_(cores=4)
+    group = second(in_groups(8, 2, 4))
+    context = Context(config, ConstantPool())
+    parts = spread.make_parts(group, 3, context, [spread.part_context(context, {}) for _ in range(4)])
+    read = [places(part, part.group.anchor.input(0), 3) for part in parts if part.group.anchor]
+    assert read == [(0, 4), (0, 4), (4, 8), (4, 8)]
+
+
+@pytest.mark.parametrize(("channels", "groups", "each"), [(9, 9, 1), (16, 16, 2), (8, 2, 3), (8, 2, 4)])
+@pytest.mark.parametrize("axes", [(3, 3), (1, 3), (3, 1)])
+def test_parts_of_groups_compute_the_same_bits(axes: tuple[int, int], channels: int, groups: int, each: int) -> None:
+    graph = in_groups(channels, groups, each)
+    x = np.random.default_rng(1).integers(-5, 6, graph.inputs[0].shape).astype(np.int8)
+    (wanted,) = reference.run(graph, {"x": x}).values()
+    with (
+        mock.patch.object(spread._Search, "run", return_value=axes),
+        mock.patch.object(pipeline, "best_order", _in_parts),
+    ):
+        program = compiled(graph, TWO)
+    assert program is not None
+    (found,) = interpreted(program, TWO, {"x": x}).values()
+    np.testing.assert_array_equal(found, wanted)
+
+
+def _in_parts(graph: Graph, config: Config, budget: Budget, tried: object = None) -> object:
+    return in_parts(graph, config, budget)
+
+
+def test_without_a_way_the_channels_of_groups_are_not_cut() -> None:
+    group = second(in_groups(16, 16, 1))
+    assert 3 in axes_of(group, meeting=True)
+    assert 3 not in axes_of(group)

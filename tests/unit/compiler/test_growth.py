@@ -23,7 +23,7 @@ TINY = load_config("tiny")
 SMALL, TIMES = 192, 4
 MORE = 1.05
 """What is known to be quadratic has 1.08 and more at this size."""
-LONG = {"inputs", "joined", "ladder", "readers"}
+LONG = {"convolutions", "inputs", "joined", "ladder", "outputs", "readers"}
 """Families that take seconds."""
 
 

@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.compiler.groups import form_groups
-from npusim.compiler.lower.base import ConstantPool, Context
-from npusim.compiler.pipeline import compile_graph, prepare
-from npusim.compiler.place import place
-from npusim.compiler.stripes import Segment, cut, inners
+from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config
@@ -20,6 +16,7 @@ from npusim.isa.base import Space, decode, space_of
 from npusim.ops.build import GraphBuilder
 from npusim.program import CONSTANTS, FIRST_IO, SCRATCH, Program
 from tests.support.graphs.samples import residual_net
+from tests.support.graphs.segments import segment_of
 
 TINY = load_config("tiny")
 
@@ -44,17 +41,6 @@ def chain(height: int, layers: int, *, stride: int = 1) -> Graph:
         window = {"layout": "NCHW", "stride": (stride, 1), "dilation": (1, 1), "groups": 1, "pads": (1, 1, 1, 1)}
         value = build.add("conv", [value, weights], window)
     return build.finish([value])
-
-
-def segment_of(graph: Graph, height: int) -> Segment:
-    prepared = prepare(graph, TINY)
-    context = Context(TINY, ConstantPool())
-    groups = place(prepared, form_groups(prepared.ops, prepared.outputs), context).groups
-    inner = inners(groups, context)
-    assert inner is not None
-    segment = cut(groups, inner, height, context)
-    assert segment is not None
-    return segment
 
 
 def test_with_room_for_all_nothing_between_is_moved() -> None:
@@ -88,7 +74,7 @@ def test_more_sram_never_moves_more() -> None:
 def test_a_stripe_makes_what_the_next_layers_want() -> None:
     """Of three layers with windows of 3 rows, two rows of the last want three of the middle and four of the first one;
     what the stripe before has made is kept."""
-    segment = segment_of(chain(12, 3), 2)
+    segment = segment_of(chain(12, 3), 2, TINY)
     assert segment.stripes[0] == [(0, 4), (0, 3), (0, 2)]
     assert segment.stripes[1] == [(4, 6), (3, 5), (2, 4)]
     assert segment.stripes[-1] == [(12, 12), (11, 12), (10, 12)]
@@ -99,13 +85,13 @@ def test_a_stripe_makes_what_the_next_layers_want() -> None:
 
 
 def test_strides_want_more_rows_of_those_before() -> None:
-    segment = segment_of(chain(32, 3, stride=2), 1)
+    segment = segment_of(chain(32, 3, stride=2), 1, TINY)
     assert segment.stripes[0] == [(0, 4), (0, 2), (0, 1)]
     assert segment.stripes[1] == [(4, 8), (2, 4), (1, 2)]
 
 
 def test_padding_below_is_written_when_it_is_wanted() -> None:
-    segment = segment_of(chain(12, 2), 4)
+    segment = segment_of(chain(12, 2), 4, TINY)
     (window,) = segment.windows
     last = len(segment.stripes) - 1
     assert set(window.bottoms) == {last}

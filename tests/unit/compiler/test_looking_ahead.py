@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
-from npusim.compiler.fit import deeper
+from npusim.compiler.fit import deeper, filled
 from npusim.compiler.forecast import forecast, forecast_slowly
 from npusim.compiler.lower.base import SlotSpec
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
-from npusim.isa.base import Space, decode
+from npusim.isa.base import Instruction, Space, Unit, decode
+from npusim.isa.dma import Copy, Fetch
 from npusim.isa.functions import Binary
 from npusim.ops.build import GraphBuilder
 from npusim.program import CONSTANTS
@@ -97,23 +99,71 @@ def test_slots_for_what_is_in_flight() -> None:
     assert deeper(specs, 256, 3) == specs
 
 
-def products(config: Config, graph: Graph) -> int:
-    """How many instructions of the matrix unit a program has."""
+def fetches(config: Config, graph: Graph) -> int:
+    """How many parts of its input a program loads."""
     with Session(config, cache_dir=False) as session:
         spans = session.run(session.compile(graph), timing_only=True).timeline.spans
-    return sum(span.unit == "core0.matrix" for span in spans)
+    return sum(span.unit == "core0.dma0" for span in spans)
 
 
 def test_whole_jobs_are_cut_along_their_kernels() -> None:
     graph = convolution(16, 64, 24, 1)
     cut = NVDLA.with_(**{"matrix.direct.whole_jobs": False, "dma.inputs_ahead": True})
     whole = cut.with_(**{"matrix.direct.whole_jobs": True})
-    assert products(whole, graph) <= 3 < products(cut, graph)
+    assert fetches(whole, graph) == 1 < fetches(cut, graph)
     assert same(run(whole, graph), run(cut, graph))
     # What does not fit is cut all the same.
     small = whole.with_(**{"sram.bytes": 16 << 10})
-    assert products(small, graph) > 3
+    assert fetches(small, graph) > 3
     assert same(run(small, graph), run(whole, graph))
+
+
+def units_of(config: Config, graph: Graph) -> dict[type[Instruction], set[int]]:
+    """Which channels have which kinds of transfers."""
+    with Session(config, cache_dir=False) as session:
+        commands = list(decode(session.compile(graph).code))
+    found: dict[type[Instruction], set[int]] = {}
+    for command in commands:
+        if isinstance(command.instruction, Copy):
+            found.setdefault(type(command.instruction), set()).add(command.unit)
+    return found
+
+
+def test_features_weights_and_results_have_engines_of_their_own() -> None:
+    first = int(Unit.DMA)
+    apart = units_of(NVDLA, convolution(16, 64, 24, 1))
+    assert apart == {Fetch: {first}, Copy: {first + 1, first + 2}}
+    # Else weights come by whichever is free first.
+    some = units_of(NVDLA.with_(**{"dma.weights_apart": False}), convolution(1, 1024, 256, 1))
+    assert some[Copy] >= {first}
+
+
+@pytest.mark.parametrize("graph", [convolution(17, 24, 20, 3), convolution(40, 16, 9, 1)], ids=["3x3", "1x1"])
+def test_the_end_of_a_job_leaves_in_stripes(graph: Graph) -> None:
+    with Session(NVDLA, cache_dir=False) as session:
+        spans = session.run(session.compile(graph), timing_only=True).timeline.spans
+    stores = [span for span in spans if span.unit == "core0.dma2"]
+    # Of the last kernels half first; in the end what the unit lets go at once.
+    assert stores[-1].bytes < stores[0].bytes / 4
+    assert max(span.end_ps for span in spans if span.unit == "core0.matrix") > stores[-2].end_ps
+    assert same(run(NVDLA, graph), run(TINY, graph))
+
+
+def test_a_group_of_kernels_begins_when_its_own_weights_are_there() -> None:
+    with Session(NVDLA, cache_dir=False) as session:
+        graph = convolution(1, 1024, 256, 1)
+        spans = session.run(session.compile(graph), timing_only=True).timeline.spans
+    loads = [span for span in spans if span.unit == "core0.dma1"]
+    assert [span.bytes for span in loads] == [8 * 1024] * 32
+    # And weights come without a break, as far as the buffer has room.
+    assert all(one.end_ps == other.start_ps for one, other in pairwise(loads))
+
+
+def test_weights_have_what_room_a_job_leaves() -> None:
+    specs = [SlotSpec("x", 256, 1), SlotSpec("w", 64), SlotSpec("main", 64)]
+    assert [spec.copies for spec in filled(specs, 1024, 64)] == [1, 10, 2]
+    assert [spec.copies for spec in filled(specs, 1024, 3)] == [1, 4, 2]
+    assert filled(specs, 512, 64) == specs
 
 
 def test_sums_leave_while_the_next_kernels_compute() -> None:

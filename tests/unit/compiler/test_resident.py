@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
+from npusim.compiler import pipeline, spread
 from npusim.compiler.lower.base import ConstantPool, Context
+from npusim.compiler.order import in_parts
+from npusim.compiler.pipeline import compile_graph
 from npusim.compiler.resident import SHARES, Candidate, choices
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import decode
+from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from npusim.runtime import Session
@@ -66,6 +72,36 @@ def test_the_first_run_loads_and_the_others_find(graph: Graph, changes: dict[str
     first, second, third = check(program, config, graph)
     assert program.resident_bytes > 0
     assert second == third < first
+
+
+@pytest.mark.parametrize("axes", [(1, 1, 1), (0, 0, 0), (0, 1, None)])
+def test_what_stays_are_the_weights_of_each_cores_parts(axes: tuple[int | None, ...]) -> None:
+    """Output channels: a part of the weights for each core. Rows: all for each. Shared out: those of its tiles."""
+    config = keeping(TINY.with_(**{"cores": 2, "sram.bytes": "64 KiB", "exchange.bytes_per_cycle": 16}))
+    graph = layers(3, 64)
+
+    def parts(graph: Graph, config: Config, budget: Budget, tried: object = None) -> object:
+        return in_parts(graph, config, budget)
+
+    with mock.patch.object(spread._Search, "run", return_value=axes), mock.patch.object(pipeline, "best_order", parts):
+        program = compile_graph(graph, config)
+    first, second, third = check(program, config, graph)
+    weights = 64 * 64
+    assert program.resident_bytes == {1: 3 * weights, 0: 6 * weights, None: 4 * weights}[axes[2]]
+    assert second == third < first
+
+
+def test_cores_with_parts_find_their_weights() -> None:
+    """Chosen as it is done first: more cores that keep weights are not slower than fewer."""
+    graph = layers(4, 128)
+    times = []
+    for cores in (1, 2, 4):
+        config = keeping(TINY.with_(**{"cores": cores, "sram.bytes": "64 KiB", "exchange.bytes_per_cycle": 16}))
+        with Session(config, cache_dir=False) as session:
+            program = session.compile(graph)
+            times.append([session.run(program, timing_only=True).cycles for _ in range(2)][1])
+        assert program.resident_bytes
+    assert times == sorted(times, reverse=True)
 
 
 def test_all_weights_that_fit_are_not_moved_again() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,13 +14,14 @@ from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import ConstantPool, Context, SlotSpec
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
-from npusim.compiler.stripes import Segment, cut, inners, moved_bytes
+from npusim.compiler.stripes import moved_bytes
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
+from tests.support.graphs.segments import segment_of
 
 EDGE, TINY = load_config("edge"), load_config("tiny")
 CONV = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "groups": 1, "pads": (0, 0, 0, 0)}
@@ -44,17 +47,6 @@ def layers(kinds: str, rows: int = 64) -> Graph:
     return build.finish([value])
 
 
-def segment_of(graph: Graph, height: int) -> Segment:
-    prepared = prepare(graph, EDGE)
-    context = Context(EDGE, ConstantPool())
-    groups = place(prepared, form_groups(prepared.ops, prepared.outputs), context).groups
-    inner = inners(groups, context)
-    assert inner is not None
-    segment = cut(groups, inner, height, context)
-    assert segment is not None
-    return segment
-
-
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [("sc", True), ("cp", True), ("scc", True), ("ccp", True), ("cc", False), ("cpc", False), ("scp", False)],
@@ -66,7 +58,7 @@ def test_what_lies_between_two_groups_of_a_unit_makes_it_wait(kinds: str, expect
 
 def test_rows_of_two_stripes_have_room_where_units_change() -> None:
     for kinds, stripes in (("sc", 2), ("cc", 1)):
-        (window,) = segment_of(layers(kinds), 8).windows
+        (window,) = segment_of(layers(kinds), 8, EDGE).windows
         assert window.buffer.nbytes == stripes * 8 * window.pitch, kinds
 
 
@@ -114,8 +106,8 @@ def test_rows_move_while_nobody_works() -> None:
         weights = build.const(np.zeros((32, 32, size, size), np.float16))
         value = build.add("conv", [value, weights], {**CONV, "pads": (size // 2,) * 4})
         if size > 1:
-            two = segment_of(build.finish([value]), 4)
-    three = segment_of(build.finish([value]), 4)
+            two = segment_of(build.finish([value]), 4, EDGE)
+    three = segment_of(build.finish([value]), 4, EDGE)
     assert any(window.moves for window in three.windows)
     assert moved_bytes(two) == sum(move.rows * window.pitch for window in two.windows for move in window.moves.values())
     assert moved_bytes(two) > 0
@@ -164,7 +156,8 @@ def test_the_best_on_some_cores_is_so_beside_others(monkeypatch: pytest.MonkeyPa
     few, lean, many = Order(2, 90), Order(2, 80), Order(4, 10)
 
     def first(*orders: tuple[int, Order]) -> object:
-        return compare._first(list(orders), TINY)  # type: ignore[arg-type]
+        told: Any = orders
+        return compare._first(told, TINY)
 
     assert first((10_000, few), (10_030, lean)) is lean
     assert first((10_000, few), (10_050, lean)) is few

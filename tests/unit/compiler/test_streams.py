@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.cache import read_program, write_program
+from npusim.compiler.pipeline import compile_graph
 from npusim.compiler.tile import Epilogue, MatrixProblem, Tiling, estimate, tilings
 from npusim.dtypes import DType
 from npusim.errors import DeviceFaultError
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.hw.cost import cost
+from npusim.isa import base
 from npusim.isa.base import decode
 from npusim.isa.dma import Expand, MulticastExpand, expanded_bytes, expanding
 from npusim.isa.matrix import Conv
@@ -31,6 +33,7 @@ from npusim.weights import WeightFile, view_of
 from npusim.work import DmaWork
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
+from tests.support.graphs.samples import residual_net
 
 EDGE, TINY = load_config("edge"), load_config("tiny")
 RATE = "dma.decoder_weights_per_cycle"
@@ -286,3 +289,11 @@ def test_streams_that_cannot_be_decoded_count_as_far_as_they_can() -> None:
     assert expanded_bytes(code[:-1]) == whole
     assert whole > expanded_bytes(code[: len(code) // 3]) >= (0, 0)
     assert expanded_bytes(b"\xff" * 40) == (0, 0)
+    assert expanded_bytes(b"\x14" + bytes(40)) == (0, 0)  # of no length: there is no way over it
+
+
+def test_who_asks_what_expands_has_nothing_else_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports ask that of every program, and most have none."""
+    monkeypatch.setattr(base, "decode", None)
+    program = compile_graph(residual_net(8, 8, 1), TINY)
+    assert expanded_bytes(program.code) == (0, 0)

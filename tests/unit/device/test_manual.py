@@ -13,8 +13,8 @@ import pytest
 from npusim.device.manual import description, header, register_table
 from npusim.device.registers import REGISTERS
 from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, MAX_REGIONS, REGION_ROW, JobStatus
+from npusim.hw.units.dma import FETCH_BYTES
 from npusim.sim.machine import COURSES_KEPT
-from npusim.sim.sequencer import FETCH_BYTES
 from npusim.timeline import FaultCode
 from tests.support.c_compiler import WARNINGS, gcc, needs_gcc
 

@@ -10,6 +10,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -226,6 +227,7 @@ def _files(*names: str) -> Callable[[], list[int]]:
         (BAR_READ, b"", _nothing, (1 << 64) - 1),
         (CONFIG_READ, bytes(11), _nothing, 12),
         (CONFIG_READ, bytes(12), _files("event"), -1),
+        (BAR_READ, bytes(24), _files("event"), -1),
         (SET_IRQ, b"", _nothing, -1),
         (SET_IRQ, b"", _files("event", "event", "event"), -1),
         (SET_IRQ, b"", _files("event", "event"), -1),  # we would wait for the second one
@@ -282,3 +284,35 @@ def test_nonsense() -> None:
     for number in range(300):
         assert world.case(rng_of("pci-proxy", 1, number)) == [], f"case {number} of seed 1"
     assert world.tally["answered"] > 1000
+
+
+class Answering(socket.socket):
+    """Notes how much was still to be taken when an answer went."""
+
+    unread: list[int]
+
+    def sendmsg(self, *args: Any) -> int:
+        try:
+            self.unread.append(len(self.recv(1000, socket.MSG_PEEK | socket.MSG_DONTWAIT)))
+        except BlockingIOError:
+            self.unread.append(0)
+        return super().sendmsg(*args)
+
+
+def test_an_access_is_answered_before_it_is_taken() -> None:
+    """A message that is taken makes room, of which Linux tells the sender, who waits for the answer: it would be woken
+    twice. A job writes tens of thousands of them."""
+    ours, theirs = socket.socketpair()
+    answering = Answering(fileno=theirs.detach())
+    answering.unread = []
+    server = PciProxy(NpuDevice(SMALL))
+    thread = threading.Thread(target=server.serve, args=(answering,))
+    thread.start()
+    qemu = Qemu(ours, None)
+    qemu.set_up()
+    del answering.unread[:]
+    qemu.write(DRAM, 5)
+    assert qemu.read(DRAM) == 5
+    ours.close()
+    thread.join(PATIENCE_S)
+    assert answering.unread == [HEADER.size + BAR.size] * 2

@@ -94,10 +94,30 @@ def test_a_job_fetches_features_and_weights_in_turn():
     assert terms["tail"] == 9
 
 
+@pytest.mark.parametrize(
+    ("pixels", "channels", "cycles"),
+    [
+        (70, 16, 140),  # two channel groups come at a burst a cycle
+        (70, 24, 270),  # three of them at 11 in 14: 210 * 14 / 11 = 267.3, in whole cycles of the price
+        (70, 3, 70),  # a burst holds one pixel, whatever of it there is
+        (70, 17, 270),
+    ],
+)
+def test_features_come_in_atoms_and_with_bubbles(pixels, channels, cycles):
+    moved = pixels * channels
+    found = cost(NVDLA, DmaWork(moved, pixels, channels, moved, 0, features=True))
+    assert dict(found.terms)["transfer"] == pytest.approx(cycles, abs=3)
+    # A memory that is slower than that has no bubbles.
+    slow = NVDLA.with_(**{"dram.bandwidth": "4 GB/s"})
+    atoms = pixels * -(-channels // 8)
+    found = cost(slow, DmaWork(moved, pixels, channels, moved, 0, features=True))
+    assert dict(found.terms)["transfer"] == 2 * atoms
+
+
 def test_results_that_share_the_port_delay_weights():
     slow = NVDLA.with_(**{"dram.bandwidth": 10**9})
     work = matmul(64, 64, 512)
-    assert job(slow.with_(**{"matrix.direct.shared_port": True}), work, 64).cycles > job(slow, work, 64).cycles
+    assert job(slow.with_(**{"interconnect.writes_apart": False}), work, 64).cycles > job(slow, work, 64).cycles
 
 
 SIZE = st.integers(1, 80)

@@ -26,7 +26,7 @@ from npusim.isa.base import (
     region,
 )
 from npusim.isa.control import Halt
-from npusim.isa.dma import Copy, Exchange, Expand, Fill, Gather, Multicast, MulticastExpand
+from npusim.isa.dma import Copy, Exchange, Expand, Fetch, Fill, Gather, Multicast, MulticastExpand
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.isa.matrix import NOTHING, Conv, Depthwise
 from npusim.isa.reduction import ArgReduce, CumProd, CumSum, Lrn, Normalize, Pool, ReduceTile, Resample, Softmax
@@ -74,6 +74,7 @@ ENDLESS: list[Instruction] = [
     Copy(0, Z4, 0, Z4, (1, 1, 1, 1), 1, LONG4, Z4, 0),
     Multicast(0, Z4, region(0), Z4, (1, 1, 1, MAX_ITEMS), 1, Z4, Z4, 0, 3),
     Exchange(0, Z4, 0, Z4, (1, 1, 1, MAX_ITEMS), 1, Z4, Z4, 0, 0, 6),
+    Fetch(0, Z4, region(0), Z4, (1, 1, 1, MAX_ITEMS), 1, Z4, (0, 0, 1, 0), 0),
     Expand(0, region(0), 1 << 63, 4, 2),
     MulticastExpand(0, region(0), MAX_ITEMS, 4, 8, 3),
     Fill(0, Z4, LONG4, 1, 0),

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+import struct
+from itertools import accumulate
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npusim import _stream
 from npusim.errors import ProgramError
 from npusim.isa.base import (
     INSTRUCTIONS,
@@ -39,6 +46,31 @@ def test_encoding_round_trip(cls: type[Instruction], data: st.DataObject) -> Non
     assert len(raw) == command.size
     assert list(decode(raw)) == [command]
     assert list(decode(memoryview(b"\x00" + raw)[1:])) == [command]
+
+
+@each_instruction
+@settings(max_examples=10)
+@given(data=st.data())
+def test_a_stream_is_encoded_as_its_commands_are_alone(cls: type[Instruction], data: st.DataObject) -> None:
+    drawn = data.draw(st.lists(commands(cls), max_size=3))
+    again = [dataclasses.replace(command, op=command.op // 2) for command in drawn]  # the very same instructions
+    code, ends = _stream.encode([*drawn, *again])
+    parts = [command.to_bytes() for command in (*drawn, *again)]
+    assert code == b"".join(parts)
+    assert ends == list(accumulate(map(len, parts)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"op": 1 << 32}, {"op": -1}, {"core": 256}, {"unit": -1}, {"waits": (Wait(0, 8, 1 << 32),)},
+     {"waits": (Wait(0, 256, 1),)}, {"waits": (Wait(0, 8, 1),) * 256}],
+)  # fmt: skip
+def test_what_no_field_can_hold_is_refused_in_a_stream_as_alone(change: dict[str, Any]) -> None:
+    command = dataclasses.replace(Command(0, Unit.DMA, 0, (), copy(0, 64, 8)), **change)
+    with pytest.raises(struct.error) as alone:
+        command.to_bytes()
+    with pytest.raises(struct.error, match=re.escape(str(alone.value))):
+        _stream.encode([command])
 
 
 @settings(max_examples=25)

@@ -16,7 +16,7 @@ from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.base import INSTRUCTIONS, Access, Instruction, is_dram, region, space_of, sram
 from npusim.isa.control import Halt
-from npusim.isa.dma import Copy, Fill, Gather, contiguous_runs
+from npusim.isa.dma import Copy, Fetch, Fill, Gather, contiguous_runs
 from npusim.isa.functions import Binary, Reduce, Unary, binary_cost, unary_cost
 from npusim.isa.matrix import NOTHING, Conv, Depthwise, accumulator_type, rate_type, weight_zeros
 from npusim.isa.reduction import ArgReduce, CumProd, CumSum, Lrn, Normalize, Pool, ReduceTile, Resample, Softmax
@@ -41,6 +41,7 @@ CODES = """
 14 dma.expand <QQQQB
 15 dma.expand_multicast <QQQQBQ
 16 dma.exchange <Q4qQ4q4IB4I4IQBQ
+17 dma.fetch <Q4qQ4q4IB4I4IQ
 20 matrix.conv <BBBQ3qQqQ3qIIIIIHHHHHHhh??Q3qQQIfidd
 21 matrix.depthwise <BBBQqqQQqqIIIIHHHHHHhh??QqqQQIfidd
 30 vector.unary <BBQ4qQ4q4Idd
@@ -184,6 +185,7 @@ TOPK = TopK(F16, Q[0], (12, 4, 2), Q[1], (48, 16, 8), Q[2], (28, 4, 2), (3, 7, 2
 COPY = Copy(region(2, 70), (0, 100, 20, 4), sram(0x40), (0, -24, 8, 4), (1, 2, 3, 2), 4, (0, 0, 1, 0), (0, 1, 0, 2), 0)
 LOAD = Copy(sram(0), (0, 24, 8, 4), region(1, 200), (0, -48, 12, 4), (1, 3, 3, 2), 4, (0,) * 4, (0,) * 4, 0)
 WITHIN = Copy(sram(0), (0, 0, 8, 4), sram(64), (0, 0, 16, 4), (1, 1, 3, 2), 4, (0,) * 4, (0,) * 4, 0)
+FETCH = Fetch(sram(0), (0, 32, 8, 4), region(1, 200), (0, 24, 8, 4), (1, 3, 3, 2), 4, (0, 0, 0, 0), (0, 0, 1, 0), 0)
 FILL = Fill(region(0, 130), (0, 0, 16, 2), (1, 1, 5, 4), 2, 0)
 GATHER = Gather(region(3), (40, 8, 4), region(2), (60, 12, 4), Q[0], 8, I64, (2, 5, 2), 6, 4)
 
@@ -251,6 +253,8 @@ WORK: list[tuple[Instruction, Work]] = [
     # 9 pieces of 8 bytes, 12 apart; backwards from 200, so from 104, which is 40 after a multiple of 64
     (LOAD, DmaWork(72, 9, 8, 72, 0, 12, 40)),
     (WITHIN, DmaWork(24, 1, 24, 0, 0)),
+    # Nine pixels, each of them a run, without the pixel of padding.
+    (FETCH, DmaWork(72, 9, 8, 72, 0, features=True)),
     (FILL, DmaWork(40, 5, 8, 0, 40, 16, 2)),
     (Fill(sram(3), (0, 0, 16, 2), (1, 1, 5, 4), 2, 0), DmaWork(40, 1, 40, 0, 0)),
     (GATHER, DmaWork(80, 10, 8, 80, 80)),
@@ -330,6 +334,8 @@ def test_fields_that_no_hardware_could_mean() -> None:
     for name in ("kh", "kw", "sh", "sw", "dh", "dw"):
         with pytest.raises(ProgramError, match="kernel, stride and dilation must be >= 1"):
             checked(POOL, **{name: 0})
+        with pytest.raises(ProgramError, match="kernel, stride and dilation must be >= 1"):
+            dataclasses.replace(POOL, **{name: 0}).work()  # reports ask unverified programs
         checked(POOL, **{name: 1})
     for zero in (-129, 128):
         with pytest.raises(ProgramError, match="w_zero of int8 weights must be from -128 to 127"):

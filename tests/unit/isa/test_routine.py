@@ -13,13 +13,13 @@ from hypothesis import given
 from npusim._core import Strided
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
+from npusim.hw.units.dma import FETCH_BYTES
 from npusim.isa.base import ByteArray, Command, Unit, Wait, acc, decode, encode, region
 from npusim.isa.control import Halt
 from npusim.isa.disassemble import disassemble
 from npusim.isa.routine import MAX_CALL_BYTES, Call, Operand, ScalarRoutine, VectorRoutine
 from npusim.isa.verify import Limits, verify
 from npusim.routines import canonical
-from npusim.sim.sequencer import FETCH_BYTES
 from tests.support.programs.any_instruction import CALLS
 from tests.support.sample_routines import PLAIN, SCALE
 

@@ -151,12 +151,13 @@ def test_all_must_be_signalled() -> None:
     fences = [fence.create() for _ in range(3)]
     handles = [made.dup() for made in fences]
     seen = Seen()
-    wait_all(handles, seen)
+    pending = wait_all(handles, seen)
+    assert pending is not None
     for (fd,) in handles:
         os.close(fd)  # the wait has its own
     fences[2].signal()
     fences[0].signal()
-    time.sleep(0.01)
+    until(lambda: len(pending.descriptors) == 1)
     assert seen.states == []
     fences[1].signal()
     assert seen.result() == [SIGNALED]

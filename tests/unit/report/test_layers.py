@@ -1,12 +1,15 @@
 """Which layers the time went to, and the sentence that says why."""
 
+import dataclasses
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.hw.config import load_config
 from npusim.report.layers import covered, layers, slowest, unit_kind, why
+from npusim.summary import OpReport
 from npusim.timeline import Span
-from tests.support.sample_run import NS, Op, sample
+from tests.support.sample_run import NS, sample
 
 CONFIG = load_config("tiny").with_(**{"dram.bandwidth": "8 GB/s", "clock": "1 GHz", "matrix.rows": 8, "matrix.cols": 8})
 
@@ -19,7 +22,7 @@ def test_the_parts_add_up_to_the_whole() -> None:
 def test_a_layer_that_ran_in_the_shadow_of_others_adds_nothing() -> None:
     run = sample()
     run.timeline.spans.append(Span("core0.scalar", 100 * NS, 900 * NS, 3, "scalar.gather", 0, 64, "latency"))
-    run.ops.append(Op("aside", "gather", "core0.scalar", 100 * NS, 900 * NS, 800, 0, 64, "latency"))
+    run.ops.append(OpReport("aside", "gather", "core0.scalar", 100 * NS, 900 * NS, 800, 0, 64, "latency"))
     assert {layer.timing.name: layer.added_ps // NS for layer in layers(run)} == {
         "aside": 0,
         "load": 1000,
@@ -61,7 +64,7 @@ def test_a_compute_bound_layer_names_the_rate_of_the_array() -> None:
 
 def test_a_latency_bound_layer_names_its_busiest_unit() -> None:
     run = sample()
-    run.ops[2].start_ps = 2000 * NS
+    run.ops[2] = dataclasses.replace(run.ops[2], start_ps=2000 * NS)
     assert why(layers(run)[2], CONFIG) == (
         "short steps, one after another: 1 instruction of 200 ns on average, vector busy 25.0 %"
     )
@@ -77,7 +80,7 @@ def test_of_a_layer_that_takes_turns_its_own_turns_count() -> None:
         conv._replace(start_ps=2000 * NS, end_ps=2100 * NS, macs=3200),
         tail,
     ]
-    run.ops[1].start_ps, run.ops[1].end_ps, run.ops[1].macs = 1000 * NS, 2100 * NS, 6400
+    run.ops[1] = dataclasses.replace(run.ops[1], start_ps=1000 * NS, end_ps=2100 * NS, macs=6400)
     layer = next(layer for layer in layers(run) if layer.timing.name == "conv")
     assert (layer.added_ps, layer.window_ps) == (200 * NS, 200 * NS)
     assert why(layer, CONFIG) == "matrix busy 100.0 % at 32 MACs/cycle on 64 elements"

@@ -145,6 +145,16 @@ def test_a_job_is_aborted_while_its_instructions_are_loaded() -> None:
     assert bench.finish(bench.submit(_layer(), Priority.LOW))[0].time_ps == whole.time_ps
 
 
+def test_the_region_table_is_read_once_whatever_is_loaded_after_it() -> None:
+    bench = Bench(LOADED)
+    loaded = bench.driver.load(_layer())
+    table, size = loaded.slot.table, 16 * len(loaded.regions)
+    job = bench.submit(loaded, Priority.LOW)
+    bench.device.machine.clock.advance(LOADING // 2)
+    bench.device.bus.write_memory(table, b"\xff" * size)
+    assert bench.finish(job)[0].time_ps == alone(_layer(), LOADED).time_ps
+
+
 def test_a_job_of_a_higher_class_goes_first_while_instructions_are_loaded() -> None:
     bench = Bench(LOADED)
     low = bench.submit(_layer(), Priority.LOW)

@@ -197,3 +197,15 @@ def test_commands_by_a_way_of_their_own_take_nothing_of_the_bus() -> None:
     assert apart == START + LATENCY + flow(4096)
     # Both wait for the DRAM from the same time on; until the copy is set up the code has the bus alone.
     assert shared == apart + flow(len(program.code) - 4096) - START
+
+
+def test_writes_apart_take_nothing_of_what_is_read() -> None:
+    stream = Stream()
+    stream.dma(copy(0, region(SCRATCH), 4096), channel=0)
+    stream.dma(copy(region(SCRATCH, 1 << 15), 0x4000, 4096), channel=1)
+    program = stream.program(scratch=1 << 16)
+    shared, apart = (TINY.with_(**{"dma.channels": 2, "interconnect.writes_apart": on}) for on in (False, True))
+    units, alone = ("core0.dma0", "core0.dma1"), START + LATENCY + flow(4096)
+    assert [spans(program, apart, unit) for unit in units] == [[(0, alone)]] * 2
+    # One of them flows when the other is over.
+    assert max(spans(program, shared, unit)[0][1] for unit in units) > alone + flow(4000)

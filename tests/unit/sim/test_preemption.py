@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from npusim.driver import Priority
+from npusim.hw.units.dma import FETCH_BYTES
 from npusim.isa.base import region
 from npusim.program import FIRST_IO, Program
-from npusim.sim.sequencer import FETCH_BYTES
 from npusim.timeline import NO_OP
 from tests.support.programs.streams import Stream, add, copy, round_trip
 from tests.support.programs.timed_jobs import (

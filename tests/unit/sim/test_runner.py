@@ -29,6 +29,7 @@ from npusim.sim.runner import Runner
 from npusim.sim.steps import HALT, Charge, Decoder, Layout, Step
 from npusim.timeline import Span
 from npusim.validate.networks import NETWORKS
+from npusim.work import Port
 from tests.support.graphs.every_kind import CASES
 from tests.support.graphs.samples import residual_net
 from tests.support.programs.random_streams import CONFIGS, Action, actions, build
@@ -106,6 +107,7 @@ def test_nothing_differs_for_any_kind(run: list[Runner]) -> None:
         ("nvdla_small", {}),  # units look ahead
         ("edge", {"dma.in_flight": 4, "vector.setup_hidden": True, "interconnect.code_apart": True}),
         ("mobile", {"dma.in_flight": 2, "interconnect.arbitration": "fair"}),
+        ("nvdla_small", {"interconnect.writes_apart": False}),
         ("tpuv1", {}),  # constants have a memory of their own
     ],
 )
@@ -202,7 +204,8 @@ def decoded(stream: Stream, config: Config = TINY) -> list[Step]:
 
 def course(found: list[Step], config: Config = TINY, engines: int | None = None) -> _core.Course | None:
     depths = Layout(config).depths if engines is None else (1,) * engines
-    return _core.course(found, depths, config.cores, 0, 1000, 0, 4, 1000, 10**9, 4096, [10**9] * 5, -1, True, 0, False)
+    rates = [10**9] * len(Port)
+    return _core.course(found, depths, config.cores, 0, 1000, 0, 4, 1000, 10**9, 4096, rates, -1, True, 0, False)
 
 
 def test_a_job_that_never_ends_is_for_the_stepper() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -31,6 +30,7 @@ from npusim.errors import ConfigError
 from tests.support.nnapi import models
 from tests.support.nnapi.client import Frame, PreparedCallback, execute_sync, prepare, prepared_model
 from tests.support.nnapi.models import add, add_case, add_of, chain
+from tests.support.waits_and_leaks import until
 
 NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
 TOKEN = bytes(32)
@@ -222,11 +222,7 @@ def test_a_callbacks_exception_is_logged_and_not_lost(device, caplog):
 
     assert device.prepareModel_1_3(add(), 1, 1, None, [], [], TOKEN, Broken()) is NONE
     assert told.wait(30)
-    for _ in range(1000):  # the log follows the call
-        if "a client's mistake" in caplog.text:
-            break
-        time.sleep(0.01)
-    assert "a client's mistake" in caplog.text
+    until(lambda: "a client's mistake" in caplog.text)  # the log follows the call
     prepared_model(device, add())  # and the driver goes on
 
 

@@ -1,0 +1,10 @@
+from libc.stdint cimport int64_t
+
+
+cdef object asked(instruction)
+
+
+cdef class Sizes:
+    cdef dict by_kind
+
+    cdef int64_t of(self, instruction) except -1

@@ -1,0 +1,65 @@
+"""Which of several orders is taken, and how much of the others is made for that."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from npusim.compiler import compare
+from npusim.compiler.forecast import forecast
+from npusim.compiler.order import Draft, Order, until
+from npusim.compiler.pipeline import compile_graph, explain_graph
+from npusim.compiler.settled import Settled
+from npusim.hw.config import load_config
+from npusim.validate.networks import NETWORKS
+
+EDGE = load_config("edge").with_(**{"matrix.rows": 64})
+
+
+@pytest.fixture(scope="module")
+def resnet() -> Settled:
+    return Settled(NETWORKS["resnet50_v1"].make((1, 224, 224, 3)))
+
+
+@pytest.mark.parametrize(
+    "chip",
+    [
+        {"matrix.cols": 16, "sram.bytes": "1536 KiB", "dram.bandwidth": "8 GB/s", "dma.channels": 4},
+        {"matrix.cols": 64, "sram.bytes": "2048 KiB", "dram.bandwidth": "17 GB/s"},
+    ],
+)
+def test_what_cannot_win_is_not_made_to_its_end(resnet: Settled, chip: dict[str, object]) -> None:
+    """And it would not have been taken."""
+    config = EDGE.with_(**chip)
+    with mock.patch.object(Draft, "finish", autospec=True, side_effect=Draft.finish) as finish:
+        program = compile_graph(resnet, config)
+        assert finish.call_count == 1
+    with mock.patch.object(compare, "_may_win", return_value=True):
+        assert compile_graph(resnet, config).code == program.code
+    explained = explain_graph(resnet.graph, config)
+    assert explained.program.code == program.code
+    assert [label for label, _ in explained.orders] == ["one core, stripes", "one core, whole values"]
+    striped, whole = (time for _, time in explained.orders)
+    assert striped < whole
+
+
+def test_where_orders_meet_one_is_as_much_longer_as_at_the_end(resnet: Settled) -> None:
+    """But for a little less than what is allowed for."""
+    config = EDGE.with_(**{"matrix.cols": 16, "sram.bytes": "1024 KiB", "dram.bandwidth": "12 GB/s"})
+    seen: list[tuple[Draft, tuple[int, Order]]] = []
+
+    def noted(whole: Draft, striped: tuple[int, Order], config: object) -> bool:
+        seen.append((whole, striped))
+        return True
+
+    with mock.patch.object(compare, "_may_win", noted):
+        orders = dict(explain_graph(resnet.graph, config).orders)
+    ((draft, (ps, striped)),) = seen
+    group = compare._meeting(striped.layout.stretches, draft.layout.stretches)
+    assert group is not None
+    assert group < len(striped.groups) - 1
+    ours, theirs = (until(commands, group) for commands in (draft.until(group), striped.commands))
+    assert len(theirs) < 0.9 * len(striped.commands)
+    longer = forecast(ours, config) - forecast(theirs, config)
+    assert abs(orders["one core, whole values"] - ps - longer) * 1000 < compare._APART * ps
