@@ -236,7 +236,7 @@ class Planner:
         left = MEAN_LIFE * len(stretches)
         self.untried.clear()
         tried = lives if self._keeps else ()
-        for buffer in sorted(tried, key=lambda buffer: (buffer not in first, -worth(buffer), buffer.nbytes, buffer.born)):
+        for buffer in sorted(tried, key=lambda each: (each not in first, -worth(each), each.nbytes, each.born)):
             if len(lives[buffer]) > left:
                 self.untried.add(buffer)
                 continue
@@ -386,7 +386,8 @@ class Planner:
         computing += turns * sum(lowering.tail() for lowering in before)
         # What the vector unit has still to do on the last one's last tile, while the matrix unit is at the next stripe.
         if not vector and (idle := behind.waiting()):
-            ahead = sum(cost for cost, _ in takewhile(lambda pair: not pair[1].tail(), zip(costs, before, strict=False)))
+            plain = takewhile(lambda pair: not pair[1].tail(), zip(costs, before, strict=False))
+            ahead = sum(cost for cost, _ in plain)
             computing -= min(idle, (turns - 1) * behind.tail(), ahead * (turns - 1) // turns)
         # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
         computing += stretch.segment.images * fitted.lowerings[0].copying(moved_bytes(stretch.segment))

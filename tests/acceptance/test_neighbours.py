@@ -10,7 +10,7 @@ import pytest
 from bench import knobs, neighbours
 from bench.neighbours import LIMIT, Design, Timer, Walk, slower, summary, table, values, walk
 from bench.networks import NETWORKS as BUILT
-from bench.networks import PUBLIC
+from bench.networks import PUBLIC, network
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.validate.networks import NETWORKS
@@ -136,6 +136,21 @@ def test_more_is_never_slower_on_public_networks(timer: Timer, name: str, rows: 
     assert sum(1 for each in walks for _ in each.pairs()) == sum(len(values(knob, EDGE)) - 1 for knob in turned)
     assert [line for each in walks for line in each.lost()] == []
     assert slower(walks, LIMIT) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "less", "more"),
+    [
+        ("inception_v1", "edge", 192, 256),
+        ("inception_v1", "ethos_u65_256", 192, 256),
+        pytest.param("densenet", "edge_tpu", 512, 768, marks=pytest.mark.slow),
+    ],
+)
+def test_values_beside_which_segments_were_chosen_stay(name: str, device: str, less: int, more: int) -> None:
+    """What whole values take where stripes begin is free in one piece, and they are there when the others are tried."""
+    graph, base = network(name, Path()), load_config(device)
+    times = [Timer().measure(graph, base.with_(**{"sram.bytes": size << 10}), "").time_ps or 0 for size in (less, more)]
+    assert times[1] <= times[0] * (1 + LIMIT)
 
 
 SLACK = {"sram.bytes": 0.06, "dma.channels": 0.04, "cores": LIMIT, "dram.bandwidth": LIMIT}

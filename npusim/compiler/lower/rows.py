@@ -247,10 +247,9 @@ class PoolLowering(TiledLowering, kind="pool"):
 
     def estimate(self) -> int:
         # What windows of neighbouring tiles share is loaded for each of them.
-        tiles = self._loading(self._tile) // self.config.cores
-        loading = max(tiles, self.moving(() if self.x.buffer.on_chip else (self.x,)))
-        storing = self.moving(() if self.out.buffer.on_chip else (self.out,))
-        return overlapped(self.computing() // self.config.cores, loading + storing)
+        bringing, taking = (() if view.buffer.on_chip else (view,) for view in (self.x, self.out))
+        loading = max(self._loading(self._tile) // self.config.cores, self.moving(bringing))
+        return overlapped(self.computing() // self.config.cores, loading + self.moving(taking))
 
     def moves(self) -> list[View]:
         return [view for view in (self.x, self.out) if not view.buffer.on_chip]

@@ -10,11 +10,14 @@ import pytest
 from npusim.compiler import compare
 from npusim.compiler.fit import place_slots
 from npusim.compiler.groups import form_groups, side_by_side
-from npusim.compiler.lower.base import SlotSpec
+from npusim.compiler.kinds import lower
+from npusim.compiler.lower.base import ConstantPool, Context, SlotSpec
 from npusim.compiler.pipeline import compile_graph, prepare
+from npusim.compiler.place import place
+from npusim.compiler.stripes import moved_bytes
 from npusim.dtypes import DType
 from npusim.graph import Graph
-from npusim.hw.config import load_config
+from npusim.hw.config import Config, load_config
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
@@ -79,6 +82,51 @@ def test_a_value_that_is_whole_is_waited_for_in_parts(monkeypatch: pytest.Monkey
     """Also where no stripes are made: uses of a value by one operator are told apart."""
     monkeypatch.setattr("npusim.compiler.memory.Planner._segments", lambda *arguments: [])
     assert waited(layers("sc")) < 0.7, "its weights come behind the last tile's pixels, but it does not wait for these"
+
+
+def taken(graph: Graph, config: Config = EDGE) -> int:
+    """Picoseconds of an inference."""
+    with Session(config, cache_dir=False) as session:
+        return session.run(compile_graph(graph, config), timing_only=True).time_ps
+
+
+def test_a_chain_hides_the_next_stripe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where all values are in SRAM: while sigmoids are taken of one stripe, the next one's products are made."""
+    graph = layers("ccccss")
+    together = taken(graph)
+    monkeypatch.setattr("npusim.compiler.memory.Planner._may_hide", lambda *arguments: False)
+    assert together < taken(graph) * 0.95
+
+
+def test_rows_move_while_nobody_works() -> None:
+    """With two groups who makes the next rows waits for it; with three, the third one works meanwhile."""
+    build = GraphBuilder("windows")
+    value = build.input("x", (1, 64, 16, 32), DType.FLOAT16)
+    for size in (1, 3, 1):
+        weights = build.const(np.zeros((32, 32, size, size), np.float16))
+        value = build.add("conv", [value, weights], {**CONV, "pads": (size // 2,) * 4})
+        if size > 1:
+            two = segment_of(build.finish([value]), 4, EDGE)
+    three = segment_of(build.finish([value]), 4, EDGE)
+    assert any(window.moves for window in three.windows)
+    assert moved_bytes(two) == sum(move.rows * window.pitch for window in two.windows for move in window.moves.values())
+    assert moved_bytes(two) > 0
+    assert moved_bytes(three) == 0
+
+
+def test_pooling_loads_what_windows_share_for_each_tile() -> None:
+    """In little room tiles are low, and most rows are loaded twice."""
+    build = GraphBuilder("pool")
+    value = build.input("x", (1, 128, 64, 32), DType.FLOAT16)
+    attrs = {**POOL, "kernel": (3, 3), "stride": (1, 1), "output_hw": (126, 62)}
+    graph = prepare(build.finish([build.add("pool", [value], attrs)]), EDGE)
+    context = Context(EDGE, ConstantPool())
+    (group,) = place(graph, form_groups(graph.ops, graph.outputs), context).groups
+    estimates = []
+    for room in (512 << 10, 40 << 10):
+        context.room = room
+        estimates.append(lower(context, group).estimate())
+    assert estimates[1] > estimates[0] * 1.1
 
 
 def test_slots_lie_away_from_what_neighbours_use() -> None:
