@@ -35,7 +35,7 @@ def copy_items(
     (dst_address, dst_strides, dst_resource), (src_address, src_strides, src_resource) = dst, src
     nothing = (0,) * len(dims)
     low, high = (tuple(before or nothing), tuple(after or nothing)) if before or after else (nothing, nothing)
-    walk = _walk(tuple(dims), tuple(dst_strides), tuple(src_strides), low, high)
+    walk = _walk(tuple(dims), tuple(dst_strides), tuple(src_strides), low, high, MAX_ITEMS)
     if walk is None:
         return []
     if walk.is_too_large:
@@ -82,10 +82,11 @@ class _Walk(NamedTuple):
 # Tiles are alike, in a layer and in the next design.
 @functools.lru_cache(maxsize=1 << 13)
 def _walk(
-    dims: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]
-) -> _Walk | None:
-    """None if there is nothing to write."""
-    if prod([size + low + high for size, low, high in zip(dims, before, after, strict=True)]) > MAX_ITEMS:
+    dims: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...],
+    most: int,
+) -> _Walk | None:  # fmt: skip
+    """None if there is nothing to write. ``most``: items of an instruction."""
+    if prod([size + low + high for size, low, high in zip(dims, before, after, strict=True)]) > most:
         return _Walk((), (), {}, is_too_large=True)
     rows = _merge(dims, dst, src, before, after)
     # Zero elements with padding around them are a fill, which the instruction does by itself.
