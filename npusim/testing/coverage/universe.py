@@ -21,7 +21,7 @@ from npusim._core import Strided
 from npusim.device.registers import REGISTERS, RINGS, Access, Register
 from npusim.errors import NpusimError
 from npusim.isa.base import INSTRUCTIONS, Instruction, Space, Unit, region, space_of
-from npusim.isa.dma import Exchange, Expand, Multicast
+from npusim.isa.dma import Exchange, Expand, Fetch, Multicast
 from npusim.isa.matrix import NO_EXTRAS, Extras
 from npusim.timeline import FaultCode
 
@@ -130,7 +130,7 @@ def space_name(address: int) -> str:
 @functools.cache
 def addresses(cls: type[Instruction]) -> Sequence[str]:
     """Fields of a DMA instruction that are addresses in any memory."""
-    if cls.unit != Unit.DMA or issubclass(cls, Multicast | Expand | Exchange):  # whose sides are in one memory each
+    if cls.unit != Unit.DMA or issubclass(cls, Multicast | Expand | Exchange | Fetch):  # whose sides are in one memory each
         return ()
     codes = _codes(cls)
     wide = [field.name for field in cls.fields if codes[field.name] == "Q"]
@@ -197,7 +197,7 @@ def _plain(cls: type[Instruction], values: Mapping[str, Any]) -> Instruction:
         else:
             number = int(codes[field.name] in _ONE and "zero" not in field.name)
             filled[field.name] = bool(number) if codes[field.name] == "?" else number
-    if issubclass(cls, Multicast | Expand):
+    if issubclass(cls, Multicast | Expand | Fetch):
         filled |= {"src": region(0)} | ({"cores": 1} if "cores" in codes else {})
     if issubclass(cls, Expand):
         filled |= {"nbytes": 1, "size": 2}  # of zeros: ten bits of it say that a byte is 0
