@@ -130,8 +130,8 @@ def space_name(address: int) -> str:
 @functools.cache
 def addresses(cls: type[Instruction]) -> Sequence[str]:
     """Fields of a DMA instruction that are addresses in any memory."""
-    if cls.unit != Unit.DMA or issubclass(cls, Multicast | Expand | Exchange | Fetch):  # whose sides are in one memory each
-        return ()
+    if cls.unit != Unit.DMA or issubclass(cls, Multicast | Expand | Exchange | Fetch):
+        return ()  # their sides are in one memory each
     codes = _codes(cls)
     wide = [field.name for field in cls.fields if codes[field.name] == "Q"]
     return [name for name in wide if name not in ("pattern", "axis_size")]
