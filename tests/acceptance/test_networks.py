@@ -34,7 +34,8 @@ def check(model: onnx.ModelProto, inputs: dict[str, oracle.Array], config: str) 
 @pytest.mark.parametrize("device", DEVICES)
 def test_light_models_give_their_shipped_outputs(name: str, device: str) -> None:
     case = light.load(name)
-    _, result = simulate(case.model, case.inputs, device)
+    # Their weights are a few bytes that are repeated, which counts as computing them: VGG-19's are 575 MB.
+    _, result = simulate(case.model, case.inputs, device, **{"host.compile_bytes": "256 MiB"})
     assert result.outputs.keys() == case.expected.keys()
     for output, expected in case.expected.items():
         np.testing.assert_allclose(result.outputs[output], expected, rtol=case.rtol, atol=case.atol)
