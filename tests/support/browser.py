@@ -67,7 +67,10 @@ class Browser:
     def _listen(self) -> None:
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
-            if message["method"] == "Network.requestWillBeSent":
+            if message["method"] != "Network.requestWillBeSent":
+                continue
+            # The tab that Chromium began with may still be loading its own page.
+            if not message["params"]["documentURL"].startswith("chrome://"):
                 self.requests.append(message["params"]["request"]["url"])
 
     def console(self) -> list[str]:
