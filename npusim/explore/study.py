@@ -76,7 +76,10 @@ class Study:
         except BaseException:
             self._store.close()
             raise
-        self.rows: dict[int, Row] = {row.number: row for row in self._store.rows()}
+        self.rows: dict[int, Row] = self._stored()
+
+    def _stored(self) -> dict[int, Row]:
+        return {row.number: row for row in self._store.rows()}
 
     def _agree(self) -> None:
         """Write into a new store what it is about; refuse one that is about something else."""
@@ -132,6 +135,9 @@ class Study:
                 wanted = rounds.send({number: self.rows[number] for number in wanted})
         except StopIteration:
             return self
+        except KeyboardInterrupt:  # perhaps between the store's commit and what is known of it here
+            self.rows = self._stored()
+            raise
         finally:
             if pool is not None:
                 pool.close()

@@ -13,7 +13,8 @@ import npusim
 from npusim.demo import as_onnx
 from npusim.errors import UsageError
 from npusim.explore import Study, make_space
-from npusim.explore.figures import REFUSED
+from npusim.explore.figures import REFUSED, Row
+from npusim.explore.store import Store
 from npusim.explore.tell import text, to_json_dict, write_csv, write_parquet
 from tests.support.explore_designs import Synthetic, small_model, space, synthetic_area
 
@@ -71,6 +72,21 @@ def test_a_space_file_has_its_store_beside_it_and_goes_on(file: Path) -> None:
     with Study(file) as study:
         study.run(workers=0, progress=lambda done, total: asked.append((done, total)))
         assert asked == [(0, 4), (3, 4), (4, 4)]
+
+
+def test_an_interrupted_run_knows_what_its_store_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Store.add
+
+    def interrupted(store: Store, rows: list[Row]) -> None:
+        add(store, rows)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "add", interrupted)
+    with synthetic(tmp_path / "s.study") as study:
+        for known in range(1, 4):
+            with pytest.raises(KeyboardInterrupt):
+                study.run(workers=0)
+            assert len(study.rows) == known
 
 
 def test_what_decides_figures_may_not_change(file: Path) -> None:
