@@ -13,6 +13,7 @@ from npusim.isa.base import HEADER_BYTES, WAIT_BYTES, Unit
 
 cdef int64_t PS_PER_S = 10**12
 cdef int64_t MOST = 0x7FFF_FFFF_FFFF_FFFF
+cdef int64_t WHOLE = 1 << 20
 cdef int CONTROL = int(Unit.CONTROL)
 cdef int64_t HEADER = HEADER_BYTES, WAIT = WAIT_BYTES
 
@@ -150,10 +151,13 @@ cdef int fill(Job *job, commands, Remembered charges, dict numbers) except -1:
         step = &job.steps[at]
         at += 1
         step.engine = numbers[<int>command.core << CORE_SHIFT | unit]
-        step.fixed, step.bus_bytes, step.rate, step.ahead, step.front, step.link = <tuple>charges.of(asked(instruction))
+        step.fixed, step.bus_bytes, step.rate, step.ahead, step.front, step.link, step.share = (
+            <tuple>charges.of(asked(instruction))
+        )
+        step.core = command.core
         if not 0 <= step.link < LINKS:
             raise ValueError("bytes flow over no link that there is")
-        if step.fixed > MOST >> 1 or step.bus_bytes > MOST // PS_PER_S:
+        if step.fixed > (MOST // WHOLE if step.share else MOST >> 1) or step.bus_bytes > MOST // PS_PER_S:
             raise OverflowError
         step.has_flow = step.bus_bytes != 0
         step.end, step.first_wait = total, waits
@@ -225,18 +229,20 @@ def forecast(
     too large for machine integers.
 
     ``charge(work)``: (fixed ps, bytes that then flow, bytes a second at the most, what of the fixed ps may pass ahead,
-    what of that is one command's alone, over what they flow). ``capacities``: bytes a second that transfers share, by
-    that. ``depth_of(unit)``: how many commands a unit may have begun at once; ``code_apart``: commands come by a link
-    of their own.
+    what of that is one command's alone, over what they flow, which part of the banks of its core it takes).
+    ``capacities``: bytes a second that transfers share, by what they flow over. ``depth_of(unit)``: how many commands a
+    unit may have begun at once; ``code_apart``: commands come by a link of their own.
     """
     cdef Job job
     cdef dict numbers = {}
-    cdef int at, key
+    cdef int at, key, cores = 1
     cdef int64_t last = 0
     for command in commands:
+        if <int>command.core >= cores:
+            cores = <int>command.core + 1
         numbers.setdefault(<int>command.core << CORE_SHIFT | <int>command.unit, len(numbers))
     try:
-        begin(&job, len(commands) + 1, len(numbers), 1)
+        begin(&job, len(commands) + 1, len(numbers), cores)
         try:
             fill(&job, commands, Remembered(charge), numbers)
         except OverflowError:

@@ -3,10 +3,10 @@
 Commands are fetched from DRAM and go to the queues of their units in order, one a cycle; a full queue holds all of them
 up. A unit takes its commands in order, each when the counts that it waits for are reached. Transfers that use the DRAM
 at the same time have it by need or share it fairly, as the device says, each at its channel's rate at most; so do those
-that pass from core to core, and those that use the L2. Left out is what units of a core take from each other at the
-banks of its SRAM, and what the device does before the first fetch and after the last command. In all else it is the
-course of a job that only times, and ``_stream.pyx`` goes through it as through that; here is the same in Python, which
-says what it is.
+that pass from core to core, and those that use the L2. Units of a core slow each other down where they want more of
+its SRAM's banks than there is. Left out is what the device does before the first fetch and after the last command, and
+between two layers. In all else it is the course of a job that only times, and ``_stream.pyx`` goes through it as
+through that; here is the same in Python, which says what it is.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from npusim import _stream
 from npusim.hw.config import Config
 from npusim.hw.cost import ahead_ps, cost_model, depths
 from npusim.hw.units import dma
+from npusim.hw.units.base import WHOLE
 from npusim.hw.units.dma import FETCH_BYTES
 from npusim.isa.base import Command, Unit, of_unit
 from npusim.units import PS_PER_S, ceil_div, cycles_to_ps
@@ -53,10 +54,30 @@ class _Way:
         self.since = self.timer = 0
 
 
+class _Banks:
+    """Those of a core's SRAM, and the units that use them: [left, share, timer] by unit, in the order of beginning."""
+
+    def __init__(self) -> None:
+        self.works: dict[int, list[int]] = {}
+        self.speed, self.since = WHOLE, 0
+
+    def work(self, now: int) -> None:
+        """Take off what has been done since the speed changed last."""
+        for work in self.works.values():
+            work[0] -= (now - self.since) * self.speed
+        self.since = now
+
+    def adapt(self) -> bool:
+        """The speed that all have now; whether it is another."""
+        before, demand = self.speed, sum(share for _, share, _ in self.works.values())
+        self.speed = WHOLE if demand <= WHOLE else WHOLE * WHOLE // demand
+        return self.speed != before
+
+
 class _Charge(NamedTuple):
     """What passes before anything flows, and what then flows: bytes, and bytes a second at the most; what of the first
     may pass ahead, while a unit works on older commands, and what of that is one command's alone; over what they flow,
-    by the numbers that the simulator has for it."""
+    by the numbers that the simulator has for it; and the part of WHOLE that it takes of the banks of its core."""
 
     fixed_ps: int
     nbytes: int = 0
@@ -64,6 +85,7 @@ class _Charge(NamedTuple):
     ahead_ps: int = 0
     front_ps: int = 0
     way: int = Port.DRAM
+    share: int = 0
 
 
 class _Step(NamedTuple):
@@ -104,6 +126,9 @@ class _Course:
         ranks = _ranks(steps, len(numbers)) if by_need else [0] * len(steps)
         self._steps = [_Step(*step, rank) for step, rank in zip(steps, ranks, strict=True)]
         self._code_rank = -1 if by_need else 0
+        self._cores = [core for core, _ in numbers]
+        self._banks = [_Banks() for _ in range(max(self._cores, default=0) + 1)]
+        self._timers = [0] * len(numbers)
         self._ways = [_Way(*pair) for pair in zip(_FLOWS, dma.capacities(config), strict=True)]
         self._depth, self._cycle = config.queue_depth, cycles_to_ps(1, config.clock_hz)
         self._queues: list[deque[tuple[int, _Step]]] = [deque() for _ in numbers]
@@ -139,6 +164,8 @@ class _Course:
             elif what == _ASKED:
                 self._asking[unit] = False
                 self._take(unit, now)
+            elif what >= _WORKED:
+                self._end_work(unit, what - _WORKED, now)
             else:
                 first, _ = self._flights[unit][0]
                 if first.charge.nbytes:
@@ -232,8 +259,11 @@ class _Course:
     def _turn(self, unit: int, now: int) -> None:
         """The first that a unit has begun has it: what is left of what may pass ahead passes, and then its own."""
         first, ready = self._flights[unit][0]
-        own = first.charge.fixed_ps - first.charge.ahead_ps
-        self._at(now + max(0, ready - now) + own, unit, _PASSED)
+        left = max(0, ready - now) + first.charge.fixed_ps - first.charge.ahead_ps
+        if first.charge.share:
+            self._begin_work(unit, left, first.charge.share, now)
+        else:
+            self._at(now + left, unit, _PASSED)
 
     def _complete(self, unit: int, now: int) -> None:
         self._done[unit] += 1
@@ -248,6 +278,31 @@ class _Course:
                 if count <= self._done[unit]:
                     self._begin(other, now)
         self._take(unit, now)
+
+    # banks
+
+    def _begin_work(self, unit: int, duration: int, share: int, now: int) -> None:
+        banks = self._banks[self._cores[unit]]
+        banks.work(now)
+        banks.works[unit] = [duration * WHOLE, share, 0]
+        self._time_works(banks, unit, now)
+
+    def _time_works(self, banks: _Banks, begun: int | None, now: int) -> None:
+        """Where the speed has changed when all works end, else when the one does that has ``begun``."""
+        for unit in banks.works if banks.adapt() else () if begun is None else (begun,):
+            self._timers[unit] += 1
+            work = banks.works[unit]
+            work[2] = self._timers[unit]
+            self._at(now + max(0, ceil_div(work[0], banks.speed)), unit, _WORKED + work[2])
+
+    def _end_work(self, unit: int, timer: int, now: int) -> None:
+        banks = self._banks[self._cores[unit]]
+        if unit not in banks.works or banks.works[unit][2] != timer:
+            return  # the speed has changed since, or the work is over
+        banks.work(now)
+        del banks.works[unit]
+        self._time_works(banks, None, now)
+        self._complete(unit, now)
 
     # transfers
 
@@ -296,9 +351,10 @@ class _Course:
                 self._complete(unit, now)
 
 
-_ARRIVED, _PASSED, _ASKED = range(3)
+_ARRIVED, _PASSED, _ASKED, _WORKED = range(4)
 """What happens to the head of a unit: it has come from the front; to the first that it has begun: its fixed time is
-over; to the last: the unit may begin another."""
+over; to the last: the unit may begin another; from the last number on: its work at the banks is over, if that many
+timers were set for the unit and no more."""
 
 
 def _ranks(steps: Sequence[tuple[int, list[tuple[int, int]], _Charge, int]], units: int) -> list[int]:
@@ -337,7 +393,7 @@ def _charges(config: Config) -> Callable[[Work], _Charge]:
 def _charge(work: Work, config: Config) -> _Charge:
     if not isinstance(work, DmaWork):
         price = cost_model(config).cost(work)
-        return _Charge(price.ps, 0, 0, *ahead_ps(config, work, price))
+        return _Charge(price.ps, 0, 0, *ahead_ps(config, work, price), share=price.share)
     parts = dma.transfer(config, work)
     if not parts.bus_bytes or (work.constants and config.constants is not None):
         # Constants share nothing with what passes the bus to DRAM, and are taken not to meet each other.

@@ -16,12 +16,11 @@ from typing import Any, cast
 
 from simpy.events import Event
 
+from npusim.hw.units.base import WHOLE
 from npusim.sim.clock import Clock
 from npusim.sim.owner import EventOwner, Owners
 from npusim.sim.saved import Saved
 from npusim.units import ceil_div
-
-WHOLE = 1 << 20
 
 
 @dataclass(slots=True, eq=False)

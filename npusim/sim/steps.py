@@ -19,7 +19,6 @@ from npusim.isa.control import Residents
 from npusim.isa.emitted import emitted
 from npusim.isa.verify import verify
 from npusim.limits import limits_of
-from npusim.sim.banks import WHOLE
 from npusim.sim.fabric import Fabric
 from npusim.timeline import Span
 from npusim.work import ControlWork, DmaWork, MatrixWork, Port, ScalarWork, VectorWork, Work
@@ -262,7 +261,7 @@ class Decoder:
         return Charge(
             price.ps,
             price.ps,
-            share=WHOLE * price.sram_ps // price.ps if price.ps else 0,
+            share=price.share,
             macs=work.macs if isinstance(work, MatrixWork) else 0,
             bytes=work.bytes if isinstance(work, DmaWork | VectorWork | ScalarWork) else 0,
             bound=price.bound,

@@ -9,6 +9,8 @@ from npusim.hw.config import Config
 from npusim.units import ceil_div, cycles_to_ps
 
 COMPUTE, MEMORY, LATENCY = "compute", "memory", "latency"
+WHOLE = 1 << 20
+"""All banks of an SRAM: shares of them are integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,11 @@ class Cost:
     terms: tuple[tuple[str, int], ...]
     bound: str
     sram_ps: int = 0
+
+    @property
+    def share(self) -> int:
+        """The part of WHOLE that it takes of what all banks of the SRAM give while it lasts."""
+        return WHOLE * self.sram_ps // self.ps if self.ps else 0
 
 
 def first_datum(config: Config, setup: int, hz: int) -> list[tuple[str, str, int]]:

@@ -11,7 +11,8 @@ from npusim.hw.config import load_config
 from npusim.isa.functions import Binary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
-from npusim.sim.banks import WHOLE, Banks
+from npusim.hw.units.base import WHOLE
+from npusim.sim.banks import Banks
 from npusim.sim.clock import Clock
 
 
