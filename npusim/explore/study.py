@@ -255,6 +255,10 @@ class Study:
         return {
             "design": row.number,
             "base": row.base,
+            **{
+                axis.key: row.settings.get(axis.key, axis.plain[place])
+                for axis, place in zip(self.space.axes, self.space.places(row.number)[1:], strict=True)
+            },
             **row.settings,
             "tier": row.status if row.known else "",
             "status": "infeasible" if self.question.broken(row) else "feasible",

@@ -187,7 +187,7 @@ def busiest(row: Row) -> str:
 
 def write_csv(study: Study, path: Path) -> None:
     """All rows as CSV, in base units. Raises OSError."""
-    records = study.records()
+    records = _flat(study.records())
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(records[0]) if records else ["design"])
         writer.writeheader()
@@ -201,12 +201,16 @@ def write_parquet(study: Study, path: Path) -> None:
         from pyarrow import parquet
     except ImportError:
         raise UsageError("Parquet needs pyarrow: pip install 'npusim[explore]'") from None
-    records = [{key: _one_type(value) for key, value in record.items()} for record in study.records()]
-    parquet.write_table(pa.Table.from_pylist(records), path)
+    parquet.write_table(pa.Table.from_pylist(_flat(study.records())), path)
 
 
-def _one_type(value: Any) -> Any:
-    return _plain_text(value) if isinstance(value, dict) else value
+def _flat(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records with values of one type in each column: a column that has tables is of texts."""
+    tables = {key for record in records for key, value in record.items() if isinstance(value, dict)}
+    return [
+        {key: _plain_text(value) if key in tables and value is not None else value for key, value in record.items()}
+        for record in records
+    ]
 
 
 def to_json_dict(study: Study) -> dict[str, Any]:

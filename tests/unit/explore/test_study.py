@@ -190,6 +190,41 @@ def test_figures_have_tiers_and_frames_have_all_rows(tmp_path: Path) -> None:
     assert list(pd.read_parquet(tmp_path / "a.parquet")["latency"]) == list(frame["latency"])
 
 
+def test_records_have_all_that_varies_and_columns_one_type(tmp_path: Path) -> None:
+    parts = [False, {"bytes": "256 KiB"}]
+    study = synthetic(vary={"width": [1, 2], "l2": parts}, derive={"matrix.rows": "8 * width"}).run(workers=0)
+    assert [(row["width"], row["l2"], row["matrix.rows"]) for row in study.records()] == [
+        (1, False, 8), (1, {"bytes": "256 KiB"}, 8), (2, False, 16), (2, {"bytes": "256 KiB"}, 16),
+    ]  # fmt: skip
+    write_csv(study, tmp_path / "a.csv")
+    write_parquet(study, tmp_path / "a.parquet")
+    import pandas as pd
+
+    shown = ["false", "{bytes = 256 KiB}"] * 2
+    assert list(pd.read_csv(tmp_path / "a.csv", dtype={"l2": str})["l2"]) == shown
+    assert list(pd.read_parquet(tmp_path / "a.parquet")["l2"]) == shown
+
+
+def test_a_large_space_may_ask_for_texts_and_for_what_devices_lack() -> None:
+    study = synthetic(
+        vary={
+            "matrix.rows": [4, 8, 16, 32], "matrix.dataflow": ["weight_stationary", "output_stationary"],
+            "l2": [False, {"bytes": "256 KiB"}],
+        },
+        objectives=["latency"],
+        constraints=["matrix.dataflow == 'output_stationary' or latency <= 1 ps", "l2.bytes <= 1 MiB or latency > 0 s"],
+        search={"budget": 8},
+    ).run(workers=0)  # fmt: skip
+    assert len(study.rows) == 8
+    assert {row["matrix.dataflow"] for row in study.front()} == {"output_stationary"}
+
+
+def test_a_model_that_cannot_be_read_is_named(file: Path) -> None:
+    file.write_text(SPACE + "input_shapes = { image = [2, 2] }\n")
+    with pytest.raises(UsageError, match=r"^model 'demo': input 'image' is \[1, 3, 32, 32\] in the model"):
+        Study(file)
+
+
 def test_the_front_in_words_and_json() -> None:
     study = synthetic(objectives=["latency", "area"]).run(workers=0)
     shown = text(study, 2)
