@@ -13,6 +13,7 @@ from npusim.explore.axes import config_key
 from npusim.explore.figures import FIGURES, Row
 from npusim.explore.formula import DIMENSIONS, Formula
 from npusim.hw.keys import Quantity
+from npusim.report.energy import joules, watts
 from npusim.report.format import counted, duration, grouped, percent, quantity, table
 from npusim.units import Dimension, show
 
@@ -143,21 +144,12 @@ def figure_text(name: str, value: float) -> str:
         case "dram_bytes":
             return quantity(value, "B")
         case "energy":
-            return (
-                quantity(value / 1e15, "J")
-                if value >= 1e15
-                else _small(value, (("fJ", 1), ("pJ", 1e3), ("nJ", 1e6), ("uJ", 1e9), ("mJ", 1e12)))
-            )
+            return joules(value)
         case "power":
-            return _small(value, (("uW", 1), ("mW", 1e3), ("W", 1e6)))
+            return watts(value)
         case "area":
             return f"{value / 1e6:.3f} mm2"
     return f"{value:.4g}"
-
-
-def _small(value: float, units: Sequence[tuple[str, float]]) -> str:
-    name, size = next((unit for unit in reversed(units) if value >= unit[1]), units[0])
-    return f"{value / size:.3g} {name}" if value < 1000 * size else f"{value / size:.0f} {name}"
 
 
 def si_text(formula: Formula, value: float) -> str:

@@ -153,7 +153,7 @@ def _slowest(result: Result, config: Config, top: int) -> list[str]:
     rows = [
         (
             shorten(layer.timing.name, 36),
-            layer.timing.kind,
+            shorten(layer.timing.kind, 36),
             duration(layer.added_ps),
             percent(layer.added_ps, total),
             layer.bound,
