@@ -58,6 +58,8 @@ def percent(part: float, whole: float) -> str:
 def _significant(value: float) -> str:
     if value == int(value) and abs(value) < 1000:
         return str(int(value))
+    if abs(value) < 0.01:
+        return f"{value:.3g}"
     digits = 2 if round(abs(value), 2) < 10 else 1 if round(abs(value), 1) < 100 else 0
     return f"{value:.{digits}f}"
 

@@ -190,7 +190,7 @@ function memory(host, each) {
     const capacity = high === each.capacity ? [svg("line", { x1: frame[0], x2: frame[2], y1: frame[1], y2: frame[1], class: "limit" })] : [];
     const peak = x(each.peak_ps);
     const arrow = peak >= frame[0] && peak <= frame[2] ? [svg("path", { d: MARKS.triangle(peak, frame[3] + 5, 4), class: "none" })] : [];
-    return [leftAxis(y, frame, "", (tick) => show(tick, "B")), svg("text", { x: LEFT, y: 12 }, title), ...selectedSpan(x, frame),
+    return [leftAxis(y, frame, "", (tick) => show(tick, "B")), svg("text", { x: 2, y: 12 }, title), ...selectedSpan(x, frame),
       ...stacked(each, times, x, y, frame), ...capacity, ...arrow];
   });
   if (!each.all) host.append(html("p", { class: "note" }, "Thinned: of neighbouring moments the fullest is drawn."));
