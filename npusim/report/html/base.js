@@ -26,7 +26,7 @@ const SMALL = [[1, ""], [1e-3, "m"], [1e-6, "u"], [1e-9, "n"], [1e-12, "p"], [1e
 function significant(value) {
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1000) return String(value);
-  if (size < 0.01) return value.toExponential(2);
+  if (size < 0.01) return Number(value.toPrecision(3)).toExponential();
   return value.toFixed(Number(size.toFixed(2)) < 10 ? 2 : Number(size.toFixed(1)) < 100 ? 1 : 0);
 }
 function scaled(value, unit, prefixes) {
