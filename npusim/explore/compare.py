@@ -15,9 +15,7 @@ from typing import Any
 
 from npusim.errors import ConfigError, UsageError
 from npusim.hw.config import config_of
-
-OUTSIDE = "(no layer)"
-"""What is for no operator: fetching the first instructions, the completion record."""
+from npusim.report.layers import NO_LAYER
 
 
 @dataclass(slots=True)
@@ -224,9 +222,9 @@ def _layers(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, An
         label = owner.find((side, number))
         layer = found.get(label)
         if layer is None:
-            name = row["name"] or OUTSIDE
+            name = row["name"] or NO_LAYER
             layer = found[label] = LayerDelta(name, row["kind"], ([], []), (None, None), Spent(), Spent())
-        layer.names[side].append(row["name"] or OUTSIDE)
+        layer.names[side].append(row["name"] or NO_LAYER)
         (layer.before, layer.after)[side].add(row)
         since = list(layer.since_ps)
         known = since[side]

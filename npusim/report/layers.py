@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from npusim.hw.config import Config
 
 
+NO_LAYER = "(no layer)"
+"""What is for no operator: fetching the first instructions, the completion record."""
 _BOUNDS = {"compute": "compute", "dram": "memory", "sram": "memory"}
 
 

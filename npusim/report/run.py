@@ -11,7 +11,7 @@ import numpy.typing as npt
 from npusim.report.device import changes, summary
 from npusim.report.energy import energy_rows
 from npusim.report.format import capacity, counted, duration, facts, grouped, percent, quantity, shorten, table
-from npusim.report.layers import beside, layers, slowest, why
+from npusim.report.layers import NO_LAYER, beside, layers, slowest, why
 from npusim.report.result import Result
 from npusim.timeline import CAUSES, UnitCounters
 
@@ -164,6 +164,6 @@ def _slowest(result: Result, config: Config, top: int) -> list[str]:
     if rest := beside(result):
         spent = sum(rest.values())
         reasons = ", ".join(f"{CAUSES[cause]} {duration(part)}" for cause, part in rest.items())
-        rows.append(("(none)", "", duration(spent), percent(spent, total), "latency", reasons))
+        rows.append((NO_LAYER, "", duration(spent), percent(spent, total), "latency", reasons))
     head = f"the {len(shown)} slowest of {len(found)} layers (time: how long the end waits for it)"
     return [head, *table(("layer", "kind", "time", "share", "bound", "why"), rows, right="<<>><<")]

@@ -63,14 +63,21 @@ class Run(Protocol):
     state: bool
 
 
+def of_device(config: Config) -> dict[str, Any]:
+    """A device, and what works on it, as JSON values."""
+    return {
+        "config": config.to_table(),
+        "config_origin": config.origin,
+        "fingerprint": config.fingerprint(),
+        "overrides": overrides(config),
+        "versions": versions(),
+    }
+
+
 def provenance(result: Run) -> dict[str, Any]:
     """As JSON values; the schema is in npusim/report/run.schema.json."""
     return {
-        "config": result.device.to_table(),
-        "config_origin": result.device.origin,
-        "fingerprint": result.device.fingerprint(),
-        "overrides": overrides(result.device),
-        "versions": versions(),
+        **of_device(result.device),
         "model": _model(result.origin, result.program),
         "seed": result.seed,
         "arithmetic": result.arithmetic,

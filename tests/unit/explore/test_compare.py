@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from npusim.demo import network
 from npusim.errors import UsageError
-from npusim.explore.compare import OUTSIDE, Comparison, compare
+from npusim.explore.compare import Comparison, compare
 from npusim.explore.compare_text import text
 from npusim.hw.config import load_config
+from npusim.report.layers import NO_LAYER
 from npusim.runtime import Session
 from tests.support.graphs.execution import compiled
 from tests.support.graphs.random_graphs import graphs
@@ -111,7 +112,7 @@ def test_what_shares_no_name_meets_by_kind_in_order_and_the_rest_is_named() -> N
     found = compare(first, second)
     check_sums(found)
     assert [(layer.name, layer.where, layer.delta_ps) for layer in found.layers] == [
-        ("p", "both", 3), ("y", "first", -20), ("q", "second", 3), (OUTSIDE, "both", 1)
+        ("p", "both", 3), ("y", "first", -20), ("q", "second", 3), (NO_LAYER, "both", 1)
     ]  # fmt: skip
     assert "y (first only)" in text(found)
     assert "q (second only)" in text(found)

@@ -72,10 +72,12 @@ def test_as_many_layers_as_asked_for() -> None:
 
 def test_shares_are_of_the_whole_and_what_is_for_no_layer_has_a_row() -> None:
     run = sample()
-    assert "(none)" not in text(run, CONFIG, "")
+    assert "(no layer)" not in text(run, CONFIG, "")
     run.timeline = replace(run.timeline, time_ps=run.time_ps + 200_000)
     rows = text(run, CONFIG, "").splitlines()[-4:]
-    assert " ".join(rows[-1].split()) == ("(none) 200 ns 8.3 % latency the completion record and the interrupt 200 ns")
+    assert " ".join(rows[-1].split()) == (
+        "(no layer) 200 ns 8.3 % latency the completion record and the interrupt 200 ns"
+    )
     assert sum(float(row.split(" %")[0].rsplit(maxsplit=1)[-1]) for row in rows) == pytest.approx(100, abs=0.2)
 
 
