@@ -68,7 +68,8 @@ class LayerDelta:
 @dataclass(slots=True)
 class Comparison:
     """``layers``: in the order of the second run's time; their ``delta_ps`` add up to ``delta_ps``. ``amounts``: other
-    totals of both runs by name, None where one does not know. ``stalls``: how much longer which unit waits for what."""
+    totals of both runs by name, None where one does not know. ``stalls``: how much longer which unit waits for what.
+    ``provenance``: of both, as in their JSON."""
 
     labels: tuple[str, str]
     time_ps: tuple[int, int]
@@ -76,6 +77,7 @@ class Comparison:
     amounts: dict[str, tuple[int | None, int | None]]
     stalls: dict[tuple[str, str], int]
     changes: dict[str, tuple[str, str]]
+    provenance: tuple[Mapping[str, Any], Mapping[str, Any]]
 
     @property
     def delta_ps(self) -> int:
@@ -127,6 +129,7 @@ class Comparison:
                 }
                 for layer in self.layers
             ],
+            "provenance": list(self.provenance),
         }
 
 
@@ -147,6 +150,7 @@ def compare(
         {name: (_amount(first, name), _amount(second, name)) for name in AMOUNTS},
         _stalls(first["units"], second["units"]),
         _changes(first, second),
+        (first["provenance"], second["provenance"]),
     )
 
 

@@ -81,10 +81,15 @@ class Study:
     def _stored(self) -> dict[int, Row]:
         return {row.number: row for row in self._store.rows()}
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What decides the figures of a design's number: the space, digests of the models, versions."""
+        digests = self._simulator.digests if self._simulator else {each.name: "" for each in self.space.workloads}
+        return {"space": self.space.definition, "models": digests, "versions": versions()}
+
     def _agree(self) -> None:
         """Write into a new store what it is about; refuse one that is about something else."""
-        digests = self._simulator.digests if self._simulator else {each.name: "" for each in self.space.workloads}
-        wanted = {"space": self.space.definition, "models": digests, "versions": versions()}
+        wanted = self.facts
         known = self._store.facts()
         if not known:
             self._store.tell(wanted)

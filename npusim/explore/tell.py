@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -218,4 +220,15 @@ def to_json_dict(study: Study) -> dict[str, Any]:
         "best": {f.text: study.best(f.text)["design"] for f in study.space.objectives if study.feasible()},
         "reasons": study.reasons(),
         "notes": study.notes,
+        "provenance": {
+            **study.facts,
+            "bases": {base.name: base.to_table() for base in study.space.bases},
+            "weights": {each.name: str(each.weight) for each in study.space.workloads},
+            "constraints": [formula.text for formula in study.space.constraints],
+            "search": {key: _plain_value(value) for key, value in dataclasses.asdict(study.space.search).items()},
+        },
     }
+
+
+def _plain_value(value: Any) -> Any:
+    return str(value) if isinstance(value, Fraction) else value

@@ -98,12 +98,12 @@ def _model(origin: Origin | None, program: Program) -> dict[str, Any]:
         "digest": origin.digest,
         "digest_of_values": origin.values,
         "input_shapes": {name: list(shape) for name, shape in sorted(origin.shapes.items())},
-        "bind": {name: _values(value) for name, value in sorted(origin.bind.items())},
+        "bind": {name: as_json(value) for name, value in sorted(origin.bind.items())},
         "cache_rows": origin.cache_rows,
     }
 
 
-def _values(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Numbers as they were given; an array by its bytes, of which JSON has not all values."""
     array = np.asarray(value)
     if isinstance(value, int | float | list | tuple) and np.isfinite(array).all():

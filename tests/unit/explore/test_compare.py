@@ -63,6 +63,7 @@ def test_less_bandwidth_is_seen_where_it_binds() -> None:
     before, after = told(network()), told(network(), **{"dram.bandwidth": "8 GB/s"})
     found = compare(before, after)
     check_sums(found)
+    assert found.to_json_dict()["provenance"] == [before["provenance"], after["provenance"]]
     assert found.delta_ps == after["time_ps"] - before["time_ps"] > 0
     assert found.changes == {"dram.bandwidth": ('"17.064 GB/s"', '"8 GB/s"')}
     causes = found.causes()

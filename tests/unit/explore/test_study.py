@@ -15,6 +15,7 @@ from npusim.errors import UsageError
 from npusim.explore import Study, make_space
 from npusim.explore.figures import REFUSED, Row
 from npusim.explore.store import Store
+from npusim.explore.study import versions
 from npusim.explore.tell import text, to_json_dict, write_csv, write_parquet
 from tests.support.explore_designs import Synthetic, small_model, space, synthetic_area
 
@@ -236,6 +237,16 @@ def test_the_front_in_words_and_json() -> None:
     found = to_json_dict(study)
     json.dumps(found, allow_nan=False)
     assert found["best"]["area"] == study.best("area")["design"]
+
+
+def test_the_json_of_a_study_says_where_it_comes_from(file: Path) -> None:
+    with Study(file) as study:
+        told = json.loads(json.dumps(to_json_dict(study.run(workers=0)), allow_nan=False))["provenance"]
+        assert told["versions"] == versions()
+        assert told["bases"]["tiny"] == json.loads(json.dumps(study.space.bases[0].to_table()))
+        assert told["models"] == study.facts["models"] != {"demo": ""}
+        assert told["space"]["vary"] == {"matrix.rows": [4, 8], "dram.bandwidth": [10**9, 2 * 10**9]}
+        assert (told["search"]["seed"], told["constraints"]) == (0, ["area <= 2.5 mm2"])
 
 
 def test_figures_that_there_are_not() -> None:
