@@ -81,7 +81,9 @@ def test_who_is_more_urgent_preempts(timed: Timed) -> None:
     assert parked.device_ps > timed.time_ps + moved * 10**12 // EDGE.dram.bandwidth
     assert timed.energy_fj is not None
     assert parked.energy_fj is not None
-    assert parked.energy_fj > timed.energy_fj + moved * (prices(EDGE)["dram_byte"].fj or 0)
+    assert parked.energy_fj > timed.energy_fj + moved * (
+        prices(EDGE)["dram"].fj or pytest.fail("edge has no price of DRAM")
+    )
 
 
 def test_events_serve_the_more_urgent_first_and_stop_nobody(timed: Timed) -> None:
