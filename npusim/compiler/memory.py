@@ -389,6 +389,8 @@ class Planner:
             plain = takewhile(lambda pair: not pair[1].tail(), zip(costs, before, strict=False))
             ahead = sum(cost for cost, _ in plain)
             computing -= min(idle, (turns - 1) * behind.tail(), ahead * (turns - 1) // turns)
+        # What works side by side shares the banks.
+        computing = max(computing, sum(lowering.banked() for lowering in fitted.lowerings))
         # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
         computing += stretch.segment.images * fitted.lowerings[0].copying(moved_bytes(stretch.segment))
         # All weights have to be there for the first stripe.
@@ -528,7 +530,8 @@ class Planner:
     def _best_height(
         self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]
     ) -> tuple[int, Segment] | None:
-        """The stripes of least time, and what they take: shorter ones are tried as long as they take less."""
+        """The stripes of least time, and what they take. Shorter ones may take longer and still shorter ones less: what
+        hides behind a chain grows with their number, and so does what each of them costs."""
         best: tuple[int, Segment] | None = None
         room = self._beside(groups, inner, stretches)
         weights = sum(self._held(group) for group in groups)
@@ -549,11 +552,8 @@ class Planner:
             stretch = Stretch(list(groups), segment, [Buffer("taken", 0, self._capacity - left, 0)])
             with Windows(self._context, segment.windows):
                 cost = self._estimate(stretch)
-            if cost is None:
-                continue
-            if best is not None and cost >= best[0]:
-                break
-            best = cost, segment
+            if cost is not None and (best is None or cost < best[0]):
+                best = cost, segment
         return best
 
     def _with_segments(self, segments: Sequence[Segment]) -> list[Stretch]:
