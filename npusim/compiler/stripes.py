@@ -413,7 +413,7 @@ def _placed(
     capacity = max(high - low for low, high in spans)
     if twice:
         capacity = max(capacity, *(after[1] - before[0] for before, after in pairwise(spans)), 0)
-    while (found := _positions(spans, capacity)) is None:
+    while (found := _positions(spans, capacity, twice)) is None:
         capacity += 1
     bases, moves = found
     bottoms, filled = {}, heights[maker]
@@ -435,14 +435,17 @@ def _window(value: Inner, edge: Border, place: _Place, source: View | None) -> W
     return Window(value, view, bytes_, edge, place.bases, place.moves, place.bottoms, source)
 
 
-def _positions(spans: Sequence[tuple[int, int]], capacity: int) -> tuple[list[int], dict[int, Move]] | None:
-    """Where rows are at each stripe, and what moves before; None if moving rows would lie over where they go."""
+def _positions(
+    spans: Sequence[tuple[int, int]], capacity: int, twice: bool
+) -> tuple[list[int], dict[int, Move]] | None:
+    """Where rows are at each stripe, and what moves before; None if moving rows would lie over where they go, or
+    (``twice``) those of a stripe over those of the one before, which are still read while they are made."""
     base, bases, moves = -spans[0][0], [], {}
     reached = spans[0][0]
     for number, (low, high) in enumerate(spans):
         if high + base > capacity:
             kept, source = max(0, reached - low), low + base
-            if source < kept:
+            if source < kept or (twice and number and spans[number - 1][0] + base < high - low):
                 return None
             base = -low
             if kept:

@@ -65,6 +65,25 @@ def test_rows_of_two_stripes_have_room_where_units_change() -> None:
         assert window.buffer.nbytes == stripes * 8 * window.pitch, kinds
 
 
+@pytest.mark.parametrize("height", [1, 2, 3, 4, 8])
+def test_the_next_stripe_is_made_beside_the_rows_that_are_read(height: int) -> None:
+    """Also where rows that are still wanted move to the front of the window in between."""
+    build = GraphBuilder("halos")
+    value = build.add("unary", [build.input("x", (1, 32, 16, 8), DType.FLOAT16)], {"fn": Unary.SIGMOID})
+    weights = build.const(np.zeros((8, 8, 3, 3), np.float16))
+    segment = segment_of(
+        build.finish([build.add("conv", [value, weights], {**CONV, "pads": (1, 1, 1, 1)})]), height, EDGE
+    )
+    (window,) = segment.windows
+    (reader,) = window.inner.readers
+    assert window.moves
+    for stripe in window.moves:
+        first, end = segment.stripes[stripe - 1][reader.reader]
+        read = {row + window.bases[stripe - 1] for row in range(*reader.rows(first, end, 32))}
+        made = {row + window.bases[stripe] for row in range(*segment.stripes[stripe][window.inner.maker])}
+        assert not read & made, stripe
+
+
 def waited(graph: Graph) -> float:
     """How much of the vector unit's work is over when the matrix unit's begins."""
     program = compile_graph(graph, EDGE)
