@@ -167,6 +167,11 @@ class Study:
         if method == "auto":
             method = "exhaustive" if self.space.size <= budget else "halving"
         if method == "exhaustive":
+            if self.space.size > budget:
+                self.notes.append(
+                    f"an exhaustive search goes through designs by their numbers, and a budget of {budget} may end it "
+                    f"before the last of {self.space.size}"
+                )
             return exhaustive(self.space, self.screen, budget)
         if method == "optuna":
             return bayes.drawn(self.space, self.question, self.screen, budget)

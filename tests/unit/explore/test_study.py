@@ -249,6 +249,14 @@ def test_the_json_of_a_study_says_where_it_comes_from(file: Path) -> None:
         assert (told["search"]["seed"], told["constraints"]) == (0, ["area <= 2.5 mm2"])
 
 
+def test_an_exhaustive_search_that_the_budget_ends_says_so() -> None:
+    whole = synthetic(search={"method": "exhaustive"}).run(workers=0)
+    assert (len(whole.rows), whole.notes) == (6, [])
+    part = synthetic(search={"method": "exhaustive", "budget": 4}).run(workers=0)
+    assert list(part.rows) == [0, 1, 2, 3]
+    assert "note: an exhaustive search goes through designs by their numbers, and a budget of 4" in text(part, 2)
+
+
 def test_figures_that_there_are_not() -> None:
     study = synthetic().run(workers=0)
     with pytest.raises(UsageError, match="no figure 'speed'; there are latency, area, cycles"):
