@@ -99,14 +99,17 @@ from npusim.explore import Study
 from tests.support.explore_designs import Synthetic, space, synthetic_area
 vary = {"matrix.rows": [4, 8, 16, 32], "matrix.cols": [4, 8, 16], "dram.bandwidth": ["4 GB/s", "8 GB/s"]}
 search = {"method": "halving", "budget": 22}
-study = Study(space(vary, search=search), store=sys.argv[1], evaluate=Synthetic(slow_s=0.02), area=synthetic_area)
+evaluate = Synthetic(slow_s=float(sys.argv[2]))
+study = Study(space(vary, search=search), store=sys.argv[1], evaluate=evaluate, area=synthetic_area)
 study.run(workers=2)
 """
 
 
-def _begin(store: Path) -> subprocess.Popen[bytes]:
+def _begin(store: Path, slow_s: float = 0.0) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, "-c", _RUN, str(store)], env=environment, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        [sys.executable, "-c", _RUN, str(store), str(slow_s)], env=environment, stderr=subprocess.DEVNULL
+    )
 
 
 def _count(path: Path) -> int:
@@ -123,7 +126,7 @@ def test_a_study_that_is_killed_five_times_equals_one_that_ran_through(tmp_path:
     killed, whole = tmp_path / "killed.study", tmp_path / "whole.study"
     deaths = 0
     for wanted in range(1, 11, 2):
-        process = _begin(killed)
+        process = _begin(killed, 0.4)  # so that it is not done while this test waits for a processor
         while process.poll() is None and _count(killed) < wanted:
             time.sleep(0.01)
         if process.poll() is None:
