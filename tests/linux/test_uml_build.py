@@ -12,7 +12,7 @@ import pytest
 
 BUILD = Path(__file__).parents[2] / "drivers" / "uml" / "build.sh"
 NEEDED = ("bash", "dirname", "pwd", "cat", "sha256sum", "cut", "uname", "mkdir", "mktemp", "rm", "id", "grep", "head")
-TOOLS = ("apt-get", "dpkg-deb", "gcc", "make", "bc", "xz", "perl")
+TOOLS = ("apt-get", "dpkg-deb", "gcc", "make", "bc", "xz", "perl", "flock")
 
 
 def build(folder: Path, *arguments: str, without: str = "") -> subprocess.CompletedProcess[str]:
