@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from npusim.device.npu import NpuDevice
-from tests.support.kernel_module import COUNTERS, Workshop, cases, device_config
+from tests.support.kernel_module import COUNTERS, INTERRUPTS, Workshop, cases, device_config
 
 JOB = cases("job")
-COUNTS = "grep npu0 /proc/interrupts"
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +33,6 @@ def device(vectors: int = 1, kind: str = "msix", **more: object) -> NpuDevice:
     return NpuDevice(config, check=True, **more)  # type: ignore[arg-type]
 
 
-def counts(log: str) -> list[tuple[int, str]]:
-    """Of each line of /proc/interrupts that is the device's: how many came, and from what."""
-    found = re.findall(r"^ *\d+: +(\d+) +(\S+).* npu0$", log, re.MULTILINE)
-    return [(int(count), chip) for count, chip in found]
-
-
 @pytest.mark.parametrize(
     ("vectors", "expected"),
     [(1, [7]), (2, [1, 6]), (3, [1, 2, 4]), (4, [1, 2, 4, 1]), (16, [1, 2, 4, 1])],
@@ -49,23 +42,22 @@ def test_each_ring_and_the_faults_have_a_vector(
 ) -> None:
     """One job of class LOW, two of MEDIUM, four of HIGH; the last of these ends with a fault, which is a message of its
     ring and one of faults, where the two have vectors of their own."""
-    done = shop.run(module, f"{cases('classes')}\n{COUNTS}", device(vectors))
+    done = shop.run(module, f"{cases('classes')}\n{INTERRUPTS}", device(vectors))
     done.check_good()
-    assert [count for count, _ in counts(done.log)] == expected
+    assert done.interrupts() == expected
 
 
 @pytest.mark.parametrize(("vectors", "kind"), [(5, "msix"), (4, "msi"), (1, "msi")])
 def test_every_case_passes_with_messages(shop: Workshop, module: Path, vectors: int, kind: str) -> None:
-    done = shop.run(module, f"{cases('all')}\n{COUNTS}\n{COUNTERS}", device(vectors, kind))
+    done = shop.run(module, f"{cases('all')}\n{INTERRUPTS}\n{COUNTERS}", device(vectors, kind))
     done.check_good()
-    assert sum(count for count, _ in counts(done.log)) == done.counters()["irqs"] > 0
+    assert sum(done.interrupts()) == done.counters()["irqs"] > 0
 
 
 def test_every_case_passes_with_the_pin(shop: Workshop, module: Path, pin: Path) -> None:
-    done = shop.run(module, f"{cases('all')}\n{COUNTS}\n{COUNTERS}", device(kind="intx"), before=[pin])
+    done = shop.run(module, f"{cases('all')}\n{INTERRUPTS}\n{COUNTERS}", device(kind="intx"), before=[pin])
     done.check_good()
-    ((count, _),) = counts(done.log)
-    assert count == done.counters()["irqs"] > 0
+    assert done.interrupts() == [done.counters()["irqs"]] > [0]
 
 
 def test_a_pin_that_is_not_cleared_calls_again(shop: Workshop, module: Path, pin: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ SOURCE = Path(__file__).parents[2] / "drivers" / "linux"
 INCLUDE = SOURCE.parent / "include"
 PIN = SOURCE.parent / "uml" / "pin"
 COUNTERS = "cat /sys/kernel/debug/npu0/counters"
+INTERRUPTS = "grep npu0 /proc/interrupts"
 _OF_THE_KERNEL = "suspicious RCU usage"
 """Linux 6.1 finds this at the first fork of every User Mode Linux kernel with lockdep, before any module is there."""
 
@@ -163,6 +165,11 @@ class Run:
         """As the script has printed them last."""
         pairs = (line.split(" ") for line in self.log.splitlines())
         return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+
+    def interrupts(self) -> list[int]:
+        """How many came of each that is the device's, as :data:`INTERRUPTS` has printed them, on all processors."""
+        lines = re.findall(r"^ *\d+:((?: +\d+)+) .* npu0$", self.log, re.MULTILINE)
+        return [sum(map(int, counts.split())) for counts in lines]
 
 
 def cases(name: str) -> str:
