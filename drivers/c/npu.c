@@ -183,17 +183,6 @@ static void lose_jobs(struct npu *npu, enum npu_error result)
 	}
 }
 
-enum npu_error npu_reset(struct npu *npu)
-{
-	enum npu_error error = set_up(npu);
-	uint64_t count;
-
-	while (read(npu->event, &count, sizeof(count)) > 0) /* of before */
-		;
-	lose_jobs(npu, error == NPU_GONE ? NPU_GONE : NPU_ABORTED);
-	return error;
-}
-
 /* Programs and jobs */
 
 enum npu_error npu_load(struct npu *npu, const struct npu_image *image, struct npu_program *program)
@@ -327,6 +316,20 @@ static bool collect(struct npu *npu)
 			npu->jobs[ring] = npu->jobs[ring]->next;
 	}
 	return any;
+}
+
+enum npu_error npu_reset(struct npu *npu)
+{
+	enum npu_error error;
+	uint64_t count;
+
+	write_register(npu, NPU_INT_STATUS, ALL_INTERRUPTS);
+	collect(npu); /* what has ended is not lost */
+	error = set_up(npu);
+	while (read(npu->event, &count, sizeof(count)) > 0) /* of before */
+		;
+	lose_jobs(npu, error == NPU_GONE ? NPU_GONE : NPU_ABORTED);
+	return error;
 }
 
 /* Wait for an interrupt, for a slice of time at most, and see what has ended. */
