@@ -165,12 +165,13 @@ def test_a_job_that_has_ended_before_a_reset_is_not_lost(
     compiled, path = program
     (x,), (y,) = compiled.inputs, compiled.outputs
     np.zeros(x.shape, x.dtype.storage).tofile(tmp_path / "x")
-    with listening(Served(lockstep=True), tmp_path / "s"):  # nobody meets a job under way
+    submit = f"submit {tmp_path / 'x'} -> {tmp_path / 'y'}"
+    with listening(Served(lockstep=True), tmp_path / "s"):  # when the second is rung in, the first has ended
         said = obey(
-            sanitized / "driver_test", f"open vfio-user:{tmp_path / 's'}", f"load {path}",
-            f"submit {tmp_path / 'x'} -> {tmp_path / 'y'}", "reset", "wait 1 1000000000000", "close",
+            sanitized / "driver_test", f"open vfio-user:{tmp_path / 's'}", f"load {path}", submit, submit,
+            "reset", "wait 1 1000000000000", "close",
         )  # fmt: skip
-    assert said[4].startswith("ok ")
+    assert said[5].startswith("ok ")
     assert (tmp_path / "y").stat().st_size == y.nbytes
 
 
