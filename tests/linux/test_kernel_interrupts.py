@@ -11,6 +11,8 @@ from npusim.device.npu import NpuDevice
 from tests.support.kernel_module import COUNTERS, INTERRUPTS, Workshop, cases, device_config
 
 JOB = cases("job")
+PLACE = "/sys/bus/pci/devices/0000:00:00.0"
+ASLEEP = "echo +10 > /sys/class/rtc/rtc0/wakealarm; echo mem > /sys/power/state"
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,23 @@ def test_every_case_passes_with_the_pin(shop: Workshop, module: Path, pin: Path)
     done = shop.run(module, f"{cases('all')}\n{INTERRUPTS}\n{COUNTERS}", device(kind="intx"), before=[pin])
     done.check_good()
     assert done.interrupts() == [done.counters()["irqs"]] > [0]
+
+
+@pytest.mark.parametrize(("vectors", "kind"), [(4, "msix"), (4, "msi"), (1, "intx")])
+@pytest.mark.parametrize(
+    "meanwhile", [f"echo 1 > {PLACE}/reset", f"echo auto > {PLACE}/power/control; sleep 1", ASLEEP]
+)
+def test_they_come_after_resets_and_sleep(
+    shop: Workshop, module: Path, pin: Path, vectors: int, kind: str, meanwhile: str
+) -> None:
+    """The device has forgotten its routes, the function its messages and their masks."""
+    classes = cases("classes")
+    done = shop.run(module, f"{classes}; {meanwhile}; {classes} && {COUNTERS}", device(vectors, kind), before=[pin])
+    done.check_good()
+    assert done.log.count(": passed") == 2
+    counters = done.counters()
+    assert counters["irqs_lost"] == 0
+    assert counters["resets"] >= 2
 
 
 def test_a_pin_that_is_not_cleared_calls_again(shop: Workshop, module: Path, pin: Path) -> None:

@@ -17,9 +17,7 @@ SLEEPS = cases("sleeps")
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     shop = Workshop(tmp_path_factory.mktemp("power"))
-    config = (shop.kernel.parent / "build" / ".config").read_text().splitlines()
-    if not {"CONFIG_PM_SLEEP_DEBUG=y", "CONFIG_UML_RTC=y"} <= set(config):
-        pytest.skip(f"{shop.kernel} cannot sleep and wake: make uml builds one that can")
+    shop.needs_sleep()
     return shop
 
 

@@ -120,6 +120,12 @@ class Workshop(Sources):
         self.kernel = kernel()
         super().__init__(folder, self.kernel.parent / "build", "um")
 
+    def needs_sleep(self) -> None:
+        """Skips the test where the kernel could not be woken."""
+        options = (self.kernel.parent / "build" / ".config").read_text().splitlines()
+        if not {"CONFIG_PM_SLEEP_DEBUG=y", "CONFIG_UML_RTC=y"} <= set(options):
+            pytest.skip(f"{self.kernel} cannot sleep and wake: make uml builds one that can")
+
     def pin(self) -> Path:
         """The interrupt controller of the pin."""
         place = self.folder.parent / "pin"
