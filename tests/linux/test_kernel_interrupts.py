@@ -12,6 +12,7 @@ from tests.support.kernel_module import COUNTERS, INTERRUPTS, Workshop, cases, d
 
 JOB = cases("job")
 PLACE = "/sys/bus/pci/devices/0000:00:00.0"
+RESET, IDLE = f"echo 1 > {PLACE}/reset", f"echo auto > {PLACE}/power/control; sleep 1"
 ASLEEP = "echo +10 > /sys/class/rtc/rtc0/wakealarm; echo mem > /sys/power/state"
 
 
@@ -63,13 +64,13 @@ def test_every_case_passes_with_the_pin(shop: Workshop, module: Path, pin: Path)
 
 
 @pytest.mark.parametrize(("vectors", "kind"), [(4, "msix"), (4, "msi"), (1, "intx")])
-@pytest.mark.parametrize(
-    "meanwhile", [f"echo 1 > {PLACE}/reset", f"echo auto > {PLACE}/power/control; sleep 1", ASLEEP]
-)
+@pytest.mark.parametrize("meanwhile", [RESET, IDLE, ASLEEP])
 def test_they_come_after_resets_and_sleep(
     shop: Workshop, module: Path, pin: Path, vectors: int, kind: str, meanwhile: str
 ) -> None:
     """The device has forgotten its routes, the function its messages and their masks."""
+    if meanwhile == ASLEEP:
+        shop.needs_sleep()
     classes = cases("classes")
     done = shop.run(module, f"{classes}; {meanwhile}; {classes} && {COUNTERS}", device(vectors, kind), before=[pin])
     done.check_good()
