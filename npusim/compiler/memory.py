@@ -541,11 +541,11 @@ class Planner:
             return None
         while height > 1:
             height = ceil_div(height, 2)
-            segment = shape.cut(height)
-            left = room - sum(align(window.buffer.nbytes) for window in segment.windows)
+            left = room - shape.window_bytes(height)
             if left <= 0:
                 continue
             left += weights
+            segment = shape.cut(height)
             stretch = Stretch(list(groups), segment, [Buffer("taken", 0, self._capacity - left, 0)])
             with Windows(self._context, segment.windows):
                 cost = self._estimate(stretch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import dataclasses
 from collections.abc import Iterator
 from math import prod
@@ -245,6 +246,8 @@ class Lrn(RowInstruction):
         _core.lrn(*self._operands(memory, core), self.size, self.alpha, self.beta, self.bias)
 
 
+# A plan asks about the same tiles over and over.
+@functools.lru_cache(maxsize=1 << 12)
 def _taps_inside(windows: int, stride: int, taps: int, dilation: int, before: int, size: int) -> int:
     """How many taps of all windows along an axis of ``size``, with ``before`` of padding, lie on it."""
 
