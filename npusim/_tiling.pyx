@@ -268,20 +268,28 @@ cdef class Search:
     def estimate(self, tile):
         """Picoseconds that all tiles take, about. Raises OverflowError."""
         cdef Cut wanted
-        cdef Cut *cut = &wanted
+        cdef Cut *cut = self._cut(tile, &wanted)
+        cdef bint outer = tile[5], pieces = tile[6]
+        cdef long long time = cut.time[2 * pieces + outer]
+        return self._estimate(cut, outer, pieces) if time == UNKNOWN else time
+
+    def computing(self, tile):
+        """Picoseconds of the matrix unit for all tiles, one after the other. Raises OverflowError."""
+        cdef Cut wanted
+        cdef Cut *cut = self._cut(tile, &wanted)
+        if cut.one == UNKNOWN:
+            self._price(cut)
+        return cut.all
+
+    cdef Cut *_cut(self, tile, Cut *wanted) except NULL:
+        """That of a tile: most are asked about because they were chosen. Else the one that is ``wanted``, unmeasured."""
         cdef Py_ssize_t at
-        cdef int variant
-        wanted.groups, wanted.oh, wanted.ow, wanted.oc, wanted.ic, outer, pieces = tile
-        wanted.one = UNKNOWN
-        variant = 2 * <bint>pieces + <bint>outer
-        # Most are asked about because they were chosen.
+        wanted.groups, wanted.oh, wanted.ow, wanted.oc, wanted.ic = tile[:5]
+        wanted.time[0] = wanted.time[1] = wanted.time[2] = wanted.time[3] = wanted.one = UNKNOWN
         for at in range(self.n_cuts * self.n_areas):
-            if is_same(&self.table[at], &wanted):
-                cut = &self.table[at]
-                if cut.time[variant] != UNKNOWN:
-                    return cut.time[variant]
-                break
-        return self._estimate(cut, outer, pieces)
+            if is_same(&self.table[at], wanted):
+                return &self.table[at]
+        return wanted
 
     cdef long long _matrix_ps(
         self, long long groups, long long oh, long long ow, long long oc, long long ic,

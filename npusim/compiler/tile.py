@@ -239,6 +239,13 @@ class Tilings:
                 return self._searches[-1].estimate(tile)
         return estimate(self._problem, tile, self._config)
 
+    def computing(self, tile: Tiling) -> int:
+        """Picoseconds of the matrix unit for all tiles, one after the other."""
+        if self._searches:
+            with contextlib.suppress(OverflowError):
+                return self._searches[-1].computing(tile)
+        return _computing(self._problem, tile, cost_model(self._config))
+
 
 class _Searched(NamedTuple):
     """What the search asks of a device: prices, limits, and the constants of this module, which are written once."""
