@@ -11,7 +11,7 @@ from operator import add
 from typing import NamedTuple
 
 from npusim._core import Search
-from npusim.compiler.prices import EXPAND, array_pricing, MatrixPrices, MovePrices, matrix_prices, move_prices, pricing
+from npusim.compiler.prices import EXPAND, MatrixPrices, MovePrices, array_pricing, matrix_prices, move_prices, pricing
 from npusim.compiler.values import ALIGNMENT, align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
