@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config
+from npusim.hw.units.base import WHOLE
 from npusim.isa.functions import Binary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
-from npusim.hw.units.base import WHOLE
 from npusim.sim.banks import Banks
 from npusim.sim.clock import Clock
 
