@@ -27,7 +27,7 @@ def raise_elements(graph: Graph) -> Graph:
     """The graph with such operators in front of the movement; the same bits."""
     if not any(op.kind == "transpose" for op in graph.ops):
         return graph
-    return Rewriter(graph).run(_raise)
+    return Rewriter(Rewriter(graph).run(_raise)).run(_move_narrow)
 
 
 def _raise(rewriter: Rewriter, op: Op) -> bool:
@@ -54,6 +54,19 @@ def _raise(rewriter: Rewriter, op: Op) -> bool:
         rewriter.uses[value] = 1
         value = rewriter.add(step.name, step.kind, (value,), step.attrs)
     rewriter.substitute(op.output, value)
+    return True
+
+
+def _move_narrow(rewriter: Rewriter, op: Op) -> bool:
+    """A dequantisation that nothing has followed comes behind the movement again: bytes move, not floats."""
+    source = rewriter.made_by(op.inputs[0], "dequantize") if op.kind in _MOVEMENT else None
+    if source is None or source.input(0).dtype.itemsize >= source.output.dtype.itemsize:
+        return False
+    if rewriter.uses.get(source.output) != 1 or any(t.data is None or t.size > 1 for t in map(source.input, (1, 2))):
+        return False
+    moved = rewriter.add(f"{op.name}.quantised", op.kind, (source.input(0),), op.attrs)
+    parameters = [rewriter.const(f"{t.name}.one", np.reshape(t.data, ()), t.dtype) for t in map(source.input, (1, 2))]
+    rewriter.substitute(op.output, rewriter.add(source.name, "dequantize", (moved, *parameters), source.attrs))
     return True
 
 

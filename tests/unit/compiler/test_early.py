@@ -76,7 +76,17 @@ def test_steps_come_before_the_movement(movement: str) -> None:
     net.step("binary", np.full((1,), 3, np.float32), fn=Binary.SUB)
     net.step("quantize", np.float32(0.5), np.int32(2), to=DType.INT8)
     net.step("dequantize", np.float32(0.5), np.int32(2), to=DType.FLOAT32)
-    assert net.raised() == ["conv", "unary", "binary", "quantize", "dequantize", *kinds]
+    net.step("unary", fn=Unary.NEG)
+    assert net.raised() == ["conv", "unary", "binary", "quantize", "dequantize", "unary", *kinds]
+
+
+@pytest.mark.parametrize("movement", MOVEMENTS)
+def test_bytes_move_where_a_dequantisation_is_the_last_step(movement: str) -> None:
+    net = Net(movement)
+    kinds = [kind for kind, _ in MOVEMENTS[movement]]
+    net.step("quantize", np.float32(0.5), np.int32(2), to=DType.INT8)
+    net.step("dequantize", np.float32(0.5), np.int32(2), to=DType.FLOAT32)
+    assert net.raised() == ["conv", "quantize", *kinds, "dequantize"]
 
 
 @pytest.mark.parametrize("movement", [name for name in MOVEMENTS if name != "heads of a detector"])

@@ -13,7 +13,7 @@ from npusim.compiler.schedule import Slot
 from npusim.compiler.values import ordered_strides
 from npusim.dtypes import DType
 from npusim.hw.config import load_config
-from npusim.isa.base import Space, region
+from npusim.isa.base import Space, decode, region
 from npusim.isa.dma import Copy
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
@@ -70,3 +70,13 @@ def test_pixels_behind_a_convolution_take_what_their_bytes_take(dtype: DType) ->
     rate = EDGE.dram.bandwidth * float(EDGE.dram.efficiency)
     least = 2 * math.prod(value.shape) * value.dtype.itemsize * 10**12 / rate
     assert moved.end_ps - moved.start_ps < 1.1 * least
+
+
+def test_what_several_channels_copy_is_cut_where_both_sides_keep_their_runs() -> None:
+    """By channels, the outermost of the result, each transfer would read half of each pixel."""
+    build = GraphBuilder("turned")
+    x = build.input("x", (1, 56, 56, 64), DType.INT8)
+    graph = build.finish([build.add("transpose", [x], {"perm": (0, 3, 1, 2)})])
+    program = compile_graph(graph, load_config("edge").with_(**{"dma.channels": 3}))
+    found = [command.instruction for command in decode(program.code) if isinstance(command.instruction, Copy)]
+    assert [copy.work().run_bytes for copy in found] == [28 * 56, 28 * 56]
