@@ -62,11 +62,16 @@ def _move_narrow(rewriter: Rewriter, op: Op) -> bool:
     source = rewriter.made_by(op.inputs[0], "dequantize") if op.kind in _MOVEMENT else None
     if source is None or source.input(0).dtype.itemsize >= source.output.dtype.itemsize:
         return False
-    if rewriter.uses.get(source.output) != 1 or any(t.data is None or t.size > 1 for t in map(source.input, (1, 2))):
+    given = [(tensor, tensor.data) for tensor in map(source.input, (1, 2))]
+    one = [
+        rewriter.const(f"{t.name}.one", data.reshape(()), t.dtype)
+        for t, data in given
+        if data is not None and data.size == 1
+    ]
+    if rewriter.uses.get(source.output) != 1 or len(one) < len(given):
         return False
     moved = rewriter.add(f"{op.name}.quantised", op.kind, (source.input(0),), op.attrs)
-    parameters = [rewriter.const(f"{t.name}.one", np.reshape(t.data, ()), t.dtype) for t in map(source.input, (1, 2))]
-    rewriter.substitute(op.output, rewriter.add(source.name, "dequantize", (moved, *parameters), source.attrs))
+    rewriter.substitute(op.output, rewriter.add(source.name, "dequantize", (moved, *one), source.attrs))
     return True
 
 
