@@ -12,7 +12,7 @@ def encode(commands: Sequence[Command]) -> tuple[bytes, list[int]]: ...
 def tally(commands: Sequence[Command]) -> list[tuple[Command, int]]: ...
 def forecast(
     commands: Sequence[Command],
-    charge: Callable[[Work], tuple[int, int, int, int, int, int]],
+    charge: Callable[[Work], tuple[int, int, int, int, int, int, int]],
     cycle_ps: int,
     depth: int,
     latency_ps: int,

@@ -34,10 +34,10 @@ Known = dict[tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ..
 the rows of a stripe; by what each of them touches that is on the chip; and by the bytes that are free."""
 
 
-Heights = dict[tuple[Any, ...], tuple[int, int] | None]
-"""Picoseconds that groups take as a segment, and how many rows of the last result its best stripes make; None if there
-are no such stripes: by what each group sees, which of their values are the same, and the bytes that are left. So the
-blocks of a network that are alike are cut once."""
+Heights = dict[tuple[Any, ...], tuple[int, int, bool] | None]
+"""Picoseconds that groups take as a segment, how many rows of the last result its best stripes make, and whether these
+lie apart; None if there are no such stripes: by what each group sees, which of their values are the same, and the bytes
+that are left. So the blocks of a network that are alike are cut once."""
 
 
 @dataclass(slots=True)
@@ -357,7 +357,9 @@ class Planner:
 
     def _key(self, stretch: Stretch) -> tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]]:
         segment = stretch.segment
-        which = (segment.first, segment.last, segment.height) if segment else (stretch.groups[0].index,)
+        which: tuple[int, ...] = (stretch.groups[0].index,)
+        if segment:
+            which = segment.first, segment.last, segment.height, segment.apart
         return which, tuple([self._near(group) for group in stretch.groups]), tuple(stretch.free(self._context))
 
     def _near(self, group: Group) -> tuple[bool, ...]:
@@ -389,6 +391,8 @@ class Planner:
             plain = takewhile(lambda pair: not pair[1].tail(), zip(costs, before, strict=False))
             ahead = sum(cost for cost, _ in plain)
             computing -= min(idle, (turns - 1) * behind.tail(), ahead * (turns - 1) // turns)
+        # What works side by side shares the banks.
+        computing = max(computing, sum(lowering.banked() for lowering in fitted.lowerings))
         # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
         computing += stretch.segment.images * fitted.lowerings[0].copying(moved_bytes(stretch.segment))
         # All weights have to be there for the first stripe.
@@ -507,11 +511,11 @@ class Planner:
         )  # fmt: skip
         if key not in self._heights:
             found = self._best_height(groups, inner, stretches)
-            self._heights[key] = found and (found[0], found[1].height)
+            self._heights[key] = found and (found[0], found[1].height, found[1].apart)
             return found
         known = self._heights[key]
         shape = outline(groups, inner, self._context) if known else None
-        return (known[0], shape.cut(known[1])) if known and shape else None
+        return (known[0], shape.cut(known[1], apart=known[2])) if known and shape else None
 
     def _beside(
         self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]
@@ -528,33 +532,35 @@ class Planner:
     def _best_height(
         self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]
     ) -> tuple[int, Segment] | None:
-        """The stripes of least time, and what they take: shorter ones are tried as long as they take less."""
+        """The stripes of least time, and what they take. Shorter ones may take longer and still shorter ones less: what
+        hides behind a chain grows with their number, and so does what each of them costs."""
         best: tuple[int, Segment] | None = None
         room = self._beside(groups, inner, stretches)
-        weights = sum(self._held(group) for group in groups)
-        room -= weights
         height = groups[-1].outputs[0].shape[rows_of(groups[-1], self._context) or 0]
         # One stripe for all rows is for several images; of a single one nothing would be saved.
         height = height * 2 if groups[-1].outputs[0].shape[0] > 1 else height
-        shape = outline(groups, inner, self._context) if room > 0 else None
+        shape = outline(groups, inner, self._context) if room > sum(map(self._held, groups)) else None
         if shape is None:
             return None
         while height > 1:
             height = ceil_div(height, 2)
-            segment = shape.cut(height)
-            left = room - sum(align(window.buffer.nbytes) for window in segment.windows)
-            if left <= 0:
-                continue
-            left += weights
-            stretch = Stretch(list(groups), segment, [Buffer("taken", 0, self._capacity - left, 0)])
-            with Windows(self._context, segment.windows):
-                cost = self._estimate(stretch)
-            if cost is None:
-                continue
-            if best is not None and cost >= best[0]:
-                break
-            best = cost, segment
+            for apart in (True, False) if side_by_side(groups) else (True,):
+                segment = shape.cut(height, apart=apart)
+                cost = self._in_room(groups, segment, room)
+                if cost is not None:  # what works side by side wants the room, if there is any
+                    break
+            if cost is not None and (best is None or cost < best[0]):
+                best = cost, segment
         return best
+
+    def _in_room(self, groups: Sequence[Group], segment: Segment, room: int) -> int | None:
+        """Picoseconds that a segment takes in so many bytes; None if it does not fit."""
+        left = room - sum(align(window.buffer.nbytes) for window in segment.windows)
+        if left <= sum(map(self._held, groups)):
+            return None
+        stretch = Stretch(list(groups), segment, [Buffer("taken", 0, self._capacity - left, 0)])
+        with Windows(self._context, segment.windows):
+            return self._estimate(stretch)
 
     def _with_segments(self, segments: Sequence[Segment]) -> list[Stretch]:
         """Stretches with these segments, their windows in place; nothing else is in SRAM."""

@@ -301,6 +301,9 @@ class Segment:
     images: int
     height: int
     """Rows of the last result that a stripe makes."""
+    apart: bool = True
+    """Whether a stripe that one unit makes lies beside the one that another unit reads meanwhile, also where rows have
+    moved in between."""
 
     @property
     def loaded(self) -> list[Window]:
@@ -337,12 +340,12 @@ class Outline:
     _values: tuple[tuple[int, tuple[Reader, ...], int, bool], ...]
     _sources: Sequence[View | None]
 
-    def cut(self, height: int) -> Segment:
+    def cut(self, height: int, *, apart: bool = True) -> Segment:
         """A segment whose stripes make ``height`` rows of the last result."""
-        stripes, rows, places = _walk(self.heights, self._values, height)
+        stripes, rows, places = _walk(self.heights, self._values, height, apart)
         windows = [_window(*each) for each in zip(self.inner, self.borders, places, self._sources, strict=True)]
         first, last = self.groups[0], self.groups[-1]
-        return Segment(first.index, last.index, stripes, windows, rows, last.outputs[0].shape[0], height)
+        return Segment(first.index, last.index, stripes, windows, rows, last.outputs[0].shape[0], height, apart)
 
 
 def outline(groups: Sequence[Group], inner: Sequence[Inner], context: Context) -> Outline | None:
@@ -384,7 +387,7 @@ class _Place(NamedTuple):
 # A planner tries many segments, and each design the same ones; none of this depends on the device.
 @functools.lru_cache(maxsize=4096)
 def _walk(
-    made: tuple[int, ...], values: tuple[tuple[int, tuple[Reader, ...], int, bool], ...], height: int
+    made: tuple[int, ...], values: tuple[tuple[int, tuple[Reader, ...], int, bool], ...], height: int, apart: bool
 ) -> tuple[list[list[tuple[int, int]]], list[int], list[_Place]]:
     """The rows of each result, then of each load, that stripes of ``height`` rows make; how many of each at most; and
     where they are.
@@ -403,17 +406,18 @@ def _walk(
     steps = [row[: last + 1] + loads for row, loads in zip(steps, ahead, strict=True)]
     stripes = [list(zip(before, after, strict=True)) for before, after in pairwise(steps)]
     rows = [max(end - first for first, end in column) for column in zip(*stripes, strict=True)]
-    return stripes, rows, [_placed(maker, readers, steps, heights, twice) for maker, readers, _, twice in values]
+    return stripes, rows, [_placed(maker, readers, steps, heights, twice, apart) for maker, readers, _, twice in values]
 
 
 def _placed(
-    maker: int, readers: Sequence[Reader], steps: Sequence[Sequence[int]], heights: Sequence[int], twice: bool
-) -> _Place:
+    maker: int, readers: Sequence[Reader], steps: Sequence[Sequence[int]], heights: Sequence[int], twice: bool,
+    apart: bool,
+) -> _Place:  # fmt: skip
     spans = [live(maker, readers, before, after, heights) for before, after in pairwise(steps)]
     capacity = max(high - low for low, high in spans)
     if twice:
         capacity = max(capacity, *(after[1] - before[0] for before, after in pairwise(spans)), 0)
-    while (found := _positions(spans, capacity)) is None:
+    while (found := _positions(spans, capacity, twice and apart)) is None:
         capacity += 1
     bases, moves = found
     bottoms, filled = {}, heights[maker]
@@ -435,14 +439,17 @@ def _window(value: Inner, edge: Border, place: _Place, source: View | None) -> W
     return Window(value, view, bytes_, edge, place.bases, place.moves, place.bottoms, source)
 
 
-def _positions(spans: Sequence[tuple[int, int]], capacity: int) -> tuple[list[int], dict[int, Move]] | None:
-    """Where rows are at each stripe, and what moves before; None if moving rows would lie over where they go."""
+def _positions(
+    spans: Sequence[tuple[int, int]], capacity: int, apart: bool
+) -> tuple[list[int], dict[int, Move]] | None:
+    """Where rows are at each stripe, and what moves before; None if moving rows would lie over where they go, or
+    (``apart``) those of a stripe over those of the one before, which are still read while they are made."""
     base, bases, moves = -spans[0][0], [], {}
     reached = spans[0][0]
     for number, (low, high) in enumerate(spans):
         if high + base > capacity:
             kept, source = max(0, reached - low), low + base
-            if source < kept:
+            if source < kept or (apart and number and spans[number - 1][0] + base < high - low):
                 return None
             base = -low
             if kept:

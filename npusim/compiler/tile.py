@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from operator import add
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from npusim.compiler.prices import EXPAND, MatrixPrices, MovePrices, matrix_pric
 from npusim.compiler.values import ALIGNMENT, align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
-from npusim.hw.cost import CostModel, cost_model
+from npusim.hw.cost import cost_model
 from npusim.hw.memory import constants_side, dram_model
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
 from npusim.isa.dma import expanding
@@ -35,7 +35,8 @@ class Home(enum.IntEnum):
 class Epilogue(NamedTuple):
     """What the chain behind a matrix operator takes of a tile: SRAM bytes for each of its elements (operands, results),
     and ``between`` for each element of a tile or of a ``piece`` of so many; picoseconds to ``begin`` on either and for
-    ``kilo`` = 1024 elements; ``operands``: item sizes of what it reads from DRAM."""
+    ``kilo`` = 1024 elements; ``operands``: item sizes of what it reads from DRAM; ``banks``: for 1024 elements, those
+    of all banks of the SRAM."""
 
     element_bytes: int = 0
     between: int = 0
@@ -43,6 +44,7 @@ class Epilogue(NamedTuple):
     begin: int = 0
     kilo: int = 0
     operands: tuple[int, ...] = ()
+    banks: int = 0
 
 
 class MatrixProblem(NamedTuple):
@@ -201,6 +203,7 @@ class Tilings:
         """``config``: as :func:`pricing` leaves it."""
         self._problem, self._config = problem, config
         self._chosen: dict[int, Tiling | None] = {}
+        self._banked: dict[Tiling, int] = {}
         device = _searched(
             config, rate_type(problem.x_type, problem.w_type), problem.kh, problem.kw, problem.depthwise,
             problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
@@ -238,6 +241,13 @@ class Tilings:
             with contextlib.suppress(OverflowError):
                 return self._searches[-1].estimate(tile)
         return estimate(self._problem, tile, self._config)
+
+    def banked(self, tile: Tiling) -> int:
+        """Picoseconds that all banks of the SRAM need for what the units move, about: all tiles take no less, whatever
+        is done side by side."""
+        if tile not in self._banked:
+            self._banked[tile] = banked(self._problem, tile, self._config)
+        return self._banked[tile]
 
 
 class _Searched(NamedTuple):
@@ -431,13 +441,21 @@ def _chunks(problem: MatrixProblem, tile: Tiling) -> int:
 
 def computing(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     """Picoseconds of the matrix unit for all tiles, one after the other."""
-    return _computing(problem, tile, cost_model(config))
+    return _computing(problem, tile, cost_model(config).product_ps)
 
 
-def _computing(problem: MatrixProblem, tile: Tiling, model: CostModel) -> int:
+def banked(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
+    """Picoseconds that all banks of the SRAM need for all tiles: for the matrix unit, and for what the chain does."""
+    cost = cost_model(config).cost
+    elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
+    chain = elements * problem.epilogue.banks // 1024
+    return _computing(problem, tile, lambda work: cost(work).sram_ps) + chain
+
+
+def _computing(problem: MatrixProblem, tile: Tiling, price: Callable[[MatrixWork], int]) -> int:
     if _divides(problem, tile):
         tiles = _spatial(problem, tile) * _channel_tiles(problem, tile)
-        return tiles * _chunks(problem, tile) * model.product_ps(_work(problem, tile))
+        return tiles * _chunks(problem, tile) * price(_work(problem, tile))
     total = 0
     for groups, oh, ow, oc, ic in product(
         _sizes(problem.groups, tile.groups), _sizes(problem.oh, tile.oh), _sizes(problem.ow, tile.ow),
@@ -445,7 +463,7 @@ def _computing(problem: MatrixProblem, tile: Tiling, model: CostModel) -> int:
     ):  # fmt: skip
         steps = groups[0] * oh[0] * ow[0] * oc[0] * ic[0]
         part = Tiling(groups[1], oh[1], ow[1], oc[1], ic[1], tile.weights_outer)
-        total += steps * model.product_ps(_work(problem, part))
+        total += steps * price(_work(problem, part))
     return problem.images * total
 
 
@@ -501,7 +519,8 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     share = per_core / (spatial * channels)
     # Charged as whole ones, the tiles at the edges would make a cut seem dear that leaves small ones. A core that has
     # a part of all tiles is taken to have whole ones.
-    compute = min(per_core * chunks * model.product_ps(_work(problem, tile)), _computing(problem, tile, model))
+    whole = per_core * chunks * model.product_ps(_work(problem, tile))
+    compute = min(whole, _computing(problem, tile, model.product_ps))
     full = filled(problem, tile)
     # Channels are innermost: all of them make one run of a whole row of pixels.
     run = tile.groups * tile.ic * problem.x_type.itemsize

@@ -291,6 +291,11 @@ class Lowering(ABC):
             total += nbytes * view.dtype.itemsize * 10**12 // rate
         return total
 
+    def banked(self) -> int:
+        """Picoseconds that all banks of the SRAM need for what the units move, about: it takes no less, whatever is
+        done side by side."""
+        return 0
+
     def copying(self, nbytes: int) -> int:
         """Picoseconds to move bytes from one place in SRAM to another, without what it takes to begin."""
         return nbytes * 10**12 // self._sram_rate()

@@ -138,13 +138,15 @@ class Chain:
 
     def _epilogue(self) -> Epilogue:
         model, probe = cost_model(self._config), self.probe()
-        times = [sum(model.cost(work).ps for work in self.works(sizes)) for sizes in ([1] * len(probe), probe)]
+        costs = [[model.cost(work) for work in self.works(sizes)] for sizes in ([1] * len(probe), probe)]
+        times = [sum(cost.ps for cost in each) for each in costs]
         # Operands that are broadcast are small, and in their slots for long.
         full = [view for view in self._views.values() if all(view.strides)]
         return Epilogue(
             sum(spec.total for spec in self.slots(probe) if not _is_between(spec.name)) // prod(probe),
             self.between, self.piece(), times[0], (times[1] - times[0]) * 1024 // prod(probe),
             tuple(view.dtype.itemsize for view in full if not view.buffer.on_chip),
+            sum(cost.sram_ps for cost in costs[1]) * 1024 // prod(probe),
         )  # fmt: skip
 
     def probe(self) -> list[int]:
@@ -523,6 +525,9 @@ class Elementwise(Lowering):
 
     def computing(self) -> int:
         return self._tiles() * self._chain.estimate(prod(self._tile))
+
+    def banked(self) -> int:
+        return prod(self._out.shape) * self._chain.epilogue().banks // 1024
 
     def _tiles(self) -> int:
         return prod(ceil_div(dim, size) for dim, size in zip(self._out.shape, self._tile, strict=True))

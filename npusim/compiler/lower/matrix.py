@@ -324,7 +324,11 @@ class MatrixLowering(Lowering):
             self._packed, self._parameters_at = first._packed, first._parameters_at
 
     def estimate(self) -> int:
-        return self._tilings(self.problem).estimate(self.tile) * self.height // self.problem.oh
+        known = self._tilings(self.problem)
+        return max(known.estimate(self.tile), known.banked(self.tile)) * self.height // self.problem.oh
+
+    def banked(self) -> int:
+        return self._tilings(self.problem).banked(self.tile) * self.height // self.problem.oh
 
     def _tilings(self, problem: MatrixProblem) -> Tilings:
         if self._asked is None or self._asked[0] is not problem:

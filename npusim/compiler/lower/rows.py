@@ -25,7 +25,7 @@ from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.values import Moves, View, collapse, dense_strides
 from npusim.dtypes import DType
-from npusim.hw.cost import cost_model
+from npusim.hw.cost import Cost, cost_model
 from npusim.isa import reduction
 from npusim.ops.base import REGISTRY, Rows
 from npusim.units import ceil_div
@@ -235,6 +235,13 @@ class PoolLowering(TiledLowering, kind="pool"):
         return prod(ceil_div(dim, size) for dim, size in zip(self.out.shape, (1, *tile[1:]), strict=True))
 
     def computing(self) -> int:
+        return self._tiles(self._tile) * self._cost().ps
+
+    def banked(self) -> int:
+        return self._tiles(self._tile) * self._cost().sram_ps
+
+    def _cost(self) -> Cost:
+        """Of one tile."""
         _, oh, ow, channels = self._tile
         (kh, kw), (sh, sw), (dh, dw) = (self.op.attrs[name] for name in ("kernel", "stride", "dilation"))
         rows, cols = (min(span, dim) for span, dim in zip(self._extent(oh, ow), self.x.shape[1:3], strict=True))
@@ -243,7 +250,7 @@ class PoolLowering(TiledLowering, kind="pool"):
             0, self.x.dtype, 0, nowhere, 0, nowhere, rows, cols, oh, ow, channels, kh, kw, sh, sw, dh, dw,
             (0, 0, 0, 0), False,
         ).work()  # fmt: skip
-        return self._tiles(self._tile) * cost_model(self.config).cost(work).ps
+        return cost_model(self.config).cost(work)
 
     def estimate(self) -> int:
         # What windows of neighbouring tiles share is loaded for each of them.

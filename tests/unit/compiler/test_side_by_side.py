@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 
 from npusim.compiler import compare
-from npusim.compiler.fit import place_slots
+from npusim.compiler.fit import Stretch, place_slots
 from npusim.compiler.groups import form_groups, side_by_side
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import ConstantPool, Context, SlotSpec
+from npusim.compiler.memory import Planner
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
 from npusim.compiler.stripes import moved_bytes
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
+from npusim.hw.cost import cost_model
+from npusim.isa.base import Unit, decode
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
@@ -62,6 +65,25 @@ def test_rows_of_two_stripes_have_room_where_units_change() -> None:
         assert window.buffer.nbytes == stripes * 8 * window.pitch, kinds
 
 
+@pytest.mark.parametrize("height", [1, 2, 3, 4, 8])
+def test_the_next_stripe_is_made_beside_the_rows_that_are_read(height: int) -> None:
+    """Also where rows that are still wanted move to the front of the window in between."""
+    build = GraphBuilder("halos")
+    value = build.add("unary", [build.input("x", (1, 32, 16, 8), DType.FLOAT16)], {"fn": Unary.SIGMOID})
+    weights = build.const(np.zeros((8, 8, 3, 3), np.float16))
+    segment = segment_of(
+        build.finish([build.add("conv", [value, weights], {**CONV, "pads": (1, 1, 1, 1)})]), height, EDGE
+    )
+    (window,) = segment.windows
+    (reader,) = window.inner.readers
+    assert window.moves
+    for stripe in window.moves:
+        first, end = segment.stripes[stripe - 1][reader.reader]
+        read = {row + window.bases[stripe - 1] for row in range(*reader.rows(first, end, 32))}
+        made = {row + window.bases[stripe] for row in range(*segment.stripes[stripe][window.inner.maker])}
+        assert not read & made, stripe
+
+
 def waited(graph: Graph) -> float:
     """How much of the vector unit's work is over when the matrix unit's begins."""
     program = compile_graph(graph, EDGE)
@@ -96,6 +118,39 @@ def test_a_chain_hides_the_next_stripe(monkeypatch: pytest.MonkeyPatch) -> None:
     together = taken(graph)
     monkeypatch.setattr("npusim.compiler.memory.Planner._may_hide", lambda *arguments: False)
     assert together < taken(graph) * 0.95
+
+
+@pytest.mark.parametrize("kinds", ["cs", "ss", "cp"])
+def test_what_works_side_by_side_shares_the_banks(kinds: str) -> None:
+    """An estimate knows what all banks have to move for a group: as much as its instructions ask for."""
+    config = EDGE.with_(**{"sram.banks": 1, "matrix.output_elements_per_cycle": 256})
+    graph = prepare(layers(kinds), config)
+    context = Context(config, ConstantPool())
+    groups = place(graph, form_groups(graph.ops, graph.outputs), context).groups
+    expected, price = 0, cost_model(config).cost
+    for command in decode(compile_graph(layers(kinds), config).code):
+        if command.unit in (Unit.MATRIX, Unit.VECTOR):
+            expected += price(command.instruction.work()).sram_ps
+    lowered = [lower(context, group) for group in groups]
+    assert sum(each.banked() for each in lowered) == pytest.approx(expected, rel=0.05)
+    assert all(each.estimate() >= each.banked() for each in lowered)
+
+
+def test_stripes_of_every_height_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where lower ones take longer, still lower ones may take less."""
+    tried: dict[int, int] = {}
+    estimate = Planner._estimate
+
+    def noted(planner: Planner, stretch: Stretch) -> int | None:
+        cost = estimate(planner, stretch)
+        if stretch.segment is not None and cost is not None:
+            tried.setdefault(stretch.segment.height, cost)
+        return cost
+
+    monkeypatch.setattr(Planner, "_estimate", noted)
+    compile_graph(layers("cc"), EDGE.with_(**{"sram.bytes": "192 KiB"}))
+    assert list(tried) == [32, 16, 8, 4, 2, 1]
+    assert tried[1] > tried[2] > tried[4], "lower ones are no better here, and yet are looked at"
 
 
 def test_rows_move_while_nobody_works() -> None:
