@@ -119,6 +119,9 @@ def why(layer: Layer, config: Config) -> str:
     if not window:
         return "takes no time of its own"
     count = counted(layer.instructions, "instruction")
+    if layer.bound == "memory" and layer.causes.get("sram", 0) > layer.causes.get("dram", 0):
+        unit, spent = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
+        return f"{unit} busy {percent(spent, window)}, mostly with passing SRAM, with {count}"
     if layer.bound == "memory":
         # Against the peak of the pins and not what streams reach: the rest is for the reader to see.
         peak = config.dram.bandwidth * window / 10**12
