@@ -65,7 +65,7 @@ function gantt(host) {
   host.append(html("p", { class: "note" }, "The first row says at each moment which layer the end of the job waits for. Neighbouring layers differ in shade.",
     many ? " A bar may stand for several instructions, or waits, of a layer; it is as dark as the part of its time that they take." : ""));
   timeControls(view, (event) => barAt(rows, view.root, event));
-  const label = () => view.root.setAttribute("aria-label", `Units over time, from ${duration(timeView.from)} to ${duration(timeView.to)}`
+  const label = () => view.root.setAttribute("aria-label", `Units over time, from ${duration(Math.round(timeView.from))} to ${duration(Math.round(timeView.to))}`
     + (selection.index < 0 ? "" : `; selected: ${LAYERS.name[selection.index]}`));
   selection.watch(() => { view.redraw(); label(); });
   timeView.watchers.push(() => { view.redraw(); label(); });
