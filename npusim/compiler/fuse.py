@@ -14,6 +14,7 @@ from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa.functions import Binary
 from npusim.isa.matrix import weight_zeros
+from npusim.ops.base import REGISTRY
 
 _BIAS_SLACK = 1e-3
 """A float bias counts as quantised when it is this near to a multiple of its scale."""
@@ -32,7 +33,29 @@ def integerize(graph: Graph, config: Config) -> Graph:
     # Movement first: a reshape between the dequantisation and the product would hide it from the second rule.
     for rule in (_sink_dequantize, lambda rewriter, op: _integer_matrix(rewriter, op, pixels), _raise_rank):
         graph = Rewriter(graph).run(rule)
-    return graph
+    return _without_parameters(graph)
+
+
+def _without_parameters(graph: Graph) -> Graph:
+    """What is computed of constants alone is a constant, once weights are integers: a bias, a scale of a normalisation.
+    Those of products stay, since packed they are less to load."""
+    weights = {op.inputs[1] for op in graph.ops if op.kind in ANCHORS}
+
+    def fold(rewriter: Rewriter, op: Op) -> bool:
+        small = all(t is None or t.nbytes <= _LARGEST_PARAMETER for t in (*op.inputs, *op.outputs))
+        constant = all(tensor is None or tensor.data is not None for tensor in op.inputs)
+        if not small or not constant or len(op.outputs) != 1 or op.output in weights:
+            return False
+        arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
+        (value,) = REGISTRY[op.kind].reference(op, arrays)
+        rewriter.substitute(op.output, rewriter.const(f"{op.name}.known", value, op.output.dtype))
+        return True
+
+    return Rewriter(graph).run(fold)
+
+
+_LARGEST_PARAMETER = 1 << 16
+"""Bytes: one number for each of the channels of any network, not one for each element of an image."""
 
 
 def fold_affine(graph: Graph) -> Graph:

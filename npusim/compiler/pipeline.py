@@ -12,6 +12,7 @@ from npusim._stream import tally
 from npusim.compiler.compare import best_order, with_residents
 from npusim.compiler.decisions import Decision, decisions
 from npusim.compiler.dynamic import dynamic_quantization
+from npusim.compiler.early import raise_elements
 from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS
@@ -21,6 +22,7 @@ from npusim.compiler.order import Order
 from npusim.compiler.prices import rewriting
 from npusim.compiler.settled import Settled
 from npusim.compiler.state import growths
+from npusim.compiler.transposed import separate_phases
 from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
@@ -196,5 +198,5 @@ def find_unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:
 def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     # The order matters. Quantised patterns are looked for as the model has them, before legalising moves a computed
     # bias; narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
-    integers = integerize(dynamic_quantization(graph), config)
-    return narrow_weights(fold_affine(legalize(integers, budget)), config)
+    integers = integerize(separate_phases(dynamic_quantization(graph)), config)
+    return narrow_weights(fold_affine(legalize(raise_elements(integers), budget)), config)

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from npusim.report.format import counted, duration, percent, quantity
 from npusim.report.result import Result
 from npusim.summary import OpReport
-from npusim.timeline import Span
+from npusim.timeline import NO_OP, Span
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
 
 
+NO_LAYER = "(no layer)"
+"""What is for no operator: fetching the first instructions, the completion record."""
 _BOUNDS = {"compute": "compute", "dram": "memory", "sram": "memory"}
 
 
@@ -82,6 +84,15 @@ def layers(result: Result) -> list[Layer]:
     return found
 
 
+def beside(result: Result) -> dict[str, int]:
+    """By cause, the part of the critical path that is for no operator: with that of the layers it is the whole."""
+    found: Counter[str] = Counter()
+    for stretch in result.timeline.critical_path():
+        if stretch.op == NO_OP:
+            found[stretch.cause] += stretch.end_ps - stretch.start_ps
+    return dict(found)
+
+
 def slowest(found: Sequence[Layer], count: int) -> list[Layer]:
     """The layers that added most, the slowest first; equal ones in the order of time."""
     return sorted(found, key=lambda layer: (-layer.added_ps, layer.timing.end_ps))[:count]
@@ -108,6 +119,9 @@ def why(layer: Layer, config: Config) -> str:
     if not window:
         return "takes no time of its own"
     count = counted(layer.instructions, "instruction")
+    if layer.bound == "memory" and layer.causes.get("sram", 0) > layer.causes.get("dram", 0):
+        unit, spent = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
+        return f"{unit} busy {percent(spent, window)}, mostly with passing SRAM, with {count}"
     if layer.bound == "memory":
         # Against the peak of the pins and not what streams reach: the rest is for the reader to see.
         peak = config.dram.bandwidth * window / 10**12

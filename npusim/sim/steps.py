@@ -53,10 +53,15 @@ class Charge:
     front_ps: int = 0
 
     def bound_in(self, taken_ps: int) -> str:
-        """What bound a command that took so long: whatever changed the time of its transfer, or made others longer, is
-        a memory."""
-        same = taken_ps == self.alone_ps or (taken_ps < self.alone_ps and not self.bus_bytes)
-        return self.bound if same else "memory"
+        """What bound a command that took so long: a memory, if what others cost it there is the largest part."""
+        if taken_ps == self.alone_ps:
+            return self.bound
+        if not self.bus_bytes:
+            return "memory" if taken_ps >= 2 * self.alone_ps else self.bound
+        # What has passed while an older transfer still flowed is latency; what came on top, the others' bytes.
+        moving = self.alone_ps - self.fixed_ps
+        longer = max(0, taken_ps - self.alone_ps)
+        return "memory" if moving + longer >= taken_ps - longer - moving else self.bound
 
 
 NOTHING = Charge(0, 0)

@@ -425,8 +425,9 @@ def small_tile(
     wanted = min(budget // 2, _overlapping(config, slots(full)))
     gentle = list(floor)
     if inner is not None:
-        gentle[inner] = max(floor[inner], min(full[inner], _SHORTEST_RUN))
-    # First as small as overlap wants, without cutting short runs; only if that does not fit, as small as SRAM asks.
+        shortest = ceil_div(config.dma.burst_bytes, lowering.group.ops[0].input(0).dtype.itemsize)
+        gentle[inner] = max(floor[inner], min(full[inner], shortest))
+    # First as small as overlap wants, without cutting bursts; only if that does not fit, as small as SRAM asks.
     tile = _shrink(full, order, gentle, wanted, needed)
     if needed(tile) > budget:
         tile = _shrink(full, order, floor, budget, needed)
@@ -448,10 +449,6 @@ def _overlapping(config: Config, specs: Sequence[SlotSpec]) -> int:
         transfers = sum(spec.copies for spec in specs if spec.space is Space.SRAM)
     worthwhile = transfers * (rate * dma.gap_ps(config) // 10**12)
     return max(_SMALLEST_TILE, worthwhile, total_bytes(specs) // tiles)
-
-
-_SHORTEST_RUN = 16
-"""Elements next to each other in memory that are not parted for the sake of overlap: bursts would go to waste."""
 
 
 def _shrink(

@@ -29,7 +29,7 @@ from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa import scalar
 from npusim.isa.base import MAX_ITEMS
-from npusim.isa.dma import Gather
+from npusim.isa.dma import Gather, contiguous_runs
 from npusim.units import ceil_div
 
 _SMALLEST_PART = 4 << 10
@@ -87,7 +87,7 @@ class CopyLowering(Lowering):
         parts = []
         for number, (source, target) in enumerate(self.pairs()):
             tile = self._rows.get(number)
-            cut = cut_copy(target, ways) if tile is None else boxes(source.shape, tile, source.order())
+            cut = cut_copy(target, ways, source) if tile is None else boxes(source.shape, tile, source.order())
             parts += [(source.slice(*box), target.slice(*box), tile is not None) for box in cut]
         for source, target, staged in share(parts, core, cores):
             yield self._staged(table.next("x"), source, target) if staged else _direct(source, target)
@@ -152,15 +152,27 @@ VIEW_RULES: dict[str, Callable[[Op, View], View | None]] = {
 """The output of a view operator as a view of its input; None when strides cannot say it."""
 
 
-def cut_copy(target: View, ways: int) -> list[Box]:
-    """Cut the outermost dimension in memory into at most ``ways`` boxes that are worth a transfer of their own."""
+def cut_copy(target: View, ways: int, source: View | None = None) -> list[Box]:
+    """Cut one dimension into at most ``ways`` boxes that are worth a transfer of their own: that which leaves the
+    longest runs; of equals the outermost in memory, which leaves every part of a whole target one run."""
     rank = range(len(target.shape))
     nbytes = prod(target.shape) * target.dtype.itemsize
     ways = max(1, min(ways, nbytes // _SMALLEST_PART))
-    # By strides and not by number: cutting the outermost dimension in memory leaves every part one run.
-    axis = max(rank, key=lambda a: (abs(target.strides[a]) if target.shape[a] > 1 else -1, -a), default=0)
-    tile = [ceil_div(max(dim, 1), ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
-    return boxes(target.shape, tile, rank)
+    sides = [view for view in (target, source) if view is not None and not view.buffer.on_chip]
+
+    def tile(axis: int) -> list[int]:
+        return [ceil_div(max(dim, 1), ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
+
+    def runs(axis: int) -> int:
+        """Of all boxes, on the worse side."""
+        box = tile(axis)
+        pieces = (contiguous_runs(box, view.strides, view.dtype.itemsize).pieces for view in sides)
+        return ceil_div(target.shape[axis], box[axis]) * max(pieces, default=1)
+
+    # What cannot be cut in so many parts is no choice while there is another.
+    wide = [a for a in rank if target.shape[a] >= ways] or [a for a in rank if target.shape[a] > 1]
+    axis = min(wide, key=lambda a: (runs(a), -abs(target.strides[a]), a), default=0)
+    return boxes(target.shape, tile(axis), rank)
 
 
 def copy_ways(config: Config) -> int:

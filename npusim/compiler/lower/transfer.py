@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from npusim.compiler.lower.base import TooManyError
 from npusim.compiler.schedule import Item, Resource, Slot
 from npusim.compiler.values import View, ordered_strides, pad4
-from npusim.isa.base import MAX_ITEMS
-from npusim.isa.dma import Copy, Fetch
+from npusim.isa.base import MAX_ITEMS, is_outside
+from npusim.isa.dma import Copy, Fetch, contiguous_runs
 from npusim.work import DmaWork
 
 MAX_TRANSFERS = 1 << 18
@@ -35,7 +35,8 @@ def copy_items(
     (dst_address, dst_strides, dst_resource), (src_address, src_strides, src_resource) = dst, src
     nothing = (0,) * len(dims)
     low, high = (tuple(before or nothing), tuple(after or nothing)) if before or after else (nothing, nothing)
-    walk = _walk(tuple(dims), tuple(dst_strides), tuple(src_strides), low, high)
+    outside = is_outside(dst_address), is_outside(src_address)
+    walk = _walk(tuple(dims), tuple(dst_strides), tuple(src_strides), low, high, itemsize, outside)
     if walk is None:
         return []
     if walk.is_too_large:
@@ -82,8 +83,9 @@ class _Walk(NamedTuple):
 # Tiles are alike, in a layer and in the next design.
 @functools.lru_cache(maxsize=1 << 13)
 def _walk(
-    dims: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]
-) -> _Walk | None:
+    dims: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...],
+    itemsize: int, outside: tuple[bool, bool],
+) -> _Walk | None:  # fmt: skip
     """None if there is nothing to write."""
     if prod([size + low + high for size, low, high in zip(dims, before, after, strict=True)]) > MAX_ITEMS:
         return _Walk((), (), {}, is_too_large=True)
@@ -91,7 +93,7 @@ def _walk(
     # Zero elements with padding around them are a fill, which the instruction does by itself.
     if any(b + d + a == 0 for d, _, _, b, a in rows):
         return None
-    looped, inner = _split(rows)
+    looped, inner = _split(rows, itemsize, outside)
     if (transfers := prod(row[0] for row in looped)) > MAX_TRANSFERS:
         raise TooManyError(f"{list(dims)} would be moved by {transfers} transfers, at most {MAX_TRANSFERS} are made")
     columns = [[row[column] for row in inner] for column in range(5)]
@@ -180,15 +182,28 @@ def _merge(
     return rows
 
 
-def _split(rows: list[_Row]) -> tuple[list[_Row], list[_Row]]:
-    """Dimensions beyond the four of an instruction become several instructions: the shortest without padding."""
+def _split(rows: list[_Row], itemsize: int, outside: tuple[bool, bool]) -> tuple[list[_Row], list[_Row]]:
+    """Dimensions beyond the four of an instruction become several instructions, one dimension after the other: that
+    which leaves the longest runs in few transfers; of equals the shortest."""
     inner = list(rows)
     looped: list[_Row] = []
     while len(inner) > 4:
         # A padded dimension cannot be a loop of instructions: only the instruction writes the padding. No operator pads
         # more than four (legalize).
-        plain = [row for row in inner if not row[3] and not row[4]]
-        shortest = min(plain, key=lambda row: row[0])
-        inner.remove(shortest)
-        looped.append(shortest)
+        plain = [index for index, row in enumerate(inner) if not row[3] and not row[4]]
+        costs = [inner[i][0] * (_START + _pieces(inner[:i] + inner[i + 1 :], itemsize, outside)) for i in plain]
+        _, _, index = min(zip(costs, [inner[index][0] for index in plain], plain, strict=True))
+        looped.append(inner.pop(index))
     return looped, inner
+
+
+_START = 32
+"""What one more transfer costs, in short runs: a latency of 120 ns, in which a DRAM of 17 GB/s gives as many bursts of
+64 bytes. Where to loop is chosen once for all devices."""
+
+
+def _pieces(rows: Sequence[_Row], itemsize: int, outside: tuple[bool, bool]) -> int:
+    """Runs of what one transfer moves, on the worse of those sides that are outside of SRAM."""
+    dims = [low + size + high for size, _, _, low, high in rows]
+    sides = [[row[column] for row in rows] for column, counts in zip((1, 2), outside, strict=True) if counts]
+    return max((contiguous_runs(dims, strides, itemsize).pieces for strides in sides), default=1)

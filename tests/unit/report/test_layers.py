@@ -51,11 +51,17 @@ def test_a_memory_bound_layer_names_bandwidth_and_bytes() -> None:
 
 def test_a_memory_bound_layer_with_macs_names_their_ratio() -> None:
     run = sample()
-    run.timeline.spans[1] = run.timeline.spans[1]._replace(bound="memory")
+    run.ops[0] = dataclasses.replace(run.ops[0], macs=32_000)
     assert (
-        why(layers(run)[1], CONFIG)
-        == "DMA busy 10.0 %, DRAM at 5.0 % of its peak: 400 B moved for 32 kMAC, 80.0 per byte"
+        why(layers(run)[0], CONFIG)
+        == "DMA busy 100.0 %, DRAM at 100.0 % of its peak: 8 kB moved for 32 kMAC, 4.0 per byte"
     )
+
+
+def test_a_layer_that_waits_for_sram_does_not_blame_the_dram() -> None:
+    run = sample()
+    run.timeline.spans[1] = run.timeline.spans[1]._replace(bound="memory")
+    assert why(layers(run)[1], CONFIG) == "matrix busy 100.0 %, mostly with passing SRAM, with 2 instructions"
 
 
 def test_a_compute_bound_layer_names_the_rate_of_the_array() -> None:

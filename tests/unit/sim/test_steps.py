@@ -12,7 +12,7 @@ from npusim.isa.base import Unit, Wait, region
 from npusim.sim.fabric import Fabric
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine, Player
-from npusim.sim.steps import HALT, Decoder, Layout, RefusedError
+from npusim.sim.steps import HALT, Charge, Decoder, Layout, RefusedError
 from npusim.work import DmaWork
 from tests.support.programs.streams import Stream, add, copy, fill
 
@@ -107,3 +107,18 @@ def test_a_refused_program_says_where() -> None:
         DECODERS["tiny"].steps(stream.code(), (0, 0))
     assert caught.value.offset == stream.commands[0].size
     assert caught.value.explanation.startswith("command 1 (dma.fill): writes bytes")
+
+
+@pytest.mark.parametrize(
+    ("taken", "bound"), [(90, "compute"), (100, "compute"), (101, "compute"), (199, "compute"), (200, "memory")]
+)
+def test_a_unit_is_bound_by_a_memory_where_others_cost_it_most(taken: int, bound: str) -> None:
+    assert Charge(100, 100, share=1, bound="compute").bound_in(taken) == bound
+
+
+@pytest.mark.parametrize(
+    ("taken", "bound"), [(59, "memory"), (80, "memory"), (81, "latency"), (119, "latency"), (120, "memory")]
+)
+def test_a_transfer_is_bound_by_what_it_spends_most_time_on(taken: int, bound: str) -> None:
+    """60 of latency and 40 of bytes: bytes that others hold up take longer, latency behind an older transfer less."""
+    assert Charge(60, 100, bus_bytes=8, rate=1, bound="latency").bound_in(taken) == bound

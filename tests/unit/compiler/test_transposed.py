@@ -1,0 +1,117 @@
+"""Transposed convolutions are convolutions of phases: the same integers, each tap multiplied once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npusim.compiler.pipeline import compile_graph, prepare
+from npusim.dtypes import DType
+from npusim.graph import Graph, Tensor
+from npusim.hw.config import load_config
+from npusim.ops import reference
+from npusim.ops.build import GraphBuilder
+from tests.support.graphs.execution import interpreted
+from tests.support.random_devices import TINY
+
+RNG = np.random.default_rng(3)
+WINDOW: dict[str, Any] = {"layout": "NCHW", "stride": (2, 2), "dilation": (1, 1), "pads": (0, 0, 0, 0), "groups": 1}
+SIZE = 5, 4
+
+
+def window(kernel: tuple[int, int], more: int = 0, **changed: Any) -> dict[str, Any]:
+    """The attributes, with the output as large as it comes and ``more``."""
+    attrs = {**WINDOW, **changed}
+    attrs["output_hw"] = tuple(
+        (size - 1) * attrs["stride"][n] + (kernel[n] - 1) * attrs["dilation"][n] + 1
+        - attrs["pads"][n] - attrs["pads"][n + 2] + more
+        for n, size in enumerate(SIZE)
+    )  # fmt: skip
+    return attrs
+
+
+CASES = [
+    ((2, 2), window((2, 2))),
+    ((3, 3), window((3, 3), 1, pads=(1, 1, 1, 1))),
+    ((4, 4), window((4, 4), layout="NHWC", pads=(1, 1, 1, 1))),
+    ((5, 3), window((5, 3), stride=(3, 2), pads=(4, 0, 1, 2))),
+    ((1, 2), window((1, 2), stride=(3, 1))),
+    ((2, 3), window((2, 3), groups=2, layout="NHWC", stride=(4, 2))),
+    ((4, 4), window((4, 4), groups=4, pads=(1, 1, 1, 1))),
+    ((3, 3), window((3, 3), stride=(1, 1), dilation=(2, 1), pads=(4, 2, 0, 0))),
+    ((3, 2), window((3, 2), stride=(3, 2), dilation=(2, 3))),
+]
+"""(kernel, attributes), each with something of its own: phases without a tap, with fewer taps than others, cut ends."""
+
+
+def image(build: GraphBuilder, attrs: dict[str, Any], dtype: DType) -> tuple[Tensor, dict[str, Any]]:
+    shape = (2, 4, *SIZE) if attrs["layout"] == "NCHW" else (2, *SIZE, 4)
+    value = RNG.integers(-128, 128, shape, np.int8).astype(dtype.storage)
+    return build.input("x", shape, dtype), {"x": value}
+
+
+def parameters(build: GraphBuilder, scale: Any, zero: Any) -> list[Tensor]:
+    return [build.const(np.asarray(scale, np.float32)), build.const(np.asarray(zero, np.int32))]
+
+
+@pytest.mark.parametrize(("kernel", "attrs"), CASES)
+def test_integers_are_those_of_the_definition(kernel: tuple[int, int], attrs: dict[str, Any]) -> None:
+    build = GraphBuilder("transposed")
+    x, feeds = image(build, attrs, DType.INT8)
+    weights = build.const(RNG.integers(-128, 128, (4, 3, *kernel), np.int8))
+    bias = build.const(RNG.integers(-99, 99, 3 * attrs["groups"], np.int32))
+    graph = build.finish([build.add("conv_transpose", [x, weights, bias], {**attrs, "x_zero": -7, "w_zero": 5})])
+    assert {op.kind for op in prepare(graph, TINY).ops} <= {"conv", "reshape", "transpose", "slice"}
+    (wanted,) = reference.run(graph, feeds).values()
+    (got,) = interpreted(compile_graph(graph, TINY), TINY, feeds).values()
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(("kernel", "attrs"), CASES)
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_quantised_ones_are_integer_products(kernel: tuple[int, int], attrs: dict[str, Any], by_channel: bool) -> None:
+    """On a device without floats; the steps of the output are large enough that nothing is rounded."""
+    config = load_config("ethos_u65_256")
+    build = GraphBuilder("quantised")
+    x, feeds = image(build, attrs, DType.INT8)
+    scale = np.array([0.25, 0.5, 1]).reshape(1, 3, 1, 1) if by_channel else np.float32(0.5)
+    zero = np.array([3, 0, -2]).reshape(1, 3, 1, 1) if by_channel else 1
+    weights = build.const(RNG.integers(-100, 100, (4, 3, *kernel), np.int8))
+    steps = np.tile(scale.reshape(-1), attrs["groups"]) if by_channel else scale
+    bias = build.const(RNG.integers(-99, 99, 3 * attrs["groups"], np.int32))
+    operands = [
+        build.add("dequantize", [value, *parameters(build, *how)], {"to": DType.FLOAT32})
+        for value, how in ((x, (1, -7)), (weights, (scale, zero)), (bias, (steps, np.zeros_like(steps))))
+    ]
+    total = build.add("conv_transpose", operands, attrs)
+    graph = build.finish([build.add("quantize", [total, *parameters(build, 4096, 2)], {"to": DType.INT8})])
+    (wanted,) = reference.run(graph, feeds).values()
+    (got,) = interpreted(compile_graph(graph, config), config, feeds).values()
+    np.testing.assert_array_equal(got, wanted)
+
+
+def doubling(kernel: int, dtype: DType = DType.FLOAT32) -> Graph:
+    build = GraphBuilder("doubling")
+    x = build.input("x", (1, 4, *SIZE), dtype)
+    weights = build.const(np.ones((4, 3, kernel, kernel), dtype.storage), dtype=dtype)
+    return build.finish([build.add("conv_transpose", [x, weights], window((kernel, kernel)))])
+
+
+@pytest.mark.parametrize("kernel", [2, 4])
+def test_each_tap_is_multiplied_once(kernel: int) -> None:
+    (macs,) = dict(compile_graph(doubling(kernel), TINY).macs).values()
+    phases = (SIZE[0] + kernel // 2 - 1) * (SIZE[1] + kernel // 2 - 1)
+    assert macs == phases * kernel**2 * 4 * 3
+
+
+def test_no_infinity_meets_a_tap_that_is_not_there() -> None:
+    """Of 3 taps one phase has 2 and the other 1."""
+    image = np.zeros((1, 4, *SIZE), np.float32)
+    image[0, 0, 2, 2] = np.inf
+    graph = doubling(3)
+    (wanted,) = reference.run(graph, {"x": image}).values()
+    (got,) = interpreted(compile_graph(graph, TINY), TINY, {"x": image}).values()
+    assert not np.isnan(wanted).any()
+    np.testing.assert_array_equal(got, wanted)
