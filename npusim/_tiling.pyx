@@ -282,7 +282,7 @@ cdef class Search:
         return cut.all
 
     cdef Cut *_cut(self, tile, Cut *wanted) except NULL:
-        """That of a tile: most are asked about because they were chosen. Else the one that is ``wanted``, unpriced."""
+        """That of a tile: most are asked about because they were chosen. Else what is ``wanted``, unmeasured."""
         cdef Py_ssize_t at
         wanted.groups, wanted.oh, wanted.ow, wanted.oc, wanted.ic = tile[:5]
         wanted.time[0] = wanted.time[1] = wanted.time[2] = wanted.time[3] = wanted.one = UNKNOWN
