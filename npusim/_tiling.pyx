@@ -33,6 +33,14 @@ cdef enum:
     UNKNOWN = -1
 
 
+cdef struct Moved:
+    # What brings a tile, or takes it away.
+    bint there
+    double ps
+    double stream  # from one to the next
+    double nbytes
+
+
 cdef struct Cut:
     long long groups, oc, ic
     long long oh, ow
@@ -41,14 +49,8 @@ cdef struct Cut:
     long long whole, pieces  # SRAM bytes where a chain works on a tile as a whole, and in pieces
     long long steps
     long long[4] time  # by 2 * in pieces + weights outermost
-
-
-cdef struct Moved:
-    bint there
-    double count
-    double ps
-    double stream  # from one to the next
-    double nbytes
+    long long one, all  # picoseconds of a whole tile, and of all tiles, those at the edges as large as they are
+    Moved x, w, out
 
 
 cdef inline long long up(long long value, long long by) noexcept nogil:
@@ -61,6 +63,13 @@ cdef inline long long least(long long a, long long b) noexcept nogil:
 
 cdef inline long long most(long long a, long long b) noexcept nogil:
     return a if a > b else b
+
+
+cdef inline bint is_same(Cut *one, Cut *other) noexcept nogil:
+    return (
+        one.oc == other.oc and one.ic == other.ic and one.oh == other.oh and one.ow == other.ow
+        and one.groups == other.groups
+    )
 
 
 cdef class Search:
@@ -205,7 +214,7 @@ cdef class Search:
             not (self.acc_limit and acc > self.acc_limit) and inputs * lanes <= self.max_products
             and elements <= self.max_elements
         )
-        cut.time[0] = cut.time[1] = cut.time[2] = cut.time[3] = UNKNOWN
+        cut.time[0] = cut.time[1] = cut.time[2] = cut.time[3] = cut.one = UNKNOWN
 
     def choose(self, long long budget):
         """(groups, rows, columns, output channels, input channels, weights outermost, in pieces) of least time that
@@ -230,8 +239,7 @@ cdef class Search:
                     variant = 2 * pieces + outer
                     time = cut.time[variant]
                     if time == UNKNOWN:
-                        time = self._estimate(cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, outer, pieces)
-                        cut.time[variant] = time
+                        time = cut.time[variant] = self._estimate(cut, outer, pieces)
                     if lowest < 0 or time < lowest:
                         lowest = time
                     tried.append(((c * self.n_areas + s) << 2) + variant)
@@ -259,8 +267,29 @@ cdef class Search:
 
     def estimate(self, tile):
         """Picoseconds that all tiles take, about. Raises OverflowError."""
-        groups, oh, ow, oc, ic, outer, pieces = tile
-        return self._estimate(groups, oh, ow, oc, ic, outer, pieces)
+        cdef Cut wanted
+        cdef Cut *cut = self._cut(tile, &wanted)
+        cdef bint outer = tile[5], pieces = tile[6]
+        cdef long long time = cut.time[2 * pieces + outer]
+        return self._estimate(cut, outer, pieces) if time == UNKNOWN else time
+
+    def computing(self, tile):
+        """Picoseconds of the matrix unit for all tiles, one after the other. Raises OverflowError."""
+        cdef Cut wanted
+        cdef Cut *cut = self._cut(tile, &wanted)
+        if cut.one == UNKNOWN:
+            self._price(cut)
+        return cut.all
+
+    cdef Cut *_cut(self, tile, Cut *wanted) except NULL:
+        """That of a tile: most are asked about because they were chosen. Else the one that is ``wanted``, unpriced."""
+        cdef Py_ssize_t at
+        wanted.groups, wanted.oh, wanted.ow, wanted.oc, wanted.ic = tile[:5]
+        wanted.time[0] = wanted.time[1] = wanted.time[2] = wanted.time[3] = wanted.one = UNKNOWN
+        for at in range(self.n_cuts * self.n_areas):
+            if is_same(&self.table[at], wanted):
+                return &self.table[at]
+        return wanted
 
     cdef long long _matrix_ps(
         self, long long groups, long long oh, long long ow, long long oc, long long ic,
@@ -269,11 +298,44 @@ cdef class Search:
             return self.matrix[1, oh, ow, groups * oc, groups]
         return self.matrix[groups, oh, ow, oc, ic]
 
-    cdef Moved _move(self, double count, long long nbytes, long long run, str way) except *:
+    cdef Moved _move(self, long long nbytes, long long run, str way) except *:
         cdef Moved moved
         ps, stream, bus = self.moves[nbytes, most(1, least(run, nbytes)), way]
-        moved.there, moved.count, moved.ps, moved.stream, moved.nbytes = True, count, ps, stream, bus
+        moved.there, moved.ps, moved.stream, moved.nbytes = True, ps, stream, bus
         return moved
+
+    cdef int _price(self, Cut *cut) except -1:
+        """What is the same whichever loop is the outer one, and however a chain works on a tile."""
+        cdef long long groups = cut.groups, oh = cut.oh, ow = cut.ow, oc = cut.oc, ic = cut.ic, nbytes
+        cdef long long rows = (oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
+        cdef long long cols = (ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
+        cdef long long tiles = self.images * up(self.oh, oh) * up(self.ow, ow)
+        # A run is all channels, or all of a row of pixels where they are all.
+        cdef long long run = groups * ic * self.x_item, out_run = groups * oc
+        if groups * ic == self.groups * self.ic:
+            run *= cols
+        if out_run == self.groups * self.oc:
+            out_run *= ow
+        cut.x.there = cut.w.there = cut.out.there = False
+        if self.x_home != self.direct:
+            cut.x = self._move(
+                rows * cols * groups * ic * self.x_item, run, "read" if self.x_home == self.dram else "copy"
+            )
+        if not self.held:
+            nbytes = self._weights(groups, oc, ic)
+            cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), self.w_way)
+        if self.out_home != self.direct:
+            cut.out = self._move(
+                oh * ow * groups * oc * self.out_item, out_run * self.out_item,
+                "write" if self.out_home == self.dram else "copy",
+            )
+        tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
+        cdef long long whole = self._matrix_ps(groups, oh, ow, oc, ic)
+        if <double>tiles * whole > EXACT:
+            raise OverflowError
+        cut.all = self._computing(groups, oh, ow, oc, ic, tiles)
+        cut.one = whole
+        return 0
 
     cdef long long _computing(
         self, long long groups, long long oh, long long ow, long long oc, long long ic, long long tasks,
@@ -324,9 +386,10 @@ cdef class Search:
         elif self.shared_weights:
             w[0] = together
 
-    cdef long long _estimate(
-        self, long long groups, long long oh, long long ow, long long oc, long long ic, bint outer, bint in_pieces,
-    ) except -1:
+    cdef long long _estimate(self, Cut *cut, bint outer, bint in_pieces) except -1:
+        if cut.one == UNKNOWN:
+            self._price(cut)
+        cdef long long groups = cut.groups, oh = cut.oh, ow = cut.ow, oc = cut.oc, ic = cut.ic
         cdef long long spatial = self.images * up(self.oh, oh) * up(self.ow, ow)
         cdef long long channels = up(self.groups, groups) * up(self.oc, oc), chunks = up(self.ic, ic)
         cdef long long tasks = spatial * channels, per_core = up(tasks, self.cores)
@@ -344,10 +407,7 @@ cdef class Search:
         else:
             x_loads = spatial * up(self.groups, groups)
             w_loads = channels if spatial == 1 or (channels == 1 and self.shared_weights) else tasks
-        cdef long long whole = self._matrix_ps(groups, oh, ow, oc, ic)
-        if <double>tasks * chunks * whole > EXACT:
-            raise OverflowError
-        compute = least(per_core * chunks * whole, self._computing(groups, oh, ow, oc, ic, tasks * chunks))
+        compute = least(per_core * chunks * cut.one, cut.all)
         if self.oh % oh or self.ow % ow or self.oc % oc or self.ic % ic or self.groups % groups:
             g = <double>self.groups / <double>(up(self.groups, groups) * groups)
             i = <double>self.ic / <double>(up(self.ic, ic) * ic)
@@ -356,64 +416,49 @@ cdef class Search:
             o = g * (<double>self.oc / <double>(up(self.oc, oc) * oc))
             full_x = g * i * (1 - (1 - h) * oh * self.sh / rows) * (1 - (1 - v) * ow * self.sw / cols)
             full_w, full_out = o * i, o * h * v
-        # What is moved: a run is all channels, or all of a row of pixels where they are all.
-        cdef long long run = groups * ic * self.x_item, out_run = groups * oc
-        if groups * ic == self.groups * self.ic:
-            run *= cols
-        if out_run == self.groups * self.oc:
-            out_run *= ow
         self._loaded_for(spatial, channels, outer, &x_cores, &w_cores)
         cdef double stores = tasks * full_out
-        cdef Moved x, w, out, operand
-        x.there = w.there = out.there = False
-        if self.x_home != self.direct:
-            x = self._move(
-                x_loads / x_cores * full_x, rows * cols * groups * ic * self.x_item, run,
-                "read" if self.x_home == self.dram else "copy",
-            )
-        if not self.held:
-            nbytes = self._weights(groups, oc, ic)
-            w = self._move(w_loads / w_cores * full_w, nbytes, most(1, nbytes * self.w_kilo // 1024), self.w_way)
-        if self.out_home != self.direct:
-            out = self._move(
-                stores, elements * self.out_item, out_run * self.out_item,
-                "write" if self.out_home == self.dram else "copy",
-            )
+        cdef double x_count = x_loads / x_cores * full_x, w_count = w_loads / w_cores * full_w
         cdef double loads = 0, traffic = 0, storing = 0, apart = 0
-        for k in range(2):
-            operand = w if k else x
-            if operand.there:
-                loads += operand.count * operand.stream
-                traffic += operand.count * operand.nbytes
+        cdef Moved operand
+        cdef long long out_run = groups * oc
+        if cut.x.there:
+            loads += x_count * cut.x.stream
+            traffic += x_count * cut.x.nbytes
+        if cut.w.there:
+            loads += w_count * cut.w.stream
+            traffic += w_count * cut.w.nbytes
+        if self.operands:
+            out_run *= ow if out_run == self.groups * self.oc else 1
         for item in self.operands:
-            operand = self._move(stores, elements * <long long>item, out_run * <long long>item, "read")
-            loads += operand.count * operand.stream
-            traffic += operand.count * operand.nbytes
-        if out.there:
-            traffic += out.count * out.nbytes
-            storing = (stores if stores < per_core else <double>per_core) * out.stream
+            operand = self._move(elements * <long long>item, out_run * <long long>item, "read")
+            loads += stores * operand.stream
+            traffic += stores * operand.nbytes
+        if cut.out.there:
+            traffic += stores * cut.out.nbytes
+            storing = (stores if stores < per_core else <double>per_core) * cut.out.stream
         cdef long long behind = elements * self.kilo // 1024
         behind += (up(elements, self.piece) if in_pieces else 1) * self.begin
         if loads > EXACT or traffic * self.beside > EXACT or storing > EXACT or stores * behind > EXACT:
             raise OverflowError
         cdef long long loading = <long long>(share * loads), stored = <long long>storing
-        if x.there and not self.ahead:
-            compute += <long long>(share * x_loads * full_x * x.ps)
+        if cut.x.there and not self.ahead:
+            compute += <long long>(share * x_loads * full_x * cut.x.ps)
         if self.one_channel:
             loading, stored = loading + stored, 0
-        if w.there and self.apart:
-            apart = w.count * w.nbytes
+        if cut.w.there and self.apart:
+            apart = w_count * cut.w.nbytes
         cdef long long shared = most(
             self._bus_ps(<long long>((traffic - apart) * self.beside), self.bandwidth),
             self._bus_ps(<long long>(apart * self.beside), self.constants_bandwidth),
         )
         cdef long long chain = <long long>((stores if stores < per_core else <double>per_core) * behind)
-        if x.there and self.ahead:  # else they are in the computing already
-            first += <long long>x.ps
-        if w.there:
-            first += <long long>w.ps
-        if out.there:
-            first += <long long>out.ps
+        if cut.x.there and self.ahead:  # else they are in the computing already
+            first += <long long>cut.x.ps
+        if cut.w.there:
+            first += <long long>cut.w.ps
+        if cut.out.there:
+            first += <long long>cut.out.ps
         first += behind if chain <= compute else compute // per_core
         cdef long long longest = most(most(compute, chain), most(most(loading, stored), shared))
         cdef long long total = compute + chain + loading + stored + shared

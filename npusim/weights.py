@@ -151,10 +151,13 @@ def view_of(
     return array
 
 
+_VIEWS = (np.ndarray, memoryview)
+
+
 def owner(array: Array) -> object:
     """Whose memory an array is a view of, at the end."""
     found: object = array
-    while isinstance(found, np.ndarray | memoryview):
+    while isinstance(found, _VIEWS):
         found = found.base if isinstance(found, np.ndarray) else found.obj
     return found
 

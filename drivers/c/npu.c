@@ -183,17 +183,6 @@ static void lose_jobs(struct npu *npu, enum npu_error result)
 	}
 }
 
-enum npu_error npu_reset(struct npu *npu)
-{
-	enum npu_error error = set_up(npu);
-	uint64_t count;
-
-	while (read(npu->event, &count, sizeof(count)) > 0) /* of before */
-		;
-	lose_jobs(npu, error == NPU_GONE ? NPU_GONE : NPU_ABORTED);
-	return error;
-}
-
 /* Programs and jobs */
 
 enum npu_error npu_load(struct npu *npu, const struct npu_image *image, struct npu_program *program)
@@ -329,15 +318,36 @@ static bool collect(struct npu *npu)
 	return any;
 }
 
+static void acknowledge(struct npu *npu)
+{
+	uint64_t count;
+
+	if (read(npu->event, &count, sizeof(count)) > 0)
+		write_register(npu, NPU_INT_STATUS, ALL_INTERRUPTS); /* before the records: what comes now is seen again */
+}
+
+enum npu_error npu_reset(struct npu *npu)
+{
+	enum npu_error error;
+	uint64_t count;
+
+	acknowledge(npu);
+	collect(npu); /* what has ended is not lost */
+	error = set_up(npu);
+	while (read(npu->event, &count, sizeof(count)) > 0) /* of before */
+		;
+	lose_jobs(npu, error == NPU_GONE ? NPU_GONE : NPU_ABORTED);
+	return error;
+}
+
 /* Wait for an interrupt, for a slice of time at most, and see what has ended. */
 static void look(struct npu *npu)
 {
 	struct pollfd events[2] = { { npu->event, POLLIN, 0 }, { npu->vfio.socket, 0, 0 } };
-	uint64_t count;
 	uint32_t status;
 
-	if (poll(events, 2, SLICE_MS) > 0 && read(npu->event, &count, sizeof(count)) > 0)
-		write_register(npu, NPU_INT_STATUS, ALL_INTERRUPTS); /* before the records: what comes now is seen again */
+	poll(events, 2, SLICE_MS);
+	acknowledge(npu);
 	if (collect(npu))
 		return;
 	status = npu_read(npu, NPU_STATUS);

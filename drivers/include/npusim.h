@@ -81,7 +81,7 @@
 #define NPU_INT_MASK_COPY 0x00000004u /* a copy that wants a record has ended */
 
 #define NPU_FAULT_CODE 0x050 /* read only */
-#define NPU_FAULT_CODE_CODE 0x000000ffu /* see timeline.FaultCode */
+#define NPU_FAULT_CODE_CODE 0x000000ffu /* 0: none; else one of the fault codes */
 
 #define NPU_FAULT_ADDR_LO 0x054 /* read only */
 
@@ -219,7 +219,7 @@
 #define NPU_COPY_DOORBELL_RING 0x00000001u /* take over this ring's TAIL and look for work */
 
 #define NPU_COPY_FAULT_CODE 0x178 /* read only */
-#define NPU_COPY_FAULT_CODE_CODE 0x000000ffu /* see timeline.FaultCode */
+#define NPU_COPY_FAULT_CODE_CODE 0x000000ffu /* 0: none; else one of the fault codes */
 
 #define NPU_COPY_FAULT_ADDR_LO 0x180 /* read only */
 
@@ -235,7 +235,7 @@
 #define NPU_FW_BOOT_GO 0x00000001u /* check that image and start it */
 
 #define NPU_FW_STATUS 0x1a0 /* read only */
-#define NPU_FW_STATUS_STATE 0x0000000fu /* see firmware.FirmwareState */
+#define NPU_FW_STATUS_STATE 0x0000000fu /* 0 none, 1 booting, 2 running; else why it does not run */
 
 #define NPU_FW_VERSION 0x1a4 /* read only */
 #define NPU_FW_VERSION_MINOR 0x0000ffffu /* minor version of what runs */

@@ -22,6 +22,7 @@
 #ifndef _NPU_H
 #define _NPU_H
 
+#include <linux/atomic.h>
 #include <linux/bits.h>
 #include <linux/kref.h>
 #include <linux/list.h>
@@ -45,6 +46,7 @@
 #define NPU_UML_BYTES SZ_16M	/* what User Mode Linux reaches of a BAR: see lib/logic_iomem.c */
 #define NPU_GRACE_MS 100	/* from an abort to the next step of recovery */
 #define NPU_RESET_US 1000000
+#define NPU_MARK 0x6b726d2d7574706eull	/* memory that still has it has had power all the time */
 
 enum npu_state {
 	NPU_UP,
@@ -54,7 +56,7 @@ enum npu_state {
 
 struct npu_counters {
 	u64 jobs, done, faults, aborts, timeouts, lost;
-	u64 irqs, irqs_for_nothing, irqs_lost;
+	u64 irqs_lost;
 	u64 resets, continues, suspends;
 };
 
@@ -76,7 +78,7 @@ struct npu {
 	u64 mem_bytes;
 	u64 context_bytes;
 	u32 ring_entries;
-	int vectors;
+	int vectors;		/* one for each of the sources of INT_ROUTE that are used, as far as there are */
 	struct pci_saved_state *saved;	/* configuration space, as of probe */
 	bool preempts;
 
@@ -88,6 +90,7 @@ struct npu {
 	struct rb_root blocks;
 	u64 free_bytes;
 	struct npu_block *ring_block;
+	u64 mark;		/* address of NPU_MARK, while it sleeps */
 	struct npu_block *context;
 	struct npu_ring rings[NPU_CLASSES];
 	struct list_head clients;
@@ -98,7 +101,8 @@ struct npu {
 	bool suspicious;	/* a job ran out of its time, and none has ended well since */
 	unsigned long deadline;	/* when the wait for any job to end is over, in jiffies */
 	struct delayed_work watchdog;
-	struct npu_counters counters;	/* irqs and irqs_for_nothing: of the interrupt handler */
+	struct npu_counters counters;
+	atomic64_t irqs, irqs_for_nothing;	/* of the interrupt handlers, several at a time */
 	struct dentry *debugfs;
 };
 
@@ -171,6 +175,8 @@ int npu_zero(struct npu *npu, u64 address, u64 bytes);
 int npu_start(struct npu *npu);
 int npu_restart_function(struct npu *npu);
 void npu_quiet(struct npu *npu);
+void npu_mark(struct npu *npu);
+bool npu_has_mark(struct npu *npu);
 irqreturn_t npu_irq(int irq, void *data);
 irqreturn_t npu_irq_thread(int irq, void *data);
 irqreturn_t npu_message_thread(int irq, void *data);

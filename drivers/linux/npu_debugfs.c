@@ -102,8 +102,8 @@ static int counters_show(struct seq_file *out, void *unused)
 	mutex_lock(&npu->lock);
 	seq_printf(out, "jobs %llu\ndone %llu\nfaults %llu\naborts %llu\ntimeouts %llu\nlost %llu\n", counters->jobs,
 		   counters->done, counters->faults, counters->aborts, counters->timeouts, counters->lost);
-	seq_printf(out, "irqs %llu\nirqs_for_nothing %llu\nirqs_lost %llu\n", READ_ONCE(counters->irqs),
-		   READ_ONCE(counters->irqs_for_nothing), counters->irqs_lost);
+	seq_printf(out, "irqs %llu\nirqs_for_nothing %llu\nirqs_lost %llu\n",
+		   (u64)atomic64_read(&npu->irqs), (u64)atomic64_read(&npu->irqs_for_nothing), counters->irqs_lost);
 	seq_printf(out, "resets %llu\ncontinues %llu\nsuspends %llu\n", counters->resets, counters->continues,
 		   counters->suspends);
 	mutex_unlock(&npu->lock);

@@ -134,6 +134,18 @@ int npu_zero(struct npu *npu, u64 address, u64 bytes)
 	return 0;
 }
 
+/* Each ring and the faults have a vector of their own, as far as there are so many; the last one is all others'. */
+static void route_interrupts(struct npu *npu)
+{
+	u32 has = (npu_read(npu, NPU_CAP_HOST) & NPU_CAP_HOST_VECTORS) >> NPU_CAP_HOST_VECTORS_SHIFT;
+	u32 vectors = min_t(u32, has, npu->vectors);
+
+	if (vectors > 1)
+		npu_write(npu, NPU_INT_ROUTE, min(1u, vectors - 1) << NPU_INT_ROUTE_MEDIUM_SHIFT |
+			  min(2u, vectors - 1) << NPU_INT_ROUTE_HIGH_SHIFT |
+			  min(3u, vectors - 1) << NPU_INT_ROUTE_FAULT_SHIFT);
+}
+
 /*
  * Reset the device and make it take jobs. Memory keeps its contents, jobs do
  * not survive. -ENODEV: it is gone; -EIO: it does not come back.
@@ -164,6 +176,7 @@ int npu_start(struct npu *npu)
 		npu_write(npu, NPU_PREEMPT, NPU_PREEMPT_ENABLE);
 		npu->preempts = npu_read(npu, NPU_PREEMPT) == NPU_PREEMPT_ENABLE;
 	}
+	route_interrupts(npu);
 	npu_write(npu, NPU_INT_MASK, NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);
 	return 0;
 }
@@ -192,6 +205,23 @@ void npu_quiet(struct npu *npu)
 	npu_flush(npu);
 }
 
+/* Before sleep. */
+void npu_mark(struct npu *npu)
+{
+	u64 mark = NPU_MARK;
+
+	npu_copy_to(npu, npu->mark, &mark, sizeof(mark));
+}
+
+/* After it: whether memory has kept its bytes. Registers do not tell, they are as after power-on anyway. */
+bool npu_has_mark(struct npu *npu)
+{
+	u64 mark = 0;
+
+	npu_copy_from(npu, &mark, npu->mark, sizeof(mark));
+	return mark == NPU_MARK;
+}
+
 /*
  * Clear first, look at the records then, in the thread: a job that ends in
  * between sends again. Nothing to clear is legal, for a message cannot be taken
@@ -202,11 +232,11 @@ irqreturn_t npu_irq(int irq, void *data)
 	struct npu *npu = data;
 	u32 status = npu_read(npu, NPU_INT_STATUS);
 
-	npu->counters.irqs++;
+	atomic64_inc(&npu->irqs);
 	if (status == NPU_ALL_ONES)	/* gone: the watchdog finds out about it */
 		return IRQ_NONE;
 	if (!status) {
-		npu->counters.irqs_for_nothing++;
+		atomic64_inc(&npu->irqs_for_nothing);
 		return IRQ_NONE;
 	}
 	npu_write(npu, NPU_INT_STATUS, status);

@@ -11,7 +11,7 @@
 
 #define NPU_VENDOR 0x1e4e
 #define NPU_DEVICE 0x0042
-#define MOST_VECTORS 8
+#define MOST_VECTORS 4	/* of the three rings, and of faults */
 #define MOST_ENTRIES 65536
 #define AUTOSUSPEND_MS 50
 
@@ -120,7 +120,7 @@ static int identify(struct npu *npu)
 static int take_memory(struct npu *npu)
 {
 	u64 bytes = (u64)npu->ring_entries * sizeof(struct npu_ring_entry);
-	struct npu_block *block = npu_block_new(npu, NULL, NPU_CLASSES * bytes);
+	struct npu_block *block = npu_block_new(npu, NULL, NPU_CLASSES * bytes + sizeof(u64));
 	int i;
 
 	if (IS_ERR(block))
@@ -128,6 +128,7 @@ static int take_memory(struct npu *npu)
 	npu->ring_block = block;
 	for (i = 0; i < NPU_CLASSES; i++)
 		npu->rings[i].base = block->address + i * bytes;
+	npu->mark = block->address + NPU_CLASSES * bytes;
 	if (!preempt || !npu->context_bytes)
 		return 0;
 	/* The device writes there before it reads: zeros would be written for nobody, and they are many. */
@@ -156,7 +157,7 @@ static void free_irqs(struct npu *npu)
 	pci_free_irq_vectors(npu->pdev);
 }
 
-/* As many vectors as the device has: a message of one that nobody has asked for would be lost. */
+/* As many vectors as are told apart: the device sends no other than those that route_interrupts() gives it. */
 static int take_irqs(struct npu *npu)
 {
 	int count = pci_alloc_irq_vectors(npu->pdev, 1, MOST_VECTORS, PCI_IRQ_ALL_TYPES), err;

@@ -5,7 +5,10 @@
 
 #include "npu.h"
 
-/* Its state is lost in sleep but for memory. Jobs keep it awake, so none is in it. */
+/*
+ * Registers are lost in sleep, memory is not. Jobs keep it awake, so none is in it.
+ * A system that sleeps may take the power, and memory with it: then it is another device.
+ */
 static int npu_runtime_suspend(struct device *dev)
 {
 	struct npu *npu = dev_get_drvdata(dev);
@@ -13,26 +16,32 @@ static int npu_runtime_suspend(struct device *dev)
 	mutex_lock(&npu->lock);
 	npu->counters.suspends++;
 	npu_mappings_zap(npu);
-	if (npu->state == NPU_UP)
+	if (npu->state == NPU_UP) {
+		npu_mark(npu);
 		npu_quiet(npu);
+	}
 	mutex_unlock(&npu->lock);
 	return 0;
 }
 
-static int npu_runtime_resume(struct device *dev)
+static void npu_wake(struct npu *npu)
 {
-	struct npu *npu = dev_get_drvdata(dev);
 	int err;
 
 	mutex_lock(&npu->lock);
 	if (npu->state == NPU_UP) {
-		err = npu_start(npu);
+		err = npu_has_mark(npu) ? npu_start(npu) : -ENODEV;
 		if (err == -ENODEV)
 			npu_gone(npu);
 		else if (err)
 			npu->state = NPU_STUCK;
 	}
 	mutex_unlock(&npu->lock);
+}
+
+static int npu_runtime_resume(struct device *dev)
+{
+	npu_wake(dev_get_drvdata(dev));
 	return 0;	/* what is wrong is said to those who use it */
 }
 
@@ -47,10 +56,14 @@ static int npu_suspend(struct device *dev)
 		mutex_unlock(&npu->lock);
 		msleep(20);
 		mutex_lock(&npu->lock);
-		npu_look(npu);
+		if (npu->state == NPU_UP)
+			npu_look(npu);
 	}
-	if (npu->inside)
+	if (npu->inside) {
+		npu_collect(npu);
+		npu_quiet(npu);	/* before their memory is somebody else's */
 		npu_jobs_lose(npu, NPU_ENDED_RESET, "the system went to sleep");
+	}
 	mutex_unlock(&npu->lock);
 	cancel_delayed_work_sync(&npu->watchdog);
 	return pm_runtime_force_suspend(dev);
@@ -73,15 +86,17 @@ static void npu_reset_prepare(struct pci_dev *pdev)
 
 	mutex_lock(&npu->lock);
 	npu_collect(npu);
-	if (npu->state == NPU_UP)
+	if (npu->state == NPU_UP) {
+		npu_mark(npu);
 		npu_quiet(npu);
+	}
 	npu_jobs_lose(npu, NPU_ENDED_RESET, "the PCI function was reset");
 	mutex_unlock(&npu->lock);
 }
 
 static void npu_reset_done(struct pci_dev *pdev)
 {
-	npu_runtime_resume(&pdev->dev);
+	npu_wake(pci_get_drvdata(pdev));
 }
 
 const struct pci_error_handlers npu_error_handlers = {

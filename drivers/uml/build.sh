@@ -31,17 +31,21 @@ skip() { echo "make uml: skipped, $1"; exit 0; }
 # What the kernel is made of: an existing one that was made of the same is left alone. The number: raise it with a change
 # of this file that makes another kernel.
 recipe=$(cat "${fragments[@]}" "${preloaded[@]}" <(echo "1 $source") | sha256sum | cut -c -16)
-if [ -x "$place/linux" ] && [ "$(cat "$place/recipe" 2> /dev/null)" = "$recipe" ]; then
-    echo "$place/linux is there"
-    exit 0
-fi
+leave_alone() {
+    [ ! -x "$place/linux" ] || [ "$(cat "$place/recipe" 2> /dev/null)" != "$recipe" ] || { echo "$place/linux is there"; exit 0; }
+}
+leave_alone
 
 [ "$(uname -sm)" = "Linux x86_64" ] || skip "the kernel is for x86_64 Linux, this is $(uname -sm)"
-for tool in apt-get dpkg-deb gcc make bc xz perl; do
+for tool in apt-get dpkg-deb gcc make bc xz perl flock; do
     command -v "$tool" > /dev/null || skip "$tool is not here"
 done
 
 mkdir -p "$cache"
+# Whoever builds the same at the same time is waited for: that is faster, and does not take a kernel from under a test.
+exec 9< "$cache"
+flock 9
+leave_alone
 work=$(mktemp -d "$cache/building.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 

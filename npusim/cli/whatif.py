@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -54,6 +55,7 @@ def whatif(
     from npusim.explore.measure import Measurer
     from npusim.explore.whatif import what_if
     from npusim.explore.whatif_text import text
+    from npusim.runtime.provenance import of_device
 
     if model.suffix == ".npu" or is_program(model):
         raise UsageError(f"{model}: a compiled program is for one device; what-if needs the model that it was made of")
@@ -61,4 +63,8 @@ def whatif(
     measure = Measurer(model, shapes(input_shapes), values(bound), jobs)
     with progress(f"trying {model.name} on variants of {found.name}"):
         table = what_if(found, measure, model.stem, only)
-    answer(json_file, table.to_json_dict, lambda: text(table, top))
+
+    def as_json() -> dict[str, Any]:
+        return {**table.to_json_dict(), "provenance": {**of_device(found), "model": measure.described(found)}}
+
+    answer(json_file, as_json, lambda: text(table, top))

@@ -20,7 +20,7 @@ from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size,
 from npusim.compiler.lower.streams import weights_per_kilo
 from npusim.compiler.stripes import Segment, Window
 from npusim.compiler.tile import acc_bytes
-from npusim.compiler.values import Buffer, align
+from npusim.compiler.values import ALIGNMENT, Buffer, align
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.isa.base import Space
@@ -90,6 +90,8 @@ def place_slots(
         ends = [low if low_end else high - taken for low, high in wide]
         if avoid:
             ends += [high - taken if low_end else low for low, high in wide]
+            beside = [at for low, high in avoid for at in (align(high), (low - taken) // ALIGNMENT * ALIGNMENT)]
+            ends += [at for low, high in wide for at in beside if low <= at <= high - taken]
         start = min(ends, key=lambda start: _shared((start, start + taken), avoid))
         return list(accumulate(sizes[:-1], initial=start))
     starts = []
@@ -157,11 +159,12 @@ class Ends:
 
     def fit(self, number: int, make: Callable[[bool, Sequence[Span]], Fitted]) -> Fitted:
         """What is made of a stretch when it is told which end to take and which bytes to avoid."""
-        stretch, avoid = self._stretches[number], self._before
-        if number + 1 < len(self._stretches):
-            here = set(stretch.resident)
-            coming = [buffer for buffer in self._stretches[number + 1].resident if buffer not in here]
-            avoid = [*avoid, *((buffer.offset, buffer.offset + buffer.nbytes) for buffer in coming)]
+        stretch = self._stretches[number]
+        here = set(stretch.resident)
+        # What the one before has read to its end, and what the one behind is to bring.
+        beside = [each.resident for each in self._stretches[max(number - 1, 0) : number + 2]]
+        others = [buffer for resident in beside for buffer in resident if buffer not in here]
+        avoid = [*self._before, *((buffer.offset, buffer.offset + buffer.nbytes) for buffer in others)]
         fitted = make(self._low_end, avoid)
         self._low_end, self._before = not self._low_end, fitted.taken()
         return fitted

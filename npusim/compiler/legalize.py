@@ -248,7 +248,7 @@ def _normalize_in_passes(rewriter: Rewriter, op: Op) -> Tensor | None:
         wide = add("centred", "binary", (wide, mean), fn=Binary.SUB)
     square = add("square", "binary", (wide, wide), fn=Binary.MUL)
     variance = add("variance", "reduce", (square,), fn=Reduce.MEAN, axes=axes, keepdims=True)
-    epsilon = rewriter.const(f"{op.name}.epsilon", np.float32(op.attrs["epsilon"]).reshape(()))
+    epsilon = rewriter.const(f"{op.name}.epsilon", np.array(op.attrs["epsilon"], np.float32))
     shifted = add("shifted", "binary", (variance, epsilon), fn=Binary.ADD)
     value = add("result", "binary", (wide, add("factor", "unary", (shifted,), fn=Unary.RSQRT)), fn=Binary.MUL)
     return value if x.dtype is DType.FLOAT32 else add("narrow", "cast", (value,), to=x.dtype)

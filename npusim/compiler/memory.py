@@ -535,30 +535,31 @@ class Planner:
         """The stripes of least time, and what they take. Shorter ones may take longer and still shorter ones less: what
         hides behind a chain grows with their number, and so does what each of them costs."""
         best: tuple[int, Segment] | None = None
-        room = self._beside(groups, inner, stretches)
+        room, held = self._beside(groups, inner, stretches), sum(map(self._held, groups))
         height = groups[-1].outputs[0].shape[rows_of(groups[-1], self._context) or 0]
         # One stripe for all rows is for several images; of a single one nothing would be saved.
         height = height * 2 if groups[-1].outputs[0].shape[0] > 1 else height
-        shape = outline(groups, inner, self._context) if room > sum(map(self._held, groups)) else None
+        shape = outline(groups, inner, self._context) if room > held else None
         if shape is None:
             return None
         while height > 1:
             height = ceil_div(height, 2)
             for apart in (True, False) if side_by_side(groups) else (True,):
+                left = room - shape.window_bytes(height, apart=apart)
+                if left <= held:
+                    continue
                 segment = shape.cut(height, apart=apart)
-                cost = self._in_room(groups, segment, room)
-                if cost is not None:  # what works side by side wants the room, if there is any
-                    break
-            if cost is not None and (best is None or cost < best[0]):
-                best = cost, segment
+                cost = self._beside_taken(groups, segment, self._capacity - left)
+                if cost is None:
+                    continue
+                if best is None or cost < best[0]:
+                    best = cost, segment
+                break  # what works side by side wants the room, if there is any
         return best
 
-    def _in_room(self, groups: Sequence[Group], segment: Segment, room: int) -> int | None:
-        """Picoseconds that a segment takes in so many bytes; None if it does not fit."""
-        left = room - sum(align(window.buffer.nbytes) for window in segment.windows)
-        if left <= sum(map(self._held, groups)):
-            return None
-        stretch = Stretch(list(groups), segment, [Buffer("taken", 0, self._capacity - left, 0)])
+    def _beside_taken(self, groups: Sequence[Group], segment: Segment, taken: int) -> int | None:
+        """Picoseconds that a segment takes where so many bytes are others'; None if it does not fit."""
+        stretch = Stretch(list(groups), segment, [Buffer("taken", 0, taken, 0)])
         with Windows(self._context, segment.windows):
             return self._estimate(stretch)
 

@@ -124,9 +124,16 @@ def ordered(
 
 
 def formed(graph: Graph, config: Config, *, flows: bool) -> list[Group]:
-    groups = form_groups(graph.ops, graph.outputs)
     if flows:
-        groups = form_flows(groups, graph.outputs, config)
+        return _joined(form_flows(form_groups(graph.ops, graph.outputs), graph.outputs, config), config)
+    facts, key = facts_of(graph), ("formed", config.cores == 1)
+    known: list[Group] | None = facts.get(key)
+    if known is None:
+        known = facts[key] = _joined(form_groups(graph.ops, graph.outputs), config)
+    return known
+
+
+def _joined(groups: list[Group], config: Config) -> list[Group]:
     # Each of several cores would find the range of its own tiles alone.
     return join_ranges(groups) if config.cores == 1 else groups
 

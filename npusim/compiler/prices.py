@@ -25,9 +25,15 @@ _SOME_BYTES = 1 << 30
 _SOME_DRAM = DramConfig(bytes=_SOME_BYTES, bandwidth=10**9)
 
 
+@functools.lru_cache(maxsize=256)
+def _one(config: Config) -> Config:
+    """The first of some equal descriptions: by that caches find what is known of all of them at once."""
+    return config
+
+
 @functools.lru_cache(maxsize=64)
 def pricing(config: Config) -> Config:
-    """The device as prices of tiles see it; equal for devices on which all of them are equal."""
+    """The device as prices of tiles see it; the same for devices on which all of them are equal."""
     sized = config.matrix is not None and config.matrix.model in _SIZED_BY_SRAM
     sram = replace(
         config.sram,
@@ -36,12 +42,12 @@ def pricing(config: Config) -> Config:
         resident_weights=False,
         resident_bytes=0,
     )
-    return replace(
+    return _one(replace(
         config, description="", queue_depth=1, layer_cycles=0, layer_bytes=0, vector=None, scalar=None, sram=sram,
         # Whether loads and stores take turns is what the number of channels says.
         dma=replace(config.dma, channels=min(config.dma.channels, 2)), dram=replace(config.dram, bytes=_SOME_BYTES),
         host=HostConfig(), energy=None,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def rewriting(config: Config) -> Hashable:
@@ -55,9 +61,21 @@ def rewriting(config: Config) -> Hashable:
 @functools.lru_cache(maxsize=64)
 def array_pricing(config: Config) -> Config:
     """The device as its matrix unit sees it."""
-    return replace(
+    return _one(replace(
         pricing(config), cores=1, dma=DmaConfig(), dram=_SOME_DRAM, constants=None, interconnect=InterconnectConfig()
-    )
+    ))  # fmt: skip
+
+
+@functools.lru_cache(maxsize=64)
+def move_pricing(config: Config) -> Config:
+    """The device as its channels see it, when what they move is no job's features."""
+    return _one(replace(pricing(config), matrix=None))
+
+
+@functools.lru_cache(maxsize=64)
+def vector_pricing(config: Config) -> Config:
+    """The device as its vector unit sees it."""
+    return _one(replace(array_pricing(config), matrix=None, vector=config.vector))
 
 
 class MatrixPrices(dict[tuple[int, int, int, int, int], int]):
@@ -144,7 +162,7 @@ def _move_prices(config: Config) -> MovePrices:
 
 def move_prices(config: Config) -> MovePrices:
     """What transfers cost on a device, alone."""
-    return _move_prices(pricing(config))
+    return _move_prices(move_pricing(config))
 
 
 _MOST = 1 << 16

@@ -20,7 +20,7 @@ from npusim.compiler.groups import Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import copy_items, load_items
 from npusim.compiler.schedule import Item, Tile
-from npusim.compiler.values import Buffer, Moves, View, row_axis
+from npusim.compiler.values import Buffer, Moves, View, align, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.isa.base import MAX_ITEMS
@@ -335,15 +335,23 @@ class Outline:
     groups: Sequence[Group]
     inner: Sequence[Inner]
     borders: Sequence[Border]
+    pitches: Sequence[int]
     heights: tuple[int, ...]
     """Rows of each group's result."""
     _values: tuple[tuple[int, tuple[Reader, ...], int, bool], ...]
     _sources: Sequence[View | None]
 
+    def window_bytes(self, height: int, *, apart: bool) -> int:
+        """What the windows of :meth:`cut` take."""
+        _, _, places = _walk(self.heights, self._values, height, apart)
+        return sum([align(place.capacity * each) for place, each in zip(places, self.pitches, strict=True)])
+
     def cut(self, height: int, *, apart: bool = True) -> Segment:
         """A segment whose stripes make ``height`` rows of the last result."""
         stripes, rows, places = _walk(self.heights, self._values, height, apart)
-        windows = [_window(*each) for each in zip(self.inner, self.borders, places, self._sources, strict=True)]
+        windows = [
+            _window(*each) for each in zip(self.inner, self.borders, self.pitches, places, self._sources, strict=True)
+        ]
         first, last = self.groups[0], self.groups[-1]
         return Segment(first.index, last.index, stripes, windows, rows, last.outputs[0].shape[0], height, apart)
 
@@ -356,6 +364,7 @@ def outline(groups: Sequence[Group], inner: Sequence[Inner], context: Context) -
         if edge is None:
             return None
         borders.append(edge)
+    pitches = [pitch(value, edge) for value, edge in zip(inner, borders, strict=True)]
     heights = tuple(group.outputs[0].shape[rows_of(group, context) or 0] for group in groups)
     beside = side_by_side(groups)
     values = tuple(
@@ -363,7 +372,7 @@ def outline(groups: Sequence[Group], inner: Sequence[Inner], context: Context) -
         for value in inner
     )
     sources = [context.view(value.tensor) if value.maker >= len(groups) else None for value in inner]
-    return Outline(groups, inner, borders, heights, values, sources)
+    return Outline(groups, inner, borders, pitches, heights, values, sources)
 
 
 def _changes_unit(value: Inner, groups: Sequence[Group]) -> bool:
@@ -428,15 +437,14 @@ def _placed(
     return _Place(capacity, bases, moves, bottoms)
 
 
-def _window(value: Inner, edge: Border, place: _Place, source: View | None) -> Window:
+def _window(value: Inner, edge: Border, row_bytes: int, place: _Place, source: View | None) -> Window:
     tensor, item = value.tensor, value.tensor.dtype.itemsize
     _, row, col, channel = AXES[value.axis]
-    bytes_ = pitch(value, edge)
-    buffer = Buffer(tensor.name, SCRATCH, place.capacity * bytes_, is_window=True)
+    buffer = Buffer(tensor.name, SCRATCH, place.capacity * row_bytes, is_window=True)
     strides = [0] * 4
-    strides[row], strides[col], strides[channel] = bytes_, tensor.shape[channel] * item, item
+    strides[row], strides[col], strides[channel] = row_bytes, tensor.shape[channel] * item, item
     view = View(buffer, edge.left * strides[col], tensor.shape, tuple(strides), tensor.dtype)
-    return Window(value, view, bytes_, edge, place.bases, place.moves, place.bottoms, source)
+    return Window(value, view, row_bytes, edge, place.bases, place.moves, place.bottoms, source)
 
 
 def _positions(

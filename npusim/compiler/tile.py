@@ -11,7 +11,7 @@ from operator import add
 from typing import NamedTuple
 
 from npusim._core import Search
-from npusim.compiler.prices import EXPAND, MatrixPrices, MovePrices, matrix_prices, move_prices, pricing
+from npusim.compiler.prices import EXPAND, MatrixPrices, MovePrices, array_pricing, matrix_prices, move_prices, pricing
 from npusim.compiler.values import ALIGNMENT, align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
@@ -242,6 +242,13 @@ class Tilings:
                 return self._searches[-1].estimate(tile)
         return estimate(self._problem, tile, self._config)
 
+    def computing(self, tile: Tiling) -> int:
+        """Picoseconds of the matrix unit for all tiles, one after the other."""
+        if self._searches:
+            with contextlib.suppress(OverflowError):
+                return self._searches[-1].computing(tile)
+        return computing(self._problem, tile, self._config)
+
     def banked(self, tile: Tiling) -> int:
         """Picoseconds that all banks of the SRAM need for what the units move, about: all tiles take no less, whatever
         is done side by side."""
@@ -446,7 +453,7 @@ def computing(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
 
 def banked(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     """Picoseconds that all banks of the SRAM need for all tiles: for the matrix unit, and for what the chain does."""
-    cost = cost_model(config).cost
+    cost = cost_model(array_pricing(config)).cost
     elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
     chain = elements * problem.epilogue.banks // 1024
     return _computing(problem, tile, lambda work: cost(work).sram_ps) + chain

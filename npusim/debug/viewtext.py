@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from npusim.report.format import counted
 from npusim.units import Dimension, show
 
 
@@ -47,7 +48,7 @@ def job_lines(job: Mapping[str, Any]) -> Iterator[str]:
     for core, works in enumerate(job["sram"]):
         if works:
             shares = ", ".join(f"{share:.0%}" for share in works)
-            yield f"  core{core}.sram: {len(works)} units at work, shares {shares}"
+            yield f"  core{core}.sram: {counted(len(works), 'unit')} at work, shares {shares}"
 
 
 def sequencer_line(sequencer: Mapping[str, Any]) -> str:

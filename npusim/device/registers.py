@@ -120,7 +120,7 @@ def _part(part: str, registers: tuple[Register, ...]) -> Iterator[Register]:
 
 _COPIES = (
     *_ring(COPY, 0x160),
-    Register("COPY_FAULT_CODE", 0x178, RO, (Field("CODE", 0, 8, "see timeline.FaultCode"),)),
+    Register("COPY_FAULT_CODE", 0x178, RO, (Field("CODE", 0, 8, "0: none; else one of the fault codes"),)),
     Register("COPY_FAULT_ADDR_LO", 0x180, RO, _word("ADDRESS", "what the fault is about, low word")),
     Register("COPY_FAULT_ADDR_HI", 0x184, RO, _word("ADDRESS", "high word")),
 )  # fmt: skip
@@ -130,7 +130,7 @@ _FIRMWARE = (
     Register("FW_ADDR_HI", 0x194, RW, _word("ADDRESS", "high word")),
     Register("FW_BYTES", 0x198, RW, _word("BYTES", "bytes of it")),
     Register("FW_BOOT", 0x19C, WO, (Field("GO", 0, 1, "check that image and start it"),), on_write="fw_boot"),
-    Register("FW_STATUS", 0x1A0, RO, (Field("STATE", 0, 4, "see firmware.FirmwareState"),)),
+    Register("FW_STATUS", 0x1A0, RO, (Field("STATE", 0, 4, "0 none, 1 booting, 2 running; else why it does not run"),)),
     Register("FW_VERSION", 0x1A4, RO, (Field("MINOR", 0, 16, "minor version of what runs"),
                                        Field("MAJOR", 16, 16, "major version of what runs"))),
 )  # fmt: skip
@@ -164,7 +164,7 @@ REGISTERS: tuple[Register, ...] = (
                                    Field("COPY_FAULT", 4, 1, "copies have stopped; COPY_FAULT_CODE says why")), None),
     Register("INT_STATUS", 0x048, W1C, _INTERRUPTS, on_write="int_status"),
     Register("INT_MASK", 0x04C, RW, _INTERRUPTS, on_write="int_mask"),
-    Register("FAULT_CODE", 0x050, RO, (Field("CODE", 0, 8, "see timeline.FaultCode"),)),
+    Register("FAULT_CODE", 0x050, RO, (Field("CODE", 0, 8, "0: none; else one of the fault codes"),)),
     Register("FAULT_ADDR_LO", 0x054, RO, _word("ADDRESS", "what the fault is about, low word")),
     Register("FAULT_ADDR_HI", 0x058, RO, _word("ADDRESS", "high word")),
     Register("FAULT_RING", 0x05C, RO, _FAULT_RINGS),

@@ -38,6 +38,11 @@ class Axis:
     def __len__(self) -> int:
         return len(self.plain)
 
+    def chosen(self, place: int) -> Any:
+        """The value at a place; a fraction that is no key of a device, and so written as text for none, as a number."""
+        plain = self.plain[place]
+        return Fraction(plain) if self.name.dim == NUMBER and isinstance(config_key(self.key), str) else plain
+
 
 @functools.lru_cache(4096)
 def config_key(key: str) -> Kind | Section | str:
@@ -98,7 +103,8 @@ def read_axis(key: str, raw: object, kind: Kind | Section | None, refuse: Refuse
         return None
     if values is None:
         return None
-    name, reader = _reader(values, kind)
+    kind = _kind_of(values) if kind is None else kind
+    name, reader = _reader(kind)
     problems: list[str] = []
     plain = [reader(value, problems.append) for value in values]
     for problem in dict.fromkeys(problems):
@@ -118,25 +124,26 @@ def _less(a: Any, b: Any) -> bool:
     return bool(Fraction(a) < Fraction(b))
 
 
-def _toml(plain: Any, kind: Kind | Section | None) -> Any:
+def _toml(plain: Any, kind: Kind | Section) -> Any:
     return show(plain, kind.dimension) if isinstance(kind, Quantity) and plain is not None else plain
 
 
-def _reader(values: Sequence[object], kind: Kind | Section | None) -> tuple[Name, Callable[[object, Refuse], Any]]:
+def _reader(kind: Kind | Section) -> tuple[Name, Callable[[object, Refuse], Any]]:
     if isinstance(kind, Section):
         return Name(FLAG), lambda value, refuse: _switched(value, kind, refuse)
-    if kind is not None:
-        return name_of(kind) or Name(TEXT), lambda value, refuse: _read(value, kind, refuse)
+    return name_of(kind) or Name(TEXT), lambda value, refuse: _read(value, kind, refuse)
+
+
+def _kind_of(values: Sequence[object]) -> Kind:
+    """What a variable of the space's own is, by the first of its values."""
     dimension = next((d for d in Dimension if isinstance(values[0], str) and _parses(values[0], d)), None)
     if dimension is not None:
-        own: Kind = Quantity(dimension)
-    elif isinstance(values[0], str):
-        own = Text()
-    elif isinstance(values[0], bool):
-        own = Flag()
-    else:
-        own = Ratio(1 << 40)
-    return name_of(own) or Name(TEXT), lambda value, refuse: _read(value, own, refuse)
+        return Quantity(dimension)
+    if isinstance(values[0], str):
+        return Text()
+    if isinstance(values[0], bool):
+        return Flag()
+    return Ratio(1 << 40)
 
 
 def _parses(text: str, dimension: Dimension) -> bool:
@@ -166,7 +173,7 @@ def _is_range(raw: Mapping[str, object], refuse: Refuse) -> bool:
     """Whether a table has the keys of a range."""
     wrong = [name for name in raw if name not in RANGE]
     for name in wrong:
-        refuse(f"{unknown(name, RANGE)}")
+        refuse(f"{name}: {unknown(name, RANGE)}")
     lacking = [name for name in ("from", "to") if name not in raw]
     for name in lacking:
         refuse(f"{name}: missing; must be given: the {'first' if name == 'from' else 'last'} value of the range")

@@ -15,9 +15,7 @@ from typing import Any
 
 from npusim.errors import ConfigError, UsageError
 from npusim.hw.config import config_of
-
-OUTSIDE = "(no layer)"
-"""What is for no operator: fetching the first instructions, the completion record."""
+from npusim.report.layers import NO_LAYER
 
 
 @dataclass(slots=True)
@@ -70,7 +68,8 @@ class LayerDelta:
 @dataclass(slots=True)
 class Comparison:
     """``layers``: in the order of the second run's time; their ``delta_ps`` add up to ``delta_ps``. ``amounts``: other
-    totals of both runs by name, None where one does not know. ``stalls``: how much longer which unit waits for what."""
+    totals of both runs by name, None where one does not know. ``stalls``: how much longer which unit waits for what.
+    ``provenance``: of both, as in their JSON."""
 
     labels: tuple[str, str]
     time_ps: tuple[int, int]
@@ -78,6 +77,7 @@ class Comparison:
     amounts: dict[str, tuple[int | None, int | None]]
     stalls: dict[tuple[str, str], int]
     changes: dict[str, tuple[str, str]]
+    provenance: tuple[Mapping[str, Any], Mapping[str, Any]]
 
     @property
     def delta_ps(self) -> int:
@@ -129,6 +129,7 @@ class Comparison:
                 }
                 for layer in self.layers
             ],
+            "provenance": list(self.provenance),
         }
 
 
@@ -149,6 +150,7 @@ def compare(
         {name: (_amount(first, name), _amount(second, name)) for name in AMOUNTS},
         _stalls(first["units"], second["units"]),
         _changes(first, second),
+        (first["provenance"], second["provenance"]),
     )
 
 
@@ -224,9 +226,9 @@ def _layers(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, An
         label = owner.find((side, number))
         layer = found.get(label)
         if layer is None:
-            name = row["name"] or OUTSIDE
+            name = row["name"] or NO_LAYER
             layer = found[label] = LayerDelta(name, row["kind"], ([], []), (None, None), Spent(), Spent())
-        layer.names[side].append(row["name"] or OUTSIDE)
+        layer.names[side].append(row["name"] or NO_LAYER)
         (layer.before, layer.after)[side].add(row)
         since = list(layer.since_ps)
         known = since[side]

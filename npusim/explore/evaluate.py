@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from npusim.compiler.settled import Settled
-from npusim.errors import CompileError, DeviceFaultError, DeviceMemoryError, UnsupportedError
+from npusim.errors import (
+    CompileError,
+    DeviceFaultError,
+    DeviceMemoryError,
+    NpusimError,
+    UnsupportedError,
+    UsageError,
+)
 from npusim.explore.figures import REFUSED, SIMULATED, Figures, Row, power_uw
 from npusim.explore.workloads import Workload, digest_of
 from npusim.report.layers import unit_kind
@@ -76,8 +83,14 @@ class Simulator:
 
 
 def load_models(workloads: Sequence[Workload], config: Config) -> Simulator:
-    """A simulator of these, each read once. Raises NpusimError."""
-    return Simulator([each.name for each in workloads], [each.load(config) for each in workloads])
+    """A simulator of these, each read once. Raises NpusimError that names the model."""
+    graphs = []
+    for each in workloads:
+        try:
+            graphs.append(each.load(config))
+        except NpusimError as error:
+            raise UsageError(f"model {each.name!r}: {error}") from None
+    return Simulator([each.name for each in workloads], graphs)
 
 
 def simulate(graph: Graph | Settled, config: Config, digest: str = "") -> Result:
@@ -131,7 +144,7 @@ def busy_shares(result: Result) -> Mapping[str, float]:
 
 
 def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
+    text = "; ".join(" ".join(line.split()) for line in str(error).splitlines())
     return text if len(text) <= MOST_REASON else f"{text[: MOST_REASON - 3]}..."
 
 

@@ -255,19 +255,22 @@ class _Compiler:
                 raise FormulaError(f"must compare values with <=, <, >=, > or ==, got {self._as_written(node)}")
             self._same(left.dim, right.dim, node)
             sign = _COMPARED[type(op)]
-            if isinstance(left.dim, str) and sign:
-                raise FormulaError(f"must compare {noun(left.dim)} with ==, got {self._as_written(node)}")
-            lacks.append(_lack(left.evaluate, right.evaluate, sign, type(op) in (ast.Lt, ast.Gt)))
+            if isinstance(left.dim, str):
+                if sign:
+                    raise FormulaError(f"must compare {noun(left.dim)} with ==, got {self._as_written(node)}")
+                lacks.append(_differs(left.evaluate, right.evaluate))
+            else:
+                lacks.append(_lack(left.evaluate, right.evaluate, sign, type(op) in (ast.Lt, ast.Gt)))
         uses = set[str]().union(*(term.uses for term in terms))
-        return _Condition(FLAG, lambda values: _extreme(np.maximum, max, [lack(values) for lack in lacks]), uses)
+        return _Condition(FLAG, lambda values: _joined(True, [lack(values) for lack in lacks]), uses)
 
     def _all_or_any(self, node: ast.BoolOp) -> _Part:
         parts = [self._part(each) for each in node.values]
         if not all(isinstance(part, _Condition) for part in parts):
             raise FormulaError(f"must have comparisons beside and, or; got {self._as_written(node)}")
-        ufunc, plain = (np.maximum, max) if isinstance(node.op, ast.And) else (np.minimum, min)
+        both = isinstance(node.op, ast.And)
         uses = set[str]().union(*(part.uses for part in parts))
-        return _Condition(FLAG, lambda values: _extreme(ufunc, plain, [part.evaluate(values) for part in parts]), uses)
+        return _Condition(FLAG, lambda values: _joined(both, [part.evaluate(values) for part in parts]), uses)
 
     def _call(self, node: ast.Call) -> _Part:
         name = ast.unparse(node.func)
@@ -293,7 +296,8 @@ class _Compiler:
         model = node.value if isinstance(node, ast.Constant) else None
         if model not in self._scope.models:
             known = ", ".join(map(repr, self._scope.models))
-            raise FormulaError(f"{name}(...) must name a model: one of {known}; got {self._as_written(node)}")
+            call = shown(f"{name}({ast.unparse(node)})")
+            raise FormulaError(f"{name}(...) must name a model in quotes: one of {known}; got {call}")
         return _value(f"{name}({model})", self._scope.figures[name])
 
     def _same(self, left: Dim, right: Dim, node: ast.expr) -> None:
@@ -333,13 +337,21 @@ def _value(name: str, known: Name) -> _Part:
     return _Part(known.dim, evaluate, {name})
 
 
+def _differs(left: _Eval, right: _Eval) -> _Eval:
+    """What an equation of texts or flags lacks: all or nothing."""
+
+    def evaluate(values: Values) -> Any:
+        found = left(values) != right(values)
+        return found.astype(float) if isinstance(found, np.ndarray) else float(found)
+
+    return evaluate
+
+
 def _lack(left: _Eval, right: _Eval, sign: int, strict: bool) -> _Eval:
     """How much a comparison lacks, as a part of its right side."""
 
     def evaluate(values: Values) -> Any:
         a, b = left(values), right(values)
-        if isinstance(a, str | bool) or isinstance(b, str | bool):
-            return 0 if a == b else 1
         if not sign:
             gap = abs(a - b)
         else:
@@ -358,6 +370,16 @@ _LEAST = 1e-9
 """What ``a < b`` lacks where both are equal."""
 
 
+def _joined(both: bool, lacks: list[Any]) -> Any:
+    """What conditions lack together. One that is unknown leaves it open, unless another decides alone: a broken one
+    where all must be fulfilled, a fulfilled one where any does."""
+    parts = np.broadcast_arrays(*(np.asarray(lack, float) for lack in lacks))
+    known = (np.fmax if both else np.fmin).reduce(parts)
+    decided = known > 0 if both else known <= 0
+    found = np.where(decided | ~np.isnan(parts).any(axis=0), known, np.nan)
+    return found if found.ndim else float(found)
+
+
 def _extreme(ufunc: Any, plain: Callable[[list[Any]], Any], values: list[Any]) -> Any:
     if any(isinstance(value, np.ndarray) for value in values):
         found = np.asarray(values[0], float)
@@ -370,4 +392,6 @@ def _extreme(ufunc: Any, plain: Callable[[list[Any]], Any], values: list[Any]) -
 
 
 def _rounded(ufunc: Any, plain: Callable[[Any], int], value: Any) -> Any:
-    return ufunc(value) if isinstance(value, np.ndarray) else Fraction(plain(value))
+    if isinstance(value, np.ndarray):
+        return ufunc(value.astype(float))  # of fractions, if the formula has a number
+    return value if math.isnan(value) else Fraction(plain(value))

@@ -11,6 +11,7 @@ from typing import Any
 from npusim.errors import NpusimError
 from npusim.explore.whatif import Point, point
 from npusim.hw.config import Config
+from npusim.runtime.provenance import as_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,17 @@ class Measurer:
         # Spawned, not forked: a process with threads must not be copied.
         with multiprocessing.get_context("spawn").Pool(min(self.jobs, len(devices))) as pool:
             return pool.map(self.one, devices, chunksize=1)
+
+    def described(self, config: Config) -> dict[str, Any]:
+        """The model as JSON values."""
+        from npusim.frontends.onnx.external import digest_file
+
+        return {
+            "file": str(self.model),
+            "digest": digest_file(self.model, config.dram.bytes, values=False),
+            "input_shapes": {name: list(shape) for name, shape in (self.shapes or {}).items()},
+            "bind": {name: as_json(value) for name, value in self.bind.items()},
+        }
 
     def one(self, device: Config) -> Point | str:
         """The point of a device; if it cannot have the model, why."""

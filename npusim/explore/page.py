@@ -27,6 +27,8 @@ def page(study: Study) -> str:
         ("models", ", ".join(each.name for each in study.space.workloads)),
         *(("constraint", formula.text) for formula in study.space.constraints),
         ("seed", str(study.space.search.seed)),
+        *((f"digest of {name}", digest[:16]) for name, digest in study.facts["models"].items() if digest),
+        ("versions", ", ".join(f"{name} {version}" for name, version in study.facts["versions"].items())),
     ]
     objectives = [formula.text for formula in study.space.objectives]
     return front_page([_row(study, row, front) for row in rows], objectives, title=study.space.name, notes=notes)

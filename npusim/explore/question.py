@@ -90,7 +90,9 @@ def _broken(constraints: tuple[Formula, ...] | list[Formula], values: Mapping[st
         lack = _number(formula, values)
         if math.isnan(lack):
             unknown = [name for name in sorted(formula.uses) if values.get(name) is None]
-            return f"{formula.text}: {', '.join(unknown) or 'a value'} is not known"
+            return (
+                f"{formula.text}: {', '.join(unknown)} is not known" if unknown else f"{formula.text}: divides by zero"
+            )
         if lack > 0:
             return f"breaks {formula.text}"
     return ""

@@ -17,7 +17,7 @@ from npusim.explore.workloads import Workload, workloads
 from npusim.hw.build import Reading, read_section
 from npusim.hw.config import Config, load_config
 from npusim.hw.files import read_toml
-from npusim.hw.keys import Kind, Section
+from npusim.hw.keys import Kind, Section, entries
 
 
 def read_space(source: str | os.PathLike[str]) -> Space:
@@ -43,6 +43,9 @@ def make_space(
     elif not plain.get("model", True):
         reading.refuse("model", "must have at least one table [[model]]")
     file = read_section(SpaceFile, plain, "", reading)
+    if file is None:  # perhaps only for keys that nothing else depends on: then they hide no mistake of others
+        needed = {entry.name for _, entry in entries(SpaceFile)} - {"name", "search"}
+        file = read_section(SpaceFile, {key: plain[key] for key in plain if key in needed}, "", Reading(label))
     if file is None:
         raise ConfigError(reading.problems)
     made = _Maker(file, reading, folder, given).make(file.name or name)
@@ -62,6 +65,8 @@ class _Maker:
         raw = dict(_flat(self._file.vary or {}))
         formulas = dict(_flat(self._file.derive or {}))
         own = self._own_names(raw, formulas)
+        for key in raw.keys() & formulas.keys():
+            self._reading.refuse(f"vary.{key}", "must be in [vary] or in [derive], not in both")
         axes = [axis for key, value in raw.items() if (axis := self._axis(key, value, own)) is not None]
         # A key that was refused is known all the same: what follows from it is no mistake of its own.
         refused = [key for key in raw if key not in {axis.key for axis in axes}]
@@ -140,10 +145,7 @@ class _Maker:
         if isinstance(kind, str):
             self._reading.refuse(path, f"{kind}; a variable of your own must be used in a formula")
             return None
-        axis = read_axis(key, raw, kind, lambda problem: self._reading.refuse(path, problem))
-        if axis is not None and key in (self._file.derive or {}):
-            self._reading.refuse(path, "must be in [vary] or in [derive], not in both")
-        return axis
+        return read_axis(key, raw, kind, lambda problem: self._reading.refuse(path, problem))
 
     def _derived(
         self, formulas: Mapping[str, Any], axes: Sequence[Axis], own: set[str], refused: Sequence[str]
@@ -200,6 +202,8 @@ class _Maker:
         for place, text in enumerate(texts, 1):
             try:
                 made = condition(text, scope) if key == "constraints" else formula(text, scope)
+                if text in texts[: place - 1]:
+                    raise FormulaError(f"must be there once, got {shown(text)} again")
                 if made.dim in (TEXT, FLAG) and key == "objectives":
                     raise FormulaError(f"must be a number or a quantity, got {noun(made.dim)}: {shown(text)}")
                 if key == "objectives" and not made.uses & _figures(scope):

@@ -6,6 +6,7 @@ import collections
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -123,9 +124,7 @@ class Table:
         if wanted:
             rows = [self._space.names(number, self._space.config(number)) for number in numbers]
             for name in wanted:
-                column = [row[name] for row in rows]
-                numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in column)
-                found[name] = np.array(column, float if numeric else object)
+                found[name] = _column([row[name] for row in rows])
         return found
 
     def _estimated(self, numbers: Sequence[int]) -> dict[tuple[str, str], Floats]:
@@ -231,6 +230,13 @@ class Table:
                 lack = np.broadcast_to(np.asarray(constraint(values), float), found.shape)
                 found = np.maximum(found, np.where(np.isnan(lack), 0.0, lack))
         return found
+
+
+def _column(values: Sequence[Any]) -> npt.NDArray[Any]:
+    """Values of a key: numbers, of which those that a device lacks are unknown; or texts and flags."""
+    if all(value is None or (isinstance(value, Real) and not isinstance(value, bool)) for value in values):
+        return np.array([math.nan if value is None else float(value) for value in values])
+    return np.array(values, object)
 
 
 def _toml(key: str, plain: Any) -> Any:

@@ -97,12 +97,17 @@ class Space:
 
     def settings(self, number: int) -> tuple[Config, dict[str, Any]]:
         """The base of a design and what it changes. Raises ConfigError where a formula gives no value of its key."""
+        base, values = self._chosen(number)
+        return base, {key: value for key, value in values.items() if not _is_own(key)}
+
+    def _chosen(self, number: int) -> tuple[Config, dict[str, Any]]:
+        """The base of a design, and the values of all that varies or is derived, names for formulas among them."""
         first, *rest = self.places(number)
         base = self.bases[first]
-        values: dict[str, Any] = {axis.key: axis.plain[place] for axis, place in zip(self.axes, rest, strict=True)}
+        values: dict[str, Any] = {axis.key: axis.chosen(place) for axis, place in zip(self.axes, rest, strict=True)}
         for each in self.derived:
             values[each.key] = self._derive(each, {**self._of_base(base), **_exact(values)}, number)
-        return base, {key: value for key, value in values.items() if not _is_own(key)}
+        return base, values
 
     def config(self, number: int) -> Config:
         """The complete description of a design. Raises ConfigError if its values contradict each other."""
@@ -117,18 +122,9 @@ class Space:
 
     def names(self, number: int, config: Config) -> dict[str, Any]:
         """What constraints and objectives may name of a design besides its figures."""
-        _, *rest = self.places(number)
-        own = {axis.key: axis.plain[place] for axis, place in zip(self.axes, rest, strict=True) if _is_own(axis.key)}
-        values = {**_plain(config), **own}
-        for each in self.derived:
-            if each.kind is None:
-                values[each.key] = each.formula({**self._of_base(self.bases[0]), **_exact(values)})
-        varied = {
-            key: values[key]
-            for key in (*(axis.key for axis in self.axes), *(each.key for each in self.derived))
-            if key in values
-        }
-        return {**_exact(varied), **values}
+        _, chosen = self._chosen(number)
+        values = {**_plain(config), **{key: value for key, value in chosen.items() if _is_own(key)}}
+        return {**_exact({key: values[key] for key in chosen if key in values}), **values}
 
     def _of_base(self, base: Config) -> dict[str, Any]:
         if base.origin not in self._fixed:

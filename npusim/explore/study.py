@@ -81,10 +81,15 @@ class Study:
     def _stored(self) -> dict[int, Row]:
         return {row.number: row for row in self._store.rows()}
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What decides the figures of a design's number: the space, digests of the models, versions."""
+        digests = self._simulator.digests if self._simulator else {each.name: "" for each in self.space.workloads}
+        return {"space": self.space.definition, "models": digests, "versions": versions()}
+
     def _agree(self) -> None:
         """Write into a new store what it is about; refuse one that is about something else."""
-        digests = self._simulator.digests if self._simulator else {each.name: "" for each in self.space.workloads}
-        wanted = {"space": self.space.definition, "models": digests, "versions": versions()}
+        wanted = self.facts
         known = self._store.facts()
         if not known:
             self._store.tell(wanted)
@@ -162,6 +167,11 @@ class Study:
         if method == "auto":
             method = "exhaustive" if self.space.size <= budget else "halving"
         if method == "exhaustive":
+            if self.space.size > budget:
+                self.notes.append(
+                    f"an exhaustive search goes through designs by their numbers, and a budget of {budget} may end it "
+                    f"before the last of {self.space.size}"
+                )
             return exhaustive(self.space, self.screen, budget)
         if method == "optuna":
             return bayes.drawn(self.space, self.question, self.screen, budget)
@@ -255,6 +265,10 @@ class Study:
         return {
             "design": row.number,
             "base": row.base,
+            **{
+                axis.key: row.settings.get(axis.key, axis.plain[place])
+                for axis, place in zip(self.space.axes, self.space.places(row.number)[1:], strict=True)
+            },
             **row.settings,
             "tier": row.status if row.known else "",
             "status": "infeasible" if self.question.broken(row) else "feasible",

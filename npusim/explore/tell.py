@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from npusim.explore.axes import config_key
 from npusim.explore.figures import FIGURES, Row
 from npusim.explore.formula import DIMENSIONS, Formula
 from npusim.hw.keys import Quantity
+from npusim.report.energy import joules, watts
 from npusim.report.format import counted, duration, grouped, percent, quantity, table
 from npusim.units import Dimension, show
 
@@ -143,21 +146,12 @@ def figure_text(name: str, value: float) -> str:
         case "dram_bytes":
             return quantity(value, "B")
         case "energy":
-            return (
-                quantity(value / 1e15, "J")
-                if value >= 1e15
-                else _small(value, (("fJ", 1), ("pJ", 1e3), ("nJ", 1e6), ("uJ", 1e9), ("mJ", 1e12)))
-            )
+            return joules(value)
         case "power":
-            return _small(value, (("uW", 1), ("mW", 1e3), ("W", 1e6)))
+            return watts(value)
         case "area":
             return f"{value / 1e6:.3f} mm2"
     return f"{value:.4g}"
-
-
-def _small(value: float, units: Sequence[tuple[str, float]]) -> str:
-    name, size = next((unit for unit in reversed(units) if value >= unit[1]), units[0])
-    return f"{value / size:.3g} {name}" if value < 1000 * size else f"{value / size:.0f} {name}"
 
 
 def si_text(formula: Formula, value: float) -> str:
@@ -187,7 +181,7 @@ def busiest(row: Row) -> str:
 
 def write_csv(study: Study, path: Path) -> None:
     """All rows as CSV, in base units. Raises OSError."""
-    records = study.records()
+    records = _flat(study.records())
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(records[0]) if records else ["design"])
         writer.writeheader()
@@ -201,12 +195,16 @@ def write_parquet(study: Study, path: Path) -> None:
         from pyarrow import parquet
     except ImportError:
         raise UsageError("Parquet needs pyarrow: pip install 'npusim[explore]'") from None
-    records = [{key: _one_type(value) for key, value in record.items()} for record in study.records()]
-    parquet.write_table(pa.Table.from_pylist(records), path)
+    parquet.write_table(pa.Table.from_pylist(_flat(study.records())), path)
 
 
-def _one_type(value: Any) -> Any:
-    return _plain_text(value) if isinstance(value, dict) else value
+def _flat(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records with values of one type in each column: a column that has tables is of texts."""
+    tables = {key for record in records for key, value in record.items() if isinstance(value, dict)}
+    return [
+        {key: _plain_text(value) if key in tables and value is not None else value for key, value in record.items()}
+        for record in records
+    ]
 
 
 def to_json_dict(study: Study) -> dict[str, Any]:
@@ -222,4 +220,15 @@ def to_json_dict(study: Study) -> dict[str, Any]:
         "best": {f.text: study.best(f.text)["design"] for f in study.space.objectives if study.feasible()},
         "reasons": study.reasons(),
         "notes": study.notes,
+        "provenance": {
+            **study.facts,
+            "bases": {base.name: base.to_table() for base in study.space.bases},
+            "weights": {each.name: str(each.weight) for each in study.space.workloads},
+            "constraints": [formula.text for formula in study.space.constraints],
+            "search": {key: _plain_value(value) for key, value in dataclasses.asdict(study.space.search).items()},
+        },
     }
+
+
+def _plain_value(value: Any) -> Any:
+    return str(value) if isinstance(value, Fraction) else value

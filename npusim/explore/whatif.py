@@ -28,6 +28,8 @@ MOST = 1 << 10
 
 _OF_TIME = (Dimension.TIME, Dimension.SIZE, Dimension.FREQUENCY, Dimension.BANDWIDTH)
 """Quantities that decide times; what an action or a part of the chip costs decides none."""
+_PRICES = ("technology.", "energy.", "area.")
+"""Sections that decide no time either."""
 _COUNTS_CYCLES = re.compile(r"(^|_)(cycles|latencies|cost)(_|$)")
 _ONLY_OF_KIND = re.compile(r"kind (\w+):")
 """How a key's meaning begins that only one kind of its section has."""
@@ -169,6 +171,8 @@ def _is_resource(path: str, entry: Key, number: Any, config: Config) -> bool:
     element = entry.kind.element if isinstance(entry.kind, MapOf) else entry.kind
     if not isinstance(element, Count | Quantity | Ratio) or _dimension(entry) not in (None, *_OF_TIME):
         return False
+    if path.startswith(_PRICES):
+        return False
     # 0 is no cost, or says that there is no such thing; twice nothing is nothing.
     if not number or (isinstance(number, Mapping) and not any(number.values())):
         return False
@@ -207,10 +211,12 @@ def what_if(config: Config, measure: Measure, model: str = "", only: Sequence[st
 
     ``measure`` gives the points, see :func:`measured`. Raises what measuring ``config`` itself raises.
     """
-    chosen = [each for each in resources(config) if not only or any(_below(each.key, name) for name in only)]
-    if not chosen:
-        known = ", ".join(each.key for each in resources(config))
-        raise ConfigError(f"no number of {config.name} is called {', '.join(only)}; there are {known}")
+    known = resources(config)
+    none = [name for name in only if not any(_below(each.key, name) for each in known)]
+    if none:
+        keys = ", ".join(each.key for each in known)
+        raise ConfigError(f"no number of {config.name} is called {', '.join(none)}; there are {keys}")
+    chosen = [each for each in known if not only or any(_below(each.key, name) for name in only)]
     tried = [(each, dict(each.variants(config))) for each in chosen]
     # Some of the changes lead to the same device: each is measured once.
     devices = {config.fingerprint(): config}

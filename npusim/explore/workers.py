@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from npusim.errors import UsageError
 from npusim.explore.figures import FAILED, Row
+from npusim.units import ceil_div
 
 if TYPE_CHECKING:
     from npusim.explore.evaluate import Evaluate
@@ -78,6 +79,8 @@ class _Worker:
         there.close()
         self.pipe: Connection = here
         self.todo: collections.deque[Design] = collections.deque()
+        self.stretch: collections.deque[Design] = collections.deque()
+        """What it will be given, if no other worker is through before."""
         self.ready = False
 
     def begin(self, blob: bytes) -> _Worker:
@@ -116,7 +119,7 @@ class Processes:
         waiting = collections.deque(designs)
         new = [_Worker() for _ in range(len(self._workers), min(self._count, len(waiting)))]
         self._workers += [worker.begin(self._blob) for worker in new]
-        while waiting or any(worker.todo for worker in self._workers):
+        while waiting or any(worker.todo or worker.stretch for worker in self._workers):
             for worker in list(self._workers):
                 yield from self._fill(worker, waiting)
             busy = {worker.pipe: worker for worker in self._workers if worker.todo or not worker.ready}
@@ -125,10 +128,22 @@ class Processes:
 
     def _fill(self, worker: _Worker, waiting: collections.deque[Design]) -> Iterator[Row]:
         try:
-            while waiting and len(worker.todo) < (AHEAD if worker.ready else 1):
-                worker.give(waiting.popleft())
+            while (
+                len(worker.todo) < (AHEAD if worker.ready else 1)
+                and (design := self._next(worker, waiting)) is not None
+            ):
+                worker.give(design)
         except OSError:
             yield from self._bury(worker, waiting)
+
+    def _next(self, worker: _Worker, waiting: collections.deque[Design]) -> Design | None:
+        """Neighbours have much in common that is worked out once, so each worker goes through a stretch of its own. One
+        that is through takes the further half of the longest that there is."""
+        if not worker.stretch:
+            longest = max((waiting, *(each.stretch for each in self._workers)), key=len)
+            for _ in range(ceil_div(len(longest), 2)):
+                worker.stretch.appendleft(longest.pop())
+        return worker.stretch.popleft() if worker.stretch else None
 
     def _hear(self, worker: _Worker, waiting: collections.deque[Design]) -> Iterator[Row]:
         try:
@@ -157,8 +172,8 @@ class Processes:
             self._deaths[todo[0].number] += 1
             if self._deaths[todo[0].number] == MOST_DEATHS:
                 yield failed(todo.pop(0), f"{MOST_DEATHS} processes that evaluated it ended ({how})")
-        waiting.extendleft(reversed(todo))
-        if waiting:
+        waiting.extendleft(reversed([*todo, *worker.stretch]))
+        if waiting or any(each.stretch for each in self._workers):
             self._workers.append(_Worker().begin(self._blob))
 
     def close(self) -> None:

@@ -92,7 +92,8 @@ def _workload(model: ModelConfig, variant: VariantConfig | None, name: str, fold
 
 def _problem(model: ModelConfig, folder: Path) -> tuple[str, str] | None:
     if bool(model.file) == bool(model.network):
-        return "file", "must be given, or network: what runs is one of them"
+        got = "both" if model.file else "neither"
+        return "file", f"must be given, or network, not both: what runs is one of them; got {got}"
     if model.file:
         if model.shape is not None or any(each.shape is not None for each in model.variant or ()):
             return "shape", "is of networks; shapes of a file's inputs are input_shapes = { NAME = [...] }"

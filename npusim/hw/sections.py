@@ -21,8 +21,13 @@ class MeshConfig:
 class DirectConfig:
     """A convolution core that fetches its operands itself, ``rows`` channels by ``cols`` kernels (model ``direct``)."""
 
-    start_cycles: int = key(Count(0), "cycles of a job besides its transfers and its arithmetic", 0)
-    start_latencies: int = key(Count(0, 64), "memory latencies that follow each other before the first datum", 1)
+    start_cycles: int = key(
+        Count(0), "from a job's registers to its first request, and from its last result to its interrupt: of validate "
+        "alone; programs have layer_cycles", 0,
+    )  # fmt: skip
+    start_latencies: int = key(
+        Count(0, 64), "memory latencies before a job's first datum: of validate alone; programs wait for their loads", 1
+    )
     weight_port_bytes: int = key(
         Count(1, 4096), "bytes of weights a cycle that the buffer gives to the MACs: the least length of a stripe", 8
     )

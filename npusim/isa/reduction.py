@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from math import prod
 from typing import ClassVar
@@ -245,6 +246,8 @@ class Lrn(RowInstruction):
         _core.lrn(*self._operands(memory, core), self.size, self.alpha, self.beta, self.bias)
 
 
+# A plan asks about the same tiles over and over.
+@functools.lru_cache(maxsize=1 << 12)
 def _taps_inside(windows: int, stride: int, taps: int, dilation: int, before: int, size: int) -> int:
     """How many taps of all windows along an axis of ``size``, with ``before`` of padding, lie on it."""
 

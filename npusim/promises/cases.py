@@ -302,7 +302,7 @@ def a_job_that_takes_too_long(trial: Trial) -> None:
 @_case()
 def a_reset(trial: Trial) -> None:
     """A reset fails the jobs that have not ended; programs stay loaded."""
-    subject, loaded = trial.subject, trial.subject.load(trial.programs.slow())
+    subject, loaded = trial.subject, trial.subject.load(trial.programs.endless())
     jobs = [subject.submit(loaded, {"x0": trial.values()}) for _ in range(3)]
     subject.reset()
     with trial.refused("ABORTED", "FAULT", "TIMEOUT"):

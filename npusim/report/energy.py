@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from npusim.energy import Energy, energy
 from npusim.hw.prices import Breakdown
-from npusim.report.format import percent
+from npusim.report.format import percent, scaled
 
-__all__ = ["area_rows", "energy", "energy_rows", "joules", "square"]
+__all__ = ["area_rows", "energy", "energy_rows", "joules", "square", "watts"]
 
 
 def energy_rows(found: Energy, time_ps: int) -> list[tuple[str, str]]:
@@ -18,7 +16,7 @@ def energy_rows(found: Energy, time_ps: int) -> list[tuple[str, str]]:
     if found.total is None:
         return [("energy", f"not known, since no price is of {', '.join(found.unknown)}; of the rest {_shares(found)}")]
     # A femtojoule in a picosecond is a milliwatt.
-    power = f" = {_scaled(1000 * found.total // time_ps, _WATTS)}" if time_ps else ""
+    power = f" = {watts(1000 * found.total // time_ps)}" if time_ps else ""
     return [("energy", f"{joules(found.total)}{power}: {_shares(found)}")]
 
 
@@ -38,6 +36,7 @@ def area_rows(found: Breakdown) -> list[tuple[str, str]]:
 
 
 _SHOWN = 5
+_JOULES = ((10**15, "J"), (10**12, "mJ"), (10**9, "uJ"), (10**6, "nJ"), (10**3, "pJ"), (1, "fJ"))
 _WATTS = ((10**6, "W"), (10**3, "mW"), (1, "uW"))
 
 
@@ -49,16 +48,18 @@ def _shares(found: Energy) -> str:
     return ", ".join([*shown, *([f"other {percent(rest, found.known)}"] if rest else [])])
 
 
-def joules(femtojoules: int) -> str:
+def joules(femtojoules: float) -> str:
     """An energy for people: ``1.08 mJ``."""
-    return _scaled(femtojoules, ((10**15, "J"), (10**12, "mJ"), (10**9, "uJ"), (10**6, "nJ"), (10**3, "pJ"), (1, "fJ")))
+    return scaled(femtojoules, _JOULES)
+
+
+def watts(microwatts: float) -> str:
+    """A power for people: ``806 mW``."""
+    return scaled(microwatts, _WATTS)
 
 
 def square(um2: int) -> str:
     """An area for people: ``3.3 mm2``."""
-    return f"{um2} um2" if um2 < 1000 else f"{um2 / 10**6:.3g} mm2"
-
-
-def _scaled(value: int, units: Sequence[tuple[int, str]]) -> str:
-    size, name = next((unit for unit in units if value >= unit[0]), units[-1])
-    return f"{value / size:.3g} {name}"
+    if um2 < 1000:
+        return f"{um2} um2"
+    return f"{um2 / 10**6:.3g} mm2" if um2 < 999_500_000 else f"{um2 / 10**6:.0f} mm2"

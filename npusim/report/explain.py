@@ -168,11 +168,17 @@ _OF = {False: "B", True: "B of constants"}
 
 
 def _equations(unit: str, config: Config) -> list[str]:
-    """The equations of a unit's cost model, as its manual states them: the indented lines of the module's text."""
+    """The equations of a unit's cost model, as its manual states them: indented lines of the module's text, and what
+    goes on behind them."""
     name = unit if unit != "matrix" or config.matrix is None else f"matrix_{config.matrix.model}"
     module = importlib.import_module(f"npusim.hw.units.{name}")
     manual = inspect.cleandoc(module.__doc__ or "")
-    return [line for line in manual.splitlines() if line.startswith("    ") and " = " in line]
+    found: list[str] = []
+    goes_on = False
+    for line in manual.splitlines():
+        goes_on = line.startswith("    ") and (goes_on or " = " in line)
+        found += [line] * goes_on
+    return found
 
 
 def _seen(work: Work, config: Config) -> Work:
@@ -202,7 +208,9 @@ def _work(work: Work) -> str:
                 return f"reads {grouped(work.reads)} {_OF[work.constants]} that become {grouped(work.bytes)} B, {ratio}"
             written = f", writes {grouped(work.bytes)} B" if moved < work.bytes else ""
             what = "B of L2" if work.port is Port.L2 else _OF[work.constants]
-            return f"{way} {grouped(moved)} {what} in {grouped(work.runs)} runs of {grouped(work.run_bytes)} B{written}"
+            return (
+                f"{way} {grouped(moved)} {what} in {counted(work.runs, 'run')} of {grouped(work.run_bytes)} B{written}"
+            )
         case ScalarWork():
             return f"{grouped(work.elements)} elements, {grouped(work.bytes)} B"
         case _:

@@ -11,24 +11,25 @@ from contextvars import ContextVar
 from itertools import zip_longest
 
 _TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
-_DECIMAL = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
+_DECIMAL = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"), (1, ""))
 _BINARY = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def duration(ps: int) -> str:
     """A simulated time in the largest unit that leaves at least 1: ``12.35 ms``."""
-    for size, unit in _TIMES:
-        if abs(ps) >= size:
-            return f"{ps} ps" if size == 1 else f"{_significant(ps / size)} {unit}"
-    return "0 s"
+    return scaled(ps, _TIMES) if ps else "0 s"
 
 
 def quantity(value: float, unit: str) -> str:
     """A count or rate with a decimal prefix: ``4.1 GMAC``, ``25.6 GB/s``."""
-    for size, prefix in _DECIMAL:
-        if abs(value) >= size:
-            return f"{_significant(value / size)} {prefix}{unit}"
-    return f"{_significant(value)} {unit}"
+    return scaled(value, [(size, prefix + unit) for size, prefix in _DECIMAL])
+
+
+def scaled(value: float, units: Sequence[tuple[int, str]]) -> str:
+    """A value in the largest of the units, as (size, name), in which it is 1 at least, or in the smallest."""
+    # 999.5 and more would be written as 1000.
+    size, name = next((unit for unit in units if 2000 * abs(value) >= 1999 * unit[0]), units[-1])
+    return f"{_significant(value / size)} {name}"
 
 
 def capacity(count: int) -> str:
@@ -51,13 +52,15 @@ def counted(count: int, noun: str) -> str:
 
 def percent(part: float, whole: float) -> str:
     """A share of a whole: ``92.1 %``; ``-`` when there is no whole."""
-    return f"{100 * part / whole:.1f} %" if whole else "-"
+    return f"{round(100 * part / whole, 1) + 0.0:.1f} %" if whole else "-"  # + 0.0: no "-0.0"
 
 
 def _significant(value: float) -> str:
     if value == int(value) and abs(value) < 1000:
         return str(int(value))
-    digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    if abs(value) < 0.01:
+        return f"{value:.3g}"
+    digits = 2 if round(abs(value), 2) < 10 else 1 if round(abs(value), 1) < 100 else 0
     return f"{value:.{digits}f}"
 
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from npusim.report.format import counted, duration, percent, quantity
 from npusim.report.result import Result
 from npusim.summary import OpReport
-from npusim.timeline import Span
+from npusim.timeline import NO_OP, Span
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
 
 
+NO_LAYER = "(no layer)"
+"""What is for no operator: fetching the first instructions, the completion record."""
 _BOUNDS = {"compute": "compute", "dram": "memory", "sram": "memory"}
 
 
@@ -80,6 +82,15 @@ def layers(result: Result) -> list[Layer]:
         layer.busy_ps = {unit: covered(pairs) for unit, pairs in intervals.items()}
         found.append(layer)
     return found
+
+
+def beside(result: Result) -> dict[str, int]:
+    """By cause, the part of the critical path that is for no operator: with that of the layers it is the whole."""
+    found: Counter[str] = Counter()
+    for stretch in result.timeline.critical_path():
+        if stretch.op == NO_OP:
+            found[stretch.cause] += stretch.end_ps - stretch.start_ps
+    return dict(found)
 
 
 def slowest(found: Sequence[Layer], count: int) -> list[Layer]:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from npusim.report.device import changes, summary
 from npusim.report.energy import energy_rows
 from npusim.report.format import capacity, counted, duration, facts, grouped, percent, quantity, shorten, table
-from npusim.report.layers import Layer, layers, slowest, why
+from npusim.report.layers import NO_LAYER, beside, layers, slowest, why
 from npusim.report.result import Result
-from npusim.timeline import UnitCounters
+from npusim.timeline import CAUSES, UnitCounters
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
@@ -37,7 +37,7 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: R
         ),
         _outputs(result.outputs),
         _units(result.counters.units, result.counters.duration_ps),
-        _slowest(layers(result), config, top),
+        _slowest(result, config, top),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -145,20 +145,25 @@ def unit_rows(units: Mapping[str, UnitCounters], total: int) -> tuple[Sequence[s
     return ("unit", "busy", "stalled", "idle", "instructions", "MACs", "bytes", "waits most for"), rows
 
 
-def _slowest(found: Sequence[Layer], config: Config, top: int) -> list[str]:
+def _slowest(result: Result, config: Config, top: int) -> list[str]:
+    found = layers(result)
     if not found or not top:
         return []
-    total = sum(layer.added_ps for layer in found)
+    total, shown = result.timeline.time_ps, slowest(found, top)
     rows = [
         (
             shorten(layer.timing.name, 36),
-            layer.timing.kind,
+            shorten(layer.timing.kind, 36),
             duration(layer.added_ps),
             percent(layer.added_ps, total),
             layer.bound,
             why(layer, config),
         )
-        for layer in slowest(found, top)
+        for layer in shown
     ]
-    shown = f"the {len(rows)} slowest of {len(found)} layers (time: how long the end waits for it)"
-    return [shown, *table(("layer", "kind", "time", "share", "bound", "why"), rows, right="<<>><<")]
+    if rest := beside(result):
+        spent = sum(rest.values())
+        reasons = ", ".join(f"{CAUSES[cause]} {duration(part)}" for cause, part in rest.items())
+        rows.append((NO_LAYER, "", duration(spent), percent(spent, total), "latency", reasons))
+    head = f"the {len(shown)} slowest of {len(found)} layers (time: how long the end waits for it)"
+    return [head, *table(("layer", "kind", "time", "share", "bound", "why"), rows, right="<<>><<")]

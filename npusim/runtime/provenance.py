@@ -63,14 +63,21 @@ class Run(Protocol):
     state: bool
 
 
+def of_device(config: Config) -> dict[str, Any]:
+    """A device, and what works on it, as JSON values."""
+    return {
+        "config": config.to_table(),
+        "config_origin": config.origin,
+        "fingerprint": config.fingerprint(),
+        "overrides": overrides(config),
+        "versions": versions(),
+    }
+
+
 def provenance(result: Run) -> dict[str, Any]:
     """As JSON values; the schema is in npusim/report/run.schema.json."""
     return {
-        "config": result.device.to_table(),
-        "config_origin": result.device.origin,
-        "fingerprint": result.device.fingerprint(),
-        "overrides": overrides(result.device),
-        "versions": versions(),
+        **of_device(result.device),
         "model": _model(result.origin, result.program),
         "seed": result.seed,
         "arithmetic": result.arithmetic,
@@ -91,12 +98,12 @@ def _model(origin: Origin | None, program: Program) -> dict[str, Any]:
         "digest": origin.digest,
         "digest_of_values": origin.values,
         "input_shapes": {name: list(shape) for name, shape in sorted(origin.shapes.items())},
-        "bind": {name: _values(value) for name, value in sorted(origin.bind.items())},
+        "bind": {name: as_json(value) for name, value in sorted(origin.bind.items())},
         "cache_rows": origin.cache_rows,
     }
 
 
-def _values(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Numbers as they were given; an array by its bytes, of which JSON has not all values."""
     array = np.asarray(value)
     if isinstance(value, int | float | list | tuple) and np.isfinite(array).all():

@@ -33,6 +33,18 @@ def test_every_part_is_drawn(page: Browser) -> None:
     assert [url for url in page.requests if not url.startswith("file:")] == []
 
 
+def test_figures_far_below_one_are_numbers(browser: Browser) -> None:
+    rows = [
+        {**row, "figures": {**row["figures"], "joules": row["id"] * 1e-6 + 1e-6}, "units": {"joules": ""}}
+        for row in study_rows(3)
+    ]
+    browser.open(front_page(rows, ["joules", "area"], title="Products"))
+    heads = browser.texts("#table thead th")
+    cells = browser.texts(f"#table tbody td:nth-child({heads.index('joules') + 1})")
+    assert [cell.split()[0] for cell in cells] == ["1e-6", "2e-6", "3e-6"]
+    assert "0.00" not in " ".join(browser.texts("#scatter svg.picture text"))
+
+
 def test_the_front_is_walked_with_keys(page: Browser) -> None:
     seen = []
     page.press("#scatter svg.picture", "HOME")

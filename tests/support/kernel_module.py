@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,9 @@ from npusim.linux import Initrd, find_kernel, run
 
 SOURCE = Path(__file__).parents[2] / "drivers" / "linux"
 INCLUDE = SOURCE.parent / "include"
+PIN = SOURCE.parent / "uml" / "pin"
 COUNTERS = "cat /sys/kernel/debug/npu0/counters"
+INTERRUPTS = "grep npu0 /proc/interrupts"
 _OF_THE_KERNEL = "suspicious RCU usage"
 """Linux 6.1 finds this at the first fork of every User Mode Linux kernel with lockdep, before any module is there."""
 
@@ -41,7 +44,7 @@ def kernel() -> Path:
     return found
 
 
-def device_config(**overrides: int) -> Config:
+def device_config(**overrides: object) -> Config:
     """The device of these tests: small memory, for the kernel reaches no more of it."""
     return load_config("tiny").with_(**{"dram.bytes": 16 << 20, **overrides})
 
@@ -89,15 +92,22 @@ class Sources:
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         assert "warning:" not in done.stderr, done.stderr
 
-    def initrd(self, busybox: Path, module: Path, script: str, parameters: Mapping[str, object] | None) -> Initrd:
-        """A system that loads the module, runs a script of busybox, removes the module."""
+    def initrd(
+        self,
+        busybox: Path,
+        module: Path,
+        script: str,
+        parameters: Mapping[str, object] | None,
+        before: Sequence[Path] = (),
+    ) -> Initrd:
+        """A system that loads the module, after those ``before``, runs a script of busybox, removes the module."""
         path = self.folder.parent / "script.sh"
         path.write_text(f"#!/bin/busybox sh\nexport PATH=/bin:/t\n{script}\n")
         path.chmod(0o755)
-        parameters = {"dyndbg": "+p", **(parameters or {})} if parameters else {}
+        arguments = [f"{name}={value}" for name, value in {"dyndbg": "+p", **parameters}.items()] if parameters else []
         return Initrd(
             busybox,
-            [[str(module), *(f"{name}={value}" for name, value in parameters.items())]],
+            [*([str(each)] for each in before), [str(module), *arguments]],
             [str(path)],
             {"/t/npu_test": self.program, **{f"/t/{file.name}": file for file in self.data}},
         )
@@ -110,12 +120,30 @@ class Workshop(Sources):
         self.kernel = kernel()
         super().__init__(folder, self.kernel.parent / "build", "um")
 
+    def needs_sleep(self) -> None:
+        """Skips the test where the kernel could not be woken."""
+        options = (self.kernel.parent / "build" / ".config").read_text().splitlines()
+        if not {"CONFIG_PM_SLEEP_DEBUG=y", "CONFIG_UML_RTC=y"} <= set(options):
+            pytest.skip(f"{self.kernel} cannot sleep and wake: make uml builds one that can")
+
+    def pin(self) -> Path:
+        """The interrupt controller of the pin."""
+        place = self.folder.parent / "pin"
+        shutil.copytree(PIN, place, ignore=shutil.ignore_patterns("*.o", "*.ko", ".*"))
+        self._make("-C", str(place), f"KDIR={self.kernel.parent / 'build'}")
+        return place / "pin.ko"
+
     def run(
-        self, module: Path, script: str, device: NpuDevice | None = None, parameters: Mapping[str, object] | None = None
+        self,
+        module: Path,
+        script: str,
+        device: NpuDevice | None = None,
+        parameters: Mapping[str, object] | None = None,
+        before: Sequence[Path] = (),
     ) -> Run:
-        """Load the module, run a script of busybox, remove the module."""
+        """Load the module, after those ``before``, run a script of busybox, remove the module."""
         device = device or NpuDevice(device_config(), check=True)
-        initrd = self.initrd(self.kernel.parent / "busybox", module, script, parameters)
+        initrd = self.initrd(self.kernel.parent / "busybox", module, script, parameters, before)
         log = io.BytesIO()
         outcome = run(device, self.kernel, initrd.pack(), log)
         device.close()
@@ -143,6 +171,11 @@ class Run:
         """As the script has printed them last."""
         pairs = (line.split(" ") for line in self.log.splitlines())
         return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+
+    def interrupts(self) -> list[int]:
+        """How many came of each that is the device's, as :data:`INTERRUPTS` has printed them, on all processors."""
+        lines = re.findall(r"^ *\d+:((?: +\d+)+) .* npu0$", self.log, re.MULTILINE)
+        return [sum(map(int, counts.split())) for counts in lines]
 
 
 def cases(name: str) -> str:

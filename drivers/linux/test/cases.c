@@ -210,6 +210,24 @@ static void polls(const struct context *context)
 	run_free(context->fd, &run);
 }
 
+/* One job of class LOW, two of MEDIUM, three of HIGH, one after the other, and one of HIGH with a fault. */
+static void classes(const struct context *context)
+{
+	struct run run = prepared(context);
+
+	for (unsigned int priority = 0; priority < NPU_CLASSES; priority++) {
+		for (unsigned int i = 0; i <= priority; i++) {
+			EXPECT_IS(run_submit(context->fd, &run, priority, 0), 0);
+			EXPECT_IS(waited(context, &run).status, NPU_ENDED_DONE);
+			expect_output(context, &run);
+		}
+	}
+	run.table[2].bytes -= 64;
+	EXPECT_IS(run_submit(context->fd, &run, NPU_CLASS_HIGH, 0), 0);
+	EXPECT_IS(waited(context, &run).status, NPU_ENDED_FAULT);
+	run_free(context->fd, &run);
+}
+
 /* Clients that know nothing of one another, at the same time. */
 static void clients(const struct context *context)
 {
@@ -254,6 +272,9 @@ static const struct {
 	{ "mappings", mappings, true },
 	{ "clients", clients, true },
 	{ "job", job, false },
+	{ "classes", classes, false },
+	{ "sleeps", sleeps, false },
+	{ "loses", loses, false },
 };
 
 /* Run the case of that name, or "all". How many have failed; -1 if there is none of that name. */

@@ -48,4 +48,8 @@ void closes(const struct context *context);
 void isolation(const struct context *context);
 void mappings(const struct context *context);
 
+/* cases_power.c */
+void sleeps(const struct context *context);
+void loses(const struct context *context);
+
 #endif

@@ -25,6 +25,7 @@ from npusim.compiler.lower.base import (
 )
 from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.transfer import load_items, store_packed
+from npusim.compiler.prices import vector_pricing
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import Epilogue
 from npusim.compiler.values import Moves, View, collapse, ordered_strides, pad4, row_axis
@@ -62,7 +63,7 @@ class Chain:
     ) -> None:
         shape = out.shape
         self._config = context.config
-        self._memo, self._facts = context.memo, context.facts
+        self._facts = context.facts
         self.ops = tuple(ops)
         self.shape = shape
         self.order = tuple(order)
@@ -105,12 +106,15 @@ class Chain:
         """What the chain takes of a tile that an anchor leaves to it."""
         if not self.ops or not all(self.shape):
             return Epilogue()
-        # Beside the operators and the device it is the homes that decide; a plan tries many, over and over.
-        homes = tuple((view.buffer.on_chip, *map(bool, view.strides)) for view in self._views.values())
-        key = ("epilogue", self._form(), self.shape, self.order, self._home is None, self.in_pieces, homes)
-        if key not in self._memo:
-            self._memo[key] = self._epilogue()
-        known: Epilogue = self._memo[key]
+        # Beside the operators and the unit it is the homes that decide; a plan tries many, over and over.
+        homes = tuple([(view.buffer.on_chip, *map(bool, view.strides)) for view in self._views.values()])
+        key = (
+            "epilogue", self._form(), self.shape, self.order, self._home is None, homes, self.piece(),
+            vector_pricing(self._config),
+        )  # fmt: skip
+        known: Epilogue | None = self._facts.get(key)
+        if known is None:
+            known = self._facts[key] = self._epilogue()
         return known
 
     def _form(self) -> int:
@@ -137,7 +141,7 @@ class Chain:
         return known
 
     def _epilogue(self) -> Epilogue:
-        model, probe = cost_model(self._config), self.probe()
+        model, probe = cost_model(vector_pricing(self._config)), self.probe()
         costs = [[model.cost(work) for work in self.works(sizes)] for sizes in ([1] * len(probe), probe)]
         times = [sum(cost.ps for cost in each) for each in costs]
         # Operands that are broadcast are small, and in their slots for long.

@@ -38,7 +38,6 @@ from npusim.compiler.tile import (
     Tilings,
     acc_bytes,
     chain_time,
-    computing,
     footprint,
     input_copies,
     input_extent,
@@ -344,7 +343,7 @@ class MatrixLowering(Lowering):
         chain = self.tail() * elements // (tile.oh * tile.ow * tile.groups * tile.oc)
         if not chain:
             return 0
-        waiting = chain - computing(problem, tile, self.config)
+        waiting = chain - self._tilings(problem).computing(tile)
         return max(0, waiting * self.height // problem.oh)
 
     def _of_rows(self, image: int, rows: tuple[int, int], moved: Moves) -> Self:

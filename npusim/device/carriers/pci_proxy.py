@@ -87,7 +87,7 @@ class PciProxy:
         for each in (wire, self._channel):
             if each is not None:
                 self._poll.register(each.fileno(), select.POLLIN)
-        self.function.reset()  # a machine that is switched on finds it so
+        self.function.restart()  # a machine that is switched on finds it so
         try:
             while True:
                 self._wait(wire)
@@ -236,7 +236,7 @@ class PciProxy:
         self._interrupts.mask(INTX, False, [0])
 
     def _reset(self, body: bytes, fds: list[int]) -> int:
-        self.function.reset()
+        self.function.restart()
         return 0
 
     # The function's host side

@@ -451,7 +451,7 @@ class _Session:
     def _reset(self, message: _Message) -> Answer:
         if message.body:
             raise OSError(errno.EINVAL, f"{len(message.body)} bytes for a reset")
-        self._server.function.reset()
+        self._server.function.restart()
         return b"", None
 
 

@@ -122,14 +122,27 @@ class PciFunction:
         self._lose()
         if state == _D0:
             self._config.reset()
-            self._resumed_at = self._clock.now + self._resume_ps
+            self._resumed_at = self._back_after(self._resume_ps)
 
     def reset(self) -> None:
         """Function level reset: everything as after power-on, but DRAM keeps its bytes."""
         self._lose()
         self._config.reset()
         self._settle_pin()
-        self._silent_until = self._clock.now + self._reset_ps
+        self._silent_until = self._back_after(self._reset_ps)
+
+    def restart(self) -> None:
+        """A reset by who carries the function, on behalf of a host that waits until it answers again: the firmware of a
+        machine that is switched on, VFIO."""
+        self.reset()
+        self._clock.advance(self._reset_ps)
+
+    def _back_after(self, delay_ps: int) -> int:
+        """When it answers again. That is an event: carriers let time pass by itself as long as one is to come, and
+        software that waits by a clock of its own makes no accesses meanwhile."""
+        if delay_ps:
+            self._clock.after(delay_ps, lambda _: None)
+        return self._clock.now + delay_ps
 
     def _lose(self) -> None:
         self._epoch += 1

@@ -46,7 +46,7 @@ class Kind(enum.IntEnum):
     WRITE_MEMORY = 3  # address, contents
     WAIT = 4  # timeout, vectors
     WORK = 5  # kind of host work
-    INTERRUPT = 6  # vector; like all that follows but the last three it comes from the device, amid what follows it
+    INTERRUPT = 6  # vector; like all that follows but the last four it comes from the device, amid what follows it
     PIN = 7  # level
     DMA_READ = 8  # address, contents
     DMA_WRITE = 9  # address, size, digest
@@ -54,12 +54,13 @@ class Kind(enum.IntEnum):
     CONFIG_READ = 11  # size, offset, value
     CONFIG_WRITE = 12  # size, offset, value
     PASS = 13  # nothing but time, at the end
+    RESTART = 14  # the carrier resets the function
 
 
 _NUMBERS = {
     Kind.READ: 4, Kind.WRITE: 4, Kind.READ_MEMORY: 3, Kind.WRITE_MEMORY: 2, Kind.WAIT: 2, Kind.WORK: 1,
     Kind.INTERRUPT: 1, Kind.PIN: 1, Kind.DMA_READ: 2, Kind.DMA_WRITE: 3, Kind.DMA_REFUSED: 3, Kind.CONFIG_READ: 3,
-    Kind.CONFIG_WRITE: 3, Kind.PASS: 0,
+    Kind.CONFIG_WRITE: 3, Kind.PASS: 0, Kind.RESTART: 0,
 }  # fmt: skip
 FROM_DEVICE = frozenset((Kind.INTERRUPT, Kind.PIN, Kind.DMA_READ, Kind.DMA_WRITE, Kind.DMA_REFUSED))
 WORKS = ("submit", "map")

@@ -70,6 +70,11 @@ class TracedFunction(PciFunction):
         super().config_write(offset, size, value)
         self._config_access(Kind.CONFIG_WRITE, size, offset, value)
 
+    def restart(self) -> None:
+        began = self._clock.now
+        super().restart()
+        self._recorder.access(Kind.RESTART, began)
+
     def _config_access(self, kind: Kind, size: int, offset: int, value: int) -> None:
         if size in (1, 2, 4, 8) and offset >= 0:  # else it has no effect
             self._recorder.access(kind, self._clock.now, size, offset, value & (1 << 64) - 1)

@@ -77,6 +77,8 @@ def describe(access: Access, trace: Trace) -> str:
             return f"host work {WORKS[numbers[0]]!r}"
         case Kind.PASS:
             return "the end of the trace"
+        case Kind.RESTART:
+            return "reset by the carrier"
         case _:
             return _event(access, trace)
 
@@ -212,9 +214,12 @@ class _Replay:
 def _do_to_function(function: PciFunction, access: Access) -> int | None:
     if access.kind is Kind.CONFIG_READ:
         return function.config_read(access.numbers[1], access.numbers[0])
-    if access.kind is not Kind.CONFIG_WRITE:
+    if access.kind is Kind.CONFIG_WRITE:
+        function.config_write(access.numbers[1], access.numbers[0], access.numbers[2])
+    elif access.kind is Kind.RESTART:
+        function.restart()
+    else:
         raise _misplaced(access)
-    function.config_write(access.numbers[1], access.numbers[0], access.numbers[2])
     return None
 
 

@@ -7,7 +7,7 @@ import math
 import random
 from pathlib import Path
 
-from npusim.errors import UsageError
+from npusim.errors import UsageError, shown
 from npusim.explore.serving.scenario import Decoder, Source
 from npusim.own import open_regular
 from npusim.units import PS_PER_S, Dimension, parse
@@ -53,6 +53,12 @@ def prompts(source: Decoder, until_ps: int, seed: int, folder: Path) -> list[tup
     ]
 
 
+def _count(text: str | None, where: str) -> int:
+    if text is None or not text.strip().isdecimal() or not int(text):
+        raise UsageError(f"{where}: must be a whole number of 1 or more, got {shown(text)}")
+    return int(text)
+
+
 def rows(path: Path, columns: tuple[str, ...]) -> list[tuple[int, list[int]]]:
     """The rows of a CSV file with a header: its column ``time``, in ps or with a unit, and ``columns`` of numbers."""
     try:
@@ -69,13 +75,11 @@ def rows(path: Path, columns: tuple[str, ...]) -> list[tuple[int, list[int]]]:
     found = []
     for number, row in enumerate(table, 2):
         try:
-            text = row["time"].strip()
+            text = (row["time"] or "").strip()
             time = int(text) if text.isdecimal() else parse(text, Dimension.TIME)
-            more = [int(row[name]) for name in columns]
-        except (UsageError, ValueError, TypeError, AttributeError) as error:
-            raise UsageError(f"{path}: line {number}: {error}") from None
-        if min(more, default=1) < 1:
-            raise UsageError(f"{path}: line {number}: {', '.join(columns)} must be at least 1")
+        except UsageError as error:
+            raise UsageError(f"{path}: line {number}: time: {error}") from None
+        more = [_count(row[name], f"{path}: line {number}: {name}") for name in columns]
         found.append((time, more))
     if len(found) > MOST:
         raise UsageError(f"{path}: must have at most {MOST} rows, got {len(found)}")

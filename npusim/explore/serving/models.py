@@ -55,7 +55,8 @@ def on_rings(config: Config, asked: Mapping[str, Asked], asks: Sequence[Ask]) ->
         found: list[Served] = []
 
         def ended(job: Job) -> None:
-            found.append(_served(job, jobs.pop(job), zero))
+            ask = jobs.pop(job)
+            found.append(_served(job, ask, asked[ask.name].timed, zero))
 
         coming = list(reversed(asks))
         while coming or dispatcher.busy:
@@ -75,12 +76,14 @@ def on_rings(config: Config, asked: Mapping[str, Asked], asks: Sequence[Ask]) ->
     return found
 
 
-def _served(job: Job, ask: Ask, zero: int) -> Served:
+def _served(job: Job, ask: Ask, timed: Timed, zero: int) -> Served:
     result = job.wait()
     ended = job.arrived_ps - zero + result.total_ps
     assert job.began_ps is not None
-    began = job.began_ps - zero
-    return Served(ask.name, ask.time_ps, began, ended, result.time_ps, result.timeline.preemptions)
+    began, preemptions = job.began_ps - zero, result.timeline.preemptions
+    # A job that nothing came between is the run that its program was timed with.
+    energy = result.energy.total if preemptions else timed.energy_fj
+    return Served(ask.name, ask.time_ps, began, ended, result.counters.duration_ps, energy, preemptions)
 
 
 def by_events(asked: Mapping[str, Asked], asks: Sequence[Ask]) -> list[Served]:
@@ -98,6 +101,6 @@ def by_events(asked: Mapping[str, Asked], asks: Sequence[Ask]) -> list[Served]:
             heapq.heappush(waiting, (-asked[ask.name].priority, ask))
         _, ask = heapq.heappop(waiting)
         timed = asked[ask.name].timed
-        found.append(Served(ask.name, ask.time_ps, now, now + timed.total_ps, timed.time_ps))
+        found.append(Served(ask.name, ask.time_ps, now, now + timed.total_ps, timed.time_ps, timed.energy_fj))
         now += timed.total_ps
     return found

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, shown
 from npusim.hw.build import Reading, read_section
 from npusim.hw.files import read_toml
 from npusim.hw.keys import Choice, Count, Quantity, Ratio, Text, key, unknown
@@ -86,6 +86,8 @@ class Scenario:
 
 _LISTS = {"lengths": 0, "contexts": 0, "batches": 0, "prompt": 2, "output": 2}
 """Lists of whole numbers, and how many they have; 0: any, ascending."""
+_OF_TRACES = ("prompt", "output")
+"""What a trace has columns of, for each request."""
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -124,7 +126,11 @@ def _read(cls: type[Any], plain: object, path: str, reading: Reading) -> Any:
         name = field.name
         if "kind" in field.metadata:
             continue
-        if name in _LISTS:
+        if name in _OF_TRACES and plain.get("trace"):
+            if name in plain:
+                reading.refuse(f"{path}.{name}", "must not be given beside a trace, which has a column of it")
+                plain.pop(name)
+        elif name in _LISTS:
             extra[name] = _numbers(plain.pop(name, None), _LISTS[name], f"{path}.{name}", reading)
         elif name in plain:
             extra[name] = _table(plain.pop(name), name, f"{path}.{name}", reading, cls is Decoder)
@@ -151,7 +157,8 @@ def _numbers(value: object, count: int, path: str, reading: Reading) -> tuple[in
         wanted = (
             "a whole number, or the least and the most" if count else "whole numbers, each more than the one before"
         )
-        reading.refuse(path, f"must be {wanted}, got {value!r}")
+        said = f"missing; must be given: {wanted}" if value is None else f"must be {wanted}, got {shown(value)}"
+        reading.refuse(path, said)
         return ()
     assert isinstance(value, list)
     return tuple(value)

@@ -16,7 +16,9 @@ from npusim.explore.serving.scenario import RINGS, Decoder, Scenario
 from npusim.explore.serving.served import Class, Served, classed
 from npusim.explore.serving.times import Timed, Timer
 from npusim.hw.config import Config
+from npusim.report.format import duration
 from npusim.runtime import Session
+from npusim.runtime.provenance import of_device
 
 METHODS = {
     RINGS: "every request is a job in the rings of the simulated device, with preemption",
@@ -34,7 +36,7 @@ class Serving:
     and that there was room for. ``timed``: the programs; ``steps``: how many ran of each phase.
     """
 
-    device: str
+    device: Config
     method: str
     seed: int
     elapsed_ps: int
@@ -57,7 +59,7 @@ class Serving:
 
     def to_json_dict(self) -> dict[str, Any]:
         return {
-            "config": self.device,
+            "config": self.device.name,
             "method": self.method,
             "seed": self.seed,
             "elapsed_ps": self.elapsed_ps,
@@ -82,6 +84,11 @@ class Serving:
                 }
                 for each in self.timed
             ],
+            "provenance": {
+                **of_device(self.device),
+                "models": [each.result.provenance["model"] for each in self.timed],
+                "seed": self.seed,
+            },
         }
 
 
@@ -113,12 +120,10 @@ def _models(scenario: Scenario, config: Config, timer: Timer, seed: int) -> Serv
         }
     )
     if not asks:
-        raise UsageError(f"no request comes before {scenario.until_ps} ps")
+        raise UsageError(f"no request comes before {duration(scenario.until_ps)}")
     served = on_rings(config, asked, asks) if scenario.method == RINGS else by_events(asked, asks)
-    energies = [asked[each.name].timed.energy_fj for each in served]
-    return _figures(
-        config, scenario.method, seed, served, list(asked), energies, sum(s.device_ps for s in served), timer
-    )
+    energies, busy = [each.energy_fj for each in served], sum(each.device_ps for each in served)
+    return _figures(config, scenario.method, seed, served, list(asked), energies, busy, timer)
 
 
 def _decoder(scenario: Scenario, decoder: Decoder, config: Config, timer: Timer, seed: int) -> Serving:
@@ -134,7 +139,7 @@ def _decoder(scenario: Scenario, decoder: Decoder, config: Config, timer: Timer,
 
     asks = arrivals.prompts(decoder, scenario.until_ps, seed, folder)
     if not asks:
-        raise UsageError(f"no request comes before {scenario.until_ps} ps")
+        raise UsageError(f"no request comes before {duration(scenario.until_ps)}")
     smallest = step(decoder.batches[0], decoder.contexts[0])
     room = decoder.kv_cache or config.dram.bytes - smallest.constant_bytes - prefill(decoder.lengths[0]).constant_bytes
     each = token_bytes(smallest, decoder)
@@ -174,4 +179,4 @@ def _figures(
     of = partial(classed, elapsed_ps=elapsed)
     classes = tuple([of(name, [each for each in served if each.name == name]) for name in names])
     total = sum(known) if len(known) == len(energies) else None
-    return Serving(config.name, method, seed, elapsed, busy, total, classes, tuple(served), tuple(timer.timed))
+    return Serving(config, method, seed, elapsed, busy, total, classes, tuple(served), tuple(timer.timed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from npusim.units import PS_PER_S
@@ -11,7 +11,8 @@ from npusim.units import PS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One request. ``began_ps``: when somebody first worked for it; ``device_ps``: what it had of the device.
+    """One request. ``began_ps``: when somebody first worked for it; ``device_ps``, ``energy_fj``: what it had of the
+    device, with saving and restoring where others went before it; None is an energy that is not known.
 
     Of a decoder, ``first_ps`` is when its first token was there, and ``tokens`` how many it has got.
     """
@@ -21,6 +22,7 @@ class Served:
     began_ps: int
     ended_ps: int
     device_ps: int = 0
+    energy_fj: int | None = None
     preemptions: int = 0
     first_ps: int = 0
     tokens: int = 0
@@ -45,11 +47,11 @@ class Spread:
     most: int
 
     @classmethod
-    def of(cls, values: Iterable[int]) -> Spread:
-        """All 0 where there are none."""
+    def of(cls, values: Iterable[int]) -> Spread | None:
+        """None where there are none."""
         known = sorted(values)
         if not known:
-            return cls(0, 0, 0, 0, 0)
+            return None
         # The smallest that so many per cent of all are no larger than.
         p50, p90, p99 = (known[(len(known) * share + 99) // 100 - 1] for share in (50, 90, 99))
         return cls(sum(known) // len(known), p50, p90, p99, known[-1])
@@ -65,28 +67,32 @@ class Class:
     name: str
     requests: int
     rate: float
-    latency: Spread
-    waiting: Spread
+    latency: Spread | None
+    waiting: Spread | None
     queued: tuple[float, int]
     preemptions: int = 0
     tokens: int = 0
-    first: Spread = field(default_factory=lambda: Spread.of(()))
-    each: Spread = field(default_factory=lambda: Spread.of(()))
+    first: Spread | None = None
+    each: Spread | None = None
 
     def to_json_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "requests": self.requests,
             "requests_per_second": self.rate,
-            "latency_ps": self.latency.to_json_dict(),
-            "waiting_ps": self.waiting.to_json_dict(),
+            "latency_ps": _json(self.latency),
+            "waiting_ps": _json(self.waiting),
             "queue_mean": self.queued[0],
             "queue_most": self.queued[1],
             "preemptions": self.preemptions,
             "tokens": self.tokens,
-            "first_token_ps": self.first.to_json_dict(),
-            "token_ps": self.each.to_json_dict(),
+            "first_token_ps": _json(self.first),
+            "token_ps": _json(self.each),
         }
+
+
+def _json(spread: Spread | None) -> dict[str, int] | None:
+    return None if spread is None else spread.to_json_dict()
 
 
 def classed(name: str, served: Sequence[Served], elapsed_ps: int) -> Class:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npusim.explore.serving.serve import METHODS, Serving
-from npusim.explore.serving.served import Class
+from npusim.explore.serving.served import Class, Spread
 from npusim.report.energy import joules
 from npusim.report.format import counted, duration, facts, grouped, percent, table
 from npusim.units import PS_PER_S
@@ -12,7 +12,7 @@ from npusim.units import PS_PER_S
 def text(found: Serving) -> str:
     """What was served how, totals, a row for each class, and what each program takes."""
     requests = sum(each.requests for each in found.classes)
-    head = f"{counted(requests, 'request')} on {found.device} in {duration(found.elapsed_ps)}, seed {found.seed}"
+    head = f"{counted(requests, 'request')} on {found.device.name} in {duration(found.elapsed_ps)}, seed {found.seed}"
     blocks = [[head, *facts(_facts(found))], _classes(found), _tokens(found), _programs(found)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -60,14 +60,19 @@ def _classes(found: Serving) -> list[str]:
 
 def _row(each: Class) -> tuple[str, ...]:
     spread = each.latency
-    times = (spread.mean, spread.p50, spread.p90, spread.p99, spread.most, each.waiting.mean)
+    waiting = duration(each.waiting.mean) if each.waiting else "-"
     queue = (f"{each.queued[0]:.2f}", str(each.queued[1]), str(each.preemptions))
-    return (each.name, grouped(each.requests), f"{each.rate:.1f}", *map(duration, times), *queue)
+    return (each.name, grouped(each.requests), f"{each.rate:.1f}", *_times(spread), waiting, *queue)
+
+
+def _times(spread: Spread | None) -> list[str]:
+    """As the columns have them; '-' where there was nothing to time."""
+    return [duration(getattr(spread, name)) if spread else "-" for name in ("mean", "p50", "p90", "p99", "most")]
 
 
 def _tokens(found: Serving) -> list[str]:
     rows = [
-        (label, *(duration(getattr(spread, name)) for name in ("mean", "p50", "p90", "p99", "most")))
+        (label, *_times(spread))
         for each in found.classes
         if each.tokens
         for label, spread in (("to the first token", each.first), ("from token to token", each.each))

@@ -92,8 +92,8 @@ COLUMNS = (
 def table(timed: Iterable[Timed]) -> str:
     """CSV for other simulators: a row for each operator of each program, and one, without operator, for the whole.
 
-    ``time_ps`` of an operator is its part of the critical path, so that those of a program, and the row of what is for
-    none, (none), add up to that of the whole; ``start_ps`` to ``end_ps`` is its life, which others overlap.
+    The rows of a program, with that of what is for no operator, (none), add up to the whole in ``time_ps``, which is an
+    operator's part of the critical path, in MACs, bytes and energy; ``start_ps`` to ``end_ps`` is its life.
     """
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
@@ -110,12 +110,12 @@ def table(timed: Iterable[Timed]) -> str:
         }
         traffic = result.dram_read_bytes + result.dram_write_bytes
         writer.writerow({**head, **whole, "dram_bytes": traffic, "energy_fj": _known(each.energy_fj)})
-        for row in _operators(result):
+        for row in _operators(result, traffic):
             writer.writerow({**head, **row})
     return out.getvalue()
 
 
-def _operators(result: Result) -> list[dict[str, Any]]:
+def _operators(result: Result, traffic: int) -> list[dict[str, Any]]:
     on_path: dict[int, int] = {}
     for stretch in result.timeline.critical_path():
         op = stretch.op if stretch.op < len(result.program.ops) else -1
@@ -138,7 +138,10 @@ def _operators(result: Result) -> list[dict[str, Any]]:
         }
         for op, row in zip(ran, result.ops, strict=True)
     ]
-    return [*rows, {"operator": "(none)", "time_ps": on_path.get(-1, 0)}]
+    rest = traffic - sum(row.dram_bytes for row in result.ops)
+    energy = next((layer.energy.total for layer in reversed(result.energy.layers) if not layer.name), 0)
+    none = {"time_ps": on_path.get(-1, 0), "macs": 0, "dram_bytes": rest, "energy_fj": _known(energy)}
+    return [*rows, {"operator": "(none)", **none}]
 
 
 def _known(value: int | None) -> int | str:

@@ -85,7 +85,7 @@ class Channel:
         self._write_latency = self._latency if dma.write_latency_ps is None else dma.write_latency_ps
         self._channel_bandwidth = channel_bandwidth(config)
         self._in_flight = dma.in_flight
-        self._features = _features(config)
+        self._config = config
 
     def transfer(self, work: DmaWork, beyond: Channel | None = None) -> Transfer:
         """Of a work on this side of the bus; ``beyond``: the side that the other end of a copy is on."""
@@ -99,7 +99,7 @@ class Channel:
         rate = model.rate(work, self._channel_bandwidth)
         if work.features:
             # Bubbles between the channel groups, of which a burst each holds those of a pixel.
-            surfaces, bubbling = self._features
+            surfaces, bubbling = _features(self._config)
             rate = min(rate, bubbling if work.run_bytes > surfaces else rate)
         if beyond is not None:
             rate = min(rate, beyond.shared, beyond._channel_bandwidth)
@@ -220,6 +220,7 @@ def start_ps(config: Config) -> int:
     return cycles_to_ps(config.dma.setup_cycles + config.sram.latency_cycles, config.clock_hz)
 
 
+@functools.lru_cache(maxsize=64)
 def _features(config: Config) -> tuple[int, int]:
     """Bytes of a pixel up to which its features come as other data do, and bytes a second of larger ones."""
     matrix, burst = config.matrix, config.dma.burst_bytes

@@ -26,11 +26,12 @@ const SMALL = [[1, ""], [1e-3, "m"], [1e-6, "u"], [1e-9, "n"], [1e-12, "p"], [1e
 function significant(value) {
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1000) return String(value);
-  return value.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0);
+  if (size < 0.01) return Number(value.toPrecision(3)).toExponential();
+  return value.toFixed(Number(size.toFixed(2)) < 10 ? 2 : Number(size.toFixed(1)) < 100 ? 1 : 0);
 }
 function scaled(value, unit, prefixes) {
   const size = Math.abs(value);
-  const [factor, prefix] = prefixes.find(([least]) => size >= least) || prefixes[prefixes.length - 1];
+  const [factor, prefix] = prefixes.find(([least]) => 2000 * size >= 1999 * least) || prefixes[prefixes.length - 1];
   return `${significant(value / factor)} ${prefix}${unit}`.trim();
 }
 function show(value, unit) {
@@ -41,7 +42,7 @@ function show(value, unit) {
   if (BASE[unit]) return scaled(value * BASE[unit][0], BASE[unit][1], [...DECIMAL.slice(0, 5), ...SMALL]);
   return scaled(value, unit, DECIMAL);
 }
-const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "-");
+const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1).replace(/^-(0\.0)$/, "$1")} %` : "-");
 const grouped = (value) => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u00a0");
 const indices = (count) => Array.from({ length: count }, (_, index) => index);
 // A column in which each text stands once.

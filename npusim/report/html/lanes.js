@@ -43,16 +43,12 @@ function unfold(lane) {
   });
 }
 const LANES = DATA.lanes.map((lane) => ({ unit: lane.unit, bars: unfold(lane) }));
-const LAYER_LANE = {
-  unit: "layer that adds",
-  bars: indices(COUNT).filter((n) => LAYERS.added[n])
-    .map((n) => ({ start: LAYERS.end[n] - LAYERS.added[n], end: LAYERS.end[n], busy: LAYERS.added[n], layer: n, count: 0 })),
-};
+const PATH = { unit: DATA.path.unit, bars: unfold(DATA.path) };
 const ROW = 26;
 const LEFT = 112;
 
 function gantt(host) {
-  const rows = [LAYER_LANE, ...LANES];
+  const rows = [PATH, ...LANES];
   const view = picture(host, rows.length * ROW + 62, "Units over time", (width, height) => {
     const frame = [LEFT, 14, width - 14, height - 44];
     const x = linear([timeView.from, timeView.to], [frame[0], frame[2]]);
@@ -65,9 +61,9 @@ function gantt(host) {
     button("all", () => timeView.set(0, DATA.time)), button("selected layer", () => timeView.zoomTo(selection.index))];
   host.insertBefore(html("div", { class: "controls" }, ...buttons), view.root);
   host.insertBefore(legend(boundLegend().map(([name, cls]) => [name, cls])), view.root);
-  const many = LANES.some((lane) => lane.bars.some((bar) => bar.count > 1));
+  const many = [PATH, ...LANES].some((lane) => lane.bars.some((bar) => bar.count > 1));
   host.append(html("p", { class: "note" }, "The first row says at each moment which layer the end of the job waits for. Neighbouring layers differ in shade.",
-    many ? " A bar may stand for several instructions of a layer; it is as dark as the part of its time in which they run." : ""));
+    many ? " A bar may stand for several instructions, or waits, of a layer; it is as dark as the part of its time that they take." : ""));
   timeControls(view, (event) => barAt(rows, view.root, event));
   const label = () => view.root.setAttribute("aria-label", `Units over time, from ${duration(timeView.from)} to ${duration(timeView.to)}`
     + (selection.index < 0 ? "" : `; selected: ${LAYERS.name[selection.index]}`));
@@ -130,7 +126,7 @@ function barAt(rows, root, event) {
 }
 function barLines(bar) {
   const length = bar.end - bar.start;
-  const what = bar.count === 0 ? "adds" : bar.count === 1 ? `${bar.unit}: one instruction,` : `${bar.unit}: ${bar.count} instructions, busy ${percent(bar.busy, length)} of`;
+  const what = bar.unit === PATH.unit ? `waited for ${duration(bar.busy)} of` : bar.count === 1 ? `${bar.unit}: one instruction,` : `${bar.unit}: ${bar.count} instructions, busy ${percent(bar.busy, length)} of`;
   return [...layerLines(bar.layer), `${what} ${duration(length)} from ${duration(bar.start)}`];
 }
 
@@ -194,7 +190,7 @@ function memory(host, each) {
     const capacity = high === each.capacity ? [svg("line", { x1: frame[0], x2: frame[2], y1: frame[1], y2: frame[1], class: "limit" })] : [];
     const peak = x(each.peak_ps);
     const arrow = peak >= frame[0] && peak <= frame[2] ? [svg("path", { d: MARKS.triangle(peak, frame[3] + 5, 4), class: "none" })] : [];
-    return [leftAxis(y, frame, "", (tick) => show(tick, "B")), svg("text", { x: LEFT, y: 12 }, title), ...selectedSpan(x, frame),
+    return [leftAxis(y, frame, "", (tick) => show(tick, "B")), svg("text", { x: 2, y: 12 }, title), ...selectedSpan(x, frame),
       ...stacked(each, times, x, y, frame), ...capacity, ...arrow];
   });
   if (!each.all) host.append(html("p", { class: "note" }, "Thinned: of neighbouring moments the fullest is drawn."));

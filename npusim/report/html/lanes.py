@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from npusim.timeline import Span
+from npusim.timeline import Span, Stretch
 
 MOST_BARS = 20_000
 """On a page; at some 20 bytes each the largest part of what it may weigh."""
+MOST_STRETCHES = 2_000
+"""Likewise, of the critical path."""
 
 
 class Bar(NamedTuple):
@@ -38,6 +40,21 @@ def lanes(spans: Sequence[Span], layer_of: Mapping[int, int], most: int = MOST_B
     return [_columns(unit, sorted(bars[unit])) for unit in sorted(bars)]
 
 
+def path_lane(path: Iterable[Stretch], layer_of: Mapping[int, int], most: int = MOST_STRETCHES) -> dict[str, Any]:
+    """A lane of what the end of the job waits for: stretches of one layer that follow each other are one bar."""
+    turns: list[Stretch] = []
+    for stretch in path:
+        if turns and turns[-1].op == stretch.op:
+            turns[-1] = turns[-1]._replace(end_ps=stretch.end_ps)
+        else:
+            turns.append(stretch)
+    groups: dict[int, list[Stretch]] = defaultdict(list)
+    for turn in turns:
+        groups[layer_of.get(turn.op, -1)].append(turn)
+    share = fair_share([len(group) for group in groups.values()], most)
+    return _columns("waited for", sorted(bar for layer, group in groups.items() for bar in _bars(group, layer, share)))
+
+
 def fair_share(sizes: Sequence[int], most: int) -> int:
     """The largest limit, at least 1, to each of these sizes at which they add up to at most ``most``."""
     low, high = 1, max(sizes, default=1)
@@ -50,11 +67,11 @@ def fair_share(sizes: Sequence[int], most: int) -> int:
     return low
 
 
-def _bars(group: Sequence[Span], layer: int, most: int) -> list[Bar]:
+def _bars(group: Sequence[Span] | Sequence[Stretch], layer: int, most: int) -> list[Bar]:
     if len(group) <= most:
         return [Bar(s.start_ps, s.end_ps, s.end_ps - s.start_ps, layer, 1) for s in group]
     begin, end = min(s.start_ps for s in group), max(s.end_ps for s in group)
-    parts: dict[int, list[Span]] = defaultdict(list)
+    parts: dict[int, list[Span | Stretch]] = defaultdict(list)
     for span in group:
         parts[(span.start_ps - begin) * most // max(1, end - begin)].append(span)
     return [

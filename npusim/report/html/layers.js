@@ -34,11 +34,10 @@ function layerPanel(host) {
 }
 function layerFacts(index) {
   if (index < 0) return [];
-  const total = LAYERS.added.reduce((sum, ps) => sum + ps, 0);
   const macs = LAYERS.macs[index];
   return [
     ["kind", decoded(LAYERS.kind, index)],
-    ["adds", `${duration(LAYERS.added[index])} = ${percent(LAYERS.added[index], total)} of the time`],
+    ["adds", `${duration(LAYERS.added[index])} = ${percent(LAYERS.added[index], DATA.time)} of the time`],
     ["runs", `${duration(LAYERS.start[index])} to ${duration(LAYERS.end[index])}: ${duration(stay(index))}`],
     ["bound", bound(index)],
     ["why", LAYERS.why[index]],

@@ -11,7 +11,7 @@ from npusim.report.html import page
 from npusim.report.html.columns import coded
 from npusim.report.html.energies import energies
 from npusim.report.html.held import held
-from npusim.report.html.lanes import lanes
+from npusim.report.html.lanes import lanes, path_lane
 from npusim.report.html.roofs import roofs
 from npusim.report.layers import Layer, layers, why
 from npusim.report.result import Result
@@ -41,12 +41,14 @@ def run_page(result: Run, *, notes: Sequence[tuple[str, str]] = ()) -> str:
     hundred layers, however many instructions it has.
     """
     config, found = result.device, layers(result)
+    layer_of = {layer.op: number for number, layer in enumerate(found)}
     data = {
         "time": result.timeline.time_ps,
         "layers": _layers(found, config),
         "energy": energies(result, found),
         "roofs": roofs(config, result.program),
-        "lanes": lanes(result.timeline.spans, {layer.op: number for number, layer in enumerate(found)}),
+        "path": path_lane(result.timeline.critical_path(), layer_of),
+        "lanes": lanes(result.timeline.spans, layer_of),
         "memory": held(result.memory),
     }
     return page.page(f"{result.model} on {result.config}", _body(result, config, notes), data, SCRIPTS)

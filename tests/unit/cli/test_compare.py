@@ -118,7 +118,12 @@ def test_what_if(cli: Cli) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     assert "dram.bandwidth" in outcome.out
     assert "nothing moves with: dram.bytes" in outcome.out
-    found = json.loads(cli("whatif", "m.onnx", "--config", "tiny", "--only", "dram.bandwidth", "--json", "-").out)
+    line = ("m.onnx", "--config", "tiny", "--set", "dram.latency=90 ns")
+    found = json.loads(cli("whatif", *line, "--only", "dram.bandwidth", "--json", "-").out)
+    run = json.loads(cli("run", *line, "--timing-only", "--json", "-").out)
+    same = ("config", "config_origin", "fingerprint", "overrides", "versions")
+    assert {key: found["provenance"][key] for key in same} == {key: run["provenance"][key] for key in same}
+    assert found["provenance"]["model"]["digest"] == run["provenance"]["model"]["digest"]
     (resource,) = found["resources"]
     assert (
         resource["changes"]["doubled"]["gain_ps"]

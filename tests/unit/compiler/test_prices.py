@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from npusim.compiler.pipeline import prepare
-from npusim.compiler.prices import array_pricing, matrix_prices, move_prices, pricing
+from npusim.compiler.prices import array_pricing, matrix_prices, move_prices, move_pricing, pricing, vector_pricing
 from npusim.dtypes import DType
 from npusim.errors import NpusimError
 from npusim.hw.config import Config, list_configs, load_config
 from npusim.hw.cost import CostModel, cost_model
-from npusim.hw.units import dma
-from npusim.work import DmaWork, MatrixWork
+from npusim.hw.units import dma, vector
+from npusim.work import DmaWork, MatrixWork, VectorWork
 from tests.support.graphs.golden import GRAPHS
 
 CONFIGS = [config for config in map(load_config, list_configs()) if config.matrix is not None]
@@ -121,7 +121,26 @@ def test_what_a_transfer_reads_is_there(config: Config) -> None:
             work = DmaWork(nbytes, -(-nbytes // run), run, reads, writes)
             dma.cost(Reads(config, "", seen), work)  # type: ignore[arg-type]
     assert {"dram.bandwidth", "dma.setup_cycles"} <= seen
-    assert kept(config, pricing(config), seen) == []
+    assert kept(config, move_pricing(config), seen) == []
+
+
+@pytest.mark.parametrize("config", [config for config in CONFIGS if config.vector], ids=lambda each: each.name)
+def test_what_a_vector_unit_reads_is_there(config: Config) -> None:
+    seen: set[str] = set()
+    for function in config.vector.cost if config.vector else ():
+        vector.cost(Reads(config, "", seen), VectorWork(function, DType.INT8, 1000, 2, 3000))  # type: ignore[arg-type]
+    assert {"vector.lanes", "clock_hz"} <= seen
+    assert kept(config, vector_pricing(config), seen) == []
+
+
+def test_devices_whose_prices_are_equal_have_one_description_of_them() -> None:
+    """So caches find it without comparing it key by key."""
+    edge, channels = load_config("edge"), load_config("edge").with_(**{"dma.channels": 4, "sram.bytes": "2 MiB"})
+    array = edge.with_(**{"matrix.rows": 8})
+    assert pricing(edge) is pricing(channels)
+    assert pricing(edge) is not pricing(array)
+    assert move_pricing(edge) is move_pricing(array)
+    assert vector_pricing(edge) is vector_pricing(array.with_(**{"dram.bandwidth": "4 GB/s"}))
 
 
 @pytest.mark.parametrize("name", ["edge", "server", "tiny", "ethos_u55_128"])

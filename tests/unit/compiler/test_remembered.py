@@ -12,9 +12,10 @@ from unittest import mock
 
 import pytest
 
-from npusim.compiler import fit, memory, pipeline, tile
+from npusim.compiler import fit, memory, order, pipeline, tile
 from npusim.compiler.lower.base import facts_of
 from npusim.compiler.lower.conv import ConvLowering
+from npusim.compiler.lower.element import Chain
 from npusim.compiler.pipeline import compile_graph
 from npusim.compiler.prices import MatrixPrices, MovePrices
 from npusim.compiler.settled import Settled
@@ -49,6 +50,25 @@ def test_another_bandwidth_asks_no_product_again() -> None:
         assert moves() > 0
         # Another cut may be the best one: its edges may be new.
         assert products() <= moves() // 10
+
+
+def test_another_array_asks_no_transfer_again() -> None:
+    """What channels move does not depend on the array: only what its own tiles move is new."""
+    compile_graph(residual_net(24), EDGE)
+    with counted(MatrixPrices, "__missing__") as products, counted(MovePrices, "__missing__") as moves:
+        compile_graph(residual_net(24), EDGE.with_(**{"matrix.rows": 16}))
+        assert products() > 0
+        assert moves() == 0
+
+
+def test_another_array_and_memory_ask_no_chain_again() -> None:
+    settled = Settled(residual_net(24))
+    compile_graph(settled, EDGE)
+    with counted(Chain, "_epilogue") as epilogues:
+        compile_graph(settled, EDGE.with_(**{"matrix.rows": 16, "dram.bandwidth": "9 GB/s", "dma.channels": 3}))
+        assert epilogues() == 0
+        compile_graph(settled, EDGE.with_(**{"vector.lanes": 8}))
+        assert epilogues() > 0
 
 
 def test_another_size_of_sram_asks_nothing_again() -> None:
@@ -153,7 +173,8 @@ def test_what_was_young_before_a_compilation_stays_young() -> None:
 
 VARIED: tuple[dict[str, object], ...] = (
     {}, {"dma.channels": 3}, {"dma.channels": 4, "queue_depth": 2}, {"dram.bandwidth": "3 GB/s"},
-    {"matrix.rows": 8, "dma.channels": 1}, {"sram.bytes": "64 KiB"}, {"cores": 2}, {"sram.resident_weights": True}, {},
+    {"matrix.rows": 8, "dma.channels": 1}, {"sram.bytes": "64 KiB"}, {"cores": 2}, {"sram.resident_weights": True},
+    {"vector.lanes": 8}, {"vector.lanes": 8, "sram.bytes": "64 KiB"}, {},
 )  # fmt: skip
 
 
@@ -191,12 +212,15 @@ def test_channels_beyond_two_share_a_plan() -> None:
             compile_graph(settled, EDGE.with_(**{"dma.channels": channels}))
 
 
-def test_a_settled_graph_is_rewritten_once() -> None:
+def test_a_settled_graph_is_rewritten_and_grouped_once() -> None:
     settled = Settled(residual_net(24))
-    with mock.patch.object(pipeline, "prepare", side_effect=pipeline.prepare) as prepare:
+    with (
+        mock.patch.object(pipeline, "prepare", side_effect=pipeline.prepare) as prepare,
+        mock.patch.object(order, "form_groups", side_effect=order.form_groups) as grouped,
+    ):
         for bandwidth in ("3 GB/s", "5 GB/s", "7 GB/s"):
             compile_graph(settled, EDGE.with_(**{"dram.bandwidth": bandwidth, "matrix.rows": 8}))
-        assert prepare.call_count == 1
+        assert prepare.call_count == grouped.call_count == 1
         # The memory bounds what a compilation may take.
         compile_graph(settled, EDGE.with_(**{"dram.bytes": "3 GiB"}))
         assert prepare.call_count == 2

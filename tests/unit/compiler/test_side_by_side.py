@@ -191,6 +191,8 @@ def test_slots_lie_away_from_what_neighbours_use() -> None:
     assert place_slots(specs, free, low_end=True, avoid=[(0, 3000)]) == [8192, 9216]
     assert place_slots(specs, free, low_end=True, avoid=[(0, 1000), (8192, 9000)]) == [2048, 3072]
     assert place_slots(specs, free, low_end=False, avoid=[(0, 1000)]) == [14336, 15360]
+    # Between what neighbours use at either end.
+    assert place_slots(specs, [(0, 16384)], low_end=True, avoid=[(0, 3000), (12000, 16384)]) == [3008, 4032]
     # Where all is used, what is used least: 96 bytes at the end.
     assert place_slots(specs, [(0, 4096)], low_end=True, avoid=[(0, 4000)]) == [2048, 3072]
 

@@ -159,6 +159,22 @@ def test_the_same_bits_and_cycles_as_in_process(sanitized: Path, program: tuple[
     assert (tmp_path / "y").read_bytes() == expected.outputs[y.name].tobytes()
 
 
+def test_a_job_that_has_ended_before_a_reset_is_not_lost(
+    sanitized: Path, program: tuple[Program, Path], tmp_path: Path
+) -> None:
+    compiled, path = program
+    (x,), (y,) = compiled.inputs, compiled.outputs
+    np.zeros(x.shape, x.dtype.storage).tofile(tmp_path / "x")
+    submit = f"submit {tmp_path / 'x'} -> {tmp_path / 'y'}"
+    with listening(Served(lockstep=True), tmp_path / "s"):  # when the second is rung in, the first has ended
+        said = obey(
+            sanitized / "driver_test", f"open vfio-user:{tmp_path / 's'}", f"load {path}", submit, submit,
+            "reset", "wait 1 1000000000000", "close",
+        )  # fmt: skip
+    assert said[5].startswith("ok ")
+    assert (tmp_path / "y").stat().st_size == y.nbytes
+
+
 def test_files_that_are_no_programs(sanitized: Path, program: tuple[Program, Path], tmp_path: Path) -> None:
     whole = program[1].read_bytes()
     rng = random.Random(4)

@@ -129,6 +129,24 @@ def test_within_a_reset_it_reads_as_ones_and_then_it_is_there() -> None:
     assert host.config_read(0, 4) == 0x0042_1E4E
 
 
+def test_who_resets_for_a_host_that_waits_finds_it_there() -> None:
+    bare, host = on_host(PCI.with_(**{"pci.reset": "100 ms"}))
+    began = bare.device.now_ps
+    host.function.restart()
+    assert bare.device.now_ps == began + 10**11
+    assert host.config_read(0, 4) == 0x0042_1E4E
+
+
+@pytest.mark.parametrize(("accesses", "ps"), [((EXPRESS_RESET,), 10**11), ((TO_D3, TO_D0), 10**10)])
+def test_that_it_comes_back_is_an_event(accesses: tuple[tuple[int, int, int], ...], ps: int) -> None:
+    """Else time that passes only while something is to come would stand still, and it never would."""
+    bare, host = on_host(PCI.with_(**{"pci.reset": "100 ms", "pci.resume": "10 ms"}))
+    for each in accesses:
+        host.config_write(*each)
+    clock = bare.device.machine.clock
+    assert clock.coming == clock.now + ps
+
+
 def test_after_d3hot_memory_answers_when_its_time_is_over() -> None:
     bare, host = on_host(PCI.with_(**{"pci.resume": "10 ms"}))
     host.config_write(*TO_D3)

@@ -31,6 +31,7 @@ from npusim.device.carriers.pci_proxy import (
 )
 from npusim.device.npu import NpuDevice
 from npusim.errors import UsageError
+from npusim.hw.config import Config
 from tests.support.fuzz import proxy_messages
 from tests.support.fuzz.run import rng_of
 from tests.support.vfio_client import SMALL
@@ -84,8 +85,8 @@ class Qemu:
 
 
 class Started:
-    def __init__(self) -> None:
-        self.device = NpuDevice(SMALL)
+    def __init__(self, config: Config = SMALL) -> None:
+        self.device = NpuDevice(config)
         self.server = PciProxy(self.device, patience_s=0.2)
 
     @contextlib.contextmanager
@@ -206,6 +207,14 @@ def test_reset(started: Started, qemu: Qemu) -> None:
     assert qemu.config(COMMAND, 2) == 0
     qemu.set_up()
     assert qemu.read(REGISTERS + INT_MASK) == 0
+
+
+def test_a_machine_that_is_switched_on_or_reset_finds_the_device_at_once() -> None:
+    """Its firmware has waited for that; the function's own reset takes 100 ms."""
+    with Started(SMALL.with_(**{"pci.vectors": 4, "pci.reset": "100 ms"})).qemu() as qemu:
+        assert qemu.config(0) == 0x0042_1E4E
+        assert qemu.call(RESET) == 0
+        assert qemu.config(0) == 0x0042_1E4E
 
 
 def _nothing() -> list[int]:

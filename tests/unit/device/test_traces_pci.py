@@ -46,6 +46,9 @@ def record(path: Path, config=COSTLY, kind: str = "msix") -> bytes:
     host.set_up(kind)
     assert host.read(0, 0, 4) == 0x3155_504E
     assert isinstance(host.function, TracedFunction)
+    host.function.restart()
+    host.set_up(kind)
+    assert host.read(0, 0, 4) == 0x3155_504E
     host.function.close()
     return out
 
@@ -55,7 +58,7 @@ def test_what_a_host_did_goes_the_same_way_without_it(tmp_path: Path, kind: str)
     assert record(tmp_path / "f.npt", kind=kind)
     trace = read_trace(tmp_path / "f.npt")
     kinds = {each.kind for each in trace.accesses}
-    assert kinds >= {Kind.DMA_READ, Kind.DMA_WRITE, Kind.DMA_REFUSED, Kind.CONFIG_READ, Kind.CONFIG_WRITE}
+    assert kinds >= {Kind.DMA_READ, Kind.DMA_WRITE, Kind.DMA_REFUSED, Kind.CONFIG_READ, Kind.CONFIG_WRITE, Kind.RESTART}
     assert (Kind.PIN if kind == "intx" else Kind.INTERRUPT) in kinds
     assert replay(trace, NpuDevice(COSTLY)) is None
 

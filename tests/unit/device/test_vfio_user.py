@@ -35,13 +35,13 @@ from npusim.device.carriers.vfio_user import (
     VfioUser,
 )
 from npusim.device.npu import NpuDevice
-from npusim.device.pci import DmaError
+from npusim.device.pci import DmaError, space
 from npusim.driver.reference import Driver
 from npusim.sim.watch import Watcher
 from tests.support.fuzz import vfio_messages
 from tests.support.fuzz.run import rng_of
 from tests.support.vfio_client import CONFIG, SMALL, Client, RefusedError, Served, VfioBus
-from tests.support.waits_and_leaks import descriptors
+from tests.support.waits_and_leaks import descriptors, until
 
 ID, CONTROL, STATUS, INT_STATUS, INT_MASK, CONTEXT_BASE = 0, 0x40, 0x44, 0x48, 0x4C, 0x60
 MAGIC = (0x3155504E).to_bytes(4, "little")
@@ -618,6 +618,33 @@ def test_the_device_stays_as_it_is_and_interrupts_are_forgotten(served: Served, 
         client.enable()
         assert (client.read(0, INT_MASK, 4), client.read(2, 4096, 4)) == (bytes(4), b"kept")
         refused(errno.EINVAL, client, DEVICE_RESET, b"1234")
+
+
+VENDOR = b"\x4e\x1e\x42\x00"
+LASTING = SMALL.with_(**{"pci.vectors": 4, "pci.reset": "100 ms", "pci.resume": "10 ms"})
+"""Whose resets take time."""
+
+
+def test_a_reset_is_over_when_it_is_answered() -> None:
+    served = Served(LASTING, lockstep=False)
+    with served.client() as client:
+        client.agree()
+        before = served.device.now_ps
+        client.call(DEVICE_RESET)
+        assert client.read(CONFIG, 0, 4) == VENDOR
+        assert served.device.now_ps - before >= 10**11
+
+
+def test_time_passes_for_a_client_that_waits_for_the_end_of_a_reset() -> None:
+    served = Served(LASTING, lockstep=False)
+    with served.client() as client:
+        client.agree()
+        client.write(CONFIG, space.DEVICE_CONTROL, struct.pack("<H", space.DEVICE_RESET))
+        until(lambda: client.read(CONFIG, 0, 4) == VENDOR)
+        for state in (3, 0):
+            client.write(CONFIG, space.PM_CONTROL, struct.pack("<H", state))
+        client.enable()
+        until(lambda: client.read(0, ID, 4) == MAGIC)
 
 
 def test_a_hundred_clients_that_vanish(served: Served) -> None:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from npusim.demo import network
 from npusim.errors import UsageError
-from npusim.explore.compare import OUTSIDE, Comparison, compare
+from npusim.explore.compare import Comparison, compare
 from npusim.explore.compare_text import text
 from npusim.hw.config import load_config
+from npusim.report.layers import NO_LAYER
 from npusim.runtime import Session
 from tests.support.graphs.execution import compiled
 from tests.support.graphs.random_graphs import graphs
@@ -62,6 +63,7 @@ def test_less_bandwidth_is_seen_where_it_binds() -> None:
     before, after = told(network()), told(network(), **{"dram.bandwidth": "8 GB/s"})
     found = compare(before, after)
     check_sums(found)
+    assert found.to_json_dict()["provenance"] == [before["provenance"], after["provenance"]]
     assert found.delta_ps == after["time_ps"] - before["time_ps"] > 0
     assert found.changes == {"dram.bandwidth": ('"17.064 GB/s"', '"8 GB/s"')}
     causes = found.causes()
@@ -111,7 +113,7 @@ def test_what_shares_no_name_meets_by_kind_in_order_and_the_rest_is_named() -> N
     found = compare(first, second)
     check_sums(found)
     assert [(layer.name, layer.where, layer.delta_ps) for layer in found.layers] == [
-        ("p", "both", 3), ("y", "first", -20), ("q", "second", 3), (OUTSIDE, "both", 1)
+        ("p", "both", 3), ("y", "first", -20), ("q", "second", 3), (NO_LAYER, "both", 1)
     ]  # fmt: skip
     assert "y (first only)" in text(found)
     assert "q (second only)" in text(found)

@@ -18,6 +18,7 @@ from npusim.explore.serving.scenario import read_scenario
 from npusim.explore.serving.serve import Serving, serve
 from npusim.explore.serving.text import text
 from npusim.explore.serving.times import table
+from npusim.frontends.onnx.external import digest_file
 from npusim.hw.config import Config, load_config
 
 WIDTH = 16
@@ -142,13 +143,30 @@ def test_models_in_the_rings(folder: Path) -> None:
     assert found.to_json_dict() == served(folder, MODELS).to_json_dict()
 
 
+def test_the_json_says_where_it_comes_from_and_what_is_not_known(folder: Path) -> None:
+    rare = MODELS.replace("rate = 4000", "rate = 0.001")
+    told = json.loads(json.dumps(served(folder, rare).to_json_dict(), allow_nan=False))
+    camera, batch = told["classes"]
+    assert (batch["requests"], batch["latency_ps"], batch["waiting_ps"]) == (0, None, None)
+    assert camera["latency_ps"]["p50"] > 0
+    assert camera["first_token_ps"] is None
+    assert told["provenance"]["config"] == json.loads(json.dumps(PRICED.to_table()))
+    assert told["provenance"]["overrides"] == {"dram.bytes": '"64 MiB"'}
+    digest = digest_file(folder / "demo.onnx", PRICED.dram.bytes, values=False)
+    assert {model["digest"] for model in told["provenance"]["models"]} == {digest}
+    assert told["provenance"]["seed"] == told["seed"]
+    row = next(line for line in text(served(folder, rare)).splitlines() if line.startswith("batch"))
+    assert row.split()[:7] == ["batch", "0", "0.0", "-", "-", "-", "-"]
+
+
 def test_energy_is_that_of_all_jobs(folder: Path) -> None:
     found = served(folder, MODELS)
     known = {each.model: each.energy_fj for each in found.timed}
     if None in known.values():
         assert found.energy_fj is None
     else:
-        assert found.energy_fj == sum(known[each.name] or 0 for each in found.served)
+        assert found.energy_fj == sum(each.energy_fj or 0 for each in found.served)
+        assert all(each.preemptions or each.energy_fj == known[each.name] for each in found.served)
 
 
 def test_nobody_asks(folder: Path) -> None:
@@ -169,5 +187,7 @@ def test_the_table_has_each_operator_of_each_program(folder: Path) -> None:
             for row in rows
             if row["operator"] and (row["phase"], *(row[name] for name in sizes)) == (whole["phase"], *sizes.values())
         ]
-        assert sum(int(row["time_ps"]) for row in parts) == int(whole["time_ps"]) == each.time_ps
+        assert int(whole["time_ps"]) == each.time_ps
+        for column in ("time_ps", "macs", "dram_bytes", "energy_fj"):
+            assert sum(int(row[column]) for row in parts) == int(whole[column]) > 0, column
         assert {row["operator"] for row in parts} >= {op.name for op in each.program.ops}

@@ -84,7 +84,13 @@ def test_a_decoder(tmp_path: Path) -> None:
         (DECODER, '"length"', '"len"', r"prefill_shapes\.ids: unknown key"),
         (DECODER, "[16, 32]", "[32, 16]", r"decoder\.lengths: must be whole numbers, each more than the one before"),
         (DECODER, "[1, 16]", "[1, 2, 3]", r"decoder\.prompt: must be a whole number, or the least and the most"),
-        (DECODER, "output = 8", "", r"decoder\.output: must be a whole number"),
+        (
+            DECODER,
+            "output = 8",
+            "",
+            r"decoder\.output: missing; must be given: a whole number, or the least and the most",
+        ),
+        (DECODER, "output = 8", 'output = 8\ntrace = "t.csv"', r"decoder\.prompt: must not be given beside a trace"),
         (DECODER, "[decoder]", "[decoders]", "decoders: unknown key"),
         (MODELS, "[[model]]", "[decoder]", "."),
     ],
@@ -104,7 +110,12 @@ def test_traces(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("time,prompt,output\n2 us,5,6\n1000000,3,4\n9 ms,1,1\n")
     load = Load(name="m", file="m.onnx", trace="t.csv")
     assert arrivals.times(load, 10**9, 0, "m", tmp_path) == [10**6, 2 * 10**6]
-    decoder = Decoder(prefill="p", decode="d", trace="t.csv")
+    lines = [
+        line for line in DECODER.splitlines() if line.partition(" ")[0] not in ("rate", "every", "prompt", "output")
+    ]
+    told = "\n".join(lines).replace("[decoder]", '[decoder]\ntrace = "t.csv"')
+    decoder = read_scenario(write(tmp_path, told)).decoder
+    assert decoder is not None
     assert arrivals.prompts(decoder, 10**9, 0, tmp_path) == [(10**6, 3, 4), (2 * 10**6, 5, 6)]
 
 
@@ -113,9 +124,11 @@ def test_traces(tmp_path: Path) -> None:
     [
         ("when\n1\n", "must have a column time; there are when"),
         ("", "must have a column time; there are none"),
-        ("time,prompt,output\n1,2,x\n", "line 2: "),
-        ("time,prompt,output\n1,0,1\n", "line 2: prompt, output must be at least 1"),
-        ("time,prompt,output\nsoon,1,1\n", "line 2: "),
+        ("time,prompt,output\n1,2,x\n", "line 2: output: must be a whole number of 1 or more, got 'x'"),
+        ("time,prompt,output\n1,0,1\n", "line 2: prompt: must be a whole number of 1 or more, got '0'"),
+        ("time,prompt,output\n1,1,1\n2\n", "line 3: prompt: must be a whole number of 1 or more, got None"),
+        ("time,prompt,output\nsoon,1,1\n", "line 2: time: must be "),
+        ("prompt,time,output\n1\n", "line 2: time: must be "),
         ("time,prompt\n1,1\n", "must have a column output; there are time, prompt"),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 from npusim.demo import as_onnx
@@ -114,7 +115,7 @@ def problems(text: str, folder: Path = Path()) -> list[str]:
 
 def test_every_mistake_is_in_one_message() -> None:
     found = problems('bse = "edge"\n' + SECOND + '[search]\nbudget = "much"\n')
-    # What the tables hold is looked at when the file has only keys that there are.
+    # What the tables hold is looked at when what they need is there.
     assert found[0].startswith("space.toml: bse: unknown key (did you mean 'base'?)")
     assert any(line.startswith("space.toml: search.budget: must be a whole number, got 'much'") for line in found)
 
@@ -183,6 +184,45 @@ def test_each_mistake_says_key_value_and_what_was_allowed(line: str) -> None:
     assert any(each.startswith(f"space.toml: {line}") for each in found), found
 
 
+def test_keys_that_nothing_depends_on_hide_no_mistake_of_others() -> None:
+    found = problems(SECOND + "[search]\nbudget = 0\n[serach]\n")
+    assert found[0].startswith("space.toml: serach: unknown key (did you mean 'search'?)")
+    assert found[1] == "space.toml: search.budget: must be >= 1, got 0"
+    assert found[2:] == problems(SECOND)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "vary.matrix.cols = [8, 16]\nderive.matrix.cols = 'rows'",
+            "vary.matrix.cols: must be in [vary] or in [derive], not in both",
+        ),
+        ("objectives = ['latency', 'area', 'latency']", "objectives.3: must be there once, got 'latency' again"),
+        (
+            "vary.clock = { from = '1 GHz', to = '2 GHz', stepp = '1 GHz' }",
+            "vary.clock: stepp: unknown key (did you mean 'step'?)",
+        ),
+        (
+            "constraints = ['latency(demo) < 1 ms']",
+            "constraints.1: latency(...) must name a model in quotes: one of 'mobilenet_v1'; got 'latency(demo)'",
+        ),
+    ],
+)
+def test_slips_of_the_pen(text: str, line: str) -> None:
+    model = "\n[[model]]\nnetwork = 'mobilenet_v1'\nshape = [1, 32, 32, 3]\n"
+    found = problems(f"base = 'edge'\n{text}{model}")
+    assert any(each.startswith(f"space.toml: {line}") for each in found), found
+
+
+def test_a_model_is_a_file_or_a_network(tmp_path: Path) -> None:
+    for line, got in (("file = 'a.onnx'\nnetwork = 'vgg16'", "both"), ("name = 'none'", "neither")):
+        (found,) = problems(f"base = 'edge'\n[[model]]\n{line}", tmp_path)
+        assert found == (
+            "space.toml: model.1.file: must be given, or network, not both: what runs is one of them; got " + got
+        )
+
+
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere.toml: no such file"):
         read_space(tmp_path / "nowhere.toml")
@@ -217,6 +257,47 @@ def test_optional_parts_are_switched_and_tables_replaced() -> None:
     assert found.config(0).scalar is None
     assert found.config(3).scalar.cycles_per_element == 9
     assert found.config(3).matrix.rate("int8") == 2
+
+
+def test_formulas_name_variables_of_the_file() -> None:
+    found = space(
+        {"sram.bytes": ["256 KiB", "1 MiB"], "share": [1, "1/2"], "pace": ["1 GHz", "2 GHz"]},
+        base=["edge", "mobile"],
+        derive={"matrix.rows": "32 * share", "clock": "pace", "half": "bytes / 2", "pes": "matrix.rows * vector.lanes"},
+        constraints=["half <= 512 KiB", "share <= 1", "pes <= 1 "],
+    )
+    last = found.config(found.size - 1)
+    assert (last.matrix.rows, last.clock_hz) == (16, 2 * 10**9)
+    names = found.names(found.size - 1, last)
+    assert (names["half"], names["share"], names["pace"]) == (512 << 10, Fraction(1, 2), 2 * 10**9)
+    # Of the design's own base, not of the first one.
+    assert names["pes"] == 16 * load_config("mobile").vector.lanes != 16 * load_config("edge").vector.lanes
+    assert found.axes[2].toml == ("1 GHz", "2 GHz")
+
+
+nan = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("condition", "lacking"),
+    [
+        ("l2.bytes <= 1 MiB", nan), ("ceil(l2.bytes / 3 B) <= 1", nan), ("rows <= 4", 1.0),
+        ("l2.bytes <= 1 MiB or rows <= 8", 0.0), ("l2.bytes <= 1 MiB or rows <= 4", nan),
+        ("l2.bytes <= 1 MiB and rows <= 8", nan), ("l2.bytes <= 1 MiB and rows <= 4", 1.0),
+        ("matrix.dataflow == 'weight_stationary' or rows <= 4", 0.0), ("sram.keeps_values == False", 1.0),
+    ],
+)  # fmt: skip
+def test_what_is_unknown_decides_nothing_that_is_known(condition: str, lacking: float) -> None:
+    found = space({"matrix.rows": [8]}, constraints=[condition])
+    names = found.names(0, found.config(0))
+    (formula,) = found.constraints
+    assert formula(names) == pytest.approx(lacking, nan_ok=True)
+    columns = {
+        key: np.array([nan] * 3 if value is None else [value] * 3, None if isinstance(value, int) else object)
+        for key, value in names.items()
+    }
+    columns["l2.bytes"] = np.full(3, nan)
+    assert np.broadcast_to(formula(columns), 3) == pytest.approx(np.full(3, lacking), nan_ok=True)
 
 
 def test_models_of_python_need_no_file() -> None:

@@ -15,6 +15,7 @@ from npusim.errors import UsageError
 from npusim.explore import Study, make_space
 from npusim.explore.figures import REFUSED, Row
 from npusim.explore.store import Store
+from npusim.explore.study import versions
 from npusim.explore.tell import text, to_json_dict, write_csv, write_parquet
 from tests.support.explore_designs import Synthetic, small_model, space, synthetic_area
 
@@ -190,6 +191,41 @@ def test_figures_have_tiers_and_frames_have_all_rows(tmp_path: Path) -> None:
     assert list(pd.read_parquet(tmp_path / "a.parquet")["latency"]) == list(frame["latency"])
 
 
+def test_records_have_all_that_varies_and_columns_one_type(tmp_path: Path) -> None:
+    parts = [False, {"bytes": "256 KiB"}]
+    study = synthetic(vary={"width": [1, 2], "l2": parts}, derive={"matrix.rows": "8 * width"}).run(workers=0)
+    assert [(row["width"], row["l2"], row["matrix.rows"]) for row in study.records()] == [
+        (1, False, 8), (1, {"bytes": "256 KiB"}, 8), (2, False, 16), (2, {"bytes": "256 KiB"}, 16),
+    ]  # fmt: skip
+    write_csv(study, tmp_path / "a.csv")
+    write_parquet(study, tmp_path / "a.parquet")
+    import pandas as pd
+
+    shown = ["false", "{bytes = 256 KiB}"] * 2
+    assert list(pd.read_csv(tmp_path / "a.csv", dtype={"l2": str})["l2"]) == shown
+    assert list(pd.read_parquet(tmp_path / "a.parquet")["l2"]) == shown
+
+
+def test_a_large_space_may_ask_for_texts_and_for_what_devices_lack() -> None:
+    study = synthetic(
+        vary={
+            "matrix.rows": [4, 8, 16, 32], "matrix.dataflow": ["weight_stationary", "output_stationary"],
+            "l2": [False, {"bytes": "256 KiB"}],
+        },
+        objectives=["latency"],
+        constraints=["matrix.dataflow == 'output_stationary' or latency <= 1 ps", "l2.bytes <= 1 MiB or latency > 0 s"],
+        search={"budget": 8},
+    ).run(workers=0)  # fmt: skip
+    assert len(study.rows) == 8
+    assert {row["matrix.dataflow"] for row in study.front()} == {"output_stationary"}
+
+
+def test_a_model_that_cannot_be_read_is_named(file: Path) -> None:
+    file.write_text(SPACE + "input_shapes = { image = [2, 2] }\n")
+    with pytest.raises(UsageError, match=r"^model 'demo': input 'image' is \[1, 3, 32, 32\] in the model"):
+        Study(file)
+
+
 def test_the_front_in_words_and_json() -> None:
     study = synthetic(objectives=["latency", "area"]).run(workers=0)
     shown = text(study, 2)
@@ -201,6 +237,24 @@ def test_the_front_in_words_and_json() -> None:
     found = to_json_dict(study)
     json.dumps(found, allow_nan=False)
     assert found["best"]["area"] == study.best("area")["design"]
+
+
+def test_the_json_of_a_study_says_where_it_comes_from(file: Path) -> None:
+    with Study(file) as study:
+        told = json.loads(json.dumps(to_json_dict(study.run(workers=0)), allow_nan=False))["provenance"]
+        assert told["versions"] == versions()
+        assert told["bases"]["tiny"] == json.loads(json.dumps(study.space.bases[0].to_table()))
+        assert told["models"] == study.facts["models"] != {"demo": ""}
+        assert told["space"]["vary"] == {"matrix.rows": [4, 8], "dram.bandwidth": [10**9, 2 * 10**9]}
+        assert (told["search"]["seed"], told["constraints"]) == (0, ["area <= 2.5 mm2"])
+
+
+def test_an_exhaustive_search_that_the_budget_ends_says_so() -> None:
+    whole = synthetic(search={"method": "exhaustive"}).run(workers=0)
+    assert (len(whole.rows), whole.notes) == (6, [])
+    part = synthetic(search={"method": "exhaustive", "budget": 4}).run(workers=0)
+    assert list(part.rows) == [0, 1, 2, 3]
+    assert "note: an exhaustive search goes through designs by their numbers, and a budget of 4" in text(part, 2)
 
 
 def test_figures_that_there_are_not() -> None:

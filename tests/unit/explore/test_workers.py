@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,17 @@ def test_each_design_is_evaluated_once_and_by_several(tmp_path: Path) -> None:
     lines = [line.split() for line in log.read_text().splitlines()]
     assert sorted(int(number) for number, _ in lines) == list(range(DESIGNS))
     assert len({pid for _, pid in lines}) == 2
+
+
+def test_workers_go_through_stretches_of_their_own(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    rows_with(Synthetic(log, slow_s=0.05), 2)
+    by_worker: dict[str, list[int]] = {}
+    for number, pid in map(str.split, log.read_text().splitlines()):
+        by_worker.setdefault(pid, []).append(int(number))
+    neighbours = sum(after == before + 1 for numbers in by_worker.values() for before, after in pairwise(numbers))
+    # Each of them begins a stretch anew as often as what is left can be halved, at the most.
+    assert neighbours >= DESIGNS - 2 * DESIGNS.bit_length()
 
 
 def test_a_worker_that_dies_loses_nothing(tmp_path: Path) -> None:

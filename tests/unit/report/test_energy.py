@@ -6,11 +6,11 @@ import pytest
 
 from npusim.energy import Energy
 from npusim.hw.prices import Breakdown, Part
-from npusim.report.energy import area_rows, energy_rows, joules, square
+from npusim.report.energy import area_rows, energy_rows, joules, square, watts
 
 
 @pytest.mark.parametrize(
-    ("fj", "shown"), [(0, "0 fJ"), (999, "999 fJ"), (1500, "1.5 pJ"), (1_082_000_000_000, "1.08 mJ"), (10**16, "10 J")]
+    ("fj", "shown"), [(0, "0 fJ"), (999, "999 fJ"), (1500, "1.50 pJ"), (1_082_000_000_000, "1.08 mJ"), (10**16, "10 J")]
 )
 def test_energies_have_three_digits(fj: int, shown: str) -> None:
     assert joules(fj) == shown
@@ -38,3 +38,11 @@ def test_parts_of_a_chip_have_their_sources() -> None:
     ]  # fmt: skip
     assert area_rows(Breakdown(found.parts[:2]))[:2] == [("whole", "400 um2"), ("sram", "300 um2 = 75.0 %")]
     assert area_rows(Breakdown(found.parts[2:])) == [("whole", "not known")]
+
+
+def test_quantities_never_need_a_power_of_ten() -> None:
+    assert [joules(value) for value in (999, 999_499, 999_500, 24_960_040_652, 10**19)] == [
+        "999 fJ", "999 pJ", "1.00 nJ", "25.0 uJ", "10000 J",
+    ]  # fmt: skip
+    assert [watts(value) for value in (633_206.2, 999_960, 2e6)] == ["633 mW", "1.00 W", "2 W"]
+    assert [square(value) for value in (999, 917_000, 1_234_000_000)] == ["999 um2", "0.917 mm2", "1234 mm2"]

@@ -18,15 +18,23 @@ from npusim.report import format as fmt
         (12_345_678, "12.3 us"),
         (2 * 10**12, "2 s"),
         (987_654_321_000, "988 ms"),
+        (9_994, "9.99 ns"), (9_996, "10.0 ns"), (99_940, "99.9 ns"), (99_960, "100 ns"),
+        (999_499, "999 ns"), (999_500, "1.00 us"), (999_499_999, "999 us"), (999_500_000_000, "1.00 s"),
+        (-1_234, "-1.23 ns"), (-999_500, "-1.00 us"),
     ],
-)
+)  # fmt: skip
 def test_durations(ps: int, text: str) -> None:
     assert fmt.duration(ps) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (9_437_184, "9.44 MB"), (25.6e9, "25.6 GB")]
-)
+    ("value", "text"),
+    [
+        (0, "0 B"), (0.004, "0.004 B"), (1.033e-6, "1.03e-06 B"), (0.25, "0.25 B"),
+        (999, "999 B"), (999.4, "999 B"), (999.5, "1.00 kB"), (1_000, "1 kB"), (9_437_184, "9.44 MB"),
+        (25.6e9, "25.6 GB"),
+    ],
+)  # fmt: skip
 def test_quantities(value: float, text: str) -> None:
     assert fmt.quantity(value, "B") == text
 
@@ -40,6 +48,8 @@ def test_capacities_are_binary_only_when_exact() -> None:
 
 def test_shares() -> None:
     assert fmt.percent(1, 3) == "33.3 %"
+    assert fmt.percent(-1, 3000) == "0.0 %"
+    assert fmt.percent(-2, 3000) == "-0.1 %"
     assert fmt.percent(1, 0) == "-"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -16,12 +17,12 @@ from npusim.occupancy import Occupancy
 from npusim.report.html import run_page
 from npusim.report.html.energies import energies
 from npusim.report.html.held import held, thinned
-from npusim.report.html.lanes import fair_share, lanes
+from npusim.report.html.lanes import fair_share, lanes, path_lane
 from npusim.report.html.roofs import roofs
 from npusim.report.html.still import pictures
 from npusim.report.layers import layers
 from npusim.runtime import Result
-from npusim.timeline import Span, Timeline
+from npusim.timeline import Span, Stretch, Timeline
 from tests.support.pages import HOSTILE, demo_run, hostile_run
 
 
@@ -95,6 +96,27 @@ def test_bars_have_all_instructions_and_all_time(count: int, most: int, draw: ra
     assert sum(lane["start"]) <= spans[-1].start_ps
     if count <= most:
         assert sorted(lane["length"]) == sorted(span.end_ps - span.start_ps for span in spans)
+
+
+def test_the_first_row_is_the_critical_path() -> None:
+    run = demo_run()
+    found = layers(run)
+    lane = data(run_page(run))["path"]
+    assert isinstance(lane, dict)
+    ends = [start + length for start, length in zip(accumulate(lane["start"]), lane["length"], strict=True)]
+    # Without a gap from the beginning to the end, and each layer with what it adds.
+    assert lane["start"][0] == 0
+    assert ends == [*accumulate(lane["start"][1:]), run.time_ps]
+    adds = [sum(b for b, n in zip(lane["busy"], lane["layer"], strict=True) if n == at) for at in range(len(found))]
+    assert adds == [layer.added_ps for layer in found]
+
+
+def test_a_path_that_changes_often_is_thinned_and_keeps_its_time() -> None:
+    path = [Stretch(n % 2, "core0.matrix", "compute", 10 * n, 10 * n + 10) for n in range(1000)]
+    lane = path_lane(path, {0: 0, 1: 1}, 100)
+    assert len(lane["busy"]) == 100
+    assert sum(lane["busy"]) == 10_000
+    assert len(path_lane(path[::2], {0: 0, 1: 1}, 100)["busy"]) == 1
 
 
 def test_a_short_layer_keeps_its_instructions_beside_a_long_one() -> None:

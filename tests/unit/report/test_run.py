@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from npusim.hw.config import load_config
 from npusim.report.run import text
 from tests.support.sample_run import sample
@@ -66,6 +68,17 @@ def test_a_timing_run_says_that_there_are_no_outputs() -> None:
 def test_as_many_layers_as_asked_for() -> None:
     assert "the 2 slowest of 3 layers" in text(sample(), CONFIG, "", top=2)
     assert "slowest" not in text(sample(), CONFIG, "", top=0)
+
+
+def test_shares_are_of_the_whole_and_what_is_for_no_layer_has_a_row() -> None:
+    run = sample()
+    assert "(no layer)" not in text(run, CONFIG, "")
+    run.timeline = replace(run.timeline, time_ps=run.time_ps + 200_000)
+    rows = text(run, CONFIG, "").splitlines()[-4:]
+    assert " ".join(rows[-1].split()) == (
+        "(no layer) 200 ns 8.3 % latency the completion record and the interrupt 200 ns"
+    )
+    assert sum(float(row.split(" %")[0].rsplit(maxsplit=1)[-1]) for row in rows) == pytest.approx(100, abs=0.2)
 
 
 def test_a_run_from_the_cache_says_so() -> None:
