@@ -42,9 +42,11 @@ def _without_parameters(graph: Graph) -> Graph:
     weights = {op.inputs[1] for op in graph.ops if op.kind in ANCHORS}
 
     def fold(rewriter: Rewriter, op: Op) -> bool:
-        small = all(t is None or t.nbytes <= _LARGEST_PARAMETER for t in (*op.inputs, *op.outputs))
+        tensors = [tensor for tensor in (*op.inputs, *op.outputs) if tensor is not None]
+        # Weights have more than one dimension, also those that are moved on their way to a product.
+        row = all(t.size <= _LONGEST_PARAMETER and sum(dim > 1 for dim in t.shape) <= 1 for t in tensors)
         constant = all(tensor is None or tensor.data is not None for tensor in op.inputs)
-        if not small or not constant or len(op.outputs) != 1 or op.output in weights:
+        if not row or not constant or len(op.outputs) != 1 or op.output in weights:
             return False
         arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
         (value,) = REGISTRY[op.kind].reference(op, arrays)
@@ -54,8 +56,8 @@ def _without_parameters(graph: Graph) -> Graph:
     return Rewriter(graph).run(fold)
 
 
-_LARGEST_PARAMETER = 1 << 16
-"""Bytes: one number for each of the channels of any network, not one for each element of an image."""
+_LONGEST_PARAMETER = 1 << 16
+"""Elements: one for each of the channels of any network."""
 
 
 def fold_affine(graph: Graph) -> Graph:
