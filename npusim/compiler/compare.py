@@ -198,25 +198,17 @@ def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iter
                 yield forecast(parts.commands, config), parts
         # Where fewer cores are slower than more, still fewer are, but for numbers that divide a layer badly. Of parts
         # that is not true: they may fit into the SRAM of so many cores only.
-        if (
-            risen < _MOST_RISEN
-            and count < config.cores
-            and count in _SHARED
-            and (order := another(graph, fewer, budget)) is not None
-        ):
+        if risen < _MOST_RISEN and count < config.cores and (order := another(graph, fewer, budget)) is not None:
             predicted = forecast(order.commands, config)
             yield predicted, order
             risen, shared = (0, predicted) if predicted < shared else (risen + 1, shared)
 
 
-_MOST_RISEN = 2
+_MOST_RISEN = 4
 """So many numbers of cores in turn that are slower than more are the last on which tiles are shared out."""
 
 
-_SHARED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
-
-
-_COUNTS = (*range(2, 9), *_SHARED[5:])
+_COUNTS = (*range(2, 9), 12, 16, 24, 32, 48)
 """Numbers of cores that one with more looks at, too: so that it is not slower for having them."""
 
 

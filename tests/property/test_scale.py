@@ -16,6 +16,7 @@ from npusim.isa import decode
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Result, Session
+from npusim.validate.networks.small import perceptron
 from npusim.work import DmaWork
 
 
@@ -50,6 +51,16 @@ def test_any_number_of_cores_computes_the_same_bits_and_is_no_slower(cores: int)
     assert found.tobytes() == expected.tobytes()
     assert together.time_ps < alone.time_ps
     assert together.macs == alone.macs
+
+
+@pytest.mark.parametrize("sizes", [(640, 640), (320, 1600, 320), (160, 480, 160)])
+def test_each_core_more_is_no_slower(sizes: tuple[int, ...]) -> None:
+    """Not by a picosecond: what is best on some cores is looked at on more, also where five share the tiles."""
+    graph, times = perceptron(1, sizes, len(sizes)), []
+    for cores in range(1, 9):
+        with Session(load_config("edge").with_(cores=cores), cache_dir=False) as session:
+            times.append(session.run(session.compile(graph), timing_only=True).time_ps)
+    assert times == sorted(times, reverse=True)
 
 
 @pytest.mark.parametrize("name", ["tiny", "edge", "server"])
