@@ -68,7 +68,7 @@ _PRINTED = {
     Dimension.SIZE: _BINARY_BYTES,
     Dimension.BANDWIDTH: {f"{unit}/s": size for unit, size in _DECIMAL_BYTES.items()},
 }
-_QUANTITY = re.compile(r"([0-9]{1,15}(?:_[0-9]{1,15})*(?:\.[0-9]{1,15})?)\s*([A-Za-z/]+2?)", re.ASCII)
+_QUANTITY = re.compile(r"([0-9]{1,19}(?:_[0-9]{1,15})*(?:\.[0-9]{1,15})?)\s*([A-Za-z/]+2?)", re.ASCII)
 
 
 def parse(text: str, dimension: Dimension) -> int:

@@ -253,13 +253,15 @@ class Planner:
         self, buffer: Buffer, life: range, stretches: Sequence[Stretch], offsets: Mapping[Buffer, int],
         costs: Sequence[int | None],
     ) -> list[tuple[int, int | None]] | None:  # fmt: skip
-        """Put a buffer into SRAM, and others where they have to go for it, if less time is estimated so: what each
+        """Put a buffer into SRAM, and others where they have to go for it, if no more time is estimated so: what each
         stretch then takes whose free bytes are others. Else nothing changes; None if some stretch would not fit."""
         kept = {other: (other.core, other.offset) for other in offsets}
         self._admit(buffer, life, stretches, offsets)
         touched = sorted({number for other in offsets for number in self._lives[other]})
         now = [self._estimate(stretches[number]) for number in touched]
-        if None not in now and sum(c or 0 for c in now) < sum(costs[n] or 0 for n in touched):
+        before = sum(costs[number] or 0 for number in touched)
+        # As near as this estimates say nothing, and what is on the chip is not moved.
+        if None not in now and sum(c or 0 for c in now) * 1000 < before * (1000 + _SLACK):
             return list(zip(touched, now, strict=True))
         for number in life:
             stretches[number].resident.remove(buffer)
@@ -701,6 +703,8 @@ _ORDERS: tuple[Callable[[Buffer, range], tuple[int, ...]], ...] = (
 """The orders in which values are tried to be put side by side."""
 
 
+_SLACK = 10
+"""In thousandths, what estimates of the same stretches may differ by and be as good."""
 LONGEST = 16
 """Groups in a segment at most."""
 CLOSE_PERCENT = 5

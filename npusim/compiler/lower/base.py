@@ -232,10 +232,11 @@ class Lowering(ABC):
 
     A subclass names the kind that it is for; those for a whole form (:class:`npusim.ops.base.Elements`, ``Rows``) or
     for several kinds name none. ``dense``: its instructions walk rows, so operands and results are dense, in the order
-    of their dimensions.
+    of their dimensions. ``windowed``: neighbouring tiles read some rows of the operand both.
     """
 
     dense: ClassVar[bool] = False
+    windowed: ClassVar[bool] = False
 
     def __init_subclass__(cls, kind: str | None = None) -> None:
         super().__init_subclass__()
@@ -425,8 +426,10 @@ def small_tile(
     wanted = min(budget // 2, _overlapping(config, slots(full)))
     gentle = list(floor)
     if inner is not None:
-        shortest = ceil_div(config.dma.burst_bytes, lowering.group.ops[0].input(0).dtype.itemsize)
-        gentle[inner] = max(floor[inner], min(full[inner], shortest))
+        item = lowering.group.ops[0].input(0).dtype.itemsize
+        # Fewer channels of more rows: what windows share is loaded less often.
+        run = _SHORTEST_RUN if lowering.windowed else ceil_div(config.dma.burst_bytes, item)
+        gentle[inner] = max(floor[inner], min(full[inner], run))
     # First as small as overlap wants, without cutting bursts; only if that does not fit, as small as SRAM asks.
     tile = _shrink(full, order, gentle, wanted, needed)
     if needed(tile) > budget:
@@ -449,6 +452,10 @@ def _overlapping(config: Config, specs: Sequence[SlotSpec]) -> int:
         transfers = sum(spec.copies for spec in specs if spec.space is Space.SRAM)
     worthwhile = transfers * (rate * dma.gap_ps(config) // 10**12)
     return max(_SMALLEST_TILE, worthwhile, total_bytes(specs) // tiles)
+
+
+_SHORTEST_RUN = 16
+"""Elements next to each other in memory that are not parted for the sake of overlap, where tiles share rows."""
 
 
 def _shrink(

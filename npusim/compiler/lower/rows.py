@@ -193,6 +193,8 @@ def insert_axis(view: View, axis: int) -> View:
 class PoolLowering(TiledLowering, kind="pool"):
     """Windows over an image; a tile loads the valid pixels under its windows."""
 
+    windowed = True
+
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         axes = (0, 2, 3, 1) if self.op.attrs["layout"] == "NCHW" else (0, 1, 2, 3)
