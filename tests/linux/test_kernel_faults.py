@@ -68,16 +68,6 @@ REPORTED: dict[str, Faults] = {
 }
 
 
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(tmp_path_factory.mktemp("faults"))
-
-
-@pytest.fixture(scope="module")
-def module(shop: Workshop) -> Path:
-    return shop.module()
-
-
 def _four_jobs(shop: Workshop, module: Path, faults: Faults) -> tuple[Run, list[int]]:
     device = NpuDevice(device_config(), faults=script_of(faults))
     job = cases("job")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,23 +18,13 @@ ASLEEP = "echo +10 > /sys/class/rtc/rtc0/wakealarm; echo mem > /sys/power/state"
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(tmp_path_factory.mktemp("interrupts"))
-
-
-@pytest.fixture(scope="module")
-def module(shop: Workshop) -> Path:
-    return shop.module()
-
-
-@pytest.fixture(scope="module")
 def pin(shop: Workshop) -> Path:
     return shop.pin()
 
 
-def device(vectors: int = 1, kind: str = "msix", **more: object) -> NpuDevice:
+def device(vectors: int = 1, kind: str = "msix", **more: Any) -> NpuDevice:
     config = device_config(**{"pci.vectors": vectors, "pci.interrupts": kind})
-    return NpuDevice(config, check=True, **more)  # type: ignore[arg-type]
+    return NpuDevice(config, check=True, **more)
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,6 @@ from tests.support.kernel_module import COUNTERS, Workshop, cases, device_config
 JOB = cases("job")
 
 
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(tmp_path_factory.mktemp("module"))
-
-
-@pytest.fixture(scope="module")
-def module(shop: Workshop) -> Path:
-    return shop.module()
-
-
 def test_every_case_passes_and_nobody_complains(shop: Workshop, module: Path) -> None:
     done = shop.run(module, f"{cases('all')} || exit 1\n{COUNTERS}\ncat /sys/kernel/debug/npu0/memory")
     done.check_good()

@@ -64,11 +64,6 @@ LOCKS = [("npu_file.c", _COPY, f"		mutex_lock(&npu->lock);\n{_COPY}		mutex_unloc
 """User memory is touched with the driver's lock held, which the fault handler of a mapping takes, too."""
 
 
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(tmp_path_factory.mktemp("plants"))
-
-
 def test_they_are_of_the_sanitizers_kinds() -> None:
     assert set(PLANTS) <= set(KINDS)
     assert len(PLANTS) >= 16

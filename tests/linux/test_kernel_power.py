@@ -15,15 +15,9 @@ SLEEPS = cases("sleeps")
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    shop = Workshop(tmp_path_factory.mktemp("power"))
+def shop(shop: Workshop) -> Workshop:
     shop.needs_sleep()
     return shop
-
-
-@pytest.fixture(scope="module")
-def module(shop: Workshop) -> Path:
-    return shop.module()
 
 
 @pytest.mark.parametrize("power", ["on", "auto"])
