@@ -304,30 +304,52 @@ cdef class Search:
         moved.there, moved.ps, moved.stream, moved.nbytes = True, ps, stream, bus
         return moved
 
+    cdef Moved _mean(
+        self, long long groups, long long width, long long whole, long long item, long long row, long long pixels,
+        str way,
+    ) except *:
+        """Over all tiles of so many groups and of ``width`` of their ``whole`` channels, if they have all of their
+        pixels."""
+        cdef Moved moved, one
+        cdef long long some, many, count, g, c
+        cdef int last_groups, last_channels
+        moved.there, moved.ps, moved.stream, moved.nbytes = True, 0, 0, 0
+        for last_groups in range(2):
+            g = self.groups % groups if last_groups else groups
+            some = 1 if last_groups else self.groups // groups
+            for last_channels in range(2):
+                c = whole % width if last_channels else width
+                many = 1 if last_channels else whole // width
+                count = g * c
+                if not count or not some * many:
+                    continue
+                one = self._move(pixels * count * item, count * item * (row if count == self.groups * whole else 1), way)
+                moved.ps += <double>(some * many) * one.ps
+                moved.stream += <double>(some * many) * one.stream
+                moved.nbytes += <double>(some * many) * one.nbytes
+        if moved.ps > EXACT or moved.stream > EXACT or moved.nbytes > EXACT:
+            raise OverflowError
+        cdef double total = <double>(up(self.groups, groups) * up(whole, width))
+        moved.ps, moved.stream, moved.nbytes = moved.ps / total, moved.stream / total, moved.nbytes / total
+        return moved
+
     cdef int _price(self, Cut *cut) except -1:
         """What is the same whichever loop is the outer one, and however a chain works on a tile."""
         cdef long long groups = cut.groups, oh = cut.oh, ow = cut.ow, oc = cut.oc, ic = cut.ic, nbytes
         cdef long long rows = (oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
         cdef long long cols = (ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
         cdef long long tiles = self.images * up(self.oh, oh) * up(self.ow, ow)
-        # A run is all channels, or all of a row of pixels where they are all.
-        cdef long long run = groups * ic * self.x_item, out_run = groups * oc
-        if groups * ic == self.groups * self.ic:
-            run *= cols
-        if out_run == self.groups * self.oc:
-            out_run *= ow
         cut.x.there = cut.w.there = cut.out.there = False
         if self.x_home != self.direct:
-            cut.x = self._move(
-                rows * cols * groups * ic * self.x_item, run, "read" if self.x_home == self.dram else "copy"
+            cut.x = self._mean(
+                groups, ic, self.ic, self.x_item, cols, rows * cols, "read" if self.x_home == self.dram else "copy"
             )
         if not self.held:
             nbytes = self._weights(groups, oc, ic)
             cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), self.w_way)
         if self.out_home != self.direct:
-            cut.out = self._move(
-                oh * ow * groups * oc * self.out_item, out_run * self.out_item,
-                "write" if self.out_home == self.dram else "copy",
+            cut.out = self._mean(
+                groups, oc, self.oc, self.out_item, ow, oh * ow, "write" if self.out_home == self.dram else "copy"
             )
         tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
         cdef long long whole = self._matrix_ps(groups, oh, ow, oc, ic)
@@ -397,7 +419,7 @@ cdef class Search:
         cdef long long rows = (oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
         cdef long long cols = (ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
         cdef double share = <double>per_core / <double>tasks
-        cdef double full_x = 1, full_w = 1, full_out = 1, g, i, h, v, o, x_cores, w_cores
+        cdef double full_x = 1, full_w = 1, full_out = 1, o = 1, g, i, h, v, x_cores, w_cores
         # How often each operand is loaded.
         if chunks > 1:
             x_loads = w_loads = tasks * chunks
@@ -414,24 +436,21 @@ cdef class Search:
             h = <double>self.oh / <double>(up(self.oh, oh) * oh)
             v = <double>self.ow / <double>(up(self.ow, ow) * ow)
             o = g * (<double>self.oc / <double>(up(self.oc, oc) * oc))
-            full_x = g * i * (1 - (1 - h) * oh * self.sh / rows) * (1 - (1 - v) * ow * self.sw / cols)
-            full_w, full_out = o * i, o * h * v
+            full_x = (1 - (1 - h) * oh * self.sh / rows) * (1 - (1 - v) * ow * self.sw / cols)
+            full_w, full_out = o * i, h * v
         self._loaded_for(spatial, channels, outer, &x_cores, &w_cores)
-        cdef double stores = tasks * full_out
+        cdef double stores = tasks * full_out, results = stores * o
         cdef double x_count = x_loads / x_cores * full_x, w_count = w_loads / w_cores * full_w
         cdef double loads = 0, traffic = 0, storing = 0, apart = 0
         cdef Moved operand
-        cdef long long out_run = groups * oc
         if cut.x.there:
             loads += x_count * cut.x.stream
             traffic += x_count * cut.x.nbytes
         if cut.w.there:
             loads += w_count * cut.w.stream
             traffic += w_count * cut.w.nbytes
-        if self.operands:
-            out_run *= ow if out_run == self.groups * self.oc else 1
         for item in self.operands:
-            operand = self._move(elements * <long long>item, out_run * <long long>item, "read")
+            operand = self._mean(groups, oc, self.oc, <long long>item, ow, oh * ow, "read")
             loads += stores * operand.stream
             traffic += stores * operand.nbytes
         if cut.out.there:
@@ -439,7 +458,7 @@ cdef class Search:
             storing = (stores if stores < per_core else <double>per_core) * cut.out.stream
         cdef long long behind = elements * self.kilo // 1024
         behind += (up(elements, self.piece) if in_pieces else 1) * self.begin
-        if loads > EXACT or traffic * self.beside > EXACT or storing > EXACT or stores * behind > EXACT:
+        if loads > EXACT or traffic * self.beside > EXACT or storing > EXACT or results * behind > EXACT:
             raise OverflowError
         cdef long long loading = <long long>(share * loads), stored = <long long>storing
         if cut.x.there and not self.ahead:
@@ -452,7 +471,7 @@ cdef class Search:
             self._bus_ps(<long long>((traffic - apart) * self.beside), self.bandwidth),
             self._bus_ps(<long long>(apart * self.beside), self.constants_bandwidth),
         )
-        cdef long long chain = <long long>((stores if stores < per_core else <double>per_core) * behind)
+        cdef long long chain = <long long>((results if results < per_core else <double>per_core) * behind)
         if cut.x.there and self.ahead:  # else they are in the computing already
             first += <long long>cut.x.ps
         if cut.w.there:

@@ -487,7 +487,8 @@ def _sizes(full: int, size: int) -> tuple[tuple[int, int], ...]:
 
 
 class Filled(NamedTuple):
-    """How full the tiles of each kind are on average, those at the edges included: 1 is full."""
+    """How full the tiles of each kind are on average, those at the edges included: 1 is full. Of ``x`` and ``out`` the
+    pixels alone."""
 
     x: float
     w: float
@@ -495,20 +496,57 @@ class Filled(NamedTuple):
 
 
 def filled(problem: MatrixProblem, tile: Tiling) -> Filled:
-    """Means over all tiles of a problem, of bytes in a tile over those of a whole one."""
+    """Means over all tiles of a problem, of what is in a tile over what is in a whole one."""
     if _divides(problem, tile):
         return Filled(1, 1, 1)
-    groups, ic = _fullness(problem.groups, tile.groups), _fullness(problem.ic, tile.ic)
     oh, ow = _fullness(problem.oh, tile.oh), _fullness(problem.ow, tile.ow)
-    oc = groups * _fullness(problem.oc, tile.oc)
     whole = input_extent(problem, tile.oh, tile.ow)
     rows = 1 - (1 - oh) * tile.oh * problem.sh / whole[0]
     cols = 1 - (1 - ow) * tile.ow * problem.sw / whole[1]
-    return Filled(groups * ic * rows * cols, oc * ic, oc * oh * ow)
+    return Filled(rows * cols, _channel_fullness(problem, tile) * _fullness(problem.ic, tile.ic), oh * ow)
+
+
+def _channel_fullness(problem: MatrixProblem, tile: Tiling) -> float:
+    return _fullness(problem.groups, tile.groups) * _fullness(problem.oc, tile.oc)
 
 
 def _fullness(whole: int, size: int) -> float:
     return whole / (ceil_div(whole, size) * size)
+
+
+class _Mean(NamedTuple):
+    """Of what moves some tiles, each with so many pixels: picoseconds alone, those from one to the next of a stream,
+    and bytes past the pins."""
+
+    ps: float
+    stream: float
+    nbytes: float
+
+
+def _mean(
+    problem: MatrixProblem, tile: Tiling, channels: tuple[int, int], item: int, row: int, pixels: int, config: Config,
+    home: Home = Home.DRAM, *, write: bool = False,
+) -> _Mean | None:  # fmt: skip
+    """Means over all tiles of a problem, if they have all of their pixels. ``channels``: those of a group and of a
+    tile, ``item``: bytes of one; ``row``: pixels that are one run where a tile has all channels.
+
+    A tile at the edge of the channels has as many runs as others: what it takes is not in proportion to its bytes.
+    """
+    if home is Home.DIRECT:
+        return None
+    model = cost_model(config)
+    ps = stream = nbytes = 0
+    for (some, groups), (many, width) in product(_sizes(problem.groups, tile.groups), _sizes(*channels)):
+        count = groups * width
+        # Channels are innermost: all of them make one run of a whole row of pixels.
+        run = count * item * (row if count == problem.groups * channels[0] else 1)
+        work = _moving(home, pixels * count * item, run, write=write)
+        assert work is not None
+        ps += some * many * model.cost(work).ps
+        stream += some * many * model.stream_ps(work)
+        nbytes += some * many * model.dram_bytes(work)
+    total = ceil_div(problem.groups, tile.groups) * ceil_div(*channels)
+    return _Mean(ps / total, stream / total, nbytes / total)
 
 
 def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
@@ -529,44 +567,42 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     whole = per_core * chunks * model.product_ps(_work(problem, tile))
     compute = min(whole, _computing(problem, tile, model.product_ps))
     full = filled(problem, tile)
-    # Channels are innermost: all of them make one run of a whole row of pixels.
-    run = tile.groups * tile.ic * problem.x_type.itemsize
-    if tile.groups * tile.ic == problem.groups * problem.ic:
-        run *= input_extent(problem, tile.oh, tile.ow)[1]
     elements = tile.oh * tile.ow * tile.groups * tile.oc
-    out_run = tile.groups * tile.oc
-    if out_run == problem.groups * problem.oc:
-        out_run *= tile.ow
-    x = _moving(problem.x_home, bytes_.x, run)
+    rows, cols = input_extent(problem, tile.oh, tile.ow)
+    mean = functools.partial(_mean, problem, tile)
+    x = mean((problem.ic, tile.ic), problem.x_type.itemsize, cols, rows * cols, config, problem.x_home)
+    outputs, pixels = (problem.oc, tile.oc), tile.oh * tile.ow
+    out = mean(outputs, problem.out_type.itemsize, tile.ow, pixels, config, problem.out_home, write=True)
+    operands = [mean(outputs, item, tile.ow, pixels, config) for item in problem.epilogue.operands]
     # Weights are taken to be constants, as nearly all are.
-    w = None if problem.held else _weights(problem, bytes_.w, config)
-    out = _moving(problem.out_home, bytes_.out, out_run * problem.out_type.itemsize, write=True)
-    operands = [_dma(elements * item, out_run * item) for item in problem.epilogue.operands]
+    weights = None if problem.held else _weights(problem, bytes_.w, config)
+    w = weights and _Mean(model.cost(weights).ps, model.stream_ps(weights), model.dram_bytes(weights))
     x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
+    stores = spatial * channels * full.out
     moves = [(x_loads / x_cores * full.x, x), (w_loads / w_cores * full.w, w)]
-    moves += [(spatial * channels * full.out, operand) for operand in operands]
+    moves += [(stores, operand) for operand in operands]
     # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the
     # error of this estimate could make a network slower with more of them.
-    loading = int(share * _plain_sum(count * model.stream_ps(work) for count, work in moves if work))
+    loading = int(share * _plain_sum(count * move.stream for count, move in moves if move))
     if x and not config.dma.inputs_ahead:
-        compute += int(share * x_loads * full.x * model.cost(x).ps)
-    stores = spatial * channels * full.out
-    storing = int(min(per_core, stores) * model.stream_ps(out)) if out else 0
+        compute += int(share * x_loads * full.x * x.ps)
+    storing = int(min(per_core, stores) * out.stream) if out else 0
     if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
-    traffic = _plain_sum(count * model.dram_bytes(work) for count, work in (*moves, (stores, out)) if work)
-    apart = w_loads / w_cores * full.w * model.dram_bytes(w) if w and config.constants else 0
+    traffic = _plain_sum(count * move.nbytes for count, move in (*moves, (stores, out)) if move)
+    apart = w_loads / w_cores * full.w * w.nbytes if w and config.constants else 0
     shared = max(
         int((traffic - apart) * problem.beside) * 10**12 // dram_model(config).bandwidth,
         int(apart * problem.beside) * 10**12 // dram_model(constants_side(config)).bandwidth,
     )
+    results = stores * _channel_fullness(problem, tile)
     behind = chain_time(problem, tile)
-    chain = int(min(per_core, stores) * behind)
+    chain = int(min(per_core, results) * behind)
     # Nothing overlaps the first loads and the last store, nor what the chain does to the last tile; where the chain
     # takes longest, the first tile's sums show instead.
     # Inputs that are not loaded ahead are in the computing already.
-    first = sum(model.cost(work).ps for work in (x if config.dma.inputs_ahead else None, w, out) if work)
+    first = sum(int(move.ps) for move in (x if config.dma.inputs_ahead else None, w, out) if move)
     first += behind if chain <= compute else compute // per_core
     parts = (compute, chain, loading, storing, shared)
     longest = max(parts)
