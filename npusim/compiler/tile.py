@@ -567,7 +567,6 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     whole = per_core * chunks * model.product_ps(_work(problem, tile))
     compute = min(whole, _computing(problem, tile, model.product_ps))
     full = filled(problem, tile)
-    elements = tile.oh * tile.ow * tile.groups * tile.oc
     rows, cols = input_extent(problem, tile.oh, tile.ow)
     mean = functools.partial(_mean, problem, tile)
     x = mean((problem.ic, tile.ic), problem.x_type.itemsize, cols, rows * cols, config, problem.x_home)
