@@ -88,7 +88,7 @@ cdef class Search:
     cdef long long element_bytes, between, piece, begin, kilo
     cdef tuple operands
     cdef object matrix, moves
-    cdef long long acc_limit, cores, copies, alignment, overlap, slack, choices
+    cdef long long acc_limit, cores, copies, alignment, overlap, slack, most_risen
     cdef long long max_products, max_elements, channel_step
     cdef long long bandwidth, constants_bandwidth
     cdef bint multicast, ahead, one_channel, apart
@@ -139,7 +139,7 @@ cdef class Search:
         self.matrix, self.moves = d.matrix, d.moves
         self.direct, self.dram = d.direct, d.dram
         self.acc_limit, self.cores, self.copies, self.alignment = d.acc_bytes, d.cores, d.input_copies, d.alignment
-        self.overlap, self.slack, self.choices = d.overlap, d.slack_percent, d.choices
+        self.overlap, self.slack, self.most_risen = d.overlap, d.slack_percent, d.most_risen
         self.max_products, self.max_elements, self.channel_step = d.max_products, d.max_elements, d.channel_step
         self.bandwidth, self.constants_bandwidth = d.bandwidth, d.constants_bandwidth
         self.multicast, self.ahead, self.one_channel, self.apart = (
@@ -220,12 +220,12 @@ cdef class Search:
         """(groups, rows, columns, output channels, input channels, weights outermost, in pieces) of least time that
         fits so many bytes, or None. Raises OverflowError."""
         cdef Py_ssize_t c, s
-        cdef long long found, time, limit, lowest = -1
+        cdef long long time, limit, lowest = -1, here, nearest, risen
         cdef int variant, outer, pieces
         cdef Cut *cut
         cdef list tried = []
         for c in range(self.n_cuts):
-            found = 0
+            nearest, risen = -1, 0
             for s in range(self.n_areas):
                 cut = &self.table[c * self.n_areas + s]
                 if not cut.allowed:
@@ -235,19 +235,25 @@ cdef class Search:
                     if not self.between or cut.pieces > budget:
                         continue
                     pieces = 1
+                here = -1
                 for outer in range(2 if cut.ordered else 1):
                     variant = 2 * pieces + outer
                     time = cut.time[variant]
                     if time == UNKNOWN:
                         time = cut.time[variant] = self._estimate(cut, outer, pieces)
-                    if lowest < 0 or time < lowest:
-                        lowest = time
+                    if here < 0 or time < here:
+                        here = time
                     tried.append(((c * self.n_areas + s) << 2) + variant)
-                found += 1
-                if found == self.choices:
+                if lowest < 0 or here < lowest:
+                    lowest = here
+                if nearest < 0 or here < nearest:
+                    nearest, risen = here, 0
+                    continue
+                risen += 1
+                if risen == self.most_risen:
                     break
             # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
-            if self.held and not self.pinned and found:
+            if self.held and not self.pinned and nearest >= 0:
                 break
         if not tried:
             return None

@@ -274,7 +274,7 @@ class _Searched(NamedTuple):
     alignment: int
     overlap: int
     slack_percent: int
-    choices: int
+    most_risen: int
     max_products: int
     max_elements: int
     channel_step: int
@@ -292,7 +292,7 @@ def _searched(
         array, move_prices(config), acc_bytes(config), config.cores, input_copies(config),
         dram_model(config).bandwidth, dram_model(constants_side(config)).bandwidth, config.interconnect.multicast,
         config.dma.inputs_ahead, config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP,
-        SLACK_PERCENT, _SPATIAL_CHOICES, MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, Home.DIRECT, Home.DRAM,
+        SLACK_PERCENT, _MOST_RISEN, MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, Home.DIRECT, Home.DRAM,
     )  # fmt: skip
 
 
@@ -336,9 +336,20 @@ def _jobs(config: Config) -> tuple[bool, ...]:
 
 def _chosen(problem: MatrixProblem, config: Config, budget: int, *, whole: bool) -> Tiling | None:
     scored = []
-    for tile in _candidates(problem, config, budget, whole=whole):
-        steps = _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
-        scored.append((estimate(problem, tile, config), steps, tile))
+    for channels in _channel_cuts(problem, config, whole=whole):
+        least, risen = None, 0
+        for tiles in _candidates(problem, config, budget, channels, whole=whole):
+            times = [estimate(problem, tile, config) for tile in tiles]
+            scored += [(time, _steps(problem, tile), tile) for time, tile in zip(times, tiles, strict=True)]
+            if least is None or min(times) < least:
+                least, risen = min(times), 0
+                continue
+            risen += 1
+            if risen == _MOST_RISEN:
+                break
+        # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
+        if problem.held and not problem.pinned and scored:
+            break
     if not scored:
         return None
     # Ties end with the tile itself, so that the choice does not depend on the order of the search.
@@ -346,40 +357,39 @@ def _chosen(problem: MatrixProblem, config: Config, budget: int, *, whole: bool)
     return min((steps, time, tile) for time, steps, tile in scored if time <= limit)[2]
 
 
-SLACK_PERCENT = 3
+def _steps(problem: MatrixProblem, tile: Tiling) -> int:
+    return _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
+
+
+_MOST_RISEN = 2
+"""Of spatial cuts, the largest first: so many in turn that take longer than one before them are the last that are
+tried. It is not so many in all: on more SRAM, where there are larger ones, the best of less is still found."""
+
+
+SLACK_PERCENT = 1
 """Estimates this near to the best count as equal: the one with the fewest steps simulates fastest."""
 
 
-def _candidates(problem: MatrixProblem, config: Config, budget: int, *, whole: bool) -> Iterator[Tiling]:
+def _candidates(
+    problem: MatrixProblem, config: Config, budget: int, channels: tuple[int, int, int], *, whole: bool
+) -> Iterator[list[Tiling]]:
+    """Of a cut of the channels the spatial cuts that fit, large ones first; of each the tiles, weights in the inner
+    loop and then in the outer one, if there are two: that decides whether weights or pixels are loaded again."""
     limit = acc_bytes(config)
-    for groups, oc, ic in _channel_cuts(problem, config, whole=whole):
-        found = 0
-        # Large cuts first. Either loop may be the outer one, if there are two: that decides whether weights or pixels
-        # are loaded again.
-        for oh, ow in _spatial_cuts(problem, whole=whole):
-            tile = Tiling(groups, oh, ow, oc, ic, False)
-            if limit and footprint(problem, tile).acc > limit:
+    groups, oc, ic = channels
+    for oh, ow in _spatial_cuts(problem, whole=whole):
+        tile = Tiling(groups, oh, ow, oc, ic, False)
+        if limit and footprint(problem, tile).acc > limit:
+            continue
+        if sram_bytes(problem, tile, config) > budget:
+            tile = tile._replace(in_pieces=True)
+            if not problem.epilogue.between or sram_bytes(problem, tile, config) > budget:
                 continue
-            if sram_bytes(problem, tile, config) > budget:
-                tile = tile._replace(in_pieces=True)
-                if not problem.epilogue.between or sram_bytes(problem, tile, config) > budget:
-                    continue
-            # On a large SRAM it is what one instruction may do that cuts: the matrix unit's, or those of the chain.
-            if products(_work(problem, tile)) > MAX_PRODUCTS or oh * ow * groups * oc > MAX_ELEMENTS:
-                continue
-            yield tile
-            if _ordered(problem, tile) or (config.cores > 1 and config.interconnect.multicast):
-                yield tile._replace(weights_outer=True)
-            found += 1
-            if found == _SPATIAL_CHOICES:
-                break
-        # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
-        if problem.held and not problem.pinned and found:
-            return
-
-
-_SPATIAL_CHOICES = 3
-"""Spatial cuts tried for each cut of the channels: the largest that fits and the next ones, which overlap better."""
+        # On a large SRAM it is what one instruction may do that cuts: the matrix unit's, or those of the chain.
+        if products(_work(problem, tile)) > MAX_PRODUCTS or oh * ow * groups * oc > MAX_ELEMENTS:
+            continue
+        several = _ordered(problem, tile) or (config.cores > 1 and config.interconnect.multicast)
+        yield [tile, tile._replace(weights_outer=True)] if several else [tile]
 
 
 def _ordered(problem: MatrixProblem, tile: Tiling) -> bool:
