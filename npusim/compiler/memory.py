@@ -375,8 +375,10 @@ class Planner:
         if stretch.segment is None:
             return fitted.lowerings[0].estimate()
         rows = sum(window.inner.tensor.nbytes for window in stretch.segment.loaded)
-        weights = sum(self._held(group) for group in stretch.groups)
-        rows, weights = (nbytes * 10**12 // dram_model(self._context.config).bandwidth for nbytes in (rows, weights))
+        bandwidth = dram_model(self._context.config).bandwidth
+        rows, *weights = (
+            nbytes * 10**12 // bandwidth for nbytes in (rows, *(self._held(group) for group in stretch.groups))
+        )
         with Windows(self._context, stretch.segment.loaded):
             costs = [lowering.estimate() for lowering in fitted.lowerings]
         turns = stretch.segment.images * len(stretch.segment.stripes)
@@ -397,9 +399,11 @@ class Planner:
         computing = max(computing, sum(lowering.banked() for lowering in fitted.lowerings))
         # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
         computing += stretch.segment.images * fitted.lowerings[0].copying(moved_bytes(stretch.segment))
-        # All weights have to be there for the first stripe.
-        first = computing // turns
-        return max(weights, first) + max(rows, computing - first) + min(rows + weights, computing) // OVERLAP
+        # All weights have to be there for the first stripe, each group's while the one before it is at that.
+        first, later = computing // turns, computing - computing // turns
+        first += sum(max(0, load - cost // turns) for load, cost in zip(weights[1:], costs, strict=False))
+        loading = sum(weights)
+        return max(loading, first) + max(rows, later) + min(rows + loading, computing) // OVERLAP
 
     # segments
 
@@ -534,9 +538,10 @@ class Planner:
     def _best_height(
         self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]
     ) -> tuple[int, Segment] | None:
-        """The stripes of least time, and what they take. Shorter ones may take longer and still shorter ones less: what
-        hides behind a chain grows with their number, and so does what each of them costs."""
-        best: tuple[int, Segment] | None = None
+        """The stripes of least time, and what they take; of such as are near, those that take least room. Shorter ones
+        may take longer and still shorter ones less: what hides behind a chain grows with their number, and so does what
+        each of them costs."""
+        found: list[tuple[int, int, Segment]] = []
         room, held = self._beside(groups, inner, stretches), sum(map(self._held, groups))
         height = groups[-1].outputs[0].shape[rows_of(groups[-1], self._context) or 0]
         # One stripe for all rows is for several images; of a single one nothing would be saved.
@@ -554,10 +559,13 @@ class Planner:
                 cost = self._beside_taken(groups, segment, self._capacity - left)
                 if cost is None:
                     continue
-                if best is None or cost < best[0]:
-                    best = cost, segment
+                found.append((cost, -left, segment))
                 break  # what works side by side wants the room, if there is any
-        return best
+        if not found:
+            return None
+        limit = min(cost for cost, _, _ in found) * (1000 + _HEIGHT_SLACK) // 1000
+        cost, _, segment = min((each for each in found if each[0] <= limit), key=itemgetter(1, 0))
+        return cost, segment
 
     def _beside_taken(self, groups: Sequence[Group], segment: Segment, taken: int) -> int | None:
         """Picoseconds that a segment takes where so many bytes are others'; None if it does not fit."""
@@ -705,6 +713,8 @@ _ORDERS: tuple[Callable[[Buffer, range], tuple[int, ...]], ...] = (
 
 _SLACK = 10
 """In thousandths, what estimates of the same stretches may differ by and be as good."""
+_HEIGHT_SLACK = 20
+"""And those of stripes of several heights: what the lower ones leave is for values beside them."""
 LONGEST = 16
 """Groups in a segment at most."""
 CLOSE_PERCENT = 5
