@@ -15,6 +15,7 @@ from npusim.compiler.lower.base import (
     SlotSpec,
     SlotTable,
     boxes,
+    overlapped,
     refuse_elements,
     share,
     small_tile,
@@ -27,10 +28,13 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
+from npusim.hw.memory import dram_model
 from npusim.isa import scalar
 from npusim.isa.base import MAX_ITEMS
 from npusim.isa.dma import Gather, contiguous_runs
 from npusim.units import ceil_div
+from npusim.work import DmaWork
 
 _SMALLEST_PART = 4 << 10
 """Bytes below which a copy is not cut for several channels."""
@@ -70,6 +74,21 @@ class CopyLowering(Lowering):
         assert isinstance(first, CopyLowering)
         self._rows = {number: first._rows[number] for number in range(len(self.pairs())) if number in first._rows}
 
+    def estimate(self) -> int:
+        model = cost_model(self.config)
+        works = [work for number, pair in enumerate(self.pairs()) for work in self._works(number in self._rows, *pair)]
+        parts = sum(work.bytes for work in works) // _SMALLEST_PART
+        channels = sum(map(model.stream_ps, works)) // max(1, min(copy_ways(self.config), parts))
+        bandwidth = dram_model(self.config).bandwidth // self.context.beside
+        return overlapped(channels, sum(map(model.dram_bytes, works)) * 10**12 // bandwidth)
+
+    def _works(self, staged: bool, source: View, target: View) -> list[DmaWork]:
+        """The transfers of a copy, if it is not cut."""
+        if not staged:
+            return [_work(target, source, target)]
+        rows = _filled(source)
+        return [_work(rows, rows, None), _work(target, None, target)]
+
     def pairs(self) -> list[tuple[View, View]]:
         """What to copy where."""
         op = self.group.ops[0]
@@ -106,6 +125,15 @@ class CopyLowering(Lowering):
             loads=load_packed(slot, rows, order),
             stores=store_items(target, (slot.address + back, strides, slot)),
         )
+
+
+def _work(moved: View, source: View | None, target: View | None) -> DmaWork:
+    """The transfer of as many bytes as a view has; None: that side is a slot."""
+    nbytes = prod(moved.shape) * moved.dtype.itemsize
+    outside = [view for view in (source, target) if view is not None and not view.buffer.on_chip]
+    runs = max((contiguous_runs(view.shape, view.strides, view.dtype.itemsize).pieces for view in outside), default=1)
+    reads, writes = (nbytes if view in outside else 0 for view in (source, target))
+    return DmaWork(nbytes, runs, ceil_div(nbytes, runs), reads, writes)
 
 
 def _direct(source: View, target: View) -> Tile:
