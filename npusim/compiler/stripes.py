@@ -488,18 +488,23 @@ def _positions(
     return bases, moves
 
 
-def load_stripe(segment: Segment, window: Window, image: int, stripe: int) -> list[Tile]:
-    """The loads of a window for a stripe: first what is wanted at once."""
+def urgent_rows(segment: Segment, window: Window) -> int:
+    """How many rows of a window that is loaded the first stripe wants; those behind are there a stripe ahead."""
+    readers, (first, *_) = window.inner.readers, segment.stripes
+    _, end = first[window.inner.maker]
+    return min(max(reader.rows(0, first[reader.reader][1], end)[1] for reader in readers), end)
+
+
+def load_stripe(segment: Segment, window: Window, image: int, stripe: int) -> tuple[list[Tile], list[Tile]]:
+    """The loads of a window for a stripe: of what is wanted at once, and of what is for the stripe behind."""
     first, end = segment.stripes[stripe][window.inner.maker]
     tiles = before_stripe(segment, window.inner.maker, image, stripe)
-    urgent = end
-    if stripe == 0:
-        wanted = (reader.rows(0, segment.stripes[0][reader.reader][1], end)[1] for reader in window.inner.readers)
-        urgent = min(max(wanted), end)
-    for rows in ((first, urgent), (urgent, end)):
-        if rows[0] < rows[1]:
-            tiles.append(Tile(loads=list(window.load(image, stripe, rows))))
-    return tiles
+    urgent = urgent_rows(segment, window) if stripe == 0 else first
+    at_once, ahead = (
+        [Tile(loads=list(window.load(image, stripe, rows)))] if rows[0] < rows[1] else []
+        for rows in ((first, urgent), (urgent, end))
+    )
+    return tiles + at_once, ahead
 
 
 def before_stripe(segment: Segment, number: int, image: int, stripe: int) -> list[Tile]:

@@ -118,3 +118,15 @@ def test_padding_goes_where_no_rows_do() -> None:
     beside = {row + at for row in rows for at in (*range(0, pixel, 4), *range(window.pitch - pixel, window.pitch, 4))}
     assert set(written) == above | beside
     assert {view.offset for item in window.begin(1) for view in item.writes} == {0}, "columns are still there"
+
+
+def test_weights_come_before_the_next_stripe() -> None:
+    """The first stripe wants them, and rows for the second one only wait in their window."""
+    program = compile_graph(chain(128, 4), TINY.with_(**{"sram.bytes": 12 << 10, "dram.bandwidth": "600 MB/s"}))
+    regions = [
+        space_of(access.address) - Space.REGION
+        for command in decode(program.code)
+        for access in command.instruction.accesses()
+        if access is not None and not access.write and space_of(access.address) >= Space.REGION
+    ]
+    assert regions[:3] == [FIRST_IO, CONSTANTS, FIRST_IO]
