@@ -20,7 +20,7 @@ from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context
 from npusim.compiler.outside import lay_out
 from npusim.compiler.place import Placement
-from npusim.compiler.stripes import Inner, Segment, imports, inners, moved_bytes, outline, rows_of
+from npusim.compiler.stripes import Inner, Segment, Window, imports, inners, moved_bytes, outline, rows_of, urgent_rows
 from npusim.compiler.tile import OVERLAP
 from npusim.compiler.values import ALIGNMENT, Buffer, align
 from npusim.errors import CompileError
@@ -375,8 +375,11 @@ class Planner:
         if stretch.segment is None:
             return fitted.lowerings[0].estimate()
         rows = sum(window.inner.tensor.nbytes for window in stretch.segment.loaded)
+        urgent = sum(urgent_bytes(stretch.segment, window) for window in stretch.segment.loaded)
         weights = sum(self._held(group) for group in stretch.groups)
-        rows, weights = (nbytes * 10**12 // dram_model(self._context.config).bandwidth for nbytes in (rows, weights))
+        rows, urgent, weights = (
+            nbytes * 10**12 // dram_model(self._context.config).bandwidth for nbytes in (rows, urgent, weights)
+        )
         with Windows(self._context, stretch.segment.loaded):
             costs = [lowering.estimate() for lowering in fitted.lowerings]
         turns = stretch.segment.images * len(stretch.segment.stripes)
@@ -397,9 +400,9 @@ class Planner:
         computing = max(computing, sum(lowering.banked() for lowering in fitted.lowerings))
         # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
         computing += stretch.segment.images * fitted.lowerings[0].copying(moved_bytes(stretch.segment))
-        # All weights have to be there for the first stripe.
-        first = computing // turns
-        return max(weights, first) + max(rows, computing - first) + min(rows + weights, computing) // OVERLAP
+        # Nobody works before the rows for the first stripe are there, and all weights have to be for its end.
+        first, rows = computing // turns, rows - urgent
+        return urgent + max(weights, first) + max(rows, computing - first) + min(rows + weights, computing) // OVERLAP
 
     # segments
 
@@ -683,6 +686,12 @@ class Planner:
     def _total(self, stretches: Sequence[Stretch]) -> int | None:
         costs = [self._estimate(stretch) for stretch in stretches]
         return None if None in costs else sum(cost or 0 for cost in costs)
+
+
+def urgent_bytes(segment: Segment, window: Window) -> int:
+    """Of one image, what the first stripe waits for."""
+    tensor = window.inner.tensor
+    return tensor.nbytes // tensor.shape[0] * urgent_rows(segment, window) // tensor.shape[window.inner.axis]
 
 
 def _take_out(buffer: Buffer, life: Iterable[Stretch]) -> None:

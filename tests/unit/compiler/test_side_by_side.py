@@ -12,6 +12,7 @@ from npusim.compiler.fit import Stretch, place_slots
 from npusim.compiler.groups import form_groups, side_by_side
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import ConstantPool, Context, SlotSpec
+from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.memory import Planner
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
@@ -151,6 +152,34 @@ def test_stripes_of_every_height_are_tried(monkeypatch: pytest.MonkeyPatch) -> N
     compile_graph(layers("cc"), EDGE.with_(**{"sram.bytes": "192 KiB"}))
     assert list(tried) == [32, 16, 8, 4, 2, 1]
     assert tried[1] > tried[2] > tried[4], "lower ones are no better here, and yet are looked at"
+
+
+def test_nobody_works_before_the_first_rows_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimate counts their loads beside all that is computed, which hides those of other rows alone."""
+    tried: dict[int, tuple[int, int]] = {}
+    estimate = Planner._estimate
+
+    def noted(planner: Planner, stretch: Stretch) -> int | None:
+        cost = estimate(planner, stretch)
+        if stretch.segment is not None and stretch.segment.loaded and cost is not None:
+            (window,), (stripe, *_) = stretch.segment.loaded, stretch.segment.stripes
+            (reader,) = window.inner.readers
+            first = reader.rows(0, stripe[0][1], 64)[1] * value.nbytes // 64 * 10**12 // config.dram.bandwidth
+            tried[stretch.segment.height] = cost, first
+        return cost
+
+    monkeypatch.setattr(Planner, "_estimate", noted)
+    monkeypatch.setattr(MatrixLowering, "estimate", lambda lowering: 10**8)
+    build = GraphBuilder("windows")
+    value = result = build.input("x", (1, 64, 64, 32), DType.FLOAT16)
+    for _ in range(2):
+        weights = build.const(np.zeros((32, 32, 3, 3), np.float16))
+        result = build.add("conv", [result, weights], {**CONV, "pads": (1,) * 4})
+    config = EDGE.with_(**{"sram.bytes": "192 KiB", "dram.bandwidth": "2 GB/s"})
+    compile_graph(build.finish([result]), config)
+    assert tried
+    for cost, first in tried.values():
+        assert cost >= 2 * 10**8 + first, tried
 
 
 def test_rows_move_while_nobody_works() -> None:
