@@ -17,6 +17,7 @@ from npusim.compiler.memory import Planner
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
 from npusim.compiler.stripes import moved_bytes
+from npusim.compiler.tile import Tiling, estimate
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
@@ -137,13 +138,31 @@ def test_what_works_side_by_side_shares_the_banks(kinds: str) -> None:
     assert all(each.estimate() >= each.banked() for each in lowered)
 
 
+def test_what_is_stored_is_the_result_of_the_chain() -> None:
+    """Bytes, though the sums before it are floats: an estimate has no more traffic than there is."""
+    build = GraphBuilder("narrow")
+    value = build.input("x", (1, 64, 64, 32), DType.FLOAT16)
+    value = build.add("conv", [value, build.const(np.zeros((32, 32, 1, 1), np.float16))], CONV)
+    value = build.add("unary", [value], {"fn": Unary.SIGMOID})
+    graph = prepare(build.finish([build.add("cast", [value], {"to": DType.INT8})]), EDGE)
+    context = Context(EDGE, ConstantPool())
+    (group,) = place(graph, form_groups(graph.ops, graph.outputs), context).groups
+    lowered = lower(context, group)
+    assert isinstance(lowered, MatrixLowering)
+    problem, config = lowered.problem, EDGE.with_(**{"dram.bandwidth": "100 MB/s"})
+    assert problem.stored == 1 < problem.out_type.itemsize
+    tile = Tiling(1, 8, 64, 32, 32, weights_outer=False)
+    wide = problem._replace(epilogue=problem.epilogue._replace(stored=0))
+    assert estimate(problem, tile, config) < 0.85 * estimate(wide, tile, config)
+
+
 def test_stripes_of_every_height_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where lower ones take longer, still lower ones may take less."""
     tried: dict[int, int] = {}
-    estimate = Planner._estimate
+    estimated = Planner._estimate
 
     def noted(planner: Planner, stretch: Stretch) -> int | None:
-        cost = estimate(planner, stretch)
+        cost = estimated(planner, stretch)
         if stretch.segment is not None and cost is not None:
             tried.setdefault(stretch.segment.height, cost)
         return cost
@@ -157,10 +176,10 @@ def test_stripes_of_every_height_are_tried(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nobody_works_before_the_first_rows_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """An estimate counts their loads beside all that is computed, which hides those of other rows alone."""
     tried: dict[int, tuple[int, int]] = {}
-    estimate = Planner._estimate
+    estimated = Planner._estimate
 
     def noted(planner: Planner, stretch: Stretch) -> int | None:
-        cost = estimate(planner, stretch)
+        cost = estimated(planner, stretch)
         if stretch.segment is not None and stretch.segment.loaded and cost is not None:
             (window,), (stripe, *_) = stretch.segment.loaded, stretch.segment.stripes
             (reader,) = window.inner.readers
