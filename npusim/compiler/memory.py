@@ -20,7 +20,7 @@ from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context
 from npusim.compiler.outside import lay_out
 from npusim.compiler.place import Placement
-from npusim.compiler.stripes import Inner, Segment, imports, inners, moved_bytes, outline, rows_of
+from npusim.compiler.stripes import Inner, Segment, Window, imports, inners, moved_bytes, outline, rows_of, urgent_rows
 from npusim.compiler.tile import OVERLAP
 from npusim.compiler.values import ALIGNMENT, Buffer, align
 from npusim.errors import CompileError
@@ -376,8 +376,10 @@ class Planner:
             return fitted.lowerings[0].estimate()
         rows = sum(window.inner.tensor.nbytes for window in stretch.segment.loaded)
         bandwidth = dram_model(self._context.config).bandwidth
-        rows, *weights = (
-            nbytes * 10**12 // bandwidth for nbytes in (rows, *(self._held(group) for group in stretch.groups))
+        urgent = sum(urgent_bytes(stretch.segment, window) for window in stretch.segment.loaded)
+        rows, urgent, *weights = (
+            nbytes * 10**12 // bandwidth
+            for nbytes in (rows - urgent, urgent, *(self._held(group) for group in stretch.groups))
         )
         with Windows(self._context, stretch.segment.loaded):
             costs = [lowering.estimate() for lowering in fitted.lowerings]
@@ -399,11 +401,12 @@ class Planner:
         computing = max(computing, sum(lowering.banked() for lowering in fitted.lowerings))
         # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
         computing += stretch.segment.images * fitted.lowerings[0].copying(moved_bytes(stretch.segment))
-        # All weights have to be there for the first stripe, each group's while the one before it is at that.
+        # Nobody works before the rows for the first stripe are there. All weights have to be for its end, each group's
+        # while the one before it is at that.
         first, later = computing // turns, computing - computing // turns
         first += sum(max(0, load - cost // turns) for load, cost in zip(weights[1:], costs, strict=False))
         loading = sum(weights)
-        return max(loading, first) + max(rows, later) + min(rows + loading, computing) // OVERLAP
+        return urgent + max(loading, first) + max(rows, later) + min(rows + loading, computing) // OVERLAP
 
     # segments
 
@@ -691,6 +694,12 @@ class Planner:
     def _total(self, stretches: Sequence[Stretch]) -> int | None:
         costs = [self._estimate(stretch) for stretch in stretches]
         return None if None in costs else sum(cost or 0 for cost in costs)
+
+
+def urgent_bytes(segment: Segment, window: Window) -> int:
+    """Of one image, what the first stripe waits for."""
+    tensor = window.inner.tensor
+    return tensor.nbytes // tensor.shape[0] * urgent_rows(segment, window) // tensor.shape[window.inner.axis]
 
 
 def _take_out(buffer: Buffer, life: Iterable[Stretch]) -> None:

@@ -344,15 +344,21 @@ def _turns(
         return
     for image, (stripe, rows) in product(range(stretch.segment.images), enumerate(stretch.segment.stripes)):
         moved = stretch.segment.moved(stripe)
+        # What the next stripe wants does not stand before what the first group of this one does: its weights, once.
+        ahead: list[tuple[Group, list[Iterable[Tile]]]] = []
         for window in stretch.segment.loaded:
             reader = stretch.groups[window.inner.readers[0].reader]
-            yield reader, [load_stripe(stretch.segment, window, image, stripe)]
+            at_once, behind = load_stripe(stretch.segment, window, image, stripe)
+            ahead.append((reader, [behind]))
+            yield reader, [at_once]
         for number, (first, end) in enumerate(rows[: len(stretch.groups)]):
             # Also where nothing is made: padding below the image may be wanted then.
             yield stretch.groups[number], [before_stripe(stretch.segment, number, image, stripe)]
             if first < end:
                 lowering = fitted.lowerings[number].stripe(image, (first, end), moved)
                 yield stretch.groups[number], _streams(lowering, tables[number])
+            if not number:
+                yield from ahead
 
 
 def _streams(lowering: Lowering, tables: Sequence[SlotTable]) -> list[Iterable[Tile]]:

@@ -95,12 +95,21 @@ class Window:
         return at.address, (1,), at
 
     def begin(self, image: int) -> Iterator[Item]:
-        """Padding in all of the window: the makers of rows write between it. Images after the first find that beside
-        their rows."""
-        if self.border.pattern is not None:
-            rows = self.bases[0] if image else self.buffer.nbytes // self.pitch
-            if rows:
-                yield from self._fill(0, rows)
+        """Padding above the image and beside all rows of the window: the makers of rows write between it. Images after
+        the first find that beside their rows."""
+        if self.border.pattern is None:
+            return
+        # Rows above the image, down to the columns left of its first row: they lie side by side.
+        above = self.bases[0] * self.pitch
+        left, right = (count * self._pixel for count in self.border[:2])
+        if image:
+            yield from self._fill(0, above)
+            return
+        yield from self._fill(0, above + left)
+        # What is right of a row and left of the next one lies side by side, too; behind the last row is no other.
+        rows = self.buffer.nbytes // self.pitch - self.bases[0]
+        yield from self._fill(above + self.pitch - right, left + right, rows - 1)
+        yield from self._fill(self.buffer.nbytes - right, right)
 
     def before(self, stripe: int) -> Iterator[Item]:
         """What is to be done before a stripe's rows are made."""
@@ -111,7 +120,7 @@ class Window:
             )
         if stripe in self.bottoms:
             first, end = self.bottoms[stripe]
-            yield from self._fill(first, end - first)
+            yield from self._fill(first * self.pitch, (end - first) * self.pitch)
 
     def load(self, image: int, stripe: int, rows: tuple[int, int]) -> Iterator[Item]:
         """Rows [first, end) of an image, as they lie at a stripe."""
@@ -125,16 +134,26 @@ class Window:
         window = window.slice(corner, sizes).permute(axes)
         yield from load_items((window.address, window.strides, window), source)
 
-    def _fill(self, position: int, rows: int) -> Iterator[Item]:
+    @property
+    def _pixel(self) -> int:
+        """Bytes of all channels of a pixel."""
+        return self.view.strides[AXES[self.inner.axis][2]]
+
+    def _fill(self, start: int, nbytes: int, rows: int = 1) -> Iterator[Item]:
+        """Padding from a byte on, and as much at the same place of each of some rows."""
         item = self.view.dtype.itemsize
-        count, done = rows * self.pitch // item, 0
-        while done < count:
-            part = min(count - done, MAX_ITEMS)
-            view = View(self.buffer, position * self.pitch + done * item, (part,), (item,), self.view.dtype)
-            yield Item(
-                Fill(view.address, (0, 0, 0, item), (1, 1, 1, part), item, self.border.pattern or 0), (), (view,)
-            )
-            done += part
+        count = nbytes // item
+        if not count or rows < 1:
+            return
+        # Of many rows as many at once as an instruction may fill, of one row as much.
+        width, height = min(count, MAX_ITEMS), max(1, MAX_ITEMS // count)
+        for row in range(0, rows, height):
+            for done in range(0, count, width):
+                dims = (min(height, rows - row), min(width, count - done))
+                strides = (self.pitch, item)
+                view = View(self.buffer, start + row * self.pitch + done * item, dims, strides, self.view.dtype)
+                fill = Fill(view.address, (0, 0, *strides), (1, 1, *dims), item, self.border.pattern or 0)
+                yield Item(fill, (), (view,))
 
 
 AXES = {2: (0, 2, 3, 1), 1: (0, 1, 2, 3)}
@@ -469,18 +488,23 @@ def _positions(
     return bases, moves
 
 
-def load_stripe(segment: Segment, window: Window, image: int, stripe: int) -> list[Tile]:
-    """The loads of a window for a stripe: first what is wanted at once."""
+def urgent_rows(segment: Segment, window: Window) -> int:
+    """How many rows of a window that is loaded the first stripe wants; those behind are there a stripe ahead."""
+    readers, (first, *_) = window.inner.readers, segment.stripes
+    _, end = first[window.inner.maker]
+    return min(max(reader.rows(0, first[reader.reader][1], end)[1] for reader in readers), end)
+
+
+def load_stripe(segment: Segment, window: Window, image: int, stripe: int) -> tuple[list[Tile], list[Tile]]:
+    """The loads of a window for a stripe: of what is wanted at once, and of what is for the stripe behind."""
     first, end = segment.stripes[stripe][window.inner.maker]
     tiles = before_stripe(segment, window.inner.maker, image, stripe)
-    urgent = end
-    if stripe == 0:
-        wanted = (reader.rows(0, segment.stripes[0][reader.reader][1], end)[1] for reader in window.inner.readers)
-        urgent = min(max(wanted), end)
-    for rows in ((first, urgent), (urgent, end)):
-        if rows[0] < rows[1]:
-            tiles.append(Tile(loads=list(window.load(image, stripe, rows))))
-    return tiles
+    urgent = urgent_rows(segment, window) if stripe == 0 else first
+    at_once, ahead = (
+        [Tile(loads=list(window.load(image, stripe, rows)))] if rows[0] < rows[1] else []
+        for rows in ((first, urgent), (urgent, end))
+    )
+    return tiles + at_once, ahead
 
 
 def before_stripe(segment: Segment, number: int, image: int, stripe: int) -> list[Tile]:

@@ -97,3 +97,36 @@ def test_padding_below_is_written_when_it_is_wanted() -> None:
     assert set(window.bottoms) == {last}
     first, end = window.bottoms[last]
     assert end - first == 1
+
+
+def test_padding_goes_where_no_rows_do() -> None:
+    """Above the image and beside all of its rows, once: filled as a whole, a window delays the first rows."""
+    segment = segment_of(chain(12, 2), 4, TINY)
+    (window,) = segment.windows
+    written: Counter[int] = Counter()
+    for item in window.begin(0):
+        (access,) = item.instruction.accesses()
+        assert access is not None
+        assert item.instruction.elements() * item.instruction.itemsize <= access.high - access.low
+        (view,) = item.writes
+        (rows, count), (step, each) = view.shape, view.strides
+        written.update(view.offset + row * step + at * each for row in range(rows) for at in range(count))
+    assert set(written.values()) == {1}
+    (base, *_), pixel = window.bases, 4 * 4
+    above = set(range(0, base * window.pitch, 4))
+    rows = range(base * window.pitch, window.buffer.nbytes, window.pitch)
+    beside = {row + at for row in rows for at in (*range(0, pixel, 4), *range(window.pitch - pixel, window.pitch, 4))}
+    assert set(written) == above | beside
+    assert {view.offset for item in window.begin(1) for view in item.writes} == {0}, "columns are still there"
+
+
+def test_weights_come_before_the_next_stripe() -> None:
+    """The first stripe wants them, and rows for the second one only wait in their window."""
+    program = compile_graph(chain(128, 4), TINY.with_(**{"sram.bytes": 12 << 10, "dram.bandwidth": "600 MB/s"}))
+    regions = [
+        space_of(access.address) - Space.REGION
+        for command in decode(program.code)
+        for access in command.instruction.accesses()
+        if access is not None and not access.write and space_of(access.address) >= Space.REGION
+    ]
+    assert regions[:3] == [FIRST_IO, CONSTANTS, FIRST_IO]

@@ -12,10 +12,12 @@ from npusim.compiler.fit import Stretch, place_slots
 from npusim.compiler.groups import form_groups, side_by_side
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import ConstantPool, Context, SlotSpec
+from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.memory import Planner
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
 from npusim.compiler.stripes import moved_bytes
+from npusim.compiler.tile import Tiling, estimate
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
@@ -136,13 +138,31 @@ def test_what_works_side_by_side_shares_the_banks(kinds: str) -> None:
     assert all(each.estimate() >= each.banked() for each in lowered)
 
 
+def test_what_is_stored_is_the_result_of_the_chain() -> None:
+    """Bytes, though the sums before it are floats: an estimate has no more traffic than there is."""
+    build = GraphBuilder("narrow")
+    value = build.input("x", (1, 64, 64, 32), DType.FLOAT16)
+    value = build.add("conv", [value, build.const(np.zeros((32, 32, 1, 1), np.float16))], CONV)
+    value = build.add("unary", [value], {"fn": Unary.SIGMOID})
+    graph = prepare(build.finish([build.add("cast", [value], {"to": DType.INT8})]), EDGE)
+    context = Context(EDGE, ConstantPool())
+    (group,) = place(graph, form_groups(graph.ops, graph.outputs), context).groups
+    lowered = lower(context, group)
+    assert isinstance(lowered, MatrixLowering)
+    problem, config = lowered.problem, EDGE.with_(**{"dram.bandwidth": "100 MB/s"})
+    assert problem.stored == 1 < problem.out_type.itemsize
+    tile = Tiling(1, 8, 64, 32, 32, weights_outer=False)
+    wide = problem._replace(epilogue=problem.epilogue._replace(stored=0))
+    assert estimate(problem, tile, config) < 0.85 * estimate(wide, tile, config)
+
+
 def test_stripes_of_every_height_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where lower ones take longer, still lower ones may take less."""
     tried: dict[int, int] = {}
-    estimate = Planner._estimate
+    estimated = Planner._estimate
 
     def noted(planner: Planner, stretch: Stretch) -> int | None:
-        cost = estimate(planner, stretch)
+        cost = estimated(planner, stretch)
         if stretch.segment is not None and cost is not None:
             tried.setdefault(stretch.segment.height, cost)
         return cost
@@ -151,6 +171,34 @@ def test_stripes_of_every_height_are_tried(monkeypatch: pytest.MonkeyPatch) -> N
     compile_graph(layers("cc"), EDGE.with_(**{"sram.bytes": "192 KiB"}))
     assert list(tried) == [32, 16, 8, 4, 2, 1]
     assert tried[1] > tried[2] > tried[4], "lower ones are no better here, and yet are looked at"
+
+
+def test_nobody_works_before_the_first_rows_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimate counts their loads beside all that is computed, which hides those of other rows alone."""
+    tried: dict[int, tuple[int, int]] = {}
+    estimated = Planner._estimate
+
+    def noted(planner: Planner, stretch: Stretch) -> int | None:
+        cost = estimated(planner, stretch)
+        if stretch.segment is not None and stretch.segment.loaded and cost is not None:
+            (window,), (stripe, *_) = stretch.segment.loaded, stretch.segment.stripes
+            (reader,) = window.inner.readers
+            first = reader.rows(0, stripe[0][1], 64)[1] * value.nbytes // 64 * 10**12 // config.dram.bandwidth
+            tried[stretch.segment.height] = cost, first
+        return cost
+
+    monkeypatch.setattr(Planner, "_estimate", noted)
+    monkeypatch.setattr(MatrixLowering, "estimate", lambda lowering: 10**8)
+    build = GraphBuilder("windows")
+    value = result = build.input("x", (1, 64, 64, 32), DType.FLOAT16)
+    for _ in range(2):
+        weights = build.const(np.zeros((32, 32, 3, 3), np.float16))
+        result = build.add("conv", [result, weights], {**CONV, "pads": (1,) * 4})
+    config = EDGE.with_(**{"sram.bytes": "192 KiB", "dram.bandwidth": "2 GB/s"})
+    compile_graph(build.finish([result]), config)
+    assert tried
+    for cost, first in tried.values():
+        assert cost >= 2 * 10**8 + first, tried
 
 
 def test_rows_move_while_nobody_works() -> None:
