@@ -84,7 +84,7 @@ cdef class Search:
     cdef int x_home, out_home, direct, dram
     cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, parameters, w_kilo
     cdef str w_way
-    cdef long long x_item, w_item, out_item
+    cdef long long x_item, w_item, out_item, stored_item
     cdef long long element_bytes, between, piece, begin, kilo
     cdef tuple operands
     cdef object matrix, moves
@@ -128,6 +128,7 @@ cdef class Search:
         self.sum_bytes, self.parameters = p.sum_bytes, p.parameters
         self.w_kilo, self.w_way = p.w_kilo, p.w_way
         self.x_item, self.w_item, self.out_item = p.x_type.itemsize, p.w_type.itemsize, p.out_type.itemsize
+        self.stored_item = p.stored_bytes
         self.w_rows, self.w_cols = p.w_rows, p.w_cols
         e = p.epilogue
         self.element_bytes, self.between, self.piece, self.begin, self.kilo = (
@@ -349,7 +350,7 @@ cdef class Search:
             cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), self.w_way)
         if self.out_home != self.direct:
             cut.out = self._mean(
-                groups, oc, self.oc, self.out_item, ow, oh * ow, "write" if self.out_home == self.dram else "copy"
+                groups, oc, self.oc, self.stored_item, ow, oh * ow, "write" if self.out_home == self.dram else "copy"
             )
         tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
         cdef long long whole = self._matrix_ps(groups, oh, ow, oc, ic)

@@ -36,7 +36,7 @@ class Epilogue(NamedTuple):
     """What the chain behind a matrix operator takes of a tile: SRAM bytes for each of its elements (operands, results),
     and ``between`` for each element of a tile or of a ``piece`` of so many; picoseconds to ``begin`` on either and for
     ``kilo`` = 1024 elements; ``operands``: item sizes of what it reads from DRAM; ``banks``: for 1024 elements, those
-    of all banks of the SRAM."""
+    of all banks of the SRAM; ``result``: item size of what leaves in place of the sums, 0 where there is no chain."""
 
     element_bytes: int = 0
     between: int = 0
@@ -45,6 +45,7 @@ class Epilogue(NamedTuple):
     kilo: int = 0
     operands: tuple[int, ...] = ()
     banks: int = 0
+    result: int = 0
 
 
 class MatrixProblem(NamedTuple):
@@ -101,6 +102,11 @@ class MatrixProblem(NamedTuple):
     def w_way(self) -> str:
         """How weights are loaded, as prices of transfers have it."""
         return f"{EXPAND}{self.w_bits or 8}" if self.w_kilo < 1024 else "constants"
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of an element of the result: a chain may make bytes of floats, which then never leave."""
+        return self.epilogue.result or self.out_type.itemsize
 
     @property
     def w_width(self) -> int:
@@ -571,7 +577,7 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     mean = functools.partial(_mean, problem, tile)
     x = mean((problem.ic, tile.ic), problem.x_type.itemsize, cols, rows * cols, config, problem.x_home)
     outputs, pixels = (problem.oc, tile.oc), tile.oh * tile.ow
-    out = mean(outputs, problem.out_type.itemsize, tile.ow, pixels, config, problem.out_home, write=True)
+    out = mean(outputs, problem.stored_bytes, tile.ow, pixels, config, problem.out_home, write=True)
     operands = [mean(outputs, item, tile.ow, pixels, config) for item in problem.epilogue.operands]
     # Weights are taken to be constants, as nearly all are.
     weights = None if problem.held else _weights(problem, bytes_.w, config)

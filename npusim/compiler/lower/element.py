@@ -150,7 +150,7 @@ class Chain:
             sum(spec.total for spec in self.slots(probe) if not _is_between(spec.name)) // prod(probe),
             self.between, self.piece(), times[0], (times[1] - times[0]) * 1024 // prod(probe),
             tuple(view.dtype.itemsize for view in full if not view.buffer.on_chip),
-            sum(cost.sram_ps for cost in costs[1]) * 1024 // prod(probe),
+            sum(cost.sram_ps for cost in costs[1]) * 1024 // prod(probe), self.ops[-1].output.dtype.itemsize,
         )  # fmt: skip
 
     def probe(self) -> list[int]:

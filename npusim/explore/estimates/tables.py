@@ -193,17 +193,18 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     x_each, x_pins = _moving(problem.x_home, size.x, _run(problem, cut), designs)
     out_run: Array = cut.groups * cut.oc
     out_run = np.where(out_run == problem.groups * problem.oc, out_run * cut.ow, out_run)
-    out_each, out_pins = _moving(problem.out_home, size.out, out_run * problem.out_type.itemsize, designs, write=True)
+    item, stored = problem.stored_bytes, elements * problem.stored_bytes
+    out_each, out_pins = _moving(problem.out_home, stored, out_run * item, designs, write=True)
     w_each: Array = np.zeros((1, 1))
     w_pins: Array = np.zeros((1, 1))
     if not problem.held:
         w_each, w_pins = prices.transfer(designs, size.w, size.w, constants=True)
     near_x, near_out = problem.x_home is Home.DIRECT, problem.out_home is Home.DIRECT
-    moved = (0.0 if near_x else tasks.x * size.x) + (0.0 if near_out else tasks.stores * size.out) + np.zeros((1, 1))
+    moved = (0.0 if near_x else tasks.x * size.x) + (0.0 if near_out else tasks.stores * stored) + np.zeros((1, 1))
     moved = moved + (0.0 if problem.held else tasks.w * size.w)
     x_next = prices.stream(designs, x_each, size.x, near=problem.x_home is Home.COPIED)
     w_next = prices.stream(designs, w_each, size.w, constants=True)
-    out_next = prices.stream(designs, out_each, size.out, near=problem.out_home is Home.COPIED, write=True)
+    out_next = prices.stream(designs, out_each, stored, near=problem.out_home is Home.COPIED, write=True)
     loading = (0.0 if near_x else tasks.x * x_next) + (0.0 if problem.held else tasks.w * w_next)
     traffic, constant = tasks.x * x_pins + tasks.stores * out_pins, tasks.w * w_pins
     for item in problem.epilogue.operands:
