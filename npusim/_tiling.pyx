@@ -299,9 +299,9 @@ cdef class Search:
             return self.matrix[1, oh, ow, groups * oc, groups]
         return self.matrix[groups, oh, ow, oc, ic]
 
-    cdef Moved _move(self, long long nbytes, long long run, str way) except *:
+    cdef Moved _move(self, long long nbytes, long long run, long long stride, str way) except *:
         cdef Moved moved
-        ps, stream, bus = self.moves[nbytes, most(1, least(run, nbytes)), way]
+        ps, stream, bus = self.moves[nbytes, most(1, least(run, nbytes)), stride, way]
         moved.there, moved.ps, moved.stream, moved.nbytes = True, ps, stream, bus
         return moved
 
@@ -312,7 +312,7 @@ cdef class Search:
         """Over all tiles of so many groups and of ``width`` of their ``whole`` channels, if they have all of their
         pixels."""
         cdef Moved moved, one
-        cdef long long some, many, count, g, c
+        cdef long long some, many, count, g, c, every = self.groups * whole
         cdef int last_groups, last_channels
         moved.there, moved.ps, moved.stream, moved.nbytes = True, 0, 0, 0
         for last_groups in range(2):
@@ -324,7 +324,10 @@ cdef class Search:
                 count = g * c
                 if not count or not some * many:
                     continue
-                one = self._move(pixels * count * item, count * item * (row if count == self.groups * whole else 1), way)
+                if count == every or way == "copy":
+                    one = self._move(pixels * count * item, count * item * (row if count == every else 1), 0, way)
+                else:
+                    one = self._move(pixels * count * item, count * item, every * item, way)
                 moved.ps += <double>(some * many) * one.ps
                 moved.stream += <double>(some * many) * one.stream
                 moved.nbytes += <double>(some * many) * one.nbytes
@@ -347,7 +350,7 @@ cdef class Search:
             )
         if not self.held:
             nbytes = self._weights(groups, oc, ic)
-            cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), self.w_way)
+            cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), 0, self.w_way)
         if self.out_home != self.direct:
             cut.out = self._mean(
                 groups, oc, self.oc, self.stored_item, ow, oh * ow, "write" if self.out_home == self.dram else "copy"

@@ -543,10 +543,11 @@ def _mean(
     model = cost_model(config)
     ps = stream = nbytes = 0
     for (some, groups), (many, width) in product(_sizes(problem.groups, tile.groups), _sizes(*channels)):
-        count = groups * width
-        # Channels are innermost: all of them make one run of a whole row of pixels.
-        run = count * item * (row if count == problem.groups * channels[0] else 1)
-        work = _moving(home, pixels * count * item, run, write=write)
+        count, every = groups * width, problem.groups * channels[0]
+        # Channels are innermost: all of them make one run of a whole row of pixels. Parts of them begin as far apart as
+        # pixels do, wherever that is in a burst.
+        run, stride = (count * item * row, 0) if count == every else (count * item, every * item)
+        work = _moving(home, pixels * count * item, run, stride, write=write)
         assert work is not None
         ps += some * many * model.cost(work).ps
         stream += some * many * model.stream_ps(work)
@@ -679,23 +680,23 @@ def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
 
 
 def _weights(problem: MatrixProblem, nbytes: int, config: Config) -> DmaWork:
-    plain, size = _dma(nbytes, nbytes, constants=True), max(1, nbytes * problem.w_kilo // 1024)
+    plain, size = _dma(nbytes, nbytes, 0, constants=True), max(1, nbytes * problem.w_kilo // 1024)
     if problem.w_kilo == 1024 or not move_prices(config).pays(nbytes, size, problem.w_bits or 8):
         return plain
     return expanding(nbytes, size, problem.w_bits or 8)
 
 
-def _moving(home: Home, nbytes: int, run: int, *, write: bool = False) -> DmaWork | None:
+def _moving(home: Home, nbytes: int, run: int, stride: int, *, write: bool = False) -> DmaWork | None:
     """What brings a tile from its home, or there."""
     if home is Home.DIRECT:
         return None
     if home is Home.DRAM:
-        return _dma(nbytes, run, write=write)
+        return _dma(nbytes, run, stride, write=write)
     run = max(1, min(run, nbytes))
     return DmaWork(nbytes, ceil_div(nbytes, run), run, 0, 0)
 
 
-def _dma(nbytes: int, run: int, *, write: bool = False, constants: bool = False) -> DmaWork:
+def _dma(nbytes: int, run: int, stride: int, *, write: bool = False, constants: bool = False) -> DmaWork:
     run = max(1, min(run, nbytes))
     moved = (0, nbytes) if write else (nbytes, 0)
-    return DmaWork(nbytes, ceil_div(nbytes, run), run, *moved, constants=constants)
+    return DmaWork(nbytes, ceil_div(nbytes, run), run, *moved, stride, constants=constants)

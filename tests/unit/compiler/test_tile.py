@@ -16,6 +16,7 @@ from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
 from npusim.compiler.tile import (
     Epilogue,
+    Home,
     MatrixProblem,
     Tiling,
     acc_bytes,
@@ -137,6 +138,18 @@ def test_what_a_chain_makes_is_stored_and_not_the_sums() -> None:
     size, rate = bytes_.oh * bytes_.ow * bytes_.oc, dram_model(config).bandwidth
     assert 3 * size * 10**12 < (estimate(floats, tile, config) - estimate(bytes_, tile, config)) * rate
     assert estimate(floats, tile, config) == estimate(floats._replace(epilogue=Epilogue(2)), tile, config)
+
+
+def test_runs_that_begin_anywhere_in_a_burst_touch_another_one() -> None:
+    """64 of 255 channels are a burst long, and lie in two."""
+    config = load_config("edge_tpu")
+    problem = CONV._replace(oh=40, ow=40, oc=255, ic=128, kh=1, kw=1, x_home=Home.DIRECT)
+    tile = Tiling(1, 10, 40, 64, 128, weights_outer=True)
+    stored = 3 * 1600 * 2 * 64
+    assert estimate(problem, tile, config) > stored * 10**12 // dram_model(config).bandwidth
+    # Where they begin with bursts they do not.
+    even = problem._replace(oc=256)
+    assert estimate(even, tile, config) < estimate(problem, tile, config)
 
 
 def test_a_chain_says_what_it_makes() -> None:
