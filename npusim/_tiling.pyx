@@ -84,7 +84,7 @@ cdef class Search:
     cdef int x_home, out_home, direct, dram
     cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, parameters, w_kilo
     cdef str w_way
-    cdef long long x_item, w_item, out_item, stored
+    cdef long long x_item, w_item, out_item, stored_item
     cdef long long element_bytes, between, piece, begin, kilo
     cdef tuple operands
     cdef object matrix, moves
@@ -128,7 +128,7 @@ cdef class Search:
         self.sum_bytes, self.parameters = p.sum_bytes, p.parameters
         self.w_kilo, self.w_way = p.w_kilo, p.w_way
         self.x_item, self.w_item, self.out_item = p.x_type.itemsize, p.w_type.itemsize, p.out_type.itemsize
-        self.stored = p.stored
+        self.stored_item = p.stored_bytes
         self.w_rows, self.w_cols = p.w_rows, p.w_cols
         e = p.epilogue
         self.element_bytes, self.between, self.piece, self.begin, self.kilo = (
@@ -305,9 +305,9 @@ cdef class Search:
             return self.matrix[1, oh, ow, groups * oc, groups]
         return self.matrix[groups, oh, ow, oc, ic]
 
-    cdef Moved _move(self, long long nbytes, long long run, str way) except *:
+    cdef Moved _move(self, long long nbytes, long long run, long long stride, str way) except *:
         cdef Moved moved
-        ps, stream, bus = self.moves[nbytes, most(1, least(run, nbytes)), way]
+        ps, stream, bus = self.moves[nbytes, most(1, least(run, nbytes)), stride, way]
         moved.there, moved.ps, moved.stream, moved.nbytes = True, ps, stream, bus
         return moved
 
@@ -318,7 +318,7 @@ cdef class Search:
         """Over all tiles of so many groups and of ``width`` of their ``whole`` channels, if they have all of their
         pixels."""
         cdef Moved moved, one
-        cdef long long some, many, count, g, c
+        cdef long long some, many, count, g, c, every = self.groups * whole
         cdef int last_groups, last_channels
         moved.there, moved.ps, moved.stream, moved.nbytes = True, 0, 0, 0
         for last_groups in range(2):
@@ -330,7 +330,10 @@ cdef class Search:
                 count = g * c
                 if not count or not some * many:
                     continue
-                one = self._move(pixels * count * item, count * item * (row if count == self.groups * whole else 1), way)
+                if count == every or way == "copy":
+                    one = self._move(pixels * count * item, count * item * (row if count == every else 1), 0, way)
+                else:
+                    one = self._move(pixels * count * item, count * item, every * item, way)
                 moved.ps += <double>(some * many) * one.ps
                 moved.stream += <double>(some * many) * one.stream
                 moved.nbytes += <double>(some * many) * one.nbytes
@@ -353,10 +356,10 @@ cdef class Search:
             )
         if not self.held:
             nbytes = self._weights(groups, oc, ic)
-            cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), self.w_way)
+            cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), 0, self.w_way)
         if self.out_home != self.direct:
             cut.out = self._mean(
-                groups, oc, self.oc, self.stored, ow, oh * ow, "write" if self.out_home == self.dram else "copy"
+                groups, oc, self.oc, self.stored_item, ow, oh * ow, "write" if self.out_home == self.dram else "copy"
             )
         tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
         cdef long long whole = self._matrix_ps(groups, oh, ow, oc, ic)

@@ -116,21 +116,22 @@ def matrix_prices(
     return _matrix_prices(array_pricing(config), dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits)
 
 
-class MovePrices(dict[tuple[int, int, str], tuple[int, int, int]]):
+class MovePrices(dict[tuple[int, int, int, str], tuple[int, int, int]]):
     """(picoseconds, those from one to the next of a stream, bytes past the pins) of transfers by (bytes, bytes of a
-    run, which way): "read" and "write" from and to DRAM, "constants" from where they are, "copy" within SRAM;
-    "expand8" constants of a run's bytes, which become so many bytes of weights of 8 bits, where that pays."""
+    run, those from one run to the next, 0 if that is not known, which way): "read" and "write" from and to DRAM,
+    "constants" from where they are, "copy" within SRAM; "expand8" constants of a run's bytes, which become so many
+    bytes of weights of 8 bits, where that pays."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self._ps, self._dram_bytes = cost_model(config).transfer_ps, dram_model(config).transfer_bytes
 
-    def __missing__(self, key: tuple[int, int, str]) -> tuple[int, int, int]:
-        nbytes, run, way = key
+    def __missing__(self, key: tuple[int, int, int, str]) -> tuple[int, int, int]:
+        nbytes, run, stride, way = key
         if way.startswith(EXPAND):
             return self._expanded(nbytes, run, int(way.removeprefix(EXPAND)))
         reads, writes = (nbytes if way in ("read", "constants") else 0), (nbytes if way == "write" else 0)
-        work = DmaWork(nbytes, ceil_div(nbytes, run), run, reads, writes, constants=way == "constants")
+        work = DmaWork(nbytes, ceil_div(nbytes, run), run, reads, writes, stride, constants=way == "constants")
         if len(self) >= _MOST:
             self.clear()
         price = self[key] = *self._ps(work), self._dram_bytes(work)
@@ -140,15 +141,17 @@ class MovePrices(dict[tuple[int, int, str], tuple[int, int, int]]):
         """That of whichever is loaded, the stream or the weights as they are."""
         if len(self) >= _MOST:
             self.clear()
-        plain, work = self[nbytes, nbytes, "constants"], expanding(nbytes, size, bits)
+        plain, work = self[nbytes, nbytes, 0, "constants"], expanding(nbytes, size, bits)
         price = *self._ps(work), self._dram_bytes(work)
         # Fewer bytes are worth less than time: a slow decoder is not waited for.
-        price = self[nbytes, size, f"{EXPAND}{bits}"] = price if price[0] <= plain[0] and price[2] < plain[2] else plain
+        price = self[nbytes, size, 0, f"{EXPAND}{bits}"] = (
+            price if price[0] <= plain[0] and price[2] < plain[2] else plain
+        )
         return price
 
     def pays(self, nbytes: int, size: int, bits: int) -> bool:
         """Whether weights are loaded as a stream of ``size`` bytes."""
-        return self[nbytes, size, f"{EXPAND}{bits}"][2] < self[nbytes, nbytes, "constants"][2]
+        return self[nbytes, size, 0, f"{EXPAND}{bits}"][2] < self[nbytes, nbytes, 0, "constants"][2]
 
 
 EXPAND = "expand"

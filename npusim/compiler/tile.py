@@ -36,7 +36,7 @@ class Epilogue(NamedTuple):
     """What the chain behind a matrix operator takes of a tile: SRAM bytes for each of its elements (operands, results),
     and ``between`` for each element of a tile or of a ``piece`` of so many; picoseconds to ``begin`` on either and for
     ``kilo`` = 1024 elements; ``operands``: item sizes of what it reads from DRAM; ``banks``: for 1024 elements, those
-    of all banks of the SRAM; ``stored``: bytes of an element of its result, 0 where there is no chain."""
+    of all banks of the SRAM; ``result``: item size of what leaves in place of the sums, 0 where there is no chain."""
 
     element_bytes: int = 0
     between: int = 0
@@ -45,7 +45,7 @@ class Epilogue(NamedTuple):
     kilo: int = 0
     operands: tuple[int, ...] = ()
     banks: int = 0
-    stored: int = 0
+    result: int = 0
 
 
 class MatrixProblem(NamedTuple):
@@ -99,14 +99,14 @@ class MatrixProblem(NamedTuple):
     w_kilo: int = 1024
 
     @property
-    def stored(self) -> int:
-        """Bytes of an element of what leaves: the chain's result, which may be narrower than the sums before it."""
-        return self.epilogue.stored or self.out_type.itemsize
-
-    @property
     def w_way(self) -> str:
         """How weights are loaded, as prices of transfers have it."""
         return f"{EXPAND}{self.w_bits or 8}" if self.w_kilo < 1024 else "constants"
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of an element of the result: a chain may make bytes of floats, which then never leave."""
+        return self.epilogue.result or self.out_type.itemsize
 
     @property
     def w_width(self) -> int:
@@ -553,10 +553,11 @@ def _mean(
     model = cost_model(config)
     ps = stream = nbytes = 0
     for (some, groups), (many, width) in product(_sizes(problem.groups, tile.groups), _sizes(*channels)):
-        count = groups * width
-        # Channels are innermost: all of them make one run of a whole row of pixels.
-        run = count * item * (row if count == problem.groups * channels[0] else 1)
-        work = _moving(home, pixels * count * item, run, write=write)
+        count, every = groups * width, problem.groups * channels[0]
+        # Channels are innermost: all of them make one run of a whole row of pixels. Parts of them begin as far apart as
+        # pixels do, wherever that is in a burst.
+        run, stride = (count * item * row, 0) if count == every else (count * item, every * item)
+        work = _moving(home, pixels * count * item, run, stride, write=write)
         assert work is not None
         ps += some * many * model.cost(work).ps
         stream += some * many * model.stream_ps(work)
@@ -587,7 +588,7 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     mean = functools.partial(_mean, problem, tile)
     x = mean((problem.ic, tile.ic), problem.x_type.itemsize, cols, rows * cols, config, problem.x_home)
     outputs, pixels = (problem.oc, tile.oc), tile.oh * tile.ow
-    out = mean(outputs, problem.stored, tile.ow, pixels, config, problem.out_home, write=True)
+    out = mean(outputs, problem.stored_bytes, tile.ow, pixels, config, problem.out_home, write=True)
     operands = [mean(outputs, item, tile.ow, pixels, config) for item in problem.epilogue.operands]
     # Weights are taken to be constants, as nearly all are.
     weights = None if problem.held else _weights(problem, bytes_.w, config)
@@ -689,23 +690,23 @@ def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
 
 
 def _weights(problem: MatrixProblem, nbytes: int, config: Config) -> DmaWork:
-    plain, size = _dma(nbytes, nbytes, constants=True), max(1, nbytes * problem.w_kilo // 1024)
+    plain, size = _dma(nbytes, nbytes, 0, constants=True), max(1, nbytes * problem.w_kilo // 1024)
     if problem.w_kilo == 1024 or not move_prices(config).pays(nbytes, size, problem.w_bits or 8):
         return plain
     return expanding(nbytes, size, problem.w_bits or 8)
 
 
-def _moving(home: Home, nbytes: int, run: int, *, write: bool = False) -> DmaWork | None:
+def _moving(home: Home, nbytes: int, run: int, stride: int, *, write: bool = False) -> DmaWork | None:
     """What brings a tile from its home, or there."""
     if home is Home.DIRECT:
         return None
     if home is Home.DRAM:
-        return _dma(nbytes, run, write=write)
+        return _dma(nbytes, run, stride, write=write)
     run = max(1, min(run, nbytes))
     return DmaWork(nbytes, ceil_div(nbytes, run), run, 0, 0)
 
 
-def _dma(nbytes: int, run: int, *, write: bool = False, constants: bool = False) -> DmaWork:
+def _dma(nbytes: int, run: int, stride: int, *, write: bool = False, constants: bool = False) -> DmaWork:
     run = max(1, min(run, nbytes))
     moved = (0, nbytes) if write else (nbytes, 0)
-    return DmaWork(nbytes, ceil_div(nbytes, run), run, *moved, constants=constants)
+    return DmaWork(nbytes, ceil_div(nbytes, run), run, *moved, stride, constants=constants)

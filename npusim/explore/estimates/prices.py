@@ -13,7 +13,7 @@ import numpy as np
 from npusim.explore.estimates.designs import Array, Designs
 from npusim.hw.config import ACCUMULATOR_BYTES
 from npusim.hw.memory import dram_model
-from npusim.work import ScalarWork, VectorWork
+from npusim.work import PLACE_BYTES, ScalarWork, VectorWork
 
 PS = 1e12
 
@@ -229,13 +229,17 @@ def start(designs: Designs) -> Array:
 
 
 def transfer(
-    designs: Designs, nbytes: Array, run: Array, *, write: bool = False, constants: bool = False
-) -> tuple[Array, Array]:
+    designs: Designs, nbytes: Array, run: Array, stride: Array | int = 0, *, write: bool = False,
+    constants: bool = False,
+) -> tuple[Array, Array]:  # fmt: skip
     """Picoseconds of transfers from or to DRAM, each alone on the bus, and their bytes on the pins. Twin of
-    ``dma.cost`` and of ``FixedDram.transfer_bytes`` for runs whose places are not known."""
+    ``dma.cost`` and of ``FixedDram.transfer_bytes`` for runs that begin so many bytes apart; 0: that is not known."""
     burst = designs["dma.burst_bytes"]
     run = np.maximum(1, np.minimum(run, nbytes))
-    pins = up(nbytes, run) * up(run, burst) * burst
+    runs = up(nbytes, run)
+    # The places of a burst at which they begin are all the multiples of this, in turn.
+    place = np.where((runs > 1) & (burst <= PLACE_BYTES), np.gcd(np.asarray(stride, int), burst.astype(int)), burst)
+    pins = runs * (up(run, place) * place + burst - place)
     wait = _wait(designs, nbytes, write=write, constants=constants)
     width = designs["dma.bytes_per_cycle"] * designs["clock"]
     between = designs["interconnect.bytes_per_cycle"] * designs["clock"]

@@ -190,11 +190,13 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     """Picoseconds of a core's channels to load and to store, and of the DRAM for all; of the first tile; bytes on the
     pins, through the channels, and of commands; picoseconds of the inputs alone."""
     problem, (cut, size, elements, tasks, _) = case.problem, shapes
-    x_each, x_pins = _moving(problem.x_home, size.x, _run(problem, cut), designs)
+    x_each, x_pins = _moving(problem.x_home, size.x, *_run(problem, cut), designs)
     out_run: Array = cut.groups * cut.oc
-    out_run = np.where(out_run == problem.groups * problem.oc, out_run * cut.ow, out_run)
-    stored = elements * problem.stored
-    out_each, out_pins = _moving(problem.out_home, stored, out_run * problem.stored, designs, write=True)
+    every = problem.groups * problem.oc
+    apart = np.where(out_run == every, 0, every)
+    out_run = np.where(out_run == every, out_run * cut.ow, out_run)
+    item, stored = problem.stored_bytes, elements * problem.stored_bytes
+    out_each, out_pins = _moving(problem.out_home, stored, out_run * item, apart * item, designs, write=True)
     w_each: Array = np.zeros((1, 1))
     w_pins: Array = np.zeros((1, 1))
     if not problem.held:
@@ -208,7 +210,7 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     loading = (0.0 if near_x else tasks.x * x_next) + (0.0 if problem.held else tasks.w * w_next)
     traffic, constant = tasks.x * x_pins + tasks.stores * out_pins, tasks.w * w_pins
     for item in problem.epilogue.operands:
-        each, pins = prices.transfer(designs, elements * item, out_run * item)
+        each, pins = prices.transfer(designs, elements * item, out_run * item, apart * item)
         loading = loading + tasks.stores * prices.stream(designs, each, elements * item)
         traffic = traffic + tasks.stores * pins
         moved = moved + tasks.stores * elements * item
@@ -260,19 +262,24 @@ def _chain_time(case: Case, cut: Cuts, elements: Array, designs: Designs) -> Arr
     return taken
 
 
-def _run(problem: MatrixProblem, cut: Cuts) -> Array:
-    """Contiguous bytes of an input tile: channels are innermost, all of them make one run of a row of pixels."""
-    run = cut.groups * cut.ic * problem.x_type.itemsize
+def _run(problem: MatrixProblem, cut: Cuts) -> tuple[Array, Array]:
+    """Contiguous bytes of an input tile: channels are innermost, all of them make one run of a row of pixels. And the
+    bytes from one of those to the next, 0 if that is not known."""
+    item, every = problem.x_type.itemsize, problem.groups * problem.ic
+    run = cut.groups * cut.ic * item
     cols = (cut.ow - 1) * problem.sw + (problem.kw - 1) * problem.dw + 1
-    return np.where(cut.groups * cut.ic == problem.groups * problem.ic, run * cols, run)
+    whole = cut.groups * cut.ic == every
+    return np.where(whole, run * cols, run), np.where(whole, 0, every * item)
 
 
-def _moving(home: Home, nbytes: Array, run: Array, designs: Designs, *, write: bool = False) -> tuple[Array, Array]:
+def _moving(
+    home: Home, nbytes: Array, run: Array, stride: Array, designs: Designs, *, write: bool = False
+) -> tuple[Array, Array]:
     if home is Home.DIRECT:
         return np.zeros(1), np.zeros(1)
     if home is Home.COPIED:
         return prices.local(designs, nbytes, run), np.zeros(1)
-    return prices.transfer(designs, nbytes, run, write=write)
+    return prices.transfer(designs, nbytes, run, stride, write=write)
 
 
 def _computing(problem: MatrixProblem, cut: Cuts, designs: Designs, tiles: Array) -> tuple[Array, Array, Array]:

@@ -22,7 +22,7 @@ def problems(draw: st.DrawFn) -> MatrixProblem:
         kh=kernel, kw=draw(st.integers(1, 5)), sh=draw(st.integers(1, 2)), sw=draw(st.integers(1, 2)), dh=1, dw=1,
         depthwise=depthwise, shared_weights=draw(st.booleans()), x_type=wide, w_type=wide,
         out_type=draw(st.sampled_from([DType.INT8, DType.FLOAT32])), epilogue=draw(st.sampled_from([
-            Epilogue(), Epilogue(4), Epilogue(8, 8, 1024, 1000, 2000, (1,), 0, 1),
+            Epilogue(), Epilogue(4), Epilogue(8, 8, 1024, 1000, 2000, (1,), result=1),
         ])),
         in_place=False,
     )  # fmt: skip

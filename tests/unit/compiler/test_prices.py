@@ -65,9 +65,10 @@ def test_a_transfer_costs_what_the_device_charges(config: Config) -> None:
             runs = -(-nbytes // run)
             for way, moved in (("read", (nbytes, 0)), ("write", (0, nbytes)), ("copy", (0, 0))):
                 work = DmaWork(nbytes, runs, run, *moved)
-                assert prices[nbytes, run, way] == charged(model, work)
+                assert prices[nbytes, run, 0, way] == charged(model, work)
+                assert prices[nbytes, run, run + 9, way] == charged(model, dataclasses.replace(work, stride=run + 9))
             work = DmaWork(nbytes, runs, run, nbytes, 0, constants=True)
-            assert prices[nbytes, run, "constants"] == charged(model, work)
+            assert prices[nbytes, run, 0, "constants"] == charged(model, work)
 
 
 def charged(model: CostModel, work: DmaWork) -> tuple[int, int, int]:

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler.pipeline import compile_graph
+from npusim.compiler.groups import form_groups
+from npusim.compiler.lower.base import ConstantPool, Context, facts_of
+from npusim.compiler.lower.element import Chain
+from npusim.compiler.pipeline import compile_graph, prepare
+from npusim.compiler.place import place
 from npusim.compiler.tile import (
+    Epilogue,
+    Home,
     MatrixProblem,
     Tiling,
     acc_bytes,
@@ -21,9 +27,11 @@ from npusim.compiler.tile import (
     footprint,
     sram_bytes,
 )
+from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.hw.config import Config, load_config
 from npusim.hw.cost import cost_model
+from npusim.hw.memory import dram_model
 from npusim.isa.base import Space, decode, offset_of, space_of
 from npusim.isa.matrix import CHANNEL_BLOCK
 from npusim.work import DmaWork
@@ -119,6 +127,43 @@ def test_narrow_tiles_at_the_edge_are_as_slow_to_store() -> None:
     stores = 4 * 3 * cost_model(config).stream_ps(DmaWork(nbytes, nbytes // 64, 64, 0, nbytes))
     assert estimate(problem, thirds, config) > stores
     assert estimate(problem, thirds, config) > estimate(problem, once, config)
+
+
+def test_what_a_chain_makes_is_stored_and_not_the_sums() -> None:
+    """Where bytes are made of floats in a slot, a quarter of what lies there leaves."""
+    config = load_config("edge_tpu")
+    bytes_ = CONV._replace(kh=1, kw=1, out_type=DType.FLOAT32, in_place=True, epilogue=Epilogue(2, result=1))
+    tile = Tiling(1, 10, 34, 40, 24, weights_outer=False)
+    floats = bytes_._replace(epilogue=Epilogue(2, result=4))
+    size, rate = bytes_.oh * bytes_.ow * bytes_.oc, dram_model(config).bandwidth
+    assert 3 * size * 10**12 < (estimate(floats, tile, config) - estimate(bytes_, tile, config)) * rate
+    assert estimate(floats, tile, config) == estimate(floats._replace(epilogue=Epilogue(2)), tile, config)
+
+
+def test_runs_that_begin_anywhere_in_a_burst_touch_another_one() -> None:
+    """64 of 255 channels are a burst long, and lie in two."""
+    config = load_config("edge_tpu")
+    problem = CONV._replace(oh=40, ow=40, oc=255, ic=128, kh=1, kw=1, x_home=Home.DIRECT)
+    tile = Tiling(1, 10, 40, 64, 128, weights_outer=True)
+    stored = 3 * 1600 * 2 * 64
+    assert estimate(problem, tile, config) > stored * 10**12 // dram_model(config).bandwidth
+    # Where they begin with bursts they do not.
+    even = problem._replace(oc=256)
+    assert estimate(even, tile, config) < estimate(problem, tile, config)
+
+
+def test_a_chain_says_what_it_makes() -> None:
+    graph = prepare(residual_net(), EDGE)
+    context = Context(EDGE, ConstantPool(), facts=facts_of(graph))
+    groups = place(graph, form_groups(graph.ops, graph.outputs), context).groups
+    chained = [group for group in groups if group.anchor and group.chain]
+    assert chained
+    for group in chained:
+        out = group.outputs[0]
+        chain = Chain(
+            context, group.chain, context.view(out), range(len(out.shape)), group.anchor and group.anchor.output
+        )
+        assert chain.epilogue().result == out.dtype.itemsize
 
 
 @pytest.mark.parametrize("kib", [8, 16, 32, 128])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,10 @@ def test_transfers(config: Config, nbytes: int, run: int, write: bool) -> None:
     taken, pins = prices.transfer(designs, array(nbytes), array(run), write=write)
     near(taken, cost_model(config).cost(work).ps)
     assert float(pins[0]) == dram_model(config).transfer_bytes(work)
+    # So many runs that each place of a burst is met as often.
+    apart = replace(work, bytes=run * 64, runs=64, reads=run * 64, writes=0, stride=run + 9)
+    _, pins = prices.transfer(designs, array(run * 64), array(run), array(run + 9))
+    assert float(pins[0]) == dram_model(config).transfer_bytes(apart)
     within = DmaWork(nbytes, -(-nbytes // run), run, 0, 0)
     local = prices.local(designs, array(nbytes), array(run))
     near(local, cost_model(config).cost(within).ps)
