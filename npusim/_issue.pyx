@@ -141,6 +141,8 @@ cdef class Uses:
             if alike and (last.tiles < self.tiles or (last.low <= low and high <= last.high)):
                 self.join(last, low, high, count, 1)
                 return 0
+            if alike and low < last.low:
+                self.supersede(low, high)
         if not alike:
             self.run, self.tiles = 0, 1
         if self.end == self.room:
@@ -167,6 +169,24 @@ cdef class Uses:
     cdef void join(self, Use *one, long long low, long long high, long long count, int tiles) noexcept:
         one.low, one.high, one.count = min(one.low, low), max(one.high, high), count
         one.tiles += tiles
+
+    cdef void supersede(self, long long low, long long high) noexcept:
+        """A run comes back to bytes that it has used: whoever waits for its new use of them waits for the old one, too.
+        So a window that is gone through many times is no longer than it is."""
+        cdef int at, begin = max(self.first, self.end - self.run), kept = begin
+        cdef Use *old
+        for at in range(begin, self.end):
+            old = &self.recent[at]
+            if low <= old.low and old.high <= high:
+                continue
+            if old.low < low < old.high <= high:
+                old.high = low
+            elif low <= old.low < high < old.high:
+                old.low = high
+            self.recent[kept] = self.recent[at]
+            kept += 1
+        self.run -= self.end - kept
+        self.end = kept
 
     cdef void halve(self) noexcept:
         """Of the uses of a run each two neighbours become one, and so will those to come."""

@@ -452,7 +452,7 @@ class Planner:
             if last == first or not reached or not self._closed(groups):
                 continue
             # Where everything is in SRAM as a whole there is nothing to gain, unless two units could work side by side.
-            near = all(buffer.on_chip for group in groups for buffer in self._touched[group.index])
+            near = self._is_near(groups)
             if near and not side_by_side(groups) and not self._may_hide(groups, stretches, costs):
                 continue
             inner = self._windows_of(groups)
@@ -465,6 +465,10 @@ class Planner:
             if near and option[0] * 100 > sum(costs[first : last + 1]) * (100 - CLOSE_PERCENT):
                 continue
             yield last, *option
+
+    def _is_near(self, groups: Sequence[Group]) -> bool:
+        """Whether all that some groups touch is in SRAM as a whole."""
+        return all(buffer.on_chip for group in groups for buffer in self._touched[group.index])
 
     def _may_hide(self, groups: Sequence[Group], stretches: Sequence[Stretch], costs: Sequence[int]) -> bool:
         """Whether the matrix unit waits for the vector unit in the last of some groups, and for so long that the others
@@ -566,7 +570,8 @@ class Planner:
                 break  # what works side by side wants the room, if there is any
         if not found:
             return None
-        limit = min(cost for cost, _, _ in found) * (1000 + _HEIGHT_SLACK) // 1000
+        slack = 0 if self._is_near(groups) else _HEIGHT_SLACK
+        limit = min(cost for cost, _, _ in found) * (1000 + slack) // 1000
         cost, _, segment = min((each for each in found if each[0] <= limit), key=itemgetter(1, 0))
         return cost, segment
 
@@ -723,7 +728,7 @@ _ORDERS: tuple[Callable[[Buffer, range], tuple[int, ...]], ...] = (
 _SLACK = 10
 """In thousandths, what estimates of the same stretches may differ by and be as good."""
 _HEIGHT_SLACK = 20
-"""And those of stripes of several heights: what the lower ones leave is for values beside them."""
+"""And those of stripes of several heights: what the lower ones leave is for values beside them, if these have none."""
 LONGEST = 16
 """Groups in a segment at most."""
 CLOSE_PERCENT = 5

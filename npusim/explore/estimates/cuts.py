@@ -249,7 +249,8 @@ def worth(case: Case, designs: Designs, rooms: Rooms, cores: int) -> Shapes:
     order = np.lexsort(family.T)
     sorted_family, fits = family[order], np.all(nbytes <= rooms.least, axis=1)[order] & keep[order]
     starts = np.flatnonzero(np.r_[True, (sorted_family[1:] != sorted_family[:-1]).any(1)])
-    # How many of the family, this one aside, fit into the least room for sure: more than the tiler tries are not asked.
+    # How many of the family, this one aside, fit into the least room for sure: those that the tiler comes to seldom are
+    # not asked.
     count = np.cumsum(fits) - fits
     before = count - np.repeat(count[starts], np.diff(np.r_[starts, len(order)]))
     late = np.zeros(len(order), bool)
@@ -271,8 +272,9 @@ def worth(case: Case, designs: Designs, rooms: Rooms, cores: int) -> Shapes:
     return Shapes(cut, size, elements[kept], tasks, nbytes[kept])
 
 
-_TRIED = 3
-"""Cuts of the pixels that the tiler tries for each cut of the channels: the largest that fits and the next ones."""
+_TRIED = 6
+"""Cuts of the pixels for each cut of the channels, the largest that fits and the next ones: the tiler goes on while
+they get better, which is seldom for longer."""
 
 
 def _tasks(problem: MatrixProblem, cut: Cuts, cores: int, *, several: bool) -> Tasks:

@@ -108,6 +108,22 @@ def test_a_value_that_is_whole_is_waited_for_in_parts(monkeypatch: pytest.Monkey
     assert waited(layers("sc")) < 0.7, "its weights come behind the last tile's pixels, but it does not wait for these"
 
 
+def test_a_window_is_gone_through_as_quickly_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stripe is made while the one before is read, however many there have been: 64 of one row each."""
+    beside = Planner._beside_taken
+
+    def low(planner: Planner, groups: Any, segment: Any, taken: int) -> int | None:
+        return beside(planner, groups, segment, taken) and 1 if segment.height == 1 else None
+
+    monkeypatch.setattr(Planner, "_beside_taken", low)
+    with Session(EDGE, cache_dir=False) as session:
+        spans = session.run(compile_graph(layers("sc"), EDGE), timing_only=True).timeline.spans
+    ends = [span.end_ps for span in spans if span.unit == "core0.matrix"]
+    assert len(ends) >= 64
+    quarter = len(ends) // 4
+    assert ends[-1] - ends[-quarter] <= (ends[2 * quarter - 1] - ends[quarter]) * 1.1
+
+
 def taken(graph: Graph, config: Config = EDGE) -> int:
     """Picoseconds of an inference."""
     with Session(config, cache_dir=False) as session:
@@ -150,9 +166,9 @@ def test_what_is_stored_is_the_result_of_the_chain() -> None:
     lowered = lower(context, group)
     assert isinstance(lowered, MatrixLowering)
     problem, config = lowered.problem, EDGE.with_(**{"dram.bandwidth": "100 MB/s"})
-    assert problem.stored == 1 < problem.out_type.itemsize
+    assert problem.stored_bytes == 1 < problem.out_type.itemsize
     tile = Tiling(1, 8, 64, 32, 32, weights_outer=False)
-    wide = problem._replace(epilogue=problem.epilogue._replace(stored=0))
+    wide = problem._replace(epilogue=problem.epilogue._replace(result=0))
     assert estimate(problem, tile, config) < 0.85 * estimate(wide, tile, config)
 
 
