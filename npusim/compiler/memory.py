@@ -27,6 +27,7 @@ from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import dram_model
+from npusim.hw.units.dma import latency_ps
 from npusim.units import ceil_div
 
 Known = dict[tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]], int | None]
@@ -380,6 +381,9 @@ class Planner:
         with Windows(self._context, stretch.segment.loaded):
             costs = [lowering.estimate() for lowering in fitted.lowerings]
         turns = stretch.segment.images * len(stretch.segment.stripes)
+        # Each stripe's rows are a transfer of their own, and wait for the one before.
+        if self._context.config.dma.in_flight == 1:
+            rows += turns * len(stretch.segment.loaded) * latency_ps(self._context.config)
         # While the matrix unit is at one stripe, the vector unit is at the next.
         matrix = sum(cost for cost, group in zip(costs, stretch.groups, strict=True) if on_matrix(group))
         vector = sum(costs) - matrix
@@ -397,9 +401,10 @@ class Planner:
         computing = max(computing, sum(lowering.banked() for lowering in fitted.lowerings))
         # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
         computing += stretch.segment.images * fitted.lowerings[0].copying(moved_bytes(stretch.segment))
-        # All weights have to be there for the first stripe.
+        # All weights have to be there for the first stripe, and nobody computes before its rows are there.
         first = computing // turns
-        return max(weights, first) + max(rows, computing - first) + min(rows + weights, computing) // OVERLAP
+        behind = max(rows, computing - first + rows // turns)
+        return max(weights, first) + behind + min(rows + weights, computing) // OVERLAP
 
     # segments
 
