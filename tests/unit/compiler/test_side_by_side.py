@@ -131,6 +131,15 @@ def windows(strides: Sequence[int]) -> Graph:
     return build.finish([value])
 
 
+def test_layers_work_on_the_first_rows_of_an_input_while_others_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where all that lies between layers is in SRAM: an input takes its time from a slow DRAM."""
+    config = EDGE.with_(**{"sram.bytes": "8 MiB", "dram.bandwidth": "2 GB/s"})
+    graph = windows((1, 1, 1, 8))
+    together = taken(graph, config)
+    monkeypatch.setattr("npusim.compiler.memory.Planner._may_wait", lambda *arguments: False)
+    assert together < taken(graph, config) * 0.9
+
+
 def test_nobody_computes_before_the_first_rows_are_there() -> None:
     """What a segment reads from DRAM comes while it computes, but for the rows of the first stripe: so on a slower DRAM
     it takes longer, also where computing takes longest."""
