@@ -27,6 +27,7 @@ from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import dram_model
+from npusim.hw.units.dma import latency_ps
 from npusim.units import ceil_div
 
 Known = dict[tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]], int | None]
@@ -146,6 +147,8 @@ class Planner:
         self._tensors: dict[Buffer, dict[Tensor, None]] = {buffer: {} for buffer in self._candidates}
         self._lives: dict[Buffer, range] = {}
         self._touched: list[list[Buffer]] = [[] for _ in placement.groups]
+        self._inputs = [0] * len(placement.groups)
+        """Bytes of inputs of the graph that each group reads."""
         # What a group alone takes follows from the homes of what it touches and from what is free: asked many times.
         self._known, self._heights = memory.known, memory.heights
         self._made: Made = {}
@@ -160,6 +163,8 @@ class Planner:
                 if tensor not in context.views or tensor in inside:
                     continue
                 buffer = context.views[tensor].buffer
+                if not buffer.is_scratch and tensor not in group.outputs and tensor.data is None:
+                    self._inputs[group.index] += tensor.nbytes
                 if buffer in self._users:
                     self._tensors[buffer][tensor] = None
                     if group.index not in self._users[buffer][-1:]:
@@ -384,6 +389,9 @@ class Planner:
         with Windows(self._context, stretch.segment.loaded):
             costs = [lowering.estimate() for lowering in fitted.lowerings]
         turns = stretch.segment.images * len(stretch.segment.stripes)
+        # Each stripe's rows are a transfer of their own, and wait for the one before.
+        if self._context.config.dma.in_flight == 1:
+            rows += turns * len(stretch.segment.loaded) * latency_ps(self._context.config)
         # While the matrix unit is at one stripe, the vector unit is at the next.
         matrix = sum(cost for cost, group in zip(costs, stretch.groups, strict=True) if on_matrix(group))
         vector = sum(costs) - matrix
@@ -451,9 +459,12 @@ class Planner:
             reached, wanted = wanted <= last, max(wanted, self._last_use(self._groups[last]))
             if last == first or not reached or not self._closed(groups):
                 continue
-            # Where everything is in SRAM as a whole there is nothing to gain, unless two units could work side by side.
+            # Where everything is in SRAM as a whole there is nothing to gain, unless two units could work side by side,
+            # or what comes from outside takes long.
             near = self._is_near(groups)
-            if near and not side_by_side(groups) and not self._may_hide(groups, stretches, costs):
+            if near and not (
+                side_by_side(groups) or self._may_hide(groups, stretches, costs) or self._may_wait(groups, costs)
+            ):
                 continue
             inner = self._windows_of(groups)
             if inner is None:
@@ -469,6 +480,13 @@ class Planner:
     def _is_near(self, groups: Sequence[Group]) -> bool:
         """Whether all that some groups touch is in SRAM as a whole."""
         return all(buffer.on_chip for group in groups for buffer in self._touched[group.index])
+
+    def _may_wait(self, groups: Sequence[Group], costs: Sequence[int]) -> bool:
+        """Whether the inputs of the graph that the first of some groups reads take so long to come that the others
+        could gain something meanwhile."""
+        coming = self._inputs[groups[0].index] * 10**12 // dram_model(self._context.config).bandwidth
+        others = sum(costs[group.index] for group in groups[1:])
+        return min(coming, others) * 100 > (others + costs[groups[0].index]) * CLOSE_PERCENT
 
     def _may_hide(self, groups: Sequence[Group], stretches: Sequence[Stretch], costs: Sequence[int]) -> bool:
         """Whether the matrix unit waits for the vector unit in the last of some groups, and for so long that the others

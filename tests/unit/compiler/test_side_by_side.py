@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import ConstantPool, Context, SlotSpec
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.memory import Planner
+
+
+from npusim.compiler.memory import Memory, Planner
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
 from npusim.compiler.stripes import moved_bytes
@@ -136,6 +140,44 @@ def test_a_chain_hides_the_next_stripe(monkeypatch: pytest.MonkeyPatch) -> None:
     together = taken(graph)
     monkeypatch.setattr("npusim.compiler.memory.Planner._may_hide", lambda *arguments: False)
     assert together < taken(graph) * 0.95
+
+
+def windows(strides: Sequence[int]) -> Graph:
+    """Convolutions of 3 x 3, one after the other."""
+    build = GraphBuilder("windows")
+    value = build.input("x", (1, 64, 64, 32), DType.FLOAT16)
+    for stride in strides:
+        weights = build.const(np.zeros((32, 32, 3, 3), np.float16))
+        value = build.add("conv", [value, weights], {**CONV, "stride": (stride, stride), "pads": (1, 1, 1, 1)})
+    return build.finish([value])
+
+
+def test_layers_work_on_the_first_rows_of_an_input_while_others_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where all that lies between layers is in SRAM: an input takes its time from a slow DRAM."""
+    config = EDGE.with_(**{"sram.bytes": "8 MiB", "dram.bandwidth": "2 GB/s"})
+    graph = windows((1, 1, 1, 8))
+    together = taken(graph, config)
+    monkeypatch.setattr("npusim.compiler.memory.Planner._may_wait", lambda *arguments: False)
+    assert together < taken(graph, config) * 0.9
+
+
+def test_nobody_computes_before_the_first_rows_are_there() -> None:
+    """What a segment reads from DRAM comes while it computes, but for the rows of the first stripe: so on a slower DRAM
+    it takes longer, also where computing takes longest."""
+    graph, height = windows((1, 1)), 32
+    costs = []
+    for bandwidth in (10**10, 10**12):
+        config = EDGE.with_(**{"sram.bytes": "8 MiB", "dram.bandwidth": bandwidth})
+        prepared, segment = prepare(graph, config), segment_of(graph, height, config)
+        context = Context(config, ConstantPool())
+        placement = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
+        for window in segment.windows:
+            context.views[window.inner.tensor] = window.view
+            window.buffer.core = 0
+        planner = Planner(placement, context, Memory())
+        costs.append(planner._estimate(Stretch(placement.groups, segment)) or 0)
+    coming = graph.inputs[0].nbytes * 10**12 // 10**10
+    assert costs[0] - costs[1] > coming * 0.9 * height / 64
 
 
 @pytest.mark.parametrize("kinds", ["cs", "ss", "cp"])
