@@ -14,9 +14,6 @@ from npusim.compiler.groups import form_groups, side_by_side
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import ConstantPool, Context, SlotSpec
 from npusim.compiler.lower.matrix import MatrixLowering
-from npusim.compiler.memory import Planner
-
-
 from npusim.compiler.memory import Memory, Planner
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
