@@ -33,9 +33,42 @@ def best_order(graph: Graph, config: Config, budget: Budget, tried: list[tuple[i
     many pieces of work to wait for; one alone may go by stripes, and there whole values may be faster than stripes."""
     short = shortened(graph) if config.cores > 1 else None
     if short is not None:
-        like = _again(best_order(short, config, copy(budget)), graph, budget)
+        chosen = best_order(short, config, copy(budget))
+        like = _again(chosen, graph, budget, chosen.record.context.config)
         if like is not None:
             return like
+    best = _of_all_channels(graph, config, budget, tried)
+    return best if config.dma.channels <= 2 else _of_fewer(best, graph, config, budget, tried)
+
+
+def _of_fewer(
+    best: Order, graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, Order]] | None
+) -> Order:
+    """The order, or one like it that leaves channels idle: what is loaded further ahead takes room, and where transfers
+    share the DRAM fairly the time of what is wanted first. So a device with more channels is not slower for them."""
+    least, risen = forecast(best.commands, config), 0
+    seen = best.record.context.config
+    for channels in range(config.dma.channels - 1, 1, -1):
+        order = _again(best, graph, budget, replace(seen, dma=replace(seen.dma, channels=channels)))
+        if order is not None:
+            order.channels, order.near = channels, best.near
+            ps = forecast(order.commands, config)
+            if tried is not None:
+                tried.append((ps, order))
+            if ps < least:
+                best, least, risen = order, ps, 0
+                continue
+        risen += 1
+        if risen == _MOST_WORSE:
+            break
+    return best
+
+
+_MOST_WORSE = 2
+"""So many numbers of channels in turn that are no better than more are the last that are tried."""
+
+
+def _of_all_channels(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, Order]] | None) -> Order:
     best, near = ordered(graph, config, copy(budget)), by_l2(config)
     if config.cores == 1 and not best.layout.is_close and near is None:
         return best
@@ -137,9 +170,9 @@ _APART = 3
 variants of ``edge`` up to 1.6."""
 
 
-def _again(chosen: Order, graph: Graph, budget: Budget) -> Order | None:
-    """The order of a graph that is like the one chosen for a shorter one; None if it takes more than there is."""
-    like = chosen.record.context.config
+def _again(chosen: Order, graph: Graph, budget: Budget, like: Config) -> Order | None:
+    """The order of a graph, on a device that is ``like`` one, of the kind of an order that was chosen; None if it takes
+    more than there is."""
     if chosen.parts:
         return in_parts(graph, replace(like, cores=chosen.parts), budget)
     order = another(graph, like, budget)

@@ -749,7 +749,7 @@ _HEIGHT_SLACK = 20
 """And those of stripes of several heights: what the lower ones leave is for values beside them, if these have none."""
 LONGEST = 16
 """Groups in a segment at most."""
-CLOSE_PERCENT = 5
+CLOSE_PERCENT = 3
 """Estimates may be off by so much."""
 _NEAR_PERCENT = 30
 """And those of segments by so much: groups that do not run together begin on the first rows of the one before."""

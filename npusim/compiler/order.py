@@ -48,6 +48,8 @@ class Order:
     """Of one core: values are whole where there might have been stripes."""
     near: bool = False
     """Planned as if all values were in L2."""
+    channels: int = 0
+    """Planned as if each core had so many channels; 0: all of them."""
 
     @property
     def parts(self) -> int:
@@ -75,12 +77,13 @@ class Order:
     @property
     def label(self) -> str:
         """What distinguishes it from others, in words."""
-        near = ", for values in L2" if self.near else ""
+        notes = ", for values in L2" if self.near else ""
+        notes += f", on {self.channels} channels" if self.channels else ""
         if self.parts:
-            return f"{self.parts} cores, parts of their own{near}"
+            return f"{self.parts} cores, parts of their own{notes}"
         cores = self.record.context.config.cores
         striped = any(stretch.segment for stretch in self.layout.stretches)
-        return (f"{cores} cores" if cores > 1 else "one core, stripes" if striped else "one core, whole values") + near
+        return (f"{cores} cores" if cores > 1 else "one core, stripes" if striped else "one core, whole values") + notes
 
 
 def another(
