@@ -38,7 +38,14 @@ def best_order(graph: Graph, config: Config, budget: Budget, tried: list[tuple[i
         if like is not None:
             return like
     best = _of_all_channels(graph, config, budget, tried)
-    return best if config.dma.channels <= 2 else _of_fewer(best, graph, config, budget, tried)
+    if config.dma.channels <= (_FEW if config.interconnect.arbitration == "need" else 2):
+        return best
+    return _of_fewer(best, graph, config, budget, tried)
+
+
+_FEW = 4
+"""Channels up to which nothing has been seen to be slower for one more, where what is wanted first has the DRAM first:
+orders for fewer would cost as much as the first one, and be of no use."""
 
 
 def _of_fewer(

@@ -460,10 +460,13 @@ class Planner:
             if last == first or not reached or not self._closed(groups):
                 continue
             # Where everything is in SRAM as a whole there is nothing to gain, unless two units could work side by side,
-            # or what comes from outside takes long.
+            # what comes from outside takes long, or there is no need to copy what a window has padding around.
             near = self._is_near(groups)
             if near and not (
-                side_by_side(groups) or self._may_hide(groups, stretches, costs) or self._may_wait(groups, costs)
+                side_by_side(groups)
+                or self._may_hide(groups, stretches, costs)
+                or self._may_wait(groups, costs)
+                or self._may_spare(groups, costs)
             ):
                 continue
             inner = self._windows_of(groups)
@@ -476,6 +479,18 @@ class Planner:
             if near and option[0] * 100 > sum(costs[first : last + 1]) * (100 - CLOSE_PERCENT):
                 continue
             yield last, *option
+
+    def _may_spare(self, groups: Sequence[Group], costs: Sequence[int]) -> bool:
+        """Whether values between some groups are copied tile by tile, to have padding around them, for so long that
+        something could be gained."""
+        dma = self._context.config.dma
+        rate = (dma.local_bytes_per_cycle or dma.bytes_per_cycle) * self._context.config.clock_hz
+        copied = sum(
+            group.anchor.input(0).nbytes
+            for group in groups[1:]
+            if group.anchor is not None and group.anchor.kind == "conv" and any(group.anchor.attrs["pads"])
+        )
+        return copied * 10**12 // rate * 100 > sum(costs[group.index] for group in groups) * CLOSE_PERCENT
 
     def _is_near(self, groups: Sequence[Group]) -> bool:
         """Whether all that some groups touch is in SRAM as a whole."""
