@@ -74,13 +74,13 @@ class Windows:
 
 
 def place_slots(
-    specs: Sequence[SlotSpec], free: Sequence[Span], *, low_end: bool, avoid: Sequence[Span] = ()
+    specs: Sequence[SlotSpec], free: Sequence[Span], *, low_end: bool, avoid: Sequence[Span] = (), urgent: int = 0
 ) -> list[int] | None:
     """Where each copy of each slot in SRAM begins; None where they do not fit.
 
     ``avoid``: what neighbouring groups use, and so little of which is used as can be, so that one may load and compute
-    while the other still computes. Of places that are as good, that at the low end of what is free, or (``low_end``)
-    at the high one.
+    while the other still computes; above all by those slots, the first ``urgent`` ones, that are wanted first. Of
+    places that are as good, that at the low end of what is free, or (``low_end``) at the high one.
     """
     sizes = [align(max(spec.nbytes, 1)) for spec in specs if spec.space is Space.SRAM for _ in range(spec.copies)]
     spans = list(free) if low_end else list(reversed(free))
@@ -92,8 +92,17 @@ def place_slots(
             ends += [high - taken if low_end else low for low, high in wide]
             beside = [at for low, high in avoid for at in (align(high), (low - taken) // ALIGNMENT * ALIGNMENT)]
             ends += [at for low, high in wide for at in beside if low <= at <= high - taken]
-        start = min(ends, key=lambda start: _shared((start, start + taken), avoid))
-        return list(accumulate(sizes[:-1], initial=start))
+        first = sum(sizes[: _copies(specs[:urgent])])
+
+        def shared(option: tuple[int, bool]) -> tuple[int, int]:
+            start, down = option
+            front = (start + taken - first, start + taken) if down else (start, start + first)
+            return _shared(front, avoid), _shared((start, start + taken), avoid)
+
+        # Upwards, or downwards from the end: there the first ones are farther from what others have at the low end.
+        ways = (False, True) if first else (False,)
+        start, down = min(((start, down) for down in ways for start in ends), key=shared)
+        return _placed(sizes, start + taken if down else start, down=down)
     starts = []
     for size in sizes:
         number = next((n for n, (low, high) in enumerate(spans) if high - low >= size), None)
@@ -103,6 +112,17 @@ def place_slots(
         starts.append(low if low_end else high - size)
         spans[number] = (low + size, high) if low_end else (low, high - size)
     return starts
+
+
+def _placed(sizes: Sequence[int], at: int, *, down: bool) -> list[int]:
+    """Where each of some sizes begins, one above the other or (``down``) below it."""
+    if down:
+        return [at - end for end in accumulate(sizes)]
+    return list(accumulate(sizes[:-1], initial=at))
+
+
+def _copies(specs: Iterable[SlotSpec]) -> int:
+    return sum(spec.copies for spec in specs if spec.space is Space.SRAM)
 
 
 def _shared(one: Span, others: Iterable[Span]) -> int:
@@ -205,12 +225,13 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
             specs.append(slots)
             left -= taken
         flat = [spec for slots in specs for spec in slots]
-        starts = place_slots(flat, free, low_end=low_end, avoid=avoid)
+        urgent = len(specs[0]) if stretch.segment else 0
+        starts = place_slots(flat, free, low_end=low_end, avoid=avoid, urgent=urgent)
         if starts is None:
             starts = place_slots(flat, free, low_end=not low_end)
         if starts is not None:
             places = iter(starts)
-            counts = [sum(spec.copies for spec in slots if spec.space is Space.SRAM) for slots in specs]
+            counts = [_copies(slots) for slots in specs]
             return Fitted(lowerings, specs, [[next(places) for _ in range(count)] for count in counts])
     raise refuse_size(stretch.groups[0], sum(map(total_bytes, specs)), room)
 

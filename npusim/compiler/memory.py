@@ -398,13 +398,13 @@ class Planner:
         shown = min(turns, OVERLAP) if side_by_side(stretch.groups) else 1
         computing = max(matrix, vector) + min(matrix, vector) // shown
         # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
-        *before, behind = fitted.lowerings
+        *before, last = fitted.lowerings
         computing += turns * sum(lowering.tail() for lowering in before)
-        # What the vector unit has still to do on the last one's last tile, while the matrix unit is at the next stripe.
-        if not vector and (idle := behind.waiting()):
+        # What the vector unit has still to do on the last tiles, while the matrix unit is at the next stripe.
+        if not vector and (idle := last.waiting()):
             plain = takewhile(lambda pair: not pair[1].tail(), zip(costs, before, strict=False))
             ahead = sum(cost for cost, _ in plain)
-            computing -= min(idle, (turns - 1) * behind.tail(), ahead * (turns - 1) // turns)
+            computing -= min(idle, (turns - 1) * last.behind(turns), ahead * (turns - 1) // turns)
         # What works side by side shares the banks.
         computing = max(computing, sum(lowering.banked() for lowering in fitted.lowerings))
         # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, product, takewhile
+from itertools import chain, islice, product, takewhile
 
 from npusim.compiler.exchange import giving
 from npusim.compiler.fit import Ends, Fitted, Stretch, fit
@@ -356,12 +356,27 @@ def _turns(
             yield reader, [at_once]
         for number, (first, end) in enumerate(rows[: len(stretch.groups)]):
             # Also where nothing is made: padding below the image may be wanted then.
-            yield stretch.groups[number], [before_stripe(stretch.segment, number, image, stripe)]
+            before = before_stripe(stretch.segment, number, image, stripe)
+            streams: list[Iterable[Tile]] = [before]
             if first < end:
-                lowering = fitted.lowerings[number].stripe(image, (first, end), moved)
-                yield stretch.groups[number], _streams(lowering, tables[number])
+                streams = _streams(fitted.lowerings[number].stripe(image, (first, end), moved), tables[number])
+                if stripe:
+                    yield stretch.groups[number], [before]
+                else:
+                    streams = [_with_loads(streams[0], before)]
+            yield stretch.groups[number], streams
             if not number:
                 yield from ahead
+
+
+def _with_loads(steps: Iterable[Tile], before: Sequence[Tile]) -> Iterator[Tile]:
+    """Steps that come after padding: it waits until its bytes are free, which what the first step loads does not."""
+    left = iter(steps)
+    first, *others = chain(islice(left, 1), before)
+    for step in others:
+        first.loads += step.loads
+    yield first
+    yield from left
 
 
 def _streams(lowering: Lowering, tables: Sequence[SlotTable]) -> list[Iterable[Tile]]:

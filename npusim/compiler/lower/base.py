@@ -280,6 +280,11 @@ class Lowering(ABC):
         """Picoseconds that the unit of the main work waits for others in all, about: they take so much longer."""
         return 0
 
+    def behind(self, turns: int) -> int:
+        """Picoseconds that others work on what the unit of the main work has made in one of so many ``turns`` when it
+        begins with the next: only where it waits for them."""
+        return 0
+
     def moving(self, views: Iterable[View]) -> int:
         """Picoseconds to move values once between their homes and the slots of tiles."""
         config, near = self.config, self._sram_rate()

@@ -338,13 +338,24 @@ class MatrixLowering(Lowering):
         return chain_time(self.problem, self.tile)
 
     def waiting(self) -> int:
+        waiting = self._chaining() - self._tilings(self.problem).computing(self.tile)
+        return max(0, waiting * self.height // self.problem.oh)
+
+    def behind(self, turns: int) -> int:
+        tiles, chaining = self._tiles(), self._chaining()
+        # Two tiles have places: on what is made of the last but one the chain may be still when the last one is.
+        left = 2 * chaining - self._tilings(self.problem).computing(self.tile) if tiles > turns else chaining
+        return left // tiles
+
+    def _tiles(self) -> int:
         problem, tile = self.problem, self.tile
         elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
-        chain = self.tail() * elements // (tile.oh * tile.ow * tile.groups * tile.oc)
-        if not chain:
-            return 0
-        waiting = chain - self._tilings(problem).computing(tile)
-        return max(0, waiting * self.height // problem.oh)
+        return ceil_div(elements, tile.oh * tile.ow * tile.groups * tile.oc)
+
+    def _chaining(self) -> int:
+        """Picoseconds from the chain's beginning on one tile to that on the next, for all of them; 0: there is none."""
+        chain = self.tail() * self._tiles()
+        return chain and max(chain, self._tilings(self.problem).banked(self.tile))
 
     def _of_rows(self, image: int, rows: tuple[int, int], moved: Moves) -> Self:
         """A copy for some rows of an image, whose chain finds buffers where they have moved to."""
