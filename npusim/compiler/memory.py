@@ -20,7 +20,18 @@ from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context
 from npusim.compiler.outside import lay_out
 from npusim.compiler.place import Placement
-from npusim.compiler.stripes import Inner, Segment, Window, imports, inners, moved_bytes, outline, rows_of, urgent_rows
+from npusim.compiler.stripes import (
+    Inner,
+    Segment,
+    Window,
+    imports,
+    inners,
+    most_moves,
+    moved_bytes,
+    outline,
+    rows_of,
+    urgent_rows,
+)
 from npusim.compiler.tile import OVERLAP
 from npusim.compiler.values import ALIGNMENT, Buffer, align
 from npusim.errors import CompileError
@@ -397,6 +408,10 @@ class Planner:
         vector = sum(costs) - matrix
         shown = min(turns, OVERLAP) if side_by_side(stretch.groups) else 1
         computing = max(matrix, vector) + min(matrix, vector) // shown
+        if not stretch.segment.apart:
+            # Whenever rows have moved, one unit waits for the other's stripe, and that one for the next.
+            moves = most_moves(stretch.segment, stretch.groups)
+            computing += stretch.segment.images * moves * min(matrix, vector) // turns
         # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
         *before, last = fitted.lowerings
         computing += turns * sum(lowering.tail() for lowering in before)

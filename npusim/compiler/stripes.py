@@ -347,6 +347,18 @@ def moved_bytes(segment: Segment) -> int:
     )
 
 
+def most_moves(segment: Segment, groups: Sequence[Group]) -> int:
+    """How often rows go to the front of a window that one unit fills and another one reads, while an image is made."""
+    units = list(map(on_matrix, groups))
+    between = (
+        window
+        for window in segment.windows
+        if window.source is None
+        and any(units[reader.reader] != units[window.inner.maker] for reader in window.inner.readers)
+    )
+    return max((len(window.moves) for window in between), default=0)
+
+
 @dataclass(slots=True)
 class Outline:
     """What segments of some groups have in common, whatever the height of their stripes."""
