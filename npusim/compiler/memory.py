@@ -398,7 +398,9 @@ class Planner:
             for nbytes in (rows - urgent, urgent, *(self._held(group) for group in stretch.groups))
         )
         with Windows(self._context, stretch.segment.loaded):
-            costs = [lowering.estimate() for lowering in fitted.lowerings]
+            costs = [
+                lowering.striped(rows) for lowering, rows in zip(fitted.lowerings, stretch.segment.usual, strict=True)
+            ]
         turns = stretch.segment.images * len(stretch.segment.stripes)
         # Each stripe's rows are a transfer of their own, and wait for the one before.
         if self._context.config.dma.in_flight == 1:

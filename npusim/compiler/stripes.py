@@ -325,6 +325,12 @@ class Segment:
     moved in between."""
 
     @property
+    def usual(self) -> list[int]:
+        """Rows of each group that a stripe makes, neither the first nor the last one if there are others."""
+        middle = self.stripes[len(self.stripes) // 2][: self.last - self.first + 1]
+        return [max(end - first, 1) for first, end in middle]
+
+    @property
     def loaded(self) -> list[Window]:
         """The windows of values from DRAM."""
         return [window for window in self.windows if window.source is not None]

@@ -214,17 +214,32 @@ class Tilings:
             config, rate_type(problem.x_type, problem.w_type), problem.kh, problem.kw, problem.depthwise,
             problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
         )  # fmt: skip
-        self._searches: list[Search] = []
+        self._device = device
+        self._searches: list[Search] | None = None
+        self._asked: Search | None = None
         with contextlib.suppress(OverflowError):  # beyond machine integers: as slow as it is
-            self._searches = [
-                Search(
-                    problem,
-                    device,
-                    list(_channel_cuts(problem, config, whole=whole)),
-                    list(_spatial_cuts(problem, whole=whole)),
-                )
-                for whole in _jobs(config)
-            ]
+            self._asked = Search(problem, device, [], [])
+
+    def _made(self) -> list[Search]:
+        """The searches, made when they are first wanted: some problems are only asked what a tiling takes."""
+        if self._searches is None:
+            problem, config = self._problem, self._config
+            self._searches = (
+                []
+                if self._asked is None
+                else [
+                    Search(
+                        problem,
+                        self._device,
+                        list(_channel_cuts(problem, config, whole=whole)),
+                        list(_spatial_cuts(problem, whole=whole)),
+                    )
+                    for whole in _jobs(config)
+                ]
+            )
+            # What is chosen is known there.
+            self._asked = self._searches[-1] if self._searches else None
+        return self._searches
 
     def choose(self, budget: int) -> Tiling | None:
         """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
@@ -235,24 +250,24 @@ class Tilings:
         return self._chosen[budget]
 
     def _choose(self, budget: int) -> Tiling | None:
-        if self._searches:
+        if searches := self._made():
             with contextlib.suppress(OverflowError):
-                tile = next((found for search in self._searches if (found := search.choose(budget))), None)
+                tile = next((found for search in searches if (found := search.choose(budget))), None)
                 return Tiling(*tile) if tile else None
         return choose_slowly(self._problem, self._config, budget)
 
     def estimate(self, tile: Tiling) -> int:
         """Picoseconds that all tiles take, about."""
-        if self._searches:
+        if self._asked:
             with contextlib.suppress(OverflowError):
-                return self._searches[-1].estimate(tile)
+                return self._asked.estimate(tile)
         return estimate(self._problem, tile, self._config)
 
     def computing(self, tile: Tiling) -> int:
         """Picoseconds of the matrix unit for all tiles, one after the other."""
-        if self._searches:
+        if self._asked:
             with contextlib.suppress(OverflowError):
-                return self._searches[-1].computing(tile)
+                return self._asked.computing(tile)
         return computing(self._problem, tile, self._config)
 
     def banked(self, tile: Tiling) -> int:

@@ -263,6 +263,10 @@ class Lowering(ABC):
         computing = self.computing() if self.config.vector else 0
         return overlapped(computing // self.config.cores, self.moving(self.moves()))
 
+    def striped(self, rows: int) -> int:
+        """What :meth:`estimate` says, where most stripes make so many rows, and it has tiles for as many as any."""
+        return self.estimate()
+
     def computing(self) -> int:
         """Picoseconds of the vector unit for all tiles, one after the other."""
         return 0

@@ -323,8 +323,17 @@ class MatrixLowering(Lowering):
             self._packed, self._parameters_at = first._packed, first._parameters_at
 
     def estimate(self) -> int:
-        known = self._tilings(self.problem)
-        return max(known.estimate(self.tile), known.banked(self.tile)) * self.height // self.problem.oh
+        return self._estimate(self._tilings(self.problem), self.tile, self.problem.oh)
+
+    def striped(self, rows: int) -> int:
+        # An array may take as long for one row as for two.
+        if rows == self.problem.oh:
+            return self.estimate()
+        tile = self.tile._replace(oh=min(self.tile.oh, rows))
+        return self._estimate(tilings(self.problem._replace(oh=rows), self.config), tile, rows)
+
+    def _estimate(self, known: Tilings, tile: Tiling, rows: int) -> int:
+        return max(known.estimate(tile), known.banked(tile)) * self.height // rows
 
     def banked(self) -> int:
         return self._tilings(self.problem).banked(self.tile) * self.height // self.problem.oh

@@ -245,6 +245,7 @@ def test_nobody_works_before_the_first_rows_are_there(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Planner, "_estimate", noted)
     monkeypatch.setattr(MatrixLowering, "estimate", lambda lowering: 10**8)
+    monkeypatch.setattr(MatrixLowering, "striped", lambda lowering, rows: 10**8)
     build = GraphBuilder("windows")
     value = result = build.input("x", (1, 64, 64, 32), DType.FLOAT16)
     for _ in range(2):
