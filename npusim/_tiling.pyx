@@ -217,11 +217,11 @@ cdef class Search:
         )
         cut.time[0] = cut.time[1] = cut.time[2] = cut.time[3] = cut.one = UNKNOWN
 
-    def choose(self, long long budget):
-        """(groups, rows, columns, output channels, input channels, weights outermost, in pieces) of least time that
-        fits so many bytes, or None. Raises OverflowError."""
+    cdef list _try(self, long long budget, long long *best):
+        """The numbers of what is looked at of all that fits so many bytes, and the ``best`` time. Raises
+        OverflowError."""
         cdef Py_ssize_t c, s
-        cdef long long time, limit, lowest = -1, here, nearest, risen
+        cdef long long time, lowest = -1, here, nearest, risen
         cdef int variant, outer, pieces
         cdef Cut *cut
         cdef list tried = []
@@ -256,6 +256,16 @@ cdef class Search:
             # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
             if self.held and not self.pinned and nearest >= 0:
                 break
+        best[0] = lowest
+        return tried
+
+    def choose(self, long long budget):
+        """(groups, rows, columns, output channels, input channels, weights outermost, in pieces) of least time that
+        fits so many bytes, or None. Raises OverflowError."""
+        cdef long long time, limit, lowest
+        cdef int variant
+        cdef Cut *cut
+        cdef list tried = self._try(budget, &lowest)
         if not tried:
             return None
         limit = lowest * (100 + self.slack) // 100
@@ -271,6 +281,22 @@ cdef class Search:
                 if best is None or option < best:
                     best = option
         return best[2]
+
+    def within(self, long long budget, long long limit):
+        """(picoseconds, steps, tile) of all that :meth:`choose` looks at and that take less than so many. Raises
+        OverflowError."""
+        cdef long long lowest
+        cdef int variant
+        cdef Cut *cut
+        cdef list found = []
+        for number in self._try(budget, &lowest):
+            cut, variant = &self.table[<Py_ssize_t>number >> 2], number & 3
+            if cut.time[variant] < limit:
+                found.append((
+                    cut.time[variant], cut.steps,
+                    (cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, bool(variant & 1), bool(variant & 2)),
+                ))
+        return found
 
     def estimate(self, tile):
         """Picoseconds that all tiles take, about. Raises OverflowError."""

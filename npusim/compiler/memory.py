@@ -426,10 +426,10 @@ class Planner:
         computing = max(computing, sum(lowering.banked() for lowering in fitted.lowerings))
         # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
         computing += stretch.segment.images * fitted.lowerings[0].copying(moved_bytes(stretch.segment))
-        # Nobody works before the rows for the first stripe are there. All weights have to be for its end, each group's
-        # while the one before it is at that.
+        # Nobody works before the rows for the first stripe are there, nor before the first weights are; all have to be
+        # for its end, each group's while the one before it is at that.
         first, later = computing // turns, computing - computing // turns
-        first += sum(max(0, load - cost // turns) for load, cost in zip(weights[1:], costs, strict=False))
+        first += sum(max(0, load - cost // turns) for load, cost in zip(weights, (0, *costs), strict=False))
         loading = sum(weights)
         return urgent + max(loading, first) + max(rows, later) + min(rows + loading, computing) // OVERLAP
 

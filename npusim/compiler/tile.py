@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from operator import add
 from typing import NamedTuple
@@ -252,8 +252,15 @@ class Tilings:
     def _choose(self, budget: int) -> Tiling | None:
         if searches := self._made():
             with contextlib.suppress(OverflowError):
-                tile = next((found for search in searches if (found := search.choose(budget))), None)
-                return Tiling(*tile) if tile else None
+                for search in searches:
+                    if (found := search.choose(budget)) is not None:
+                        tile = Tiling(*found)
+                        limit = self.banked(tile)
+                        if limit <= self.estimate(tile):
+                            return tile
+                        options = search.within(budget, limit)
+                        return _at_banks([(ps, steps, Tiling(*each)) for ps, steps, each in options], self.banked)
+                return None
         return choose_slowly(self._problem, self._config, budget)
 
     def estimate(self, tile: Tiling) -> int:
@@ -373,9 +380,25 @@ def _chosen(problem: MatrixProblem, config: Config, budget: int, *, whole: bool)
             break
     if not scored:
         return None
+    tile = _least(scored)
+    limit = banked(problem, tile, config)
+    if limit <= min(ps for ps, _, each in scored if each == tile):
+        return tile
+    options = [option for option in scored if option[0] < limit]
+    return _at_banks(options, lambda tile: banked(problem, tile, config))
+
+
+def _at_banks(options: Iterable[tuple[int, int, Tiling]], price: Callable[[Tiling], int]) -> Tiling:
+    """Of (picoseconds, steps, tiling), one of which waits for the banks of the SRAM for longer, the least where all
+    wait for them: ``price`` says how long."""
+    return _least([(max(ps, price(tile)), steps, tile) for ps, steps, tile in options])
+
+
+def _least(scored: Sequence[tuple[int, int, Tiling]]) -> Tiling:
+    """Of (picoseconds, steps, tiling) the one of fewest steps that is near to the best."""
     # Ties end with the tile itself, so that the choice does not depend on the order of the search.
-    limit = min(time for time, _, _ in scored) * (100 + SLACK_PERCENT) // 100
-    return min((steps, time, tile) for time, steps, tile in scored if time <= limit)[2]
+    limit = min(ps for ps, _, _ in scored) * (100 + SLACK_PERCENT) // 100
+    return min((steps, ps, tile) for ps, steps, tile in scored if ps <= limit)[2]
 
 
 def _steps(problem: MatrixProblem, tile: Tiling) -> int:

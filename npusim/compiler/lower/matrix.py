@@ -484,6 +484,7 @@ class MatrixLowering(Lowering):
         mine = [(task, self.extent(task)) for task in share(self.tasks(), core, cores)]
         parts = [(*tile, *tile) for tile in mine[:-_STRIPED]]
         parts += [(*tile, *stripe) for tile in mine[-_STRIPED:] for stripe in self._stripes(*tile)]
+        late = Tile()
         for number, (whole, all_of_it, task, extent) in enumerate(parts):
             box = self.box(task, extent)
             # One output tile and one accumulator for all parts of a reduction: each adds to what the
@@ -507,13 +508,21 @@ class MatrixLowering(Lowering):
                 writes = (acc.resource, out.resource) if last and out is not acc else (acc.resource,)
                 step.compute.append(Item(instruction, reads, writes))
                 if last:
+                    product = step.compute[:]
                     slot = self.chain.emit(step, table, box, main)
                     if slot is not None:
                         step.stores.extend(store_packed(self.out_view().slice(*box), slot, self.chain.order))
                     if self._ranges:
                         tile = self.chain.result(self.out_view().slice(*box), slot, box[1])
                         self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(parts) - 1)
+                    if self.tile.in_pieces:
+                        # So many instructions fill the vector unit's queue, and who waits for it holds up all: the next
+                        # tile's products come before them.
+                        chain = Tile(compute=step.compute[len(product) :], stores=step.stores)
+                        step.compute, step.stores, late = product + late.compute, late.stores, chain
                 yield step
+        if late.compute:
+            yield late
 
     def _stripes(self, task: Task, extent: Extent) -> list[tuple[Task, Extent]]:
         """The parts in which a tile leaves at the end of a layer, where no other hides its store: smaller and smaller
