@@ -490,12 +490,35 @@ class Planner:
             if inner is None:
                 continue
             option = self._known_height(groups, inner, stretches)
+            if near:
+                far = self._with_result_far(groups, inner, stretches)
+                option = min(filter(None, (option, far)), key=itemgetter(0), default=None)
             if option is None:
                 continue
             # Estimates may be off by more than what is gained so.
             if near and option[0] * 100 > sum(costs[first : last + 1]) * (100 - CLOSE_PERCENT):
                 continue
             yield last, *option
+
+    def _with_result_far(
+        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch]
+    ) -> tuple[int, Segment] | None:
+        """What :meth:`_known_height` says where the result of some groups is in DRAM, which leaves them its bytes; with
+        what those who read it then show of its loads."""
+        last = groups[-1]
+        buffer = self._context.view(last.outputs[0]).buffer
+        if buffer not in self._users:
+            return None
+        known, core = self._seen[last.index], buffer.core
+        buffer.core = None
+        self._seen[last.index] = rowless(seen(self._context, last))
+        option = self._known_height(groups, inner, stretches)
+        buffer.core, self._seen[last.index] = core, known
+        if option is None:
+            return None
+        readers = sum(user > last.index for user in self._users[buffer])
+        loading = buffer.nbytes * 10**12 // dram_model(self._context.config).bandwidth
+        return option[0] + 2 * readers * loading // OVERLAP, option[1]
 
     def _may_spare(self, groups: Sequence[Group], costs: Sequence[int]) -> bool:
         """Whether values between some groups are copied tile by tile, to have padding around them, for so long that
@@ -585,7 +608,7 @@ class Planner:
     ) -> int:
         """The bytes of SRAM beside what stays there while some groups run together."""
         gone = {self._context.views[value.tensor].buffer for value in inner if value.maker < len(groups)}
-        resident = {b for group in groups for b in stretches[group.index].resident if b not in gone}
+        resident = {b for group in groups for b in stretches[group.index].resident if b not in gone and b.on_chip}
         return self._capacity - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
 
     def _held(self, group: Group) -> int:
