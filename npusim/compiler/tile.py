@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npusim._core import Search
 from npusim.compiler.prices import EXPAND, MatrixPrices, MovePrices, array_pricing, matrix_prices, move_prices, pricing
@@ -258,8 +258,7 @@ class Tilings:
                         limit = self.banked(tile)
                         if limit <= self.estimate(tile):
                             return tile
-                        options = search.within(budget, limit)
-                        return _at_banks([(ps, steps, Tiling(*each)) for ps, steps, each in options], self.banked)
+                        return _at_banks(search.within(budget, limit), self.banked)
                 return None
         return choose_slowly(self._problem, self._config, budget)
 
@@ -388,16 +387,30 @@ def _chosen(problem: MatrixProblem, config: Config, budget: int, *, whole: bool)
     return _at_banks(options, lambda tile: banked(problem, tile, config))
 
 
-def _at_banks(options: Iterable[tuple[int, int, Tiling]], price: Callable[[Tiling], int]) -> Tiling:
+def _at_banks(options: Iterable[tuple[int, int, tuple[Any, ...]]], price: Callable[[Tiling], int]) -> Tiling:
     """Of (picoseconds, steps, tiling), one of which waits for the banks of the SRAM for longer, the least where all
     wait for them: ``price`` says how long."""
-    return _least([(max(ps, price(tile)), steps, tile) for ps, steps, tile in options])
+    scored: list[tuple[int, int, Tiling]] = []
+    best: int | None = None
+    for ps, steps, each in sorted(options):
+        if best is not None and ps > _near(best):  # nor is any that comes
+            break
+        tile = Tiling(*each)
+        cost = max(ps, price(tile))
+        scored.append((cost, steps, tile))
+        best = cost if best is None else min(best, cost)
+    return _least(scored)
+
+
+def _near(ps: int) -> int:
+    """The most that is as good."""
+    return ps * (100 + SLACK_PERCENT) // 100
 
 
 def _least(scored: Sequence[tuple[int, int, Tiling]]) -> Tiling:
     """Of (picoseconds, steps, tiling) the one of fewest steps that is near to the best."""
     # Ties end with the tile itself, so that the choice does not depend on the order of the search.
-    limit = min(ps for ps, _, _ in scored) * (100 + SLACK_PERCENT) // 100
+    limit = _near(min(ps for ps, _, _ in scored))
     return min((steps, ps, tile) for ps, steps, tile in scored if ps <= limit)[2]
 
 
