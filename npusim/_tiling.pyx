@@ -229,6 +229,9 @@ cdef class Search:
             nearest, risen = -1, 0
             for s in range(self.n_areas):
                 cut = &self.table[c * self.n_areas + s]
+                # Parts of rows only where single rows do not fit.
+                if nearest >= 0 and cut.ow < self.ow:
+                    break
                 if not cut.allowed:
                     continue
                 pieces = 0

@@ -38,7 +38,9 @@ def best_order(graph: Graph, config: Config, budget: Budget, tried: list[tuple[i
         if like is not None:
             return like
     best = _of_all_channels(graph, config, budget, tried)
-    if config.dma.channels <= (_FEW if config.interconnect.arbitration == "need" else 2):
+    few = _FEW if config.interconnect.arbitration == "need" else 2
+    # Where weights have a channel of their own, fewer would be another device.
+    if config.dma.channels <= few or config.dma.weights_apart:
         return best
     return _of_fewer(best, graph, config, budget, tried)
 

@@ -366,6 +366,9 @@ def _chosen(problem: MatrixProblem, config: Config, budget: int, *, whole: bool)
     for channels in _channel_cuts(problem, config, whole=whole):
         least, risen = None, 0
         for tiles in _candidates(problem, config, budget, channels, whole=whole):
+            # Parts of rows only where single rows do not fit.
+            if least is not None and tiles[0].ow < problem.ow:
+                break
             times = [estimate(problem, tile, config) for tile in tiles]
             scored += [(time, _steps(problem, tile), tile) for time, tile in zip(times, tiles, strict=True)]
             if least is None or min(times) < least:
@@ -495,7 +498,8 @@ def _spatial_cuts(problem: MatrixProblem, *, whole: bool) -> Iterator[tuple[int,
         return
     for oh in _halvings(problem.oh, 1):
         yield oh, problem.ow
-    # Parts of rows only when single rows do not fit: each costs its own halo and shorter runs.
+    # Each part of a row costs its own halo and shorter runs, which are shorter still where rows of one channel are
+    # innermost: no estimate knows that.
     for ow in _halvings(problem.ow, 1):
         if ow < problem.ow:
             yield 1, ow

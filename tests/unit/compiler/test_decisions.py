@@ -46,7 +46,7 @@ def of(graph: Graph, **overrides: Any) -> tuple[Explained, list[Decision]]:
 
 
 def test_with_room_for_all_values_live_in_sram() -> None:
-    found = explain_graph(residual_net(16, 8, 2), EDGE)
+    found = explain_graph(skipped(4), EDGE)
     homes = [each.home for each in found.decisions if each.home != TILE]
     assert homes == [INPUT, *[SRAM] * (len(homes) - 2), OUTPUT]
     for each in found.decisions:
