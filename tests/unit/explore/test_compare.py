@@ -60,18 +60,18 @@ def test_random_pairs_add_up(given_graph: RandomGraph, first: Device, second: De
 
 
 def test_less_bandwidth_is_seen_where_it_binds() -> None:
-    before, after = told(network()), told(network(), **{"dram.bandwidth": "8 GB/s"})
+    before, after = told(network()), told(network(), **{"dram.bandwidth": "4 GB/s"})
     found = compare(before, after)
     check_sums(found)
     assert found.to_json_dict()["provenance"] == [before["provenance"], after["provenance"]]
     assert found.delta_ps == after["time_ps"] - before["time_ps"] > 0
-    assert found.changes == {"dram.bandwidth": ('"17.064 GB/s"', '"8 GB/s"')}
+    assert found.changes == {"dram.bandwidth": ('"17.064 GB/s"', '"4 GB/s"')}
     causes = found.causes()
     assert max(causes, key=lambda cause: causes[cause]) == "dram"
     assert max(found.layers, key=lambda layer: layer.delta_ps).name == "head"
-    unit, on = "core0.matrix", "core0.dma0"
-    stall = found.stalls[unit, on]
-    assert stall == after["units"][unit]["stalls"][on] - before["units"][unit]["stalls"][on] > 0
+    for (unit, on), stall in found.stalls.items():
+        assert stall == after["units"][unit]["stalls"].get(on, 0) - before["units"][unit]["stalls"].get(on, 0)
+    assert sum(stall for (_, on), stall in found.stalls.items() if on in ("core0.dma0", "dram")) > 0
 
 
 def test_equal_runs_differ_in_nothing() -> None:
