@@ -12,6 +12,7 @@ from npusim.compiler.order import Draft, Order, until
 from npusim.compiler.pipeline import compile_graph, explain_graph
 from npusim.compiler.settled import Settled
 from npusim.hw.config import load_config
+from npusim.isa.base import decode
 from npusim.validate.networks import NETWORKS
 
 EDGE = load_config("edge").with_(**{"matrix.rows": 64})
@@ -63,3 +64,19 @@ def test_where_orders_meet_one_is_as_much_longer_as_at_the_end(resnet: Settled) 
     assert len(theirs) < 0.9 * len(striped.commands)
     longer = forecast(ours, config) - forecast(theirs, config)
     assert abs(orders["one core, whole values"] - ps - longer) * 1000 < compare._APART * ps
+
+
+def test_more_channels_are_never_slower() -> None:
+    """Where transfers share the DRAM fairly, what is loaded further ahead takes from what is wanted first."""
+    graph = NETWORKS["mobilenet_v2"].make((1, 96, 96, 3))
+
+    def times() -> list[int]:
+        found = []
+        for channels in range(2, 7):
+            config = load_config("rk3588_core").with_(**{"dma.channels": channels})
+            found.append(forecast(list(decode(compile_graph(graph, config).code)), config))
+        return found
+
+    assert times() == sorted(times(), reverse=True)
+    with mock.patch.object(compare, "_of_fewer", side_effect=lambda best, *_: best):
+        assert times() != sorted(times(), reverse=True), "else there is nothing to choose"
