@@ -118,7 +118,7 @@ def test_what_all_need_is_read_once() -> None:
 
 
 def test_where_values_of_parts_live_can_be_asked() -> None:
-    explained = explain_graph(tokens_net(), FOUR)
+    explained = explain_graph(tokens_net(), FOUR.with_(**{"dram.latency": "500 ns", "interconnect.multicast": False}))
     assert explained.orders[0][0] == "4 cores, parts of their own"
     assert explained.program.places
 

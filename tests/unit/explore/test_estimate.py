@@ -218,7 +218,9 @@ def other(key: str, config: Config) -> Iterator[object]:
     elif isinstance(kind, Count | Quantity):
         value = value if value is not None else config.clock_hz
         yield from (
-            each for each in (value // 4, value * 4, 64 if value else 1024) if kind.minimum <= each <= kind.maximum and each != value
+            each
+            for each in (value // 4, value * 4, 64 if value else 1024)
+            if kind.minimum <= each <= kind.maximum and each != value
         )
 
 
