@@ -272,7 +272,7 @@ def worth(case: Case, designs: Designs, rooms: Rooms, cores: int) -> Shapes:
     return Shapes(cut, size, elements[kept], tasks, nbytes[kept])
 
 
-_TRIED = 6
+_TRIED = 4
 """Cuts of the pixels for each cut of the channels, the largest that fits and the next ones: the tiler goes on while
 they get better, which is seldom for longer."""
 
