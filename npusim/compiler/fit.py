@@ -88,10 +88,11 @@ def place_slots(
     wide = [span for span in spans if span[1] - span[0] >= taken]
     if wide:
         ends = [low if low_end else high - taken for low, high in wide]
-        if avoid:
-            ends += [high - taken if low_end else low for low, high in wide]
-            beside = [at for low, high in avoid for at in (align(high), (low - taken) // ALIGNMENT * ALIGNMENT)]
-            ends += [at for low, high in wide for at in beside if low <= at <= high - taken]
+        if not avoid:  # nearly always: an estimate
+            return _placed(sizes, ends[0], down=False)
+        ends += [high - taken if low_end else low for low, high in wide]
+        beside = [at for low, high in avoid for at in (align(high), (low - taken) // ALIGNMENT * ALIGNMENT)]
+        ends += [at for low, high in wide for at in beside if low <= at <= high - taken]
         first = sum(sizes[: _copies(specs[:urgent])])
 
         def shared(option: tuple[int, bool]) -> tuple[int, int]:
