@@ -17,20 +17,19 @@ from typing import Any, NamedTuple
 
 from npusim.compiler.fit import Made, Span, Stretch, Windows, boundary, fit, rowless, seen, weight_bytes
 from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
-from npusim.compiler.lower.base import Context
+from npusim.compiler.lower.base import Context, sram_rate
 from npusim.compiler.outside import lay_out
 from npusim.compiler.place import Placement
 from npusim.compiler.stripes import (
     Inner,
     Segment,
-    Window,
     imports,
     inners,
     most_moves,
     moved_bytes,
     outline,
     rows_of,
-    urgent_rows,
+    urgent_bytes,
 )
 from npusim.compiler.tile import OVERLAP
 from npusim.compiler.values import ALIGNMENT, Buffer, align
@@ -390,13 +389,11 @@ class Planner:
             return None
         if stretch.segment is None:
             return fitted.lowerings[0].estimate()
-        rows = sum(window.inner.tensor.nbytes for window in stretch.segment.loaded)
-        bandwidth = dram_model(self._context.config).bandwidth
-        urgent = sum(urgent_bytes(stretch.segment, window) for window in stretch.segment.loaded)
-        rows, urgent, *weights = (
-            nbytes * 10**12 // bandwidth
-            for nbytes in (rows - urgent, urgent, *(self._held(group) for group in stretch.groups))
+        rows, urgent = (
+            sum(window.inner.tensor.nbytes for window in stretch.segment.loaded),
+            urgent_bytes(stretch.segment),
         )
+        rows, urgent, *weights = map(self._loading, (rows - urgent, urgent, *map(self._held, stretch.groups)))
         with Windows(self._context, stretch.segment.loaded):
             costs = [
                 lowering.striped(rows) for lowering, rows in zip(fitted.lowerings, stretch.segment.usual, strict=True)
@@ -517,20 +514,18 @@ class Planner:
         if option is None:
             return None
         readers = sum(user > last.index for user in self._users[buffer])
-        loading = buffer.nbytes * 10**12 // dram_model(self._context.config).bandwidth
-        return option[0] + 2 * readers * loading // OVERLAP, option[1]
+        return option[0] + 2 * readers * self._loading(buffer.nbytes) // OVERLAP, option[1]
 
     def _may_spare(self, groups: Sequence[Group], costs: Sequence[int]) -> bool:
         """Whether values between some groups are copied tile by tile, to have padding around them, for so long that
         something could be gained."""
-        dma = self._context.config.dma
-        rate = (dma.local_bytes_per_cycle or dma.bytes_per_cycle) * self._context.config.clock_hz
         copied = sum(
             group.anchor.input(0).nbytes
             for group in groups[1:]
             if group.anchor is not None and group.anchor.kind == "conv" and any(group.anchor.attrs["pads"])
         )
-        return copied * 10**12 // rate * 100 > sum(costs[group.index] for group in groups) * CLOSE_PERCENT
+        copying = copied * 10**12 // sram_rate(self._context.config)
+        return copying * 100 > sum(costs[group.index] for group in groups) * CLOSE_PERCENT
 
     def _is_near(self, groups: Sequence[Group]) -> bool:
         """Whether all that some groups touch is in SRAM as a whole."""
@@ -539,7 +534,7 @@ class Planner:
     def _may_wait(self, groups: Sequence[Group], costs: Sequence[int]) -> bool:
         """Whether the inputs of the graph that the first of some groups reads take so long to come that the others
         could gain something meanwhile."""
-        coming = self._inputs[groups[0].index] * 10**12 // dram_model(self._context.config).bandwidth
+        coming = self._loading(self._inputs[groups[0].index])
         others = sum(costs[group.index] for group in groups[1:])
         return min(coming, others) * 100 > (others + costs[groups[0].index]) * CLOSE_PERCENT
 
@@ -610,6 +605,10 @@ class Planner:
         gone = {self._context.views[value.tensor].buffer for value in inner if value.maker < len(groups)}
         resident = {b for group in groups for b in stretches[group.index].resident if b not in gone and b.on_chip}
         return self._capacity - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
+
+    def _loading(self, nbytes: int) -> int:
+        """Picoseconds of the DRAM for so many bytes."""
+        return nbytes * 10**12 // dram_model(self._context.config).bandwidth
 
     def _held(self, group: Group) -> int:
         """The bytes of a group's weights that stay in SRAM while it is in a segment, beside those that always do."""
@@ -772,12 +771,6 @@ class Planner:
     def _total(self, stretches: Sequence[Stretch]) -> int | None:
         costs = [self._estimate(stretch) for stretch in stretches]
         return None if None in costs else sum(cost or 0 for cost in costs)
-
-
-def urgent_bytes(segment: Segment, window: Window) -> int:
-    """Of one image, what the first stripe waits for."""
-    tensor = window.inner.tensor
-    return tensor.nbytes // tensor.shape[0] * urgent_rows(segment, window) // tensor.shape[window.inner.axis]
 
 
 def _take_out(buffer: Buffer, life: Iterable[Stretch]) -> None:

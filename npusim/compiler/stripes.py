@@ -513,6 +513,15 @@ def urgent_rows(segment: Segment, window: Window) -> int:
     return min(max(reader.rows(0, first[reader.reader][1], end)[1] for reader in readers), end)
 
 
+def urgent_bytes(segment: Segment) -> int:
+    """What the first stripe waits for of what is loaded."""
+    total = 0
+    for window in segment.loaded:
+        tensor = window.inner.tensor
+        total += tensor.nbytes // tensor.shape[0] * urgent_rows(segment, window) // tensor.shape[window.inner.axis]
+    return total
+
+
 def load_stripe(segment: Segment, window: Window, image: int, stripe: int) -> tuple[list[Tile], list[Tile]]:
     """The loads of a window for a stripe: of what is wanted at once, and of what is for the stripe behind."""
     first, end = segment.stripes[stripe][window.inner.maker]

@@ -224,21 +224,17 @@ class Tilings:
         """The searches, made when they are first wanted: some problems are only asked what a tiling takes."""
         if self._searches is None:
             problem, config = self._problem, self._config
-            self._searches = (
-                []
-                if self._asked is None
-                else [
-                    Search(
-                        problem,
-                        self._device,
-                        list(_channel_cuts(problem, config, whole=whole)),
-                        list(_spatial_cuts(problem, whole=whole)),
-                    )
-                    for whole in _jobs(config)
-                ]
-            )
-            # What is chosen is known there.
-            self._asked = self._searches[-1] if self._searches else None
+            self._searches = [
+                Search(
+                    problem,
+                    self._device,
+                    list(_channel_cuts(problem, config, whole=whole)),
+                    list(_spatial_cuts(problem, whole=whole)),
+                )
+                for whole in (_jobs(config) if self._asked else ())
+            ]
+            if self._searches:  # what is chosen is known there
+                self._asked = self._searches[-1]
         return self._searches
 
     def choose(self, budget: int) -> Tiling | None:

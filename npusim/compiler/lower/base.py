@@ -291,7 +291,7 @@ class Lowering(ABC):
 
     def moving(self, views: Iterable[View]) -> int:
         """Picoseconds to move values once between their homes and the slots of tiles."""
-        config, near = self.config, self._sram_rate()
+        config, near = self.config, sram_rate(self.config)
         # Were DRAM taken to be faster than a channel is, values would be left there for nothing.
         far = min(config.dram.bandwidth // self.context.beside, dma.channel_bandwidth(config))
         total = 0
@@ -308,11 +308,7 @@ class Lowering(ABC):
 
     def copying(self, nbytes: int) -> int:
         """Picoseconds to move bytes from one place in SRAM to another, without what it takes to begin."""
-        return nbytes * 10**12 // self._sram_rate()
-
-    def _sram_rate(self) -> int:
-        """Bytes a second within SRAM."""
-        return (self.config.dma.local_bytes_per_cycle or self.config.dma.bytes_per_cycle) * self.config.clock_hz
+        return nbytes * 10**12 // sram_rate(self.config)
 
     def elements_for(self, tile: tuple[int, ...]) -> int:
         """How many elements the largest instruction on a tile of these sizes goes through."""
@@ -380,6 +376,11 @@ def boxes(shape: Sequence[int], tile: Sequence[int], order: Sequence[int]) -> li
         sizes = tuple(min(t, dim - s) for t, dim, s in zip(tile, shape, starts, strict=True))
         result.append((tuple(starts), sizes))
     return result
+
+
+def sram_rate(config: Config) -> int:
+    """Bytes a second that a channel copies within SRAM."""
+    return (config.dma.local_bytes_per_cycle or config.dma.bytes_per_cycle) * config.clock_hz
 
 
 def sram_budget(config: Config) -> int:
