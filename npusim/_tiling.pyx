@@ -32,6 +32,12 @@ cdef double EXACT = 4.0e15
 cdef enum:
     UNKNOWN = -1
 
+# What an estimate is for: to choose tiles, or to say what those take, for the first time or again.
+cdef enum:
+    CHOSEN
+    AMONG
+    AGAIN
+
 
 cdef struct Moved:
     # What brings a tile, or takes it away.
@@ -244,7 +250,7 @@ cdef class Search:
                     variant = 2 * pieces + outer
                     time = cut.time[variant]
                     if time == UNKNOWN:
-                        time = cut.time[variant] = self._estimate(cut, outer, pieces)
+                        time = cut.time[variant] = self._estimate(cut, outer, pieces, CHOSEN)
                     if here < 0 or time < here:
                         here = time
                     tried.append(((c * self.n_areas + s) << 2) + variant)
@@ -307,7 +313,12 @@ cdef class Search:
         cdef Cut *cut = self._cut(tile, &wanted)
         cdef bint outer = tile[5], pieces = tile[6]
         cdef long long time = cut.time[2 * pieces + outer]
-        return self._estimate(cut, outer, pieces) if time == UNKNOWN else time
+        return self._estimate(cut, outer, pieces, CHOSEN) if time == UNKNOWN else time
+
+    def taking(self, tile, bint again):
+        """Picoseconds that all tiles take among others. Raises OverflowError."""
+        cdef Cut wanted
+        return self._estimate(self._cut(tile, &wanted), tile[5], tile[6], AGAIN if again else AMONG)
 
     def computing(self, tile):
         """Picoseconds of the matrix unit for all tiles, one after the other. Raises OverflowError."""
@@ -447,7 +458,7 @@ cdef class Search:
         elif self.shared_weights:
             w[0] = together
 
-    cdef long long _estimate(self, Cut *cut, bint outer, bint in_pieces) except -1:
+    cdef long long _estimate(self, Cut *cut, bint outer, bint in_pieces, int asked) except -1:
         if cut.one == UNKNOWN:
             self._price(cut)
         cdef long long groups = cut.groups, oh = cut.oh, ow = cut.ow, oc = cut.oc, ic = cut.ic
@@ -511,16 +522,22 @@ cdef class Search:
             self._bus_ps(<long long>(apart * self.beside), self.constants_bandwidth),
         )
         cdef long long chain = <long long>((results if results < per_core else <double>per_core) * behind)
-        if cut.x.there and self.ahead:  # else they are in the computing already
-            first += <long long>cut.x.ps
-        if cut.w.there:
-            first += <long long>cut.w.ps
-        if cut.out.there:
-            first += <long long>cut.out.ps
-        first += behind if chain <= compute else compute // per_core
+        if asked != AGAIN:
+            if cut.x.there and self.ahead:  # else they are in the computing already
+                first += <long long>cut.x.ps
+            if cut.w.there:
+                first += <long long>cut.w.ps
+            if cut.out.there:
+                first += <long long>cut.out.ps
+        if chain > compute:
+            first += compute // per_core
+        elif asked != AGAIN:
+            first += behind
         cdef long long longest = most(most(compute, chain), most(most(loading, stored), shared))
         cdef long long total = compute + chain + loading + stored + shared
-        return longest + (total - longest + shared) // self.overlap + first
+        if asked == CHOSEN:
+            first += (total - longest + shared) // self.overlap
+        return longest + first
 
     cdef long long _bus_ps(self, long long nbytes, long long bandwidth) except -1:
         if <double>nbytes * SECOND / bandwidth > EXACT:

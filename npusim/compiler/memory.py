@@ -393,7 +393,8 @@ class Planner:
             sum(window.inner.tensor.nbytes for window in stretch.segment.loaded),
             urgent_bytes(stretch.segment),
         )
-        rows, urgent, *weights = map(self._loading, (rows - urgent, urgent, *map(self._held, stretch.groups)))
+        rows, urgent = map(self._loading, (rows - urgent, urgent))
+        weights = [lowering.held_ps() for lowering in fitted.lowerings]
         with Windows(self._context, stretch.segment.loaded):
             costs = [
                 lowering.striped(rows) for lowering, rows in zip(fitted.lowerings, stretch.segment.usual, strict=True)
@@ -407,6 +408,8 @@ class Planner:
         vector = sum(costs) - matrix
         shown = min(turns, OVERLAP) if side_by_side(stretch.groups) else 1
         computing = max(matrix, vector) + min(matrix, vector) // shown
+        if vector:  # which is at the chains, too
+            computing = max(computing, vector + sum(lowering.chaining() for lowering in fitted.lowerings))
         if not stretch.segment.apart:
             # Whenever rows have moved, one unit waits for the other's stripe, and that one for the next.
             moves = most_moves(stretch.segment, stretch.groups)
@@ -416,9 +419,12 @@ class Planner:
         computing += turns * sum(lowering.tail() for lowering in before)
         # What the vector unit has still to do on the last tiles, while the matrix unit is at the next stripe.
         if not vector and (idle := last.waiting()):
-            plain = takewhile(lambda pair: not pair[1].tail(), zip(costs, before, strict=False))
+            plain = list(takewhile(lambda pair: not pair[1].tail(), zip(costs, before, strict=False)))
             ahead = sum(cost for cost, _ in plain)
-            computing -= min(idle, (turns - 1) * last.behind(turns), ahead * (turns - 1) // turns)
+            hidden = min(idle, (turns - 1) * last.behind(), ahead * (turns - 1) // turns)
+            # Both may want more of the banks than there is.
+            wanted = last.crowding() + sum(lowering.banked() for _, lowering in plain) * 1024 // max(1, ahead)
+            computing -= hidden * min(1024, max(0, 2048 - wanted)) // 1024
         # What works side by side shares the banks.
         computing = max(computing, sum(lowering.banked() for lowering in fitted.lowerings))
         # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
@@ -426,35 +432,26 @@ class Planner:
         # Nobody works before the rows for the first stripe are there, nor before the first weights are; all have to be
         # for its end, each group's while the one before it is at that.
         first, later = computing // turns, computing - computing // turns
-        first += sum(max(0, load - cost // turns) for load, cost in zip(weights, (0, *costs), strict=False))
+        # Loads run one tile ahead.
+        tiles = [cost // (turns * lowering.tiles()) for cost, lowering in zip(costs, fitted.lowerings, strict=True)]
+        first += sum(max(0, load - tile) for load, tile in zip(weights, (0, *tiles), strict=False))
+        first += fitted.lowerings[0].ends() + last.ends()
         loading = sum(weights)
-        return urgent + max(loading, first) + max(rows, later) + min(rows + loading, computing) // OVERLAP
+        return urgent + max(loading, first) + max(rows, later)
 
     # segments
 
     def _segments(self, stretches: Sequence[Stretch], costs: Sequence[int]) -> list[Segment]:
         """The segments that lower the estimate most: dynamic programming over where the groups are cut."""
-        best: list[tuple[int, Segment | None, int]] = [(0, None, 0)]
-        found: dict[int, list[tuple[int, int, Segment]]] = {}
         self._seen = [rowless(seen(self._context, group)) for group in self._groups]
-        for first in range(len(self._groups)):
-            for last, cost, segment in self._from(first, stretches, costs):
-                found.setdefault(last, []).append((first, cost, segment))
-        for number in range(len(self._groups)):
-            options: list[tuple[int, Segment | None, int]] = [(best[number][0] + costs[number], None, number)]
-            for first, cost, segment in found.get(number, ()):
-                options.append((best[first][0] + cost, segment, first))
-            best.append(min(options, key=lambda option: (option[0], option[2])))
-        chosen, at = [], len(self._groups)
-        while at:
-            _, taken, before = best[at]
-            if taken is not None:
-                chosen.append(taken)
-            at = before
-        return chosen[::-1]
+        cuts = _Cuts(costs)
+        for first in reversed(range(len(self._groups))):
+            for last, cost, segment in self._from(first, stretches, costs, cuts):
+                cuts.add(first, last, cost, segment)
+        return cuts.best()
 
     def _from(
-        self, first: int, stretches: Sequence[Stretch], costs: Sequence[int]
+        self, first: int, stretches: Sequence[Stretch], costs: Sequence[int], cuts: _Cuts
     ) -> Iterator[tuple[int, int, Segment]]:
         """Segments that begin with a group: (last group, picoseconds, segment)."""
         end, wanted = min(first + (LONGEST if self._keeps else 2), len(self._groups)), first
@@ -483,13 +480,18 @@ class Planner:
                 or self._may_spare(groups, costs)
             ):
                 continue
+            alone = cuts.least(first, last)
             inner = self._windows_of(groups)
-            if inner is None:
+            # With all of SRAM to themselves: what that cannot gain no room can.
+            best = inner and self._known_height(groups, inner, self._capacity)
+            if best and best[0] * 100 > alone * (100 + _FAR_PERCENT):
+                return
+            if not inner or best is None or best[0] >= alone:
                 continue
-            option = self._known_height(groups, inner, stretches)
-            if near:
-                far = self._with_result_far(groups, inner, stretches)
-                option = min(filter(None, (option, far)), key=itemgetter(0), default=None)
+            option = self._known_height(groups, inner, self._beside(groups, inner, stretches))
+            if option is None or best[0] * 1000 < option[0] * (1000 - _SLACK):
+                options = [option, *self._with_others_far(groups, stretches, costs)]
+                option = min(filter(None, options), key=itemgetter(0), default=None)
             if option is None:
                 continue
             # Estimates may be off by more than what is gained so.
@@ -497,24 +499,43 @@ class Planner:
                 continue
             yield last, *option
 
-    def _with_result_far(
-        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch]
-    ) -> tuple[int, Segment] | None:
-        """What :meth:`_known_height` says where the result of some groups is in DRAM, which leaves them its bytes; with
-        what those who read it then show of its loads."""
-        last = groups[-1]
-        buffer = self._context.view(last.outputs[0]).buffer
-        if buffer not in self._users:
-            return None
-        known, core = self._seen[last.index], buffer.core
-        buffer.core = None
-        self._seen[last.index] = rowless(seen(self._context, last))
-        option = self._known_height(groups, inner, stretches)
-        buffer.core, self._seen[last.index] = core, known
-        if option is None:
-            return None
-        readers = sum(user > last.index for user in self._users[buffer])
-        return option[0] + 2 * readers * self._loading(buffer.nbytes) // OVERLAP, option[1]
+    def _option(self, groups: Sequence[Group], stretches: Sequence[Stretch]) -> tuple[int, Segment] | None:
+        """Picoseconds of the best stripes of some groups, and these; None where there are none."""
+        inner = self._windows_of(groups)
+        return inner and self._known_height(groups, inner, self._beside(groups, inner, stretches))
+
+    def _with_others_far(
+        self, groups: Sequence[Group], stretches: Sequence[Stretch], costs: Sequence[int]
+    ) -> Iterator[tuple[int, Segment] | None]:
+        """What :meth:`_option` says where values at the ends of some groups are in DRAM, which leaves them their bytes;
+        with what other groups then take for that."""
+        first, last = groups[0].index, groups[-1].index
+        ends = [
+            buffer for buffer in dict.fromkeys(buffer for group in groups for buffer in self._touched[group.index])
+            if buffer.on_chip and not first <= self._users[buffer][0] <= self._users[buffer][-1] <= last
+        ]
+        for far in ([end] for end in ends) if len(ends) < 2 else (*([end] for end in ends), ends):
+            users = sorted({user for buffer in far for user in self._users[buffer] if not first <= user <= last})
+            cores = [buffer.core for buffer in far]
+            residents = [stretches[user].resident for user in users]
+            for buffer in far:
+                buffer.core = None
+            for user in users:
+                stretches[user].resident = [each for each in stretches[user].resident if each not in far]
+            now = [self._estimate(stretches[user]) for user in users]
+            touched = [group.index for group in groups]
+            known = [self._seen[number] for number in touched]
+            for group in groups:
+                self._seen[group.index] = rowless(seen(self._context, group))
+            option = self._option(groups, stretches) if None not in now else None
+            for number, each in zip(touched, known, strict=True):
+                self._seen[number] = each
+            for buffer, core in zip(far, cores, strict=True):
+                buffer.core = core
+            for user, resident in zip(users, residents, strict=True):
+                stretches[user].resident = resident
+            if option is not None:
+                yield option[0] + sum(cost or 0 for cost in now) - sum(costs[user] for user in users), option[1]
 
     def _may_spare(self, groups: Sequence[Group], costs: Sequence[int]) -> bool:
         """Whether values between some groups are copied tile by tile, to have padding around them, for so long that
@@ -578,7 +599,7 @@ class Planner:
         return True
 
     def _known_height(
-        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch]
+        self, groups: Sequence[Group], inner: Sequence[Inner], room: int
     ) -> tuple[int, Segment] | None:
         """What :meth:`_best_height` says, while there are no windows yet, remembered."""
         numbers: dict[Tensor, int] = {}
@@ -587,11 +608,10 @@ class Planner:
         ]
         values = [(numbers[value.tensor], *value[1:]) for value in inner]
         key = (
-            *self._seen[groups[0].index : groups[-1].index + 1], tuple(same), tuple(values),
-            self._beside(groups, inner, stretches),
+            *self._seen[groups[0].index : groups[-1].index + 1], tuple(same), tuple(values), room,
         )  # fmt: skip
         if key not in self._heights:
-            found = self._best_height(groups, inner, stretches)
+            found = self._best_height(groups, inner, room)
             self._heights[key] = found and (found[0], found[1].height, found[1].apart)
             return found
         known = self._heights[key]
@@ -615,20 +635,21 @@ class Planner:
         return 0 if group.index in self._context.pinned.starts else weight_bytes(group)
 
     def _best_height(
-        self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]
+        self, groups: Sequence[Group], inner: Sequence[Inner], room: int
     ) -> tuple[int, Segment] | None:
         """The stripes of least time, and what they take; of such as are near, those that take least room. Shorter ones
         may take longer and still shorter ones less: what hides behind a chain grows with their number, and so does what
         each of them costs."""
         found: list[tuple[int, int, Segment]] = []
-        room, held = self._beside(groups, inner, stretches), sum(map(self._held, groups))
+        held = sum(map(self._held, groups))
         height = groups[-1].outputs[0].shape[rows_of(groups[-1], self._context) or 0]
         # One stripe for all rows is for several images; of a single one nothing would be saved.
         height = height * 2 if groups[-1].outputs[0].shape[0] > 1 else height
         shape = outline(groups, inner, self._context) if room > held else None
         if shape is None:
             return None
-        while height > 1:
+        least, risen = None, 0
+        while height > 1 and risen < _MOST_RISEN:
             height = ceil_div(height, 2)
             for apart in (True, False) if side_by_side(groups) else (True,):
                 left = room - shape.window_bytes(height, apart=apart)
@@ -639,6 +660,8 @@ class Planner:
                 if cost is None:
                     continue
                 found.append((cost, -left, segment))
+                risen = 0 if least is None or cost < least else risen + 1
+                least = cost if least is None else min(cost, least)
                 break  # what works side by side wants the room, if there is any
         if not found:
             return None
@@ -751,7 +774,8 @@ class Planner:
         if inner is None or not self._closed(groups):
             return Trial(None, "others want what is made on the way" if self._keeps else "SRAM keeps no values")
         before = self._total(stretches)
-        option = self._best_height(groups, inner, {each.groups[0].index: each for each in stretches})
+        beside = {each.groups[0].index: each for each in stretches}
+        option = self._best_height(groups, inner, self._beside(groups, inner, beside))
         if option is None:
             return Trial(None, f"weights and windows of {groups[0].name} to {groups[-1].name} would not fit")
         return Trial(option[0] - (before or 0))
@@ -771,6 +795,46 @@ class Planner:
     def _total(self, stretches: Sequence[Stretch]) -> int | None:
         costs = [self._estimate(stretch) for stretch in stretches]
         return None if None in costs else sum(cost or 0 for cost in costs)
+
+
+class _Cuts:
+    """Where groups are best cut into stretches, of what is known so far: segments are added from the last group on."""
+
+    def __init__(self, costs: Sequence[int]) -> None:
+        """``costs``: picoseconds of each group alone."""
+        self._costs = costs
+        self._from: dict[int, list[tuple[int, int, Segment]]] = {}
+        self._known: dict[tuple[int, int], int] = {}
+
+    def add(self, first: int, last: int, cost: int, segment: Segment) -> None:
+        self._from.setdefault(first, []).append((last, cost, segment))
+        self._known[first, last] = min(cost, self.least(first, last))
+
+    def least(self, first: int, last: int) -> int:
+        """Picoseconds of some groups, however they are cut."""
+        if first > last:
+            return 0
+        if (first, last) not in self._known:
+            options = [self._costs[first] + self.least(first + 1, last)]
+            options += [cost + self.least(end + 1, last) for end, cost, _ in self._from.get(first, ()) if end <= last]
+            self._known[first, last] = min(options)
+        return self._known[first, last]
+
+    def best(self) -> list[Segment]:
+        """The segments of the best cuts of all groups."""
+        count = len(self._costs)
+        behind: list[tuple[int, int, Segment | None]] = [(0, count, None)] * (count + 1)
+        for first in reversed(range(count)):
+            options: list[tuple[int, int, Segment | None]] = [(self._costs[first] + behind[first + 1][0], first, None)]
+            options += [(cost + behind[end + 1][0], end, segment) for end, cost, segment in self._from.get(first, ())]
+            behind[first] = min(options, key=itemgetter(0))
+        chosen, at = [], 0
+        while at < count:
+            _, end, taken = behind[at]
+            if taken is not None:
+                chosen.append(taken)
+            at = end + 1
+        return chosen
 
 
 def _take_out(buffer: Buffer, life: Iterable[Stretch]) -> None:
@@ -793,12 +857,17 @@ _ORDERS: tuple[Callable[[Buffer, range], tuple[int, ...]], ...] = (
 
 _SLACK = 10
 """In thousandths, what estimates of the same stretches may differ by and be as good."""
+_MOST_RISEN = 2
+"""So many heights of stripes in turn that take longer than higher ones are the last that are tried."""
 _HEIGHT_SLACK = 20
 """And those of stripes of several heights: what the lower ones leave is for values beside them, if these have none."""
 LONGEST = 16
 """Groups in a segment at most."""
-CLOSE_PERCENT = 3
+CLOSE_PERCENT = 1
 """Estimates may be off by so much."""
+_FAR_PERCENT = 20
+"""A segment that takes so much longer than its groups do without it is the longest one to begin with the first of them
+that is looked at."""
 _NEAR_PERCENT = 30
 """And those of segments by so much: groups that do not run together begin on the first rows of the one before."""
 _ALIKE_PERCENT = 15

@@ -265,6 +265,13 @@ class Tilings:
                 return self._asked.estimate(tile)
         return estimate(self._problem, tile, self._config)
 
+    def taking(self, tile: Tiling, *, again: bool = False) -> int:
+        """Picoseconds that all tiles take among others: see :func:`taking`."""
+        if self._asked:
+            with contextlib.suppress(OverflowError):
+                return self._asked.taking(tile, again)
+        return taking(self._problem, tile, self._config, again=again)
+
     def computing(self, tile: Tiling) -> int:
         """Picoseconds of the matrix unit for all tiles, one after the other."""
         if self._asked:
@@ -618,11 +625,27 @@ def _mean(
 
 
 def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
-    """Picoseconds that all tiles take, about: the longest of computing, loading and storing on a core's channels, and
-    the DRAM shared by all.
+    """What tilings of a problem are compared by: picoseconds, about.
 
     ``Search`` of ``_tiling.pyx`` is the same in machine integers, for all tilings of a problem.
     """
+    # What is hidden shows a little, and traffic as much again: it costs energy, and of equals the least is wanted.
+    longest, hidden, shared, first = _times(problem, tile, config)
+    return longest + (hidden + shared) // OVERLAP + first
+
+
+def taking(problem: MatrixProblem, tile: Tiling, config: Config, *, again: bool = False) -> int:
+    """Picoseconds that all tiles take, about, between other layers: what is compared with those. ``again``: after other
+    rows of the same layer, behind which the first loads hide, as the last store and chain hide behind what follows."""
+    longest, _, _, first = _times(problem, tile, config, again=again)
+    return longest + first
+
+
+def _times(
+    problem: MatrixProblem, tile: Tiling, config: Config, *, again: bool = False
+) -> tuple[int, int, int, int]:
+    """Picoseconds: the longest of computing, the chain, loading and storing on a core's channels, and the DRAM shared
+    by all; the others; the DRAM; what nothing overlaps."""
     model = cost_model(config)
     spatial, channels, chunks = _spatial(problem, tile), _channel_tiles(problem, tile), _chunks(problem, tile)
     bytes_ = footprint(problem, tile)
@@ -669,12 +692,15 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     # Nothing overlaps the first loads and the last store, nor what the chain does to the last tile; where the chain
     # takes longest, the first tile's sums show instead.
     # Inputs that are not loaded ahead are in the computing already.
-    first = sum(int(move.ps) for move in (x if config.dma.inputs_ahead else None, w, out) if move)
-    first += behind if chain <= compute else compute // per_core
+    ends = () if again else (x if config.dma.inputs_ahead else None, w, out)
+    first = sum(int(move.ps) for move in ends if move)
+    if chain > compute:
+        first += compute // per_core
+    elif not again:
+        first += behind
     parts = (compute, chain, loading, storing, shared)
     longest = max(parts)
-    # What is hidden shows a little, and traffic as much again: it costs energy, and of equals the least is wanted.
-    return longest + (sum(parts) - longest + shared) // OVERLAP + first
+    return longest, sum(parts) - longest, shared, first
 
 
 def _plain_sum(values: Iterable[float]) -> float:

@@ -276,17 +276,37 @@ class Lowering(ABC):
         tensors = dict.fromkeys(t for op in self.group.ops for t in (*op.inputs, *op.outputs) if t is not None)
         return [self.context.views[tensor] for tensor in tensors if tensor in self.context.views]
 
+    def ends(self) -> int:
+        """Picoseconds of the first loads and of what is done to the last tile, which :meth:`striped` leaves out."""
+        return 0
+
+    def tiles(self) -> int:
+        """How many tiles the rows that are made at once have; 1 where that is not known."""
+        return 1
+
     def tail(self) -> int:
         """Picoseconds from the end of the main work on a tile to its result."""
+        return 0
+
+    def chaining(self) -> int:
+        """Picoseconds of the vector unit beside the main work, if that is another unit's."""
         return 0
 
     def waiting(self) -> int:
         """Picoseconds that the unit of the main work waits for others in all, about: they take so much longer."""
         return 0
 
-    def behind(self, turns: int) -> int:
-        """Picoseconds that others work on what the unit of the main work has made in one of so many ``turns`` when it
-        begins with the next: only where it waits for them."""
+    def behind(self) -> int:
+        """Picoseconds that others work on what the unit of the main work has made of a stripe when it begins with the
+        next: only where it waits for them."""
+        return 0
+
+    def crowding(self) -> int:
+        """The part of the banks of the SRAM that they want meanwhile, of 1024."""
+        return 0
+
+    def held_ps(self) -> int:
+        """Picoseconds to bring the weights that stay for all stripes, with what comes beside them."""
         return 0
 
     def moving(self, views: Iterable[View]) -> int:

@@ -47,6 +47,8 @@ from npusim.compiler.values import Moves, View
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
+from npusim.hw.memory import dram_model
+from npusim.hw.units.dma import latency_ps
 from npusim.isa.base import Space, is_dram
 from npusim.isa.matrix import (
     CHANNEL_BLOCK,
@@ -323,17 +325,16 @@ class MatrixLowering(Lowering):
             self._packed, self._parameters_at = first._packed, first._parameters_at
 
     def estimate(self) -> int:
-        return self._estimate(self._tilings(self.problem), self.tile, self.problem.oh)
+        known = self._tilings(self.problem)
+        return max(known.taking(self.tile), known.banked(self.tile)) * self.height // self.problem.oh
 
     def striped(self, rows: int) -> int:
         # An array may take as long for one row as for two.
-        if rows == self.problem.oh:
-            return self.estimate()
-        tile = self.tile._replace(oh=min(self.tile.oh, rows))
-        return self._estimate(tilings(self.problem._replace(oh=rows), self.config), tile, rows)
-
-    def _estimate(self, known: Tilings, tile: Tiling, rows: int) -> int:
-        return max(known.estimate(tile), known.banked(tile)) * self.height // rows
+        problem, tile = self.problem, self.tile
+        if rows != problem.oh:
+            problem, tile = problem._replace(oh=rows), tile._replace(oh=min(tile.oh, rows))
+        known = self._tilings(problem)
+        return max(known.taking(tile, again=True), known.banked(tile)) * self.height // rows
 
     def banked(self) -> int:
         return self._tilings(self.problem).banked(self.tile) * self.height // self.problem.oh
@@ -343,6 +344,10 @@ class MatrixLowering(Lowering):
             self._asked = problem, tilings(problem, self.config)
         return self._asked[1]
 
+    def ends(self) -> int:
+        known = self._tilings(self.problem)
+        return known.taking(self.tile) - known.taking(self.tile, again=True)
+
     def tail(self) -> int:
         return chain_time(self.problem, self.tile)
 
@@ -350,20 +355,43 @@ class MatrixLowering(Lowering):
         waiting = self._chaining() - self._tilings(self.problem).computing(self.tile)
         return max(0, waiting * self.height // self.problem.oh)
 
-    def behind(self, turns: int) -> int:
-        tiles, chaining = self._tiles(), self._chaining()
+    def behind(self) -> int:
+        tiles, known = self.tiles(), self._tilings(self.problem)
+        working, products, chain = self._chaining(), known.computing(self.tile), self.tail() * tiles
+        if not chain:
+            return 0
+        banks = self._chain_banks()
+        products += max(0, known.banked(self.tile) - banks) * banks // chain if tiles > 1 else 0
         # Two tiles have places: on what is made of the last but one the chain may be still when the last one is.
-        left = 2 * chaining - self._tilings(self.problem).computing(self.tile) if tiles > turns else chaining
-        return left // tiles
+        left = (2 * working - products if tiles > 1 else working) // tiles
+        # A full queue holds up all that is behind.
+        pieces = ceil_div(self._of_tile(), self.problem.epilogue.piece) if self.tile.in_pieces else 1
+        left = min(left, self.tail() * self.config.queue_depth // (pieces * len(self.chain.ops)))
+        return max(0, left)
 
-    def _tiles(self) -> int:
-        problem, tile = self.problem, self.tile
-        elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
-        return ceil_div(elements, tile.oh * tile.ow * tile.groups * tile.oc)
+    def crowding(self) -> int:
+        chain = self.tail() * self.tiles()
+        return self._chain_banks() * 1024 // chain if chain else 0
+
+    def _chain_banks(self) -> int:
+        """Picoseconds that all banks need for the chain."""
+        p = self.problem
+        return p.images * p.oh * p.ow * p.groups * p.oc * p.epilogue.banks // 1024
+
+    def chaining(self) -> int:
+        return self.tail() * self.tiles() * self.height // self.problem.oh
+
+    def tiles(self) -> int:
+        p = self.problem
+        return ceil_div(p.images * p.oh * p.ow * p.groups * p.oc, self._of_tile())
+
+    def _of_tile(self) -> int:
+        """Elements of a whole tile of the result."""
+        return self.tile.oh * self.tile.ow * self.tile.groups * self.tile.oc
 
     def _chaining(self) -> int:
         """Picoseconds from the chain's beginning on one tile to that on the next, for all of them; 0: there is none."""
-        chain = self.tail() * self._tiles()
+        chain = self.tail() * self.tiles()
         return chain and max(chain, self._tilings(self.problem).banked(self.tile))
 
     def _of_rows(self, image: int, rows: tuple[int, int], moved: Moves) -> Self:
@@ -376,6 +404,14 @@ class MatrixLowering(Lowering):
     def can_pin(self) -> bool:
         """Whether the weights are the same in each inference, and the same for all images."""
         return self.op.input(1).is_constant and self.problem.shared_weights and not self.drain.computed()
+
+    def held_ps(self) -> int:
+        p, tile = self.problem, self.tile
+        if not p.held or p.pinned:
+            return 0
+        parts = ceil_div(p.groups, tile.groups) * ceil_div(p.oc, tile.oc)
+        transfers = parts * (ceil_div(p.ic, tile.ic) + bool(self._constant_rows))
+        return self.weight_bytes * 10**12 // dram_model(self.config).bandwidth + transfers * latency_ps(self.config)
 
     @property
     def weight_bytes(self) -> int:
