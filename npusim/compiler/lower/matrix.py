@@ -530,13 +530,14 @@ class MatrixLowering(Lowering):
             for chunk in chunks:
                 step = Tile()
                 last = chunk is chunks[-1]
-                x = self._x_spot(step, table, held, whole, all_of_it, chunk)
-                if task is not whole:
-                    x = self._within(x, whole, task, extent, chunk)
+                # What waits for nobody comes first: the input may be what the layer in front still works on.
                 w = self._load(step, table, held, "w", (self.weights_key(task), chunk), task, extent, chunk)
                 # Bias and scale are wanted when the sum is complete, so they load with the last part and not with the
                 # first.
                 rows = self._parameters(step, table, held, task, extent) if last else {}
+                x = self._x_spot(step, table, held, whole, all_of_it, chunk)
+                if task is not whole:
+                    x = self._within(x, whole, task, extent, chunk)
                 instruction = self._instruction(extent, chunk, x, w, acc, out, rows, last=last)
                 reads = (x.resource, w, *dict.fromkeys(slot for slot, _ in rows.values()))
                 # Sums in the output's own place are one resource with it; before the last part the output is not
