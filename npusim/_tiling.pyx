@@ -56,7 +56,7 @@ cdef struct Cut:
     long long steps
     long long[4] time  # by 2 * in pieces + weights outermost
     long long one, all  # picoseconds of a whole tile, and of all tiles, those at the edges as large as they are
-    Moved x, w, out
+    Moved x, w, p, out
 
 
 cdef inline long long up(long long value, long long by) noexcept nogil:
@@ -88,7 +88,7 @@ cdef class Search:
     cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
     cdef bint depthwise, shared_weights, in_place, main, pinned, zeros
     cdef int x_home, out_home, direct, dram
-    cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, parameters, w_kilo
+    cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, parameters, fetched, w_kilo
     cdef str w_way
     cdef long long x_item, w_item, out_item, stored_item
     cdef long long element_bytes, between, piece, begin, kilo
@@ -131,7 +131,7 @@ cdef class Search:
         self.pinned, self.zeros, self.held, self.beside = p.pinned, p.w_zeros, p.held, p.beside
         self.x_home, self.out_home = p.x_home, p.out_home
         self.x_serves, self.w_serves, self.w_bits, self.w_block = p.x_serves, p.w_serves, p.w_bits, p.w_block
-        self.sum_bytes, self.parameters = p.sum_bytes, p.parameters
+        self.sum_bytes, self.parameters, self.fetched = p.sum_bytes, p.parameters, p.fetched
         self.w_kilo, self.w_way = p.w_kilo, p.w_way
         self.x_item, self.w_item, self.out_item = p.x_type.itemsize, p.w_type.itemsize, p.out_type.itemsize
         self.stored_item = p.stored_bytes
@@ -389,7 +389,7 @@ cdef class Search:
         cdef long long rows = (oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
         cdef long long cols = (ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
         cdef long long tiles = self.images * up(self.oh, oh) * up(self.ow, ow)
-        cut.x.there = cut.w.there = cut.out.there = False
+        cut.x.there = cut.w.there = cut.p.there = cut.out.there = False
         if self.x_home != self.direct:
             cut.x = self._mean(
                 groups, ic, self.ic, self.x_item, cols, rows * cols, "read" if self.x_home == self.dram else "copy"
@@ -397,6 +397,9 @@ cdef class Search:
         if not self.held:
             nbytes = self._weights(groups, oc, ic)
             cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), 0, self.w_way)
+            if self.fetched:
+                nbytes = groups * oc * self.fetched
+                cut.p = self._move(nbytes, nbytes, 0, "constants")
         if self.out_home != self.direct:
             cut.out = self._mean(
                 groups, oc, self.oc, self.stored_item, ow, oh * ow, "write" if self.out_home == self.dram else "copy"
@@ -491,6 +494,7 @@ cdef class Search:
         self._loaded_for(spatial, channels, outer, &x_cores, &w_cores)
         cdef double stores = tasks * full_out, results = stores * o
         cdef double x_count = x_loads / x_cores * full_x, w_count = w_loads / w_cores * full_w
+        cdef double p_count = w_loads / chunks / w_cores * o
         cdef double loads = 0, traffic = 0, storing = 0, apart = 0
         cdef Moved operand
         if cut.x.there:
@@ -499,6 +503,9 @@ cdef class Search:
         if cut.w.there:
             loads += w_count * cut.w.stream
             traffic += w_count * cut.w.nbytes
+        if cut.p.there:
+            loads += p_count * cut.p.stream
+            traffic += p_count * cut.p.nbytes
         for item in self.operands:
             operand = self._mean(groups, oc, self.oc, <long long>item, ow, oh * ow, "read")
             loads += stores * operand.stream
@@ -516,7 +523,7 @@ cdef class Search:
         if self.one_channel:
             loading, stored = loading + stored, 0
         if cut.w.there and self.apart:
-            apart = w_count * cut.w.nbytes
+            apart = w_count * cut.w.nbytes + (p_count * cut.p.nbytes if cut.p.there else 0)
         cdef long long shared = most(
             self._bus_ps(<long long>((traffic - apart) * self.beside), self.bandwidth),
             self._bus_ps(<long long>(apart * self.beside), self.constants_bandwidth),
@@ -525,7 +532,7 @@ cdef class Search:
         if asked != AGAIN:
             if cut.x.there and self.ahead:  # else they are in the computing already
                 first += <long long>cut.x.ps
-            if cut.w.there:
+            if cut.w.there and asked == CHOSEN:
                 first += <long long>cut.w.ps
             if cut.out.there:
                 first += <long long>cut.out.ps
@@ -537,6 +544,9 @@ cdef class Search:
         cdef long long total = compute + chain + loading + stored + shared
         if asked == CHOSEN:
             first += (total - longest + shared) // self.overlap
+        elif asked == AMONG and cut.w.there:
+            # They come while others are at their last tile, which is taken to be as long as one of these.
+            first += most(0, <long long>cut.w.ps - longest // per_core)
         return longest + first
 
     cdef long long _bus_ps(self, long long nbytes, long long bandwidth) except -1:

@@ -434,7 +434,7 @@ class Planner:
         first, later = computing // turns, computing - computing // turns
         # Loads run one tile ahead.
         tiles = [cost // (turns * lowering.tiles()) for cost, lowering in zip(costs, fitted.lowerings, strict=True)]
-        first += sum(max(0, load - tile) for load, tile in zip(weights, (0, *tiles), strict=False))
+        first += sum(max(0, load - tile) for load, tile in zip(weights, (tiles[0], *tiles), strict=False))
         first += fitted.lowerings[0].ends() + last.ends()
         loading = sum(weights)
         return urgent + max(loading, first) + max(rows, later)

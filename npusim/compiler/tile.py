@@ -58,7 +58,8 @@ class MatrixProblem(NamedTuple):
     ``w_serves``: of those, how many one load of an operand is for. ``w_bits``: of a packed weight, else 0; ``w_block``:
     weights of a channel that share a scale, 0: they have none; ``w_zeros``: and a zero point; ``w_rows``,
     ``w_cols``: weights are filled up to so many summands and channels; ``sum_bytes``: of an accumulator;
-    ``parameters``: bytes of bias, scale and shift of a channel; ``w_kilo``: bytes that 1024 of the weights take in
+    ``parameters``: bytes of bias, scale and shift of a channel, ``fetched``: of those that are constants and come with the
+    weights; ``w_kilo``: bytes that 1024 of the weights take in
     DRAM, about: fewer where they are compressed.
     """
 
@@ -96,6 +97,7 @@ class MatrixProblem(NamedTuple):
     w_cols: int = 1
     sum_bytes: int = 4
     parameters: int = 8
+    fetched: int = 0
     w_kilo: int = 1024
 
     @property
@@ -629,23 +631,43 @@ def estimate(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
 
     ``Search`` of ``_tiling.pyx`` is the same in machine integers, for all tilings of a problem.
     """
+    times = _times(problem, tile, config)
+    longest = max(times.parts)
     # What is hidden shows a little, and traffic as much again: it costs energy, and of equals the least is wanted.
-    longest, hidden, shared, first = _times(problem, tile, config)
-    return longest + (hidden + shared) // OVERLAP + first
+    return longest + (sum(times.parts) - longest + times.parts.shared) // OVERLAP + times.first + times.w
 
 
 def taking(problem: MatrixProblem, tile: Tiling, config: Config, *, again: bool = False) -> int:
     """Picoseconds that all tiles take, about, between other layers: what is compared with those. ``again``: after other
     rows of the same layer, behind which the first loads hide, as the last store and chain hide behind what follows."""
-    longest, _, _, first = _times(problem, tile, config, again=again)
-    return longest + first
+    times = _times(problem, tile, config)
+    longest, parts = max(times.parts), times.parts
+    if again:
+        return longest + (parts.compute // times.per_core if parts.chain > parts.compute else 0)
+    # Weights come while others are at their last tile, which is taken to be as long as one of these.
+    return longest + times.first + max(0, times.w - longest // times.per_core)
 
 
-def _times(
-    problem: MatrixProblem, tile: Tiling, config: Config, *, again: bool = False
-) -> tuple[int, int, int, int]:
-    """Picoseconds: the longest of computing, the chain, loading and storing on a core's channels, and the DRAM shared
-    by all; the others; the DRAM; what nothing overlaps."""
+class _Parts(NamedTuple):
+    """Picoseconds of computing, the chain, loading and storing on a core's channels, and the DRAM shared by all."""
+
+    compute: int
+    chain: int
+    loading: int
+    storing: int
+    shared: int
+
+
+class _Times(NamedTuple):
+    """What works side by side; of the first weights; of what else nothing overlaps; and how many tiles a core has."""
+
+    parts: _Parts
+    w: int
+    first: int
+    per_core: int
+
+
+def _times(problem: MatrixProblem, tile: Tiling, config: Config) -> _Times:
     model = cost_model(config)
     spatial, channels, chunks = _spatial(problem, tile), _channel_tiles(problem, tile), _chunks(problem, tile)
     bytes_ = footprint(problem, tile)
@@ -667,9 +689,15 @@ def _times(
     # Weights are taken to be constants, as nearly all are.
     weights = None if problem.held else _weights(problem, bytes_.w, config)
     w = weights and _Mean(model.cost(weights).ps, model.stream_ps(weights), model.dram_bytes(weights))
+    parameters = None
+    if problem.fetched and not problem.held:
+        nbytes = tile.groups * tile.oc * problem.fetched
+        beside = _dma(nbytes, nbytes, 0, constants=True)
+        parameters = _Mean(model.cost(beside).ps, model.stream_ps(beside), model.dram_bytes(beside))
     x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
     stores = spatial * channels * full.out
-    moves = [(x_loads / x_cores * full.x, x), (w_loads / w_cores * full.w, w)]
+    p_count = w_loads / chunks / w_cores * _channel_fullness(problem, tile)
+    moves = [(x_loads / x_cores * full.x, x), (w_loads / w_cores * full.w, w), (p_count, parameters)]
     moves += [(stores, operand) for operand in operands]
     # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the
     # error of this estimate could make a network slower with more of them.
@@ -682,6 +710,7 @@ def _times(
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
     traffic = _plain_sum(count * move.nbytes for count, move in (*moves, (stores, out)) if move)
     apart = w_loads / w_cores * full.w * w.nbytes if w and config.constants else 0
+    apart += p_count * parameters.nbytes if parameters and config.constants else 0
     shared = max(
         int((traffic - apart) * problem.beside) * 10**12 // dram_model(config).bandwidth,
         int(apart * problem.beside) * 10**12 // dram_model(constants_side(config)).bandwidth,
@@ -692,15 +721,9 @@ def _times(
     # Nothing overlaps the first loads and the last store, nor what the chain does to the last tile; where the chain
     # takes longest, the first tile's sums show instead.
     # Inputs that are not loaded ahead are in the computing already.
-    ends = () if again else (x if config.dma.inputs_ahead else None, w, out)
-    first = sum(int(move.ps) for move in ends if move)
-    if chain > compute:
-        first += compute // per_core
-    elif not again:
-        first += behind
-    parts = (compute, chain, loading, storing, shared)
-    longest = max(parts)
-    return longest, sum(parts) - longest, shared, first
+    first = sum(int(move.ps) for move in (x if config.dma.inputs_ahead else None, out) if move)
+    first += behind if chain <= compute else compute // per_core
+    return _Times(_Parts(compute, chain, loading, storing, shared), int(w.ps) if w else 0, first, per_core)
 
 
 def _plain_sum(values: Iterable[float]) -> float:

@@ -203,7 +203,7 @@ class MatrixLowering(Lowering):
             "w_bits": self.op.attrs["w_bits"], "w_block": scales.block if scales else 0,
             "w_zeros": scales is not None and scales.zero is not None, "sum_bytes": self._sum.itemsize,
             "w_kilo": weights_per_kilo(self.context, self.op),
-            "parameters": 4 * max(2, rows + (self.drain.shift is not None)),
+            "parameters": 4 * max(2, rows + (self.drain.shift is not None)), "fetched": 4 * len(self._constant_rows),
         }  # fmt: skip
 
     @property
