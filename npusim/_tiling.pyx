@@ -546,7 +546,7 @@ cdef class Search:
             first += (total - longest + shared) // self.overlap
         elif asked == AMONG and cut.w.there:
             # They come while others are at their last tile, which is taken to be as long as one of these.
-            first += most(0, <long long>cut.w.ps - longest // per_core)
+            first += most(0, <long long>cut.w.ps - longest // (per_core * chunks))
         return longest + first
 
     cdef long long _bus_ps(self, long long nbytes, long long bandwidth) except -1:

@@ -164,6 +164,8 @@ class Planner:
         self._made: Made = {}
         self._waiting: dict[Group, int] = {}
         """How long the matrix unit waits for the vector unit in a group alone, while segments are looked for."""
+        self._waited: dict[int, int] = {}
+        """How long a segment that begins with a group waits for its weights."""
         self._seen: list[tuple[Any, ...]] = []
         """What each group sees while segments are looked for."""
         self._whole = dict(context.views)  # the views that values have when they are no windows
@@ -433,8 +435,8 @@ class Planner:
         # for its end, each group's while the one before it is at that.
         first, later = computing // turns, computing - computing // turns
         # Loads run one tile ahead.
-        tiles = [cost // (turns * lowering.tiles()) for cost, lowering in zip(costs, fitted.lowerings, strict=True)]
-        first += sum(max(0, load - tile) for load, tile in zip(weights, (tiles[0], *tiles), strict=False))
+        tiles = [cost // (turns * lowering.turns()) for cost, lowering in zip(costs, fitted.lowerings, strict=True)]
+        first += sum(max(0, load - tile) for load, tile in zip(weights[1:], tiles, strict=False))
         first += fitted.lowerings[0].ends() + last.ends()
         loading = sum(weights)
         return urgent + max(loading, first) + max(rows, later)
@@ -495,9 +497,26 @@ class Planner:
             if option is None:
                 continue
             # Estimates may be off by more than what is gained so.
-            if near and option[0] * 100 > sum(costs[first : last + 1]) * (100 - CLOSE_PERCENT):
+            cost, segment = option
+            cost += self._waited_for(first, stretches, costs)
+            if cost >= alone or (near and cost * 100 > sum(costs[first : last + 1]) * (100 - CLOSE_PERCENT)):
                 continue
-            yield last, *option
+            yield last, cost, segment
+
+    def _waited_for(self, first: int, stretches: Sequence[Stretch], costs: Sequence[int]) -> int:
+        """Picoseconds that a segment waits for the weights of its first group: they come while the group in front is at
+        its last tile."""
+        if first not in self._waited:
+            held, tile = self._held(self._groups[first]), 0
+            if held and first and not stretches[first - 1].is_empty:
+                try:
+                    before = fit(stretches[first - 1], self._context, made=self._made).lowerings[0]
+                    tile = costs[first - 1] // before.turns()
+                except CompileError:
+                    pass
+            wait = self._loading(held) + 2 * latency_ps(self._context.config) if held else 0
+            self._waited[first] = max(0, wait - tile)
+        return self._waited[first]
 
     def _option(self, groups: Sequence[Group], stretches: Sequence[Stretch]) -> tuple[int, Segment] | None:
         """Picoseconds of the best stripes of some groups, and these; None where there are none."""

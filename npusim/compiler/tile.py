@@ -645,7 +645,7 @@ def taking(problem: MatrixProblem, tile: Tiling, config: Config, *, again: bool 
     if again:
         return longest + (parts.compute // times.per_core if parts.chain > parts.compute else 0)
     # Weights come while others are at their last tile, which is taken to be as long as one of these.
-    return longest + times.first + max(0, times.w - longest // times.per_core)
+    return longest + times.first + max(0, times.w - longest // (times.per_core * _chunks(problem, tile)))
 
 
 class _Parts(NamedTuple):

@@ -280,8 +280,8 @@ class Lowering(ABC):
         """Picoseconds of the first loads and of what is done to the last tile, which :meth:`striped` leaves out."""
         return 0
 
-    def tiles(self) -> int:
-        """How many tiles the rows that are made at once have; 1 where that is not known."""
+    def turns(self) -> int:
+        """How many steps the rows that are made at once take; 1 where that is not known."""
         return 1
 
     def tail(self) -> int:

@@ -356,21 +356,24 @@ class MatrixLowering(Lowering):
         return max(0, waiting * self.height // self.problem.oh)
 
     def behind(self) -> int:
-        tiles, known = self.tiles(), self._tilings(self.problem)
+        tiles, known = self._tiles(), self._tilings(self.problem)
         working, products, chain = self._chaining(), known.computing(self.tile), self.tail() * tiles
         if not chain:
             return 0
-        banks = self._chain_banks()
-        products += max(0, known.banked(self.tile) - banks) * banks // chain if tiles > 1 else 0
-        # Two tiles have places: on what is made of the last but one the chain may be still when the last one is.
-        left = (2 * working - products if tiles > 1 else working) // tiles
+        left = working
+        if tiles > 1:
+            # Two tiles have places: on what is made of the last but one the chain may be still when the last one is.
+            banks = self._chain_banks()
+            left = 2 * working - products - max(0, known.banked(self.tile) - banks) * banks // chain
+        # What the banks take in all has the products in it.
+        left = (left - products if working > chain else left) // tiles
         # A full queue holds up all that is behind.
         pieces = ceil_div(self._of_tile(), self.problem.epilogue.piece) if self.tile.in_pieces else 1
         left = min(left, self.tail() * self.config.queue_depth // (pieces * len(self.chain.ops)))
         return max(0, left)
 
     def crowding(self) -> int:
-        chain = self.tail() * self.tiles()
+        chain = self.tail() * self._tiles()
         return self._chain_banks() * 1024 // chain if chain else 0
 
     def _chain_banks(self) -> int:
@@ -379,9 +382,12 @@ class MatrixLowering(Lowering):
         return p.images * p.oh * p.ow * p.groups * p.oc * p.epilogue.banks // 1024
 
     def chaining(self) -> int:
-        return self.tail() * self.tiles() * self.height // self.problem.oh
+        return self.tail() * self._tiles() * self.height // self.problem.oh
 
-    def tiles(self) -> int:
+    def turns(self) -> int:
+        return self._tiles() * ceil_div(self.problem.ic, self.tile.ic)
+
+    def _tiles(self) -> int:
         p = self.problem
         return ceil_div(p.images * p.oh * p.ow * p.groups * p.oc, self._of_tile())
 
@@ -391,7 +397,7 @@ class MatrixLowering(Lowering):
 
     def _chaining(self) -> int:
         """Picoseconds from the chain's beginning on one tile to that on the next, for all of them; 0: there is none."""
-        chain = self.tail() * self.tiles()
+        chain = self.tail() * self._tiles()
         return chain and max(chain, self._tilings(self.problem).banked(self.tile))
 
     def _of_rows(self, image: int, rows: tuple[int, int], moved: Moves) -> Self:
