@@ -53,6 +53,22 @@ cdef struct Cut:
     Moved x, w, out
 
 
+cdef struct Reach:
+    # Of budgets of SRAM those for which a search goes the same way: from the first up to, not with, the second.
+    long long first, end
+
+
+cdef long long UNBOUNDED = 1 << 62
+
+
+cdef inline bint fits(long long nbytes, long long budget, Reach *reach) noexcept nogil:
+    if nbytes > budget:
+        reach.end = least(reach.end, nbytes)
+        return False
+    reach.first = most(reach.first, nbytes)
+    return True
+
+
 cdef inline long long up(long long value, long long by) noexcept nogil:
     return (value + by - 1) // by
 
@@ -87,7 +103,7 @@ cdef class Search:
     cdef long long x_item, w_item, out_item, stored_item
     cdef long long element_bytes, between, piece, begin, kilo
     cdef tuple operands
-    cdef object matrix, moves
+    cdef object matrix, banks, moves
     cdef long long acc_limit, cores, copies, alignment, overlap, slack, most_risen
     cdef long long max_products, max_elements, channel_step
     cdef long long bandwidth, constants_bandwidth
@@ -137,7 +153,7 @@ cdef class Search:
         self.operands = e.operands
 
     cdef _read_device(self, d):
-        self.matrix, self.moves = d.matrix, d.moves
+        self.matrix, self.banks, self.moves = d.matrix, d.banks, d.moves
         self.direct, self.dram = d.direct, d.dram
         self.acc_limit, self.cores, self.copies, self.alignment = d.acc_bytes, d.cores, d.input_copies, d.alignment
         self.overlap, self.slack, self.most_risen = d.overlap, d.slack_percent, d.most_risen
@@ -217,14 +233,14 @@ cdef class Search:
         )
         cut.time[0] = cut.time[1] = cut.time[2] = cut.time[3] = cut.one = UNKNOWN
 
-    cdef list _try(self, long long budget, long long *best):
-        """The numbers of what is looked at of all that fits so many bytes, and the ``best`` time. Raises
+    cdef Py_ssize_t _try(self, long long budget, int *tried, long long *best, Reach *reach) except -1:
+        """How many are looked at of all that fits so many bytes, their numbers, and the ``best`` time. Raises
         OverflowError."""
-        cdef Py_ssize_t c, s
+        cdef Py_ssize_t c, s, count = 0
         cdef long long time, lowest = -1, here, nearest, risen
         cdef int variant, outer, pieces
         cdef Cut *cut
-        cdef list tried = []
+        reach.first, reach.end = -UNBOUNDED, UNBOUNDED
         for c in range(self.n_cuts):
             nearest, risen = -1, 0
             for s in range(self.n_areas):
@@ -235,8 +251,8 @@ cdef class Search:
                 if not cut.allowed:
                     continue
                 pieces = 0
-                if cut.whole > budget:
-                    if not self.between or cut.pieces > budget:
+                if not fits(cut.whole, budget, reach):
+                    if not self.between or not fits(cut.pieces, budget, reach):
                         continue
                     pieces = 1
                 here = -1
@@ -247,7 +263,8 @@ cdef class Search:
                         time = cut.time[variant] = self._estimate(cut, outer, pieces)
                     if here < 0 or time < here:
                         here = time
-                    tried.append(((c * self.n_areas + s) << 2) + variant)
+                    tried[count] = ((c * self.n_areas + s) << 2) + variant
+                    count += 1
                 if lowest < 0 or here < lowest:
                     lowest = here
                 if nearest < 0 or here < nearest:
@@ -260,45 +277,60 @@ cdef class Search:
             if self.held and not self.pinned and nearest >= 0:
                 break
         best[0] = lowest
-        return tried
+        return count
+
+    cdef int *_room(self) except NULL:
+        """For the numbers of all that may be looked at; of one call, since others may ask meanwhile."""
+        cdef int *room = <int *>PyMem_Malloc((2 * self.n_cuts * self.n_areas + 1) * sizeof(int))
+        if room is NULL:
+            raise MemoryError
+        return room
+
+    cdef tuple _told(self, int number):
+        cdef Cut *cut = &self.table[number >> 2]
+        return cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, bool(number & 1), bool(number & 2)
 
     def choose(self, long long budget):
         """(groups, rows, columns, output channels, input channels, weights outermost, in pieces) of least time that
-        fits so many bytes, or None. Raises OverflowError."""
-        cdef long long time, limit, lowest
-        cdef int variant
+        fits so many bytes, or None; its picoseconds; the least budget for which the answer is the same, and the one
+        after the greatest. Raises OverflowError."""
+        cdef long long time, limit, lowest = 0, steps = 0, ps = 0
+        cdef int *tried = self._room()
+        cdef Py_ssize_t at
         cdef Cut *cut
-        cdef list tried = self._try(budget, &lowest)
-        if not tried:
-            return None
-        limit = lowest * (100 + self.slack) // 100
-        best = None
-        for number in tried:
-            cut, variant = &self.table[<Py_ssize_t>number >> 2], number & 3
-            time = cut.time[variant]
-            if time <= limit and (best is None or cut.steps <= <long long>best[0]):
-                option = (
-                    cut.steps, time,
-                    (cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, bool(variant & 1), bool(variant & 2)),
-                )
-                if best is None or option < best:
-                    best = option
-        return best[2]
+        cdef Reach reach
+        cdef tuple best = None, option
+        try:
+            for at in range(self._try(budget, tried, &lowest, &reach)):
+                if not at:
+                    limit = lowest * (100 + self.slack) // 100
+                cut = &self.table[tried[at] >> 2]
+                time = cut.time[tried[at] & 3]
+                if time > limit or (best is not None and (cut.steps > steps or (cut.steps == steps and time > ps))):
+                    continue
+                option = self._told(tried[at])
+                if best is None or cut.steps < steps or time < ps or option < best:
+                    best, steps, ps = option, cut.steps, time
+        finally:
+            PyMem_Free(tried)
+        return best, ps, reach.first, reach.end
 
     def within(self, long long budget, long long limit):
         """(picoseconds, steps, tile) of all that :meth:`choose` looks at and that take less than so many. Raises
         OverflowError."""
         cdef long long lowest
-        cdef int variant
+        cdef int *tried = self._room()
+        cdef Py_ssize_t at
         cdef Cut *cut
+        cdef Reach reach
         cdef list found = []
-        for number in self._try(budget, &lowest):
-            cut, variant = &self.table[<Py_ssize_t>number >> 2], number & 3
-            if cut.time[variant] < limit:
-                found.append((
-                    cut.time[variant], cut.steps,
-                    (cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, bool(variant & 1), bool(variant & 2)),
-                ))
+        try:
+            for at in range(self._try(budget, tried, &lowest, &reach)):
+                cut = &self.table[tried[at] >> 2]
+                if cut.time[tried[at] & 3] < limit:
+                    found.append((cut.time[tried[at] & 3], cut.steps, self._told(tried[at])))
+        finally:
+            PyMem_Free(tried)
         return found
 
     def estimate(self, tile):
@@ -317,6 +349,16 @@ cdef class Search:
             self._price(cut)
         return cut.all
 
+    def banked(self, tile):
+        """Picoseconds that all banks of the SRAM need for all tiles on the matrix unit. Raises OverflowError."""
+        cdef long long groups, oh, ow, oc, ic
+        groups, oh, ow, oc, ic = tile[:5]
+        cdef long long tiles = self.images * up(self.oh, oh) * up(self.ow, ow)
+        tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
+        if <double>tiles * self._price_of(self.banks, groups, oh, ow, oc, ic) > EXACT:
+            raise OverflowError
+        return self._computing(self.banks, groups, oh, ow, oc, ic, tiles)
+
     cdef Cut *_cut(self, tile, Cut *wanted) except NULL:
         """That of a tile: most are asked about because they were chosen. Else what is ``wanted``, unmeasured."""
         cdef Py_ssize_t at
@@ -327,12 +369,12 @@ cdef class Search:
                 return &self.table[at]
         return wanted
 
-    cdef long long _matrix_ps(
-        self, long long groups, long long oh, long long ow, long long oc, long long ic,
+    cdef long long _price_of(
+        self, prices, long long groups, long long oh, long long ow, long long oc, long long ic,
     ) except -1:
         if self.depthwise:  # the groups are the channels of one image
-            return self.matrix[1, oh, ow, groups * oc, groups]
-        return self.matrix[groups, oh, ow, oc, ic]
+            return prices[1, oh, ow, groups * oc, groups]
+        return prices[groups, oh, ow, oc, ic]
 
     cdef Moved _move(self, long long nbytes, long long run, long long stride, str way) except *:
         cdef Moved moved
@@ -391,15 +433,15 @@ cdef class Search:
                 groups, oc, self.oc, self.stored_item, ow, oh * ow, "write" if self.out_home == self.dram else "copy"
             )
         tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
-        cdef long long whole = self._matrix_ps(groups, oh, ow, oc, ic)
+        cdef long long whole = self._price_of(self.matrix, groups, oh, ow, oc, ic)
         if <double>tiles * whole > EXACT:
             raise OverflowError
-        cut.all = self._computing(groups, oh, ow, oc, ic, tiles)
+        cut.all = self._computing(self.matrix, groups, oh, ow, oc, ic, tiles)
         cut.one = whole
         return 0
 
     cdef long long _computing(
-        self, long long groups, long long oh, long long ow, long long oc, long long ic, long long tasks,
+        self, prices, long long groups, long long oh, long long ow, long long oc, long long ic, long long tasks,
     ) except -1:
         """All tiles, those at the edges as large as they are; ``tasks``: how many there are."""
         cdef long long[5] full, size, part
@@ -412,7 +454,7 @@ cdef class Search:
             if full[k] % size[k]:
                 whole = False
         if whole:
-            return tasks * self._matrix_ps(groups, oh, ow, oc, ic)
+            return tasks * self._price_of(prices, groups, oh, ow, oc, ic)
         for mask in range(32):
             count, empty = 1, False
             for k in range(5):
@@ -424,7 +466,7 @@ cdef class Search:
                 if not part[k]:
                     empty = True
             if count and not empty:
-                total += count * self._matrix_ps(part[0], part[1], part[2], part[3], part[4])
+                total += count * self._price_of(prices, part[0], part[1], part[2], part[3], part[4])
         return self.images * total
 
     cdef void _loaded_for(

@@ -5,13 +5,23 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from operator import add
 from typing import Any, NamedTuple
 
 from npusim._core import Search
-from npusim.compiler.prices import EXPAND, MatrixPrices, MovePrices, array_pricing, matrix_prices, move_prices, pricing
+from npusim.compiler.prices import (
+    EXPAND,
+    MatrixPrices,
+    MovePrices,
+    array_pricing,
+    bank_prices,
+    matrix_prices,
+    move_prices,
+    pricing,
+)
 from npusim.compiler.values import ALIGNMENT, align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
@@ -208,8 +218,12 @@ class Tilings:
     def __init__(self, problem: MatrixProblem, config: Config) -> None:
         """``config``: as :func:`pricing` leaves it."""
         self._problem, self._config = problem, config
-        self._chosen: dict[int, Tiling | None] = {}
+        self._firsts: list[int] = []
+        self._chosen: list[tuple[int, Tiling | None]] = []
+        """Up to which budget, not with it, a tiling is the one that is chosen, from each of the ``firsts`` on."""
         self._banked: dict[Tiling, int] = {}
+        elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
+        self._chain_banked = elements * problem.epilogue.banks // 1024
         device = _searched(
             config, rate_type(problem.x_type, problem.w_type), problem.kh, problem.kw, problem.depthwise,
             problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
@@ -239,24 +253,34 @@ class Tilings:
 
     def choose(self, budget: int) -> Tiling | None:
         """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
-        if budget not in self._chosen:
-            if len(self._chosen) >= _MOST_BUDGETS:
-                self._chosen.clear()
-            self._chosen[budget] = self._choose(budget)
-        return self._chosen[budget]
+        at = bisect_right(self._firsts, budget)
+        if at and budget < self._chosen[at - 1][0]:
+            return self._chosen[at - 1][1]
+        tile, first, end = self._choose(budget)
+        if len(self._firsts) >= _MOST_BUDGETS:
+            self._firsts.clear()
+            self._chosen.clear()
+            at = 0
+        self._firsts.insert(at, first)
+        self._chosen.insert(at, (end, tile))
+        return tile
 
-    def _choose(self, budget: int) -> Tiling | None:
+    def _choose(self, budget: int) -> tuple[Tiling | None, int, int]:
+        """The tiling, and the budgets for which it is: from the first up to, not with, the last."""
         if searches := self._made():
+            low, high = 0, budget + 1
             with contextlib.suppress(OverflowError):
-                for search in searches:
-                    if (found := search.choose(budget)) is not None:
+                for number, search in enumerate(searches):
+                    found, ps, first, end = search.choose(budget)
+                    low, high = (max(low, first), min(high, end)) if number else (first, end)
+                    if found is not None:
                         tile = Tiling(*found)
                         limit = self.banked(tile)
-                        if limit <= self.estimate(tile):
-                            return tile
-                        return _at_banks(search.within(budget, limit), self.banked)
-                return None
-        return choose_slowly(self._problem, self._config, budget)
+                        if limit > ps:
+                            tile = _at_banks(search.within(budget, limit), self.banked)
+                        return tile, low, high
+                return None, low, high
+        return choose_slowly(self._problem, self._config, budget), budget, budget + 1
 
     def estimate(self, tile: Tiling) -> int:
         """Picoseconds that all tiles take, about."""
@@ -275,15 +299,23 @@ class Tilings:
     def banked(self, tile: Tiling) -> int:
         """Picoseconds that all banks of the SRAM need for what the units move, about: all tiles take no less, whatever
         is done side by side."""
-        if tile not in self._banked:
-            self._banked[tile] = banked(self._problem, tile, self._config)
-        return self._banked[tile]
+        known = self._banked.get(tile)
+        if known is None:
+            known = self._banked[tile] = self._chain_banked + self._computing_banked(tile)
+        return known
+
+    def _computing_banked(self, tile: Tiling) -> int:
+        if self._asked:
+            with contextlib.suppress(OverflowError):
+                return self._asked.banked(tile)
+        return computing_banked(self._problem, tile, self._config)
 
 
 class _Searched(NamedTuple):
     """What the search asks of a device: prices, limits, and the constants of this module, which are written once."""
 
     matrix: MatrixPrices
+    banks: MatrixPrices
     moves: MovePrices
     acc_bytes: int
     cores: int
@@ -310,12 +342,13 @@ def _searched(
     config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes_: int, w_bits: int
 ) -> _Searched:
     """``config``: as :func:`pricing` leaves it; the rest: what :func:`matrix_prices` asks of a product."""
-    array = matrix_prices(config, dtype, kh, kw, depthwise, out_bytes, acc_bytes_, w_bits)
+    kind = dtype, kh, kw, depthwise, out_bytes, acc_bytes_, w_bits
     return _Searched(
-        array, move_prices(config), acc_bytes(config), config.cores, input_copies(config),
-        dram_model(config).bandwidth, dram_model(constants_side(config)).bandwidth, config.interconnect.multicast,
-        config.dma.inputs_ahead, config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP,
-        SLACK_PERCENT, _MOST_RISEN, MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, Home.DIRECT, Home.DRAM,
+        matrix_prices(config, *kind), bank_prices(config, *kind), move_prices(config), acc_bytes(config), config.cores,
+        input_copies(config), dram_model(config).bandwidth, dram_model(constants_side(config)).bandwidth,
+        config.interconnect.multicast, config.dma.inputs_ahead, config.dma.channels == 1, config.constants is not None,
+        ALIGNMENT, OVERLAP, SLACK_PERCENT, _MOST_RISEN, MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, Home.DIRECT,
+        Home.DRAM,
     )  # fmt: skip
 
 
@@ -520,10 +553,14 @@ def computing(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
 
 def banked(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     """Picoseconds that all banks of the SRAM need for all tiles: for the matrix unit, and for what the chain does."""
-    cost = cost_model(array_pricing(config)).cost
     elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
-    chain = elements * problem.epilogue.banks // 1024
-    return _computing(problem, tile, lambda work: cost(work).sram_ps) + chain
+    return computing_banked(problem, tile, config) + elements * problem.epilogue.banks // 1024
+
+
+def computing_banked(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
+    """The part of the matrix unit in what :func:`banked` says."""
+    cost = cost_model(array_pricing(config)).cost
+    return _computing(problem, tile, lambda work: cost(work).sram_ps)
 
 
 def _computing(problem: MatrixProblem, tile: Tiling, price: Callable[[MatrixWork], int]) -> int:
