@@ -15,7 +15,7 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from npusim.compiler.fit import Made, Span, Stretch, Windows, boundary, fit, rowless, seen, weight_bytes
+from npusim.compiler.fit import Made, Span, Stretch, Windows, boundary, fit, seen, weight_bytes
 from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context, sram_rate
 from npusim.compiler.outside import lay_out
@@ -436,7 +436,7 @@ class Planner:
         """The segments that lower the estimate most: dynamic programming over where the groups are cut."""
         best: list[tuple[int, Segment | None, int]] = [(0, None, 0)]
         found: dict[int, list[tuple[int, int, Segment]]] = {}
-        self._seen = [rowless(seen(self._context, group)) for group in self._groups]
+        self._seen = [seen(self._context, group) for group in self._groups]
         for first in range(len(self._groups)):
             for last, cost, segment in self._from(first, stretches, costs):
                 found.setdefault(last, []).append((first, cost, segment))
@@ -508,7 +508,7 @@ class Planner:
             return None
         known, core = self._seen[last.index], buffer.core
         buffer.core = None
-        self._seen[last.index] = rowless(seen(self._context, last))
+        self._seen[last.index] = seen(self._context, last)
         option = self._known_height(groups, inner, stretches)
         buffer.core, self._seen[last.index] = core, known
         if option is None:
@@ -612,7 +612,7 @@ class Planner:
 
     def _held(self, group: Group) -> int:
         """The bytes of a group's weights that stay in SRAM while it is in a segment, beside those that always do."""
-        return 0 if group.index in self._context.pinned.starts else weight_bytes(group)
+        return 0 if group.index in self._context.pinned.starts else weight_bytes(self._context, group)
 
     def _best_height(
         self, groups: Sequence[Group], inner: Sequence[Inner], stretches: Sequence[Stretch] | Mapping[int, Stretch]

@@ -184,7 +184,7 @@ slot_spec = functools.lru_cache(maxsize=1 << 12)(SlotSpec)
 
 def total_bytes(specs: Sequence[SlotSpec], space: Space = Space.SRAM) -> int:
     """What the slots of one memory take together."""
-    return sum(spec.total for spec in specs if spec.space is space)
+    return sum([spec.total for spec in specs if spec.space is space])
 
 
 class SlotTable:

@@ -141,7 +141,7 @@ class MatrixLowering(Lowering):
         self._asked: tuple[MatrixProblem, Tilings] | None = None
         self._specs: list[SlotSpec] | None = None
         # A plan asks for one tile in many rooms.
-        self._slots_of: dict[tuple[MatrixProblem, Tiling], list[SlotSpec]] = {}
+        self._slots_of: dict[Tiling, list[SlotSpec]] = {}
         direct = self.config.matrix.direct if self.config.matrix else None
         self._fetches = direct is not None and direct.whole_jobs
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
@@ -283,11 +283,12 @@ class MatrixLowering(Lowering):
         part = self.config.sram.bytes // _PARTS
         budget = available // part * part
         choose = self._tilings(problem).choose
-        if choose(budget) is None:
+        tile = choose(budget)
+        if tile is None:
             budget = available
+            tile = choose(budget)
         asked, step = budget, part
         while True:
-            tile = choose(budget)
             if tile is None and step:
                 budget, step = asked, 0
                 tile = choose(budget)
@@ -297,15 +298,16 @@ class MatrixLowering(Lowering):
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
                 raise refuse_size(self.group, total_bytes(self.slots()), available)
             self.tile, self.chain.in_pieces = tile, tile.in_pieces
-            self._specs = self._slots_of.get((self.problem, tile))
+            self._specs = self._slots_of.get(tile)
             if self._specs is None:
-                self._specs = self._slots_of[self.problem, tile] = self._slots()
+                self._specs = self._slots_of[tile] = self._slots()
             excess = total_bytes(self._specs) - available
             if excess <= 0:
                 return tile
             # The search knew only bytes for each output element. It is asked again with a part of SRAM less, since a
             # few bytes less would mean thousands of searches; only between the last two parts by what is too much.
             asked, budget = budget, budget - max(excess, step)
+            tile = choose(budget)
 
     def in_room(self) -> Self:
         lowering = twin(self)
