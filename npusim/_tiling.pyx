@@ -44,6 +44,7 @@ cdef struct Moved:
 cdef struct Cut:
     long long groups, oc, ic
     long long oh, ow
+    Py_ssize_t area  # its number; negative: it is in no table
     bint allowed  # accumulators hold its sums, and one instruction may do it
     bint ordered  # either loop may be the outer one
     long long whole, pieces  # SRAM bytes where a chain works on a tile as a whole, and in pieces
@@ -126,9 +127,10 @@ cdef class Search:
         if self.table is NULL:
             raise MemoryError
         cdef Cut *cut = self.table
+        cdef Py_ssize_t area
         for groups, oc, ic in cuts:
-            for oh, ow in areas:
-                cut.groups, cut.oc, cut.ic, cut.oh, cut.ow = groups, oc, ic, oh, ow
+            for area, (oh, ow) in enumerate(areas):
+                cut.groups, cut.oc, cut.ic, cut.oh, cut.ow, cut.area = groups, oc, ic, oh, ow, area
                 self._measure(cut)
                 cut += 1
 
@@ -363,11 +365,25 @@ cdef class Search:
         """That of a tile: most are asked about because they were chosen. Else what is ``wanted``, unmeasured."""
         cdef Py_ssize_t at
         wanted.groups, wanted.oh, wanted.ow, wanted.oc, wanted.ic = tile[:5]
+        wanted.area = -1
         wanted.time[0] = wanted.time[1] = wanted.time[2] = wanted.time[3] = wanted.one = UNKNOWN
         for at in range(self.n_cuts * self.n_areas):
             if is_same(&self.table[at], wanted):
                 return &self.table[at]
         return wanted
+
+    cdef Cut *_like(self, Cut *cut, bint inputs) noexcept:
+        """Another one of the table whose prices are known, and whose tiles of the input are as large, or those of the
+        output; NULL if there is none."""
+        cdef Py_ssize_t c
+        cdef Cut *other
+        for c in range(self.n_cuts if cut.area >= 0 else 0):
+            other = &self.table[c * self.n_areas + cut.area]
+            if other.one != UNKNOWN and other.groups == cut.groups and (
+                other.ic == cut.ic if inputs else other.oc == cut.oc
+            ):
+                return other
+        return NULL
 
     cdef long long _price_of(
         self, prices, long long groups, long long oh, long long ow, long long oc, long long ic,
@@ -420,18 +436,28 @@ cdef class Search:
         cdef long long rows = (oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
         cdef long long cols = (ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
         cdef long long tiles = self.images * up(self.oh, oh) * up(self.ow, ow)
+        cdef Cut *like
         cut.x.there = cut.w.there = cut.out.there = False
         if self.x_home != self.direct:
-            cut.x = self._mean(
-                groups, ic, self.ic, self.x_item, cols, rows * cols, "read" if self.x_home == self.dram else "copy"
-            )
+            like = self._like(cut, True)
+            if like is not NULL:
+                cut.x = like.x
+            else:
+                cut.x = self._mean(
+                    groups, ic, self.ic, self.x_item, cols, rows * cols, "read" if self.x_home == self.dram else "copy"
+                )
         if not self.held:
             nbytes = self._weights(groups, oc, ic)
             cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), 0, self.w_way)
         if self.out_home != self.direct:
-            cut.out = self._mean(
-                groups, oc, self.oc, self.stored_item, ow, oh * ow, "write" if self.out_home == self.dram else "copy"
-            )
+            like = self._like(cut, False)
+            if like is not NULL:
+                cut.out = like.out
+            else:
+                cut.out = self._mean(
+                    groups, oc, self.oc, self.stored_item, ow, oh * ow,
+                    "write" if self.out_home == self.dram else "copy",
+                )
         tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
         cdef long long whole = self._price_of(self.matrix, groups, oh, ow, oc, ic)
         if <double>tiles * whole > EXACT:

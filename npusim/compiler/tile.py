@@ -231,25 +231,31 @@ class Tilings:
         self._device = device
         self._searches: list[Search] | None = None
         self._asked: Search | None = None
-        with contextlib.suppress(OverflowError):  # beyond machine integers: as slow as it is
-            self._asked = Search(problem, device, [], [])
 
     def _made(self) -> list[Search]:
-        """The searches, made when they are first wanted: some problems are only asked what a tiling takes."""
+        """The searches, made when they are first wanted: some problems are only asked what a tiling takes. None beyond
+        machine integers: as slow as it is."""
         if self._searches is None:
             problem, config = self._problem, self._config
-            self._searches = [
-                Search(
-                    problem,
-                    self._device,
-                    list(_channel_cuts(problem, config, whole=whole)),
-                    list(_spatial_cuts(problem, whole=whole)),
-                )
-                for whole in (_jobs(config) if self._asked else ())
-            ]
-            if self._searches:  # what is chosen is known there
-                self._asked = self._searches[-1]
+            self._searches = []
+            with contextlib.suppress(OverflowError):
+                self._searches = [
+                    Search(
+                        problem,
+                        self._device,
+                        list(_channel_cuts(problem, config, whole=whole)),
+                        list(_spatial_cuts(problem, whole=whole)),
+                    )
+                    for whole in _jobs(config)
+                ]
+                self._asked = self._searches[-1]  # what is chosen is known there
         return self._searches
+
+    def _search(self) -> Search:
+        """What is asked what a tiling takes. Raises OverflowError beyond machine integers."""
+        if self._asked is None:
+            self._asked = Search(self._problem, self._device, [], [])
+        return self._asked
 
     def choose(self, budget: int) -> Tiling | None:
         """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
@@ -284,16 +290,14 @@ class Tilings:
 
     def estimate(self, tile: Tiling) -> int:
         """Picoseconds that all tiles take, about."""
-        if self._asked:
-            with contextlib.suppress(OverflowError):
-                return self._asked.estimate(tile)
+        with contextlib.suppress(OverflowError):
+            return self._search().estimate(tile)
         return estimate(self._problem, tile, self._config)
 
     def computing(self, tile: Tiling) -> int:
         """Picoseconds of the matrix unit for all tiles, one after the other."""
-        if self._asked:
-            with contextlib.suppress(OverflowError):
-                return self._asked.computing(tile)
+        with contextlib.suppress(OverflowError):
+            return self._search().computing(tile)
         return computing(self._problem, tile, self._config)
 
     def banked(self, tile: Tiling) -> int:
@@ -305,9 +309,8 @@ class Tilings:
         return known
 
     def _computing_banked(self, tile: Tiling) -> int:
-        if self._asked:
-            with contextlib.suppress(OverflowError):
-                return self._asked.banked(tile)
+        with contextlib.suppress(OverflowError):
+            return self._search().banked(tile)
         return computing_banked(self._problem, tile, self._config)
 
 

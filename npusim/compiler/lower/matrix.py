@@ -28,7 +28,7 @@ from npusim.compiler.lower.base import (
 )
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.ranges import Ranges
-from npusim.compiler.lower.streams import Packed, joined, pack, squeezed, weights_per_kilo
+from npusim.compiler.lower.streams import Packed, joined, pack, weights_per_kilo
 from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import (
@@ -140,8 +140,9 @@ class MatrixLowering(Lowering):
         self._rows: tuple[int, int, int] | None = None
         self._asked: tuple[MatrixProblem, Tilings] | None = None
         self._specs: list[SlotSpec] | None = None
-        # A plan asks for one tile in many rooms.
+        # A plan asks for one tile in many rooms: what follows from the problem and a tile.
         self._slots_of: dict[Tiling, list[SlotSpec]] = {}
+        self._striped: dict[tuple[Tiling, int], int] = {}
         direct = self.config.matrix.direct if self.config.matrix else None
         self._fetches = direct is not None and direct.whole_jobs
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
@@ -224,13 +225,12 @@ class MatrixLowering(Lowering):
         weights = self.op.input(1).data
         assert weights is not None
         flat: list[Any]
-        if bits:
-            flat = [squeezed(group, bits) for group in cut(weights)]
-        elif scales is not None or parts == 1:
+        if not bits and (scales is not None or parts == 1):
             flat = [part for group in cut(weights) for part in group]
-        else:  # a job that only times has no need of them, and they may be very many
-            taps = self.problem.kh * self.problem.kw * channels[1]
-            flat = [joined(cut, weights, taps * sum(count for _, count in columns) * weights.itemsize)]
+        else:
+            taps = self.problem.kh * self.problem.kw * (1 if self.problem.depthwise else channels[1])
+            sizes = [packed_bytes(taps * count, self.problem.w_type, bits) for _, count in columns]
+            flat = [joined(cut, weights, sum(sizes), bits)]
         if bits:
             dtype = DType.UINT8
         if scales is not None:
@@ -331,8 +331,12 @@ class MatrixLowering(Lowering):
         # An array may take as long for one row as for two.
         if rows == self.problem.oh:
             return self.estimate()
-        tile = self.tile._replace(oh=min(self.tile.oh, rows))
-        return self._estimate(tilings(self.problem._replace(oh=rows), self.config), tile, rows)
+        known = self._striped.get((self.tile, rows))
+        if known is None:
+            tile = self.tile._replace(oh=min(self.tile.oh, rows))
+            found = tilings(self.problem._replace(oh=rows), self.config)
+            known = self._striped[self.tile, rows] = self._estimate(found, tile, rows)
+        return known
 
     def _estimate(self, known: Tilings, tile: Tiling, rows: int) -> int:
         return max(known.estimate(tile), known.banked(tile)) * self.height // rows
