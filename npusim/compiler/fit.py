@@ -30,6 +30,12 @@ from npusim.isa.matrix import packed_bytes
 Span = tuple[int, int]
 """First byte and the one after the last."""
 
+MadeAlike = dict[int, dict[int, Lowering]]
+"""Lowerings that are asked for estimates only, all of which see the same but for addresses: by the rows that are made at
+once, and by the room that they have."""
+Made = dict[tuple[Any, ...], MadeAlike]
+"""All of them, by what they see."""
+
 _SRAM = Space.SRAM  # asked for each slot of each stretch that is tried
 
 
@@ -41,6 +47,9 @@ class Stretch:
     segment: Segment | None = None
     resident: list[Buffer] = field(default_factory=list)
     """What is in SRAM meanwhile, by offset."""
+    made: list[MadeAlike] | None = None
+    """Of each group what is made for estimates, to be found there again: only while it is known that homes stay as they
+    are."""
 
     @property
     def is_empty(self) -> bool:
@@ -203,11 +212,6 @@ class Ends:
         return fitted
 
 
-Made = dict[tuple[Any, ...], dict[int, dict[int, Lowering]]]
-"""Lowerings that are asked for estimates only: by all that they see of values but their addresses, by the rows that are
-made at once, and by the room that they have."""
-
-
 def fit(
     stretch: Stretch, context: Context, low_end: bool = True, avoid: Sequence[Span] = (), made: Made | None = None
 ) -> Fitted:
@@ -221,6 +225,11 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
     free = stretch.free(context)
     largest = max([high - low for low, high in free], default=0)
     held = [weight_bytes(context, group) if stretch.segment else 0 for group in stretch.groups]
+    ours = stretch.made or []
+    if made is not None and not ours:
+        ours += [made.setdefault(seen(context, group), {}) for group in stretch.groups]
+        if stretch.made is not None:
+            stretch.made[:] = ours
     in_flight = context.config.dma.in_flight
     direct = context.config.matrix.direct if context.config.matrix else None
     # What is free in pieces may be too small for one slot; tiles for the largest piece fit into it.
@@ -232,7 +241,7 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
             most = left - behind
             shares = (most, (held[number] + most) // 2) if number < len(held) - 1 else (most,)
             context.rows = stretch.segment.rows[number] if stretch.segment else 0
-            lowering, slots, taken = _lowered(context, group, shares, made)
+            lowering, slots, taken = _lowered(context, group, shares, ours[number] if ours else None)
             if not stretch.segment:
                 slots = deeper(slots, room, in_flight)
                 if direct is not None and direct.whole_jobs:
@@ -256,7 +265,7 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
 
 
 def _lowered(
-    context: Context, group: Group, rooms: Sequence[int], made: Made | None
+    context: Context, group: Group, rooms: Sequence[int], made: MadeAlike | None
 ) -> tuple[Lowering, list[SlotSpec], int]:
     """A group's lowering in the last of some rooms, the smallest, where it fits, its slots and their bytes in SRAM.
     Raises CompileError if in none."""
@@ -275,21 +284,20 @@ def _lowered(
     return lowering, slots, taken
 
 
-def _made(context: Context, group: Group, made: Made) -> Lowering:
+def _made(context: Context, group: Group, made: MadeAlike) -> Lowering:
     """A group's lowering for an estimate: what does not depend on the room is made once for all groups that are alike,
     and for homes that are."""
-    alike = made.setdefault(seen(context, group), {})
     again: Lowering | None = None
     # The first time each is made itself: that places its constants.
-    if alike and ("made", group) in context.memo:
-        rooms = alike.get(context.rows)
-        known = next(iter((rooms or next(iter(alike.values()))).values()))
+    if made and ("made", group) in context.memo:
+        rooms = made.get(context.rows)
+        known = next(iter((rooms or next(iter(made.values()))).values()))
         again = rooms.get(context.room) or known.in_room() if rooms else known.in_rows()
     if again is None:
         context.memo["made", group] = True
         again = lower(context, group)
     if again.can_share:
-        alike.setdefault(context.rows, {})[context.room] = again
+        made.setdefault(context.rows, {})[context.room] = again
     return again
 
 

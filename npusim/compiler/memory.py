@@ -15,7 +15,7 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from npusim.compiler.fit import Made, Span, Stretch, Windows, boundary, fit, seen, weight_bytes
+from npusim.compiler.fit import Made, MadeAlike, Span, Stretch, Windows, boundary, fit, seen, weight_bytes
 from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context, sram_rate
 from npusim.compiler.outside import lay_out
@@ -628,6 +628,7 @@ class Planner:
         shape = outline(groups, inner, self._context) if room > held else None
         if shape is None:
             return None
+        made: list[MadeAlike] = []  # what groups see does not depend on the height
         while height > 1:
             height = ceil_div(height, 2)
             for apart in (True, False) if side_by_side(groups) else (True,):
@@ -635,7 +636,7 @@ class Planner:
                 if left <= held:
                     continue
                 segment = shape.cut(height, apart=apart)
-                cost = self._beside_taken(groups, segment, self._capacity - left)
+                cost = self._beside_taken(groups, segment, self._capacity - left, made)
                 if cost is None:
                     continue
                 found.append((cost, -left, segment))
@@ -647,9 +648,10 @@ class Planner:
         cost, _, segment = min((each for each in found if each[0] <= limit), key=itemgetter(1, 0))
         return cost, segment
 
-    def _beside_taken(self, groups: Sequence[Group], segment: Segment, taken: int) -> int | None:
-        """Picoseconds that a segment takes where so many bytes are others'; None if it does not fit."""
-        stretch = Stretch(list(groups), segment, [Buffer("taken", 0, taken, 0)])
+    def _beside_taken(self, groups: Sequence[Group], segment: Segment, taken: int, made: list[MadeAlike]) -> int | None:
+        """Picoseconds that a segment takes where so many bytes are others'; None if it does not fit. ``made``: see
+        :class:`Stretch`."""
+        stretch = Stretch(list(groups), segment, [Buffer("taken", 0, taken, 0)], made)
         with Windows(self._context, segment.windows):
             return self._estimate(stretch)
 

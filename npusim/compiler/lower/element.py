@@ -239,7 +239,14 @@ class Chain:
         if made is not None and not made.moving:
             return made.items
         walk = self._walk_of(sizes, operands) if made is None else made.walk
-        uses = [(tuple(dict.fromkeys([used[at] for at in places[1:]])), (used[places[0]],)) for places in walk.operands]
+        uses = [
+            # Most operators read one value, or constants beside it that have no place.
+            (
+                (used[places[1]],) if len(places) == 2 else tuple(dict.fromkeys([used[at] for at in places[1:]])),
+                (used[places[0]],),
+            )
+            for places in walk.operands
+        ]
         starts = [each.address for each in used]
         items = [] if made is None else made.items.copy()
         for place in range(len(walk.instructions)) if made is None else made.moving:
