@@ -1,7 +1,7 @@
 """Types of the compiled kernels; the meaning of each is in its docstring."""
 
-from collections.abc import Sequence
-from typing import Self, TypeAlias, final
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ _Stalls: TypeAlias = list[tuple[int, int]]
 __all__ = [
     "Course",
     "DefaultFloats",
+    "Prices",
     "Search",
     "Strided",
     "arg_reduce",
@@ -91,6 +92,10 @@ def set_simd(name: str) -> None: ...
 class DefaultFloats:
     def __enter__(self) -> None: ...
     def __exit__(self, *error: object) -> None: ...
+
+@final
+class Prices:
+    def __init__(self, prices: Mapping[Any, Any]) -> None: ...
 
 @final
 class Search:

@@ -5,7 +5,8 @@ of a problem at once. Prices come from the cost functions of the device, through
 machine integers and doubles would not give exactly is refused with OverflowError: the caller works it out in Python.
 """
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from libc.string cimport memcmp, memcpy
 
 cdef extern from *:
     """
@@ -39,6 +40,100 @@ cdef struct Moved:
     double ps
     double stream  # from one to the next
     double nbytes
+
+
+cdef struct Price:
+    long long[5] key
+    long long[3] value
+    bint known
+
+
+cdef enum:
+    MOST_PRICES = 1 << 16  # of one mapping: then they are asked anew
+
+WAYS = []
+NUMBERS = {}
+
+
+cdef int number_of(str way) except -1:
+    """That of a way of transfers, the same as long as this process lives."""
+    if way not in NUMBERS:
+        WAYS.append(way)
+        NUMBERS[way] = len(WAYS) - 1
+    return NUMBERS[way]
+
+
+cdef int READ = number_of("read"), WRITE = number_of("write"), COPY = number_of("copy")
+
+
+cdef class Prices:
+    """What a mapping of ``npusim.compiler.prices`` has said, in machine integers: a search looks up each of many cuts.
+
+    Keys of products are five numbers; those of transfers are four, of which the last is that of a way.
+    """
+
+    cdef object prices
+    cdef Price *slots
+    cdef Py_ssize_t room, count
+
+    def __init__(self, prices):
+        self.prices = prices
+
+    def __dealloc__(self):
+        PyMem_Free(self.slots)
+
+    cdef Price *find(self, long long *key) noexcept:
+        """Where a key is, or has to go; there is room for it."""
+        cdef unsigned long long mixed = 0
+        cdef Py_ssize_t at
+        cdef int k
+        for k in range(5):
+            mixed = (mixed ^ <unsigned long long>key[k]) * 0x9E3779B97F4A7C15ULL
+            mixed ^= mixed >> 29
+        at = mixed & (self.room - 1)
+        while self.slots[at].known and memcmp(self.slots[at].key, key, 5 * sizeof(long long)):
+            at = (at + 1) & (self.room - 1)
+        return &self.slots[at]
+
+    cdef int grow(self) except -1:
+        """Make room for more, or for all anew where there are too many."""
+        cdef Price *old = self.slots
+        cdef Py_ssize_t size = self.room, at
+        self.slots = <Price *>PyMem_Calloc(max(64, min(2 * size, 2 * MOST_PRICES)), sizeof(Price))
+        if self.slots is NULL:
+            self.slots = old
+            raise MemoryError
+        self.room = max(64, min(2 * size, 2 * MOST_PRICES))
+        if size == self.room:
+            self.count = size = 0
+        for at in range(size):
+            if old[at].known:
+                self.find(old[at].key)[0] = old[at]
+        PyMem_Free(old)
+        return 0
+
+    cdef int ask(self, long long *key, bint moves, long long *value) except -1:
+        """Raises OverflowError for what is beyond machine integers."""
+        cdef Price *price
+        if self.room:
+            price = self.find(key)
+            if price.known:
+                value[0], value[1], value[2] = price.value[0], price.value[1], price.value[2]
+                return 0
+        if moves:
+            value[0], value[1], value[2] = self.prices[key[0], key[1], key[2], WAYS[key[3]]]
+        else:
+            value[0] = self.prices[key[0], key[1], key[2], key[3], key[4]]
+            value[1] = value[2] = 0
+        # Meanwhile others may have asked.
+        if 2 * (self.count + 1) > self.room:
+            self.grow()
+        price = self.find(key)
+        self.count += not price.known
+        price.known = True
+        memcpy(price.key, key, 5 * sizeof(long long))
+        price.value[0], price.value[1], price.value[2] = value[0], value[1], value[2]
+        return 0
 
 
 cdef struct Cut:
@@ -100,11 +195,11 @@ cdef class Search:
     cdef bint depthwise, shared_weights, in_place, main, pinned, zeros
     cdef int x_home, out_home, direct, dram
     cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, parameters, w_kilo
-    cdef str w_way
     cdef long long x_item, w_item, out_item, stored_item
     cdef long long element_bytes, between, piece, begin, kilo
     cdef tuple operands
-    cdef object matrix, banks, moves
+    cdef Prices matrix, banks, moves
+    cdef int w_way
     cdef long long acc_limit, cores, copies, alignment, overlap, slack, most_risen
     cdef long long max_products, max_elements, channel_step
     cdef long long bandwidth, constants_bandwidth
@@ -144,7 +239,7 @@ cdef class Search:
         self.x_home, self.out_home = p.x_home, p.out_home
         self.x_serves, self.w_serves, self.w_bits, self.w_block = p.x_serves, p.w_serves, p.w_bits, p.w_block
         self.sum_bytes, self.parameters = p.sum_bytes, p.parameters
-        self.w_kilo, self.w_way = p.w_kilo, p.w_way
+        self.w_kilo, self.w_way = p.w_kilo, number_of(p.w_way)
         self.x_item, self.w_item, self.out_item = p.x_type.itemsize, p.w_type.itemsize, p.out_type.itemsize
         self.stored_item = p.stored_bytes
         self.w_rows, self.w_cols = p.w_rows, p.w_cols
@@ -386,21 +481,28 @@ cdef class Search:
         return NULL
 
     cdef long long _price_of(
-        self, prices, long long groups, long long oh, long long ow, long long oc, long long ic,
+        self, Prices prices, long long groups, long long oh, long long ow, long long oc, long long ic,
     ) except -1:
+        cdef long long[5] key
+        cdef long long[3] value
+        key[0], key[1], key[2], key[3], key[4] = groups, oh, ow, oc, ic
         if self.depthwise:  # the groups are the channels of one image
-            return prices[1, oh, ow, groups * oc, groups]
-        return prices[groups, oh, ow, oc, ic]
+            key[0], key[3], key[4] = 1, groups * oc, groups
+        prices.ask(key, False, value)
+        return value[0]
 
-    cdef Moved _move(self, long long nbytes, long long run, long long stride, str way) except *:
+    cdef Moved _move(self, long long nbytes, long long run, long long stride, int way) except *:
         cdef Moved moved
-        ps, stream, bus = self.moves[nbytes, most(1, least(run, nbytes)), stride, way]
-        moved.there, moved.ps, moved.stream, moved.nbytes = True, ps, stream, bus
+        cdef long long[5] key
+        cdef long long[3] value
+        key[0], key[1], key[2], key[3], key[4] = nbytes, most(1, least(run, nbytes)), stride, way, 0
+        self.moves.ask(key, True, value)
+        moved.there, moved.ps, moved.stream, moved.nbytes = True, value[0], value[1], value[2]
         return moved
 
     cdef Moved _mean(
         self, long long groups, long long width, long long whole, long long item, long long row, long long pixels,
-        str way,
+        int way,
     ) except *:
         """Over all tiles of so many groups and of ``width`` of their ``whole`` channels, if they have all of their
         pixels."""
@@ -417,7 +519,7 @@ cdef class Search:
                 count = g * c
                 if not count or not some * many:
                     continue
-                if count == every or way == "copy":
+                if count == every or way == COPY:
                     one = self._move(pixels * count * item, count * item * (row if count == every else 1), 0, way)
                 else:
                     one = self._move(pixels * count * item, count * item, every * item, way)
@@ -444,7 +546,7 @@ cdef class Search:
                 cut.x = like.x
             else:
                 cut.x = self._mean(
-                    groups, ic, self.ic, self.x_item, cols, rows * cols, "read" if self.x_home == self.dram else "copy"
+                    groups, ic, self.ic, self.x_item, cols, rows * cols, READ if self.x_home == self.dram else COPY
                 )
         if not self.held:
             nbytes = self._weights(groups, oc, ic)
@@ -456,7 +558,7 @@ cdef class Search:
             else:
                 cut.out = self._mean(
                     groups, oc, self.oc, self.stored_item, ow, oh * ow,
-                    "write" if self.out_home == self.dram else "copy",
+                    WRITE if self.out_home == self.dram else COPY,
                 )
         tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
         cdef long long whole = self._price_of(self.matrix, groups, oh, ow, oc, ic)
@@ -467,7 +569,7 @@ cdef class Search:
         return 0
 
     cdef long long _computing(
-        self, prices, long long groups, long long oh, long long ow, long long oc, long long ic, long long tasks,
+        self, Prices prices, long long groups, long long oh, long long ow, long long oc, long long ic, long long tasks,
     ) except -1:
         """All tiles, those at the edges as large as they are; ``tasks``: how many there are."""
         cdef long long[5] full, size, part
@@ -557,7 +659,7 @@ cdef class Search:
             loads += w_count * cut.w.stream
             traffic += w_count * cut.w.nbytes
         for item in self.operands:
-            operand = self._mean(groups, oc, self.oc, <long long>item, ow, oh * ow, "read")
+            operand = self._mean(groups, oc, self.oc, <long long>item, ow, oh * ow, READ)
             loads += stores * operand.stream
             traffic += stores * operand.nbytes
         if cut.out.there:

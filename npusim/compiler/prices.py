@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
+from npusim._core import Prices
 from npusim.dtypes import DType
 from npusim.hw.config import Config, DmaConfig, DramConfig, HostConfig, InterconnectConfig
 from npusim.hw.cost import cost_model
@@ -93,6 +94,7 @@ class MatrixPrices(dict[tuple[int, int, int, int, int], int]):
         w_bits: int,
     ) -> None:
         super().__init__()
+        self.quick = Prices(self)
         self._price = self._pricing(config)
         self._kind = dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits
 
@@ -144,6 +146,7 @@ class MovePrices(dict[tuple[int, int, int, str], tuple[int, int, int]]):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.quick = Prices(self)
         self._ps, self._dram_bytes = cost_model(config).transfer_ps, dram_model(config).transfer_bytes
 
     def __missing__(self, key: tuple[int, int, int, str]) -> tuple[int, int, int]:

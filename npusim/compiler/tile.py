@@ -11,11 +11,9 @@ from itertools import product
 from operator import add
 from typing import Any, NamedTuple
 
-from npusim._core import Search
+from npusim._core import Prices, Search
 from npusim.compiler.prices import (
     EXPAND,
-    MatrixPrices,
-    MovePrices,
     array_pricing,
     bank_prices,
     matrix_prices,
@@ -317,9 +315,9 @@ class Tilings:
 class _Searched(NamedTuple):
     """What the search asks of a device: prices, limits, and the constants of this module, which are written once."""
 
-    matrix: MatrixPrices
-    banks: MatrixPrices
-    moves: MovePrices
+    matrix: Prices
+    banks: Prices
+    moves: Prices
     acc_bytes: int
     cores: int
     input_copies: int
@@ -347,11 +345,11 @@ def _searched(
     """``config``: as :func:`pricing` leaves it; the rest: what :func:`matrix_prices` asks of a product."""
     kind = dtype, kh, kw, depthwise, out_bytes, acc_bytes_, w_bits
     return _Searched(
-        matrix_prices(config, *kind), bank_prices(config, *kind), move_prices(config), acc_bytes(config), config.cores,
-        input_copies(config), dram_model(config).bandwidth, dram_model(constants_side(config)).bandwidth,
-        config.interconnect.multicast, config.dma.inputs_ahead, config.dma.channels == 1, config.constants is not None,
-        ALIGNMENT, OVERLAP, SLACK_PERCENT, _MOST_RISEN, MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, Home.DIRECT,
-        Home.DRAM,
+        matrix_prices(config, *kind).quick, bank_prices(config, *kind).quick, move_prices(config).quick,
+        acc_bytes(config), config.cores, input_copies(config), dram_model(config).bandwidth,
+        dram_model(constants_side(config)).bandwidth, config.interconnect.multicast, config.dma.inputs_ahead,
+        config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP, SLACK_PERCENT, _MOST_RISEN,
+        MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, Home.DIRECT, Home.DRAM,
     )  # fmt: skip
 
 
