@@ -31,8 +31,8 @@ Span = tuple[int, int]
 """First byte and the one after the last."""
 
 MadeAlike = dict[int, dict[int, Lowering]]
-"""Lowerings that are asked for estimates only, all of which see the same but for addresses: by the rows that are made at
-once, and by the room that they have."""
+"""Lowerings that are asked for estimates only, all of which see the same but for addresses: by the rows that are made
+at once, and by the room that they have."""
 Made = dict[tuple[Any, ...], MadeAlike]
 """All of them, by what they see."""
 
@@ -234,7 +234,7 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
     direct = context.config.matrix.direct if context.config.matrix else None
     # What is free in pieces may be too small for one slot; tiles for the largest piece fit into it.
     for room in (sum([high - low for low, high in free]), largest):
-        lowerings, specs, left, behind = [], [], room, sum(held)
+        lowerings, specs, left, behind, total = [], [], room, sum(held), 0
         for number, group in enumerate(stretch.groups):
             # The weights of all have to fit; of the rest, nobody takes all that those behind might want.
             behind -= held[number]
@@ -242,15 +242,17 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
             shares = (most, (held[number] + most) // 2) if number < len(held) - 1 else (most,)
             context.rows = stretch.segment.rows[number] if stretch.segment else 0
             lowering, slots, taken = _lowered(context, group, shares, ours[number] if ours else None)
-            if not stretch.segment:
+            left -= taken
+            if not stretch.segment and in_flight > 1:
                 slots = deeper(slots, room, in_flight)
                 if direct is not None and direct.whole_jobs:
                     slots = filled(slots, room, in_flight)
+                taken = total_bytes(slots)
             lowerings.append(lowering)
             specs.append(slots)
-            left -= taken
+            total += taken
         # There is a place for all of them, wherever it is.
-        if made is not None and sum(map(total_bytes, specs)) <= largest:
+        if made is not None and total <= largest:
             return Fitted(lowerings, specs, [])
         flat = [spec for slots in specs for spec in slots]
         urgent = len(specs[0]) if stretch.segment else 0
@@ -273,9 +275,10 @@ def _lowered(
     try:
         lowering = lower(context, group) if made is None else _made(context, group, made)
         slots = lowering.slots()
-        if (taken := total_bytes(slots)) > context.room:
+        taken, sums = lowering.taken(slots)
+        if taken > context.room:
             raise refuse_size(group, taken, context.room)
-        if (sums := total_bytes(slots, Space.ACC)) > acc_bytes(context.config):
+        if sums > acc_bytes(context.config):
             raise refuse_size(group, sums, acc_bytes(context.config), "accumulators")
     except CompileError:
         if len(rooms) == 1:

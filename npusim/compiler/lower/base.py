@@ -253,6 +253,10 @@ class Lowering(ABC):
     def slots(self) -> list[SlotSpec]:
         """What each core needs, for the tile sizes chosen."""
 
+    def taken(self, specs: Sequence[SlotSpec]) -> tuple[int, int]:
+        """Bytes of SRAM and of accumulators that :meth:`slots` take, which are asked for before."""
+        return total_bytes(specs), total_bytes(specs, Space.ACC)
+
     @abstractmethod
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         """The steps of one of ``cores`` cores."""

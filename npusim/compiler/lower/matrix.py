@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple, Self
 
@@ -140,8 +140,9 @@ class MatrixLowering(Lowering):
         self._rows: tuple[int, int, int] | None = None
         self._asked: tuple[MatrixProblem, Tilings] | None = None
         self._specs: list[SlotSpec] | None = None
+        self._taken = 0, 0
         # A plan asks for one tile in many rooms: what follows from the problem and a tile.
-        self._slots_of: dict[Tiling, list[SlotSpec]] = {}
+        self._slots_of: dict[Tiling, tuple[list[SlotSpec], tuple[int, int]]] = {}
         self._striped: dict[tuple[Tiling, int], int] = {}
         direct = self.config.matrix.direct if self.config.matrix else None
         self._fetches = direct is not None and direct.whole_jobs
@@ -298,10 +299,12 @@ class MatrixLowering(Lowering):
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
                 raise refuse_size(self.group, total_bytes(self.slots()), available)
             self.tile, self.chain.in_pieces = tile, tile.in_pieces
-            self._specs = self._slots_of.get(tile)
-            if self._specs is None:
-                self._specs = self._slots_of[tile] = self._slots()
-            excess = total_bytes(self._specs) - available
+            known = self._slots_of.get(tile)
+            if known is None:
+                specs = self._slots()
+                known = self._slots_of[tile] = specs, super().taken(specs)
+            self._specs, self._taken = known
+            excess = self._taken[0] - available
             if excess <= 0:
                 return tile
             # The search knew only bytes for each output element. It is asked again with a part of SRAM less, since a
@@ -421,6 +424,9 @@ class MatrixLowering(Lowering):
 
     def slots(self) -> list[SlotSpec]:
         return self._slots() if self._specs is None else self._specs
+
+    def taken(self, specs: Sequence[SlotSpec]) -> tuple[int, int]:
+        return self._taken if specs is self._specs else super().taken(specs)
 
     def _slots(self) -> list[SlotSpec]:
         size = footprint(self.problem, self.tile)
