@@ -242,7 +242,7 @@ class Tilings:
                         problem,
                         self._device,
                         list(_channel_cuts(problem, config, whole=whole)),
-                        list(_spatial_cuts(problem, whole=whole)),
+                        _areas(problem.oh, problem.ow, whole=whole),
                     )
                     for whole in _jobs(config)
                 ]
@@ -467,7 +467,7 @@ def _candidates(
     loop and then in the outer one, if there are two: that decides whether weights or pixels are loaded again."""
     limit = acc_bytes(config)
     groups, oc, ic = channels
-    for oh, ow in _spatial_cuts(problem, whole=whole):
+    for oh, ow in _areas(problem.oh, problem.ow, whole=whole):
         tile = Tiling(groups, oh, ow, oc, ic, False)
         if limit and footprint(problem, tile).acc > limit:
             continue
@@ -522,17 +522,15 @@ def _halvings(full: int, least: int, multiple: int = 1) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _spatial_cuts(problem: MatrixProblem, *, whole: bool) -> Iterator[tuple[int, int]]:
+@functools.lru_cache(maxsize=1024)
+def _areas(rows: int, columns: int, *, whole: bool) -> tuple[tuple[int, int], ...]:
+    """Spatial cuts."""
     if whole:
-        yield problem.oh, problem.ow
-        return
-    for oh in _halvings(problem.oh, 1):
-        yield oh, problem.ow
+        return ((rows, columns),)
     # Each part of a row costs its own halo and shorter runs, which are shorter still where rows of one channel are
     # innermost: no estimate knows that.
-    for ow in _halvings(problem.ow, 1):
-        if ow < problem.ow:
-            yield 1, ow
+    parts = [(1, ow) for ow in _halvings(columns, 1) if ow < columns]
+    return (*((oh, columns) for oh in _halvings(rows, 1)), *parts)
 
 
 def _spatial(problem: MatrixProblem, tile: Tiling) -> int:

@@ -187,14 +187,16 @@ class Chain:
     def slots(self, tile: Sequence[int]) -> list[SlotSpec]:
         """The chain's own slots for a tile of these sizes (the main one is its anchor's)."""
         sizes: dict[str, int] = {}
+        whole = prod(tile)
+        inner = min(whole, self.piece()) if self.in_pieces else whole
         for tensor, name in self._place.items():
             view = self._views.get(tensor)
-            elements = prod(_distinct(tile, view) if view else tile)
-            if self.in_pieces and _is_between(name):
-                elements = min(elements, self.piece())
+            elements = prod(_distinct(tile, view)) if view else inner if name in self._between else whole
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
         # What is made and used within one step needs no second copy: the unit runs its instructions in order.
-        return [slot_spec(name, size, 1 if _is_between(name) else 2) for name, size in sizes.items() if name != MAIN]
+        return [
+            slot_spec(name, size, 1 if name in self._between else 2) for name, size in sizes.items() if name != MAIN
+        ]
 
     def estimate(self, elements: int) -> int:
         """Picoseconds that the operators take for so many elements, about."""

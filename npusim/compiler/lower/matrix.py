@@ -441,8 +441,8 @@ class MatrixLowering(Lowering):
             specs.insert(0, slot_spec("x", size.x, input_copies(self.config)))
         if self.problem.main:
             specs.append(slot_spec(MAIN, size.out))
-        needed = ["p"] if self.drain.rows() and not self.problem.pinned else []
-        for name in needed + [name for name, _ in self.drain.computed()]:
+        needed = ["p"] if self._constant_rows and not self.problem.pinned else []
+        for name in needed + [name for name, _ in self._computed_rows]:
             if self.problem.held:
                 specs += _copies(name, size.parameters, self.problem.held, *self._cuts(), None)
             else:
