@@ -47,25 +47,25 @@ class Searches:
     """The problems that a run has asked about, with devices and budgets."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[tile.MatrixProblem, Config, int]] = []
-        self._choose = tile.Tilings._choose
+        self.asked: dict[tuple[tile.Tilings, int], None] = {}
+        self._choose = tile.Tilings.choose
 
     def __enter__(self) -> Searches:
         def choose(tilings: tile.Tilings, budget: int) -> tile.Tiling | None:
-            self.asked.append((tilings._problem, tilings._config, budget))
+            self.asked[tilings, budget] = None
             return self._choose(tilings, budget)
 
-        tile.Tilings._choose = choose  # type: ignore[method-assign, assignment]
+        tile.Tilings.choose = choose  # type: ignore[method-assign, assignment]
         return self
 
     def __exit__(self, *error: object) -> None:
-        tile.Tilings._choose = self._choose  # type: ignore[method-assign]
+        tile.Tilings.choose = self._choose  # type: ignore[method-assign]
 
     def slowly(self) -> float:
         """Seconds that the definition takes for all of them."""
         start = time.process_time()
-        for problem, config, budget in self.asked:
-            tile.choose_slowly(problem, config, budget)
+        for tilings, budget in self.asked:
+            tile.choose_slowly(tilings._problem, tilings._config, budget)
         return time.process_time() - start
 
 

@@ -1,7 +1,7 @@
 """Types of the compiled kernels; the meaning of each is in its docstring."""
 
-from collections.abc import Sequence
-from typing import Self, TypeAlias, final
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ _Stalls: TypeAlias = list[tuple[int, int]]
 __all__ = [
     "Course",
     "DefaultFloats",
+    "Prices",
     "Search",
     "Strided",
     "arg_reduce",
@@ -93,14 +94,19 @@ class DefaultFloats:
     def __exit__(self, *error: object) -> None: ...
 
 @final
+class Prices:
+    def __init__(self, prices: Mapping[Any, Any]) -> None: ...
+
+@final
 class Search:
     def __init__(
         self, problem: object, device: object, cuts: Sequence[tuple[int, int, int]], areas: Sequence[tuple[int, int]]
     ) -> None: ...
-    def choose(self, budget: int) -> tuple[int, int, int, int, int, bool, bool] | None: ...
+    def choose(self, budget: int) -> tuple[tuple[int, int, int, int, int, bool, bool] | None, int, int, int]: ...
     def within(self, budget: int, limit: int) -> list[tuple[int, int, tuple[int, int, int, int, int, bool, bool]]]: ...
     def estimate(self, tile: tuple[int, int, int, int, int, bool, bool]) -> int: ...
     def computing(self, tile: tuple[int, int, int, int, int, bool, bool]) -> int: ...
+    def banked(self, tile: tuple[int, int, int, int, int, bool, bool]) -> int: ...
 
 @final
 class Course:

@@ -22,13 +22,14 @@ from npusim._reduce import reduce, reduce_finish
 from npusim._regions import heatmap_peaks, roi_align, roi_pool
 from npusim._rows import arg_reduce, cumsum, lrn, normalize, softmax, topk
 from npusim._simd import set_simd, simd
-from npusim._tiling import Search
+from npusim._tiling import Prices, Search
 from npusim._weights import weights
 from npusim._window import pool, resample
 
 __all__ = [
     "Course",
     "DefaultFloats",
+    "Prices",
     "Search",
     "Strided",
     "arg_reduce",

@@ -5,7 +5,8 @@ of a problem at once. Prices come from the cost functions of the device, through
 machine integers and doubles would not give exactly is refused with OverflowError: the caller works it out in Python.
 """
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from libc.string cimport memcmp, memcpy
 
 cdef extern from *:
     """
@@ -47,9 +48,105 @@ cdef struct Moved:
     double nbytes
 
 
+cdef struct Price:
+    long long[5] key
+    long long[3] value
+    bint known
+
+
+cdef enum:
+    MOST_PRICES = 1 << 16  # of one mapping: then they are asked anew
+
+WAYS = []
+NUMBERS = {}
+
+
+cdef int number_of(str way) except -1:
+    """That of a way of transfers, the same as long as this process lives."""
+    if way not in NUMBERS:
+        WAYS.append(way)
+        NUMBERS[way] = len(WAYS) - 1
+    return NUMBERS[way]
+
+
+cdef int READ = number_of("read"), WRITE = number_of("write"), COPY = number_of("copy")
+cdef int CONSTANTS = number_of("constants")
+
+
+cdef class Prices:
+    """What a mapping of ``npusim.compiler.prices`` has said, in machine integers: a search looks up each of many cuts.
+
+    Keys of products are five numbers; those of transfers are four, of which the last is that of a way.
+    """
+
+    cdef object prices
+    cdef Price *slots
+    cdef Py_ssize_t room, count
+
+    def __init__(self, prices):
+        self.prices = prices
+
+    def __dealloc__(self):
+        PyMem_Free(self.slots)
+
+    cdef Price *find(self, long long *key) noexcept:
+        """Where a key is, or has to go; there is room for it."""
+        cdef unsigned long long mixed = 0
+        cdef Py_ssize_t at
+        cdef int k
+        for k in range(5):
+            mixed = (mixed ^ <unsigned long long>key[k]) * 0x9E3779B97F4A7C15ULL
+            mixed ^= mixed >> 29
+        at = mixed & (self.room - 1)
+        while self.slots[at].known and memcmp(self.slots[at].key, key, 5 * sizeof(long long)):
+            at = (at + 1) & (self.room - 1)
+        return &self.slots[at]
+
+    cdef int grow(self) except -1:
+        """Make room for more, or for all anew where there are too many."""
+        cdef Price *old = self.slots
+        cdef Py_ssize_t size = self.room, at
+        self.slots = <Price *>PyMem_Calloc(max(64, min(2 * size, 2 * MOST_PRICES)), sizeof(Price))
+        if self.slots is NULL:
+            self.slots = old
+            raise MemoryError
+        self.room = max(64, min(2 * size, 2 * MOST_PRICES))
+        if size == self.room:
+            self.count = size = 0
+        for at in range(size):
+            if old[at].known:
+                self.find(old[at].key)[0] = old[at]
+        PyMem_Free(old)
+        return 0
+
+    cdef int ask(self, long long *key, bint moves, long long *value) except -1:
+        """Raises OverflowError for what is beyond machine integers."""
+        cdef Price *price
+        if self.room:
+            price = self.find(key)
+            if price.known:
+                value[0], value[1], value[2] = price.value[0], price.value[1], price.value[2]
+                return 0
+        if moves:
+            value[0], value[1], value[2] = self.prices[key[0], key[1], key[2], WAYS[key[3]]]
+        else:
+            value[0] = self.prices[key[0], key[1], key[2], key[3], key[4]]
+            value[1] = value[2] = 0
+        # Meanwhile others may have asked.
+        if 2 * (self.count + 1) > self.room:
+            self.grow()
+        price = self.find(key)
+        self.count += not price.known
+        price.known = True
+        memcpy(price.key, key, 5 * sizeof(long long))
+        price.value[0], price.value[1], price.value[2] = value[0], value[1], value[2]
+        return 0
+
+
 cdef struct Cut:
     long long groups, oc, ic
     long long oh, ow
+    Py_ssize_t area  # its number; negative: it is in no table
     bint allowed  # accumulators hold its sums, and one instruction may do it
     bint ordered  # either loop may be the outer one
     long long whole, pieces  # SRAM bytes where a chain works on a tile as a whole, and in pieces
@@ -57,6 +154,22 @@ cdef struct Cut:
     long long[4] time  # by 2 * in pieces + weights outermost
     long long one, all  # picoseconds of a whole tile, and of all tiles, those at the edges as large as they are
     Moved x, w, p, out
+
+
+cdef struct Reach:
+    # Of budgets of SRAM those for which a search goes the same way: from the first up to, not with, the second.
+    long long first, end
+
+
+cdef long long UNBOUNDED = 1 << 62
+
+
+cdef inline bint fits(long long nbytes, long long budget, Reach *reach) noexcept nogil:
+    if nbytes > budget:
+        reach.end = least(reach.end, nbytes)
+        return False
+    reach.first = most(reach.first, nbytes)
+    return True
 
 
 cdef inline long long up(long long value, long long by) noexcept nogil:
@@ -89,11 +202,11 @@ cdef class Search:
     cdef bint depthwise, shared_weights, in_place, main, pinned, zeros
     cdef int x_home, out_home, direct, dram
     cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, parameters, fetched, w_kilo
-    cdef str w_way
     cdef long long x_item, w_item, out_item, stored_item
     cdef long long element_bytes, between, piece, begin, kilo
     cdef tuple operands
-    cdef object matrix, moves
+    cdef Prices matrix, banks, moves
+    cdef int w_way
     cdef long long acc_limit, cores, copies, alignment, overlap, slack, most_risen
     cdef long long max_products, max_elements, channel_step
     cdef long long bandwidth, constants_bandwidth
@@ -116,9 +229,10 @@ cdef class Search:
         if self.table is NULL:
             raise MemoryError
         cdef Cut *cut = self.table
+        cdef Py_ssize_t area
         for groups, oc, ic in cuts:
-            for oh, ow in areas:
-                cut.groups, cut.oc, cut.ic, cut.oh, cut.ow = groups, oc, ic, oh, ow
+            for area, (oh, ow) in enumerate(areas):
+                cut.groups, cut.oc, cut.ic, cut.oh, cut.ow, cut.area = groups, oc, ic, oh, ow, area
                 self._measure(cut)
                 cut += 1
 
@@ -132,7 +246,7 @@ cdef class Search:
         self.x_home, self.out_home = p.x_home, p.out_home
         self.x_serves, self.w_serves, self.w_bits, self.w_block = p.x_serves, p.w_serves, p.w_bits, p.w_block
         self.sum_bytes, self.parameters, self.fetched = p.sum_bytes, p.parameters, p.fetched
-        self.w_kilo, self.w_way = p.w_kilo, p.w_way
+        self.w_kilo, self.w_way = p.w_kilo, number_of(p.w_way)
         self.x_item, self.w_item, self.out_item = p.x_type.itemsize, p.w_type.itemsize, p.out_type.itemsize
         self.stored_item = p.stored_bytes
         self.w_rows, self.w_cols = p.w_rows, p.w_cols
@@ -143,7 +257,7 @@ cdef class Search:
         self.operands = e.operands
 
     cdef _read_device(self, d):
-        self.matrix, self.moves = d.matrix, d.moves
+        self.matrix, self.banks, self.moves = d.matrix, d.banks, d.moves
         self.direct, self.dram = d.direct, d.dram
         self.acc_limit, self.cores, self.copies, self.alignment = d.acc_bytes, d.cores, d.input_copies, d.alignment
         self.overlap, self.slack, self.most_risen = d.overlap, d.slack_percent, d.most_risen
@@ -223,14 +337,14 @@ cdef class Search:
         )
         cut.time[0] = cut.time[1] = cut.time[2] = cut.time[3] = cut.one = UNKNOWN
 
-    cdef list _try(self, long long budget, long long *best):
-        """The numbers of what is looked at of all that fits so many bytes, and the ``best`` time. Raises
+    cdef Py_ssize_t _try(self, long long budget, int *tried, long long *best, Reach *reach) except -1:
+        """How many are looked at of all that fits so many bytes, their numbers, and the ``best`` time. Raises
         OverflowError."""
-        cdef Py_ssize_t c, s
+        cdef Py_ssize_t c, s, count = 0
         cdef long long time, lowest = -1, here, nearest, risen
         cdef int variant, outer, pieces
         cdef Cut *cut
-        cdef list tried = []
+        reach.first, reach.end = -UNBOUNDED, UNBOUNDED
         for c in range(self.n_cuts):
             nearest, risen = -1, 0
             for s in range(self.n_areas):
@@ -241,8 +355,8 @@ cdef class Search:
                 if not cut.allowed:
                     continue
                 pieces = 0
-                if cut.whole > budget:
-                    if not self.between or cut.pieces > budget:
+                if not fits(cut.whole, budget, reach):
+                    if not self.between or not fits(cut.pieces, budget, reach):
                         continue
                     pieces = 1
                 here = -1
@@ -253,7 +367,8 @@ cdef class Search:
                         time = cut.time[variant] = self._estimate(cut, outer, pieces, CHOSEN)
                     if here < 0 or time < here:
                         here = time
-                    tried.append(((c * self.n_areas + s) << 2) + variant)
+                    tried[count] = ((c * self.n_areas + s) << 2) + variant
+                    count += 1
                 if lowest < 0 or here < lowest:
                     lowest = here
                 if nearest < 0 or here < nearest:
@@ -266,45 +381,60 @@ cdef class Search:
             if self.held and not self.pinned and nearest >= 0:
                 break
         best[0] = lowest
-        return tried
+        return count
+
+    cdef int *_room(self) except NULL:
+        """For the numbers of all that may be looked at; of one call, since others may ask meanwhile."""
+        cdef int *room = <int *>PyMem_Malloc((2 * self.n_cuts * self.n_areas + 1) * sizeof(int))
+        if room is NULL:
+            raise MemoryError
+        return room
+
+    cdef tuple _told(self, int number):
+        cdef Cut *cut = &self.table[number >> 2]
+        return cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, bool(number & 1), bool(number & 2)
 
     def choose(self, long long budget):
         """(groups, rows, columns, output channels, input channels, weights outermost, in pieces) of least time that
-        fits so many bytes, or None. Raises OverflowError."""
-        cdef long long time, limit, lowest
-        cdef int variant
+        fits so many bytes, or None; its picoseconds; the least budget for which the answer is the same, and the one
+        after the greatest. Raises OverflowError."""
+        cdef long long time, limit, lowest = 0, steps = 0, ps = 0
+        cdef int *tried = self._room()
+        cdef Py_ssize_t at
         cdef Cut *cut
-        cdef list tried = self._try(budget, &lowest)
-        if not tried:
-            return None
-        limit = lowest * (100 + self.slack) // 100
-        best = None
-        for number in tried:
-            cut, variant = &self.table[<Py_ssize_t>number >> 2], number & 3
-            time = cut.time[variant]
-            if time <= limit and (best is None or cut.steps <= <long long>best[0]):
-                option = (
-                    cut.steps, time,
-                    (cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, bool(variant & 1), bool(variant & 2)),
-                )
-                if best is None or option < best:
-                    best = option
-        return best[2]
+        cdef Reach reach
+        cdef tuple best = None, option
+        try:
+            for at in range(self._try(budget, tried, &lowest, &reach)):
+                if not at:
+                    limit = lowest * (100 + self.slack) // 100
+                cut = &self.table[tried[at] >> 2]
+                time = cut.time[tried[at] & 3]
+                if time > limit or (best is not None and (cut.steps > steps or (cut.steps == steps and time > ps))):
+                    continue
+                option = self._told(tried[at])
+                if best is None or cut.steps < steps or time < ps or option < best:
+                    best, steps, ps = option, cut.steps, time
+        finally:
+            PyMem_Free(tried)
+        return best, ps, reach.first, reach.end
 
     def within(self, long long budget, long long limit):
         """(picoseconds, steps, tile) of all that :meth:`choose` looks at and that take less than so many. Raises
         OverflowError."""
         cdef long long lowest
-        cdef int variant
+        cdef int *tried = self._room()
+        cdef Py_ssize_t at
         cdef Cut *cut
+        cdef Reach reach
         cdef list found = []
-        for number in self._try(budget, &lowest):
-            cut, variant = &self.table[<Py_ssize_t>number >> 2], number & 3
-            if cut.time[variant] < limit:
-                found.append((
-                    cut.time[variant], cut.steps,
-                    (cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, bool(variant & 1), bool(variant & 2)),
-                ))
+        try:
+            for at in range(self._try(budget, tried, &lowest, &reach)):
+                cut = &self.table[tried[at] >> 2]
+                if cut.time[tried[at] & 3] < limit:
+                    found.append((cut.time[tried[at] & 3], cut.steps, self._told(tried[at])))
+        finally:
+            PyMem_Free(tried)
         return found
 
     def estimate(self, tile):
@@ -328,32 +458,63 @@ cdef class Search:
             self._price(cut)
         return cut.all
 
+    def banked(self, tile):
+        """Picoseconds that all banks of the SRAM need for all tiles on the matrix unit. Raises OverflowError."""
+        cdef long long groups, oh, ow, oc, ic
+        groups, oh, ow, oc, ic = tile[:5]
+        cdef long long tiles = self.images * up(self.oh, oh) * up(self.ow, ow)
+        tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
+        if <double>tiles * self._price_of(self.banks, groups, oh, ow, oc, ic) > EXACT:
+            raise OverflowError
+        return self._computing(self.banks, groups, oh, ow, oc, ic, tiles)
+
     cdef Cut *_cut(self, tile, Cut *wanted) except NULL:
         """That of a tile: most are asked about because they were chosen. Else what is ``wanted``, unmeasured."""
         cdef Py_ssize_t at
         wanted.groups, wanted.oh, wanted.ow, wanted.oc, wanted.ic = tile[:5]
+        wanted.area = -1
         wanted.time[0] = wanted.time[1] = wanted.time[2] = wanted.time[3] = wanted.one = UNKNOWN
         for at in range(self.n_cuts * self.n_areas):
             if is_same(&self.table[at], wanted):
                 return &self.table[at]
         return wanted
 
-    cdef long long _matrix_ps(
-        self, long long groups, long long oh, long long ow, long long oc, long long ic,
-    ) except -1:
-        if self.depthwise:  # the groups are the channels of one image
-            return self.matrix[1, oh, ow, groups * oc, groups]
-        return self.matrix[groups, oh, ow, oc, ic]
+    cdef Cut *_like(self, Cut *cut, bint inputs) noexcept:
+        """Another one of the table whose prices are known, and whose tiles of the input are as large, or those of the
+        output; NULL if there is none."""
+        cdef Py_ssize_t c
+        cdef Cut *other
+        for c in range(self.n_cuts if cut.area >= 0 else 0):
+            other = &self.table[c * self.n_areas + cut.area]
+            if other.one != UNKNOWN and other.groups == cut.groups and (
+                other.ic == cut.ic if inputs else other.oc == cut.oc
+            ):
+                return other
+        return NULL
 
-    cdef Moved _move(self, long long nbytes, long long run, long long stride, str way) except *:
+    cdef long long _price_of(
+        self, Prices prices, long long groups, long long oh, long long ow, long long oc, long long ic,
+    ) except -1:
+        cdef long long[5] key
+        cdef long long[3] value
+        key[0], key[1], key[2], key[3], key[4] = groups, oh, ow, oc, ic
+        if self.depthwise:  # the groups are the channels of one image
+            key[0], key[3], key[4] = 1, groups * oc, groups
+        prices.ask(key, False, value)
+        return value[0]
+
+    cdef Moved _move(self, long long nbytes, long long run, long long stride, int way) except *:
         cdef Moved moved
-        ps, stream, bus = self.moves[nbytes, most(1, least(run, nbytes)), stride, way]
-        moved.there, moved.ps, moved.stream, moved.nbytes = True, ps, stream, bus
+        cdef long long[5] key
+        cdef long long[3] value
+        key[0], key[1], key[2], key[3], key[4] = nbytes, most(1, least(run, nbytes)), stride, way, 0
+        self.moves.ask(key, True, value)
+        moved.there, moved.ps, moved.stream, moved.nbytes = True, value[0], value[1], value[2]
         return moved
 
     cdef Moved _mean(
         self, long long groups, long long width, long long whole, long long item, long long row, long long pixels,
-        str way,
+        int way,
     ) except *:
         """Over all tiles of so many groups and of ``width`` of their ``whole`` channels, if they have all of their
         pixels."""
@@ -370,7 +531,7 @@ cdef class Search:
                 count = g * c
                 if not count or not some * many:
                     continue
-                if count == every or way == "copy":
+                if count == every or way == COPY:
                     one = self._move(pixels * count * item, count * item * (row if count == every else 1), 0, way)
                 else:
                     one = self._move(pixels * count * item, count * item, every * item, way)
@@ -389,31 +550,41 @@ cdef class Search:
         cdef long long rows = (oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
         cdef long long cols = (ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
         cdef long long tiles = self.images * up(self.oh, oh) * up(self.ow, ow)
+        cdef Cut *like
         cut.x.there = cut.w.there = cut.p.there = cut.out.there = False
         if self.x_home != self.direct:
-            cut.x = self._mean(
-                groups, ic, self.ic, self.x_item, cols, rows * cols, "read" if self.x_home == self.dram else "copy"
-            )
+            like = self._like(cut, True)
+            if like is not NULL:
+                cut.x = like.x
+            else:
+                cut.x = self._mean(
+                    groups, ic, self.ic, self.x_item, cols, rows * cols, READ if self.x_home == self.dram else COPY
+                )
         if not self.held:
             nbytes = self._weights(groups, oc, ic)
             cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), 0, self.w_way)
             if self.fetched:
                 nbytes = groups * oc * self.fetched
-                cut.p = self._move(nbytes, nbytes, 0, "constants")
+                cut.p = self._move(nbytes, nbytes, 0, CONSTANTS)
         if self.out_home != self.direct:
-            cut.out = self._mean(
-                groups, oc, self.oc, self.stored_item, ow, oh * ow, "write" if self.out_home == self.dram else "copy"
-            )
+            like = self._like(cut, False)
+            if like is not NULL:
+                cut.out = like.out
+            else:
+                cut.out = self._mean(
+                    groups, oc, self.oc, self.stored_item, ow, oh * ow,
+                    WRITE if self.out_home == self.dram else COPY,
+                )
         tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
-        cdef long long whole = self._matrix_ps(groups, oh, ow, oc, ic)
+        cdef long long whole = self._price_of(self.matrix, groups, oh, ow, oc, ic)
         if <double>tiles * whole > EXACT:
             raise OverflowError
-        cut.all = self._computing(groups, oh, ow, oc, ic, tiles)
+        cut.all = self._computing(self.matrix, groups, oh, ow, oc, ic, tiles)
         cut.one = whole
         return 0
 
     cdef long long _computing(
-        self, long long groups, long long oh, long long ow, long long oc, long long ic, long long tasks,
+        self, Prices prices, long long groups, long long oh, long long ow, long long oc, long long ic, long long tasks,
     ) except -1:
         """All tiles, those at the edges as large as they are; ``tasks``: how many there are."""
         cdef long long[5] full, size, part
@@ -426,7 +597,7 @@ cdef class Search:
             if full[k] % size[k]:
                 whole = False
         if whole:
-            return tasks * self._matrix_ps(groups, oh, ow, oc, ic)
+            return tasks * self._price_of(prices, groups, oh, ow, oc, ic)
         for mask in range(32):
             count, empty = 1, False
             for k in range(5):
@@ -438,7 +609,7 @@ cdef class Search:
                 if not part[k]:
                     empty = True
             if count and not empty:
-                total += count * self._matrix_ps(part[0], part[1], part[2], part[3], part[4])
+                total += count * self._price_of(prices, part[0], part[1], part[2], part[3], part[4])
         return self.images * total
 
     cdef void _loaded_for(
@@ -507,7 +678,7 @@ cdef class Search:
             loads += p_count * cut.p.stream
             traffic += p_count * cut.p.nbytes
         for item in self.operands:
-            operand = self._mean(groups, oc, self.oc, <long long>item, ow, oh * ow, "read")
+            operand = self._mean(groups, oc, self.oc, <long long>item, ow, oh * ow, READ)
             loads += stores * operand.stream
             traffic += stores * operand.nbytes
         if cut.out.there:

@@ -121,7 +121,8 @@ def _whole(
     more than there is, or (``may_drop``) if the one with stripes is better: then it is among those ``tried``, if
     somebody wants to know, and else never made to its end."""
     order = striped[1]
-    alone = replace(config, cores=1)
+    # An equal one would do as well, and be compared wherever something is known of it.
+    alone = config if config.cores == 1 else replace(config, cores=1)
     try:
         draft = Draft(
             graph, formed(graph, alone, flows=order.flows), alone, copy(budget), order.layout.known, flows=order.flows

@@ -7,9 +7,10 @@ made once for all of them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from math import prod
 from typing import Any
 
@@ -22,12 +23,20 @@ from npusim.compiler.stripes import Segment, Window
 from npusim.compiler.tile import acc_bytes
 from npusim.compiler.values import ALIGNMENT, Buffer, align
 from npusim.errors import CompileError
-from npusim.graph import Tensor
+from npusim.graph import Op, Tensor
 from npusim.isa.base import Space
 from npusim.isa.matrix import packed_bytes
 
 Span = tuple[int, int]
 """First byte and the one after the last."""
+
+MadeAlike = dict[int, dict[int, Lowering]]
+"""Lowerings that are asked for estimates only, all of which see the same but for addresses: by the rows that are made
+at once, and by the room that they have."""
+Made = dict[tuple[Any, ...], MadeAlike]
+"""All of them, by what they see."""
+
+_SRAM = Space.SRAM  # asked for each slot of each stretch that is tried
 
 
 @dataclass(slots=True)
@@ -38,6 +47,9 @@ class Stretch:
     segment: Segment | None = None
     resident: list[Buffer] = field(default_factory=list)
     """What is in SRAM meanwhile, by offset."""
+    made: list[MadeAlike] | None = None
+    """Of each group what is made for estimates, to be found there again: only while it is known that homes stay as they
+    are."""
 
     @property
     def is_empty(self) -> bool:
@@ -82,7 +94,7 @@ def place_slots(
     while the other still computes; above all by those slots, the first ``urgent`` ones, that are wanted first. Of
     places that are as good, that at the low end of what is free, or (``low_end``) at the high one.
     """
-    sizes = [align(max(spec.nbytes, 1)) for spec in specs if spec.space is Space.SRAM for _ in range(spec.copies)]
+    sizes = [align(max(spec.nbytes, 1)) for spec in specs if spec.space is _SRAM for _ in range(spec.copies)]
     spans = list(free) if low_end else list(reversed(free))
     taken = sum(sizes)
     wide = [span for span in spans if span[1] - span[0] >= taken]
@@ -94,11 +106,13 @@ def place_slots(
         beside = [at for low, high in avoid for at in (align(high), (low - taken) // ALIGNMENT * ALIGNMENT)]
         ends += [at for low, high in wide for at in beside if low <= at <= high - taken]
         first = sum(sizes[: _copies(specs[:urgent])])
+        below = _below(avoid)
 
         def shared(option: tuple[int, bool]) -> tuple[int, int]:
             start, down = option
-            front = (start + taken - first, start + taken) if down else (start, start + first)
-            return _shared(front, avoid), _shared((start, start + taken), avoid)
+            end = start + taken
+            low, high = below(start), below(end)
+            return (high - below(end - first) if down else below(start + first) - low), high - low
 
         # Upwards, or downwards from the end: there the first ones are farther from what others have at the low end.
         ways = (False, True) if first else (False,)
@@ -123,12 +137,19 @@ def _placed(sizes: Sequence[int], at: int, *, down: bool) -> list[int]:
 
 
 def _copies(specs: Iterable[SlotSpec]) -> int:
-    return sum(spec.copies for spec in specs if spec.space is Space.SRAM)
+    return sum([spec.copies for spec in specs if spec.space is _SRAM])
 
 
-def _shared(one: Span, others: Iterable[Span]) -> int:
-    """Bytes of a span that are others', too."""
-    return sum(max(0, min(one[1], high) - max(one[0], low)) for low, high in others)
+def _below(spans: Sequence[Span]) -> Callable[[int], int]:
+    """What says how many bytes of spans are below a place, those of two of them twice."""
+    lows, highs = sorted([low for low, _ in spans]), sorted([high for _, high in spans])
+    to_low, to_high = [0, *accumulate(lows)], [0, *accumulate(highs)]
+
+    def below(place: int) -> int:
+        begun, over = bisect_left(lows, place), bisect_left(highs, place)
+        return (begun - over) * place - to_low[begun] + to_high[over]
+
+    return below
 
 
 def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
@@ -154,7 +175,7 @@ def filled(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpe
 
 @dataclass(slots=True)
 class Fitted:
-    """The lowerings of a stretch and where their slots begin."""
+    """The lowerings of a stretch and where their slots begin; of an estimate nobody asks where."""
 
     lowerings: list[Lowering]
     specs: list[list[SlotSpec]]
@@ -164,7 +185,7 @@ class Fitted:
         """The bytes of SRAM that the slots take."""
         found = []
         for specs, starts in zip(self.specs, self.starts, strict=True):
-            sizes = [max(spec.nbytes, 1) for spec in specs if spec.space is Space.SRAM for _ in range(spec.copies)]
+            sizes = [max(spec.nbytes, 1) for spec in specs if spec.space is _SRAM for _ in range(spec.copies)]
             found += [(start, start + size) for start, size in zip(starts, sizes, strict=True)]
         return found
 
@@ -191,11 +212,6 @@ class Ends:
         return fitted
 
 
-Made = dict[tuple[Any, ...], Lowering]
-"""Lowerings that are asked for estimates only, by group and by all that they see of values but their addresses; and by
-that and the room that they have."""
-
-
 def fit(
     stretch: Stretch, context: Context, low_end: bool = True, avoid: Sequence[Span] = (), made: Made | None = None
 ) -> Fitted:
@@ -207,24 +223,37 @@ def fit(
 
 def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span], made: Made | None) -> Fitted:
     free = stretch.free(context)
+    largest = max([high - low for low, high in free], default=0)
+    held = [weight_bytes(context, group) if stretch.segment else 0 for group in stretch.groups]
+    ours = stretch.made or []
+    if made is not None and not ours:
+        ours += [made.setdefault(seen(context, group), {}) for group in stretch.groups]
+        if stretch.made is not None:
+            stretch.made[:] = ours
+    in_flight = context.config.dma.in_flight
+    direct = context.config.matrix.direct if context.config.matrix else None
     # What is free in pieces may be too small for one slot; tiles for the largest piece fit into it.
-    held = [weight_bytes(group) if stretch.segment else 0 for group in stretch.groups]
-    for room in (sum(high - low for low, high in free), max((high - low for low, high in free), default=0)):
-        lowerings, specs, left = [], [], room
+    for room in (sum([high - low for low, high in free]), largest):
+        lowerings, specs, left, behind, total = [], [], room, sum(held), 0
         for number, group in enumerate(stretch.groups):
             # The weights of all have to fit; of the rest, nobody takes all that those behind might want.
-            most = left - sum(held[number + 1 :])
+            behind -= held[number]
+            most = left - behind
             shares = (most, (held[number] + most) // 2) if number < len(held) - 1 else (most,)
             context.rows = stretch.segment.rows[number] if stretch.segment else 0
-            lowering, slots, taken = _lowered(context, group, shares, made)
-            if not stretch.segment:
-                slots = deeper(slots, room, context.config.dma.in_flight)
-                direct = context.config.matrix.direct if context.config.matrix else None
+            lowering, slots, taken = _lowered(context, group, shares, ours[number] if ours else None)
+            left -= taken
+            if not stretch.segment and in_flight > 1:
+                slots = deeper(slots, room, in_flight)
                 if direct is not None and direct.whole_jobs:
-                    slots = filled(slots, room, context.config.dma.in_flight)
+                    slots = filled(slots, room, in_flight)
+                taken = total_bytes(slots)
             lowerings.append(lowering)
             specs.append(slots)
-            left -= taken
+            total += taken
+        # There is a place for all of them, wherever it is.
+        if made is not None and total <= largest:
+            return Fitted(lowerings, specs, [])
         flat = [spec for slots in specs for spec in slots]
         urgent = len(specs[0]) if stretch.segment else 0
         starts = place_slots(flat, free, low_end=low_end, avoid=avoid, urgent=urgent)
@@ -233,12 +262,12 @@ def _fit(stretch: Stretch, context: Context, low_end: bool, avoid: Sequence[Span
         if starts is not None:
             places = iter(starts)
             counts = [_copies(slots) for slots in specs]
-            return Fitted(lowerings, specs, [[next(places) for _ in range(count)] for count in counts])
+            return Fitted(lowerings, specs, [list(islice(places, count)) for count in counts])
     raise refuse_size(stretch.groups[0], sum(map(total_bytes, specs)), room)
 
 
 def _lowered(
-    context: Context, group: Group, rooms: Sequence[int], made: Made | None
+    context: Context, group: Group, rooms: Sequence[int], made: MadeAlike | None
 ) -> tuple[Lowering, list[SlotSpec], int]:
     """A group's lowering in the last of some rooms, the smallest, where it fits, its slots and their bytes in SRAM.
     Raises CompileError if in none."""
@@ -246,9 +275,10 @@ def _lowered(
     try:
         lowering = lower(context, group) if made is None else _made(context, group, made)
         slots = lowering.slots()
-        if (taken := total_bytes(slots)) > context.room:
+        taken, sums = lowering.taken(slots)
+        if taken > context.room:
             raise refuse_size(group, taken, context.room)
-        if (sums := total_bytes(slots, Space.ACC)) > acc_bytes(context.config):
+        if sums > acc_bytes(context.config):
             raise refuse_size(group, sums, acc_bytes(context.config), "accumulators")
     except CompileError:
         if len(rooms) == 1:
@@ -257,43 +287,47 @@ def _lowered(
     return lowering, slots, taken
 
 
-def _made(context: Context, group: Group, made: Made) -> Lowering:
+def _made(context: Context, group: Group, made: MadeAlike) -> Lowering:
     """A group's lowering for an estimate: what does not depend on the room is made once for all groups that are alike,
     and for homes that are."""
-    key = seen(context, group)
     again: Lowering | None = None
     # The first time each is made itself: that places its constants.
-    if ("made", group) in context.memo:
-        again = made.get((key, context.room))
-        if again is not None:
-            return again
-        known = made.get(key)
-        again = known.in_room() if known is not None else None
-        if again is None and (known := made.get(rowless(key))) is not None:
-            again = known.in_rows()
+    if made and ("made", group) in context.memo:
+        rooms = made.get(context.rows)
+        known = next(iter((rooms or next(iter(made.values()))).values()))
+        again = rooms.get(context.room) or known.in_room() if rooms else known.in_rows()
     if again is None:
         context.memo["made", group] = True
         again = lower(context, group)
     if again.can_share:
-        made[key] = made[key, context.room] = made[rowless(key)] = again
+        made.setdefault(context.rows, {})[context.room] = again
     return again
 
 
-def rowless(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What :func:`seen` gives, but for the rows that are made at once."""
-    return ("rows", key[0], *key[2:])
-
-
 def seen(context: Context, group: Group) -> tuple[Any, ...]:
-    """All that a lowering sees but addresses and the room: equal for groups that take as long, wherever they are."""
-    key: list[Any] = [alike(context, group), context.rows, group.index in context.pinned.starts]
-    if group.anchor is not None and group.anchor.kind in ANCHORS:
-        key.append(weights_per_kilo(context, group.anchor))  # of constants the one thing that their values say
-    for tensor in boundary(context, group):
-        view = context.views.get(tensor)
+    """All that a lowering sees but addresses, the room, and the rows that are made at once: equal for groups that take
+    as long, wherever they are."""
+    number, scanned, tensors = _looks(context, group)
+    key: list[Any] = [number, group.index in context.pinned.starts]
+    if scanned is not None:
+        key.append(weights_per_kilo(context, scanned))  # of constants the one thing that their values say
+    views, whole = context.views, context.whole
+    for tensor in tensors:
+        view = views.get(tensor)
         if view is not None:
-            key.append((view.shape, view.strides, view.buffer.on_chip, view.buffer.is_window, context.served(tensor)))
+            served = 1 if whole is None else context.served(tensor)
+            key.append((view.shape, view.strides, view.buffer.on_chip, view.buffer.is_window, served))
     return tuple(key)
+
+
+def _looks(context: Context, group: Group) -> tuple[int, Op | None, Sequence[Tensor]]:
+    """What a group has to be looked at: its number among those that are :func:`alike`, its anchor if that has weights,
+    and its tensors with homes."""
+    known: tuple[int, Op | None, Sequence[Tensor]] | None = context.facts.get(("looks", group))
+    if known is None:
+        scanned = group.anchor if group.anchor is not None and group.anchor.kind in ANCHORS else None
+        known = context.facts["looks", group] = alike(context, group), scanned, boundary(context, group)
+    return known
 
 
 def alike(context: Context, group: Group) -> int:
@@ -340,7 +374,15 @@ def boundary(context: Context, group: Group) -> Sequence[Tensor]:
     return known
 
 
-def weight_bytes(group: Group) -> int:
+def weight_bytes(context: Context, group: Group) -> int:
+    """Of a convolution's weights, all of which stay while it is in a segment."""
+    known: int | None = context.facts.get(("weights", group))
+    if known is None:
+        known = context.facts["weights", group] = _weight_bytes(group)
+    return known
+
+
+def _weight_bytes(group: Group) -> int:
     anchor = group.anchor
     if anchor is None or anchor.kind != "conv":
         return 0

@@ -15,7 +15,7 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from npusim.compiler.fit import Made, Span, Stretch, Windows, boundary, fit, rowless, seen, weight_bytes
+from npusim.compiler.fit import Made, MadeAlike, Span, Stretch, Windows, boundary, fit, seen, weight_bytes
 from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context, sram_rate
 from npusim.compiler.outside import lay_out
@@ -445,7 +445,7 @@ class Planner:
 
     def _segments(self, stretches: Sequence[Stretch], costs: Sequence[int]) -> list[Segment]:
         """The segments that lower the estimate most: dynamic programming over where the groups are cut."""
-        self._seen = [rowless(seen(self._context, group)) for group in self._groups]
+        self._seen = [seen(self._context, group) for group in self._groups]
         cuts = _Cuts(costs)
         for first in reversed(range(len(self._groups))):
             for last, cost, segment in self._from(first, stretches, costs, cuts):
@@ -545,7 +545,7 @@ class Planner:
             touched = [group.index for group in groups]
             known = [self._seen[number] for number in touched]
             for group in groups:
-                self._seen[group.index] = rowless(seen(self._context, group))
+                self._seen[group.index] = seen(self._context, group)
             option = self._option(groups, stretches) if None not in now else None
             for number, each in zip(touched, known, strict=True):
                 self._seen[number] = each
@@ -651,7 +651,7 @@ class Planner:
 
     def _held(self, group: Group) -> int:
         """The bytes of a group's weights that stay in SRAM while it is in a segment, beside those that always do."""
-        return 0 if group.index in self._context.pinned.starts else weight_bytes(group)
+        return 0 if group.index in self._context.pinned.starts else weight_bytes(self._context, group)
 
     def _best_height(
         self, groups: Sequence[Group], inner: Sequence[Inner], room: int
@@ -668,6 +668,7 @@ class Planner:
         if shape is None:
             return None
         least, risen = None, 0
+        made: list[MadeAlike] = []  # what groups see does not depend on the height
         while height > 1 and risen < _MOST_RISEN:
             height = ceil_div(height, 2)
             for apart in (True, False) if side_by_side(groups) else (True,):
@@ -675,7 +676,7 @@ class Planner:
                 if left <= held:
                     continue
                 segment = shape.cut(height, apart=apart)
-                cost = self._beside_taken(groups, segment, self._capacity - left)
+                cost = self._beside_taken(groups, segment, self._capacity - left, made)
                 if cost is None:
                     continue
                 found.append((cost, -left, segment))
@@ -689,9 +690,10 @@ class Planner:
         cost, _, segment = min((each for each in found if each[0] <= limit), key=itemgetter(1, 0))
         return cost, segment
 
-    def _beside_taken(self, groups: Sequence[Group], segment: Segment, taken: int) -> int | None:
-        """Picoseconds that a segment takes where so many bytes are others'; None if it does not fit."""
-        stretch = Stretch(list(groups), segment, [Buffer("taken", 0, taken, 0)])
+    def _beside_taken(self, groups: Sequence[Group], segment: Segment, taken: int, made: list[MadeAlike]) -> int | None:
+        """Picoseconds that a segment takes where so many bytes are others'; None if it does not fit. ``made``: see
+        :class:`Stretch`."""
+        stretch = Stretch(list(groups), segment, [Buffer("taken", 0, taken, 0)], made)
         with Windows(self._context, segment.windows):
             return self._estimate(stretch)
 

@@ -8,9 +8,10 @@ what is not there can have no part in it. ``tests/unit/compiler/test_prices.py``
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
+from npusim._core import Prices
 from npusim.dtypes import DType
 from npusim.hw.config import Config, DmaConfig, DramConfig, HostConfig, InterconnectConfig
 from npusim.hw.cost import cost_model
@@ -93,8 +94,12 @@ class MatrixPrices(dict[tuple[int, int, int, int, int], int]):
         w_bits: int,
     ) -> None:
         super().__init__()
-        self._price = cost_model(config).product_ps
+        self.quick = Prices(self)
+        self._price = self._pricing(config)
         self._kind = dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits
+
+    def _pricing(self, config: Config) -> Callable[[MatrixWork], int]:
+        return cost_model(config).product_ps
 
     def __missing__(self, key: tuple[int, int, int, int, int]) -> int:
         dtype, kh, kw, depthwise, *sizes = self._kind
@@ -104,16 +109,33 @@ class MatrixPrices(dict[tuple[int, int, int, int, int], int]):
         return ps
 
 
+class BankPrices(MatrixPrices):
+    """Picoseconds that all banks of the SRAM need for what these products move."""
+
+    def _pricing(self, config: Config) -> Callable[[MatrixWork], int]:
+        once = cost_model(config).once
+        return lambda work: once(work).sram_ps
+
+
 @functools.lru_cache(maxsize=256)
-def _matrix_prices(config: Config, *kind: object) -> MatrixPrices:
-    return MatrixPrices(config, *kind)  # type: ignore[arg-type]
+def _matrix_prices(kind: type[MatrixPrices], config: Config, *product: object) -> MatrixPrices:
+    return kind(config, *product)  # type: ignore[arg-type]
 
 
 def matrix_prices(
     config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes: int, w_bits: int
 ) -> MatrixPrices:
     """What products of one kind cost on a device, first and last of their sums."""
-    return _matrix_prices(array_pricing(config), dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits)
+    product = dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits
+    return _matrix_prices(MatrixPrices, array_pricing(config), *product)
+
+
+def bank_prices(
+    config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes: int, w_bits: int
+) -> MatrixPrices:
+    """What the same products take of the banks of the SRAM."""
+    product = dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits
+    return _matrix_prices(BankPrices, array_pricing(config), *product)
 
 
 class MovePrices(dict[tuple[int, int, int, str], tuple[int, int, int]]):
@@ -124,6 +146,7 @@ class MovePrices(dict[tuple[int, int, int, str], tuple[int, int, int]]):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.quick = Prices(self)
         self._ps, self._dram_bytes = cost_model(config).transfer_ps, dram_model(config).transfer_bytes
 
     def __missing__(self, key: tuple[int, int, int, str]) -> tuple[int, int, int]:

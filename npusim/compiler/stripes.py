@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -377,15 +377,22 @@ class Outline:
     """Rows of each group's result."""
     _values: tuple[tuple[int, tuple[Reader, ...], int, bool], ...]
     _sources: Sequence[View | None]
+    _walked: dict[tuple[int, bool], _Walked] = field(default_factory=dict)
+
+    def _walk(self, height: int, apart: bool) -> _Walked:
+        known = self._walked.get((height, apart))
+        if known is None:
+            known = self._walked[height, apart] = _walk(self.heights, self._values, height, apart)
+        return known
 
     def window_bytes(self, height: int, *, apart: bool) -> int:
         """What the windows of :meth:`cut` take."""
-        _, _, places = _walk(self.heights, self._values, height, apart)
+        _, _, places = self._walk(height, apart)
         return sum([align(place.capacity * each) for place, each in zip(places, self.pitches, strict=True)])
 
     def cut(self, height: int, *, apart: bool = True) -> Segment:
         """A segment whose stripes make ``height`` rows of the last result."""
-        stripes, rows, places = _walk(self.heights, self._values, height, apart)
+        stripes, rows, places = self._walk(height, apart)
         windows = [
             _window(*each) for each in zip(self.inner, self.borders, self.pitches, places, self._sources, strict=True)
         ]
@@ -430,11 +437,14 @@ class _Place(NamedTuple):
     bottoms: dict[int, tuple[int, int]]
 
 
+_Walked = tuple[list[list[tuple[int, int]]], list[int], list[_Place]]
+
+
 # A planner tries many segments, and each design the same ones; none of this depends on the device.
 @functools.lru_cache(maxsize=4096)
 def _walk(
     made: tuple[int, ...], values: tuple[tuple[int, tuple[Reader, ...], int, bool], ...], height: int, apart: bool
-) -> tuple[list[list[tuple[int, int]]], list[int], list[_Place]]:
+) -> _Walked:
     """The rows of each result, then of each load, that stripes of ``height`` rows make; how many of each at most; and
     where they are.
 

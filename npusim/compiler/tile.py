@@ -5,13 +5,21 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from operator import add
 from typing import Any, NamedTuple
 
-from npusim._core import Search
-from npusim.compiler.prices import EXPAND, MatrixPrices, MovePrices, array_pricing, matrix_prices, move_prices, pricing
+from npusim._core import Prices, Search
+from npusim.compiler.prices import (
+    EXPAND,
+    array_pricing,
+    bank_prices,
+    matrix_prices,
+    move_prices,
+    pricing,
+)
 from npusim.compiler.values import ALIGNMENT, align
 from npusim.dtypes import DType
 from npusim.hw.config import Config
@@ -210,8 +218,12 @@ class Tilings:
     def __init__(self, problem: MatrixProblem, config: Config) -> None:
         """``config``: as :func:`pricing` leaves it."""
         self._problem, self._config = problem, config
-        self._chosen: dict[int, Tiling | None] = {}
+        self._firsts: list[int] = []
+        self._chosen: list[tuple[int, Tiling | None]] = []
+        """Up to which budget, not with it, a tiling is the one that is chosen, from each of the ``firsts`` on."""
         self._banked: dict[Tiling, int] = {}
+        elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
+        self._chain_banked = elements * problem.epilogue.banks // 1024
         device = _searched(
             config, rate_type(problem.x_type, problem.w_type), problem.kh, problem.kw, problem.depthwise,
             problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
@@ -219,52 +231,67 @@ class Tilings:
         self._device = device
         self._searches: list[Search] | None = None
         self._asked: Search | None = None
-        with contextlib.suppress(OverflowError):  # beyond machine integers: as slow as it is
-            self._asked = Search(problem, device, [], [])
 
     def _made(self) -> list[Search]:
-        """The searches, made when they are first wanted: some problems are only asked what a tiling takes."""
+        """The searches, made when they are first wanted: some problems are only asked what a tiling takes. None beyond
+        machine integers: as slow as it is."""
         if self._searches is None:
             problem, config = self._problem, self._config
-            self._searches = [
-                Search(
-                    problem,
-                    self._device,
-                    list(_channel_cuts(problem, config, whole=whole)),
-                    list(_spatial_cuts(problem, whole=whole)),
-                )
-                for whole in (_jobs(config) if self._asked else ())
-            ]
-            if self._searches:  # what is chosen is known there
-                self._asked = self._searches[-1]
+            self._searches = []
+            with contextlib.suppress(OverflowError):
+                self._searches = [
+                    Search(
+                        problem,
+                        self._device,
+                        list(_channel_cuts(problem, config, whole=whole)),
+                        _areas(problem.oh, problem.ow, whole=whole),
+                    )
+                    for whole in _jobs(config)
+                ]
+                self._asked = self._searches[-1]  # what is chosen is known there
         return self._searches
+
+    def _search(self) -> Search:
+        """What is asked what a tiling takes. Raises OverflowError beyond machine integers."""
+        if self._asked is None:
+            self._asked = Search(self._problem, self._device, [], [])
+        return self._asked
 
     def choose(self, budget: int) -> Tiling | None:
         """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
-        if budget not in self._chosen:
-            if len(self._chosen) >= _MOST_BUDGETS:
-                self._chosen.clear()
-            self._chosen[budget] = self._choose(budget)
-        return self._chosen[budget]
+        at = bisect_right(self._firsts, budget)
+        if at and budget < self._chosen[at - 1][0]:
+            return self._chosen[at - 1][1]
+        tile, first, end = self._choose(budget)
+        if len(self._firsts) >= _MOST_BUDGETS:
+            self._firsts.clear()
+            self._chosen.clear()
+            at = 0
+        self._firsts.insert(at, first)
+        self._chosen.insert(at, (end, tile))
+        return tile
 
-    def _choose(self, budget: int) -> Tiling | None:
+    def _choose(self, budget: int) -> tuple[Tiling | None, int, int]:
+        """The tiling, and the budgets for which it is: from the first up to, not with, the last."""
         if searches := self._made():
+            low, high = 0, budget + 1
             with contextlib.suppress(OverflowError):
-                for search in searches:
-                    if (found := search.choose(budget)) is not None:
+                for number, search in enumerate(searches):
+                    found, ps, first, end = search.choose(budget)
+                    low, high = (max(low, first), min(high, end)) if number else (first, end)
+                    if found is not None:
                         tile = Tiling(*found)
                         limit = self.banked(tile)
-                        if limit <= self.estimate(tile):
-                            return tile
-                        return _at_banks(search.within(budget, limit), self.banked)
-                return None
-        return choose_slowly(self._problem, self._config, budget)
+                        if limit > ps:
+                            tile = _at_banks(search.within(budget, limit), self.banked)
+                        return tile, low, high
+                return None, low, high
+        return choose_slowly(self._problem, self._config, budget), budget, budget + 1
 
     def estimate(self, tile: Tiling) -> int:
         """Picoseconds that all tiles take, about."""
-        if self._asked:
-            with contextlib.suppress(OverflowError):
-                return self._asked.estimate(tile)
+        with contextlib.suppress(OverflowError):
+            return self._search().estimate(tile)
         return estimate(self._problem, tile, self._config)
 
     def taking(self, tile: Tiling, *, again: bool = False) -> int:
@@ -276,24 +303,30 @@ class Tilings:
 
     def computing(self, tile: Tiling) -> int:
         """Picoseconds of the matrix unit for all tiles, one after the other."""
-        if self._asked:
-            with contextlib.suppress(OverflowError):
-                return self._asked.computing(tile)
+        with contextlib.suppress(OverflowError):
+            return self._search().computing(tile)
         return computing(self._problem, tile, self._config)
 
     def banked(self, tile: Tiling) -> int:
         """Picoseconds that all banks of the SRAM need for what the units move, about: all tiles take no less, whatever
         is done side by side."""
-        if tile not in self._banked:
-            self._banked[tile] = banked(self._problem, tile, self._config)
-        return self._banked[tile]
+        known = self._banked.get(tile)
+        if known is None:
+            known = self._banked[tile] = self._chain_banked + self._computing_banked(tile)
+        return known
+
+    def _computing_banked(self, tile: Tiling) -> int:
+        with contextlib.suppress(OverflowError):
+            return self._search().banked(tile)
+        return computing_banked(self._problem, tile, self._config)
 
 
 class _Searched(NamedTuple):
     """What the search asks of a device: prices, limits, and the constants of this module, which are written once."""
 
-    matrix: MatrixPrices
-    moves: MovePrices
+    matrix: Prices
+    banks: Prices
+    moves: Prices
     acc_bytes: int
     cores: int
     input_copies: int
@@ -319,12 +352,13 @@ def _searched(
     config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes_: int, w_bits: int
 ) -> _Searched:
     """``config``: as :func:`pricing` leaves it; the rest: what :func:`matrix_prices` asks of a product."""
-    array = matrix_prices(config, dtype, kh, kw, depthwise, out_bytes, acc_bytes_, w_bits)
+    kind = dtype, kh, kw, depthwise, out_bytes, acc_bytes_, w_bits
     return _Searched(
-        array, move_prices(config), acc_bytes(config), config.cores, input_copies(config),
-        dram_model(config).bandwidth, dram_model(constants_side(config)).bandwidth, config.interconnect.multicast,
-        config.dma.inputs_ahead, config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP,
-        SLACK_PERCENT, _MOST_RISEN, MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, Home.DIRECT, Home.DRAM,
+        matrix_prices(config, *kind).quick, bank_prices(config, *kind).quick, move_prices(config).quick,
+        acc_bytes(config), config.cores, input_copies(config), dram_model(config).bandwidth,
+        dram_model(constants_side(config)).bandwidth, config.interconnect.multicast, config.dma.inputs_ahead,
+        config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP, SLACK_PERCENT, _MOST_RISEN,
+        MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, Home.DIRECT, Home.DRAM,
     )  # fmt: skip
 
 
@@ -442,7 +476,7 @@ def _candidates(
     loop and then in the outer one, if there are two: that decides whether weights or pixels are loaded again."""
     limit = acc_bytes(config)
     groups, oc, ic = channels
-    for oh, ow in _spatial_cuts(problem, whole=whole):
+    for oh, ow in _areas(problem.oh, problem.ow, whole=whole):
         tile = Tiling(groups, oh, ow, oc, ic, False)
         if limit and footprint(problem, tile).acc > limit:
             continue
@@ -497,17 +531,15 @@ def _halvings(full: int, least: int, multiple: int = 1) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _spatial_cuts(problem: MatrixProblem, *, whole: bool) -> Iterator[tuple[int, int]]:
+@functools.lru_cache(maxsize=1024)
+def _areas(rows: int, columns: int, *, whole: bool) -> tuple[tuple[int, int], ...]:
+    """Spatial cuts."""
     if whole:
-        yield problem.oh, problem.ow
-        return
-    for oh in _halvings(problem.oh, 1):
-        yield oh, problem.ow
+        return ((rows, columns),)
     # Each part of a row costs its own halo and shorter runs, which are shorter still where rows of one channel are
     # innermost: no estimate knows that.
-    for ow in _halvings(problem.ow, 1):
-        if ow < problem.ow:
-            yield 1, ow
+    parts = [(1, ow) for ow in _halvings(columns, 1) if ow < columns]
+    return (*((oh, columns) for oh in _halvings(rows, 1)), *parts)
 
 
 def _spatial(problem: MatrixProblem, tile: Tiling) -> int:
@@ -529,10 +561,14 @@ def computing(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
 
 def banked(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     """Picoseconds that all banks of the SRAM need for all tiles: for the matrix unit, and for what the chain does."""
-    cost = cost_model(array_pricing(config)).cost
     elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
-    chain = elements * problem.epilogue.banks // 1024
-    return _computing(problem, tile, lambda work: cost(work).sram_ps) + chain
+    return computing_banked(problem, tile, config) + elements * problem.epilogue.banks // 1024
+
+
+def computing_banked(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
+    """The part of the matrix unit in what :func:`banked` says."""
+    cost = cost_model(array_pricing(config)).cost
+    return _computing(problem, tile, lambda work: cost(work).sram_ps)
 
 
 def _computing(problem: MatrixProblem, tile: Tiling, price: Callable[[MatrixWork], int]) -> int:

@@ -364,7 +364,8 @@ class Config:
 
     def __hash__(self) -> int:
         """Quick, because cost models are looked up by config; equality decides between the few that collide."""
-        return hash((self.name, self.clock_hz, self.cores, self.sram.bytes, self.dram.bandwidth))
+        array = self.matrix and (self.matrix.rows, self.matrix.cols)
+        return hash((self.name, self.clock_hz, self.cores, self.sram.bytes, self.dram.bandwidth, array))
 
     def __repr__(self) -> str:
         return f"<Config {self.name!r}: {', '.join(f'{name} {value}' for name, value in self._telling())}>"

@@ -184,7 +184,7 @@ slot_spec = functools.lru_cache(maxsize=1 << 12)(SlotSpec)
 
 def total_bytes(specs: Sequence[SlotSpec], space: Space = Space.SRAM) -> int:
     """What the slots of one memory take together."""
-    return sum(spec.total for spec in specs if spec.space is space)
+    return sum([spec.total for spec in specs if spec.space is space])
 
 
 class SlotTable:
@@ -252,6 +252,10 @@ class Lowering(ABC):
     @abstractmethod
     def slots(self) -> list[SlotSpec]:
         """What each core needs, for the tile sizes chosen."""
+
+    def taken(self, specs: Sequence[SlotSpec]) -> tuple[int, int]:
+        """Bytes of SRAM and of accumulators that :meth:`slots` take, which are asked for before."""
+        return total_bytes(specs), total_bytes(specs, Space.ACC)
 
     @abstractmethod
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:

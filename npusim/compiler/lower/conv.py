@@ -63,7 +63,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
     def in_rows(self) -> ConvLowering:
         lowering = twin(self)
         rows, held = self._at_once()
-        lowering.problem = self.problem._replace(oh=rows, held=held)
+        lowering.problem, lowering._slots_of, lowering._striped = self.problem._replace(oh=rows, held=held), {}, {}
         return lowering.in_room()
 
     def out_view(self) -> View:

@@ -187,14 +187,16 @@ class Chain:
     def slots(self, tile: Sequence[int]) -> list[SlotSpec]:
         """The chain's own slots for a tile of these sizes (the main one is its anchor's)."""
         sizes: dict[str, int] = {}
+        whole = prod(tile)
+        inner = min(whole, self.piece()) if self.in_pieces else whole
         for tensor, name in self._place.items():
             view = self._views.get(tensor)
-            elements = prod(_distinct(tile, view) if view else tile)
-            if self.in_pieces and _is_between(name):
-                elements = min(elements, self.piece())
+            elements = prod(_distinct(tile, view)) if view else inner if name in self._between else whole
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
         # What is made and used within one step needs no second copy: the unit runs its instructions in order.
-        return [slot_spec(name, size, 1 if _is_between(name) else 2) for name, size in sizes.items() if name != MAIN]
+        return [
+            slot_spec(name, size, 1 if name in self._between else 2) for name, size in sizes.items() if name != MAIN
+        ]
 
     def estimate(self, elements: int) -> int:
         """Picoseconds that the operators take for so many elements, about."""
@@ -239,7 +241,14 @@ class Chain:
         if made is not None and not made.moving:
             return made.items
         walk = self._walk_of(sizes, operands) if made is None else made.walk
-        uses = [(tuple(dict.fromkeys([used[at] for at in places[1:]])), (used[places[0]],)) for places in walk.operands]
+        uses = [
+            # Most operators read one value, or constants beside it that have no place.
+            (
+                (used[places[1]],) if len(places) == 2 else tuple(dict.fromkeys([used[at] for at in places[1:]])),
+                (used[places[0]],),
+            )
+            for places in walk.operands
+        ]
         starts = [each.address for each in used]
         items = [] if made is None else made.items.copy()
         for place in range(len(walk.instructions)) if made is None else made.moving:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple, Self
 
@@ -28,7 +28,7 @@ from npusim.compiler.lower.base import (
 )
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.ranges import Ranges
-from npusim.compiler.lower.streams import Packed, joined, pack, squeezed, weights_per_kilo
+from npusim.compiler.lower.streams import Packed, joined, pack, weights_per_kilo
 from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
 from npusim.compiler.tile import (
@@ -142,8 +142,10 @@ class MatrixLowering(Lowering):
         self._rows: tuple[int, int, int] | None = None
         self._asked: tuple[MatrixProblem, Tilings] | None = None
         self._specs: list[SlotSpec] | None = None
-        # A plan asks for one tile in many rooms.
-        self._slots_of: dict[tuple[MatrixProblem, Tiling], list[SlotSpec]] = {}
+        self._taken = 0, 0
+        # A plan asks for one tile in many rooms: what follows from the problem and a tile.
+        self._slots_of: dict[Tiling, tuple[list[SlotSpec], tuple[int, int]]] = {}
+        self._striped: dict[tuple[Tiling, int], int] = {}
         direct = self.config.matrix.direct if self.config.matrix else None
         self._fetches = direct is not None and direct.whole_jobs
         # What each core's slots hold at the moment. Stripes of one operator share it: their slots are the same.
@@ -226,13 +228,12 @@ class MatrixLowering(Lowering):
         weights = self.op.input(1).data
         assert weights is not None
         flat: list[Any]
-        if bits:
-            flat = [squeezed(group, bits) for group in cut(weights)]
-        elif scales is not None or parts == 1:
+        if not bits and (scales is not None or parts == 1):
             flat = [part for group in cut(weights) for part in group]
-        else:  # a job that only times has no need of them, and they may be very many
-            taps = self.problem.kh * self.problem.kw * channels[1]
-            flat = [joined(cut, weights, taps * sum(count for _, count in columns) * weights.itemsize)]
+        else:
+            taps = self.problem.kh * self.problem.kw * (1 if self.problem.depthwise else channels[1])
+            sizes = [packed_bytes(taps * count, self.problem.w_type, bits) for _, count in columns]
+            flat = [joined(cut, weights, sum(sizes), bits)]
         if bits:
             dtype = DType.UINT8
         if scales is not None:
@@ -285,11 +286,12 @@ class MatrixLowering(Lowering):
         part = self.config.sram.bytes // _PARTS
         budget = available // part * part
         choose = self._tilings(problem).choose
-        if choose(budget) is None:
+        tile = choose(budget)
+        if tile is None:
             budget = available
+            tile = choose(budget)
         asked, step = budget, part
         while True:
-            tile = choose(budget)
             if tile is None and step:
                 budget, step = asked, 0
                 tile = choose(budget)
@@ -299,15 +301,18 @@ class MatrixLowering(Lowering):
                 self.tile = Tiling(1, 1, 1, 1, ic, False)
                 raise refuse_size(self.group, total_bytes(self.slots()), available)
             self.tile, self.chain.in_pieces = tile, tile.in_pieces
-            self._specs = self._slots_of.get((self.problem, tile))
-            if self._specs is None:
-                self._specs = self._slots_of[self.problem, tile] = self._slots()
-            excess = total_bytes(self._specs) - available
+            known = self._slots_of.get(tile)
+            if known is None:
+                specs = self._slots()
+                known = self._slots_of[tile] = specs, super().taken(specs)
+            self._specs, self._taken = known
+            excess = self._taken[0] - available
             if excess <= 0:
                 return tile
             # The search knew only bytes for each output element. It is asked again with a part of SRAM less, since a
             # few bytes less would mean thousands of searches; only between the last two parts by what is too much.
             asked, budget = budget, budget - max(excess, step)
+            tile = choose(budget)
 
     def in_room(self) -> Self:
         lowering = twin(self)
@@ -330,11 +335,15 @@ class MatrixLowering(Lowering):
 
     def striped(self, rows: int) -> int:
         # An array may take as long for one row as for two.
-        problem, tile = self.problem, self.tile
-        if rows != problem.oh:
-            problem, tile = problem._replace(oh=rows), tile._replace(oh=min(tile.oh, rows))
-        known = self._tilings(problem)
-        return max(known.taking(tile, again=True), known.banked(tile)) * self.height // rows
+        known = self._striped.get((self.tile, rows))
+        if known is None:
+            problem, tile = self.problem, self.tile
+            if rows != problem.oh:
+                problem, tile = problem._replace(oh=rows), tile._replace(oh=min(tile.oh, rows))
+            found = self._tilings(problem) if rows == self.problem.oh else tilings(problem, self.config)
+            known = max(found.taking(tile, again=True), found.banked(tile)) * self.height // rows
+            self._striped[self.tile, rows] = known
+        return known
 
     def banked(self) -> int:
         return self._tilings(self.problem).banked(self.tile) * self.height // self.problem.oh
@@ -458,6 +467,9 @@ class MatrixLowering(Lowering):
     def slots(self) -> list[SlotSpec]:
         return self._slots() if self._specs is None else self._specs
 
+    def taken(self, specs: Sequence[SlotSpec]) -> tuple[int, int]:
+        return self._taken if specs is self._specs else super().taken(specs)
+
     def _slots(self) -> list[SlotSpec]:
         size = footprint(self.problem, self.tile)
         specs: list[SlotSpec] = []
@@ -471,8 +483,8 @@ class MatrixLowering(Lowering):
             specs.insert(0, slot_spec("x", size.x, input_copies(self.config)))
         if self.problem.main:
             specs.append(slot_spec(MAIN, size.out))
-        needed = ["p"] if self.drain.rows() and not self.problem.pinned else []
-        for name in needed + [name for name, _ in self.drain.computed()]:
+        needed = ["p"] if self._constant_rows and not self.problem.pinned else []
+        for name in needed + [name for name, _ in self._computed_rows]:
             if self.problem.held:
                 specs += _copies(name, size.parameters, self.problem.held, *self._cuts(), None)
             else:

@@ -84,14 +84,15 @@ def _joined(parts: Sequence[Any]) -> npt.NDArray[np.uint8]:
 
 
 def joined(
-    cut: Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]], weights: npt.NDArray[Any], nbytes: int
+    cut: Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]], weights: npt.NDArray[Any], nbytes: int, bits: int
 ) -> Piece:
-    """What ``cut`` gives of weights, ``nbytes`` of them, one after the other."""
+    """What ``cut`` gives of weights, each group of arrays as :func:`squeezed` has it, one after the other: ``nbytes``
+    of them. Most are large, and a job that only times has no need of them."""
 
     def make(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         out, end = np.empty(nbytes, np.uint8), 0
         for group in cut(array):
-            for part in group:
+            for part in [np.asarray(squeezed(group, bits))] if bits else group:
                 start, end = end, end + part.nbytes
                 out[start:end].view(part.dtype).reshape(part.shape)[...] = part
         return out
@@ -100,8 +101,7 @@ def joined(
 
 
 def squeezed(group: Sequence[npt.NDArray[Any]], bits: int) -> Piece:
-    """Bytes of so many bits of each value, low bits first: of arrays, each in row-major order; 0: as they are. Most are
-    large, and a job that only times has no need of them."""
+    """Bytes of so many bits of each value, low bits first: of arrays, each in row-major order; 0: as they are."""
     if not bits:
         (array,) = group
         return array

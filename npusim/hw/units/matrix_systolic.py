@@ -45,6 +45,7 @@ from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, sr
 from npusim.units import ceil_div, cycles_to_ps
 
 if TYPE_CHECKING:
+    from npusim.dtypes import DType
     from npusim.work import MatrixWork
 
 
@@ -66,21 +67,44 @@ def cost(config: Config, work: MatrixWork) -> Cost:
 def pricing(config: Config) -> Callable[[MatrixWork], int]:
     """What gives the picoseconds of :func:`cost`, and raises the same."""
     hz = config.matrix_hz
+    paces: dict[DType, _Pace] = {}
 
     def ps(work: MatrixWork) -> int:
-        return cycles_to_ps(sum([count for _, _, count in terms_of(config, work)[0]]), hz)
+        pace = paces.get(work.dtype)
+        if pace is None:
+            pace = paces[work.dtype] = _pace(config, work)
+        return cycles_to_ps(sum([count for _, _, count in _terms(config, pace, work)[0]]), hz)
 
     return ps
 
 
 def terms_of(config: Config, work: MatrixWork) -> tuple[list[tuple[str, str, int]], int]:
     """What adds up to the time of a work: (name, kind, cycles); and the cycles of the SRAM's ports."""
+    return _terms(config, _pace(config, work), work)
+
+
+class _Pace(NamedTuple):
+    """What is the same for all works of a type: MACs of a PE and cycle as a fraction, and the terms before the first
+    operand."""
+
+    matrix: MatrixConfig
+    macs: int
+    cycles: int
+    first: list[tuple[str, str, int]]
+
+
+def _pace(config: Config, work: MatrixWork) -> _Pace:
     matrix = unit_for(config, work)
-    rate = matrix.rate(work.dtype.label)
+    macs, cycles = matrix.rate(work.dtype.label).as_integer_ratio()
+    return _Pace(matrix, macs, cycles, first_datum(config, matrix.setup_cycles, config.matrix_hz))
+
+
+def _terms(config: Config, pace: _Pace, work: MatrixWork) -> tuple[list[tuple[str, str, int]], int]:
+    matrix = pace.matrix
     placed = place(matrix, work)
     blocks = ceil_div(placed.rows, matrix.rows) * ceil_div(placed.columns, matrix.cols)
     folds = ceil_div(placed.matmuls, placed.packed) * blocks
-    stream = ceil_div(placed.streamed * rate.denominator, rate.numerator)
+    stream = ceil_div(placed.streamed * pace.cycles, pace.macs)
     swap = matrix.rows if matrix.sums_shift_out or matrix.dataflow != "output_stationary" else 0
     rounds = ceil_div(folds, matrix.arrays)
     exposed_swaps = rounds * swap
@@ -95,7 +119,7 @@ def terms_of(config: Config, work: MatrixWork) -> tuple[list[tuple[str, str, int
     drain = drain_cycles(matrix, work)
     serial = matrix.port_bytes_per_cycle
     traffic = sram_cycles(config, _once(work), config.matrix_hz) if serial else traffic_cycles(config, work, placed)
-    terms = first_datum(config, matrix.setup_cycles, config.matrix_hz)
+    terms = pace.first.copy()
     # Arithmetic, output and SRAM ports work side by side: the slowest sets the pace, and the others' time is not added.
     if traffic > max(array, drain) and not serial:
         terms.append(("sram", MEMORY, traffic))

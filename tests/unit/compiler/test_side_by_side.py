@@ -113,8 +113,8 @@ def test_a_window_is_gone_through_as_quickly_at_the_end(monkeypatch: pytest.Monk
     """A stripe is made while the one before is read, however many there have been: 64 of one row each."""
     beside = Planner._beside_taken
 
-    def low(planner: Planner, groups: Any, segment: Any, taken: int) -> int | None:
-        return beside(planner, groups, segment, taken) and 1 if segment.height == 1 else None
+    def low(planner: Planner, groups: Any, segment: Any, *others: Any) -> int | None:
+        return beside(planner, groups, segment, *others) and 1 if segment.height == 1 else None
 
     monkeypatch.setattr(Planner, "_beside_taken", low)
     with Session(EDGE, cache_dir=False) as session:
