@@ -201,7 +201,8 @@ cdef class Search:
     cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
     cdef bint depthwise, shared_weights, in_place, main, pinned, zeros
     cdef int x_home, out_home, direct, dram
-    cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, parameters, fetched, w_kilo
+    cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, w_kilo
+    cdef long long parameters, fetched
     cdef long long x_item, w_item, out_item, stored_item
     cdef long long element_bytes, between, piece, begin, kilo
     cdef tuple operands

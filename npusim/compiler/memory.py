@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from npusim.compiler.cuts import Cuts
 from npusim.compiler.fit import Made, MadeAlike, Span, Stretch, Windows, boundary, fit, seen, weight_bytes
 from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context, sram_rate
@@ -25,18 +25,14 @@ from npusim.compiler.stripes import (
     Segment,
     imports,
     inners,
-    most_moves,
-    moved_bytes,
     outline,
     rows_of,
-    urgent_bytes,
 )
-from npusim.compiler.tile import OVERLAP
+from npusim.compiler.together import loading, together
 from npusim.compiler.values import ALIGNMENT, Buffer, align
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
-from npusim.hw.memory import dram_model
 from npusim.hw.units.dma import latency_ps
 from npusim.units import ceil_div
 
@@ -391,69 +387,21 @@ class Planner:
             return None
         if stretch.segment is None:
             return fitted.lowerings[0].estimate()
-        rows, urgent = (
-            sum(window.inner.tensor.nbytes for window in stretch.segment.loaded),
-            urgent_bytes(stretch.segment),
-        )
-        rows, urgent = map(self._loading, (rows - urgent, urgent))
-        weights = [lowering.held_ps() for lowering in fitted.lowerings]
-        with Windows(self._context, stretch.segment.loaded):
-            costs = [
-                lowering.striped(rows) for lowering, rows in zip(fitted.lowerings, stretch.segment.usual, strict=True)
-            ]
-        turns = stretch.segment.images * len(stretch.segment.stripes)
-        # Each stripe's rows are a transfer of their own, and wait for the one before.
-        if self._context.config.dma.in_flight == 1:
-            rows += turns * len(stretch.segment.loaded) * latency_ps(self._context.config)
-        # While the matrix unit is at one stripe, the vector unit is at the next.
-        matrix = sum(cost for cost, group in zip(costs, stretch.groups, strict=True) if on_matrix(group))
-        vector = sum(costs) - matrix
-        shown = min(turns, OVERLAP) if side_by_side(stretch.groups) else 1
-        computing = max(matrix, vector) + min(matrix, vector) // shown
-        if vector:  # which is at the chains, too
-            computing = max(computing, vector + sum(lowering.chaining() for lowering in fitted.lowerings))
-        if not stretch.segment.apart:
-            # Whenever rows have moved, one unit waits for the other's stripe, and that one for the next.
-            moves = most_moves(stretch.segment, stretch.groups)
-            computing += stretch.segment.images * moves * min(matrix, vector) // turns
-        # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
-        *before, last = fitted.lowerings
-        computing += turns * sum(lowering.tail() for lowering in before)
-        # What the vector unit has still to do on the last tiles, while the matrix unit is at the next stripe.
-        if not vector and (idle := last.waiting()):
-            plain = list(takewhile(lambda pair: not pair[1].tail(), zip(costs, before, strict=False)))
-            ahead = sum(cost for cost, _ in plain)
-            hidden = min(idle, (turns - 1) * last.behind(), ahead * (turns - 1) // turns)
-            # Both may want more of the banks than there is.
-            wanted = last.crowding() + sum(lowering.banked() for _, lowering in plain) * 1024 // max(1, ahead)
-            computing -= hidden * min(1024, max(0, 2048 - wanted)) // 1024
-        # What works side by side shares the banks.
-        computing = max(computing, sum(lowering.banked() for lowering in fitted.lowerings))
-        # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
-        computing += stretch.segment.images * fitted.lowerings[0].copying(moved_bytes(stretch.segment))
-        # Nobody works before the rows for the first stripe are there, nor before the first weights are; all have to be
-        # for its end, each group's while the one before it is at that.
-        first, later = computing // turns, computing - computing // turns
-        # Loads run one tile ahead.
-        tiles = [cost // (turns * lowering.turns()) for cost, lowering in zip(costs, fitted.lowerings, strict=True)]
-        first += sum(max(0, load - tile) for load, tile in zip(weights[1:], tiles, strict=False))
-        first += fitted.lowerings[0].ends() + last.ends()
-        loading = sum(weights)
-        return urgent + max(loading, first) + max(rows, later)
+        return together(stretch.segment, stretch.groups, fitted.lowerings, self._context)
 
     # segments
 
     def _segments(self, stretches: Sequence[Stretch], costs: Sequence[int]) -> list[Segment]:
         """The segments that lower the estimate most: dynamic programming over where the groups are cut."""
         self._seen = [seen(self._context, group) for group in self._groups]
-        cuts = _Cuts(costs)
+        cuts = Cuts(costs)
         for first in reversed(range(len(self._groups))):
             for last, cost, segment in self._from(first, stretches, costs, cuts):
                 cuts.add(first, last, cost, segment)
         return cuts.best()
 
     def _from(
-        self, first: int, stretches: Sequence[Stretch], costs: Sequence[int], cuts: _Cuts
+        self, first: int, stretches: Sequence[Stretch], costs: Sequence[int], cuts: Cuts
     ) -> Iterator[tuple[int, int, Segment]]:
         """Segments that begin with a group: (last group, picoseconds, segment)."""
         end, wanted = min(first + (LONGEST if self._keeps else 2), len(self._groups)), first
@@ -485,10 +433,10 @@ class Planner:
             alone = cuts.least(first, last)
             inner = self._windows_of(groups)
             # With all of SRAM to themselves: what that cannot gain no room can.
-            best = inner and self._known_height(groups, inner, self._capacity)
+            best = self._known_height(groups, inner, self._capacity) if inner else None
             if best and best[0] * 100 > alone * (100 + _FAR_PERCENT):
                 return
-            if not inner or best is None or best[0] >= alone:
+            if inner is None or best is None or best[0] >= alone:
                 continue
             option = self._known_height(groups, inner, self._beside(groups, inner, stretches))
             if option is None or best[0] * 1000 < option[0] * (1000 - _SLACK):
@@ -507,21 +455,21 @@ class Planner:
         """Picoseconds that a segment waits for the weights of its first group: they come while the group in front is at
         its last tile."""
         if first not in self._waited:
-            held, tile = self._held(self._groups[first]), 0
+            config, held, tile = self._context.config, self._held(self._groups[first]), 0
             if held and first and not stretches[first - 1].is_empty:
                 try:
                     before = fit(stretches[first - 1], self._context, made=self._made).lowerings[0]
                     tile = costs[first - 1] // before.turns()
                 except CompileError:
                     pass
-            wait = self._loading(held) + 2 * latency_ps(self._context.config) if held else 0
+            wait = loading(held, config) + 2 * latency_ps(config) if held else 0
             self._waited[first] = max(0, wait - tile)
         return self._waited[first]
 
     def _option(self, groups: Sequence[Group], stretches: Sequence[Stretch]) -> tuple[int, Segment] | None:
         """Picoseconds of the best stripes of some groups, and these; None where there are none."""
         inner = self._windows_of(groups)
-        return inner and self._known_height(groups, inner, self._beside(groups, inner, stretches))
+        return None if inner is None else self._known_height(groups, inner, self._beside(groups, inner, stretches))
 
     def _with_others_far(
         self, groups: Sequence[Group], stretches: Sequence[Stretch], costs: Sequence[int]
@@ -530,7 +478,8 @@ class Planner:
         with what other groups then take for that."""
         first, last = groups[0].index, groups[-1].index
         ends = [
-            buffer for buffer in dict.fromkeys(buffer for group in groups for buffer in self._touched[group.index])
+            buffer
+            for buffer in dict.fromkeys(buffer for group in groups for buffer in self._touched[group.index])
             if buffer.on_chip and not first <= self._users[buffer][0] <= self._users[buffer][-1] <= last
         ]
         for far in ([end] for end in ends) if len(ends) < 2 else (*([end] for end in ends), ends):
@@ -574,7 +523,7 @@ class Planner:
     def _may_wait(self, groups: Sequence[Group], costs: Sequence[int]) -> bool:
         """Whether the inputs of the graph that the first of some groups reads take so long to come that the others
         could gain something meanwhile."""
-        coming = self._loading(self._inputs[groups[0].index])
+        coming = loading(self._inputs[groups[0].index], self._context.config)
         others = sum(costs[group.index] for group in groups[1:])
         return min(coming, others) * 100 > (others + costs[groups[0].index]) * CLOSE_PERCENT
 
@@ -617,9 +566,7 @@ class Planner:
                 return False
         return True
 
-    def _known_height(
-        self, groups: Sequence[Group], inner: Sequence[Inner], room: int
-    ) -> tuple[int, Segment] | None:
+    def _known_height(self, groups: Sequence[Group], inner: Sequence[Inner], room: int) -> tuple[int, Segment] | None:
         """What :meth:`_best_height` says, while there are no windows yet, remembered."""
         numbers: dict[Tensor, int] = {}
         same = [
@@ -645,17 +592,11 @@ class Planner:
         resident = {b for group in groups for b in stretches[group.index].resident if b not in gone and b.on_chip}
         return self._capacity - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
 
-    def _loading(self, nbytes: int) -> int:
-        """Picoseconds of the DRAM for so many bytes."""
-        return nbytes * 10**12 // dram_model(self._context.config).bandwidth
-
     def _held(self, group: Group) -> int:
         """The bytes of a group's weights that stay in SRAM while it is in a segment, beside those that always do."""
         return 0 if group.index in self._context.pinned.starts else weight_bytes(self._context, group)
 
-    def _best_height(
-        self, groups: Sequence[Group], inner: Sequence[Inner], room: int
-    ) -> tuple[int, Segment] | None:
+    def _best_height(self, groups: Sequence[Group], inner: Sequence[Inner], room: int) -> tuple[int, Segment] | None:
         """The stripes of least time, and what they take; of such as are near, those that take least room. Shorter ones
         may take longer and still shorter ones less: what hides behind a chain grows with their number, and so does what
         each of them costs."""
@@ -816,46 +757,6 @@ class Planner:
     def _total(self, stretches: Sequence[Stretch]) -> int | None:
         costs = [self._estimate(stretch) for stretch in stretches]
         return None if None in costs else sum(cost or 0 for cost in costs)
-
-
-class _Cuts:
-    """Where groups are best cut into stretches, of what is known so far: segments are added from the last group on."""
-
-    def __init__(self, costs: Sequence[int]) -> None:
-        """``costs``: picoseconds of each group alone."""
-        self._costs = costs
-        self._from: dict[int, list[tuple[int, int, Segment]]] = {}
-        self._known: dict[tuple[int, int], int] = {}
-
-    def add(self, first: int, last: int, cost: int, segment: Segment) -> None:
-        self._from.setdefault(first, []).append((last, cost, segment))
-        self._known[first, last] = min(cost, self.least(first, last))
-
-    def least(self, first: int, last: int) -> int:
-        """Picoseconds of some groups, however they are cut."""
-        if first > last:
-            return 0
-        if (first, last) not in self._known:
-            options = [self._costs[first] + self.least(first + 1, last)]
-            options += [cost + self.least(end + 1, last) for end, cost, _ in self._from.get(first, ()) if end <= last]
-            self._known[first, last] = min(options)
-        return self._known[first, last]
-
-    def best(self) -> list[Segment]:
-        """The segments of the best cuts of all groups."""
-        count = len(self._costs)
-        behind: list[tuple[int, int, Segment | None]] = [(0, count, None)] * (count + 1)
-        for first in reversed(range(count)):
-            options: list[tuple[int, int, Segment | None]] = [(self._costs[first] + behind[first + 1][0], first, None)]
-            options += [(cost + behind[end + 1][0], end, segment) for end, cost, segment in self._from.get(first, ())]
-            behind[first] = min(options, key=itemgetter(0))
-        chosen, at = [], 0
-        while at < count:
-            _, end, taken = behind[at]
-            if taken is not None:
-                chosen.append(taken)
-            at = end + 1
-        return chosen
 
 
 def _take_out(buffer: Buffer, life: Iterable[Stretch]) -> None:

@@ -66,9 +66,8 @@ class MatrixProblem(NamedTuple):
     ``w_serves``: of those, how many one load of an operand is for. ``w_bits``: of a packed weight, else 0; ``w_block``:
     weights of a channel that share a scale, 0: they have none; ``w_zeros``: and a zero point; ``w_rows``,
     ``w_cols``: weights are filled up to so many summands and channels; ``sum_bytes``: of an accumulator;
-    ``parameters``: bytes of bias, scale and shift of a channel, ``fetched``: of those that are constants and come with the
-    weights; ``w_kilo``: bytes that 1024 of the weights take in
-    DRAM, about: fewer where they are compressed.
+    ``parameters``: bytes of bias, scale and shift of a channel, ``fetched``: of those that are constants, which come
+    with the weights; ``w_kilo``: bytes that 1024 of the weights take in DRAM, about: fewer where they are compressed.
     """
 
     images: int

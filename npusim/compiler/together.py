@@ -1,0 +1,83 @@
+"""How long the groups of a segment take together, stripe by stripe, by estimate.
+
+Groups of one unit take turns; the chain behind the last one goes on while the first one is at the next stripe, as long
+as both find room in the banks of the SRAM. Rows from DRAM and weights come meanwhile: what is wanted first is waited
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from npusim.compiler.fit import Windows
+from npusim.compiler.groups import Group, on_matrix, side_by_side
+from npusim.compiler.lower.base import Context, Lowering
+from npusim.compiler.stripes import Segment, most_moves, moved_bytes, urgent_bytes
+from npusim.compiler.tile import OVERLAP
+from npusim.hw.config import Config
+from npusim.hw.memory import dram_model
+from npusim.hw.units.dma import latency_ps
+
+
+def together(segment: Segment, groups: Sequence[Group], lowerings: Sequence[Lowering], context: Context) -> int:
+    """Picoseconds, without what a segment waits for the weights of its first group: those in front hide that."""
+    config, turns = context.config, segment.images * len(segment.stripes)
+    with Windows(context, segment.loaded):
+        costs = [lowering.striped(rows) for lowering, rows in zip(lowerings, segment.usual, strict=True)]
+    computing = _computing(segment, groups, lowerings, costs)
+    nbytes, urgent = sum(window.inner.tensor.nbytes for window in segment.loaded), urgent_bytes(segment)
+    rows, urgent = loading(nbytes - urgent, config), loading(urgent, config)
+    # Each stripe's rows are a transfer of their own, and wait for the one before.
+    if config.dma.in_flight == 1:
+        rows += turns * len(segment.loaded) * latency_ps(config)
+    # All rows have to be there for the end, and nobody works before those for the first stripe are; nor before weights
+    # are, each group's while the one before it is at its last tile: loads run one ahead.
+    first, later = computing // turns, computing - computing // turns
+    weights = [lowering.held_ps() for lowering in lowerings]
+    steps = [cost // (turns * lowering.turns()) for cost, lowering in zip(costs, lowerings, strict=True)]
+    first += sum(max(0, load - step) for load, step in zip(weights[1:], steps, strict=False))
+    first += lowerings[0].ends() + lowerings[-1].ends()
+    return urgent + max(sum(weights), first) + max(rows, later)
+
+
+def loading(nbytes: int, config: Config) -> int:
+    """Picoseconds of the DRAM for so many bytes."""
+    return nbytes * 10**12 // dram_model(config).bandwidth
+
+
+def _computing(segment: Segment, groups: Sequence[Group], lowerings: Sequence[Lowering], costs: Sequence[int]) -> int:
+    """Picoseconds of the units for all stripes, each group of which takes ``costs`` alone."""
+    turns = segment.images * len(segment.stripes)
+    # While the matrix unit is at one stripe, the vector unit is at the next.
+    matrix = sum(cost for cost, group in zip(costs, groups, strict=True) if on_matrix(group))
+    vector = sum(costs) - matrix
+    shown = min(turns, OVERLAP) if side_by_side(groups) else 1
+    computing = max(matrix, vector) + min(matrix, vector) // shown
+    if vector:  # which is at the chains, too
+        computing = max(computing, vector + sum(lowering.chaining() for lowering in lowerings))
+    if not segment.apart:
+        # Whenever rows have moved, one unit waits for the other's stripe, and that one for the next.
+        computing += segment.images * most_moves(segment, groups) * min(matrix, vector) // turns
+    # Within a stripe each group waits for the one before it; only the last one overlaps with the next stripe.
+    computing += turns * sum(lowering.tail() for lowering in lowerings[:-1])
+    if not vector:
+        computing -= _hidden(lowerings, costs, turns)
+    # What works side by side shares the banks.
+    computing = max(computing, sum(lowering.banked() for lowering in lowerings))
+    # Who makes rows waits until those before them have moved to the front of their window; what others do hides it.
+    return computing + segment.images * lowerings[0].copying(moved_bytes(segment))
+
+
+def _hidden(lowerings: Sequence[Lowering], costs: Sequence[int], turns: int) -> int:
+    """Picoseconds that the vector unit is still at the last tiles of stripes while the matrix unit is at the next."""
+    *before, last = lowerings
+    idle = last.waiting()
+    plain = list(takewhile(lambda pair: not pair[1].tail(), zip(costs, before, strict=False)))
+    ahead = sum(cost for cost, _ in plain)
+    if not idle or not ahead:
+        return 0
+    hidden = min(idle, (turns - 1) * last.behind(), ahead * (turns - 1) // turns)
+    # Both may want more of the banks than there is.
+    wanted = last.crowding() + sum(lowering.banked() for _, lowering in plain) * 1024 // ahead
+    return hidden * min(1024, max(0, 2048 - wanted)) // 1024
