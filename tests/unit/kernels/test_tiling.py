@@ -7,7 +7,18 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler.tile import MatrixProblem, Tiling, choose, choose_slowly, computing, estimate, tilings
+from npusim.compiler.prices import pricing
+from npusim.compiler.tile import (
+    MatrixProblem,
+    Tiling,
+    Tilings,
+    banked,
+    choose,
+    choose_slowly,
+    computing,
+    estimate,
+    tilings,
+)
 from npusim.hw.config import Config, load_config
 from tests.support.graphs.problems import PLAIN, homes, problems
 
@@ -34,6 +45,27 @@ def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, A
         for each in (tile, tile._replace(weights_outer=not tile.weights_outer), odd):
             assert searched.estimate(each) == estimate(problem, each, config)
             assert searched.computing(each) == computing(problem, each, config)
+            assert searched.banked(each) == banked(problem, each, config)
+
+
+@settings(max_examples=15)
+@given(
+    problems(), homes(), st.sampled_from(DEVICES),
+    st.lists(st.integers(1, 1 << 21) | st.integers(1, 1 << 14), min_size=2, max_size=12),
+)  # fmt: skip
+def test_an_answer_for_one_budget_serves_only_those_that_choose_it(
+    problem: MatrixProblem, other: dict[str, Any], config: Config, budgets: list[int]
+) -> None:
+    """Whatever was asked before: near an answer's ends, too."""
+    problem = problem._replace(**other)
+    assume(config.matrix is not None and config.matrix.rate(problem.x_type.label))
+    searched = Tilings(problem, pricing(config))
+    for budget in budgets:
+        searched.choose(budget)
+    ends = [end for end, _ in searched._chosen] + searched._firsts
+    for budget in {*budgets, *ends, *(end - 1 for end in ends)}:
+        if 0 < budget < 1 << 40:
+            assert searched.choose(budget) == choose_slowly(problem, config, budget)
 
 
 def test_what_machine_integers_cannot_hold_is_worked_out_all_the_same() -> None:
