@@ -202,7 +202,7 @@ cdef class Search:
     cdef bint depthwise, shared_weights, in_place, main, pinned, zeros
     cdef int x_home, out_home, direct, dram
     cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, w_kilo
-    cdef long long parameters, fetched
+    cdef long long parameters, fetched, traffic
     cdef long long x_item, w_item, out_item, stored_item
     cdef long long element_bytes, between, piece, begin, kilo
     cdef tuple operands
@@ -447,9 +447,10 @@ cdef class Search:
         return self._estimate(cut, outer, pieces, CHOSEN) if time == UNKNOWN else time
 
     def taking(self, tile, bint again):
-        """Picoseconds that all tiles take among others. Raises OverflowError."""
+        """Picoseconds that all tiles take among others but for the banks, and those of the DRAM. Raises
+        OverflowError."""
         cdef Cut wanted
-        return self._estimate(self._cut(tile, &wanted), tile[5], tile[6], AGAIN if again else AMONG)
+        return self._estimate(self._cut(tile, &wanted), tile[5], tile[6], AGAIN if again else AMONG), self.traffic
 
     def computing(self, tile):
         """Picoseconds of the matrix unit for all tiles, one after the other. Raises OverflowError."""
@@ -715,10 +716,11 @@ cdef class Search:
         cdef long long longest = most(most(compute, chain), most(most(loading, stored), shared))
         cdef long long total = compute + chain + loading + stored + shared
         if asked == CHOSEN:
-            first += (total - longest + shared) // self.overlap
-        elif asked == AMONG and cut.w.there:
+            return longest + first + (total - longest + shared) // self.overlap
+        if asked == AMONG and cut.w.there:
             # They come while others are at their last tile, which is taken to be as long as one of these.
             first += most(0, <long long>cut.w.ps - longest // (per_core * chunks))
+        self.traffic = shared
         return longest + first
 
     cdef long long _bus_ps(self, long long nbytes, long long bandwidth) except -1:

@@ -297,7 +297,8 @@ class Tilings:
         """Picoseconds that all tiles take among others: see :func:`taking`."""
         if self._asked:
             with contextlib.suppress(OverflowError):
-                return self._asked.taking(tile, again)
+                ps, traffic = self._asked.taking(tile, again)
+                return max(ps, self.banked(tile)) + traffic // OVERLAP
         return taking(self._problem, tile, self._config, again=again)
 
     def computing(self, tile: Tiling) -> int:
@@ -676,11 +677,15 @@ def taking(problem: MatrixProblem, tile: Tiling, config: Config, *, again: bool 
     """Picoseconds that all tiles take, about, between other layers: what is compared with those. ``again``: after other
     rows of the same layer, behind which the first loads hide, as the last store and chain hide behind what follows."""
     times = _times(problem, tile, config)
-    longest, parts = max(times.parts), times.parts
+    parts = times.parts
+    longest = max(parts)
     if again:
-        return longest + (parts.compute // times.per_core if parts.chain > parts.compute else 0)
-    # Weights come while others are at their last tile, which is taken to be as long as one of these.
-    return longest + times.first + max(0, times.w - longest // (times.per_core * _chunks(problem, tile)))
+        shown = parts.compute // times.per_core if parts.chain > parts.compute else 0
+    else:
+        # Weights come while others are at their last tile, which is taken to be as long as one of these.
+        shown = times.first + max(0, times.w - longest // (times.per_core * _chunks(problem, tile)))
+    # Traffic shows as it does where tilings are chosen, whatever is waited for.
+    return max(longest + shown, banked(problem, tile, config)) + parts.shared // OVERLAP
 
 
 class _Parts(NamedTuple):

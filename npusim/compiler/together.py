@@ -38,7 +38,9 @@ def together(segment: Segment, groups: Sequence[Group], lowerings: Sequence[Lowe
     steps = [cost // (turns * lowering.turns()) for cost, lowering in zip(costs, lowerings, strict=True)]
     first += sum(max(0, load - step) for load, step in zip(weights[1:], steps, strict=False))
     first += lowerings[0].ends() + lowerings[-1].ends()
-    return urgent + max(sum(weights), first) + max(rows, later)
+    # As of groups alone: traffic costs energy, and of equals the least is wanted.
+    traffic = (loading(nbytes, config) + sum(weights)) // OVERLAP
+    return urgent + max(sum(weights), first) + max(rows, later) + traffic
 
 
 def loading(nbytes: int, config: Config) -> int:

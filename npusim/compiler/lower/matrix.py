@@ -331,7 +331,7 @@ class MatrixLowering(Lowering):
 
     def estimate(self) -> int:
         known = self._tilings(self.problem)
-        return max(known.taking(self.tile), known.banked(self.tile)) * self.height // self.problem.oh
+        return known.taking(self.tile) * self.height // self.problem.oh
 
     def striped(self, rows: int) -> int:
         # An array may take as long for one row as for two.
@@ -341,7 +341,7 @@ class MatrixLowering(Lowering):
             if rows != problem.oh:
                 problem, tile = problem._replace(oh=rows), tile._replace(oh=min(tile.oh, rows))
             found = self._tilings(problem) if rows == self.problem.oh else tilings(problem, self.config)
-            known = max(found.taking(tile, again=True), found.banked(tile)) * self.height // rows
+            known = found.taking(tile, again=True) * self.height // rows
             self._striped[self.tile, rows] = known
         return known
 
