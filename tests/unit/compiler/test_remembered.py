@@ -117,9 +117,11 @@ def made_for(blocks: int) -> tuple[int, int, float]:
 
 def test_equal_layers_are_made_for_estimates_once() -> None:
     """However many there are, and whatever homes and rooms are tried for them: more blocks make nothing more."""
-    few = made_for(4)
-    assert min(few) > 0
-    assert made_for(8) == made_for(12) == few
+    found = [made_for(blocks) for blocks in (4, 8, 12)]
+    assert min(found[0]) > 0
+    assert len({(estimates, again) for estimates, again, _ in found}) == 1
+    # The front of another order may be made as well, to be compared.
+    assert all(1 <= each < 1.5 for _, _, each in found)
 
 
 def test_the_next_design_walks_no_window_again() -> None:

@@ -18,7 +18,7 @@ from npusim.compiler.memory import Memory, Planner
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
 from npusim.compiler.stripes import moved_bytes
-from npusim.compiler.tile import Tiling, estimate
+from npusim.compiler.tile import OVERLAP, Tiling, estimate
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
@@ -159,9 +159,9 @@ def test_layers_work_on_the_first_rows_of_an_input_while_others_come(monkeypatch
     assert together < taken(graph, config) * 0.9
 
 
-def test_nobody_computes_before_the_first_rows_are_there() -> None:
-    """What a segment reads from DRAM comes while it computes, but for the rows of the first stripe: so on a slower DRAM
-    it takes longer, also where computing takes longest."""
+def test_nobody_computes_before_the_first_tile_is_there() -> None:
+    """What a segment reads from DRAM comes while it computes, but for the first tile, and shows a little: so on a slower
+    DRAM it takes longer, also where computing takes longest."""
     graph, height = windows((1, 1)), 32
     costs = []
     for bandwidth in (10**10, 10**12):
@@ -175,7 +175,7 @@ def test_nobody_computes_before_the_first_rows_are_there() -> None:
         planner = Planner(placement, context, Memory())
         costs.append(planner._estimate(Stretch(placement.groups, segment)) or 0)
     coming = graph.inputs[0].nbytes * 10**12 // 10**10
-    assert costs[0] - costs[1] > coming * 0.9 * height / 64
+    assert costs[0] - costs[1] > coming / OVERLAP + coming / 64
 
 
 @pytest.mark.parametrize("kinds", ["cs", "ss", "cp"])
@@ -212,7 +212,7 @@ def test_what_is_stored_is_the_result_of_the_chain() -> None:
     assert estimate(problem, tile, config) < 0.85 * estimate(wide, tile, config)
 
 
-def test_stripes_of_every_height_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lower_stripes_are_tried_until_they_have_been_worse_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where lower ones take longer, still lower ones may take less."""
     tried: dict[int, int] = {}
     estimated = Planner._estimate
@@ -225,8 +225,10 @@ def test_stripes_of_every_height_are_tried(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Planner, "_estimate", noted)
     compile_graph(layers("cc"), EDGE.with_(**{"sram.bytes": "192 KiB"}))
-    assert list(tried) == [32, 16, 8, 4, 2, 1]
-    assert tried[1] > tried[2] > tried[4], "lower ones are no better here, and yet are looked at"
+    heights = list(tried)
+    assert heights == [32, 16, 8, 4, 2, 1][: len(heights)]
+    best = heights.index(min(tried, key=tried.__getitem__))
+    assert len(heights) == min(6, best + 3), "two beyond the best"
 
 
 def test_nobody_works_before_the_first_rows_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from npusim.compiler.tile import (
     choose_slowly,
     computing,
     estimate,
+    taking,
     tilings,
 )
 from npusim.hw.config import Config, load_config
@@ -44,6 +45,8 @@ def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, A
         odd = Tiling(1, tile.oh - tile.oh // 3, 1, tile.oc - tile.oc // 3, tile.ic, False)
         for each in (tile, tile._replace(weights_outer=not tile.weights_outer), odd):
             assert searched.estimate(each) == estimate(problem, each, config)
+            for again in (False, True):
+                assert searched.taking(each, again=again) == taking(problem, each, config, again=again)
             assert searched.computing(each) == computing(problem, each, config)
             assert searched.banked(each) == banked(problem, each, config)
 
