@@ -160,8 +160,8 @@ def test_layers_work_on_the_first_rows_of_an_input_while_others_come(monkeypatch
 
 
 def test_nobody_computes_before_the_first_tile_is_there() -> None:
-    """What a segment reads from DRAM comes while it computes, but for the first tile, and shows a little: so on a slower
-    DRAM it takes longer, also where computing takes longest."""
+    """What a segment reads from DRAM comes while it computes, but for the first tile, and shows a little: so on a
+    slower DRAM it takes longer, also where computing takes longest."""
     graph, height = windows((1, 1)), 32
     costs = []
     for bandwidth in (10**10, 10**12):
