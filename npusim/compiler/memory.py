@@ -3,12 +3,14 @@
 A value in SRAM costs no traffic, and the room that it takes from the tiles of every group that runs meanwhile. So each
 is tried, those first whose bytes are moved most for the room that they take, and kept where the estimates of all groups
 of its life together fall. What is left in DRAM between neighbours is the reason for segments (see ``stripes``): the
-cuts between them are those of least estimated time. With the segments known, values are tried once more. All of this is
-for one core; where several have parts of their own, ``spread`` plans one for all of them.
+cuts between them are those of least estimated time, also where a segment wants the room of values that were chosen
+before. With the segments known, values are tried once more. All of this is for one core; where several have parts of
+their own, ``spread`` plans one for all of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -484,26 +486,29 @@ class Planner:
         ]
         for far in ([end] for end in ends) if len(ends) < 2 else (*([end] for end in ends), ends):
             users = sorted({user for buffer in far for user in self._users[buffer] if not first <= user <= last})
-            cores = [buffer.core for buffer in far]
-            residents = [stretches[user].resident for user in users]
-            for buffer in far:
-                buffer.core = None
-            for user in users:
-                stretches[user].resident = [each for each in stretches[user].resident if each not in far]
-            now = [self._estimate(stretches[user]) for user in users]
-            touched = [group.index for group in groups]
-            known = [self._seen[number] for number in touched]
-            for group in groups:
-                self._seen[group.index] = seen(self._context, group)
-            option = self._option(groups, stretches) if None not in now else None
-            for number, each in zip(touched, known, strict=True):
-                self._seen[number] = each
-            for buffer, core in zip(far, cores, strict=True):
-                buffer.core = core
-            for user, resident in zip(users, residents, strict=True):
-                stretches[user].resident = resident
+            with self._elsewhere(far, [stretches[user] for user in users], groups):
+                now = [self._estimate(stretches[user]) for user in users]
+                option = self._option(groups, stretches) if None not in now else None
             if option is not None:
                 yield option[0] + sum(cost or 0 for cost in now) - sum(costs[user] for user in users), option[1]
+
+    @contextlib.contextmanager
+    def _elsewhere(self, far: Collection[Buffer], others: Sequence[Stretch], groups: Sequence[Group]) -> Iterator[None]:
+        """While this is active, some values are in DRAM, for some groups and for the other stretches that use them."""
+        cores, residents = [buffer.core for buffer in far], [stretch.resident for stretch in others]
+        first, end = groups[0].index, groups[-1].index + 1
+        known = self._seen[first:end]
+        for buffer in far:
+            buffer.core = None
+        for stretch in others:
+            stretch.resident = [each for each in stretch.resident if each not in far]
+        self._seen[first:end] = [seen(self._context, group) for group in groups]
+        yield
+        self._seen[first:end] = known
+        for buffer, core in zip(far, cores, strict=True):
+            buffer.core = core
+        for stretch, resident in zip(others, residents, strict=True):
+            stretch.resident = resident
 
     def _may_spare(self, groups: Sequence[Group], costs: Sequence[int]) -> bool:
         """Whether values between some groups are copied tile by tile, to have padding around them, for so long that
