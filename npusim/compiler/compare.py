@@ -42,7 +42,7 @@ def best_order(graph: Graph, config: Config, budget: Budget, tried: list[tuple[i
     # Where weights have a channel of their own, fewer would be another device.
     if config.dma.channels <= few or config.dma.weights_apart:
         return best
-    return _of_fewer(best, graph, config, budget, tried)
+    return _of_fewer(best, few, graph, config, budget, tried)
 
 
 _FEW = 4
@@ -51,13 +51,14 @@ orders for fewer would cost as much as the first one, and be of no use."""
 
 
 def _of_fewer(
-    best: Order, graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, Order]] | None
+    best: Order, few: int, graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, Order]] | None
 ) -> Order:
-    """The order, or one like it that leaves channels idle: what is loaded further ahead takes room, and where transfers
-    share the DRAM fairly the time of what is wanted first. So a device with more channels is not slower for them."""
+    """The order, or one like it that leaves channels idle, but for a ``few``: what is loaded further ahead takes room,
+    and where transfers share the DRAM fairly the time of what is wanted first. So a device with more channels is not
+    slower for them."""
     least, risen = forecast(best.commands, config), 0
     seen = best.record.context.config
-    for channels in range(config.dma.channels - 1, 1, -1):
+    for channels in (few, *range(config.dma.channels - 1, few, -1)):
         order = _again(best, graph, budget, replace(seen, dma=replace(seen.dma, channels=channels)))
         if order is not None:
             order.channels, order.near = channels, best.near
@@ -67,7 +68,7 @@ def _of_fewer(
             if ps < least:
                 best, least, risen = order, ps, 0
                 continue
-        risen += 1
+        risen += channels > few
         if risen == _MOST_WORSE:
             break
     return best

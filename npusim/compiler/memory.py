@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from npusim.compiler.cuts import Cuts
 from npusim.compiler.fit import Made, MadeAlike, Span, Stretch, Windows, boundary, fit, seen, weight_bytes
 from npusim.compiler.groups import ANCHORS, ROWS, Group, on_matrix, side_by_side
-from npusim.compiler.lower.base import Context, sram_rate
+from npusim.compiler.lower.base import Context, loading, sram_rate
 from npusim.compiler.outside import lay_out
 from npusim.compiler.place import Placement
 from npusim.compiler.stripes import (
@@ -30,12 +30,12 @@ from npusim.compiler.stripes import (
     outline,
     rows_of,
 )
-from npusim.compiler.together import loading, together
+from npusim.compiler.together import together
 from npusim.compiler.values import ALIGNMENT, Buffer, align
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
-from npusim.hw.units.dma import latency_ps
+from npusim.hw.memory import constants_side
 from npusim.units import ceil_div
 
 Known = dict[tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]], int | None]
@@ -464,7 +464,8 @@ class Planner:
                     tile = costs[first - 1] // before.turns()
                 except CompileError:
                     pass
-            wait = loading(held, config) + 2 * latency_ps(config) if held else 0
+            # Weights, and with them bias and scales.
+            wait = loading(held, constants_side(config), 2) if held else 0
             self._waited[first] = max(0, wait - tile)
         return self._waited[first]
 

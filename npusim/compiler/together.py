@@ -12,11 +12,9 @@ from itertools import takewhile
 
 from npusim.compiler.fit import Windows
 from npusim.compiler.groups import Group, on_matrix, side_by_side
-from npusim.compiler.lower.base import Context, Lowering
+from npusim.compiler.lower.base import Context, Lowering, loading
 from npusim.compiler.stripes import Segment, most_moves, moved_bytes, urgent_bytes
 from npusim.compiler.tile import OVERLAP
-from npusim.hw.config import Config
-from npusim.hw.memory import dram_model
 from npusim.hw.units.dma import latency_ps
 
 
@@ -28,6 +26,9 @@ def together(segment: Segment, groups: Sequence[Group], lowerings: Sequence[Lowe
     computing = _computing(segment, groups, lowerings, costs)
     nbytes, urgent = sum(window.inner.tensor.nbytes for window in segment.loaded), urgent_bytes(segment)
     rows, urgent = loading(nbytes - urgent, config), loading(urgent, config)
+    # Those that stripes share go to the front of their windows.
+    kept = sum(move.rows * window.pitch for window in segment.loaded for move in window.moves.values())
+    rows += segment.images * lowerings[0].copying(kept)
     # Each stripe's rows are a transfer of their own, and wait for the one before.
     if config.dma.in_flight == 1:
         rows += turns * len(segment.loaded) * latency_ps(config)
@@ -41,11 +42,6 @@ def together(segment: Segment, groups: Sequence[Group], lowerings: Sequence[Lowe
     # As of groups alone: traffic costs energy, and of equals the least is wanted.
     traffic = (loading(nbytes, config) + sum(weights)) // OVERLAP
     return urgent + max(sum(weights), first) + max(rows, later) + traffic
-
-
-def loading(nbytes: int, config: Config) -> int:
-    """Picoseconds of the DRAM for so many bytes."""
-    return nbytes * 10**12 // dram_model(config).bandwidth
 
 
 def _computing(segment: Segment, groups: Sequence[Group], lowerings: Sequence[Lowering], costs: Sequence[int]) -> int:

@@ -365,6 +365,13 @@ class Lowering(ABC):
         return self.context.config
 
 
+def loading(nbytes: int, config: Config, transfers: int = 0) -> int:
+    """Picoseconds that one channel takes for bytes of the DRAM in so many large transfers, which wait for their first
+    datum; for constants see ``constants_side``."""
+    rate = min(dram_model(config).bandwidth, dma.channel_bandwidth(config))
+    return nbytes * 10**12 // rate + transfers * dma.latency_ps(config)
+
+
 def overlapped(*parts: int) -> int:
     """Picoseconds of what runs side by side: the longest, and of what hides behind it the part that shows."""
     longest = max(parts)

@@ -20,6 +20,7 @@ from npusim.compiler.lower.base import (
     Lowering,
     SlotSpec,
     SlotTable,
+    loading,
     refuse_size,
     share,
     slot_spec,
@@ -47,8 +48,7 @@ from npusim.compiler.values import Moves, View
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
-from npusim.hw.memory import dram_model
-from npusim.hw.units.dma import latency_ps
+from npusim.hw.memory import constants_side
 from npusim.isa.base import Space, is_dram
 from npusim.isa.matrix import (
     CHANNEL_BLOCK,
@@ -426,7 +426,7 @@ class MatrixLowering(Lowering):
             return 0
         parts = ceil_div(p.groups, tile.groups) * ceil_div(p.oc, tile.oc)
         transfers = parts * (ceil_div(p.ic, tile.ic) + bool(self._constant_rows))
-        return self.weight_bytes * 10**12 // dram_model(self.config).bandwidth + transfers * latency_ps(self.config)
+        return loading(self.weight_bytes * p.w_kilo // 1024, constants_side(self.config), transfers)
 
     @property
     def weight_bytes(self) -> int:

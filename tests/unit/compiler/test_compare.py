@@ -80,3 +80,11 @@ def test_more_channels_are_never_slower() -> None:
     assert times() == sorted(times(), reverse=True)
     with mock.patch.object(compare, "_of_fewer", side_effect=lambda best, *_: best):
         assert times() != sorted(times(), reverse=True), "else there is nothing to choose"
+
+
+def test_the_fewest_channels_are_always_looked_at() -> None:
+    """However many in between are no better: else one more could hide them."""
+    graph = NETWORKS["mobilenet_v2"].make((1, 96, 96, 3))
+    for channels in (4, 7):
+        config = load_config("rk3588_core").with_(**{"dma.channels": channels})
+        assert any("on 2 channels" in label for label, _ in explain_graph(graph, config).orders)
