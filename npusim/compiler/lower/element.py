@@ -18,6 +18,7 @@ from npusim.compiler.lower.base import (
     SlotSpec,
     SlotTable,
     boxes,
+    loading,
     share,
     slot_spec,
     small_tile,
@@ -33,9 +34,11 @@ from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
+from npusim.hw.memory import constants_side
 from npusim.hw.units import dma
 from npusim.isa.base import Instruction, Space, sram
 from npusim.ops.base import REGISTRY, Elements, Place
+from npusim.program import CONSTANTS
 from npusim.units import ceil_div
 from npusim.work import VectorWork, Work
 
@@ -546,11 +549,25 @@ class Elementwise(Lowering):
         return prod(ceil_div(dim, size) for dim, size in zip(self._out.shape, self._tile, strict=True))
 
     def moving(self, views: Iterable[View]) -> int:
-        """As for all, and what passes before the bytes of each load flow: many small tiles take long."""
+        """As for all, and what passes before the bytes of each load flow: many small tiles take long. What is broadcast
+        and has parts for the parts of tiles comes again and again."""
         cut = [size < dim for dim, size in zip(self._out.shape, self._tile, strict=True)]
         # What no cut parts is loaded once.
-        loads = sum(any(map(and_, cut, map(bool, view.strides))) for view in self._chain.loaded())
-        return super().moving(views) + self._tiles() * loads * dma.latency_ps(self.config)
+        parted = [view for view in self._chain.loaded() if any(map(and_, cut, map(bool, view.strides)))]
+        again = 0
+        for view in parted:
+            if not all(view.strides):
+                sizes = zip(self._tile, self._out.shape, view.strides, strict=True)
+                part, whole = map(prod, zip(*((size, dim) for size, dim, stride in sizes if stride), strict=True))
+                nbytes = max(0, self._tiles() * part - whole) * view.dtype.itemsize
+                again += self._bringing(view, nbytes)
+        return super().moving(views) + again + self._tiles() * len(parted) * dma.latency_ps(self.config)
+
+    def _bringing(self, view: View, nbytes: int) -> int:
+        if view.buffer.on_chip:
+            return self.copying(nbytes)
+        constant = view.buffer.region == CONSTANTS
+        return loading(nbytes, constants_side(self.config) if constant else self.config)
 
     def moves(self) -> list[View]:
         return [view for view in (*self._chain.operands(), self._out) if not view.buffer.on_chip]
