@@ -122,7 +122,7 @@ def planning(groups: Sequence[Group], config: Config) -> Config:
     # Most tiles only want to know whether loads and stores take turns.
     if all(not group.parts and (group.anchor is None or group.anchor.kind in _ONE_OR_MORE) for group in groups):
         dma = replace(dma, channels=min(dma.channels, 2))
-    return replace(config, description="", queue_depth=1, layer_cycles=0, layer_bytes=0, dma=dma)
+    return replace(config, description="", layer_cycles=0, layer_bytes=0, dma=dma)
 
 
 _ONE_OR_MORE = ANCHORS | ROWS | {"pool", "reduce"}

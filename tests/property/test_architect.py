@@ -131,9 +131,10 @@ def test_more_cores_are_faster_when_compute_bound(name: str) -> None:
 
 @every_graph
 def test_a_deeper_queue_never_hurts(name: str) -> None:
+    # Instructions that are fetched earlier pass the same DRAM.
     times = [cycles(name, queue_depth=depth).time_ps for depth in (1, 2, 8, 16)]
     for shallow, deep in itertools.pairwise(times):
-        assert deep <= shallow * SLACK
+        assert deep <= shallow * 1.01
 
 
 # Clocks and peaks

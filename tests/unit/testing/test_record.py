@@ -90,7 +90,7 @@ def test_equal_runs_have_no_changes(before):
 PLANTED = {
     "a cost of the vector unit": ({"vector.setup_cycles": 80}, "core0.vector"),
     "a cost of the matrix unit": ({"matrix.setup_cycles": 90}, "core0.matrix"),
-    "a rate of the matrix unit": ({"matrix.output_elements_per_cycle": 8}, "core0.matrix"),
+    "a rate of the matrix unit": ({"matrix.throughput": {"int8": "15/16"}}, "core0.matrix"),
     "a narrower engine": ({"dma.bytes_per_cycle": 8}, "core0.dma"),
     "a slower memory": ({"dram.bandwidth": "15 GB/s"}, "core0.dma"),
     "a later memory": ({"dram.latency": "300 ns"}, "core0.dma"),
