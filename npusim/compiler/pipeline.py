@@ -27,7 +27,7 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
 from npusim.hw.config import Config
-from npusim.isa.base import Command, Unit
+from npusim.isa.base import MOST_REGIONS, Command, Unit
 from npusim.isa.control import Residents
 from npusim.isa.emitted import emit
 from npusim.limits import limits_of
@@ -175,6 +175,11 @@ def prepare(graph: Graph, config: Config, budget: Budget | None = None) -> Graph
 
 def _check_sizes(graph: Graph, config: Config, budget: Budget) -> None:
     """Refuse what rules and lowerings would write out only to find that it fits nowhere."""
+    ends = len(graph.inputs) + len(graph.outputs)
+    if FIRST_IO + ends > MOST_REGIONS:
+        raise CompileError(
+            f"{graph.name}: {ends} inputs and outputs; instructions address {MOST_REGIONS - FIRST_IO} of them at most"
+        )
     readers = {tensor: f"{op.name} ({op.kind})" for op in graph.ops for tensor in op.inputs if tensor is not None}
     for tensor in graph.constants():
         # A few bytes that a view repeats become as many as they seem when they are packed as a constant.

@@ -84,6 +84,10 @@ class Space(enum.IntEnum):
     REGION = 16
 
 
+MOST_REGIONS = (1 << 64 - SPACE_SHIFT) - Space.REGION
+"""Of a job: as many as the upper 16 bits of an address tell apart."""
+
+
 class Unit(enum.IntEnum):
     """Who executes a command; DMA + c is channel c."""
 

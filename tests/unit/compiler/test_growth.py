@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from bench.growth import FAMILIES
-from npusim.compiler import groups, memory, schedule
+from npusim.compiler import groups, memory, pipeline, schedule
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
+from npusim.errors import CompileError
 from npusim.frontends.onnx import load
 from npusim.hw.config import load_config
+from npusim.isa.base import MOST_REGIONS, region
+from npusim.isa.functions import Unary
 from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
 from npusim.program import SCRATCH
@@ -66,3 +69,15 @@ def test_what_looks_back_on_little_computes_the_same(family: str, monkeypatch: p
         outputs = session.run(graph, feeds).outputs
     for name, expected in reference.run(graph, feeds).items():
         np.testing.assert_allclose(outputs[name], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_more_inputs_and_outputs_than_addresses_tell_apart_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = GraphBuilder("wide")
+    value = build.input("x", (1, 4), DType.FLOAT32)
+    graph = build.finish([build.add("unary", [value], {"fn": Unary.NEG}) for _ in range(3)])
+    monkeypatch.setattr(pipeline, "MOST_REGIONS", pipeline.FIRST_IO + 4)
+    compile_graph(graph, load_config("tiny"))
+    monkeypatch.setattr(pipeline, "MOST_REGIONS", pipeline.FIRST_IO + 3)
+    with pytest.raises(CompileError, match="wide: 4 inputs and outputs; instructions address 3 of them at most"):
+        compile_graph(graph, load_config("tiny"))
+    assert region(MOST_REGIONS - 1, (1 << 48) - 1) == (1 << 64) - 1
