@@ -295,10 +295,9 @@ class Tilings:
 
     def taking(self, tile: Tiling, *, again: bool = False) -> int:
         """Picoseconds that all tiles take among others: see :func:`taking`."""
-        if self._asked:
-            with contextlib.suppress(OverflowError):
-                ps, traffic = self._asked.taking(tile, again)
-                return max(ps, self.banked(tile)) + traffic // OVERLAP
+        with contextlib.suppress(OverflowError):
+            ps, traffic = self._search().taking(tile, again)
+            return max(ps, self.banked(tile)) + traffic // OVERLAP
         return taking(self._problem, tile, self._config, again=again)
 
     def computing(self, tile: Tiling) -> int:
