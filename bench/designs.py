@@ -14,6 +14,7 @@ import contextlib
 import random
 import time
 from collections.abc import Iterator
+from unittest import mock
 
 from npusim._core import DefaultFloats
 from npusim.compiler import tile
@@ -48,18 +49,20 @@ class Searches:
 
     def __init__(self) -> None:
         self.asked: dict[tuple[tile.Tilings, int], None] = {}
-        self._choose = tile.Tilings.choose
+        choose = tile.Tilings.choose
+
+        def noted(tilings: tile.Tilings, budget: int) -> tile.Tiling | None:
+            self.asked[tilings, budget] = None
+            return choose(tilings, budget)
+
+        self._patch = mock.patch.object(tile.Tilings, "choose", noted)
 
     def __enter__(self) -> Searches:
-        def choose(tilings: tile.Tilings, budget: int) -> tile.Tiling | None:
-            self.asked[tilings, budget] = None
-            return self._choose(tilings, budget)
-
-        tile.Tilings.choose = choose  # type: ignore[method-assign, assignment]
+        self._patch.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        tile.Tilings.choose = self._choose  # type: ignore[method-assign]
+        self._patch.stop()
 
     def slowly(self) -> float:
         """Seconds that the definition takes for all of them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from typing import Any
 
 from npusim._core import Prices
 from npusim.dtypes import DType
@@ -118,8 +119,8 @@ class BankPrices(MatrixPrices):
 
 
 @functools.lru_cache(maxsize=256)
-def _matrix_prices(kind: type[MatrixPrices], config: Config, *product: object) -> MatrixPrices:
-    return kind(config, *product)  # type: ignore[arg-type]
+def _matrix_prices(kind: type[MatrixPrices], config: Config, *product: Any) -> MatrixPrices:
+    return kind(config, *product)
 
 
 def matrix_prices(
