@@ -222,7 +222,8 @@ class Tilings:
         """Up to which budget, not with it, a tiling is the one that is chosen, from each of the ``firsts`` on."""
         self._banked: dict[Tiling, int] = {}
         elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
-        self._chain_banked = elements * problem.epilogue.banks // 1024
+        self.chain_banked = elements * problem.epilogue.banks // 1024
+        """Picoseconds that all banks of the SRAM need for the chain."""
         device = _searched(
             config, rate_type(problem.x_type, problem.w_type), problem.kh, problem.kw, problem.depthwise,
             problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
@@ -311,7 +312,7 @@ class Tilings:
         is done side by side."""
         known = self._banked.get(tile)
         if known is None:
-            known = self._banked[tile] = self._chain_banked + self._computing_banked(tile)
+            known = self._banked[tile] = self.chain_banked + self._computing_banked(tile)
         return known
 
     def _computing_banked(self, tile: Tiling) -> int:

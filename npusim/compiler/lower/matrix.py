@@ -372,7 +372,7 @@ class MatrixLowering(Lowering):
         left = working
         if tiles > 1:
             # Two tiles have places: on what is made of the last but one the chain may be still when the last one is.
-            banks = self._chain_banks()
+            banks = known.chain_banked
             left = 2 * working - products - max(0, known.banked(self.tile) - banks) * banks // chain
         # What the banks take in all has the products in it.
         left = (left - products if working > chain else left) // tiles
@@ -383,12 +383,7 @@ class MatrixLowering(Lowering):
 
     def crowding(self) -> int:
         chain = self.tail() * self._tiles()
-        return self._chain_banks() * 1024 // chain if chain else 0
-
-    def _chain_banks(self) -> int:
-        """Picoseconds that all banks need for the chain."""
-        p = self.problem
-        return p.images * p.oh * p.ow * p.groups * p.oc * p.epilogue.banks // 1024
+        return self._tilings(self.problem).chain_banked * 1024 // chain if chain else 0
 
     def chaining(self) -> int:
         return self.tail() * self._tiles() * self.height // self.problem.oh
