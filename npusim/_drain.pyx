@@ -34,6 +34,7 @@ cdef extern from "drain.h" nogil:
     const npu_store_f32[13] npu_stores_f32
     const npu_rows *npu_rows_of(int level)
     unsigned char *npu_scratch(size_t size)
+    void npu_scratch_free(unsigned char *scratch)
     long long npu_truncate(double value, long long low, long long high)
     long long npu_lowest(int dtype)
     long long npu_highest(int dtype)
@@ -211,6 +212,7 @@ def depthwise(
                 _centre(<int *>panel, zero, count)
             t.w = panel
             _depthwise(&t)
+            npu_scratch_free(panel)
     settle()
     if panel == NULL:
         raise MemoryError(f"depthwise: no memory for {count} weights")
@@ -314,6 +316,7 @@ def conv_wide(
                 if not _wide_image(&t, &done):
                     break
                 t.x, t.acc = t.x + t.xs[0], t.acc + t.cs[0]
+            npu_scratch_free(<unsigned char *>panel)
     settle()
     if panel == NULL:
         raise MemoryError(f"conv_wide: no memory for {count} weights")

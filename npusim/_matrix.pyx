@@ -33,6 +33,7 @@ cdef extern from "pack.h" nogil:
         NPU_BLOCK_COLUMNS
         NPU_TILE_ROWS
     unsigned char *npu_scratch(size_t size)
+    void npu_scratch_free(unsigned char *scratch)
     const npu_gemm *npu_gemm_of(int level)
     npu_pack_pixels npu_pixels_of(int mode, int dtype)
     npu_pack_panel npu_panel_of(int mode, int dtype)
@@ -217,7 +218,7 @@ cdef void _chunk(
 
 
 cdef bint _scratch(Conv *t) noexcept nogil:
-    """Point the scratch of ``t`` into this thread's; False if there is no memory."""
+    """Allocate the scratch of ``t``, which begins at ``t.a``; False if there is no memory."""
     cdef long long count = _plan(t, NULL)
     cdef size_t columns = min(t.oc + 31, <long long>NPU_BLOCK_COLUMNS)
     cdef size_t a = NPU_BLOCK_ROWS * NPU_ROW * 4, b = NPU_CHUNK * columns * 4, edge = NPU_TILE_ROWS * 128
@@ -236,15 +237,13 @@ cdef bint _scratch(Conv *t) noexcept nogil:
     return True
 
 
-cdef bint _conv(Conv *t) noexcept nogil:
-    """The whole tile; False if there is no memory."""
+cdef void _conv(Conv *t) noexcept nogil:
+    """The whole tile."""
     cdef long long pixels = t.batch * t.oh * t.ow, s0 = 0, s1, k, most = NPU_CHUNK * t.per_unit
     # For so few pixels packing weights would take longer than reading them where they lie.
     cdef bint direct = t.per_unit == 1 and t.w_size == 4 and t.offset == 0 and pixels < 4 * t.gemm.rows
     cdef const unsigned char *w = t.w
     cdef bint first = t.first
-    if not _scratch(t):
-        return False
     # Stretches of k one after the other, each over the whole tile: accumulators keep the order of summation.
     while s0 < t.segment_count and not npu_interrupted:
         s1, k = s0, 0
@@ -255,7 +254,6 @@ cdef bint _conv(Conv *t) noexcept nogil:
         _chunk(t, pixels, s0, s1, k, w, direct, first)
         w += k * t.oc * t.w_size
         s0, first = s1, False
-    return True
 
 
 cdef int _mode(int x_dtype, int w_dtype) except -1:
@@ -332,7 +330,7 @@ def conv(
     cdef Conv t
     cdef long long[5] n
     cdef long long _b, count = 1
-    cdef bint done = True
+    cdef bint done
     t.x_size, t.w_size = item_size(x_dtype), item_size(w_dtype)
     _prepare(&t, x_dtype, w_dtype, x_zero, w_zero)
     take(n, dims, 5)
@@ -348,9 +346,12 @@ def conv(
         # Weights that all items share are packed once for all of their pixels; else each item is a tile of its own.
         if t.ws:
             count, t.batch = n[0], 1
-        for _b in range(count):
-            done = done and _conv(&t)
-            t.x, t.w, t.acc = t.x + t.xs[0], t.w + t.ws, t.acc + t.cs[0]
+        done = _scratch(&t)
+        if done:
+            for _b in range(count):
+                _conv(&t)
+                t.x, t.w, t.acc = t.x + t.xs[0], t.w + t.ws, t.acc + t.cs[0]
+            npu_scratch_free(t.a)
     settle()
     if not done:
         raise MemoryError("conv: no memory for packed weights")

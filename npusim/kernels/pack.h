@@ -4,21 +4,22 @@
 
 #include "gemm.h"
 
-/* Scratch of the calling thread, kept between calls because fresh pages cost more than a small tile's arithmetic: at least
- * `size` bytes on a cache line's boundary, or NULL. */
+/* Scratch for one kernel call: `size` bytes on a cache line's boundary, or NULL. Freed by npu_scratch_free(), which takes
+ * NULL, too. Not kept from call to call: what a thread keeps is lost when the thread ends, and malloc keeps the pages. */
 static npu_byte *npu_scratch(size_t size)
 {
-    static NPU_THREAD npu_byte *kept;
-    static NPU_THREAD size_t held;
-    if (size > held) {
-        free(kept);
-        held = 0;
-        kept = malloc(size + 64);
-        if (!kept)
-            return NULL;
-        held = size;
-    }
-    return kept + (64 - ((uintptr_t)kept & 63));
+    npu_byte *made = malloc(size + 64), *aligned;
+    if (!made)
+        return NULL;
+    aligned = made + (64 - ((uintptr_t)made & 63));
+    aligned[-1] = (npu_byte)(aligned - made);
+    return aligned;
+}
+
+static void npu_scratch_free(npu_byte *scratch)
+{
+    if (scratch)
+        free(scratch - scratch[-1]);
 }
 
 /* Channels of one pixel. */
