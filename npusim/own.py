@@ -31,23 +31,27 @@ def state_directory() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "npusim"
 
 
-def open_regular(path: Path, *, own: bool = False) -> io.FileIO:
+def open_regular(path: Path, *, own: bool = False, links: bool = True) -> io.FileIO:
     """Open a regular file for reading, without a buffer; never waits. Raises OSError.
 
-    ``own``: it must be this user's, no link, and nobody else may be able to write to it.
+    ``own``: it must be this user's, no link, and nobody else may be able to write to it. ``links``: whether the path
+    may be a symbolic link.
     """
-    return io.FileIO(open_descriptor(path, os.O_RDONLY, own=own), "rb")
+    return io.FileIO(open_descriptor(path, os.O_RDONLY, own=own, links=links), "rb")
 
 
-def open_descriptor(path: Path, flags: int, *, own: bool) -> int:
+def open_descriptor(path: Path, flags: int, *, own: bool, links: bool = True) -> int:
     """A descriptor of a regular file, as for :func:`open_regular`; one that is made is for this user alone."""
-    flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (os.O_NOFOLLOW if own else 0)
+    links = links and not own
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if links else os.O_NOFOLLOW)
     try:
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
-        if own and error.errno == errno.ELOOP:
+        if not links and error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "is a symbolic link", str(path)) from None
         raise
+    except ValueError:  # a NUL in it
+        raise OSError(errno.EINVAL, "is not a path", str(path)) from None
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):

@@ -9,11 +9,12 @@ from typing import Any
 
 from npusim.errors import ConfigError, shown
 from npusim.hw.config import Config, load_config
-from npusim.hw.files import read_toml
+from npusim.untrusted import TOML_BYTES, FileKind
 
 BACKENDS_VARIABLE = "NPUSIM_ONNXIFI_BACKENDS"
 LENIENT_VARIABLE = "NPUSIM_ONNXIFI_LENIENT"
 FILE_VARIABLE = "NPUSIM_ONNXIFI_CONFIG"
+SETTINGS = FileKind("settings of ONNXIFI", TOML_BYTES, ConfigError, ConfigError)
 DEFAULT_BACKENDS = ("edge", "server")
 _KEYS = {"backends": list, "lenient": bool}
 
@@ -67,7 +68,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         if os.environ.get(FILE_VARIABLE):
             raise ConfigError(f"{FILE_VARIABLE}: no such file: {path}")
         return {}
-    table = read_toml(str(path), path)
+    table = SETTINGS.toml(path)
     for key, value in table.items():
         if key not in _KEYS:
             raise ConfigError(f"{path}: {key}: unknown key; known are {', '.join(_KEYS)}")

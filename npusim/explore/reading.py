@@ -16,17 +16,17 @@ from npusim.explore.space import Derived, Space
 from npusim.explore.workloads import Workload, workloads
 from npusim.hw.build import Reading, read_section
 from npusim.hw.config import Config, load_config
-from npusim.hw.files import read_toml
 from npusim.hw.keys import Kind, Section, entries
+from npusim.untrusted import TOML_BYTES, FileKind
+
+SPACE = FileKind("space file", TOML_BYTES, ConfigError, ConfigError)
 
 
 def read_space(source: str | os.PathLike[str]) -> Space:
     """The space that a TOML file describes. Raises ConfigError with every problem of it."""
     path = Path(source)
     label = os.fspath(source)
-    if not path.is_file():
-        raise ConfigError(f"{label}: no such file")
-    return make_space(read_toml(label, path), label, path.parent, path.stem)
+    return make_space(SPACE.toml(path, label), label, path.parent, path.stem)
 
 
 def make_space(

@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from npusim.errors import ConfigError, shown
 from npusim.faults.what import MEMORIES, WHAT, Ecc, Fail, Flip, Hang, LoseWrite, Slow, Stuck, Unplug, What, Wrong
 from npusim.faults.when import WHEN, AtCommand, AtDoorbell, AtRead, AtWrite, When
 from npusim.hw.build import Reading, read_section, to_table
-from npusim.hw.files import read_toml
 from npusim.hw.keys import entries
+from npusim.untrusted import TOML_BYTES, FileKind
 
 SEQUENCER = "sequencer"
 ENVIRONMENT = "NPUSIM_FAULTS"
+SCRIPT = FileKind("fault script", TOML_BYTES, ConfigError, ConfigError)
 LABEL = "faults"
 """What messages call a script that is in no file."""
 
@@ -92,10 +92,8 @@ def script_of(given: Faulty) -> Script:
 
 def read_script(source: str | os.PathLike[str]) -> Script:
     """The script in a TOML file. Raises ConfigError with every problem of it."""
-    path, label = Path(source), os.fspath(source)
-    if not path.is_file():
-        raise ConfigError(f"{label}: no such file")
-    plain = read_toml(label, path)
+    label = os.fspath(source)
+    plain = SCRIPT.toml(source)
     reading = Reading(label)
     for name in plain:
         if name != "fault":

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from npusim.errors import ConfigError, shown
-from npusim.own import open_regular
+from npusim.untrusted import TOML_BYTES, FileKind
 
 INHERIT = "inherit"
 MOST_INHERITED = 32
-LARGEST = 1 << 14
-"""Bytes of a description: one with every key has some 3 000. The parser needs the square of the parts of a key."""
-DEEPEST = 16
+DESCRIPTION = FileKind("device description", TOML_BYTES, ConfigError, ConfigError)
+REPORT = FileKind("JSON of a run or of a device", 1 << 24, ConfigError, ConfigError)
 
 
 def config_folder() -> Path:
@@ -52,7 +51,7 @@ def read_description(source: str) -> tuple[str, dict[str, Any], dict[str, str]]:
             raise ConfigError(f"{label}: {INHERIT}: must not lead back to itself, got {way}")
         if len(found) > MOST_INHERITED:
             raise ConfigError(f"{heir}: {INHERIT}: must lead to the end within {MOST_INHERITED} files")
-        found[label] = read_toml(label, file)
+        found[label] = DESCRIPTION.toml(file, label)
         base, beside = found[label].pop(INHERIT, None), file.parent
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -90,49 +89,12 @@ def _known() -> str:
     return f"known names: {', '.join(config_names())}; anything else is a path to a TOML file"
 
 
-def read_toml(label: str, file: Path) -> dict[str, Any]:
-    """The tables of a small file of TOML. Raises ConfigError, which calls it ``label``."""
-    import tomllib
-
-    try:
-        with open_regular(file) as stream:
-            data = stream.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise ConfigError(f"{label}: must have at most {LARGEST} bytes, got more")
-        plain = tomllib.loads(data.decode("utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{label}: not valid TOML: {error}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{label}: not valid TOML: must be UTF-8 text, got byte {error.object[error.start]:#04x} "
-            f"at offset {error.start}"
-        ) from None
-    except ValueError:  # after its two kinds: what Python says of integers that it does not read
-        raise ConfigError(f"{label}: not valid TOML: an integer has too many digits") from None
-    except RecursionError:
-        plain = {}
-    except OSError as error:
-        raise ConfigError(f"{label}: cannot be read: {error.strerror}") from None
-    else:
-        if not _is_deep(plain):
-            return plain
-    raise ConfigError(f"{label}: not valid TOML: nested too deeply; must be at most {DEEPEST} tables deep")
-
-
 def read_resolved(label: str) -> dict[str, Any]:
     """The table of a device in a JSON file: the report of a run, or what ``npusim config show --json`` writes.
 
     Raises ConfigError.
     """
-    import json
-
-    try:
-        with open_regular(Path(label)) as stream:
-            found = json.loads(stream.read())
-    except OSError as error:
-        raise ConfigError(f"{label}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{label}: not valid JSON: {error}") from None
+    found = REPORT.json(label)
     for place in (("provenance", "config"), ("values",)):
         table: Any = found
         for name in place:
@@ -142,14 +104,6 @@ def read_resolved(label: str) -> dict[str, Any]:
     raise ConfigError(
         f"{label}: holds no device; must be the JSON of a run (provenance.config) or of npusim config show (values)"
     )
-
-
-def _is_deep(plain: dict[str, Any]) -> bool:
-    """Whether tables lie deeper in each other than any key can; with dots, that takes no recursion of the parser."""
-    tables = [plain]
-    for _ in range(DEEPEST):
-        tables = [value for each in tables for value in each.values() if isinstance(value, dict)]
-    return bool(tables)
 
 
 def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from typing import Any
 
 from npusim.errors import ConfigError, shown
 from npusim.hw.build import Reading, read_section
-from npusim.hw.files import read_toml
 from npusim.hw.keys import Choice, Count, Quantity, Ratio, Text, key, unknown
 from npusim.units import Dimension
+from npusim.untrusted import TOML_BYTES, FileKind
 
+SCENARIO = FileKind("serving scenario", TOML_BYTES, ConfigError, ConfigError)
 RINGS, TIMES = "rings", "times"
 PRIORITIES = ("low", "medium", "high")
 TIME = Quantity(Dimension.TIME, 1, 10**18)
@@ -92,9 +93,7 @@ _OF_TRACES = ("prompt", "output")
 
 def read_scenario(path: Path) -> Scenario:
     """The scenario in a file. Raises ConfigError with every problem of it."""
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such file")
-    plain = read_toml(str(path), path)
+    plain = SCENARIO.toml(path)
     reading = Reading(str(path))
     models, decoder = plain.pop("model", []), plain.pop("decoder", None)
     scenario = read_section(Scenario, plain, "", reading)

@@ -66,7 +66,7 @@ def test_another_file_can_be_named(file, tmp_path, monkeypatch):
         ("speed = 9", "speed: unknown key; known are backends, lenient"),
         ("= 9", "not valid TOML"),
         ("lenient = " + "9" * 5000, "not valid TOML: an integer has too many digits"),
-        ("lenient = 0x" + "f" * 5000, "lenient: must be a bool, got an integer of 20000 bits"),
+        ("lenient = 0x" + "f" * 5000, "not valid TOML: an integer has too many digits"),
         ("backends" + ".a" * 1500 + " = 1", "nested too deeply"),
     ],
 )
