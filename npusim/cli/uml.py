@@ -71,8 +71,9 @@ def uml(
 ) -> int:
     """Run a User Mode Linux kernel with the device on its PCI bus; the kernel's clock is simulated time.
 
-    Ends with the kernel, with the exit status of the program. If the kernel has complained in its log, a fault did not
-    happen, or the driver made a mistake, a status of 0 is none.
+    Ends with the kernel, with the exit status of the program. A status of 0 becomes 1 if the kernel has complained in
+    its log, a test in the log (KUnit, kselftest) failed or is missing, a fault did not happen, the driver made a
+    mistake, or the kernel never connected to the device.
 
     \b
     Examples:
@@ -122,6 +123,11 @@ def uml(
     if outcome.status:
         return outcome.status
     judge(served)
+    if outcome.failures:
+        count = len(outcome.failures)
+        raise NpusimError(f"tests in the kernel's log failed, {count} lines; the first: {outcome.failures[0]}")
+    if not outcome.connected:
+        raise NpusimError(f"{kernel.name} has ended without connecting to the device")
     if outcome.complaints and not tolerant:
         count = len(outcome.complaints)
         raise NpusimError(f"the kernel complains in its log, {count} lines; the first: {outcome.complaints[0]}")

@@ -26,6 +26,7 @@ from npusim.device.carriers.wire import PeerError
 from npusim.device.npu import NpuDevice
 from npusim.errors import NpusimError, UsageError
 from npusim.linux.initrd import READY
+from npusim.linux.ktap import Ktap
 
 KERNEL_VARIABLE = "NPUSIM_UML_KERNEL"
 PRELOADED = "host.so"
@@ -47,9 +48,10 @@ _ARGUMENTS = (
     "no_hash_pointers",
     "panic=-1",
 )
+_LONGEST_LINE = 1 << 16
 COMPLAINT = re.compile(
     rb"^\[ *\d+\.\d+\] .*(WARNING: |BUG: |INFO: (possible|suspicious|inconsistent|task|rcu)|ODEBUG: |"
-    rb"list_(add|del) corruption|Oops|Kernel panic)"
+    rb"list_(add|del) corruption|UBSAN: |Oops|Kernel panic)"
 )
 """A line of a kernel's log in which it finds fault with itself or its modules."""
 
@@ -57,12 +59,15 @@ COMPLAINT = re.compile(
 @dataclass(frozen=True)
 class Outcome:
     """``status``: what the kernel ended with, as a shell counts; ``complaints``: lines of its log in which it finds
-    fault with itself or its modules; ``simulated_ps``: how long it ran; ``accesses``: to the device."""
+    fault with itself or its modules; ``failures``: tests in its log (KUnit, kselftest) that failed or are missing;
+    ``simulated_ps``: how long it ran; ``accesses``: to the device; ``connected``: whether it has asked for its time."""
 
     status: int
     complaints: tuple[str, ...]
+    failures: tuple[str, ...]
     simulated_ps: int
     accesses: int
+    connected: bool
 
 
 def find_kernel() -> Path | None:
@@ -113,7 +118,8 @@ def run(
         finally:
             _kill(process)
             console.close()
-    return Outcome(status if status >= 0 else 128 - status, console.complaints, device.now_ps, carrier.accesses)
+    status = status if status >= 0 else 128 - status
+    return Outcome(status, console.complaints, console.failures, device.now_ps, carrier.accesses, carrier.connected)
 
 
 @contextlib.contextmanager
@@ -183,6 +189,7 @@ class _Console:
         self._source = source
         self._log = log
         self._found: list[str] = []
+        self._tests = Ktap()
         self._failed: OSError | None = None
         self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
@@ -191,12 +198,18 @@ class _Console:
     def complaints(self) -> tuple[str, ...]:
         return tuple(self._found)
 
+    @property
+    def failures(self) -> tuple[str, ...]:
+        return tuple(self._tests.failures)
+
     def _copy(self) -> None:
-        for line in self._source:  # to its end even if the log takes no more: the kernel would wait for ever
+        # To its end even if the log takes no more: the kernel would wait for ever.
+        for line in iter(lambda: self._source.readline(_LONGEST_LINE), b""):
             if READY.encode() in line:
                 self._found.clear()  # Linux 6.1 warns about itself in each start with lockdep
             if COMPLAINT.search(line):
                 self._found.append(line.decode(errors="replace").strip())
+            self._tests.line(line)
             if self._failed is None:
                 try:
                     self._log.write(line)
@@ -207,5 +220,6 @@ class _Console:
     def close(self) -> None:
         """Wait for the end of what was written. Raises OSError if the log could not take it."""
         self._thread.join()
+        self._tests.end()
         if self._failed is not None:
             raise self._failed

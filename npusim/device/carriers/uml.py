@@ -87,6 +87,7 @@ class UmlCarrier:
         self._patience_s = patience_s
         self._limit_ps = limit_ps
         self._gone: Source | None = None
+        self.connected = False
         self._calendar: Calendar | None = None
         self._vhost: VhostUser | None = None
         self._arrivals: deque[Arrival] = deque()
@@ -100,11 +101,13 @@ class UmlCarrier:
         Raises PeerError for one that breaks a protocol or says nothing, EndlessError.
         """
         self._gone = gone
+        self.connected = False
         self._arrivals.clear()  # what one before it has not heard
         self._returned = 0
         try:
             self._first_readable(calendar)
             wire = self._accept(calendar)
+            self.connected = True
             self._calendar = Calendar(wire, lambda: self._clock.now, lambda: self._await_message(wire))
             while True:
                 self._answer(self._calendar, device)

@@ -98,6 +98,11 @@ class Trace:
     contents: list[bytes] = field(default_factory=list)
     complete: bool = False
 
+    @property
+    def compared(self) -> int:
+        """How many accesses of the host there are: what a replay compares."""
+        return sum(access.kind not in FROM_DEVICE and access.kind is not Kind.PASS for access in self.accesses)
+
 
 class Writer:
     """Writes one file, block by block. Raises OSError."""
@@ -158,9 +163,9 @@ def read_trace(path: Path | str) -> Trace:
         start = file.read(_START.size)
         if len(start) < _START.size or start[: len(MAGIC)] != MAGIC:
             raise InputError(f"{label}: is no bus trace; its first bytes must be {MAGIC.decode()}")
-        _, version, _ = _START.unpack(start)
-        if version != VERSION:
-            raise InputError(f"{label}: version must be {VERSION}, got {version}")
+        _, version, reserved = _START.unpack(start)
+        if version != VERSION or reserved:
+            raise InputError(f"{label}: version must be {VERSION}, got {version | reserved << 16}")
         trace: Trace | None = None
         for kind, data in _blocks(file, label):
             if trace is None:
@@ -173,6 +178,8 @@ def read_trace(path: Path | str) -> Trace:
                 count = len(trace.accesses)
                 if data != _END.pack(count):
                     raise InputError(f"{label}: its end does not count the {count} accesses before it")
+                if count and trace.accesses[-1].kind in FROM_DEVICE:
+                    raise InputError(f"{label}: must end with an access of the host, got an event of the device")
                 trace.complete = True
             else:
                 raise InputError(f"{label}: a second head")

@@ -49,9 +49,14 @@ def replay(trace: Trace, device: NpuDevice, told: Told | None = None) -> Differe
     """Do what the trace says with a device that was just switched on; the first difference, None if there is none.
 
     Each access begins as long after the one before it as in the trace, so that a difference in time shows once, where
-    it comes from. Raises InputError for a trace that cannot be of a device.
+    it comes from. Of a trace that is not ``complete`` only what is there is compared. Raises InputError for a trace
+    that cannot be of a device, and for one without accesses, of which nothing can be compared.
     """
-    return _Replay(trace, device, told).run()
+    played = _Replay(trace, device, told)
+    if not trace.compared:
+        cut = "" if trace.complete else ": the file was cut off before the first"
+        raise InputError(f"bus trace: nothing was compared, as it has no accesses{cut}")
+    return played.run()
 
 
 def describe(access: Access, trace: Trace) -> str:

@@ -49,8 +49,38 @@ def test_a_file_that_was_cut_off_says_so(cli: Cli, here: Path) -> None:
     whole = (here / "run.npt").read_bytes()
     (here / "run.npt").write_bytes(whole[:-1])
     done = cli("replay", "run.npt")
-    assert done.code == 0
+    assert done.code == 1
+    assert done.out.startswith("run.npt: incomplete, the same as far as it goes: ")
     assert "the file was cut off: its end is missing" in done.out
+    assert cli("replay", "run.npt", "--allow-cut").code == 0
+    assert cli("replay", "run.npt", "--allow-cut", "--set", "host.mmio='300 ns'").code == 1
+    found = json.loads(cli("replay", "run.npt", "--json", "-").out)
+    assert (found["same"], found["complete"], found["first"]) == (False, False, None)
+
+
+def test_no_cut_of_a_trace_is_the_same(cli: Cli, here: Path) -> None:
+    """However much of a trace is missing, its replay passes only if somebody allows it and something was compared."""
+    record(cli)
+    whole = (here / "run.npt").read_bytes()
+    for length in range(0, len(whole), max(1, len(whole) // 23)):
+        (here / "run.npt").write_bytes(whole[:length])
+        done = cli("replay", "run.npt")
+        assert done.code in (1, 2)
+        assert ": the same: " not in done.out
+        if cli("replay", "run.npt", "--allow-cut").code == 0:
+            assert ": 0 accesses" not in done.out
+
+
+def test_a_trace_without_accesses_compares_nothing(cli: Cli, here: Path) -> None:
+    from npusim.device.npu import NpuDevice
+    from npusim.device.traces import TracedBus
+    from npusim.hw.config import load_config
+
+    TracedBus(NpuDevice(load_config("tiny")), here / "empty.npt").close()
+    for options in ((), ("--allow-cut",)):
+        done = cli("replay", "empty.npt", *options)
+        assert done.code == 2
+        assert done.message == "bus trace: nothing was compared, as it has no accesses"
 
 
 def test_what_is_no_trace(cli: Cli) -> None:

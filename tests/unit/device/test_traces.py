@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -96,7 +97,8 @@ def test_what_costs_otherwise_is_named_at_the_first_access(
     # Everything before it is the same, on either device.
     before = Trace(trace.head, trace.accesses[: found.number])
     before.contents = trace.contents
-    assert replay(before, NpuDevice(TINY.with_(**{key: value}))) is None
+    if found.number:
+        assert replay(before, NpuDevice(TINY.with_(**{key: value}))) is None
     assert str(found).startswith(f"access {found.number} at {found.at_ps} ps: {found.access}: expected")
 
 
@@ -322,8 +324,8 @@ def test_any_damage_is_seen(tmp_path_factory, data) -> None:
         trace = read_trace(path)
     except InputError:
         return
-    # What nobody looks at: the two bytes behind the version. A length that reaches behind the end: a file cut off.
-    assert bit // 8 in (10, 11) or not trace.complete
+    # A length that reaches behind the end: a file cut off.
+    assert not trace.complete
 
 
 _NUMBER = st.one_of(st.integers(0, 300), st.integers(0, (1 << 64) - 1))
@@ -334,6 +336,7 @@ def test_any_accesses_replay_to_an_end(tmp_path_factory, rows) -> None:
     """Whatever a file holds that the reader lets through, the device bears it, and the first difference has a name."""
     count = _NUMBERS
     accesses = [Access(kind, gap, spent, numbers[: count[kind]]) for kind, gap, spent, numbers in rows]
+    accesses.append(Access(Kind.PASS, 0, 0, ()))
     path = write(tmp_path_factory.mktemp("traces") / "f.npt", accesses, (b"some", b"contents"))
     try:
         trace = read_trace(path)
@@ -344,7 +347,8 @@ def test_any_accesses_replay_to_an_end(tmp_path_factory, rows) -> None:
     try:
         found = replay(trace, NpuDevice(small))
     except InputError as error:
-        assert "does not belong into a trace of this kind" in str(error)  # noqa: PT017 - or nothing is raised
+        said = "does not belong into a trace of this kind|nothing was compared, as it has no accesses"
+        assert re.search(said, str(error))  # noqa: PT017 - or nothing is raised
         return
     assert found is None or str(found)
 

@@ -1,0 +1,91 @@
+"""Results of tests in a kernel's log: KTAP, as KUnit and kselftest print it, and TAP.
+
+https://docs.kernel.org/dev-tools/ktap.html: results are nested by indentation; a plan ``1..N`` comes before the results
+of its level, a level ends with the result of the test that it belongs to.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_STAMP = re.compile(r"^(?:<\d+>)?(?:\[[^\]]*\] ?)*")
+"""What the kernel puts before a line: level, time, caller."""
+_HEADER = re.compile(r"(?:KTAP|TAP) version \d+|# Subtest: .*")
+_PLAN = re.compile(r"1\.\.(\d{1,9})(?:\s*#.*)?")
+_RESULT = re.compile(r"(not )?ok\b(?:\s+(\d{1,9})\b)?(.*)")
+_KNOWN = re.compile(r"#\s*TODO\b", re.IGNORECASE)
+"""A directive: the test is known to fail."""
+_BAIL = re.compile(r"Bail out!")
+MOST_FAILURES = 1000
+
+
+@dataclass
+class _Level:
+    plan: int | None = None
+    seen: int = 0
+    open: bool = False
+    """Whether a header has begun it, and no plan or result has followed."""
+
+
+class Ktap:
+    """Reads a log line by line; ``failures``: what failed or is missing, as one line each."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+        self._levels: dict[int, _Level] = {}
+
+    def line(self, raw: bytes) -> None:
+        """The next line of the log."""
+        text = _STAMP.sub("", raw.decode(errors="replace").rstrip())
+        rest = text.lstrip(" \t")
+        depth = len(text.expandtabs(4)) - len(rest.expandtabs(4))
+        if _HEADER.fullmatch(rest):
+            self._end(depth + 1)
+            level = self._levels.get(depth)
+            if level is not None and not level.open:
+                self._end(depth)
+            self._levels.setdefault(depth, _Level(open=True))
+        elif plan := _PLAN.fullmatch(rest):
+            self._end(depth + 1)
+            level = self._levels.get(depth)
+            if level is not None and level.plan is None and level.seen == int(plan[1]) > 0:
+                level.plan = level.seen  # behind its results, as TAP allows
+                self._end(depth)
+                return
+            if level is not None and not level.open:
+                self._end(depth)
+            self._levels[depth] = _Level(int(plan[1]))
+        elif result := _RESULT.fullmatch(rest):
+            self._result(depth, rest, result)
+        elif _BAIL.match(rest):
+            self._fail(rest)
+
+    def end(self) -> None:
+        """The log has come to its end."""
+        self._end(0)
+
+    def _result(self, depth: int, rest: str, result: re.Match[str]) -> None:
+        failed, number, text = result.groups()
+        if number is None and text and not re.match(r"\s+(-|#)", text):
+            return  # a sentence that begins with these words
+        self._end(depth + 1)
+        level = self._levels.setdefault(depth, _Level())
+        level.seen, level.open = level.seen + 1, False
+        if failed and not _KNOWN.search(text):
+            self._fail(rest)
+        elif level.plan is not None and number is not None and int(number) != level.seen:
+            self._fail(f"{rest}: must be result {level.seen} of {level.plan}")
+
+    def _end(self, depth: int) -> None:
+        """Levels from a depth on are over."""
+        for each in sorted((each for each in self._levels if each >= depth), reverse=True):
+            level = self._levels.pop(each)
+            if level.plan is not None and level.seen != level.plan:
+                self._fail(f"a plan of {level.plan} tests has {level.seen} results")
+            elif level.open:
+                self._fail("a test has begun, and has no results")
+
+    def _fail(self, what: str) -> None:
+        if len(self.failures) < MOST_FAILURES:
+            self.failures.append(what)
