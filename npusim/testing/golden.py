@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import tempfile
@@ -14,10 +15,16 @@ from npusim.testing.run import Run
 
 FOLDER = "golden"
 _SUFFIX = ".npu.txt"
+_LONGEST = 120
+"""Characters of a file's name before its digest: file systems take 255 bytes."""
 
 
 class Golden:
-    """Files beside a test: ``golden/<test file>/<test>.npu.txt``, and ``<test>-<name>.npu.txt`` for further ones."""
+    """Files beside a test: ``golden/<test file>/<test>.npu.txt``, and ``<test>-<name>.npu.txt`` for further ones.
+
+    ``test``: the test's id within its file, ``[Class::]function[parameters]``. What a file name cannot show as it is
+    (classes, parameters, other characters) is written alike for several tests, so the digest of the id follows it.
+    """
 
     def __init__(self, test_file: Path, test: str, update: bool) -> None:
         self._folder = test_file.parent / FOLDER / test_file.stem
@@ -37,21 +44,37 @@ class Golden:
             _replace(path, dump(run.record))
             return
         if not path.exists():
-            raise AssertionError(f"there is no golden timeline {path}\npytest --npu-update writes it: look at it then")
+            raise AssertionError(f"there is no golden timeline {path}\n{self._advice(name, path)}")
         before = load(path.read_text("utf-8"), str(path))
-        if no_later and run.record.totals["time_ps"] <= before.totals["time_ps"]:
+        same = (before.model, before.device) == (run.record.model, run.record.device)
+        if no_later and same and run.record.totals["time_ps"] <= before.totals["time_ps"]:
             return
         if found := changes(before, run.record, path.name):
             raise AssertionError("\n".join(found))
 
     def path(self, name: str = "") -> Path:
         """The file of a run of this test."""
-        return self._folder / (_file_name(f"{self._test}-{name}" if name else self._test) + _SUFFIX)
+        told = _readable(self._test.replace("::", "."), name)
+        if told != f"{self._test}-{name}".removesuffix("-") or len(told) > _LONGEST:
+            digest = hashlib.sha256(f"{self._test}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()
+            told = f"{told[:_LONGEST]}~{digest[:12]}"
+        return self._folder / (told + _SUFFIX)
+
+    def _advice(self, name: str, path: Path) -> str:
+        """How to come to a file."""
+        old = self._folder / (_readable(self._test.rpartition("::")[2], name) + _SUFFIX)
+        if old != path and old.exists():
+            # Not read: several tests may have had that name, and the last one that was updated is the one in the file.
+            return (
+                f"{old.name}, as earlier versions called it, may be another test's: if it is this one's, rename it to "
+                f"{path.name}; pytest --npu-update writes it anew"
+            )
+        return "pytest --npu-update writes it: look at it then"
 
 
-def _file_name(text: str) -> str:
-    """A test's name with its parameters as a file may be called anywhere."""
-    return re.sub(r"[^A-Za-z0-9_.=-]+", "_", text).strip("_")
+def _readable(test: str, name: str) -> str:
+    """A test's id and a run's name as a file may be called anywhere."""
+    return re.sub(r"[^A-Za-z0-9_.=-]+", "_", f"{test}-{name}" if name else test).strip("_")
 
 
 def _replace(path: Path, text: str) -> None:

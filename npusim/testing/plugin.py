@@ -56,7 +56,8 @@ def npu_golden(request: pytest.FixtureRequest) -> Golden:
     """``npu_golden(run)``: the run's timeline is that of the file beside the test; ``--npu-update`` writes it."""
     from npusim.testing.golden import Golden
 
-    return Golden(request.path, request.node.name, bool(request.config.getoption("--npu-update")))
+    test = request.node.nodeid.partition("::")[2] or request.node.name
+    return Golden(request.path, test, bool(request.config.getoption("--npu-update")))
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:

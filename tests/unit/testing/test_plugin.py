@@ -115,6 +115,64 @@ def test_golden_timelines_are_written_compared_and_told_apart(project, pytester)
     assert sorted(path.parent.iterdir()) == [path]
 
 
+def test_each_test_id_has_a_file_of_its_own(project, pytester):
+    """Ids that one file name would show alike: by parameter, class, name of the run, and by all of them."""
+    tests = """
+@pytest.mark.parametrize("rows", [1, 2, 3, 4], ids=["a/b", "a b", "a_b", "A_b"])
+def test_it(npu, npu_golden, rows):
+    npu_golden(npu.run(perceptron(rows, (64, 64), 2)))
+
+def test_it_a_b(npu, npu_golden):
+    npu_golden(npu.run(perceptron(5, (64, 64), 2)))
+    npu_golden(npu.run(perceptron(6, (64, 64), 2)), "x/y")
+    npu_golden(npu.run(perceptron(7, (64, 64), 2)), "x y")
+
+class TestOne:
+    def test_it_a_b(self, npu, npu_golden):
+        npu_golden(npu.run(perceptron(8, (64, 64), 2)))
+
+class TestTwo:
+    def test_it_a_b(self, npu, npu_golden):
+        npu_golden(npu.run(perceptron(9, (64, 64), 2)))
+
+    class TestOne:
+        def test_it_a_b(self, npu, npu_golden):
+            npu_golden(npu.run(perceptron(10, (64, 64), 2)))
+"""
+    project(tests, "--npu-update").assert_outcomes(passed=8)
+    names = [path.name for path in (pytester.path / "golden" / "test_it").iterdir()]
+    assert len({name.lower() for name in names}) == 10
+    assert "test_it_a_b.npu.txt" in names
+    project(tests).assert_outcomes(passed=8)
+
+
+def test_a_file_with_the_name_of_an_earlier_version_is_not_believed(project, pytester):
+    tests = """
+@pytest.mark.parametrize("rows", [1, 2], ids=["a/b", "a_b"])
+def test_it(npu, npu_golden, rows):
+    npu_golden(npu.run(perceptron(rows, (64, 64), 2)))
+"""
+    project(tests, "--npu-update").assert_outcomes(passed=2)
+    first, second = sorted((pytester.path / "golden" / "test_it").iterdir())
+    first.rename(first.with_name("test_it_a_b.npu.txt"))
+    result = project(tests)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [f"E*test_it_a_b.npu.txt, as earlier versions called it, *rename it to {first.name}; *"]
+    )
+    assert second.exists()
+
+
+def test_another_device_is_not_no_later(project):
+    tests = """
+def test_it(npu, npu_golden):
+    npu_golden(npu.run(MODEL, DEVICE), no_later=True)
+"""
+    project("DEVICE = 'tiny'\n" + tests, "--npu-update").assert_outcomes(passed=1)
+    project("DEVICE = 'tiny'\n" + tests).assert_outcomes(passed=1)
+    project("DEVICE = 'mobile'\n" + tests).assert_outcomes(failed=1)
+
+
 def test_faster_is_no_later(project):
     tests = """
 def test_it(npu, npu_golden):
