@@ -14,6 +14,8 @@ from fractions import Fraction
 from npusim.errors import UsageError, shown
 
 PS_PER_S = 10**12
+LONGEST = 100
+"""Characters of a quantity."""
 
 
 class Dimension(enum.Enum):
@@ -73,7 +75,7 @@ _QUANTITY = re.compile(r"([0-9]{1,19}(?:_[0-9]{1,15})*(?:\.[0-9]{1,15})?)\s*([A-
 
 def parse(text: str, dimension: Dimension) -> int:
     """``text`` in base units of ``dimension``; raises UsageError for another unit or a value that is not exact."""
-    match = _QUANTITY.fullmatch(text.strip())
+    match = _QUANTITY.fullmatch(text.strip()) if len(text) <= LONGEST else None
     suffixes = _SUFFIXES[dimension]
     if match is None or match[2] not in suffixes:
         units = ", ".join(suffixes)

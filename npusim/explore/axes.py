@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,6 +20,9 @@ Refuse = Callable[[str], None]
 RANGE = ("from", "to", "step", "times")
 MOST_VALUES = 4096
 """Of one key: more is a slip of the pen."""
+MOST = 1 << 62
+"""Of a number in a range; keys have limits of their own."""
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20}|/[0-9]{1,20})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +227,9 @@ def _steps(
     found: list[Any] = []
     value = first
     while value <= last:
+        if value > MOST or value.denominator > Ratio.limit:
+            refuse(f"must meet numbers up to {MOST} with denominators up to {Ratio.limit} only, got {float(value):g}")
+            return None
         if len(found) == MOST_VALUES:
             refuse(f"must have at most {MOST_VALUES} values")
             return None
@@ -246,6 +253,8 @@ def _number(value: object, dimension: Dimension | None) -> Fraction | None:
         except UsageError:
             return None
     if dimension not in (None, Dimension.SIZE) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
         return None
     try:
         return Fraction(str(value))

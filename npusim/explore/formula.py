@@ -8,9 +8,11 @@ is never compared with a time. Values may be exact numbers, or numpy arrays with
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import operator
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -28,6 +30,17 @@ TEXT: Dim = "text"
 FLAG: Dim = "flag"
 LONGEST = 1000
 """Characters of a formula: a person wrote it."""
+DEEPEST = 50
+"""Brackets of a formula that may lie in each other."""
+MOST_WHOLE = 1000
+"""Bits of a value's whole part, in base units or SI units: a float has 1024."""
+MOST_BITS = 4096
+"""Bits of an exact value, of its whole part and its denominator together. What one may need is known before it is
+calculated: powers of powers would take any time and memory."""
+Size = tuple[int, int]
+"""Bits that a value's whole part and its denominator have at most."""
+_NAMED: Size = (64, 21)
+"""Of what a name stands for, in its base unit: keys and figures fit 64 bits, denominators Ratio.limit."""
 
 DIMENSIONS: dict[Dimension, tuple[Dim, Fraction]] = {
     Dimension.TIME: ((0, 1, 0, 0), Fraction(1, 10**12)),
@@ -69,10 +82,14 @@ class FormulaError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a name of a formula stands for: its dimension, and what one of its base unit is in SI units."""
+    """What a name of a formula stands for: its dimension, and what one of its base unit is in SI units.
+
+    ``size``: of a value in base units.
+    """
 
     dim: Dim = NUMBER
     scale: Fraction = Fraction(1)
+    size: Size = _NAMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +108,13 @@ _Eval = Callable[[Values], Any]
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A checked formula. ``uses``: the names whose values it needs."""
+    """A checked formula. ``uses``: the names whose values it needs; ``size``: of its values."""
 
     text: str
     dim: Dim
     uses: frozenset[str]
     _evaluate: _Eval
+    size: Size = (0, 0)
 
     def __call__(self, values: Values) -> Any:
         """The value in SI units, exact if the values are; of a condition, how far it is from being fulfilled.
@@ -112,7 +130,7 @@ def formula(text: str, scope: Scope) -> Formula:
     found = _Compiler(text, scope).compile()
     if found.dim is FLAG and isinstance(found, _Condition):
         raise FormulaError(f"must be a value, got a comparison: {shown(text)}")
-    return Formula(text, found.dim, frozenset(found.uses), found.evaluate)
+    return Formula(text, found.dim, frozenset(found.uses), found.evaluate, found.size)
 
 
 def condition(text: str, scope: Scope) -> Formula:
@@ -136,6 +154,7 @@ class _Part:
     dim: Dim
     evaluate: _Eval
     uses: set[str] = field(default_factory=set)
+    size: Size = (0, 0)
 
 
 class _Condition(_Part):
@@ -158,8 +177,12 @@ class _Compiler:
     def compile(self) -> _Part:
         if len(self._text) > LONGEST:
             raise FormulaError(f"must have at most {LONGEST} characters, got {len(self._text)}")
+        if _depth(self._text) > DEEPEST:
+            raise FormulaError(f"must have at most {DEEPEST} brackets in each other: {shown(self._text)}")
         try:
-            tree = ast.parse(_QUANTITY.sub(self._quantity, self._text.strip()), mode="eval")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Python's advice about text that is no program
+                tree = ast.parse(_QUANTITY.sub(self._quantity, self._text.strip()), mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise FormulaError(f"is no formula: {shown(self._text)}; may have {_ALLOWED}") from None
         try:
@@ -177,6 +200,18 @@ class _Compiler:
         return name
 
     def _part(self, node: ast.expr) -> _Part:
+        part = self._made(node)
+        self._fits(part.size, node)
+        return part
+
+    def _fits(self, size: Size, node: ast.expr) -> None:
+        if size[0] > MOST_WHOLE or sum(size) > MOST_BITS:
+            raise FormulaError(
+                f"may become too large or too fine to calculate with: {self._as_written(node)}; must stay below "
+                f"2^{MOST_WHOLE}, and within {MOST_BITS} bits"
+            )
+
+    def _made(self, node: ast.expr) -> _Part:
         match node:
             case ast.Constant():
                 return _constant(node.value)
@@ -186,7 +221,7 @@ class _Compiler:
                 return self._arithmetic(node)
             case ast.UnaryOp(op=ast.USub()):
                 inner = self._number(node.operand)
-                return _Part(inner.dim, lambda values: -inner.evaluate(values), inner.uses)
+                return _Part(inner.dim, lambda values: -inner.evaluate(values), inner.uses, inner.size)
             case ast.Compare():
                 return self._compare(node)
             case ast.BoolOp():
@@ -205,7 +240,7 @@ class _Compiler:
         name = ast.unparse(node)
         if name in self._quantities:
             value, dim = self._quantities[name]
-            return _Part(dim, lambda _: value)
+            return _exactly(value, dim)
         known = self._scope.names.get(name) or self._scope.figures.get(name)
         if known is None:
             raise FormulaError(self._unknown(name))
@@ -233,11 +268,13 @@ class _Compiler:
         if isinstance(node.op, ast.Add | ast.Sub):
             self._same(left.dim, right.dim, node)
             dim: Dim = left.dim
+            size = _sum(left.size, right.size)
         else:
             sign = 1 if isinstance(node.op, ast.Mult) else -1
             x, y = left.dim, right.dim
             dim = (x[0] + sign * y[0], x[1] + sign * y[1], x[2] + sign * y[2], x[3] + sign * y[3])
-        return _Part(dim, lambda values: act(a(values), b(values)), uses)
+            size = (_product if sign > 0 else _quotient)(left.size, right.size)
+        return _Part(dim, lambda values: act(a(values), b(values)), uses, size)
 
     def _power(self, base: _Part, node: ast.expr, uses: set[str]) -> _Part:
         if not (isinstance(node, ast.Constant) and isinstance(node.value, int) and 0 <= node.value <= 8):
@@ -245,7 +282,8 @@ class _Compiler:
         power, inner, dim = node.value, base.evaluate, base.dim
         assert not isinstance(dim, str)
         powered = (dim[0] * power, dim[1] * power, dim[2] * power, dim[3] * power)
-        return _Part(powered, lambda values: inner(values) ** power, uses)
+        size = base.size[0] * power + 1, base.size[1] * power
+        return _Part(powered, lambda values: inner(values) ** power, uses, size)
 
     def _compare(self, node: ast.Compare) -> _Part:
         terms = [self._part(each) for each in (node.left, *node.comparators)]
@@ -260,6 +298,7 @@ class _Compiler:
                     raise FormulaError(f"must compare {noun(left.dim)} with ==, got {self._as_written(node)}")
                 lacks.append(_differs(left.evaluate, right.evaluate))
             else:
+                self._fits(_quotient(_sum(left.size, right.size), right.size), node)
                 lacks.append(_lack(left.evaluate, right.evaluate, sign, type(op) in (ast.Lt, ast.Gt)))
         uses = set[str]().union(*(term.uses for term in terms))
         return _Condition(FLAG, lambda values: _joined(True, [lack(values) for lack in lacks]), uses)
@@ -285,12 +324,16 @@ class _Compiler:
             if len(parts) != 1 or first.dim != NUMBER:
                 raise FormulaError(f"{name} takes one plain number, got {self._as_written(node)}")
             ufunc, plain = (np.ceil, math.ceil) if name == "ceil" else (np.floor, math.floor)
-            return _Part(NUMBER, lambda values: _rounded(ufunc, plain, first.evaluate(values)), uses)
+            size = first.size[0] + 1, 1
+            return _Part(NUMBER, lambda values: _rounded(ufunc, plain, first.evaluate(values)), uses, size)
         for part in parts[1:]:
             self._same(first.dim, part.dim, node)
         lowest = name == "min"
         ufunc2, plain2 = (np.minimum, min) if lowest else (np.maximum, max)
-        return _Part(first.dim, lambda values: _extreme(ufunc2, plain2, [p.evaluate(values) for p in parts]), uses)
+        return _Part(
+            first.dim, lambda values: _extreme(ufunc2, plain2, [p.evaluate(values) for p in parts]), uses,
+            (max(part.size[0] for part in parts), max(part.size[1] for part in parts)),
+        )  # fmt: skip
 
     def _figure(self, name: str, node: ast.expr) -> _Part:
         model = node.value if isinstance(node, ast.Constant) else None
@@ -309,15 +352,41 @@ class _Compiler:
         return shown(_PLACEHOLDER.sub(lambda match: self._spelt[match[0]], ast.unparse(node)))
 
 
+def _depth(text: str) -> int:
+    """How many brackets lie in each other; those within quotes count, too."""
+    depths = itertools.accumulate((letter in "([{") - (letter in ")]}") for letter in text)
+    return max(depths, default=0)
+
+
+def _sum(left: Size, right: Size) -> Size:
+    return max(left[0], right[0]) + 1, left[1] + right[1]
+
+
+def _product(left: Size, right: Size) -> Size:
+    return left[0] + right[0], left[1] + right[1]
+
+
+def _quotient(left: Size, right: Size) -> Size:
+    """What divides is no smaller than one part of its denominator."""
+    return left[0] + right[1], left[1] + sum(right)
+
+
+def _size(value: Fraction) -> Size:
+    return (value.numerator // value.denominator).bit_length(), value.denominator.bit_length()
+
+
+def _exactly(value: Fraction, dim: Dim) -> _Part:
+    return _Part(dim, lambda _: value, set(), _size(value))
+
+
 _PLACEHOLDER = re.compile(r"_quantity[0-9]+")
 
 
 def _constant(value: object) -> _Part:
     if isinstance(value, bool):
         return _Part(FLAG, lambda _: value)
-    if isinstance(value, int | float) and math.isfinite(value):
-        exact = Fraction(str(value))
-        return _Part(NUMBER, lambda _: exact)
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return _exactly(Fraction(str(value)), NUMBER)
     if isinstance(value, str):
         return _Part(TEXT, lambda _: value)
     raise FormulaError(f"must not have {shown(value)}; may have {_ALLOWED}")
@@ -334,7 +403,7 @@ def _value(name: str, known: Name) -> _Part:
             return math.nan
         return value * rough if isinstance(value, np.ndarray | float) else value * scale
 
-    return _Part(known.dim, evaluate, {name})
+    return _Part(known.dim, evaluate, {name}, _product(known.size, _size(scale)))
 
 
 def _differs(left: _Eval, right: _Eval) -> _Eval:

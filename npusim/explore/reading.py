@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,15 @@ from npusim.explore.axes import RANGE, Axis, config_key, config_keys, name_of, r
 from npusim.explore.figures import FIGURES
 from npusim.explore.formula import FLAG, TEXT, Formula, FormulaError, Name, Scope, condition, formula, noun
 from npusim.explore.kinds import SpaceFile
-from npusim.explore.space import Derived, Space
+from npusim.explore.space import MOST_DESIGNS, Derived, Space
 from npusim.explore.workloads import Workload, workloads
 from npusim.hw.build import Reading, read_section
 from npusim.hw.config import Config, load_config
 from npusim.hw.keys import Kind, Section, entries
 from npusim.untrusted import TOML_BYTES, FileKind
 
+MOST_KEYS = 256
+"""That vary or follow from others."""
 SPACE = FileKind("space file", TOML_BYTES, ConfigError, ConfigError)
 
 
@@ -58,22 +63,33 @@ class _Maker:
     def __init__(self, file: SpaceFile, reading: Reading, folder: Path, given: Sequence[Workload]) -> None:
         self._file, self._reading, self._folder = file, reading, folder
         self._workloads = list(given)
+        self._refused = set[str]()
+        """Variables of the space's own that are wrong: formulas that use them are not mistakes of their own."""
 
     def make(self, name: str) -> Space | None:
         bases = self._bases()
         self._load_workloads()
         raw = dict(_flat(self._file.vary or {}))
         formulas = dict(_flat(self._file.derive or {}))
+        if len(raw) + len(formulas) > MOST_KEYS:
+            self._reading.refuse(
+                "vary", f"must have at most {MOST_KEYS} keys together with derive, got {len(raw) + len(formulas)}"
+            )
+            return None
         own = self._own_names(raw, formulas)
         for key in raw.keys() & formulas.keys():
             self._reading.refuse(f"vary.{key}", "must be in [vary] or in [derive], not in both")
         axes = [axis for key, value in raw.items() if (axis := self._axis(key, value, own)) is not None]
         # A key that was refused is known all the same: what follows from it is no mistake of its own.
         refused = [key for key in raw if key not in {axis.key for axis in axes}]
+        self._refused |= own.intersection(refused)
         derived = self._derived(formulas, axes, own, refused)
         scope = self._scope([axis.key for axis in axes] + refused + list(formulas), own, axes, derived)
         objectives = self._formulas("objectives", self._file.objectives, scope)
         constraints = self._formulas("constraints", self._file.constraints or (), scope)
+        size = math.prod((len(bases), *map(len, axes)))
+        if size > MOST_DESIGNS:
+            self._reading.refuse("vary", f"must have at most 2^63 - 1 designs, got some 2^{size.bit_length() - 1}")
         if self._reading.problems:
             return None
         definition = {
@@ -134,10 +150,10 @@ class _Maker:
 
     def _own_names(self, raw: Mapping[str, Any], formulas: Mapping[str, Any]) -> set[str]:
         """Names that are no keys of a device and that a formula uses: variables of the space's own."""
-        used = " ".join(value for value in formulas.values() if isinstance(value, str))
-        wanted = " ".join((*self._file.objectives, *(self._file.constraints or ()), used))
+        used = (value for value in formulas.values() if isinstance(value, str))
+        wanted = set().union(*map(_words, (*self._file.objectives, *(self._file.constraints or ()), *used)))
         keys = (*raw, *formulas)
-        return {key for key in keys if "." not in key and isinstance(config_key(key), str) and _names(key, wanted)}
+        return {key for key in keys if "." not in key and isinstance(config_key(key), str) and _named(key, wanted)}
 
     def _axis(self, key: str, raw: object, own: set[str]) -> Axis | None:
         path = f"vary.{key}"
@@ -152,18 +168,22 @@ class _Maker:
     ) -> list[Derived]:
         """In an order in which each follows from what is before it."""
         left, found = dict(formulas), list[Derived]()
+        words = {key: _words(_text(raw)) for key, raw in formulas.items()}
         while left:
             known = [*(axis.key for axis in axes), *refused, *(each.key for each in found)]
-            ready = [key for key, text in left.items() if not any(_names(other, str(text)) for other in left)]
+            ready = [key for key in left if not any(_named(other, words[key]) for other in left)]
             if not ready:
                 for key in left:
                     self._reading.refuse(f"derive.{key}", f"must not follow from itself, by way of {', '.join(left)}")
                 break
             for key in ready:
                 scope = self._scope(known, own, axes, found)
-                each = self._derive(key, left.pop(key), scope, own)
+                raw = left.pop(key)
+                each = None if words[key] & self._refused else self._derive(key, raw, scope, own)
                 if each is not None:
                     found.append(each)
+                elif key in own:
+                    self._refused.add(key)
         return found
 
     def _derive(self, key: str, raw: object, scope: Scope, own: set[str]) -> Derived | None:
@@ -187,10 +207,10 @@ class _Maker:
         return Derived(key, kind, made)
 
     def _scope(self, varied: Sequence[str], own: set[str], axes: Sequence[Axis], derived: Sequence[Derived]) -> Scope:
-        names = {key: name for key, kind in config_keys() if (name := name_of(kind)) is not None}
+        names = dict(_device_names())
         names |= {axis.key: axis.name for axis in axes if axis.key in own}
         # Kept as the formula gives it, in SI units.
-        names |= {each.key: Name(each.formula.dim) for each in derived if each.key in own}
+        names |= {each.key: Name(each.formula.dim, size=each.formula.size) for each in derived if each.key in own}
         lasts = [key.rpartition(".")[2] for key in varied]
         for key, last in zip(varied, lasts, strict=True):
             if "." in key and lasts.count(last) == 1 and last not in names and key in names:
@@ -200,6 +220,8 @@ class _Maker:
     def _formulas(self, key: str, texts: Sequence[str], scope: Scope) -> list[Formula]:
         found = []
         for place, text in enumerate(texts, 1):
+            if _words(text) & self._refused:
+                continue
             try:
                 made = condition(text, scope) if key == "constraints" else formula(text, scope)
                 if text in texts[: place - 1]:
@@ -215,6 +237,12 @@ class _Maker:
         return found
 
 
+@functools.cache
+def _device_names() -> dict[str, Name]:
+    """What a formula may do with the keys of a device."""
+    return {key: name for key, kind in config_keys() if (name := name_of(kind)) is not None}
+
+
 def _figures(scope: Scope) -> set[str]:
     return {*scope.figures, *(f"{figure}({model})" for figure in scope.figures for model in scope.models)}
 
@@ -228,14 +256,14 @@ def _flat(raw: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
             yield path + name, value
 
 
-def _names(key: str, text: str) -> bool:
-    """Whether a formula names a key, or its last part alone."""
-    import re
+def _words(text: str) -> set[str]:
+    """The names in a formula, without what stands in quotes."""
+    return set(re.findall(r"[\w.]+", re.sub(r"'[^']*'|\"[^\"]*\"", "", text)))
 
-    last = key.rpartition(".")[2]
-    whole = rf"(?<![\w.]){re.escape(key)}(?![\w.])"
-    short = rf"(?<![\w.]){re.escape(last)}(?![\w.])"
-    return bool(re.search(f"{whole}|{short}", re.sub(r"'[^']*'|\"[^\"]*\"", "", text)))
+
+def _named(key: str, words: Collection[str]) -> bool:
+    """Whether a formula with these words names a key, or its last part alone."""
+    return key in words or key.rpartition(".")[2] in words
 
 
 def _text(raw: object) -> str:

@@ -21,6 +21,9 @@ from npusim.hw.build import walk
 from npusim.hw.config import Config
 from npusim.hw.keys import Choice, Flag, Kind, Ratio, Text
 
+MOST_DESIGNS = (1 << 63) - 1
+"""A design's number is a signed integer of 64 bits in the store."""
+
 
 @dataclass(frozen=True, slots=True)
 class Derived:
@@ -61,7 +64,7 @@ class Space:
     _fixed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return min(self.size, (1 << 63) - 1)
+        return self.size
 
     @property
     def size(self) -> int:

@@ -232,6 +232,47 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     assert problems('base = "edge"\nmodel = []') == ["space.toml: model: must have at least one table [[model]]"]
 
 
+CHAIN = "z0 = 'rows**8'\n" + "\n".join(f"z{i} = 'z{i - 1}**8 * z{i - 1}**8'" for i in range(1, 10))
+HEAD = "base = 'tiny'\n[[model]]\nnetwork = 'mobilenet_v2'\nshape = [1, 32, 32, 3]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"[vary]\nmatrix.rows = [4]\n[derive]\n{CHAIN}", "derive.z1: may become too large"),
+        ("[derive]\nz = '" + "(" * 12 + "2**8" + ")**8" * 12 + "'", "derive.z: may become too large"),
+        ("[vary]\nz = {from = '1e999999999', to = '2e999999999', step = 1}", "vary.z: from: must be a number"),
+        ("[vary]\nz = {from = 1, to = '1e99999999', times = 2}", "vary.z: to: must be a number"),
+        ("[vary]\nz = {from = 1, to = 3, times = '1." + "0" * 60 + "1'}", "vary.z: times: must be a number"),
+        ("[vary]\nz = {from = 1.0, to = 1e308, times = 1.19}", "vary.z: must meet numbers up to"),
+        ("[vary]\nz = {from = 1, to = 1e308, times = 1e300}", "vary.z: must meet numbers up to"),
+        ("[vary]\nz = {from = 1, to = 5000, step = 1}", "vary.z: must have at most 4096 values"),
+        ("[vary]\nz = [1" + "_1" * 4000 + "]", "not valid TOML: an integer has too many digits"),
+        ("[vary]\nsram.bytes = ['1" + "_1" * 4000 + " B']", "vary.sram.bytes: must be a size such as"),
+        ("[derive]\n" + "\n".join(f"z{i} = 1" for i in range(300)), "vary: must have at most 256 keys"),
+        (
+            "[vary]\n" + "\n".join(f"z{i} = {{from = 1, to = 4096, step = 1}}" for i in range(6)),
+            "vary: must have at most 2^63 - 1 designs, got some 2^72",
+        ),
+        ("[vary]\nz = {from = nan, to = inf, step = 1}", "vary.z: from: must be a number"),
+    ],
+    ids=lambda value: value[:30],
+)
+def test_arithmetic_has_a_budget(text: str, said: str, tmp_path: Path) -> None:
+    """Each is refused while the file is read, before anything is calculated."""
+    path = tmp_path / "space.toml"
+    own = " + ".join(f"z{i}" for i in range(9))
+    path.write_text(f"constraints = ['{own} > 1', 'z > 1']\n{HEAD}{text}\n")
+    with pytest.raises(ConfigError) as caught:
+        read_space(path)
+    assert any(f"{path}: {said}" in problem for problem in caught.value.problems), caught.value.problems
+
+
+def test_a_chain_of_many_derived_keys_is_read_in_order() -> None:
+    derive = {f"z{i}": f"z{i + 1} + 1" for i in range(200)} | {"z200": "1", "matrix.cols": "z0"}
+    assert space({"matrix.rows": [8]}, derive=derive).config(0).matrix.cols == 201
+
+
 @pytest.mark.parametrize(
     ("formula", "values", "wanted"),
     [
