@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,12 +41,9 @@ def save_program(program: Program, path: Path) -> None:
 
 def load_run(path: Path) -> dict[str, Any]:
     """The JSON of a run, as npusim run --json writes it."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not valid JSON: {error}") from None
+    from npusim.explore.rerun import RUN_JSON
+
+    found = RUN_JSON.json(path)
     if not isinstance(found, dict):
         raise UsageError(f"{path}: must be an object, the JSON of a run")
     return found

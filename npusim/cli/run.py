@@ -159,7 +159,7 @@ def run(
         _write_page(page, result, [("inputs", note), *first_run(first, found)])
         written.append(str(page))
     if json_file is not None:
-        alone = {"first": _costs(first)} if first is not None else {}
+        alone = {"first": first.costs()} if first is not None else {}
         write_json(json_file, {**result.to_json_dict(), **alone, "inputs": note})
         written.append(json_file)
     if bus_trace is not None:
@@ -187,12 +187,6 @@ def _file_origin(model: Path) -> Origin:
     from npusim.runtime.provenance import Origin
 
     return Origin("program", str(model), digest_file(model))
-
-
-def _costs(result: Result) -> dict[str, int]:
-    """What a run took, in JSON."""
-    names = ("cycles", "time_ps", "dram_read_bytes", "dram_write_bytes")
-    return {name: getattr(result, name) for name in names}
 
 
 def _check_destinations(

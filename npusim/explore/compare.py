@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
 
-from npusim.errors import ConfigError, UsageError
+from npusim.errors import ConfigError, UsageError, shown
 from npusim.hw.config import config_of
 from npusim.report.layers import NO_LAYER
 
@@ -158,18 +158,48 @@ AMOUNTS = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes", "ene
 """Totals beside time that are compared."""
 
 
+_ROW = {"name": str, "kind": str, "time_ps": int, "since_ps": int, "members": [str], "parts": [dict]}
+_PART = {"unit": str, "cause": str, "time_ps": int}
+_UNIT = {"stalls": {str: int}, "instructions": int}
+_PROVENANCE = {"config": dict, "versions": dict, "model": dict}
+
+
 def _check(run: Mapping[str, Any], label: str) -> None:
+    """Raise UsageError unless what is compared is as a run tells it, and there is something to compare."""
     for name in ("critical_path", "units", "provenance"):
         if name not in run:
             raise UsageError(f"{label}: has no {name}; must be what npusim run --json writes, of this version")
-    try:
-        for row in run["critical_path"]:
-            parts = sum(part["time_ps"] for part in row["parts"])
-            if parts != row["time_ps"] or not row["members"]:
-                raise UsageError(f"{label}: critical_path: the parts of {row['name']!r} must add up to its time")
-        {unit: dict(counters["stalls"]) for unit, counters in run["units"].items()}
-    except (TypeError, KeyError, AttributeError) as error:
-        raise UsageError(f"{label}: critical_path, units: not as npusim run --json writes them ({error!r})") from None
+    rows, units = run["critical_path"], run["units"]
+    legal = _is(rows, [dict]) and all(
+        _has(row, _ROW) and all(_has(part, _PART) for part in row["parts"]) for row in rows
+    )
+    legal = legal and _is(units, {str: dict}) and all(_has(unit, _UNIT) for unit in units.values())
+    if not legal:
+        raise UsageError(f"{label}: critical_path, units: not as npusim run --json writes them")
+    told = run["provenance"]
+    if not _has(told, _PROVENANCE) or not all(
+        isinstance(told["model"].get(name, {}), dict) for name in ("inputs", "bound")
+    ):
+        raise UsageError(f"{label}: provenance: not as npusim run --json writes it")
+    for row in rows:
+        if sum(part["time_ps"] for part in row["parts"]) != row["time_ps"] or not row["members"]:
+            raise UsageError(f"{label}: critical_path: the parts of {shown(row['name'])} must add up to its time")
+    if not rows:
+        raise UsageError(f"{label}: critical_path: has no rows, so there is nothing to compare")
+
+
+def _has(value: object, wanted: Mapping[str, Any]) -> bool:
+    """Whether a table has these members, each of its type."""
+    return isinstance(value, dict) and all(name in value and _is(value[name], kind) for name, kind in wanted.items())
+
+
+def _is(value: object, kind: Any) -> bool:
+    """Whether a value is of a type; of a list or table, whether its items are. Integers are amounts, not negative."""
+    if isinstance(kind, list):
+        return isinstance(value, list) and all(_is(item, kind[0]) for item in value)
+    if isinstance(kind, dict):
+        return isinstance(value, dict) and all(_is(item, of) for of in kind.values() for item in value.values())
+    return type(value) is kind and (kind is not int or value >= 0)
 
 
 def _amount(run: Mapping[str, Any], name: str) -> int | None:
@@ -179,7 +209,7 @@ def _amount(run: Mapping[str, Any], name: str) -> int | None:
     elif name == "energy_fj":
         energy = run.get("energy")
         found = energy.get("total") if isinstance(energy, Mapping) else None
-    return found if isinstance(found, int) else None
+    return found if type(found) is int else None
 
 
 def _stalls(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[tuple[str, str], int]:

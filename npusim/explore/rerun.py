@@ -2,44 +2,72 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npusim.errors import ConfigError, UsageError
+from npusim.errors import ConfigError, UsageError, shown
 from npusim.hw.config import Config, config_of
+from npusim.hw.files import REPORT
 from npusim.report.format import duration
-from npusim.runtime.provenance import bound_value, versions
+from npusim.runtime.provenance import Origin, bound_value, versions
 
 if TYPE_CHECKING:
     from npusim.program import Program
     from npusim.runtime import Result, Session
 
 
+RUN_JSON = replace(REPORT, error=UsageError, unreadable=UsageError)
+EXEMPT = {
+    "compile_from_cache": "the program is compiled afresh",
+    "inputs": "no arrays are read",
+    "provenance.seed": "no arrays are read",
+    "provenance.arithmetic": "none is done, as times do not depend on it",
+    "provenance.config_origin": "a path",
+    "provenance.model.file": "a path",
+    "provenance.versions": "told as a change",
+    "provenance.model.digest_of_values": "says what the digest is of",
+    "provenance.model.digest": "compared with the file's, as the record says it is to be taken",
+    "provenance.overrides": "compared with the device, which has these values and no longer knows whose they are",
+}
+"""What a rerun does not compare, or compares in another way, by its path in the JSON of a run, and why.
+
+Everything else that a run says of itself is compared."""
+_MOST_DIFFERENCES = 1000
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Rerun:
-    """``same``: the digests of the timelines are equal. ``changed``: what is not as it was, ``model``, ``versions`` or
-    ``device``, and how; ``first``: where the timelines differ first, empty if they do not."""
+    """``same``: everything in the record that a rerun can compare is as it was; other versions alone are no difference.
+
+    ``changed``: what is not as it was of the three that make a run, ``model``, ``versions`` and ``device``, and how;
+    ``first``: where the timelines differ first, empty if they do not; ``differs``: each figure or option that is
+    another one, by its path in the JSON.
+    """
 
     result: Result
     same: bool
     changed: tuple[str, ...]
     first: str
+    differs: tuple[str, ...]
 
     def to_json_dict(self) -> dict[str, Any]:
         return {
             "same": self.same,
             "changed": list(self.changed),
             "first": self.first,
+            "differs": list(self.differs),
             "timeline_digest": self.result.timeline.digest(),
             "time_ps": self.result.time_ps,
         }
 
 
 def rerun(record: Mapping[str, Any], label: str, model: str | os.PathLike[str] | None = None) -> Rerun:
-    """Run again what ``record``, the JSON of a run from file ``label``, describes.
+    """Run again what ``record``, the JSON of a run from file ``label``, describes, and compare all that it says.
 
     ``model``: the model's file; without it, where the record says, from here or from beside ``label``. Without
     arithmetic, since times do not depend on it, and compiled afresh. Raises UsageError if the record does not say
@@ -55,14 +83,68 @@ def rerun(record: Mapping[str, Any], label: str, model: str | os.PathLike[str] |
             [f"the device of this run is not valid any more: {each}" for each in error.problems]
         ) from None
     file = _model_file(told["model"], label, model)
-    changed = _changed(told, config, file)
+    digest = _digest(told["model"], config, file)
+    first = None
     with Session(config, cache_dir=False) as session:
         program = _compile(session, told["model"], file, label)
         result = session.run(program, timing_only=True)
-        if record.get("residents_held") and program.resident_bytes:
-            result = session.run(program, timing_only=True)
-    same = result.timeline.digest() == record["timeline_digest"]
-    return Rerun(result, same, changed, "" if same else _first(record, result))
+        if record.get("residents_held") is True and program.resident_bytes:
+            first, result = result, session.run(program, timing_only=True)
+    if result.origin is None:
+        result.origin = Origin("program", str(file), "")
+    now = json.loads(json.dumps(result.to_json_dict()))
+    if first is not None and "first" in record:  # which npusim run adds
+        now["first"] = first.costs()
+    if told["model"].get("kind") == "graph" and told["model"].get("file") is None:
+        now["provenance"]["model"]["kind"] = "graph"  # which was not in a file then
+    now["provenance"]["model"].pop("digest", None)
+    older = told["versions"].get("npusim") != versions()["npusim"]
+    differs = tuple(islice(_differences(record, now, older), _MOST_DIFFERENCES))
+    differs += _overridden(told, config)
+    changed = [*digest, *_versions_changed(told), *_device_changed(told, config)]
+    same = not differs and not digest and (older or config.fingerprint() == told["fingerprint"])
+    alike = result.timeline.digest() == record["timeline_digest"]
+    return Rerun(result, same, tuple(changed), "" if alike else _first(record, result, label), differs)
+
+
+def _differences(was: Any, now: Any, older: bool, path: str = "") -> Iterator[str]:
+    """Each value that is not the same, of what both have; unless the record is of another version, all that only one
+    has, too."""
+    if path in EXEMPT or (path == "provenance.fingerprint" and older):
+        return
+    if isinstance(was, dict) and isinstance(now, dict):
+        for name in dict.fromkeys([*was, *now]):
+            below = f"{path}.{name}" if path else name
+            if below in EXEMPT:
+                continue
+            if name in was and name in now:
+                yield from _differences(was[name], now[name], older, below)
+            elif not older:
+                yield f"{below} is {'gone' if name in was else 'new'}"
+    elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        for number, (old, new) in enumerate(zip(was, now, strict=True)):
+            yield from _differences(old, new, older, f"{path}[{number}]")
+    elif type(was) is not type(now) or was != now:
+        yield f"{path} is {_words(now)}, was {_words(was)}"
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return "a table" if isinstance(value, dict) else shown(value)
+
+
+def _overridden(told: Mapping[str, Any], config: Config) -> tuple[str, ...]:
+    """Values that somebody has set, as the record says, and that its device has not."""
+    said = told.get("overrides")
+    if not isinstance(said, dict):
+        return ("provenance.overrides must be an object",)
+    values = {key: value for key, value, _, _ in config.resolved()}
+    return tuple(
+        f"provenance.overrides.{key} is {shown(value)}, the device has {shown(values.get(key))}"
+        for key, value in said.items()
+        if values.get(key) != value
+    )
 
 
 def _provenance(record: Mapping[str, Any], label: str) -> dict[str, Any]:
@@ -73,6 +155,10 @@ def _provenance(record: Mapping[str, Any], label: str) -> dict[str, Any]:
     for name, kind in wanted.items():
         if not isinstance(told.get(name), kind):
             raise UsageError(f"{label}: provenance.{name}: must be {'text' if kind is str else 'an object'}")
+    if not all(isinstance(version, str) for version in told["versions"].values()):
+        raise UsageError(f"{label}: provenance.versions: must be texts by name")
+    if record.get("faults"):
+        raise UsageError(f"{label}: faults were injected, and their script is not in the file")
     if told.get("state"):
         raise UsageError(f"{label}: tensors lay on the device from a run before, which is not in the file")
     return told
@@ -84,30 +170,38 @@ def _model_file(told: Mapping[str, Any], label: str, given: str | os.PathLike[st
     if not isinstance(told.get("file"), str):
         raise UsageError(f"{label}: the model was no file; give it with --model FILE")
     named = Path(told["file"])
-    beside = Path(label).parent / named
-    if not named.is_file() and not beside.is_file():
-        raise UsageError(f"{named}: no such file, the model of {label}; give it with --model FILE")
-    return named if named.is_file() else beside
+    for path in (named, Path(label).parent / named):
+        if os.path.isfile(path):  # for which a name that no file can have is one of no file
+            return path
+    raise UsageError(f"{named}: no such file, the model of {label}; give it with --model FILE")
 
 
-def _changed(told: Mapping[str, Any], config: Config, file: Path) -> tuple[str, ...]:
+def _digest(told: Mapping[str, Any], config: Config, file: Path) -> tuple[str, ...]:
+    """How the model's file is not the one that was; nothing if it is, or if nobody knows."""
     from npusim.frontends.onnx.external import digest_file
 
-    found = []
-    values = told["model"].get("digest_of_values") is not False
-    digest = digest_file(file, config.dram.bytes, values=values)
-    if told["model"].get("digest") not in (None, digest):
-        unread = "" if values else ", large weights by their files"
-        found.append(
-            f"model: {file} is not what it was{unread}: SHA-256 {digest[:16]}..., was {told['model']['digest'][:16]}..."
-        )
-    now = versions()
-    for name, version in told["versions"].items():
-        if now.get(name) != version:
-            found.append(f"versions: {name} is {now.get(name, 'not there')}, was {version}")
-    if config.fingerprint() != told["fingerprint"]:
-        found.append("device: keys that it has now have been added or have another default since")
-    return tuple(found)
+    was = told.get("digest")
+    if was is None and told.get("file") is None:
+        return ()
+    values = told.get("digest_of_values") is not False
+    digest = digest_file(file) if told.get("kind") == "program" else digest_file(file, config.dram.bytes, values=values)
+    if was == digest:
+        return ()
+    unread = "" if values else ", large weights by their files"
+    was = f"{was[:16]}..." if isinstance(was, str) else shown(was)
+    return (f"model: {file} is not what it was{unread}: SHA-256 {digest[:16]}..., was {was}",)
+
+
+def _versions_changed(told: Mapping[str, Any]) -> list[str]:
+    now, then = versions(), told["versions"]
+    names = [name for name in dict.fromkeys([*then, *now]) if then.get(name) != now.get(name)]
+    return [f"versions: {name} is {now.get(name, 'not there')}, was {then.get(name, 'not there')}" for name in names]
+
+
+def _device_changed(told: Mapping[str, Any], config: Config) -> list[str]:
+    if config.fingerprint() == told["fingerprint"]:
+        return []
+    return ["device: keys that it has now have been added or have another default since"]
 
 
 def _compile(session: Session, told: Mapping[str, Any], file: Path, label: str) -> Program:
@@ -124,9 +218,11 @@ def _compile(session: Session, told: Mapping[str, Any], file: Path, label: str) 
     return session.compile(file, shapes, bind=bind, cache_rows=rows, timing_only=True)
 
 
-def _first(record: Mapping[str, Any], result: Result) -> str:
+def _first(record: Mapping[str, Any], result: Result, label: str) -> str:
     """Where the run differs first from the one that is told of, in its operators, else in its units."""
-    was = [dict(row) for row in record.get("ops", ())]
+    was = record.get("ops", [])
+    if not isinstance(was, list) or not all(map(_is_row, was)):
+        raise UsageError(f"{label}: ops: must be rows as npusim run --json writes them")
     now = [row.to_json_dict() for row in result.ops]
     places = sorted(
         (min(row["start_ps"] for row in (old, new) if row), index)
@@ -143,6 +239,10 @@ def _first(record: Mapping[str, Any], result: Result) -> str:
     names = [name for name in new if old.get(name) != new[name]]
     values = ", ".join(f"{name} is {new[name]}, was {old.get(name)}" for name in names)
     return f"operator {new['name']!r} at {duration(places[0][0])}: {values}"
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, dict) and isinstance(row.get("name"), str) and type(row.get("start_ps")) is int
 
 
 _Row = dict[str, Any] | None

@@ -12,7 +12,7 @@ from npusim.untrusted import TOML_BYTES, FileKind
 INHERIT = "inherit"
 MOST_INHERITED = 32
 DESCRIPTION = FileKind("device description", TOML_BYTES, ConfigError, ConfigError)
-REPORT = FileKind("JSON of a run or of a device", 1 << 24, ConfigError, ConfigError)
+REPORT = FileKind("JSON of a run or of a device", 1 << 26, ConfigError, ConfigError)
 
 
 def config_folder() -> Path:

@@ -50,6 +50,11 @@ class Report:
     def failed(self) -> list[Outcome]:
         return [outcome for outcome in self.outcomes if outcome.state == "failed"]
 
+    @property
+    def kept(self) -> bool:
+        """Whether something was tried, and nothing has failed."""
+        return not self.failed and any(outcome.state == "passed" for outcome in self.outcomes)
+
     def text(self) -> str:
         lines = []
         for each in self.outcomes:
@@ -162,7 +167,9 @@ class _Bench:
         return outcome
 
     def adversary(self, seeds: int) -> Outcome:
-        outcome = Outcome(ADVERSARY, _promise(ADVERSARY), "passed")
+        outcome = Outcome(
+            ADVERSARY, _promise(ADVERSARY), *(("passed",) if seeds else ("left out", "there are no seeds"))
+        )
         for seed in range(seeds):
             with self._device(seed) as (device, endpoint):
                 self._guarded(outcome, lambda: self._tried(_any_times, device, endpoint))

@@ -195,6 +195,11 @@ class Result:
         """Square micrometres of the device, by part."""
         return area(self.device)
 
+    def costs(self) -> dict[str, int]:
+        """What it took, in short, as JSON values."""
+        names = ("cycles", "time_ps", "dram_read_bytes", "dram_write_bytes")
+        return {name: getattr(self, name) for name in names}
+
     def to_json_dict(self) -> dict[str, Any]:
         """Everything but the arrays, as JSON values."""
         elsewhere = {key: {"made_for": was, "here": here} for key, (was, here) in self.made_elsewhere.items()}

@@ -88,7 +88,7 @@ def row(name: str, members: list[str], since: int, time: int, kind: str = "conv"
 
 
 def run_of(*rows: dict[str, Any]) -> dict[str, Any]:
-    return {"critical_path": list(rows), "units": {}, "provenance": {}}
+    return {"critical_path": list(rows), "units": {}, "provenance": {"config": {}, "versions": {}, "model": {}}}
 
 
 def test_groups_meet_by_what_they_contain() -> None:
@@ -121,11 +121,13 @@ def test_what_shares_no_name_meets_by_kind_in_order_and_the_rest_is_named() -> N
 
 @settings(max_examples=50)
 @given(
-    st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.integers(0, 99)), max_size=8).map(tuple), st.data()
+    st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.integers(0, 99)), min_size=1, max_size=8).map(tuple),
+    st.data(),
 )
 def test_any_groups_add_up(rows: tuple[tuple[str, int], ...], data: st.DataObject) -> None:
     """Groups that overlap in any way; an operator that is twice in a run is two."""
-    other = data.draw(st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.integers(0, 99)), max_size=8))
+    groups = st.tuples(st.text("abc", min_size=1, max_size=3), st.integers(0, 99))
+    other = data.draw(st.lists(groups, min_size=1, max_size=8))
     runs = [
         run_of(*(row(names, list(names), number, time) for number, (names, time) in enumerate(each)))
         for each in (rows, other)
@@ -148,6 +150,8 @@ def test_a_page_is_enough_for_a_thousand_layers() -> None:
         ({"critical_path": [{"name": "a"}]}, "not as npusim run --json writes them"),
         ({"critical_path": [{**row("a", ["a"], 0, 5), "time_ps": 6}]}, "must add up to its time"),
         ({"units": {"core0.matrix": {}}}, "not as npusim run --json writes them"),
+        ({"provenance": {}}, "provenance: not as npusim run --json writes it"),
+        ({"critical_path": []}, "has no rows, so there is nothing to compare"),
     ],
 )
 def test_other_json_is_refused(damage: dict[str, Any], message: str) -> None:

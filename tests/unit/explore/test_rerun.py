@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from npusim import report
 from npusim.cache import write_program
 from npusim.demo import as_onnx, network
-from npusim.errors import ConfigError, UsageError
-from npusim.explore.rerun import rerun
+from npusim.errors import ConfigError, NpusimError, UsageError
+from npusim.explore.rerun import EXEMPT, _differences, rerun
+from npusim.frontends.onnx.external import digest_file
 from npusim.hw.config import config_of, list_configs, load_config
 from npusim.runtime import Session
 from npusim.runtime.provenance import Origin, bound_value
@@ -92,7 +96,7 @@ def test_another_model_is_named_even_if_it_takes_the_same_time(model: Path) -> N
     weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) + 1, weight.name))
     onnx.save(proto, model)
     found = rerun(told, "run.json")
-    assert found.same  # as other weights do
+    assert (found.same, found.first, found.differs) == (False, "", ())
     assert len(found.changed) == 1
     assert found.changed[0].startswith(f"model: {model} is not what it was: SHA-256 ")
 
@@ -103,6 +107,7 @@ def test_another_device_takes_other_times_from_a_layer_on(model: Path) -> None:
     found = rerun(told, "run.json")
     assert not found.same
     assert found.changed == ("device: keys that it has now have been added or have another default since",)
+    assert any(each.startswith("cycles is ") for each in found.differs)
     assert found.first.startswith("operator 'stem' at ")
     assert "start_ps is" in found.first
 
@@ -112,6 +117,100 @@ def test_other_versions_are_named(model: Path) -> None:
     told["provenance"]["versions"]["compiler"] = "0"
     found = rerun(told, "run.json")
     assert [change.partition(",")[2] for change in found.changed] == [" was 0"]
+    assert found.same
+
+
+def test_a_record_of_another_version_has_other_keys(model: Path) -> None:
+    """Figures that only one of the versions knows are no difference; those that both know are."""
+    told = record(model)
+    del told["macs"]
+    told["provenance"]["colour"] = 5
+    told["provenance"]["fingerprint"] = "of other keys"
+    assert not rerun(told, "run.json").same
+    told["provenance"]["versions"]["npusim"] = "0.0.1"
+    assert rerun(told, "run.json").same
+    told["cycles"] += 1
+    assert rerun(told, "run.json").differs == (f"cycles is {told['cycles'] - 1}, was {told['cycles']}",)
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where values are in JSON that are not containers of others."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    below = [leaf for key, each in items for leaf in leaves(each, (*path, key))]
+    return below or [path]
+
+
+def edited(value: Any) -> Any:
+    """Another value of the same type."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str():
+            return value + "x"
+        case dict():
+            return {**value, "x": 1}
+        case list():
+            return [*value, 1]
+        case _:
+            return 1
+
+
+def dotted(path: tuple[Any, ...]) -> str:
+    return "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)[1:]
+
+
+def test_any_edit_of_what_a_rerun_can_compare_is_noticed(model: Path) -> None:
+    told = record(model)
+    found = rerun(told, "run.json").result.to_json_dict()
+    now = json.loads(json.dumps(found))
+    compared = 0
+    for path in leaves(told):
+        changed = json.loads(json.dumps(told))
+        *above, last = path
+        place = functools.reduce(operator.getitem, above, changed)
+        place[last] = edited(place[last])
+        exempt = any(dotted(path).startswith(each) for each in EXEMPT)
+        assert bool(list(_differences(changed, now, False))) != exempt, dotted(path)
+        compared += not exempt
+        del place[last]
+        assert exempt or list(_differences(changed, now, False)), dotted(path)
+    assert compared > 500
+
+
+@pytest.mark.parametrize("place", ["provenance", "", "provenance.model", "provenance.overrides", "energy"])
+def test_an_edited_record_is_not_the_same(model: Path, place: str) -> None:
+    """By the whole way: what is exempt from the comparison by value is compared in another way, or stated as exempt."""
+    told = record(model)
+    unseen = {"compile_from_cache", "seed", "arithmetic", "config_origin", "digest_of_values"}
+    unseen |= {"cache_rows"}  # is carried out, and this model has no caches
+    table = functools.reduce(operator.getitem, filter(None, place.split(".")), told)
+    for name in table:
+        if name in {"config", "versions", "file", *unseen} or leaves(table[name])[0] != ():
+            continue
+        changed = json.loads(json.dumps(told))
+        there = functools.reduce(operator.getitem, filter(None, place.split(".")), changed)
+        there[name] = edited(there[name])
+        try:
+            assert not rerun(changed, "run.json").same, name
+        except NpusimError:
+            assert name in {"kind", "state", "input_shapes", "bind"}, name
+
+
+def test_what_is_exempt_is_in_the_schema() -> None:
+    schema = json.loads((Path(report.__file__).parent / "run.schema.json").read_text("utf-8"))
+    for path in EXEMPT:
+        part = schema
+        for name in path.split("."):
+            part = part["properties"][name]
+
+
+def test_a_run_with_faults_cannot_be_had_again(model: Path) -> None:
+    told = record(model)
+    told["faults"] = [{"what": "throttle"}]
+    with pytest.raises(UsageError, match="faults were injected, and their script is not in the file"):
+        rerun(told, "run.json")
 
 
 def test_a_device_that_is_not_valid_any_more(model: Path) -> None:
@@ -160,8 +259,13 @@ def test_a_compiled_program_and_weights_that_stay(tmp_path: Path, model: Path) -
         session.run(program, timing_only=True)
         told = session.run(program, timing_only=True)
     assert told.residents_held
-    assert rerun(json.loads(json.dumps(told.to_json_dict())), "run.json").same
-    told.origin = Origin("program", str(file), "")
+    record = json.loads(json.dumps(told.to_json_dict()))
+    assert rerun(record, "run.json").same
+    record["first"] = {"cycles": told.cycles}
+    assert [each.partition(" ")[0] for each in rerun(record, "run.json").differs] == [
+        "first.cycles", "first.time_ps", "first.dram_read_bytes", "first.dram_write_bytes",
+    ]  # fmt: skip
+    told.origin = Origin("program", str(file), digest_file(file))
     assert rerun(told.to_json_dict(), "run.json").same
 
 
