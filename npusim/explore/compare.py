@@ -199,7 +199,7 @@ def _is(value: object, kind: Any) -> bool:
         return isinstance(value, list) and all(_is(item, kind[0]) for item in value)
     if isinstance(kind, dict):
         return isinstance(value, dict) and all(_is(item, of) for of in kind.values() for item in value.values())
-    return type(value) is kind and (kind is not int or value >= 0)
+    return type(value) is kind and not (isinstance(value, int) and value < 0)
 
 
 def _amount(run: Mapping[str, Any], name: str) -> int | None:
