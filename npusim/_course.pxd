@@ -2,6 +2,18 @@
 
 from libc.stdint cimport int64_t
 
+cdef extern from *:
+    """
+    /* Bytes times picoseconds a second, and picoseconds times parts of a bank's speed, of large transfers and long
+     * instructions need more than 64 bits. Where a compiler has no wider integers, those are refused. */
+    #ifdef __SIZEOF_INT128__
+    typedef __int128 npu_wide;
+    #else
+    typedef long long npu_wide;
+    #endif
+    """
+    ctypedef long long wide "npu_wide"
+
 cdef enum:
     HALT = -1
     NEVER = -1
@@ -63,7 +75,7 @@ cdef struct Engine:
     int64_t busy
     int64_t idle
     # its work at the banks
-    int64_t left
+    wide left
     int64_t timer
     int working
 
@@ -82,7 +94,7 @@ cdef struct Banks:
     int n_works
 
 cdef struct Transfer:
-    int64_t left
+    wide left
     int64_t cap
     int64_t serial
     int64_t rank
@@ -153,3 +165,4 @@ cdef struct Job:
 cdef int begin(Job *job, int steps, int engines, int cores) except -1
 cdef void end(Job *job) noexcept
 cdef void go(Job *job) noexcept nogil
+cdef int check_range(const Step *step) except -1

@@ -12,8 +12,8 @@ from libc.string cimport memset
 
 cdef int64_t PS_PER_S = 10**12
 cdef int64_t WHOLE = 1 << 20
-# What integers of 64 bits hold; a job that needs more is for the stepper, whose integers have no end.
-cdef int64_t MOST = 0x7FFF_FFFF_FFFF_FFFF
+# Times are integers of 64 bits. A job that lasts longer is for the stepper, whose integers have no limit.
+cdef int64_t LONGEST = 0x3FFF_FFFF_FFFF_FFFF
 
 cdef enum Kind:
     ARRIVED  # a command at its queue, ahead of which its unit was
@@ -26,8 +26,21 @@ cdef enum Kind:
     HALTED
 
 
-cdef inline int64_t ceil_div(int64_t a, int64_t b) noexcept nogil:
-    return (a + b - 1) // b if a > 0 else 0
+cdef extern from *:
+    """
+    /* Wide divisions are slow, and few are needed. Quotients beyond 64 bits end up at the limit. */
+    static int64_t npu_ceil_div(npu_wide a, int64_t b)
+    {
+        const npu_wide most = INT64_MAX;
+        if (a <= 0)
+            return 0;
+        if (a < INT64_MAX - b)
+            return ((int64_t)a + b - 1) / b;
+        a = a / b + (a % b != 0);
+        return (int64_t)(a < most ? a : most);
+    }
+    """
+    int64_t ceil_div "npu_ceil_div"(wide a, int64_t b) noexcept nogil
 
 
 cdef inline bint before(const Event *a, const Event *b) noexcept nogil:
@@ -39,6 +52,9 @@ cdef void after(Job *job, int64_t delay, int kind, int who, int64_t timer) noexc
     cdef int at = job.n_events, parent
     cdef Event event
     cdef Event *larger
+    if delay > LONGEST - job.now:
+        job.stuck = 1
+        return
     if at == job.room:  # timers that are overtaken stay until their time has come
         larger = <Event *>realloc(job.heap, 2 * job.room * sizeof(Event))
         if not larger:
@@ -104,7 +120,7 @@ cdef void flow(Job *job, Link *link) noexcept nogil:
     if elapsed and link.count:
         link.busy += elapsed
         for at in range(link.count):
-            link.transfers[at].left -= link.transfers[at].rate * elapsed
+            link.transfers[at].left -= <wide>link.transfers[at].rate * elapsed
     link.updated = job.now
 
 
@@ -149,7 +165,7 @@ cdef void begin_transfer(Job *job, int number, int64_t size, int64_t cap, int wh
     ):
         link.transfers[at] = link.transfers[at - 1]
         at -= 1
-    link.transfers[at].left, link.transfers[at].cap, link.transfers[at].serial = size * PS_PER_S, cap, link.serial
+    link.transfers[at].left, link.transfers[at].cap, link.transfers[at].serial = <wide>size * PS_PER_S, cap, link.serial
     link.transfers[at].rank, link.transfers[at].rate, link.transfers[at].who = rank, 0, who
     share(job, number)
 
@@ -194,7 +210,7 @@ cdef void work(Job *job, int core) noexcept nogil:
     cdef Banks *banks = &job.banks[core]
     cdef int at
     for at in range(banks.n_works):
-        job.engines[job.works[core * job.n_engines + at]].left -= (job.now - banks.updated) * banks.speed
+        job.engines[job.works[core * job.n_engines + at]].left -= <wide>(job.now - banks.updated) * banks.speed
     banks.updated = job.now
 
 
@@ -220,7 +236,7 @@ cdef bint adapt(Job *job, int core) noexcept nogil:
 cdef void begin_work(Job *job, int who, const Step *step, int64_t duration) noexcept nogil:
     cdef Banks *banks = &job.banks[step.core]
     work(job, step.core)
-    job.engines[who].left = duration * WHOLE
+    job.engines[who].left = <wide>duration * WHOLE
     job.engines[who].working = 1
     job.works[step.core * job.n_engines + banks.n_works] = who
     banks.n_works += 1
@@ -511,6 +527,16 @@ cdef void run(Job *job) noexcept nogil:
                 settle(job)
 
 
+cdef int check_range(const Step *step) except -1:
+    """Raise OverflowError for a step whose times do not fit into machine integers."""
+    cdef bint narrow = sizeof(wide) == sizeof(int64_t)
+    if step.fixed > LONGEST or (
+        narrow and (step.fixed > LONGEST // WHOLE or step.bus_bytes > LONGEST // PS_PER_S)
+    ):
+        raise OverflowError
+    return 0
+
+
 cdef int fill(Job *job, object steps) except -1:
     """Take over steps; how many waits they have."""
     cdef Step *step
@@ -526,8 +552,7 @@ cdef int fill(Job *job, object steps) except -1:
         step.has_flow = step.bus_bytes != 0
         if not 0 <= step.link < LINKS:
             raise ValueError("a step's bytes flow over no link that there is")
-        if step.fixed > MOST // WHOLE or step.bus_bytes > MOST // PS_PER_S:
-            raise OverflowError
+        check_range(step)
         step.first_wait, step.n_waits = waits, len(each.waits)
         waits += step.n_waits
     return waits

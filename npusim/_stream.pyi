@@ -22,7 +22,7 @@ def forecast(
     by_need: bool,
     depth_of: Callable[[int], int],
     code_apart: bool,
-) -> int | None: ...
+) -> int: ...
 def steps(
     commands: Sequence[Command],
     ends: Sequence[int],

@@ -1,19 +1,17 @@
 """Loops over the commands of a stream that are gone through once for a program: what they are, and what they take.
 
-The forecast is the course of a job in machine integers without what a forecast leaves out: ``npusim.compiler.forecast``
-says what that is and why, and has the same in Python; the events are those of ``_course.pyx``.
+The forecast is a timing-only run without what ``npusim.compiler.forecast`` leaves out. Its events are those of
+``_course.pyx``.
 """
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, realloc
 
-from npusim._course cimport CODE, HALT, LINKS, Job, Step, begin, end, go
+from npusim._course cimport CODE, HALT, LINKS, Job, Step, begin, check_range, end, go
 
 from npusim.isa.base import HEADER_BYTES, WAIT_BYTES, Unit
 
-cdef int64_t PS_PER_S = 10**12
-cdef int64_t MOST = 0x7FFF_FFFF_FFFF_FFFF
-cdef int64_t WHOLE = 1 << 20
+cdef int64_t LONGEST = 0x3FFF_FFFF_FFFF_FFFF
 cdef int CONTROL = int(Unit.CONTROL)
 cdef int64_t HEADER = HEADER_BYTES, WAIT = WAIT_BYTES
 
@@ -157,8 +155,7 @@ cdef int fill(Job *job, commands, Remembered charges, dict numbers) except -1:
         step.core = command.core
         if not 0 <= step.link < LINKS:
             raise ValueError("bytes flow over no link that there is")
-        if step.fixed > (MOST // WHOLE if step.share else MOST >> 1) or step.bus_bytes > MOST // PS_PER_S:
-            raise OverflowError
+        check_range(step)
         step.has_flow = step.bus_bytes != 0
         step.end, step.first_wait = total, waits
         if waits + len(waited) > room:
@@ -225,8 +222,7 @@ def forecast(
     commands, charge, int64_t cycle_ps, int64_t depth, int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes,
     capacities, bint by_need, depth_of, bint code_apart,
 ):
-    """Picoseconds until the last of some commands is over; None where they would wait for ever, or where numbers are
-    too large for machine integers.
+    """Picoseconds until the last of some commands is over; 2^62 - 1 for those that take longer, or never end.
 
     ``charge(work)``: (fixed ps, bytes that then flow, bytes a second at the most, what of the fixed ps may pass ahead,
     what of that is one command's alone, over what they flow, which part of the banks of its core it takes).
@@ -246,7 +242,7 @@ def forecast(
         try:
             fill(&job, commands, Remembered(charge), numbers)
         except OverflowError:
-            return None
+            return LONGEST
         for key, at in numbers.items():
             job.engines[at].depth = depth_of(key & (1 << CORE_SHIFT) - 1)
         job.by_need = by_need
@@ -261,7 +257,7 @@ def forecast(
         with nogil:
             go(&job)
         if not job.over:
-            return None
+            return LONGEST
         for at in range(job.n_steps - 1):
             last = max(last, job.steps[at].over)
         return last

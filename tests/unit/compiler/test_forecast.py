@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler.forecast import forecast, forecast_slowly
+from npusim.compiler.forecast import forecast
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.graph import Graph
@@ -18,7 +19,7 @@ from npusim.runtime import Session
 from tests.support.graphs.golden import GRAPHS
 from tests.support.graphs.samples import increment, product, residual_net
 from tests.support.programs.random_streams import CONFIGS, Action, actions, build
-from tests.support.programs.streams import Stream, copy
+from tests.support.programs.streams import Stream, copy, fill
 
 TINY, EDGE, SERVER = map(load_config, ("tiny", "edge", "server"))
 ONE_BANK = {"sram.banks": 1}
@@ -82,28 +83,38 @@ def test_nothing_to_do() -> None:
     assert forecast([], TINY) == 0
 
 
-# the compiled one and its definition
+# streams that no compiler would make
 
 
-@pytest.mark.parametrize("arbitration", ["fair", "need"])
-@pytest.mark.parametrize("config", [TINY, EDGE, SERVER], ids=lambda config: config.name)
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_as_its_definition(graph: str, config: Config, arbitration: str) -> None:
+def both_of_stream(stream: Stream, config: Config) -> tuple[int, int]:
+    """(forecast, simulated end of the last command), from the device's taking of the job."""
+    program = replace(stream.program(scratch=65536), config_name=config.name, config_fingerprint=config.fingerprint())
+    timeline = Session(config, cache_dir=False).run(program, timing_only=True).timeline
+    end = max(span.end_ps for span in timeline.spans if "." in span.unit)
+    return forecast(list(decode(program.code)), config), end
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(actions(), min_size=1, max_size=25), CONFIGS, st.sampled_from(["fair", "need"]))
+def test_exact_for_any_stream(plan: list[Action], config: Config, arbitration: str) -> None:
     config = config.with_(**{"interconnect.arbitration": arbitration})
-    commands = list(decode(compile_graph(GRAPHS[graph](), config).code))
-    assert forecast(commands, config) == forecast_slowly(commands, config)
+    one = Stream()
+    one.dma(fill(0, 1, 0))
+    alone, end = both_of_stream(one, config)
+    told, simulated = both_of_stream(build(plan, config), config)
+    assert told + end - alone == simulated
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(actions(), max_size=25), CONFIGS, st.sampled_from(["fair", "need"]))
-def test_any_stream_as_its_definition(plan: list[Action], config: Config, arbitration: str) -> None:
-    config = config.with_(**{"interconnect.arbitration": arbitration})
-    commands = build(plan, config).commands
-    assert forecast(commands, config) == forecast_slowly(commands, config)
-
-
-def test_beyond_machine_integers() -> None:
-    """A transfer of which picoseconds times bytes a second take more than 64 bits."""
+def test_bytes_times_picoseconds_beyond_64_bits() -> None:
     stream = Stream()
     stream.dma(copy(0, region(1), 1 << 25))
-    assert forecast(stream.commands, TINY) == forecast_slowly(stream.commands, TINY) > 10**9
+    assert forecast(stream.commands, TINY.with_(**{"sram.bytes": 1 << 26})) > 10**9
+
+
+def test_longer_than_64_bits_of_picoseconds() -> None:
+    stream = Stream()
+    for _ in range(4):
+        stream.dma(copy(0, region(1), 1 << 31))
+    slow = TINY.with_(**{"clock": 1000, "dma.bytes_per_cycle": 1})
+    assert forecast(stream.commands, slow) == 2**62 - 1
+    assert forecast(stream.commands[:2], slow) == pytest.approx(2**32 * 10**9, rel=1e-6)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.compiler.decisions import L2
-from npusim.compiler.forecast import forecast, forecast_slowly
+from npusim.compiler.forecast import forecast
 from npusim.compiler.outside import by_l2, lay_out
 from npusim.compiler.pipeline import compile_graph, explain_graph
 from npusim.compiler.values import Buffer
@@ -102,13 +102,6 @@ def test_a_slow_l2_is_left_alone() -> None:
 def test_a_device_without_an_l2_has_no_other_plan() -> None:
     assert by_l2(TINY) is None
     assert device(4096).fingerprint() != TINY.fingerprint()
-
-
-@pytest.mark.parametrize("arbitration", ["need", "fair"])
-def test_the_forecast_is_its_definition(arbitration: str) -> None:
-    config = device(32 * KIB, TINY.with_(**{"interconnect.arbitration": arbitration, "cores": 2, "dma.channels": 3}))
-    commands = list(decode(compile_graph(chain(), config).code))
-    assert forecast(commands, config) == forecast_slowly(commands, config)
 
 
 def test_the_forecast_knows_that_l2_and_dram_are_busy_at_once() -> None:
