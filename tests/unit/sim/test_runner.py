@@ -221,9 +221,23 @@ def test_numbers_that_machine_integers_do_not_hold_are_for_the_stepper() -> None
     stream = Stream()
     stream.dma(copy(0, region(1), 64))
     found = decoded(stream)
-    for most in (9_223_372, 9_223_373):  # bytes, of which 10**12 parts are counted
-        found[0].charge = Charge(1, 1, bus_bytes=most, rate=10**9)
-        assert (course(found) is not None) == (most == 9_223_372)
+    longest = 2**62 - 1
+    for fixed_ps in (longest, longest + 1):
+        found[0].charge = Charge(fixed_ps, fixed_ps)
+        assert course(found) is None  # the instructions are fetched before
+    found[0].charge = Charge(longest - 10**9, longest - 10**9)
+    assert course(found) is not None
+
+
+def test_bytes_times_picoseconds_beyond_64_bits() -> None:
+    stream = Stream()
+    stream.dma(copy(0, region(1), 64))
+    found = decoded(stream)
+    ends = []
+    for nbytes in (1 << 23, 1 << 24, 1 << 40):
+        found[0].charge = Charge(1, 1, bus_bytes=nbytes, rate=10**9)
+        ends.append(course(found).ends[0] - nbytes * 1000)
+    assert ends[0] == ends[1] == ends[2]
 
 
 @pytest.mark.parametrize(
