@@ -178,10 +178,9 @@ class Effects:
                 lasting.job = job
 
     def job_runs(self) -> None:
-        """A command of a job starts: errors that memory has had since the last job are found."""
-        while self._errors:
-            fault, acted = self._errors.pop(0)
-            self._fail(fault, acted)
+        """A job's first command starts: it ends with the first error that memory has had since the last job."""
+        if self._errors:
+            self._fail(*self._errors.pop(0))
 
     def job_ends(self, job: Job) -> None:
         """Its record is written."""

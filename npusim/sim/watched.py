@@ -29,12 +29,15 @@ class WatchedEngine(Engine):
 
     def _start(self, step: Step, now: int) -> None:
         job = self.job
+        # Several units may be released in one go, and a watcher may end the job when the first of them starts.
+        if job.over:
+            return
         if job.holding:
             super()._start(step, now)
             return
         for watcher in job.watchers[:]:
             watcher.step_begins(self.name, step)
-        if job.over:  # one of them has ended it
+        if job.over:
             return
         link = job.ways[step.charge.link]
         slowed = job.breaks.slowed(self.name, step, link.capacity)
@@ -126,7 +129,7 @@ class WatchedSequencer(Sequencer):
     def pump(self) -> None:
         job = self.job
         # What was held more than once goes on more than once: perhaps behind the end of the stream.
-        if job.holding or self.dispatched == len(job.steps):
+        if job.over or job.holding or self.dispatched == len(job.steps):
             return
         if job.breaks.hold(SEQUENCER, self._pump_late):
             job.disturbed = True
