@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from npusim.device.findings import Access, Finding
-from npusim.device.flights import RESIDENT_CONSTANTS, Flight, Load, Span, digest, take_off
+from npusim.device.flights import COUNT_MASK, RESIDENT_CONSTANTS, Flight, Load, Span, digest, take_off
 from npusim.device.registers import RINGS
 from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC
 from npusim.device.spans import Ranges
@@ -19,10 +19,6 @@ _log = logging.getLogger("npusim.device")
 
 MOST_FINDINGS = 1000
 """More are not kept."""
-
-COUNT_MASK = 0xFFFF_FFFF
-"""HEAD and TAIL count modulo this plus one."""
-
 
 class Held(NamedTuple):
     """What jobs of a number expect in SRAM: copied from these bytes; who has changed them since."""
@@ -81,9 +77,20 @@ class Boarding:
         self._flights = [flight for flight in self._flights if not flight.excused]
         if not size or size & (size - 1):
             return
+        if tail - seen & COUNT_MASK > COUNT_MASK >> 1:
+            self._say("tail-back", None, f"TAIL is {tail}, at the doorbell before it was {seen}", what)
+            self._flights = [
+                flight for flight in self._flights if flight.ring != ring or flight.ended_ps or flight.before(tail)
+            ]
+            return
         waiting = tail - registers[f"{name}_HEAD"] & COUNT_MASK
         if waiting > size:
             self._say("ring-overrun", None, f"{waiting} entries are announced in a ring of {size}", what)
+            # Neither what was overwritten nor more entries than the ring has: TAIL may be anything.
+            oldest = tail - size & COUNT_MASK
+            self._flights = [
+                flight for flight in self._flights if flight.ring != ring or not flight.before(oldest)
+            ]
             seen = tail - min(size, tail - seen & COUNT_MASK) & COUNT_MASK
         while seen != tail:
             self._board(

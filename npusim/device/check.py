@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 
-from npusim.device.boarding import COUNT_MASK, Boarding, at_span
+from npusim.device.boarding import Boarding, at_span
 from npusim.device.findings import Access
 from npusim.device.flights import ENTRY_SPAN, Flight, Load, Span
 from npusim.device.registers import BY_NAME, RINGS
@@ -113,7 +113,7 @@ class Checker(Boarding, Watcher):
         self._look_at_clock()
         if register in _HEADS:
             ring = _HEADS[register]
-            self._know(flight for flight in self._flights if flight.ring == ring and self._before(flight, value))
+            self._know(flight for flight in self._flights if flight.ring == ring and flight.before(value))
         elif register == "FENCE_LO":
             fence = self._pair("FENCE")
             last = [flight for flight in self._flights if flight.fence == fence and flight.ended_ps is not None]
@@ -126,9 +126,6 @@ class Checker(Boarding, Watcher):
         for flight in list(ended):
             if flight.ended_ps is not None:
                 self._learn(flight)
-
-    def _before(self, flight: Flight, head: int) -> bool:
-        return (head - flight.number - 1) & COUNT_MASK < 1 << 31
 
     def _tail(self, ring: int) -> None:
         if self._registers[f"{RINGS[ring]}_TAIL"] == self._seen[ring]:
@@ -174,8 +171,8 @@ class Checker(Boarding, Watcher):
     def _go_on(self) -> None:
         self._fault = None
         # What stood before HEAD is dropped, whether or not there was a record of it.
-        self._know(flight for flight in self._flights if self._before(flight, self._registers[_head(flight)]))
-        gone = [flight for flight in self._flights if self._before(flight, self._registers[_head(flight)])]
+        self._know(flight for flight in self._flights if flight.before(self._registers[_head(flight)]))
+        gone = [flight for flight in self._flights if flight.before(self._registers[_head(flight)])]
         self._flights = [flight for flight in self._flights if flight not in gone]
 
     # From doorbell to end

@@ -62,6 +62,10 @@ KINDS = {
         "more entries are announced than the ring has: the oldest are overwritten, the device stops with fault RING",
         "do not let TAIL - HEAD exceed SIZE",
     ),
+    "tail-back": Kind(
+        "TAIL was moved back: entries that were announced are no longer, and the device may have taken them already",
+        "only count TAIL up, and set the flag WITHDRAWN in the entry of a job that is not to run",
+    ),
     "ring-changed": Kind(
         "BASE or SIZE of a ring is changed while jobs are in it",
         "set rings up after a reset, before the first job",

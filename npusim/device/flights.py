@@ -20,6 +20,8 @@ _NOTHING = Extent()
 _WITHDRAWN = int(JobFlag.WITHDRAWN)
 _FLAGS = slice(4, 8)
 ENTRY_SPAN = "ring entry"
+COUNT_MASK = 0xFFFF_FFFF
+"""HEAD and TAIL count modulo this plus one."""
 RESIDENT_CONSTANTS = "constants of which some stay in SRAM"
 
 
@@ -73,6 +75,10 @@ class Flight:
     def name(self) -> str:
         ring = RINGS[self.ring]
         return f"job {self.fence} of ring {ring}" if self.entry is not None else f"entry {self.number} of ring {ring}"
+
+    def before(self, count: int) -> bool:
+        """Whether it is one of the entries before a HEAD or a TAIL."""
+        return count - self.number - 1 & COUNT_MASK <= COUNT_MASK >> 1
 
     def changed(self, span: Span, now: ByteArray) -> bool:
         """Whether bytes that must not change have."""

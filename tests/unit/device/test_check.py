@@ -227,6 +227,15 @@ class Overruns(Good):
         self.put(document.RINGS[ring] + document.TAIL, self.tails[ring])
 
 
+class TakesBack(Good):
+    """Withdraws a job by moving TAIL back in front of it."""
+
+    def abort(self, job: Job) -> None:
+        self.tails[job.ring] -= 1
+        self.put(document.RINGS[job.ring] + document.TAIL, self.tails[job.ring])
+        self.ring_doorbell(job.ring)
+
+
 class MovesItsRing(Good):
     def hand_over(self, job: Job) -> None:
         super().hand_over(job)
@@ -370,6 +379,7 @@ PLANTED = (
     Planted(NoContext, preempting, "preempt-without-context", "CONTEXT_BASE is 0x0"),
     Planted(ContextIsScratch, preempting, "shared-in-flight", "context area"),
     Planted(Overruns, one_job, "ring-overrun", "9 entries are announced in a ring of 8"),
+    Planted(TakesBack, aborted, "tail-back", "TAIL is 2, at the doorbell before it was 3"),
     Planted(MovesItsRing, one_job, "ring-changed", "MEDIUM_SIZE was written"),
     Planted(ForgetsSize, one_job, "ring-not-set-up", "SIZE is 0"),
     Planted(NeverResets, one_job, "ring-not-set-up", "there was no RESET"),
