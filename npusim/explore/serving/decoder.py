@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from npusim.errors import UsageError
 from npusim.explore.serving.served import Served
@@ -32,8 +32,11 @@ class _Request:
     prompt: int
     output: int
     began_ps: int = 0
-    first_ps: int = 0
-    made: int = 0
+    token_ps: list[int] = field(default_factory=list)
+
+    @property
+    def made(self) -> int:
+        return len(self.token_ps)
 
     @property
     def tokens(self) -> int:
@@ -94,8 +97,7 @@ def decode(
         found.steps.append((now, timed))
         now += timed.total_ps
         for request in got:
-            request.made += 1
-            request.first_ps = request.first_ps or now
+            request.token_ps.append(now)
         done = [request for request in running if request.made == request.output]
         held -= sum(request.tokens for request in done)
         running = [request for request in running if request.made < request.output]
@@ -114,4 +116,4 @@ def _check(request: _Request, limits: Limits) -> None:
 
 
 def _served(request: _Request, now: int) -> Served:
-    return Served("decoder", request.arrived_ps, request.began_ps, now, first_ps=request.first_ps, tokens=request.made)
+    return Served("decoder", request.arrived_ps, request.began_ps, now, token_ps=tuple(request.token_ps))

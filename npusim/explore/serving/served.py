@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from npusim.units import PS_PER_S
@@ -14,7 +15,7 @@ class Served:
     """One request. ``began_ps``: when somebody first worked for it; ``device_ps``, ``energy_fj``: what it had of the
     device, with saving and restoring where others went before it; None is an energy that is not known.
 
-    Of a decoder, ``first_ps`` is when its first token was there, and ``tokens`` how many it has got.
+    ``token_ps``: when each token of a decoder was there.
     """
 
     name: str
@@ -24,8 +25,11 @@ class Served:
     device_ps: int = 0
     energy_fj: int | None = None
     preemptions: int = 0
-    first_ps: int = 0
-    tokens: int = 0
+    token_ps: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        return len(self.token_ps)
 
     @property
     def latency_ps(self) -> int:
@@ -62,7 +66,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """Requests of one sort. ``queued``: how many waited, on average over the time and at most."""
+    """Requests of one sort. ``queued``: how many waited, on average over the time and at most.
+
+    ``first``: from arrival to the first token; ``each``: between successive tokens of a request, over all of them.
+    """
 
     name: str
     requests: int
@@ -97,8 +104,8 @@ def _json(spread: Spread | None) -> dict[str, int] | None:
 
 def classed(name: str, served: Sequence[Served], elapsed_ps: int) -> Class:
     """The figures of the requests of one name, over ``elapsed_ps``."""
-    first = [each.first_ps - each.arrived_ps for each in served if each.tokens]
-    gaps = [(each.ended_ps - each.first_ps) // (each.tokens - 1) for each in served if each.tokens > 1]
+    first = [each.token_ps[0] - each.arrived_ps for each in served if each.tokens]
+    gaps = [after - before for each in served for before, after in pairwise(each.token_ps)]
     return Class(
         name,
         len(served),

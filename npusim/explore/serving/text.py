@@ -75,7 +75,7 @@ def _tokens(found: Serving) -> list[str]:
         (label, *_times(spread))
         for each in found.classes
         if each.tokens
-        for label, spread in (("to the first token", each.first), ("from token to token", each.each))
+        for label, spread in (("to the first token", each.first), ("between tokens", each.each))
     ]
     return table(("time", "mean", "p50", "p90", "p99", "most"), rows, right="<>>>>>") if rows else []
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from npusim.errors import UsageError
 from npusim.explore.serving.decoder import Decoded, Limits, decode
+from npusim.explore.serving.served import Spread, classed
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def test_one_request_is_a_prompt_and_a_step_for_each_further_token() -> None:
     found = decode([(5, 3, 3)], LIMITS, prefill, step)
     assert told(found) == [(5, "prefill", 1, 4), (45, "decode", 1, 8), (153, "decode", 1, 8)]
     (served,) = found.served
-    assert (served.began_ps, served.first_ps, served.ended_ps, served.tokens) == (5, 45, 261, 3)
+    assert (served.began_ps, served.ended_ps, served.token_ps) == (5, 261, (45, 153, 261))
     assert found.peak_tokens == 3 + 3 - 1
 
 
@@ -90,7 +91,10 @@ def test_what_no_memory_is_large_enough_for() -> None:
         decode([(0, 8, 2)], Limits((8,), (8, 16), (1,), 8), prefill, step)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 8), st.integers(1, 8)), min_size=1, max_size=20))
+ASKS = st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 8), st.integers(1, 8)), min_size=1, max_size=20)
+
+
+@given(ASKS)
 def test_everybody_gets_all_tokens_and_the_device_does_one_thing_at_a_time(asks: list[tuple[int, int, int]]) -> None:
     tight = Limits(LIMITS.lengths, LIMITS.contexts, LIMITS.batches, 20)
     found = decode(asks, tight, prefill, step)
@@ -104,4 +108,37 @@ def test_everybody_gets_all_tokens_and_the_device_does_one_thing_at_a_time(asks:
     # First come, first served: nobody begins before one who came earlier.
     begun = [each.began_ps for each in sorted(found.served, key=lambda each: (each.arrived_ps, each.began_ps))]
     assert begun == sorted(begun)
-    assert all(each.arrived_ps <= each.began_ps < each.first_ps <= each.ended_ps for each in found.served)
+    assert all(each.arrived_ps <= each.began_ps < each.token_ps[0] <= each.ended_ps for each in found.served)
+
+
+@given(ASKS)
+def test_the_time_between_tokens_is_that_of_each_token_after_the_one_before(asks: list[tuple[int, int, int]]) -> None:
+    """Worked out from the programs that ran: a prompt gives a token to the next request, a step to all that run."""
+    found = decode(asks, Limits(LIMITS.lengths, LIMITS.contexts, LIMITS.batches, 20), prefill, step)
+    coming = [output for _, _, output in sorted(asks, key=lambda ask: ask[0])]
+    running: list[tuple[int, list[int]]] = []
+    tokens: list[list[int]] = []
+    for begin, timed in found.steps:
+        if timed.phase == "prefill":
+            tokens.append([])
+            running.append((coming.pop(0), tokens[-1]))
+            got = running[-1:]
+        else:
+            got = running
+        for _, times in got:
+            times.append(begin + timed.total_ps)
+        running = [(output, times) for output, times in running if len(times) < output]
+    figures = classed("decoder", found.served, found.served[-1].ended_ps)
+    between = [times[at] - times[at - 1] for times in tokens for at in range(1, len(times))]
+    assert len(between) == figures.tokens - len(asks)
+    assert figures.each == Spread.of(between)
+    arrivals = sorted(time for time, *_ in asks)
+    assert figures.first == Spread.of(times[0] - arrived for times, arrived in zip(tokens, arrivals, strict=True))
+
+
+def test_a_prompt_in_between_is_a_long_time_between_two_tokens() -> None:
+    found = decode([(0, 4, 4), (60, 8, 1)], LIMITS, prefill, step)
+    assert told(found)[1:3] == [(40, "decode", 1, 8), (148, "prefill", 1, 8)]
+    each = classed("decoder", found.served, 1000).each
+    assert each is not None
+    assert (each.p50, each.most) == (108, 188)  # the mean of the request is 134
