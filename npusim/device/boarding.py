@@ -20,6 +20,7 @@ _log = logging.getLogger("npusim.device")
 MOST_FINDINGS = 1000
 """More are not kept."""
 
+
 class Held(NamedTuple):
     """What jobs of a number expect in SRAM: copied from these bytes; who has changed them since."""
 
@@ -88,9 +89,7 @@ class Boarding:
             self._say("ring-overrun", None, f"{waiting} entries are announced in a ring of {size}", what)
             # Neither what was overwritten nor more entries than the ring has: TAIL may be anything.
             oldest = tail - size & COUNT_MASK
-            self._flights = [
-                flight for flight in self._flights if flight.ring != ring or not flight.before(oldest)
-            ]
+            self._flights = [flight for flight in self._flights if flight.ring != ring or not flight.before(oldest)]
             seen = tail - min(size, tail - seen & COUNT_MASK) & COUNT_MASK
         while seen != tail:
             self._board(

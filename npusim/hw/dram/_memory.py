@@ -80,9 +80,10 @@ class Memory:
 
     @property
     def sustained(self) -> int:
-        """What refresh leaves of the peak, in bytes a second."""
-        lost = self.refresh_clocks if self.refresh else 0
-        return self.bandwidth * (self.part.refi - lost) // self.part.refi
+        """What refresh leaves of the peak, in bytes a second, at one burst every tCCD_S where that is longer than it."""
+        part, lost = self.part, self.refresh_clocks if self.refresh else 0
+        every = max(part.burst_clocks, part.ccd_s)
+        return self.bandwidth * part.burst_clocks * (part.refi - lost) // (every * part.refi)
 
     @property
     def refresh_clocks(self) -> int:

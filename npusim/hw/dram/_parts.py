@@ -2,6 +2,10 @@
 
 Where a source leaves a value out: tRCD for writes is that for reads; tRC is tRAS + tRP; tREFI of LPDDR3 is 3.9 us
 (JEDEC JESD209-3). Rows of the 128-bit HBM channels have 2 KiB: 64 columns of 32 bytes.
+
+Where a source has a tCCD shorter than the burst it is that of the burst, half the burst length (JESD235, JESD209-4):
+HBM1_4Gb_x128 and HBM2_8Gb_x128 (1 clock in their files, of a burst of 2), LPDDR4_8Gb_x16_2400 (4 and 6 in its file).
+tREFI of LPDDR4_8Gb_x16_2400 is 7.2 us as in its file, not the 3.9 us of JESD209-4.
 """
 
 from __future__ import annotations
@@ -101,7 +105,7 @@ _ROWS = (
         "LPDDR4_8Gb_x16_2400", "DRAMsim3 configs/LPDDR4_8Gb_x16_2400.ini",
         rate=2410, tck_ps=830, bits=64, burst_length=16, groups=2, banks=4, rows=65536, row_bytes=8192,
         cl=17, cwl=14, rcd_rd=15, rcd_wr=15, rp=15, ras=32, rc=47, rfc=392, refi=8660,
-        rrd_s=8, rrd_l=8, faw=32, ccd_s=4, ccd_l=6, wr=30, rtp=12, wtr_s=8, wtr_l=16,
+        rrd_s=8, rrd_l=8, faw=32, ccd_s=8, ccd_l=8, wr=30, rtp=12, wtr_s=8, wtr_l=16,
     ),
     Part(
         "LPDDR3_8Gb_x32_1866", "DRAMsim3 configs/LPDDR3_8Gb_x32_1866.ini",
@@ -113,17 +117,18 @@ _ROWS = (
         "HBM2_8Gb_x128", "DRAMsim3 configs/HBM2_8Gb_x128.ini",
         rate=2000, tck_ps=1000, bits=128, burst_length=4, groups=4, banks=4, rows=32768, row_bytes=2048, dual=True,
         cl=14, cwl=4, rcd_rd=14, rcd_wr=14, rp=14, ras=34, rc=48, rfc=260, refi=3900,
-        rrd_s=4, rrd_l=6, faw=30, ccd_s=1, ccd_l=2, wr=16, rtp=6, wtr_s=6, wtr_l=8,
+        rrd_s=4, rrd_l=6, faw=30, ccd_s=2, ccd_l=2, wr=16, rtp=6, wtr_s=6, wtr_l=8,
     ),
     Part(
         "HBM1_4Gb_x128", "DRAMsim3 configs/HBM1_4Gb_x128.ini",
         rate=1000, tck_ps=2000, bits=128, burst_length=4, groups=4, banks=4, rows=16384, row_bytes=2048, dual=True,
         cl=7, cwl=2, rcd_rd=7, rcd_wr=7, rp=7, ras=17, rc=24, rfc=130, refi=1950,
-        rrd_s=2, rrd_l=3, faw=15, ccd_s=1, ccd_l=1, wr=8, rtp=3, wtr_s=3, wtr_l=4,
+        rrd_s=2, rrd_l=3, faw=15, ccd_s=2, ccd_l=2, wr=8, rtp=3, wtr_s=3, wtr_l=4,
     ),
+    # The command clock is an eighth of the data rate (JESD250: 8 bits a clock and pin).
     Part(
         "GDDR6_8Gb_x16", "DRAMsim3 configs/GDDR6_8Gb_x16.ini",
-        rate=3030, tck_ps=660, bits=128, burst_length=16, groups=4, banks=4, rows=16384, row_bytes=2048,
+        rate=12121, tck_ps=660, bits=128, burst_length=16, groups=4, banks=4, rows=16384, row_bytes=2048,
         cl=24, cwl=16, rcd_rd=24, rcd_wr=20, rp=24, ras=54, rc=78, rfc=126, refi=11862,
         rrd_s=9, rrd_l=9, faw=32, ccd_s=3, ccd_l=4, wr=16, rtp=3, wtr_s=7, wtr_l=7,
     ),
