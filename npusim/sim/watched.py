@@ -37,7 +37,7 @@ class WatchedEngine(Engine):
             return
         for watcher in job.watchers[:]:
             watcher.step_begins(self.name, step)
-        if job.over:
+        if self.job.over:  # a watcher has ended it
             return
         link = job.ways[step.charge.link]
         slowed = job.breaks.slowed(self.name, step, link.capacity)

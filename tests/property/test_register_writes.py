@@ -14,7 +14,7 @@ from npusim.device.flights import Flight, take_off
 from npusim.device.npu import NpuDevice
 from npusim.device.registers import BY_NAME, RINGS
 from npusim.driver import Driver
-from tests.support.bare_device import ENTRIES, QUICK, BareDevice
+from tests.support.bare_device import QUICK, BareDevice
 from tests.support.driven_jobs import drive
 from tests.support.programs.streams import round_trip
 

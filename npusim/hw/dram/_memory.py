@@ -80,7 +80,7 @@ class Memory:
 
     @property
     def sustained(self) -> int:
-        """What refresh leaves of the peak, in bytes a second, at one burst every tCCD_S where that is longer than it."""
+        """What refresh leaves of the peak, in bytes a second, with bursts no closer than tCCD_S."""
         part, lost = self.part, self.refresh_clocks if self.refresh else 0
         every = max(part.burst_clocks, part.ccd_s)
         return self.bandwidth * part.burst_clocks * (part.refi - lost) // (every * part.refi)
