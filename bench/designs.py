@@ -2,7 +2,7 @@
 
 Run as ``python -m bench.designs``; ``--network``, ``--count``. Designs vary what a study varies: rows and columns of
 the array, SRAM, bandwidth and channels; and each is compiled and run as a study does it, which tells that the graph
-stays as it is and wants its figures, energy among them. All is process time, as parts of what the definition of the
+stays as it is and wants its figures, energy among them. All is process time, as parts of what the reference of the
 search for tilings in Python takes on the same problems, so that the figures of two hosts can be compared; seconds are
 printed beside it.
 """
@@ -24,6 +24,7 @@ from npusim.explore.evaluate import figures_of
 from npusim.hw.config import Config, load_config
 from npusim.runtime import Session
 from npusim.validate.networks import NETWORKS
+from tests.support import tile_definition
 
 ROWS = (16, 24, 32, 48, 64)
 SRAM = (512, 768, 1024, 1536, 2048)
@@ -68,7 +69,7 @@ class Searches:
         """Seconds that the definition takes for all of them."""
         start = time.process_time()
         for tilings, budget in self.asked:
-            tile.choose_slowly(tilings._problem, tilings._config, budget)
+            tile_definition.choose(tilings._problem, tilings._config, budget)
         return time.process_time() - start
 
 

@@ -1,8 +1,8 @@
 """The search for a tiling, in machine integers: which cuts of a problem there are, what they take, which is chosen.
 
-``npusim.compiler.tile`` says in Python what a cut takes and how long it lasts, and why; here is the same for all cuts
-of a problem at once. Prices come from the cost functions of the device, through mappings that ask them once a key. What
-machine integers and doubles would not give exactly is refused with OverflowError: the caller works it out in Python.
+Prices come from the cost functions of the device, through mappings that ask them once a key. Figures are exact
+below 4e15. Larger ones are rounded as doubles are, and end at 10^18: slow devices and large layers are planned, too,
+and nobody compares designs that take 11 days.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
@@ -25,10 +25,14 @@ cdef extern from *:
     """
     long long scaled(long long value, long long by, long long over) noexcept nogil
 
+from npusim.errors import CompileError
+
 cdef long long SECOND = 1_000_000_000_000
 
-# Below this doubles are exact integers, and a few of them add up exactly, too.
-cdef double EXACT = 4.0e15
+# Every figure is at most this, so that a few of them add up within 64 bits.
+cdef long long LIMIT = 1_000_000_000_000_000_000
+# Of sizes in elements and bytes.
+cdef double LARGEST = 4.0e18
 
 cdef enum:
     UNKNOWN = -1
@@ -120,7 +124,7 @@ cdef class Prices:
         return 0
 
     cdef int ask(self, long long *key, bint moves, long long *value) except -1:
-        """Raises OverflowError for what is beyond machine integers."""
+        """Look up a price, or ask for it."""
         cdef Price *price
         if self.room:
             price = self.find(key)
@@ -128,9 +132,10 @@ cdef class Prices:
                 value[0], value[1], value[2] = price.value[0], price.value[1], price.value[2]
                 return 0
         if moves:
-            value[0], value[1], value[2] = self.prices[key[0], key[1], key[2], WAYS[key[3]]]
+            ps, stream, nbytes = self.prices[key[0], key[1], key[2], WAYS[key[3]]]
+            value[0], value[1], value[2] = min(ps, LIMIT), min(stream, LIMIT), min(nbytes, LIMIT)
         else:
-            value[0] = self.prices[key[0], key[1], key[2], key[3], key[4]]
+            value[0] = min(self.prices[key[0], key[1], key[2], key[3], key[4]], LIMIT)
             value[1] = value[2] = 0
         # Meanwhile others may have asked.
         if 2 * (self.count + 1) > self.room:
@@ -182,6 +187,15 @@ cdef inline long long least(long long a, long long b) noexcept nogil:
 
 cdef inline long long most(long long a, long long b) noexcept nogil:
     return a if a > b else b
+
+
+cdef inline long long limited(double value) noexcept nogil:
+    return <long long>value if value < <double>LIMIT else LIMIT
+
+
+cdef inline long long times(long long a, long long b) noexcept nogil:
+    """The product of two numbers that are not negative, or the limit."""
+    return a * b if <double>a * b < <double>LIMIT else LIMIT
 
 
 cdef inline bint is_same(Cut *one, Cut *other) noexcept nogil:
@@ -269,10 +283,9 @@ cdef class Search:
         )
 
     cdef _check(self):
-        """Refuse what may leave the range of machine integers: the largest tile is the whole problem."""
-        # Nothing to cut, and nothing to divide by.
+        """Refuse sizes beyond 64 bits: the largest tile is the whole problem. Raises CompileError."""
         if least(least(self.images, self.oh), least(self.ow, least(self.groups, least(self.oc, self.ic)))) < 1:
-            raise OverflowError
+            raise ValueError("a matrix problem has no elements")
         cdef double pixels = <double>self.images * self.oh * self.ow
         cdef double channels = <double>self.groups * self.oc
         cdef double rows = <double>self.oh * self.sh + <double>self.kh * self.dh
@@ -281,10 +294,13 @@ cdef class Search:
         cdef double inputs = self.images * rows * cols * self.groups * self.ic
         cdef double each = 64.0 * (self.element_bytes + self.between + self.kilo + 64) + self.begin
         if (
-            products * self.channel_step > EXACT or inputs * 64 > EXACT or pixels * channels * each > EXACT
-            or (channels + self.w_cols) * (self.ic * self.kh * self.kw + self.w_rows) * 64 * (self.held + 2) > EXACT
+            products * self.channel_step > LARGEST or inputs * 64 > LARGEST or pixels * channels * each > LARGEST
+            or (channels + self.w_cols) * (self.ic * self.kh * self.kw + self.w_rows) * 64 * (self.held + 2) > LARGEST
         ):
-            raise OverflowError
+            raise CompileError(
+                f"a layer of {products:.3g} MACs on {inputs:.3g} inputs is too large to be cut into tiles; "
+                f"{LARGEST / self.channel_step:.3g} MACs are allowed"
+            )
 
     cdef inline long long _aligned(self, long long nbytes) noexcept:
         return up(nbytes, self.alignment) * self.alignment
@@ -333,14 +349,13 @@ cdef class Search:
         lanes = up(out if self.depthwise else cut.oc, self.channel_step) * self.channel_step
         inputs = (1 if self.depthwise else cut.groups * cut.ic) * area * self.kh * self.kw
         cut.allowed = (
-            not (self.acc_limit and acc > self.acc_limit) and inputs * lanes <= self.max_products
+            not (self.acc_limit and acc > self.acc_limit) and <double>inputs * lanes <= <double>self.max_products
             and elements <= self.max_elements
         )
         cut.time[0] = cut.time[1] = cut.time[2] = cut.time[3] = cut.one = UNKNOWN
 
     cdef Py_ssize_t _try(self, long long budget, int *tried, long long *best, Reach *reach) except -1:
-        """How many are looked at of all that fits so many bytes, their numbers, and the ``best`` time. Raises
-        OverflowError."""
+        """How many are looked at of all that fits so many bytes, their numbers, and the ``best`` time."""
         cdef Py_ssize_t c, s, count = 0
         cdef long long time, lowest = -1, here, nearest, risen
         cdef int variant, outer, pieces
@@ -398,7 +413,7 @@ cdef class Search:
     def choose(self, long long budget):
         """(groups, rows, columns, output channels, input channels, weights outermost, in pieces) of least time that
         fits so many bytes, or None; its picoseconds; the least budget for which the answer is the same, and the one
-        after the greatest. Raises OverflowError."""
+        after the greatest."""
         cdef long long time, limit, lowest = 0, steps = 0, ps = 0
         cdef int *tried = self._room()
         cdef Py_ssize_t at
@@ -408,7 +423,7 @@ cdef class Search:
         try:
             for at in range(self._try(budget, tried, &lowest, &reach)):
                 if not at:
-                    limit = lowest * (100 + self.slack) // 100
+                    limit = lowest // 100 * (100 + self.slack) + lowest % 100 * (100 + self.slack) // 100
                 cut = &self.table[tried[at] >> 2]
                 time = cut.time[tried[at] & 3]
                 if time > limit or (best is not None and (cut.steps > steps or (cut.steps == steps and time > ps))):
@@ -421,8 +436,7 @@ cdef class Search:
         return best, ps, reach.first, reach.end
 
     def within(self, long long budget, long long limit):
-        """(picoseconds, steps, tile) of all that :meth:`choose` looks at and that take less than so many. Raises
-        OverflowError."""
+        """(picoseconds, steps, tile) of all that :meth:`choose` looks at and that take less than so many."""
         cdef long long lowest
         cdef int *tried = self._room()
         cdef Py_ssize_t at
@@ -438,22 +452,21 @@ cdef class Search:
             PyMem_Free(tried)
         return found
 
-    def estimate(self, tile):
-        """Picoseconds that all tiles take, about. Raises OverflowError."""
+    def score(self, tile):
+        """Picoseconds by which tilings are compared."""
         cdef Cut wanted
         cdef Cut *cut = self._cut(tile, &wanted)
         cdef bint outer = tile[5], pieces = tile[6]
         cdef long long time = cut.time[2 * pieces + outer]
         return self._estimate(cut, outer, pieces, CHOSEN) if time == UNKNOWN else time
 
-    def taking(self, tile, bint again):
-        """Picoseconds that all tiles take among others but for the banks, and those of the DRAM. Raises
-        OverflowError."""
+    def latency(self, tile, bint again):
+        """Picoseconds of all tiles between other layers, without waits for SRAM banks; and those of the DRAM."""
         cdef Cut wanted
         return self._estimate(self._cut(tile, &wanted), tile[5], tile[6], AGAIN if again else AMONG), self.traffic
 
     def computing(self, tile):
-        """Picoseconds of the matrix unit for all tiles, one after the other. Raises OverflowError."""
+        """Picoseconds of the matrix unit for all tiles, one after the other."""
         cdef Cut wanted
         cdef Cut *cut = self._cut(tile, &wanted)
         if cut.one == UNKNOWN:
@@ -461,13 +474,11 @@ cdef class Search:
         return cut.all
 
     def banked(self, tile):
-        """Picoseconds that all banks of the SRAM need for all tiles on the matrix unit. Raises OverflowError."""
+        """Picoseconds that all banks of the SRAM need for all tiles on the matrix unit."""
         cdef long long groups, oh, ow, oc, ic
         groups, oh, ow, oc, ic = tile[:5]
         cdef long long tiles = self.images * up(self.oh, oh) * up(self.ow, ow)
         tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
-        if <double>tiles * self._price_of(self.banks, groups, oh, ow, oc, ic) > EXACT:
-            raise OverflowError
         return self._computing(self.banks, groups, oh, ow, oc, ic, tiles)
 
     cdef Cut *_cut(self, tile, Cut *wanted) except NULL:
@@ -540,8 +551,6 @@ cdef class Search:
                 moved.ps += <double>(some * many) * one.ps
                 moved.stream += <double>(some * many) * one.stream
                 moved.nbytes += <double>(some * many) * one.nbytes
-        if moved.ps > EXACT or moved.stream > EXACT or moved.nbytes > EXACT:
-            raise OverflowError
         cdef double total = <double>(up(self.groups, groups) * up(whole, width))
         moved.ps, moved.stream, moved.nbytes = moved.ps / total, moved.stream / total, moved.nbytes / total
         return moved
@@ -579,8 +588,6 @@ cdef class Search:
                 )
         tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
         cdef long long whole = self._price_of(self.matrix, groups, oh, ow, oc, ic)
-        if <double>tiles * whole > EXACT:
-            raise OverflowError
         cut.all = self._computing(self.matrix, groups, oh, ow, oc, ic, tiles)
         cut.one = whole
         return 0
@@ -599,7 +606,7 @@ cdef class Search:
             if full[k] % size[k]:
                 whole = False
         if whole:
-            return tasks * self._price_of(prices, groups, oh, ow, oc, ic)
+            return times(tasks, self._price_of(prices, groups, oh, ow, oc, ic))
         for mask in range(32):
             count, empty = 1, False
             for k in range(5):
@@ -611,8 +618,9 @@ cdef class Search:
                 if not part[k]:
                     empty = True
             if count and not empty:
-                total += count * self._price_of(prices, part[0], part[1], part[2], part[3], part[4])
-        return self.images * total
+                total += times(count, self._price_of(prices, part[0], part[1], part[2], part[3], part[4]))
+                total = least(total, LIMIT)
+        return times(self.images, total)
 
     cdef void _loaded_for(
         self, long long spatial, long long channels, bint outermost, double *x, double *w,
@@ -655,7 +663,7 @@ cdef class Search:
         else:
             x_loads = spatial * up(self.groups, groups)
             w_loads = channels if spatial == 1 or (channels == 1 and self.shared_weights) else tasks
-        compute = least(per_core * chunks * cut.one, cut.all)
+        compute = least(times(per_core * chunks, cut.one), cut.all)
         if self.oh % oh or self.ow % ow or self.oc % oc or self.ic % ic or self.groups % groups:
             g = <double>self.groups / <double>(up(self.groups, groups) * groups)
             i = <double>self.ic / <double>(up(self.ic, ic) * ic)
@@ -688,20 +696,18 @@ cdef class Search:
             storing = (stores if stores < per_core else <double>per_core) * cut.out.stream
         cdef long long behind = elements * self.kilo // 1024
         behind += (up(elements, self.piece) if in_pieces else 1) * self.begin
-        if loads > EXACT or traffic * self.beside > EXACT or storing > EXACT or results * behind > EXACT:
-            raise OverflowError
-        cdef long long loading = <long long>(share * loads), stored = <long long>storing
+        cdef long long loading = limited(share * loads), stored = limited(storing)
         if cut.x.there and not self.ahead:
-            compute += <long long>(share * x_loads * full_x * cut.x.ps)
+            compute = least(compute + limited(share * x_loads * full_x * cut.x.ps), LIMIT)
         if self.one_channel:
-            loading, stored = loading + stored, 0
+            loading, stored = least(loading + stored, LIMIT), 0
         if cut.w.there and self.apart:
             apart = w_count * cut.w.nbytes + (p_count * cut.p.nbytes if cut.p.there else 0)
         cdef long long shared = most(
-            self._bus_ps(<long long>((traffic - apart) * self.beside), self.bandwidth),
-            self._bus_ps(<long long>(apart * self.beside), self.constants_bandwidth),
+            self._bus_ps(limited((traffic - apart) * self.beside), self.bandwidth),
+            self._bus_ps(limited(apart * self.beside), self.constants_bandwidth),
         )
-        cdef long long chain = <long long>((results if results < per_core else <double>per_core) * behind)
+        cdef long long chain = limited((results if results < per_core else <double>per_core) * behind)
         if asked != AGAIN:
             if cut.x.there and self.ahead:  # else they are in the computing already
                 first += <long long>cut.x.ps
@@ -723,7 +729,7 @@ cdef class Search:
         self.traffic = shared
         return longest + first
 
-    cdef long long _bus_ps(self, long long nbytes, long long bandwidth) except -1:
-        if <double>nbytes * SECOND / bandwidth > EXACT:
-            raise OverflowError
+    cdef long long _bus_ps(self, long long nbytes, long long bandwidth) noexcept:
+        if <double>nbytes * SECOND / bandwidth > LIMIT:
+            return LIMIT
         return scaled(nbytes, SECOND, bandwidth)

@@ -18,7 +18,7 @@ from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTab
 from npusim.compiler.lower.element import Chain
 from npusim.compiler.lower.matmul import MatMulLowering
 from npusim.compiler.schedule import Item, Tile
-from npusim.compiler.tile import SLACK_PERCENT, acc_bytes, computing
+from npusim.compiler.tile import SLACK_PERCENT, acc_bytes, tilings
 from npusim.compiler.values import Buffer, Moves, View
 from npusim.errors import CompileError
 from npusim.graph import Tensor
@@ -145,7 +145,7 @@ class FlowLowering(Lowering):
                 lowering = MatMulLowering(inner, part)
                 slots = lowering.slots()
                 accumulators = max(accumulators, total_bytes(slots, Space.ACC))
-                matrix += computing(lowering.problem, lowering.tile, config) * ceil_div(self._height, rows)
+                matrix += tilings(lowering.problem, config).computing(lowering.tile) * ceil_div(self._height, rows)
                 vector += blocks * lowering.chain.estimate(elements)
             else:
                 vector += blocks * price(_on_rows(part, rows, 0, 0).work()).ps

@@ -331,7 +331,7 @@ class MatrixLowering(Lowering):
 
     def estimate(self) -> int:
         known = self._tilings(self.problem)
-        return known.taking(self.tile) * self.height // self.problem.oh
+        return known.latency(self.tile) * self.height // self.problem.oh
 
     def striped(self, rows: int) -> int:
         # An array may take as long for one row as for two.
@@ -341,7 +341,7 @@ class MatrixLowering(Lowering):
             if rows != problem.oh:
                 problem, tile = problem._replace(oh=rows), tile._replace(oh=min(tile.oh, rows))
             found = self._tilings(problem) if rows == self.problem.oh else tilings(problem, self.config)
-            known = found.taking(tile, again=True) * self.height // rows
+            known = found.latency(tile, again=True) * self.height // rows
             self._striped[self.tile, rows] = known
         return known
 
@@ -355,7 +355,7 @@ class MatrixLowering(Lowering):
 
     def ends(self) -> int:
         known = self._tilings(self.problem)
-        return known.taking(self.tile) - known.taking(self.tile, again=True)
+        return known.latency(self.tile) - known.latency(self.tile, again=True)
 
     def tail(self) -> int:
         return chain_time(self.problem, self.tile)

@@ -18,7 +18,7 @@ from npusim.compiler.memory import Memory, Planner
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
 from npusim.compiler.stripes import moved_bytes
-from npusim.compiler.tile import OVERLAP, Tiling, estimate
+from npusim.compiler.tile import OVERLAP, Tiling, tilings
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
@@ -209,7 +209,7 @@ def test_what_is_stored_is_the_result_of_the_chain() -> None:
     assert problem.stored_bytes == 1 < problem.out_type.itemsize
     tile = Tiling(1, 8, 64, 32, 32, weights_outer=False)
     wide = problem._replace(epilogue=problem.epilogue._replace(result=0))
-    assert estimate(problem, tile, config) < 0.85 * estimate(wide, tile, config)
+    assert tilings(problem, config).score(tile) < 0.85 * tilings(wide, config).score(tile)
 
 
 def test_lower_stripes_are_tried_until_they_have_been_worse_twice(monkeypatch: pytest.MonkeyPatch) -> None:

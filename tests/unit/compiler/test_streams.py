@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from npusim.cache import read_program, write_program
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.tile import Epilogue, MatrixProblem, Tiling, estimate, tilings
+from npusim.compiler.tile import Epilogue, MatrixProblem, Tiling, tilings
 from npusim.dtypes import DType
 from npusim.errors import DeviceFaultError
 from npusim.graph import Graph
@@ -34,6 +34,7 @@ from npusim.work import DmaWork
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
 from tests.support.graphs.samples import residual_net
+from tests.support.tile_definition import score
 
 EDGE, TINY = load_config("edge"), load_config("tiny")
 RATE = "dma.decoder_weights_per_cycle"
@@ -260,8 +261,8 @@ def test_the_search_knows_what_its_definition_does(
         1, 9, 7, 1, oc, ic, 3, 3, 1, 1, 1, 1, False, True, I8, I8, I8, Epilogue(), False, w_bits=bits, w_kilo=kilo
     )
     for tile in (Tiling(1, 9, 7, oc, ic, False), Tiling(1, 3, 7, -(-oc // 2), ic, slow)):
-        assert tilings(problem, config).estimate(tile) == estimate(problem, tile, config)
-        assert estimate(problem, tile, config) <= estimate(problem._replace(w_kilo=1024), tile, config)
+        assert tilings(problem, config).score(tile) == score(problem, tile, config)
+        assert score(problem, tile, config) <= score(problem._replace(w_kilo=1024), tile, config)
 
 
 def test_reports_say_what_streams_save() -> None:

@@ -14,19 +14,7 @@ from npusim.compiler.lower.base import ConstantPool, Context, facts_of
 from npusim.compiler.lower.element import Chain
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
-from npusim.compiler.tile import (
-    Epilogue,
-    Home,
-    MatrixProblem,
-    Tiling,
-    acc_bytes,
-    choose,
-    computing,
-    estimate,
-    filled,
-    footprint,
-    sram_bytes,
-)
+from npusim.compiler.tile import Epilogue, Home, MatrixProblem, Tiling, acc_bytes, choose, footprint, tilings
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.hw.config import Config, load_config
@@ -37,6 +25,7 @@ from npusim.isa.matrix import CHANNEL_BLOCK
 from npusim.work import DmaWork
 from tests.support.graphs.problems import problems
 from tests.support.graphs.samples import product, residual_net
+from tests.support.tile_definition import filled, sram_bytes
 from tests.unit.compiler.tilings import CONV
 
 TINY, EDGE = load_config("tiny"), load_config("edge")
@@ -105,8 +94,8 @@ def test_tiles_at_the_edges_count_as_what_they_are(problem: MatrixProblem, kib: 
     alone = [
         problem._replace(groups=part.groups, oh=part.oh, ow=part.ow, oc=part.oc, ic=part.ic, images=1) for part in every
     ]
-    cost = sum(computing(small, part, TINY) for small, part in zip(alone, every, strict=True))
-    assert computing(problem, tile, TINY) == problem.images * cost
+    cost = sum(tilings(small, TINY).computing(part) for small, part in zip(alone, every, strict=True))
+    assert tilings(problem, TINY).computing(tile) == problem.images * cost
     full, whole = filled(problem, tile), footprint(problem, tile)
     each = [footprint(problem, part) for part in every]
     assert full.w * whole.w * len(every) == pytest.approx(sum(part.w for part in each))
@@ -125,8 +114,8 @@ def test_narrow_tiles_at_the_edge_are_as_slow_to_store() -> None:
     thirds, once = Tiling(1, 14, 56, 64, 24, weights_outer=False), Tiling(1, 7, 56, 144, 24, weights_outer=False)
     nbytes = 14 * 56 * 64
     stores = 4 * 3 * cost_model(config).stream_ps(DmaWork(nbytes, nbytes // 64, 64, 0, nbytes))
-    assert estimate(problem, thirds, config) > stores
-    assert estimate(problem, thirds, config) > estimate(problem, once, config)
+    assert tilings(problem, config).score(thirds) > stores
+    assert tilings(problem, config).score(thirds) > tilings(problem, config).score(once)
 
 
 def test_what_a_chain_makes_is_stored_and_not_the_sums() -> None:
@@ -136,8 +125,8 @@ def test_what_a_chain_makes_is_stored_and_not_the_sums() -> None:
     tile = Tiling(1, 10, 34, 40, 24, weights_outer=False)
     floats = bytes_._replace(epilogue=Epilogue(2, result=4))
     size, rate = bytes_.oh * bytes_.ow * bytes_.oc, dram_model(config).bandwidth
-    assert 3 * size * 10**12 < (estimate(floats, tile, config) - estimate(bytes_, tile, config)) * rate
-    assert estimate(floats, tile, config) == estimate(floats._replace(epilogue=Epilogue(2)), tile, config)
+    assert 3 * size * 10**12 < (tilings(floats, config).score(tile) - tilings(bytes_, config).score(tile)) * rate
+    assert tilings(floats, config).score(tile) == tilings(floats._replace(epilogue=Epilogue(2)), config).score(tile)
 
 
 def test_runs_that_begin_anywhere_in_a_burst_touch_another_one() -> None:
@@ -146,10 +135,10 @@ def test_runs_that_begin_anywhere_in_a_burst_touch_another_one() -> None:
     problem = CONV._replace(oh=40, ow=40, oc=255, ic=128, kh=1, kw=1, x_home=Home.DIRECT)
     tile = Tiling(1, 10, 40, 64, 128, weights_outer=True)
     stored = 3 * 1600 * 2 * 64
-    assert estimate(problem, tile, config) > stored * 10**12 // dram_model(config).bandwidth
+    assert tilings(problem, config).score(tile) > stored * 10**12 // dram_model(config).bandwidth
     # Where they begin with bursts they do not.
     even = problem._replace(oc=256)
-    assert estimate(even, tile, config) < estimate(problem, tile, config)
+    assert tilings(even, config).score(tile) < tilings(problem, config).score(tile)
 
 
 def test_a_chain_says_what_it_makes() -> None:

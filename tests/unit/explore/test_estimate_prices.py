@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler.tile import Epilogue, Home, MatrixProblem, Tiling, choose, computing, estimate, sram_bytes
+from npusim.compiler.tile import Epilogue, Home, MatrixProblem, Tiling, choose, tilings
 from npusim.dtypes import DType
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.cuts import Case, ChainWorks, Rooms, cuts, worth
@@ -21,6 +21,7 @@ from npusim.hw.config import Config, load_config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
 from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork
+from tests.support.tile_definition import sram_bytes
 
 EDGE = load_config("edge")
 EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True)
@@ -179,8 +180,8 @@ def test_tiles_that_divide_are_priced_as_the_tiler_prices_them(
         if problem.oc % tile.oc or problem.ic % tile.ic:  # columns of the array may leave a rest
             continue
         assert nbytes == sram_bytes(problem, tile, config)
-        assert busy == pytest.approx(computing(problem, tile, config), rel=1e-4)
-        assert ps == pytest.approx(estimate(problem, tile, config), rel=1e-3)
+        assert busy == pytest.approx(tilings(problem, config).computing(tile), rel=1e-4)
+        assert ps == pytest.approx(tilings(problem, config).score(tile), rel=1e-3)
         compared += 1
     assume(compared)
 
@@ -188,7 +189,7 @@ def test_tiles_that_divide_are_priced_as_the_tiler_prices_them(
 @FEW
 @given(devices(), problems(whole=False))
 def test_tiles_with_rests_are_priced_nearly_as_the_tiler_prices_them(config: Config, problem: MatrixProblem) -> None:
-    ratios = [ps / estimate(problem, tile, config) for tile, ps, _, _ in tiles(problem, config)]
+    ratios = [ps / tilings(problem, config).score(tile) for tile, ps, _, _ in tiles(problem, config)]
     # Of narrow tiles at the edge of the channels they do not know that they have as many runs as others.
     assert np.median(ratios) == pytest.approx(1, abs=0.2)
     assert min(ratios) > 0.5
@@ -206,7 +207,7 @@ def test_the_best_cut_is_as_good_as_the_tilers(config: Config, problem: MatrixPr
         assert np.isinf(ps[0])
         return
     # Of near ones the tiler takes that of the fewest steps, which takes longer by three in a hundred at most.
-    assert ps[0] == pytest.approx(estimate(problem, tile, config), rel=0.08)
+    assert ps[0] == pytest.approx(tilings(problem, config).score(tile), rel=0.08)
 
 
 def test_cuts_of_channels_follow_the_columns() -> None:

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npusim.compiler.prices import pricing
-from npusim.compiler.tile import (
-    MatrixProblem,
-    Tiling,
-    Tilings,
-    banked,
-    choose,
-    choose_slowly,
-    computing,
-    estimate,
-    taking,
-    tilings,
-)
+from npusim.compiler.tile import MatrixProblem, Tiling, Tilings, choose, tilings
+from npusim.errors import CompileError
 from npusim.hw.config import Config, load_config
+from tests.support import tile_definition as definition
 from tests.support.graphs.problems import PLAIN, homes, problems
 
 EDGE = load_config("edge")
@@ -39,16 +31,16 @@ def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, A
     assume(config.matrix is not None and config.matrix.rate(problem.x_type.label))
     searched = tilings(problem, config)
     tile = searched.choose(kib << 10)
-    assert tile == choose_slowly(problem, config, kib << 10)
+    assert tile == definition.choose(problem, config, kib << 10)
     if tile is not None:
         # The chosen one, whose time is known; the same with the other loop outermost; one that is none of the cuts.
         odd = Tiling(1, tile.oh - tile.oh // 3, 1, tile.oc - tile.oc // 3, tile.ic, False)
         for each in (tile, tile._replace(weights_outer=not tile.weights_outer), odd):
-            assert searched.estimate(each) == estimate(problem, each, config)
+            assert searched.score(each) == definition.score(problem, each, config)
             for again in (False, True):
-                assert searched.taking(each, again=again) == taking(problem, each, config, again=again)
-            assert searched.computing(each) == computing(problem, each, config)
-            assert searched.banked(each) == banked(problem, each, config)
+                assert searched.latency(each, again=again) == definition.latency(problem, each, config, again=again)
+            assert searched.computing(each) == definition.computing(problem, each, config)
+            assert searched.banked(each) == definition.banked(problem, each, config)
 
 
 @settings(max_examples=15)
@@ -68,12 +60,20 @@ def test_an_answer_for_one_budget_serves_only_those_that_choose_it(
     ends = [end for end, _ in searched._chosen] + searched._firsts
     for budget in {*budgets, *ends, *(end - 1 for end in ends)}:
         if 0 < budget < 1 << 40:
-            assert searched.choose(budget) == choose_slowly(problem, config, budget)
+            assert searched.choose(budget) == definition.choose(problem, config, budget)
 
 
-def test_what_machine_integers_cannot_hold_is_worked_out_all_the_same() -> None:
-    """The search refuses it, and its definition answers."""
-    huge = PLAIN._replace(images=1 << 40, oh=1 << 12)
-    tile = choose(huge, EDGE, 1 << 20)
+def test_figures_of_slow_devices_end_at_a_limit() -> None:
+    """A layer that takes about 30 years is cut into tiles as others are."""
+    slow = EDGE.with_(**{"clock": 1000, "matrix.clock": 1000})
+    large = PLAIN._replace(images=1 << 20, oh=1 << 12)
+    tile = choose(large, slow, 1 << 20)
     assert tile is not None
-    assert tilings(huge, EDGE).estimate(tile) == estimate(huge, tile, EDGE) > 1 << 62
+    assert tilings(large, slow).computing(tile) == 10**18
+    assert 10**18 <= tilings(large, slow).score(tile) < 2**63
+
+
+def test_layers_beyond_64_bits_are_refused() -> None:
+    huge = PLAIN._replace(images=1 << 50, oh=1 << 12)
+    with pytest.raises(CompileError, match="too large to be cut into tiles"):
+        choose(huge, EDGE, 1 << 20)

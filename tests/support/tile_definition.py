@@ -1,0 +1,425 @@
+"""What a tiling takes and which one is chosen, one tiling after the other, by the cost functions of ``npusim.hw``.
+
+This is the reference that the compiled search is compared with. It shares no code with it but the cuts that are tried
+and the sizes of operands.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
+from operator import add
+from typing import NamedTuple
+
+from npusim.compiler.prices import array_pricing, move_prices
+from npusim.compiler.tile import (
+    MOST_RISEN,
+    OVERLAP,
+    Home,
+    MatrixProblem,
+    Tiling,
+    acc_bytes,
+    best_at_banks,
+    chain_time,
+    channel_cuts,
+    fewest_steps,
+    footprint,
+    input_copies,
+    input_extent,
+    search_passes,
+    spatial_cuts,
+)
+from npusim.compiler.values import align
+from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
+from npusim.hw.memory import constants_side, dram_model
+from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
+from npusim.isa.dma import expanding
+from npusim.isa.matrix import products, rate_type
+from npusim.units import ceil_div
+from npusim.work import DmaWork, MatrixWork
+
+
+def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
+    """SRAM for all slots of a tile, those that are double-buffered counted twice."""
+    # What is loaded and what is stored has two copies, for the neighbouring tiles; sums have one, which passes from one
+    # part of the input channels to the next, unless they are the output tile themselves.
+    x, w, parameters, acc, out = footprint(problem, tile)
+    elements, epilogue = tile.oh * tile.ow * tile.groups * tile.oc, problem.epilogue
+    weights = _channel_tiles(problem, tile) * (_chunks(problem, tile) * align(w) + align(parameters))
+    total = weights * problem.held if problem.held else 2 * (align(w) + align(parameters))
+    if problem.pinned:
+        total = 0
+    total += align(elements * epilogue.element_bytes)
+    total += align((min(elements, epilogue.piece) if tile.in_pieces else elements) * epilogue.between)
+    if problem.x_home is not Home.DIRECT:
+        total += input_copies(config) * align(x)
+    if problem.in_place and not acc_bytes(config):
+        return total + (2 * align(acc) if problem.main else 0)
+    return total + (2 * align(out) if problem.main else 0) + (0 if acc_bytes(config) else align(acc))
+
+
+def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
+    """The tiling of the best score that fits ``budget`` bytes of SRAM; None when none does."""
+    for whole in search_passes(config):
+        if tile := _chosen(problem, config, budget, whole=whole):
+            return tile
+    return None
+
+
+def _chosen(problem: MatrixProblem, config: Config, budget: int, *, whole: bool) -> Tiling | None:
+    scored = []
+    for channels in channel_cuts(problem, config, whole=whole):
+        least, risen = None, 0
+        for tiles in _candidates(problem, config, budget, channels, whole=whole):
+            # Parts of rows only where single rows do not fit.
+            if least is not None and tiles[0].ow < problem.ow:
+                break
+            times = [score(problem, tile, config) for tile in tiles]
+            scored += [(time, _steps(problem, tile), tile) for time, tile in zip(times, tiles, strict=True)]
+            if least is None or min(times) < least:
+                least, risen = min(times), 0
+                continue
+            risen += 1
+            if risen == MOST_RISEN:
+                break
+        # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
+        if problem.held and not problem.pinned and scored:
+            break
+    if not scored:
+        return None
+    tile = fewest_steps(scored)
+    limit = banked(problem, tile, config)
+    if limit <= min(ps for ps, _, each in scored if each == tile):
+        return tile
+    options = [option for option in scored if option[0] < limit]
+    return best_at_banks(options, lambda tile: banked(problem, tile, config))
+
+
+def _steps(problem: MatrixProblem, tile: Tiling) -> int:
+    return _spatial(problem, tile) * _channel_tiles(problem, tile) * _chunks(problem, tile)
+
+
+def _candidates(
+    problem: MatrixProblem, config: Config, budget: int, channels: tuple[int, int, int], *, whole: bool
+) -> Iterator[list[Tiling]]:
+    """Of a cut of the channels the spatial cuts that fit, large ones first; of each the tiles, weights in the inner
+    loop and then in the outer one, if there are two: that decides whether weights or pixels are loaded again."""
+    limit = acc_bytes(config)
+    groups, oc, ic = channels
+    for oh, ow in spatial_cuts(problem.oh, problem.ow, whole=whole):
+        tile = Tiling(groups, oh, ow, oc, ic, False)
+        if limit and footprint(problem, tile).acc > limit:
+            continue
+        if sram_bytes(problem, tile, config) > budget:
+            tile = tile._replace(in_pieces=True)
+            if not problem.epilogue.between or sram_bytes(problem, tile, config) > budget:
+                continue
+        # On a large SRAM it is what one instruction may do that cuts: the matrix unit's, or those of the chain.
+        if products(_work(problem, tile)) > MAX_PRODUCTS or oh * ow * groups * oc > MAX_ELEMENTS:
+            continue
+        several = _ordered(problem, tile) or (config.cores > 1 and config.interconnect.multicast)
+        yield [tile, tile._replace(weights_outer=True)] if several else [tile]
+
+
+def _ordered(problem: MatrixProblem, tile: Tiling) -> bool:
+    """Whether it may be better to have weights outermost; see :func:`_loads`."""
+    several = _spatial(problem, tile) > 1 and _channel_tiles(problem, tile) > 1
+    return several and _chunks(problem, tile) == 1
+
+
+def _spatial(problem: MatrixProblem, tile: Tiling) -> int:
+    return problem.images * ceil_div(problem.oh, tile.oh) * ceil_div(problem.ow, tile.ow)
+
+
+def _channel_tiles(problem: MatrixProblem, tile: Tiling) -> int:
+    return ceil_div(problem.groups, tile.groups) * ceil_div(problem.oc, tile.oc)
+
+
+def _chunks(problem: MatrixProblem, tile: Tiling) -> int:
+    return ceil_div(problem.ic, tile.ic)
+
+
+def computing(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
+    """Picoseconds of the matrix unit for all tiles, one after the other."""
+    return _computing(problem, tile, cost_model(config).product_ps)
+
+
+def banked(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
+    """Picoseconds that all banks of the SRAM need for all tiles: for the matrix unit, and for what the chain does."""
+    elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
+    return computing_banked(problem, tile, config) + elements * problem.epilogue.banks // 1024
+
+
+def computing_banked(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
+    """The part of the matrix unit in what :func:`banked` says."""
+    cost = cost_model(array_pricing(config)).cost
+    return _computing(problem, tile, lambda work: cost(work).sram_ps)
+
+
+def _computing(problem: MatrixProblem, tile: Tiling, price: Callable[[MatrixWork], int]) -> int:
+    if _divides(problem, tile):
+        tiles = _spatial(problem, tile) * _channel_tiles(problem, tile)
+        return tiles * _chunks(problem, tile) * price(_work(problem, tile))
+    total = 0
+    for groups, oh, ow, oc, ic in product(
+        _sizes(problem.groups, tile.groups), _sizes(problem.oh, tile.oh), _sizes(problem.ow, tile.ow),
+        _sizes(problem.oc, tile.oc), _sizes(problem.ic, tile.ic),
+    ):  # fmt: skip
+        steps = groups[0] * oh[0] * ow[0] * oc[0] * ic[0]
+        part = Tiling(groups[1], oh[1], ow[1], oc[1], ic[1], tile.weights_outer)
+        total += steps * price(_work(problem, part))
+    return problem.images * total
+
+
+def _divides(problem: MatrixProblem, tile: Tiling) -> bool:
+    """Whether no tile is smaller than others."""
+    pixels, channels = problem.oh % tile.oh or problem.ow % tile.ow, problem.oc % tile.oc or problem.ic % tile.ic
+    return not (pixels or channels or problem.groups % tile.groups)
+
+
+def _sizes(full: int, size: int) -> tuple[tuple[int, int], ...]:
+    """(how many, how large) of the parts of ``full``: whole ones, and what is left at its end."""
+    count, rest = divmod(full, size)
+    return tuple(part for part in ((count, size), (1, rest)) if part[0] and part[1])
+
+
+class Filled(NamedTuple):
+    """How full the tiles of each kind are on average, those at the edges included: 1 is full. Of ``x`` and ``out`` the
+    pixels alone."""
+
+    x: float
+    w: float
+    out: float
+
+
+def filled(problem: MatrixProblem, tile: Tiling) -> Filled:
+    """Means over all tiles of a problem, of what is in a tile over what is in a whole one."""
+    if _divides(problem, tile):
+        return Filled(1, 1, 1)
+    oh, ow = _fullness(problem.oh, tile.oh), _fullness(problem.ow, tile.ow)
+    whole = input_extent(problem, tile.oh, tile.ow)
+    rows = 1 - (1 - oh) * tile.oh * problem.sh / whole[0]
+    cols = 1 - (1 - ow) * tile.ow * problem.sw / whole[1]
+    return Filled(rows * cols, _channel_fullness(problem, tile) * _fullness(problem.ic, tile.ic), oh * ow)
+
+
+def _channel_fullness(problem: MatrixProblem, tile: Tiling) -> float:
+    return _fullness(problem.groups, tile.groups) * _fullness(problem.oc, tile.oc)
+
+
+def _fullness(whole: int, size: int) -> float:
+    return whole / (ceil_div(whole, size) * size)
+
+
+class _Mean(NamedTuple):
+    """Of what moves some tiles, each with so many pixels: picoseconds alone, those from one to the next of a stream,
+    and bytes past the pins."""
+
+    ps: float
+    stream: float
+    nbytes: float
+
+
+def _mean(
+    problem: MatrixProblem, tile: Tiling, channels: tuple[int, int], item: int, row: int, pixels: int, config: Config,
+    home: Home = Home.DRAM, *, write: bool = False,
+) -> _Mean | None:  # fmt: skip
+    """Means over all tiles of a problem, if they have all of their pixels. ``channels``: those of a group and of a
+    tile, ``item``: bytes of one; ``row``: pixels that are one run where a tile has all channels.
+
+    A tile at the edge of the channels has as many runs as others: what it takes is not in proportion to its bytes.
+    """
+    if home is Home.DIRECT:
+        return None
+    model = cost_model(config)
+    ps = stream = nbytes = 0
+    for (some, groups), (many, width) in product(_sizes(problem.groups, tile.groups), _sizes(*channels)):
+        count, every = groups * width, problem.groups * channels[0]
+        # Channels are innermost: all of them make one run of a whole row of pixels. Parts of them begin as far apart as
+        # pixels do, wherever that is in a burst.
+        run, stride = (count * item * row, 0) if count == every else (count * item, every * item)
+        work = _moving(home, pixels * count * item, run, stride, write=write)
+        assert work is not None
+        ps += some * many * model.cost(work).ps
+        stream += some * many * model.stream_ps(work)
+        nbytes += some * many * model.dram_bytes(work)
+    total = ceil_div(problem.groups, tile.groups) * ceil_div(*channels)
+    return _Mean(ps / total, stream / total, nbytes / total)
+
+
+def score(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
+    """The figure by which tilings of a problem are compared, in picoseconds."""
+    times = _times(problem, tile, config)
+    longest = max(times.parts)
+    # What is hidden shows a little, and traffic as much again: it costs energy, and of equals the least is wanted.
+    return longest + (sum(times.parts) - longest + times.parts.shared) // OVERLAP + times.first + times.w
+
+
+def latency(problem: MatrixProblem, tile: Tiling, config: Config, *, again: bool = False) -> int:
+    """Picoseconds that all tiles take, about, between other layers: what is compared with those. ``again``: after other
+    rows of the same layer, behind which the first loads hide, as the last store and chain hide behind what follows."""
+    times = _times(problem, tile, config)
+    parts = times.parts
+    longest = max(parts)
+    if again:
+        shown = parts.compute // times.per_core if parts.chain > parts.compute else 0
+    else:
+        # Weights come while others are at their last tile, which is taken to be as long as one of these.
+        shown = times.first + max(0, times.w - longest // (times.per_core * _chunks(problem, tile)))
+    # Traffic shows as it does where tilings are chosen, whatever is waited for.
+    return max(longest + shown, banked(problem, tile, config)) + parts.shared // OVERLAP
+
+
+class _Parts(NamedTuple):
+    """Picoseconds of computing, the chain, loading and storing on a core's channels, and the DRAM shared by all."""
+
+    compute: int
+    chain: int
+    loading: int
+    storing: int
+    shared: int
+
+
+class _Times(NamedTuple):
+    """What works side by side; of the first weights; of what else nothing overlaps; and how many tiles a core has."""
+
+    parts: _Parts
+    w: int
+    first: int
+    per_core: int
+
+
+def _times(problem: MatrixProblem, tile: Tiling, config: Config) -> _Times:
+    model = cost_model(config)
+    spatial, channels, chunks = _spatial(problem, tile), _channel_tiles(problem, tile), _chunks(problem, tile)
+    bytes_ = footprint(problem, tile)
+    x_loads, w_loads = _loads(problem, tile, spatial, channels, chunks)
+    per_core = ceil_div(spatial * channels, config.cores)
+    # Loads are counted for the whole problem. A core that has most tasks is taken to have the same part of the loads.
+    share = per_core / (spatial * channels)
+    # Charged as whole ones, the tiles at the edges would make a cut seem dear that leaves small ones. A core that has
+    # a part of all tiles is taken to have whole ones.
+    whole = per_core * chunks * model.product_ps(_work(problem, tile))
+    compute = min(whole, _computing(problem, tile, model.product_ps))
+    full = filled(problem, tile)
+    rows, cols = input_extent(problem, tile.oh, tile.ow)
+    mean = functools.partial(_mean, problem, tile)
+    x = mean((problem.ic, tile.ic), problem.x_type.itemsize, cols, rows * cols, config, problem.x_home)
+    outputs, pixels = (problem.oc, tile.oc), tile.oh * tile.ow
+    out = mean(outputs, problem.stored_bytes, tile.ow, pixels, config, problem.out_home, write=True)
+    operands = [mean(outputs, item, tile.ow, pixels, config) for item in problem.epilogue.operands]
+    # Weights are taken to be constants, as nearly all are.
+    weights = None if problem.held else _weights(problem, bytes_.w, config)
+    w = weights and _Mean(model.cost(weights).ps, model.stream_ps(weights), model.dram_bytes(weights))
+    parameters = None
+    if problem.fetched and not problem.held:
+        nbytes = tile.groups * tile.oc * problem.fetched
+        beside = _dma(nbytes, nbytes, 0, constants=True)
+        parameters = _Mean(model.cost(beside).ps, model.stream_ps(beside), model.dram_bytes(beside))
+    x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
+    stores = spatial * channels * full.out
+    p_count = w_loads / chunks / w_cores * _channel_fullness(problem, tile)
+    moves = [(x_loads / x_cores * full.x, x), (w_loads / w_cores * full.w, w), (p_count, parameters)]
+    moves += [(stores, operand) for operand in operands]
+    # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the
+    # error of this score could make a network slower with more of them.
+    loading = int(share * _plain_sum(count * move.stream for count, move in moves if move))
+    if x and not config.dma.inputs_ahead:
+        compute += int(share * x_loads * full.x * x.ps)
+    storing = int(min(per_core, stores) * out.stream) if out else 0
+    if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
+        loading, storing = loading + storing, 0
+    # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
+    traffic = _plain_sum(count * move.nbytes for count, move in (*moves, (stores, out)) if move)
+    apart = w_loads / w_cores * full.w * w.nbytes if w and config.constants else 0
+    apart += p_count * parameters.nbytes if parameters and config.constants else 0
+    shared = max(
+        int((traffic - apart) * problem.beside) * 10**12 // dram_model(config).bandwidth,
+        int(apart * problem.beside) * 10**12 // dram_model(constants_side(config)).bandwidth,
+    )
+    results = stores * _channel_fullness(problem, tile)
+    behind = chain_time(problem, tile)
+    chain = int(min(per_core, results) * behind)
+    # Nothing overlaps the first loads and the last store, nor what the chain does to the last tile; where the chain
+    # takes longest, the first tile's sums show instead.
+    # Inputs that are not loaded ahead are in the computing already.
+    first = sum(int(move.ps) for move in (x if config.dma.inputs_ahead else None, out) if move)
+    first += behind if chain <= compute else compute // per_core
+    return _Times(_Parts(compute, chain, loading, storing, shared), int(w.ps) if w else 0, first, per_core)
+
+
+def _plain_sum(values: Iterable[float]) -> float:
+    """One after the other: newer versions of Python keep what rounding loses, and would choose other tiles."""
+    return functools.reduce(add, values, 0.0)
+
+
+def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, chunks: int) -> tuple[int, int]:
+    """How often an input tile and a weight tile are loaded."""
+    tasks = spatial * channels
+    # An operand stays in its slot while the next task asks for the same. With several parts of the input channels every
+    # part is another tile, and nothing stays.
+    if chunks > 1:
+        return tasks * chunks, tasks * chunks
+    if tile.weights_outer:
+        x = spatial if channels == 1 else tasks
+        return x, channels if problem.shared_weights else tasks
+    w = channels if spatial == 1 or (channels == 1 and problem.shared_weights) else tasks
+    # Output channels of one group use the same input, those of the next group other channels of it.
+    grouped = ceil_div(problem.groups, tile.groups)
+    return spatial * grouped, w
+
+
+def _loaded_for(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, config: Config) -> tuple[int, int]:
+    """How many cores each load of an input tile and of a weight tile serves, where one load can serve several.
+
+    What is counted by :func:`_loads` is once for a run of tasks with the same outer part, although several cores may
+    have a part of that run: that they share it is no gain over the count.
+    """
+    if not config.interconnect.multicast or config.cores == 1 or (problem.x_home, problem.held) != (Home.DRAM, False):
+        return problem.x_serves, problem.w_serves
+    outer, inner = (channels, spatial) if tile.weights_outer else (spatial, channels)
+    if outer * inner % config.cores:
+        return 1, 1  # the cores drift apart: none asks for what another one does at that moment
+    tasks = outer * inner // config.cores
+    if tasks % inner and inner % tasks:
+        return 1, 1
+    # As many cores walk the same inner parts at the same time.
+    together = config.cores // max(1, inner // tasks)
+    if tile.weights_outer:
+        return together, 1
+    return 1, together if problem.shared_weights else 1
+
+
+def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
+    groups, oc, ic = tile.groups, tile.oc, tile.ic
+    if problem.depthwise:  # the groups are the channels of one image
+        groups, oc, ic = 1, tile.groups * tile.oc, tile.groups
+    return MatrixWork(
+        rate_type(problem.x_type, problem.w_type), groups, tile.oh, tile.ow, oc, ic, problem.kh, problem.kw,
+        problem.depthwise, True, True, problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
+    )  # fmt: skip
+
+
+def _weights(problem: MatrixProblem, nbytes: int, config: Config) -> DmaWork:
+    plain, size = _dma(nbytes, nbytes, 0, constants=True), max(1, nbytes * problem.w_kilo // 1024)
+    if problem.w_kilo == 1024 or not move_prices(config).pays(nbytes, size, problem.w_bits or 8):
+        return plain
+    return expanding(nbytes, size, problem.w_bits or 8)
+
+
+def _moving(home: Home, nbytes: int, run: int, stride: int, *, write: bool = False) -> DmaWork | None:
+    """What brings a tile from its home, or there."""
+    if home is Home.DIRECT:
+        return None
+    if home is Home.DRAM:
+        return _dma(nbytes, run, stride, write=write)
+    run = max(1, min(run, nbytes))
+    return DmaWork(nbytes, ceil_div(nbytes, run), run, 0, 0)
+
+
+def _dma(nbytes: int, run: int, stride: int, *, write: bool = False, constants: bool = False) -> DmaWork:
+    run = max(1, min(run, nbytes))
+    moved = (0, nbytes) if write else (nbytes, 0)
+    return DmaWork(nbytes, ceil_div(nbytes, run), run, *moved, stride, constants=constants)
