@@ -107,6 +107,10 @@ static int jobs(struct npu *npu, const char *path, long count)
 			memcpy(at, npu_region(npu, &job, NPU_FIRST_IO + file.inputs + i), size);
 			at += size;
 		}
+		if (!npu_is_there(npu)) {
+			fprintf(stderr, "bench: job %ld: the device is gone\n", n);
+			return 1;
+		}
 		if (!first) {
 			first = found;
 			cycles = job.cycles;

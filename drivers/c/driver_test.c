@@ -257,6 +257,8 @@ static bool finish(struct running *running, uint64_t timeout_ps)
 		if (!target || fclose(target) || done != bytes)
 			good = fail("FILE", running->outputs[i] ? running->outputs[i] : "no name");
 	}
+	if (good && !npu_is_there(&npu))
+		good = fail_with(NPU_GONE, NULL);
 	if (good)
 		printf("ok %" PRIu64 "\n", running->job.cycles);
 	forget(running);

@@ -11,8 +11,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "npusim.h"
-
 #define GONE 0xffffffffu
 #define INTERFACE 2u		/* version of registers and records that this is written for */
 #define ENTRIES 64u		/* of each ring */
@@ -118,6 +116,7 @@ static enum npu_error set_up(struct npu *npu)
 	}
 	write_register(npu, NPU_INT_MASK, ALL_INTERRUPTS);
 	uint32_t status = npu_read(npu, NPU_STATUS);
+	npu->up = status == NPU_STATUS_READY;
 	return status == GONE ? NPU_GONE : status == NPU_STATUS_READY ? NPU_OK : NPU_DEVICE;
 }
 
@@ -333,7 +332,7 @@ enum npu_error npu_reset(struct npu *npu)
 
 	acknowledge(npu);
 	collect(npu); /* what has ended is not lost */
-	error = set_up(npu);
+	error = npu->up && !npu_is_there(npu) ? NPU_GONE : set_up(npu); /* memory is lost with the power */
 	while (read(npu->event, &count, sizeof(count)) > 0) /* of before */
 		;
 	lose_jobs(npu, error == NPU_GONE ? NPU_GONE : NPU_ABORTED);

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "npusim.h"
 #include "vfio.h"
 
 enum npu_error { NPU_OK, NPU_MEMORY, NPU_FULL, NPU_FAULT, NPU_TIMEOUT, NPU_ABORTED, NPU_GONE, NPU_DEVICE };
@@ -55,6 +56,7 @@ struct npu {
 	uint32_t tail[NPU_CLASSES], khz, isa;
 	struct npu_job *jobs[NPU_CLASSES];	/* in the device, oldest first */
 	int event;
+	bool up;			/* set up, and not reset since */
 };
 
 enum npu_error npu_open(struct npu *npu, const char *socket);
@@ -66,7 +68,8 @@ enum npu_error npu_load(struct npu *npu, const struct npu_image *image, struct n
 void npu_unload(struct npu *npu, struct npu_program *program);
 
 /* Device memory for a run. Inputs are written where npu_region() says, before npu_submit(); outputs read there after
- * npu_wait(). A job must lie still until it is released, which one that is in the device cannot be. */
+ * npu_wait(), and believed only if npu_is_there() afterwards. A job must lie still until it is released, which one that
+ * is in the device cannot be. */
 enum npu_error npu_prepare(struct npu *npu, struct npu_program *program, struct npu_job *job);
 void *npu_region(struct npu *npu, const struct npu_job *job, uint32_t region);
 enum npu_error npu_submit(struct npu *npu, struct npu_job *job, enum npu_class ring);
@@ -77,5 +80,11 @@ void npu_release(struct npu *npu, struct npu_job *job);
 
 /* A register; all ones when the device is gone. */
 uint32_t npu_read(struct npu *npu, uint32_t offset);
+
+/* Whether the device is still the one that was set up: one that comes back has been reset, and its memory is zero. */
+static inline bool npu_is_there(struct npu *npu)
+{
+	return npu_read(npu, NPU_INT_MASK) == (NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);
+}
 
 #endif

@@ -209,6 +209,7 @@ unsigned int npu_collect(struct npu *npu);
 void npu_look(struct npu *npu);
 void npu_recover(struct npu *npu, u32 status, const char *why);
 void npu_gone(struct npu *npu);
+int npu_check_presence(struct npu *npu);
 void npu_jobs_lose(struct npu *npu, u32 status, const char *why);
 void npu_watch(struct npu *npu);
 void npu_watchdog(struct work_struct *work);

@@ -235,6 +235,8 @@ static int npu_sync(struct npu_client *client, const struct npu_sync *args)
 		return -EACCES;
 	err = npu_block_sync(block, args->address - block->address, args->bytes, args->direction);
 	npu_block_put(block);
+	if (!err && args->direction == NPU_SYNC_FROM_DEVICE)
+		err = npu_check_presence(npu);
 	return err;
 }
 

@@ -48,6 +48,22 @@ void npu_gone(struct npu *npu)
 	}
 }
 
+/*
+ * After device memory was read: -ENODEV if that may not have been what lay there,
+ * for the device was gone, or has come back without its memory, meanwhile.
+ */
+int npu_check_presence(struct npu *npu)
+{
+	int err;
+
+	mutex_lock(&npu->lock);
+	if (npu->state == NPU_UP && !npu_is_there(npu))
+		npu_gone(npu);
+	err = npu->state == NPU_GONE ? -ENODEV : 0;
+	mutex_unlock(&npu->lock);
+	return err;
+}
+
 /* Reset the device; jobs that have not ended by now are lost. Under npu->lock. */
 void npu_recover(struct npu *npu, u32 status, const char *why)
 {

@@ -109,7 +109,9 @@ struct npu_abort {
 
 /*
  * Make mapped memory and the device's agree: TO_DEVICE after writing and before
- * submitting, FROM_DEVICE after waiting and before reading.
+ * submitting, FROM_DEVICE after waiting and before reading. FROM_DEVICE is -ENODEV
+ * for a device that is gone or has lost its memory. One that goes while mapped
+ * memory is read shows in another FROM_DEVICE after it, of 0 bytes.
  */
 struct npu_sync {
 	__u64 address;

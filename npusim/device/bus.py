@@ -19,6 +19,9 @@ BAR_MEMORY = 2
 """Aperture onto device DRAM: offset = device address."""
 
 
+_DOUBTFUL = [byte * size for byte in (b"\x00", b"\xff") for size in range(1, 5)]
+
+
 class Turn(NamedTuple):
     """A job that the device has done before, to be done again: where its program and its regions lie, as in its ring
     entry and region table; what software writes before it and reads after it; the picoseconds that all of this took."""
@@ -29,6 +32,12 @@ class Turn(NamedTuple):
     writes: Sequence[tuple[int, npt.NDArray[np.uint8]]]
     reads: Sequence[tuple[int, int]]
     spent_ps: int
+
+
+def is_doubtful(address: int, data: bytes | bytearray) -> bool:
+    """Whether a bulk copy may have read a device that was not there, or that has lost its memory, to the end: its last
+    aligned word, as far as the copy goes, is all ones or zero."""
+    return data[-((address + len(data) - 1) % 4 + 1) :] in _DOUBTFUL
 
 
 class Bus(ABC):
@@ -44,7 +53,10 @@ class Bus(ABC):
 
     @abstractmethod
     def read_memory(self, address: int, size: int) -> bytearray:
-        """A bulk copy of ``size`` bytes of device DRAM, by the host's DMA through the aperture."""
+        """A bulk copy of ``size`` bytes of device DRAM, by the host's DMA through the aperture.
+
+        Words are read in ascending order: of a device that goes meanwhile, the rest is all ones.
+        """
 
     @abstractmethod
     def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
@@ -77,8 +89,8 @@ class Bus(ABC):
         """Do rounds of jobs once more, in turn, up to ``most``; how many were done, and the time of that has passed.
 
         It is what submitting them one after the other would do, on a device that does nothing else. A round does not
-        count, and is the last, when a job is a fault or what is read after it is all zeros. A carrier that has no
-        shorter way than rings and interrupts leaves it at this, and does none.
+        count, and is the last, when a job is a fault or a read after it is doubtful. A carrier that has no shorter way
+        than rings and interrupts leaves it at this, and does none.
         """
         return 0
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from npusim.device.bus import Bus, DmaError, RegisterModel, Turn
+from npusim.device.bus import Bus, DmaError, RegisterModel, Turn, is_doubtful
 from npusim.hw.config import Config
 from npusim.isa.base import ByteArray
 from npusim.sim.clock import Clock
@@ -107,7 +107,9 @@ class HostBus(Bus):
             return 0
         # Taking an interrupt is work of the host, paid once for all that have come meanwhile.
         self._clock.advance(self._host.irq_ps)
-        vectors = sum(1 << vector for vector in self._pending)
+        vectors = 0
+        for vector in self._pending:
+            vectors |= 1 << vector
         self._pending.clear()
         for watcher in self._watchers[:]:
             watcher.takes(vectors)
@@ -138,8 +140,9 @@ class HostBus(Bus):
             return None
         for address, data in turn.writes:  # nothing else writes there: it need not be done for each round
             self._memory.slice(address, data.size)[:] = data
-        verdicts = [self._memory.slice(address, size) for address, size in turn.reads]
-        return lambda: compute() and all(verdict.any() for verdict in verdicts)
+        ends = [(address + max(size - 4, 0), min(size, 4)) for address, size in turn.reads]
+        verdicts = [(address, self._memory.slice(address, size)) for address, size in ends]
+        return lambda: compute() and not any(is_doubtful(address, end.tobytes()) for address, end in verdicts)
 
     def pending(self) -> list[int]:
         """The vectors whose messages software has not taken."""

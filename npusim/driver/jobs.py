@@ -135,13 +135,14 @@ class Job:
     each input binding that is not bound, of its shape and storage dtype; none are needed with ``timing_only``, and no
     outputs come back. ``bound``: regions of inputs and outputs that lie at a device address of the caller's; such
     inputs are not written, such outputs not read back. ``ended``: the device is done with it, as far as the driver has
-    seen; ``error``: what it ended with. ``outputs`` in the storage dtype by name, and ``cycles`` as the completion
-    record has them, once it has been finished.
+    seen; ``error``: what it ended with; ``looked``: its outputs were such that the driver looked for the
+    device. ``outputs`` in the storage dtype by name, and ``cycles`` as the completion record has them, once it has been
+    finished.
     """
 
     __slots__ = (
-        "addresses", "arrays", "bound", "cycles", "ended", "entry", "error", "fence", "flags", "loaded", "outputs",
-        "priority", "program", "slot", "timing_only",
+        "addresses", "arrays", "bound", "cycles", "ended", "entry", "error", "fence", "flags", "loaded", "looked",
+        "outputs", "priority", "program", "slot", "timing_only",
     )  # fmt: skip
 
     def __init__(
@@ -167,7 +168,7 @@ class Job:
         self.loaded: LoadedProgram | None = None  # from submission until it is finished
         self.slot: Slot | None = None
         self.addresses: Mapping[int, int] = {}
-        self.ended = False
+        self.ended = self.looked = False
         self.error: NpusimError | None = None
         self.outputs: dict[str, Array] = {}
 

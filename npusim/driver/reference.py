@@ -13,6 +13,7 @@ from npusim.device.bus import BAR_REGISTERS, Bus, Turn
 from npusim.driver import header
 from npusim.driver.alloc import Allocator, block_bytes
 from npusim.driver.jobs import Array, HostCounters, Job, LoadedProgram, Priority
+from npusim.driver.link import Link
 from npusim.driver.rings import SLICE_PS, Rings
 from npusim.driver.slots import Slots
 from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, NpusimError, UsageError
@@ -42,12 +43,16 @@ class Driver:
 
     def __init__(self, bus: Bus, firmware: bytes | None = None) -> None:
         self._bus = bus
+        self._link = Link(bus)
+        self.gone: DeviceGoneError | None = None
+        """The error, once the device was found to be gone or to have lost its memory: make a new driver then."""
         self.counters = HostCounters()
         self._probe()
-        self._memory = Allocator(0, self._read_pair(header.CAP_DRAM_LO), bus.note)
+        self._memory = Allocator(0, self._link.get_pair(header.CAP_DRAM_LO), bus.note)
         if firmware is not None:
             self._boot(firmware)
-        self._rings = Rings(bus, self._memory)
+        self._rings = Rings(self._link, self._memory)
+        self._link.on_gone = self._is_gone
         self._slots = Slots(bus, self._memory)
         self._fence = self._loads = 0
         self.reset()
@@ -76,6 +81,10 @@ class Driver:
         self._rings.collect()
         self._rings.reset(reason)
 
+    def _is_gone(self, gone: DeviceGoneError) -> None:
+        self.gone = gone
+        self._rings.lose(gone)
+
     def lose(self, reason: NpusimError) -> None:
         """The device is of no more use: every job in it has ended with ``reason``, and none is kept."""
         self._rings.lose(reason)
@@ -92,7 +101,7 @@ class Driver:
 
         Without it a job waits for the end of the one that runs. Raises DeviceMemoryError.
         """
-        size = self._read_pair(header.CAP_CONTEXT_LO)
+        size = self._link.get_pair(header.CAP_CONTEXT_LO)
         self._rings.preempt(self._memory.allocate(size, "context area"))
 
     # Raw memory
@@ -107,13 +116,14 @@ class Driver:
 
     def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
         """Copy bytes into device memory."""
-        self._bus.write_memory(address, data)
+        self._link.write(address, data)
         self.counters.buffer_write_bytes += len(data)
 
     def read(self, address: int, size: int) -> bytearray:
-        """Copy bytes from device memory."""
+        """Copy bytes from device memory. Raises DeviceGoneError."""
+        data = self._link.read(address, size)
         self.counters.buffer_read_bytes += size
-        return self._bus.read_memory(address, size)
+        return data
 
     def map_memory(self, pools: int) -> None:
         """Make so many pools of host memory reachable for the device."""
@@ -213,6 +223,8 @@ class Driver:
         Raises DeviceMemoryError, QueueFullError, FileCutError; then the device has seen nothing of it.
         """
         self._check_loaded(loaded)
+        if not self._link.mask:  # it did not come back from the last reset
+            self.reset()
         self._rings.check_room(job.priority)
         # Everything that can fail for want of room comes before the first byte is written: a refusal leaves no trace.
         slot = self._slots.take(loaded, job.bound)
@@ -245,7 +257,7 @@ class Driver:
         return self._rings.poll(timeout_ps)
 
     def finish(self, job: Job) -> Job:
-        """Read back the outputs of a job that has ended, once. Raises the error it ended with."""
+        """Read back the outputs of a job that has ended, once. Raises the error it ended with, and DeviceGoneError."""
         loaded = self._inside(job)
         if not job.ended:
             raise UsageError(f"job {job.fence} has not ended")
@@ -255,12 +267,14 @@ class Driver:
         job.loaded = None
         if job.error is not None:
             raise job.error
+        looks, outputs = self._link.looks, dict[str, Array]()
         for binding in job.read_back:
             address, size = job.addresses[binding.region], binding.nbytes
-            raw = self._bus.read_memory(address, size) if size else bytearray()
+            raw = self._link.read(address, size) if size else bytearray()
             found = binding.elements(np.frombuffer(raw, np.uint8))
             self.counters.output_bytes += found.nbytes
-            job.outputs[binding.name] = found if found.flags.c_contiguous else found.copy()
+            outputs[binding.name] = found if found.flags.c_contiguous else found.copy()
+        job.outputs, job.looked = outputs, self._link.looks > looks
         return job
 
     def wait(self, job: Job, timeout_ps: int = TIMEOUT_PS) -> Job:
@@ -292,8 +306,9 @@ class Driver:
         """Do rounds of jobs once more, in turn, up to ``most``, as far as the bus has a shorter way for that; how many.
 
         ``rounds``: jobs that have been finished, with their loaded programs and the simulated time that each took its
-        client. Nothing else may be in the device. A round does not count, and is the last, when one of its jobs reads
-        back nothing but zeros or is a fault; what such a round has written is undefined.
+        client. Nothing else may be in the device. A round does not count, and is the last, when one of its jobs is a
+        fault, or when an output that is read back ends in a word of zeros or of all ones, which takes a look for the
+        device; what such a round has written is undefined.
         """
         turns = [[turn for each in jobs if (turn := _turn(*each))] for jobs in rounds]
         if any(len(known) < len(jobs) for known, jobs in zip(turns, rounds, strict=True)):
@@ -322,7 +337,7 @@ class Driver:
             raise DeviceGoneError("UNPLUGGED", 0, "there is no device on the bus")
         if found != header.DEVICE_ID:
             raise DeviceFaultError("UNKNOWN_DEVICE", 0, f"device ID must be {header.DEVICE_ID:#x}, got {found:#x}")
-        version = self._bus.read(BAR_REGISTERS, header.VERSION, 4) >> 16
+        version = self._link.get(header.VERSION) >> 16
         if version != header.INTERFACE_VERSION:
             raise DeviceFaultError(
                 "UNKNOWN_VERSION", 0, f"interface version must be {header.INTERFACE_VERSION}, the device has {version}"
@@ -330,7 +345,7 @@ class Driver:
 
     def _boot(self, firmware: bytes) -> None:
         """Load and start an image, unless one runs."""
-        if not self._bus.read(BAR_REGISTERS, header.STATUS, 4) & header.STATUS_FIRMWARE:
+        if not self._link.get(header.STATUS) & header.STATUS_FIRMWARE:
             return
         address = self._memory.allocate(len(firmware), "firmware")
         self._bus.write_memory(address, firmware)
@@ -340,20 +355,16 @@ class Driver:
             (header.FW_BYTES, len(firmware)),
             (header.FW_BOOT, header.FW_BOOT_GO),
         ):
-            self._bus.write(BAR_REGISTERS, register, 4, value)
+            self._link.put(register, value)
         state, left = header.FW_BOOTING, FIRMWARE_PS
         while state == header.FW_BOOTING and left:
             self._bus.wait_irq(POLL_PS)  # nothing comes: it lets time pass
             left -= POLL_PS
-            state = self._bus.read(BAR_REGISTERS, header.FW_STATUS, 4)
+            state = self._link.get(header.FW_STATUS)
         self._memory.free(address)
         if state != header.FW_RUNNING:
             name = header.FW_STATES[state] if state < len(header.FW_STATES) else f"state {state:#x}"
             raise DeviceFaultError("FIRMWARE", address, f"the device does not run the image: {name}")
-
-    def _read_pair(self, low: int) -> int:
-        """The 64 bits of a register and the one behind it."""
-        return self._bus.read(BAR_REGISTERS, low + 4, 4) << 32 | self._bus.read(BAR_REGISTERS, low, 4)
 
     @staticmethod
     def _check_loaded(loaded: LoadedProgram) -> None:
@@ -371,10 +382,11 @@ def _sizes(program: Program) -> tuple[int, ...]:
 
 
 def _turn(loaded: LoadedProgram, job: Job, spent_ps: int) -> Turn | None:
-    """A job as the bus repeats it; None if its program has left the device, or if making room comes first."""
+    """A job as the bus repeats it; None if its program has left the device, if making room comes first, or if it took a
+    look for the device, which the next one may not."""
     own = loaded.idle[-1].own if loaded.loaded and loaded.resident and loaded.idle else {}
     addresses = {CONSTANTS: loaded.constants, **own, **job.bound}
-    if len(addresses) < len(loaded.sizes) or job.program.states:
+    if len(addresses) < len(loaded.sizes) or job.program.states or job.looked:
         return None
     return Turn(
         loaded.code,

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from npusim.device.bus import BAR_REGISTERS, Bus
 from npusim.driver import header
 from npusim.driver.alloc import Allocator
 from npusim.driver.jobs import Job
-from npusim.errors import DeviceFaultError, DeviceGoneError, JobAbortedError, NpusimError, QueueFullError
+from npusim.driver.link import Link
+from npusim.errors import DeviceFaultError, JobAbortedError, NpusimError, QueueFullError
 
 RING_ENTRIES = 64
 LOG_BYTES = 512
@@ -25,15 +25,16 @@ _MASK = header.INT_DONE | header.INT_FAULT
 class Rings:
     """One ring for each class of priority, in device memory, and the jobs in them."""
 
-    def __init__(self, bus: Bus, memory: Allocator) -> None:
-        self._bus = bus
+    def __init__(self, link: Link, memory: Allocator) -> None:
+        self._link = link
+        self._bus = link.bus
         self._memory = memory
+        link.on_gone = self.lose
         self._bases = [memory.allocate(RING_ENTRIES * header.ENTRY.size, "command ring") for _ in header.RINGS]
         self._tails = [0] * len(header.RINGS)
         self._inside: list[deque[Job]] = [deque() for _ in header.RINGS]
         self._silent_ps = 0
         self._context: int | None = None
-        self._mask = 0  # what INT_MASK must be, unless it is another device, or the same one switched on again
         self.woken = False
         """Whether the last poll has ended because an interrupt came."""
 
@@ -42,38 +43,23 @@ class Rings:
 
         Raises DeviceGoneError if it is gone or has been without power, DeviceFaultError if it does not come back.
         """
+        if self._link.mask:
+            inside = [job for ring in self._inside for job in ring]
+            self._link.set_mark(inside[0].entry if inside else self._bases[0], entry=bool(inside))
         self.lose(reason or JobAbortedError("the device was reset"))
-        if self._mask:
-            self._check_same()
-        self._mask = 0
-        self._write(header.CONTROL, header.CONTROL_RESET)
+        self._link.put(header.CONTROL, header.CONTROL_RESET)
         self._bus.wait_irq(0)  # an interrupt from before is of no interest
         self._set_up()
-        if self._read(header.STATUS) != header.STATUS_READY:
+        if self._link.get(header.STATUS) != header.STATUS_READY:
             self._await_ready()
             self._set_up()  # a device that is not ready hears nothing
-        self._mask = _MASK
-
-    def _check_same(self) -> None:
-        """Raise DeviceGoneError unless the device is as it was left."""
-        found = self._read(header.INT_MASK)
-        if found == header.GONE:
-            raise self._gone()
-        if found != self._mask:
-            gone = DeviceGoneError("POWER_LOST", 0, "the device has been without power: its memory is lost")
-            self.lose(gone)
-            raise gone
-
-    def _gone(self) -> DeviceGoneError:
-        gone = DeviceGoneError("UNPLUGGED", 0, "the device is gone from the bus")
-        self.lose(gone)
-        return gone
+        if self._link.mark is not None:
+            self._link.look()
+        self._link.mask = _MASK
 
     def _await_ready(self) -> None:
         left = RESET_PS
-        while (status := self._read(header.STATUS)) != header.STATUS_READY:
-            if status == header.GONE:
-                raise self._gone()
+        while (status := self._link.get(header.STATUS)) != header.STATUS_READY:
             if not left:
                 raise DeviceFaultError("NOT_READY", 0, f"status after reset is {status:#x}")
             self._bus.wait_irq(RESET_SLICE_PS)
@@ -82,10 +68,10 @@ class Rings:
     def _set_up(self) -> None:
         """Tell a device that has been reset where the rings are."""
         for registers, base in zip(header.RINGS, self._bases, strict=True):
-            self._write(registers + header.BASE_LO, base & 0xFFFF_FFFF)
-            self._write(registers + header.BASE_HI, base >> 32)
-            self._write(registers + header.SIZE, RING_ENTRIES)
-        self._write(header.INT_MASK, _MASK)
+            self._link.put(registers + header.BASE_LO, base & 0xFFFF_FFFF)
+            self._link.put(registers + header.BASE_HI, base >> 32)
+            self._link.put(registers + header.SIZE, RING_ENTRIES)
+        self._link.put(header.INT_MASK, _MASK)
         self._tails = [0] * len(header.RINGS)
         if self._context is not None:
             self.preempt(self._context)
@@ -94,15 +80,15 @@ class Rings:
         """The last that is said to the device: it drops what is in it, and uses no memory any more."""
         self.collect()
         self.lose(JobAbortedError("the driver was closed"))
-        self._write(header.CONTROL, header.CONTROL_RESET)
+        self._link.put(header.CONTROL, header.CONTROL_RESET)
         self._memory.free_all(self._bases if self._context is None else [*self._bases, self._context])
 
     def preempt(self, context: int) -> None:
         """From here on jobs may be parked, in the memory at that address."""
         self._context = context
-        self._write(header.CONTEXT_BASE_LO, context & 0xFFFF_FFFF)
-        self._write(header.CONTEXT_BASE_HI, context >> 32)
-        self._write(header.PREEMPT, header.PREEMPT_ENABLE)
+        self._link.put(header.CONTEXT_BASE_LO, context & 0xFFFF_FFFF)
+        self._link.put(header.CONTEXT_BASE_HI, context >> 32)
+        self._link.put(header.PREEMPT, header.PREEMPT_ENABLE)
 
     def check_room(self, ring: int) -> None:
         """Raise QueueFullError if no job of that class can be submitted now."""
@@ -125,16 +111,16 @@ class Rings:
         self._bus.write_memory(job.entry, entry)
         self._tails[ring] = self._tails[ring] + 1 & 0xFFFF_FFFF
         self._inside[ring].append(job)
-        self._write(header.RINGS[ring] + header.TAIL, self._tails[ring])
-        self._write(header.RINGS[ring] + header.DOORBELL, header.DOORBELL_RING)
+        self._link.put(header.RINGS[ring] + header.TAIL, self._tails[ring])
+        self._link.put(header.RINGS[ring] + header.DOORBELL, header.DOORBELL_RING)
 
     def abort(self, job: Job) -> None:
         """Ask for the end of a job: an entry that has not been read is marked, a job that has begun is stopped."""
         job.flags |= header.FLAG_WITHDRAWN
         self._bus.write_memory(job.entry + header.FLAGS_OFFSET, header.FLAGS.pack(job.flags))
-        self._write(header.ABORT_FENCE_LO, job.fence & 0xFFFF_FFFF)
-        self._write(header.ABORT_FENCE_HI, job.fence >> 32)
-        self._write(header.ABORT, header.ABORT_GO)
+        self._link.put(header.ABORT_FENCE_LO, job.fence & 0xFFFF_FFFF)
+        self._link.put(header.ABORT_FENCE_HI, job.fence >> 32)
+        self._link.put(header.ABORT, header.ABORT_GO)
 
     def poll(self, timeout_ps: int) -> bool:
         """Let the device work until its next interrupt, for at most ``timeout_ps``; True if a job has ended.
@@ -152,7 +138,7 @@ class Rings:
     def look(self, interrupted: bool = False) -> bool:
         """Read completion records and, where they leave a question, the status; True if a job has ended."""
         if interrupted:
-            self._write(header.INT_STATUS, header.INT_DONE | header.INT_FAULT)
+            self._link.put(header.INT_STATUS, header.INT_DONE | header.INT_FAULT)
         ended = self.collect()
         # An interrupt says that something happened, not what. Where records answer for everything the register, which
         # costs a slow read over the bus, need not be asked.
@@ -180,42 +166,35 @@ class Rings:
         """Whether a job has ended; if so, how."""
         slot = job.slot
         assert slot is not None
+        # The bus reads a record at once, all of it, and one of a device that is gone has no fence of ours.
         raw = self._bus.read_memory(slot.completion, header.COMPLETION.size)
         seen, status, code, address, cycles = header.COMPLETION.unpack(raw)
         if seen != job.fence or status not in (header.JOB_DONE, header.JOB_FAULT, header.JOB_ABORTED):
             return False
+        self._link.proven = True  # the device has been there since the job was submitted
         job.ended, job.cycles = True, int(cycles)
         if status == header.JOB_FAULT:
-            log = bytes(self._bus.read_memory(slot.log, LOG_BYTES))
-            text = log.split(b"\0", 1)[0].decode(errors="replace")
+            text = self._link.read_text(slot.log, LOG_BYTES).decode(errors="replace")
             job.error = DeviceFaultError(header.fault_name(code), address, text)
-            self._write(header.CONTROL, header.CONTROL_CONTINUE)
+            self._link.put(header.CONTROL, header.CONTROL_CONTINUE)
         elif status == header.JOB_ABORTED:
             job.error = JobAbortedError(f"job {job.fence} of program {job.program.name!r} was aborted")
         return True
 
     def _check_status(self) -> int:
         """Look for faults that belong to no job; how many jobs have ended for them."""
-        status = self._read(header.STATUS)
-        if status == header.GONE:
-            raise self._gone()
+        status = self._link.get(header.STATUS)
         if not status & header.STATUS_FAULT:
             return 0
         # Status is read after the records, so a job that ended in between has to be looked for once more.
         if ended := self.collect():  # it may have stopped just now
             return ended
-        name = header.fault_name(self._read(header.FAULT_CODE))
-        address = self._read(header.FAULT_ADDR_HI) << 32 | self._read(header.FAULT_ADDR_LO)
+        name = header.fault_name(self._link.get(header.FAULT_CODE))
+        address = self._link.get_pair(header.FAULT_ADDR_LO)
         fault = DeviceFaultError(name, address, header.fault_meaning(name))
         lost = sum(len(ring) for ring in self._inside)
         self.reset(fault)
         return lost
-
-    def _read(self, register: int) -> int:
-        return self._bus.read(BAR_REGISTERS, register, 4)
-
-    def _write(self, register: int, value: int) -> None:
-        self._bus.write(BAR_REGISTERS, register, 4, value)
 
     def state(self, jobs: Sequence[Job]) -> dict[str, Any]:
         """As plain data; ``jobs``: all that have been started and not been finished."""
@@ -225,7 +204,7 @@ class Rings:
             "inside": [[jobs.index(job) for job in ring] for ring in self._inside],
             "silent_ps": self._silent_ps,
             "context": self._context,
-            "mask": self._mask,
+            "mask": self._link.mask,
         }
 
     def resume(self, state: Mapping[str, Any], jobs: Sequence[Job]) -> None:
@@ -236,5 +215,5 @@ class Rings:
         self._tails = [int(low), int(medium), int(high)]
         low, medium, high = state["inside"]
         self._inside = [deque(jobs[number] for number in ring) for ring in (low, medium, high)]
-        self._silent_ps, self._mask = int(state["silent_ps"]), int(state["mask"])
+        self._silent_ps, self._link.mask = int(state["silent_ps"]), int(state["mask"])
         self._context = None if state["context"] is None else int(state["context"])

@@ -43,13 +43,13 @@ class Trial:
     def values(self, number: int = 0, size: int = 64) -> Array:
         return (np.arange(size) + 7 * number).astype(np.uint8)
 
-    def same(self, found: dict[str, Array], wanted: Array, what: str = "outputs") -> None:
-        got = found.get("y0")
+    def same(self, found: dict[str, Array], wanted: Array, what: str = "outputs", name: str = "y0") -> None:
+        got = found.get(name)
         if got is None or got.shape != wanted.shape or got.dtype != wanted.dtype:
-            raise BrokenPromiseError(f"{what}: must be y0, {wanted.dtype}{list(wanted.shape)}, got {_kinds(found)}")
+            raise BrokenPromiseError(f"{what}: must be {name}, {wanted.dtype}{list(wanted.shape)}, got {_kinds(found)}")
         if self.computes and not np.array_equal(got, wanted):
             at = int(np.flatnonzero(got != wanted)[0])
-            raise BrokenPromiseError(f"{what}: y0[{at}] must be {wanted[at]}, got {got[at]}")
+            raise BrokenPromiseError(f"{what}: {name}[{at}] must be {wanted[at]}, got {got[at]}")
 
     def right(self, loaded: Any, number: int = 0) -> None:
         """A round trip gives what goes in."""

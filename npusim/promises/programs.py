@@ -31,6 +31,11 @@ class Programs:
         """y = x, uint8."""
         return self._made("round_trip", [_copy(0, region(FIRST_IO), size), _copy(region(FIRST_IO + 1), 0, size)], size)
 
+    def twice(self, size: int = 64) -> Program:
+        """y0 = y1 = x, uint8."""
+        copies = [_copy(0, region(FIRST_IO), size), *(_copy(region(FIRST_IO + at), 0, size) for at in (1, 2))]
+        return self._made("twice", copies, inputs=[size], outputs=[size, size])
+
     def constant(self, data: bytes) -> Program:
         """y = the constants, which stay in SRAM from job to job."""
         load, size = _copy(0, region(CONSTANTS), len(data)), len(data)

@@ -7,13 +7,14 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from npusim.device.npu import NpuDevice
 from npusim.errors import UsageError
 from npusim.hw.config import Config
-from npusim.promises import endpoints
+from npusim.promises import endpoints, removal
 from npusim.promises.cases import CASES, LONG_PS, OPENING, WITHOUT_ARITHMETIC, BrokenPromiseError, Trial
 from npusim.promises.programs import Programs
 from npusim.promises.subject import DeadError, RefusedError, Subject
@@ -22,6 +23,8 @@ _log = logging.getLogger("npusim.device")
 
 ADVERSARY = "any-times"
 """The case that the adversary's seeds make."""
+REMOVAL = "gone-at-any-access"
+"""The case in which the device is unplugged after one access after the other."""
 MOST_FINDINGS = 5
 """Of one case that are told."""
 
@@ -113,7 +116,8 @@ def run(
     _log.setLevel(logging.CRITICAL)
     try:
         for each in chosen:
-            report.outcomes.append(bench.adversary(seeds) if each == ADVERSARY else bench.case(each))
+            special = {ADVERSARY: bench.adversary, REMOVAL: bench.removal}.get(each)
+            report.outcomes.append(special(seeds) if special else bench.case(each))
             progress(report.outcomes[-1])
     finally:
         _log.setLevel(level)
@@ -123,7 +127,9 @@ def run(
 
 def names(*, computes: bool = True) -> list[str]:
     """All cases, in their order."""
-    return [*CASES, *OPENING, ADVERSARY] if computes else [each for each in CASES if each in WITHOUT_ARITHMETIC]
+    return (
+        [*CASES, *OPENING, REMOVAL, ADVERSARY] if computes else [each for each in CASES if each in WITHOUT_ARITHMETIC]
+    )
 
 
 def table() -> str:
@@ -137,6 +143,11 @@ def _promise(name: str) -> str:
         return (
             "Whatever times the contract leaves open, results are the same: a device with an adversary for each seed."
         )
+    if name == REMOVAL:
+        return (
+            "A device that goes after any access of a job, and comes back empty or does not: outputs are right, or the "
+            "job is refused; with GONE if the device stays away."
+        )
     text = CASES[name].__doc__ if name in CASES else f"The driver refuses to open, with {OPENING[name][0]}."
     return " ".join((text or "").split())
 
@@ -147,9 +158,9 @@ class _Bench:
         self._endpoint, self._computes = endpoint, computes
 
     @contextlib.contextmanager
-    def _device(self, adversary: int | None = None) -> Iterator[tuple[NpuDevice, Any]]:
+    def _device(self, adversary: int | None = None, *, check: bool = True) -> Iterator[tuple[NpuDevice, Any]]:
         shared = self._endpoint in endpoints.MAPPED
-        device = NpuDevice(self._config, check=True, adversary=adversary, shared_memory=shared)
+        device = NpuDevice(self._config, check=check, adversary=adversary, shared_memory=shared)
         try:
             with endpoints.KINDS[self._endpoint](device) as endpoint:
                 yield device, endpoint
@@ -179,6 +190,24 @@ class _Bench:
                 break
         return outcome
 
+    def removal(self, most: int) -> Outcome:
+        outcome, counts = Outcome(REMOVAL, _promise(REMOVAL), "passed"), list[int]()
+        with self._device() as (device, endpoint):
+            self._guarded(
+                outcome, lambda: self._tried(lambda trial: counts.append(removal.accesses(trial)), device, endpoint)
+            )
+        self._judge(outcome, device)
+        for after, back in removal.moments(counts[0], most) if counts else ():
+            if outcome.state != "passed":
+                break
+            # No sanitizer: a driver cannot know yet that the device which it goes on with is another one.
+            with self._device(check=False) as (device, endpoint):
+                work = partial(removal.removed, after=after, back=back)
+                self._guarded(outcome, partial(self._tried, work, device, endpoint))
+            if outcome.state != "passed":
+                outcome.text = f"gone{' and back' * back} after access {after} of {counts[0]}: {outcome.text}"
+        return outcome
+
     def _opens_not(self, name: str, device: NpuDevice, endpoint: Any) -> None:
         code, change = OPENING[name]
         change(device)
@@ -191,7 +220,8 @@ class _Bench:
         try:
             work(Trial(self._subject, device, Programs(self._config), self._computes))
         finally:
-            with contextlib.suppress(*([RefusedError] if not device.connected else [])):
+            removed = not device.connected or device.plugged
+            with contextlib.suppress(*([RefusedError] if removed else [])):
                 self._subject.close()
 
     def _guarded(self, outcome: Outcome, work: Callable[[], None]) -> None:

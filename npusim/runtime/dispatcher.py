@@ -146,6 +146,8 @@ class Dispatcher:
 
     def check_present(self) -> None:
         """Raise what the device was lost for, if it is."""
+        if self.gone is None and self.driver.gone is not None:  # a client has read its memory
+            self.lose(self.driver.gone)
         if self.gone is not None:
             raise copy.copy(self.gone)  # which is kept, and must not hold the frames of all whom it is told
         if not self.device.connected:

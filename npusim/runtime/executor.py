@@ -176,8 +176,8 @@ class Executor:
         counters are those of jobs that are submitted one after the other; it is much quicker, and makes no Result.
 
         ``rounds``: what this caller has done before, in this order. A round is broken off, and does not count, when a
-        job reads back nothing but zeros, or is a fault: what it writes is undefined. None is done if there are other
-        jobs, or if the rounds did not take the same times.
+        job is a fault, or reads back an output that ends in a word of zeros or ones: what it writes is undefined. None
+        is done if there are other jobs, or if the rounds did not take the same times.
         """
         return self._call(partial(self._dispatcher.repeat, rounds, most))
 
@@ -230,7 +230,8 @@ class Executor:
     @property
     def status(self) -> str:
         """``AVAILABLE``, ``BUSY`` when no more jobs may wait, or ``OFFLINE`` when the device is gone or closed."""
-        if self._dispatcher.gone is not None or not self.device.connected or self._worker.stopped:
+        gone = self._dispatcher.gone or self._dispatcher.driver.gone
+        if gone is not None or not self.device.connected or self._worker.stopped:
             return "OFFLINE"
         return "BUSY" if len(self._open) >= self.queue_limit else "AVAILABLE"
 

@@ -59,11 +59,12 @@ class State:
         return {name: value.shape for name, value in self._values.items()}
 
     def read(self, name: str) -> Array:
-        """A copy of a tensor as it is now."""
+        """A copy of a tensor as it is now. Raises DeviceGoneError if the device that it lies on is gone."""
         value = self._value(name)
         if value.buffer is None or value.place is None:
             assert value.array is not None
             return from_storage(value.array.copy(), value.dtype)
+        self._dispatcher.check_present()
         raw = self._dispatcher.driver.read(value.buffer.block.address, value.place.nbytes)
         return from_storage(value.place.elements(np.frombuffer(raw, np.uint8)).copy(), value.dtype)
 

@@ -72,8 +72,10 @@ int client_get(int fd, void *to, uint64_t address, uint64_t bytes)
 	if (at == MAP_FAILED)
 		return -errno;
 	err = sync_memory(fd, address, bytes, NPU_SYNC_FROM_DEVICE);
-	if (!err)
+	if (!err) {
 		memcpy(to, at, bytes);
+		err = sync_memory(fd, address, 0, NPU_SYNC_FROM_DEVICE); /* it was there until now */
+	}
 	munmap(at, bytes);
 	return err;
 }

@@ -335,7 +335,13 @@ class DocumentDriver:
     def read_outputs(self, job: Job) -> None:
         for item in job.loaded.program.outputs:
             raw = self.bus.read_memory(job.regions[item.region], item.nbytes)
+            self.check_presence(raw)
             job.outputs[item.name] = np.frombuffer(raw, item.dtype.storage).reshape(item.shape)
+
+    def check_presence(self, raw: bytes | bytearray) -> None:
+        """What ends in a word of ones or zeros may have been read from a device that is gone or has lost its memory."""
+        if raw[-4:] in (b"\xff" * 4, bytes(4)) and self.get(INT_MASK) != 3:
+            raise DeviceGoneError("GONE", 0, "the device went while outputs were read")
 
     def abort(self, job: Job) -> None:
         if job.ended:

@@ -10,6 +10,7 @@ from npusim.device.bus import Bus
 from npusim.driver import LoadedProgram, header
 from npusim.driver.alloc import Allocator
 from npusim.driver.jobs import Job, Slot
+from npusim.driver.link import Link
 from npusim.driver.rings import LOG_BYTES, RING_ENTRIES, SLICE_PS, Rings
 from npusim.errors import DeviceFaultError, DeviceGoneError, JobAbortedError, QueueFullError
 from tests.support.programs.streams import round_trip
@@ -72,7 +73,7 @@ def bus() -> Recorder:
 
 @pytest.fixture
 def rings(bus: Recorder) -> Rings:
-    return Rings(bus, Allocator(HIGH, 1 << 20))
+    return Rings(Link(bus), Allocator(HIGH, 1 << 20))
 
 
 def a_job(fence: int, priority: int = 1) -> Job:
@@ -282,7 +283,7 @@ def test_a_fault_of_no_job_resets_the_device_and_fails_every_job(bus: Recorder, 
 def test_a_device_that_is_gone_takes_every_job_with_it(bus: Recorder, rings: Rings) -> None:
     job = a_job(1)
     rings.submit(job)
-    bus.registers[header.STATUS] = header.GONE
+    bus.registers |= {header.STATUS: header.GONE, header.ID: header.GONE}
     with pytest.raises(DeviceGoneError):
         rings.look()
     assert job.ended

@@ -18,12 +18,12 @@ from npusim.device.carriers.bus_socket import REQUEST, SocketBus
 from npusim.device.npu import NpuDevice
 from npusim.driver.null import NullDriver
 from npusim.driver.reference import Driver
-from npusim.errors import DeviceFaultError, UsageError
+from npusim.errors import DeviceFaultError, DeviceGoneError, UsageError
 from npusim.hw.config import load_config
 from npusim.promises import endpoints, run
 from npusim.promises.cases import CASES
 from npusim.promises.subject import ProgramSubject, PythonSubject
-from npusim.promises.suite import ADVERSARY, Report, names
+from npusim.promises.suite import ADVERSARY, REMOVAL, Report, names
 from tests.support.drivers.program import MISTAKES
 from tests.support.drivers.written_from_the_document import DocumentDriver, Job
 from tests.support.programs.streams import round_trip
@@ -125,6 +125,67 @@ def test_what_is_left_out_and_what_fails_is_told(tmp_path: Path) -> None:
     assert json.loads(hidden.to_json())["cases"][0]["state"] == "failed"
 
 
+class NeverLooks(DocumentDriver):
+    def check_presence(self, raw: bytes | bytearray) -> None:
+        pass
+
+
+class LooksForOnesAlone(DocumentDriver):
+    """Does not know that a device which comes back has lost its memory."""
+
+    def check_presence(self, raw: bytes | bytearray) -> None:
+        if raw[-4:] == b"\xff" * 4:
+            super().check_presence(raw)
+
+
+class LooksForAnyDevice(DocumentDriver):
+    """Does not know that the device which is there may have been without power."""
+
+    def check_presence(self, raw: bytes | bytearray) -> None:
+        if raw[-4:] in (b"\xff" * 4, bytes(4)) and self.get(0) == 0xFFFFFFFF:
+            raise DeviceGoneError("GONE", 0, "the device went while outputs were read")
+
+
+class LooksOnce(DocumentDriver):
+    """Believes all outputs after the first one."""
+
+    def read_outputs(self, job: Job) -> None:
+        self.first = True
+        super().read_outputs(job)
+
+    def check_presence(self, raw: bytes | bytearray) -> None:
+        if self.first:
+            super().check_presence(raw)
+        self.first = False
+
+
+class CallsItAFault(DocumentDriver):
+    def check_presence(self, raw: bytes | bytearray) -> None:
+        try:
+            super().check_presence(raw)
+        except DeviceGoneError:
+            raise DeviceFaultError("TIMEOUT", 0, "something went wrong") from None
+
+
+@pytest.mark.parametrize(
+    ("driver", "says"),
+    [
+        (NeverLooks, r"^gone after access \d+ of \d+: outputs: y1\[0\] must be 21, got 255$"),
+        (LooksForOnesAlone, r"^gone and back after access \d+ of \d+: outputs: y1\[0\] must be 21, got 0$"),
+        (LooksForAnyDevice, r"^gone and back after access \d+ of \d+: outputs: y1\[0\] must be 21, got 0$"),
+        (LooksOnce, r"^gone after access \d+ of \d+: outputs: y1\[0\] must be 21, got 255$"),
+        (
+            CallsItAFault,
+            r"^gone after access \d+ of \d+: must be refused with GONE, got TIMEOUT .*something went wrong$",
+        ),
+    ],
+)
+def test_a_driver_that_believes_a_device_that_is_gone(driver: Any, says: str) -> None:
+    (outcome,) = held(driver, cases=[REMOVAL]).outcomes
+    assert outcome.state == "failed"
+    assert re.search(says, outcome.text), outcome.text
+
+
 class Late(DocumentDriver):
     """Writes the next input while the job before may still be waiting for it."""
 
@@ -145,7 +206,7 @@ def test_findings_fail_the_case_that_they_were_made_in() -> None:
 
 def test_every_case_says_what_is_promised() -> None:
     assert all(function.__doc__ for function in CASES.values())
-    assert ADVERSARY in names()
+    assert {ADVERSARY, REMOVAL} <= {*names()}
     with pytest.raises(UsageError, match=r"--case: must be one of computes, .*, got 'nothing'"):
         held(Driver, cases=["nothing"])
     with pytest.raises(UsageError, match="--endpoint: must be one of in-process, bus, vfio-user, got 'pci'"):

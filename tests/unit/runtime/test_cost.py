@@ -26,7 +26,7 @@ def test_a_small_job_takes_few_calls() -> None:
         with Executor(TINY) as executor:
             fingerprint = executor.config.fingerprint()
             program = dataclasses.replace(round_trip(), config_fingerprint=fingerprint)
-            request = Request(program, {"x0": np.zeros(1000, np.uint8)})
+            request = Request(program, {"x0": np.ones(1000, np.uint8)})
             for _ in range(3):
                 executor.submit(request, here=True).wait()
             counts.append(calls_of(partial(executor.submit, request, here=True)))

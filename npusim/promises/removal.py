@@ -1,0 +1,85 @@
+"""A device that is unplugged after any access of a driver that runs a job, and comes back or does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from npusim.device.npu import NpuDevice
+from npusim.promises.cases import BrokenPromiseError, Trial
+from npusim.promises.subject import RefusedError
+from npusim.sim.watch import Watcher
+
+WAIT_PS = 10**12
+"""The time that is given to a job, which is over in less than a hundredth."""
+
+
+class Unplugs(Watcher):
+    """Counts accesses of software, and unplugs the device after one of them; 0: never. ``back``: and plugs it in."""
+
+    steps: ClassVar[bool] = False
+
+    def __init__(self, device: NpuDevice, after: int = 0, *, back: bool = False) -> None:
+        self._device, self._after, self._back = device, after, back
+        self.count = 0
+        device.watch(self)
+
+    def _accessed(self) -> None:
+        self.count += 1
+        if self.count == self._after:
+            self._device.unplug()
+            if self._back:
+                self._device.plug()
+
+    def register_read(self, register: str, value: int) -> None:
+        self._accessed()
+
+    def register_written(self, register: str, value: int) -> None:
+        self._accessed()
+
+    def memory_read(self, address: int, size: int) -> None:
+        self._accessed()
+
+    def memory_written(self, address: int, size: int) -> None:
+        self._accessed()
+
+
+def accesses(trial: Trial) -> int:
+    """How many accesses a driver makes for a job while the device stays where it is."""
+    loaded = trial.subject.load(trial.programs.twice())
+    counter = Unplugs(trial.device)
+    _run(trial, loaded)
+    return counter.count
+
+
+def moments(count: int, most: int) -> Iterator[tuple[int, bool]]:
+    """After which of so many accesses a device goes, the last ones first, and whether it comes back."""
+    last = range(count, max(count - most // 2, 0), -1)
+    others = np.linspace(1, count, most - len(last)).astype(int).tolist()
+    for after in sorted({*last, *others}, reverse=True):
+        yield from ((after, False), (after, True))
+
+
+def removed(trial: Trial, *, after: int, back: bool) -> None:
+    """Outputs are right, or the job is refused; raises BrokenPromiseError for anything else."""
+    loaded = trial.subject.load(trial.programs.twice())
+    Unplugs(trial.device, after, back=back)
+    try:
+        _run(trial, loaded)
+    except RefusedError as error:
+        if error.code == "UNSUPPORTED" or (error.code != "GONE" and not back):
+            raise BrokenPromiseError(f"must be refused with GONE, got {error}") from None
+
+
+def _run(trial: Trial, loaded: object) -> None:
+    inputs = {"x0": trial.values(3)}
+    try:
+        found = trial.subject.wait(trial.subject.submit(loaded, inputs), WAIT_PS)
+    except RefusedError as error:
+        if error.code != "UNSUPPORTED":
+            raise
+        found = trial.subject.run(loaded, inputs)
+    for name in ("y0", "y1"):
+        trial.same(found, trial.values(3), name=name)
