@@ -78,19 +78,18 @@ class Boarding:
         self._flights = [flight for flight in self._flights if not flight.excused]
         if not size or size & (size - 1):
             return
-        if tail - seen & COUNT_MASK > COUNT_MASK >> 1:
+        announced, waiting = tail - seen & COUNT_MASK, tail - registers[f"{name}_HEAD"] & COUNT_MASK
+        if announced > min(waiting, COUNT_MASK >> 1):  # HEAD, what was announced before, TAIL: not in this order
             self._say("tail-back", None, f"TAIL is {tail}, at the doorbell before it was {seen}", what)
             self._flights = [
                 flight for flight in self._flights if flight.ring != ring or flight.ended_ps or flight.before(tail)
             ]
             return
-        waiting = tail - registers[f"{name}_HEAD"] & COUNT_MASK
         if waiting > size:
             self._say("ring-overrun", None, f"{waiting} entries are announced in a ring of {size}", what)
-            # Neither what was overwritten nor more entries than the ring has: TAIL may be anything.
-            oldest = tail - size & COUNT_MASK
+            oldest = tail - size & COUNT_MASK  # those before it are overwritten
             self._flights = [flight for flight in self._flights if flight.ring != ring or not flight.before(oldest)]
-            seen = tail - min(size, tail - seen & COUNT_MASK) & COUNT_MASK
+            seen = tail - min(size, announced) & COUNT_MASK
         while seen != tail:
             self._board(
                 take_off(

@@ -172,8 +172,7 @@ class Checker(Boarding, Watcher):
         self._fault = None
         # What stood before HEAD is dropped, whether or not there was a record of it.
         self._know(flight for flight in self._flights if flight.before(self._registers[_head(flight)]))
-        gone = [flight for flight in self._flights if flight.before(self._registers[_head(flight)])]
-        self._flights = [flight for flight in self._flights if flight not in gone]
+        self._flights = [flight for flight in self._flights if not flight.before(self._registers[_head(flight)])]
 
     # From doorbell to end
 
