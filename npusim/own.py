@@ -40,12 +40,13 @@ def open_regular(path: Path, *, own: bool = False, links: bool = True) -> io.Fil
     return io.FileIO(open_descriptor(path, os.O_RDONLY, own=own, links=links), "rb")
 
 
-def open_descriptor(path: Path, flags: int, *, own: bool, links: bool = True) -> int:
-    """A descriptor of a regular file, as for :func:`open_regular`; one that is made is for this user alone."""
+def open_descriptor(path: Path, flags: int, *, own: bool, links: bool = True, mode: int = 0o600) -> int:
+    """A descriptor of a regular file, as for :func:`open_regular`; one that is made is for this user alone, or has
+    another ``mode``."""
     links = links and not own
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if links else os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = os.open(path, flags, mode)
     except OSError as error:
         if not links and error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "is a symbolic link", str(path)) from None

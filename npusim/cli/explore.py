@@ -14,6 +14,7 @@ import click
 from npusim.cli.base import Command, json_option
 from npusim.cli.output import answer, check_destination, replacing, say, write_text
 from npusim.errors import UsageError
+from npusim.report.format import printable
 
 if TYPE_CHECKING:
     from npusim.explore.study import Study
@@ -31,6 +32,10 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--store", type=_FILE, metavar="FILE", show_default="SPACE with the suffix .study",
     help="What is known; a study goes on where it ends.",
+)  # fmt: skip
+@click.option(
+    "--trust-store", is_flag=True,
+    help="Believe a store that was written by somebody else or on another machine; it is yours from then on.",
 )  # fmt: skip
 @click.option(
     "--budget", type=click.IntRange(min=0), metavar="N", show_default="search.budget of SPACE",
@@ -52,6 +57,7 @@ def explore(
     workers: int | None,
     cluster: str | None,
     store: Path | None,
+    trust_store: bool,
     budget: int | None,
     top: int,
     json_file: str | None,
@@ -85,7 +91,7 @@ def explore(
     from npusim.explore.study import Study
     from npusim.explore.tell import text, to_json_dict, write_csv, write_parquet
 
-    with Study(space, store=store) as study:
+    with Study(space, store=store, trust=trust_store) as study:
         try:
             with _bar(study.space.name) as show:
                 study.run(workers=workers, cluster=cluster, budget=budget, progress=show)
@@ -130,7 +136,12 @@ def _bar(name: str) -> Iterator[Callable[[int, int], object]]:
         return
     bar: Any
     with click.progressbar(
-        length=1, label=f"exploring {name}", show_pos=True, show_eta=True, file=sys.stderr, item_show_func=lambda _: ""
+        length=1,
+        label=f"exploring {printable(name, lines=False)}",
+        show_pos=True,
+        show_eta=True,
+        file=sys.stderr,
+        item_show_func=lambda _: "",
     ) as bar:
 
         def show(done: int, total: int) -> None:

@@ -16,6 +16,7 @@ from npusim.errors import (
 )
 from npusim.explore.figures import REFUSED, SIMULATED, Figures, Row, power_uw
 from npusim.explore.workloads import Workload, digest_of
+from npusim.report.format import printable
 from npusim.report.layers import unit_kind
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def busy_shares(result: Result) -> Mapping[str, float]:
 
 
 def _one_line(error: Exception) -> str:
-    text = "; ".join(" ".join(line.split()) for line in str(error).splitlines())
+    text = printable("; ".join(" ".join(line.split()) for line in str(error).splitlines()), lines=False)
     return text if len(text) <= MOST_REASON else f"{text[: MOST_REASON - 3]}..."
 
 

@@ -7,19 +7,27 @@ found. So a study that was killed and went on has the same rows as one that ran 
 from __future__ import annotations
 
 import fcntl
+import functools
+import hashlib
+import hmac
 import json
 import os
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from npusim.errors import UsageError, shown
-from npusim.explore.figures import Figures, Row
+from npusim.explore.figures import ESTIMATED, FAILED, REFUSED, SIMULATED, Figures, Row
+from npusim.own import open_descriptor, state_directory, user_key
+from npusim.untrusted import FileKind
 
+STORE = FileKind("study store", error=UsageError, links=False)
+KEY_NAME = "study.key"
 APPLICATION = 0x6E_70_75_73  # "npus"
-VERSION = 1
+VERSION = 2
 _TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE designs (
@@ -31,67 +39,107 @@ CREATE TABLE figures (
     dram_bytes NUMERIC, energy NUMERIC, power NUMERIC, digest TEXT NOT NULL, busy TEXT NOT NULL,
     PRIMARY KEY (number, model)
 );
+CREATE TABLE marks (number INTEGER PRIMARY KEY REFERENCES designs, mac BLOB NOT NULL);
 """
+_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 1 << 20,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 12,
+    sqlite3.SQLITE_LIMIT_COLUMN: 16,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+_STEPS = 10_000
+"""Of SQLite's machine between two looks at how many there were."""
+_MOST_STEPS = 10_000_000
+"""For one call, besides those that the size of the file allows."""
+_MOST_FACTS, _MOST_MODELS = 16, 1 << 12
+_JOURNAL_END = bytes.fromhex("d9d505f920a163d7")
+"""The end of a journal that names another file, which SQLite would remove."""
+_LARGEST = 1 << 64
+Cells = tuple[Any, ...]
 
 
 class Store:
     """The file of one study; ``path`` None keeps it in memory. One process writes to it at a time, others may read.
 
+    Each row has a MAC with this user's key, over what the store is about as well: a row that something else has
+    written or changed is refused. ``trust``: rows are taken whoever wrote them, as far as their values can be right;
+    :meth:`sign` makes them this user's.
+
     Raises UsageError, in one paragraph, for a file that is something else, of another version, that cannot be written,
     or that another process writes to.
     """
 
-    def __init__(self, path: Path | None, *, reading: bool = False) -> None:
+    def __init__(self, path: Path | None, *, reading: bool = False, trust: bool = False) -> None:
         self.path = path
         self._lock: int | None = None
+        self._key = b""
+        self._trust = trust
+        self._left = 0
         if path is not None and not path.parent.is_dir():
             raise UsageError(f"{path}: there is no directory {path.parent}")
-        if reading and path is not None and not path.is_file():
-            raise UsageError(f"{path}: no such file; npusim explore makes it")
         with self._explained():
             self._open(path, reading)
 
     def _open(self, path: Path | None, reading: bool) -> None:
-        if path is not None and not reading:
-            self._lock = self._locked(path)
+        if path is not None:
+            self._lock = _opened(path, reading)
         try:
-            where = ":memory:" if path is None else f"file:{_quoted(path)}?mode={'ro' if reading else 'rwc'}"
+            if path is not None and self._lock is not None:
+                _look_beside(path, self._lock)
+                self._key = _key(path)
+            where = ":memory:" if path is None else f"file:{_quoted(path)}?mode={'ro' if reading else 'rw'}"
             self._file = sqlite3.connect(where, uri=path is not None, isolation_level=None)
-            self._check()
+            try:
+                self._defend(reading)
+                self._check()
+            except BaseException:
+                self._file.close()
+                raise
         except BaseException:
             self._unlock()
             raise
 
-    def _locked(self, path: Path) -> int:
-        # Not one of SQLite's own locks: those would keep readers out as well.
-        try:
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise UsageError(f"{path}: this store cannot be written: {error.strerror}") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            raise UsageError(f"{path}: another study is writing to this store; wait for it, or give another") from None
-        return lock
+    def _defend(self, reading: bool) -> None:
+        """Before anything of the file is looked at: it may hold what SQLite would run, or never come to an end of."""
+        for limit, most in _LIMITS.items():
+            self._file.setlimit(limit, most)
+        if hasattr(self._file, "setconfig"):  # since Python 3.12
+            for name, on in (("DEFENSIVE", True), ("ENABLE_TRIGGER", False), ("ENABLE_VIEW", False)):
+                self._file.setconfig(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), on)
+        for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "temp_store = MEMORY"):
+            self._file.execute(f"PRAGMA {pragma}")
+        if reading:
+            self._file.execute("PRAGMA query_only = ON")
+        self._file.set_progress_handler(self._is_too_long, _STEPS)
+
+    def _is_too_long(self) -> bool:
+        self._left -= _STEPS
+        return self._left < 0
 
     def _check(self) -> None:
         """Make the tables of a new file; refuse one of somebody else's."""
         (application,) = self._file.execute("PRAGMA application_id").fetchone()
         (version,) = self._file.execute("PRAGMA user_version").fetchone()
-        (tables,) = self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if not tables and not application:
+        schema = self._file.execute(_SCHEMA).fetchmany(len(_schema()) + 1)
+        if not schema and not application:
             with self._transaction():
-                for statement in _TABLES.split(";"):
-                    self._file.execute(statement)
                 self._file.execute(f"PRAGMA application_id = {APPLICATION}")
                 self._file.execute(f"PRAGMA user_version = {VERSION}")
+                for statement in _TABLES.split(";"):
+                    self._file.execute(statement)
         elif application != APPLICATION:
             raise UsageError(f"{self.path}: is a database of something else, not a store of npusim explore")
         elif version != VERSION:
             raise UsageError(
                 f"{self.path}: is a store of version {version}, this npusim reads version {VERSION}; give another"
             )
+        elif schema != _schema():
+            raise UsageError(f"{self.path}: its tables are not those of a store of npusim explore; give another")
+        elif self._trust and self._file.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+            raise UsageError(f"{self.path}: {_DAMAGED}")
 
     def close(self) -> None:
         """Give the file to others. What was added stays."""
@@ -111,17 +159,24 @@ class Store:
 
     def facts(self) -> dict[str, Any]:
         """What the store is about: space, models, versions."""
+        return {name: STORE.parse_json(value.encode(), f"{self._label}: {name}") for name, value in self._facts()}
+
+    def _facts(self) -> list[tuple[str, str]]:
         with self._explained():
-            return {name: json.loads(value) for name, value in self._file.execute("SELECT name, value FROM facts")}
+            found = self._file.execute("SELECT name, value FROM facts ORDER BY name").fetchmany(_MOST_FACTS + 1)
+        if len(found) > _MOST_FACTS or not all(isinstance(cell, str) for row in found for cell in row):
+            raise self._forged("what it is about")
+        return found
 
     def tell(self, facts: Mapping[str, Any]) -> None:
-        """Write down what it is about."""
+        """Write down what it is about, before there are rows."""
         rows = [(name, _json(value)) for name, value in facts.items()]
         with self._explained(), self._transaction():
             self._file.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Write rows, all of them or none; one that is there stays as it is."""
+        about = self._about()
         with self._explained(), self._transaction():
             for row in rows:
                 design = (
@@ -133,22 +188,92 @@ class Store:
                         "INSERT INTO figures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                         [(row.number, *_columns(each)) for each in row.figures],
                     )
+                    self._mark(row.number, about)
+
+    def sign(self) -> None:
+        """Make all rows this user's."""
+        about = self._about()
+        numbers = [row.number for row in self.rows()]
+        with self._explained(), self._transaction():
+            self._file.execute("DELETE FROM marks")
+            for number in numbers:
+                self._mark(number, about)
+
+    def _mark(self, number: int, about: bytes) -> None:
+        # Over the cells as they are read: SQLite keeps 5.0 in a numeric column as 5.
+        design = self._file.execute("SELECT * FROM designs WHERE number = ?", (number,)).fetchone()
+        mac = self._mac(about, design, self._figures(number))
+        self._file.execute("INSERT OR REPLACE INTO marks VALUES (?, ?)", (number, mac))
+
+    def _about(self) -> bytes:
+        return hashlib.sha256(repr(self._facts()).encode()).digest()
+
+    def _mac(self, about: bytes, design: Cells, figures: Sequence[Cells]) -> bytes:
+        return hmac.digest(self._key, repr((about, design, figures)).encode(), "sha256")
+
+    def _figures(self, number: object) -> list[Cells]:
+        """The cells of a design's figures, as they were added."""
+        found = self._file.execute("SELECT rowid, * FROM figures WHERE number = ?", (number,))
+        rows = found.fetchmany(_MOST_MODELS)
+        return [cells for _, *cells in sorted(rows, key=lambda row: row[0])]
 
     def rows(self) -> list[Row]:
-        """Everything that is there, by number."""
+        """Everything that is there, by number. Raises UsageError for a row that is not this user's."""
+        about = self._about()
+        found: list[Row] = []
+        count = 0
         with self._explained():
-            figures: dict[int, list[Figures]] = {}
-            for number, model, latency, cycles, dram_bytes, energy, power, digest, busy in self._file.execute(
-                "SELECT * FROM figures ORDER BY number, rowid"
+            # Row by row: nothing of a file is kept before it is known to be right, and it may be damaged so that a
+            # table comes to no end.
+            last = -1
+            for *design, mac in self._file.execute(
+                "SELECT designs.*, marks.mac FROM designs LEFT JOIN marks ON marks.number = designs.number"
             ):
-                figures.setdefault(number, []).append(
-                    Figures(model, latency, cycles, dram_bytes, energy, power, digest, json.loads(busy))
-                )
-            designs = self._file.execute("SELECT * FROM designs ORDER BY number").fetchall()
-        return [
-            Row(number, base, json.loads(settings), fingerprint, status, reason, area, tuple(figures.get(number, ())))
-            for number, base, settings, fingerprint, status, reason, area in designs
+                number, figures = design[0], self._figures(design[0])
+                if number <= last:
+                    raise UsageError(f"{self._label}: {_DAMAGED}")
+                last = number
+                wanted = self._mac(about, tuple(design), figures)
+                if not self._trust and not (isinstance(mac, bytes) and hmac.compare_digest(mac, wanted)):
+                    raise self._forged(f"design {number}")
+                found.append(self._row(design, figures))
+                count += len(figures)
+            self._nothing_else({row.number for row in found}, count)
+        return found
+
+    def _nothing_else(self, numbers: set[int], count: int) -> None:
+        """Refuse figures and marks of designs that are not there."""
+        for table, most in (("figures", count), *(() if self._trust else [("marks", len(numbers))])):
+            for place, (number,) in enumerate(self._file.execute(f"SELECT number FROM {table} NOT INDEXED")):
+                if place == most or number not in numbers:
+                    raise self._forged(f"the table of {table} names design {shown(number)}, which is not there, so it")
+
+    def _row(self, design: Sequence[Any], figures: Sequence[Sequence[Any]]) -> Row:
+        number, base, settings, fingerprint, status, reason, area = design
+        label = f"{self._label}: design {number}"
+        problem = _problem_of_cells(design, figures) if self._trust else ""
+        if problem:
+            raise UsageError(f"{label}: {problem}")
+        found = [
+            Figures(model, latency, cycles, dram_bytes, energy, power, digest, STORE.parse_json(busy.encode(), label))
+            for _, model, latency, cycles, dram_bytes, energy, power, digest, busy in figures
         ]
+        changed = STORE.parse_json(settings.encode(), label)
+        row = Row(number, base, changed, fingerprint, status, reason, area, tuple(found))
+        problem = _problem(row) if self._trust else ""
+        if problem:
+            raise UsageError(f"{label}: {problem}")
+        return row
+
+    @property
+    def _label(self) -> str:
+        return str(self.path or "store")
+
+    def _forged(self, what: str) -> UsageError:
+        return UsageError(
+            f"{self._label}: {what} is not as this user's npusim wrote it on this machine; give another store, or "
+            "believe this one (--trust-store)"
+        )
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -163,11 +288,76 @@ class Store:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """What SQLite says, in our words and with the file's name."""
+        """What SQLite says, in our words and with the file's name; and a bound of what it does."""
+        # What is done with a byte of a row takes fewer steps.
+        self._left = _MOST_STEPS + 16 * (os.fstat(self._lock).st_size if self._lock is not None else 0)
         try:
             yield
         except sqlite3.Error as error:
-            raise UsageError(f"{self.path or 'store'}: {_explain(error)}") from None
+            if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT" and self._left >= 0:
+                raise KeyboardInterrupt from None  # which came while SQLite asked whether to go on
+            raise UsageError(f"{self._label}: {_explain(error)}") from None
+
+
+def _opened(path: Path, reading: bool) -> int:
+    """A descriptor of the file, locked if it is to be written; a new one for that is empty."""
+    flags = os.O_RDONLY if reading else os.O_RDWR | os.O_CREAT
+    try:
+        found = open_descriptor(path, flags, own=False, links=STORE.links, mode=0o666)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; npusim explore makes it") from None
+    except OSError as error:
+        raise UsageError(f"{path}: this store cannot be {'read' if reading else 'written'}: {error.strerror}") from None
+    try:
+        # Not one of SQLite's own locks: those would keep readers out as well.
+        if not reading:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(found)
+        raise UsageError(f"{path}: another study is writing to this store; wait for it, or give another") from None
+    return found
+
+
+def _look_beside(path: Path, descriptor: int) -> None:
+    """Refuse files beside a store from which SQLite would take other contents, or names of files to remove."""
+    header = os.pread(descriptor, 20, 0)
+    if header.startswith(b"SQLite format 3\0") and header[18:] != b"\1\1":
+        raise UsageError(f"{path}: keeps what is written in a file beside it; npusim explore makes no such store")
+    for suffix in ("-wal", "-shm"):
+        if os.path.lexists(f"{path}{suffix}"):
+            raise UsageError(f"{path}{suffix}: npusim explore makes no such file; remove it")
+    journal = Path(f"{path}-journal")
+    if not os.path.lexists(journal):
+        return
+    try:
+        with STORE.open(journal) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - len(_JOURNAL_END)))
+            end = file.read(len(_JOURNAL_END))
+    except FileNotFoundError:  # its writer has just ended a transaction
+        return
+    except OSError as error:
+        raise UsageError(f"{journal}: cannot be read: {error.strerror}") from None
+    if end == _JOURNAL_END:
+        raise UsageError(f"{journal}: names another file; npusim explore makes no such journal")
+
+
+def _key(path: Path) -> bytes:
+    key = state_directory() / KEY_NAME
+    try:
+        return user_key(key)
+    except OSError as error:
+        raise UsageError(f"{path}: no store can be used without a key: {key}: {error.strerror or error}") from None
+
+
+@functools.cache
+def _schema() -> list[tuple[str, str, str, str | None]]:
+    """The rows of the schema of a store, as SQLite writes them."""
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        fresh.executescript(_TABLES)
+        return fresh.execute(_SCHEMA).fetchall()
+
+
+_DAMAGED = "this store is damaged; give another file, or remove it"
 
 
 def _explain(error: sqlite3.Error) -> str:
@@ -180,9 +370,67 @@ def _explain(error: sqlite3.Error) -> str:
         return "the disk is full; what was stored before is there, and the study goes on from it when there is room"
     if name.startswith("SQLITE_IOERR"):
         return "the disk does not take what is written; what was stored before is there, and the study goes on from it"
-    if name.startswith("SQLITE_CORRUPT"):
-        return "this store is damaged; give another file, or remove it"
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_INTERRUPT", "SQLITE_TOOBIG")):
+        return _DAMAGED
     return f"the store fails: {shown(str(error))}"
+
+
+def _is_text(cell: object) -> bool:
+    return isinstance(cell, str) and cell.isprintable()
+
+
+def _is_digest(cell: object) -> bool:
+    return isinstance(cell, str) and re.fullmatch("[0-9a-f]{0,64}", cell) is not None
+
+
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, int | float) and 0 <= cell < _LARGEST
+
+
+def _is_unknown_or_number(cell: object) -> bool:
+    return cell is None or _is_number(cell)
+
+
+_CELLS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "number": ("a number from 0 on", _is_number),
+    "base": ("text", _is_text),
+    "settings": ("text", _is_text),
+    "fingerprint": ("a digest", _is_digest),
+    "status": ("a tier, refused or failed", lambda cell: cell in (SIMULATED, ESTIMATED, REFUSED, FAILED)),
+    "reason": ("text", _is_text),
+    "area": ("a number from 0 to 2^64, or unknown", _is_unknown_or_number),
+    "model": ("text", _is_text),
+    "latency": ("a number above 0", lambda cell: _is_number(cell) and cell > 0),
+    "cycles": ("a whole number from 0 on, or unknown", lambda cell: cell is None or (type(cell) is int and cell >= 0)),
+    **dict.fromkeys(("dram_bytes", "energy", "power"), ("a number from 0 to 2^64, or unknown", _is_unknown_or_number)),
+    "digest": ("a digest", _is_digest),
+    "busy": ("text", _is_text),
+}
+"""What a cell must be, by its column."""
+_DESIGN = ("number", "base", "settings", "fingerprint", "status", "reason", "area")
+_FIGURES = ("number", "model", "latency", "cycles", "dram_bytes", "energy", "power", "digest", "busy")
+
+
+def _problem_of_cells(design: Sequence[Any], figures: Sequence[Sequence[Any]]) -> str:
+    """What cannot be right in the cells of a row; empty if there is nothing."""
+    for columns, cells in ((_DESIGN, design), *((_FIGURES, each) for each in figures)):
+        for column, cell in zip(columns, cells, strict=True):
+            wanted, is_right = _CELLS[column]
+            if not is_right(cell):
+                return f"{column} must be {wanted}, got {shown(cell)}"
+    return ""
+
+
+def _problem(row: Row) -> str:
+    """Likewise, in a row whose cells are right one by one."""
+    if row.known != bool(row.figures) or row.known == bool(row.reason):
+        return "must have either figures or a reason why there are none"
+    if not isinstance(row.settings, dict):
+        return f"settings must be an object, got {shown(row.settings)}"
+    for each in row.figures:
+        if not isinstance(each.busy, dict) or not all(_is_number(part) and part <= 1 for part in each.busy.values()):
+            return f"busy must be parts of 1 by name, got {shown(each.busy)}"
+    return ""
 
 
 def _columns(each: Figures) -> tuple[Any, ...]:

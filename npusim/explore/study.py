@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import npusim
-from npusim.errors import UsageError, shown
+from npusim.errors import ConfigError, UsageError, shown
 from npusim.explore import bayes
 from npusim.explore.evaluate import Evaluate, Simulator, area_um2, load_models
 from npusim.explore.figures import FIGURES, Row
@@ -43,7 +44,8 @@ SUFFIX = ".study"
 
 class Study:
     """``space``: a file or a Space. ``store``: the file that keeps what is known; None: beside the space file, in
-    memory for a Space that was made in Python. A study goes on where its store ends.
+    memory for a Space that was made in Python. A study goes on where its store ends. ``trust``: rows of the store are
+    believed that this user's npusim on this machine has not written, and are this user's from then on.
 
     ``evaluate``, ``estimate`` and ``area``: other ways to know a design than npusim's own. Raises ConfigError for a
     space file, UsageError for a store that cannot be used or belongs to another space, NpusimError for a model.
@@ -57,6 +59,7 @@ class Study:
         evaluate: Evaluate | None = None,
         estimate: Estimate | None = None,
         area: Area = area_um2,
+        trust: bool = False,
     ) -> None:
         if not isinstance(space, Space):
             store = Path(space).with_suffix(SUFFIX) if store is None else store
@@ -70,16 +73,33 @@ class Study:
             evaluate = self._simulator = load_models(space.workloads, space.bases[0])
         self._evaluate: Evaluate = evaluate
         self._estimate = estimate
-        self._store = Store(None if store is None else Path(store))
+        self._store = Store(None if store is None else Path(store), trust=trust)
         try:
             self._agree()
+            self.rows: dict[int, Row] = self._stored()
+            if trust:
+                for row in self.rows.values():
+                    self._check(row)
+                self._store.sign()
         except BaseException:
             self._store.close()
             raise
-        self.rows: dict[int, Row] = self._stored()
 
     def _stored(self) -> dict[int, Row]:
         return {row.number: row for row in self._store.rows()}
+
+    def _check(self, row: Row) -> None:
+        """Refuse a row that is not one of this space: all but its figures follows from its number."""
+        try:
+            design = self.space.design(row.number)
+        except (UsageError, ConfigError) as error:
+            raise UsageError(f"{self._store.path}: {error}") from None
+        wanted = [each.name for each in self.space.workloads] if row.known else []
+        same = (row.base, dict(row.settings), row.fingerprint) == (
+            design.base, json.loads(json.dumps(design.settings)), design.config.fingerprint()
+        )  # fmt: skip
+        if not same or [each.model for each in row.figures] != wanted:
+            raise UsageError(f"{self._store.path}: design {row.number}: is not that design of this space")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -322,8 +342,6 @@ def versions() -> dict[str, str]:
 
 def _differences(name: str, was: Any, now: Any) -> Iterator[str]:
     """What has changed, key by key, in words."""
-    import json
-
     now = json.loads(json.dumps(now))
     if was == now:
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from npusim.explore.figures import FIGURES, Row
 from npusim.explore.formula import DIMENSIONS, Formula
 from npusim.hw.keys import Quantity
 from npusim.report.energy import joules, watts
-from npusim.report.format import counted, duration, grouped, percent, quantity, table
+from npusim.report.format import counted, csv_text, duration, grouped, percent, quantity, table
 from npusim.units import Dimension, show
 
 if TYPE_CHECKING:
@@ -182,10 +181,7 @@ def busiest(row: Row) -> str:
 def write_csv(study: Study, path: Path) -> None:
     """All rows as CSV, in base units. Raises OSError."""
     records = _flat(study.records())
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(records[0]) if records else ["design"])
-        writer.writeheader()
-        writer.writerows(records)
+    path.write_text(csv_text(list(records[0]) if records else ["design"], records), "utf-8")
 
 
 def write_parquet(study: Study, path: Path) -> None:

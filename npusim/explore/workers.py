@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from npusim.errors import UsageError
 from npusim.explore.figures import FAILED, Row
+from npusim.report.format import printable
 from npusim.units import ceil_div
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def evaluated(evaluate: Evaluate, design: Design) -> Row:
 
 def failed(design: Design, reason: str) -> Row:
     """The row of a design whose evaluation did not end."""
+    reason = printable(reason, lines=False)
     return Row(design.number, design.base, design.settings, design.config.fingerprint(), FAILED, reason)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import logging
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import zip_longest
 
 _TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
 _DECIMAL = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"), (1, ""))
+_FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
+"""What a formula of a spreadsheet begins with, also in full width."""
 _BINARY = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -173,6 +177,24 @@ def printable(text: str, *, lines: bool = True) -> str:
         char if char.isprintable() or (lines and char == "\n") else char.encode("unicode_escape").decode()
         for char in text
     )
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Rows as CSV with a header; what a row lacks is empty. No cell is a formula for a spreadsheet, or has what a
+    terminal would obey."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(map(_csv_cell, columns))
+    writer.writerows([_csv_cell(row.get(column)) for column in columns] for row in rows)
+    return out.getvalue()
+
+
+def _csv_cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    text = printable(value, lines=False)
+    # Spreadsheets take a cell that begins so for a formula; after an apostrophe it is text.
+    return f"'{text}" if value.lstrip()[:1] in _FORMULA else text
 
 
 class LogFormatter(logging.Formatter):

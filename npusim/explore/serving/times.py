@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 from npusim.errors import UsageError
 from npusim.explore.serving.scenario import Shapes
 from npusim.program import CONSTANTS, Program
+from npusim.report.format import csv_text
 from npusim.runtime import Result, Session
 
 
@@ -95,9 +94,7 @@ def table(timed: Iterable[Timed]) -> str:
     The rows of a program, with that of what is for no operator, (none), add up to the whole in ``time_ps``, which is an
     operator's part of the critical path, in MACs, bytes and energy; ``start_ps`` to ``end_ps`` is its life.
     """
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
+    rows: list[dict[str, Any]] = []
     for each in timed:
         head = {"model": each.model, "phase": each.phase, **each.sizes}
         result = each.result
@@ -109,10 +106,9 @@ def table(timed: Iterable[Timed]) -> str:
             "total_ps": each.total_ps,
         }
         traffic = result.dram_read_bytes + result.dram_write_bytes
-        writer.writerow({**head, **whole, "dram_bytes": traffic, "energy_fj": _known(each.energy_fj)})
-        for row in _operators(result, traffic):
-            writer.writerow({**head, **row})
-    return out.getvalue()
+        rows.append({**head, **whole, "dram_bytes": traffic, "energy_fj": each.energy_fj})
+        rows += [{**head, **row} for row in _operators(result, traffic)]
+    return csv_text(COLUMNS, rows)
 
 
 def _operators(result: Result, traffic: int) -> list[dict[str, Any]]:
@@ -134,15 +130,11 @@ def _operators(result: Result, traffic: int) -> list[dict[str, Any]]:
             "end_ps": row.end_ps,
             "macs": row.macs,
             "dram_bytes": row.dram_bytes,
-            "energy_fj": _known(energies[row.name].pop(0)) if energies.get(row.name) else "",
+            "energy_fj": energies[row.name].pop(0) if energies.get(row.name) else None,
         }
         for op, row in zip(ran, result.ops, strict=True)
     ]
     rest = traffic - sum(row.dram_bytes for row in result.ops)
     energy = next((layer.energy.total for layer in reversed(result.energy.layers) if not layer.name), 0)
-    none = {"time_ps": on_path.get(-1, 0), "macs": 0, "dram_bytes": rest, "energy_fj": _known(energy)}
+    none = {"time_ps": on_path.get(-1, 0), "macs": 0, "dram_bytes": rest, "energy_fj": energy}
     return [*rows, {"operator": "(none)", **none}]
-
-
-def _known(value: int | None) -> int | str:
-    return "" if value is None else value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +43,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def synthetic(store: Path | None = None, vary: dict[str, Any] | None = None, **more: Any) -> Study:
+def synthetic(store: Path | None = None, vary: dict[str, Any] | None = None, trust: bool = False, **more: Any) -> Study:
     found = space(vary or {"matrix.rows": [4, 8, 16], "matrix.cols": [4, 8]}, **more)
-    return Study(found, store=store, evaluate=Synthetic(), area=synthetic_area)
+    return Study(found, store=store, evaluate=Synthetic(), area=synthetic_area, trust=trust)
 
 
 def test_a_design_written_out_and_run_alone_is_the_same(file: Path, tmp_path: Path) -> None:
@@ -267,3 +269,42 @@ def test_figures_that_there_are_not() -> None:
 
 def test_npusim_has_explore() -> None:
     assert npusim.explore.Study is Study
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE designs SET number = 77 WHERE number = 0; UPDATE figures SET number = 77 WHERE number = 0",
+        "UPDATE designs SET base = 'tiny'",
+        "UPDATE designs SET settings = '{\"matrix.rows\": 9}'",
+        "UPDATE designs SET settings = '{}'",
+        "UPDATE designs SET fingerprint = ''",
+        "UPDATE figures SET model = 'other'",
+        "UPDATE designs SET reason = char(27) || '[2J', status = 'refused'; DELETE FROM figures",
+    ],
+)
+def test_a_trusted_store_has_designs_of_its_space_only(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "a.study"
+    with synthetic(path) as study:
+        study.run(workers=0)
+    with closing(sqlite3.connect(path)) as other:
+        other.executescript(change)
+    for trust in (False, True):
+        with pytest.raises(UsageError) as error:
+            synthetic(path, trust=trust)
+        assert str(error.value).startswith(f"{path}: ")
+        assert "\x1b" not in str(error.value)
+
+
+def test_a_store_from_elsewhere_is_used_when_it_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.study"
+    with synthetic(path) as study:
+        study.run(workers=0)
+        rows = study.rows
+    monkeypatch.setenv("NPUSIM_STATE_DIR", str(tmp_path / "state"))
+    with pytest.raises(UsageError, match="--trust-store"):
+        synthetic(path)
+    with synthetic(path, trust=True) as study:
+        assert study.rows == rows
+    with synthetic(path) as study:
+        assert study.rows == rows

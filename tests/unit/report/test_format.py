@@ -1,5 +1,8 @@
 """Numbers and tables for people."""
 
+import csv
+import io
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,3 +140,22 @@ def test_printable_text_is_printable_and_says_what_was_there(text: str) -> None:
 
 def test_a_cell_of_two_lines_is_one() -> None:
     assert fmt.table(("a", "b"), [("x\ny", "\x1b[0m")]) == ["a     b", r"x\ny  \x1b[0m"]
+
+
+@given(st.text(st.sampled_from("=+-@\t\r\n \x1b[2J\u202e,\"'a1(\uff1d") | st.characters(), max_size=8))
+def test_no_cell_of_csv_is_a_formula_or_an_order(text: str) -> None:
+    """What a spreadsheet or a terminal would obey is shown; everything else comes back as it was."""
+    written = fmt.csv_text(["name", text], [{"name": text, text: -1}, {}])
+    (header, row, empty) = csv.reader(io.StringIO(written, newline=""))
+    assert row[1] == "-1"  # a number stays one
+    assert empty == ["", ""]
+    for cell in (header[1], row[0]):
+        assert cell.isprintable()
+        assert cell.strip()[:1] not in tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+        if text.isprintable() and not cell.startswith("'"):
+            assert cell == text
+
+
+def test_a_formula_becomes_text() -> None:
+    assert fmt.csv_text(["=a"], [{"=a": "=cmd|' /C calc'!A0"}]) == "'=a\n'=cmd|' /C calc'!A0\n"
+    assert fmt.csv_text(["a"], [{"a": "\t=1"}, {"a": "-1 ps"}, {"a": "x = 1"}]) == "a\n'\\t=1\n'-1 ps\nx = 1\n"
