@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from npusim.dtypes import DType
 from npusim.errors import CacheError, NpusimError, UsageError
+from npusim.graph import HostPart, HostWork
 from npusim.isa.base import ISA_VERSION, operators
 from npusim.isa.control import resident_bytes
 from npusim.own import open_regular, remove_drafts, replace_file, state_directory, user_key
@@ -389,6 +390,8 @@ def describe(program: Program) -> dict[str, Any]:
         "places": program.places,
         # Only where it is so: other files are as they were.
         **({"timing_only": True} if program.timing_only else {}),
+        **({"host_work": program.host.work, "decided": program.host.decided}
+           if program.host.work or program.host.decided else {}),
     }
 
 
@@ -445,9 +448,10 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
 
 
 def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
-    # Files from before inputs could be bound, places or members told, inputs grow where they lie, or constants be left
-    # out have no row for it.
-    known = {"bound": [], "members": [], "places": [], "states": [], "timing_only": False}
+    # Older files have no row for what came later.
+    known = {
+        "bound": [], "members": [], "places": [], "states": [], "timing_only": False, "host_work": [], "decided": [],
+    }  # fmt: skip
     rows = _fields({**known, **meta} if isinstance(meta, dict) else meta)
     bindings = [Binding(*row) for row in (*rows["inputs"], *rows["outputs"])]
     regions = rows["regions"]
@@ -489,6 +493,7 @@ def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
         rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, constants, regions,
         inputs, outputs, entries, rows["commands"], rows["macs"],
         rows["bound"], resident_bytes(code), places=places,
+        host=HostPart(tuple(HostWork(*row) for row in rows["host_work"]), rows["decided"]),
     )  # fmt: skip
 
 
@@ -583,6 +588,7 @@ _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "members": _many(_many(_text)),
     "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)), "timing_only": _flag,
     "states": _many(_row(_size, _size, _size, _size)),
+    "host_work": _many(_row(_text, _text, _size, _size)), "decided": _many(_row(_text, _text)),
     "places": _many(
         _row(_one_of(MEMORIES), _core, _one_of(PLACE_KINDS), _text, _size, _size, _upto(32), _upto(32))
     ),

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
@@ -104,6 +104,47 @@ def _op(*fields: Any) -> Op:
     return Op(name, kind, inputs, outputs, MappingProxyType(attrs), origin)
 
 
+class HostWork(NamedTuple):
+    """One operator that the host computes for a run.
+
+    ``macs``: multiply-accumulates; ``operations``: what the host is charged for: the MACs, or the elements that an
+    operator without any reads and writes.
+    """
+
+    name: str
+    kind: str
+    macs: int
+    operations: int
+
+
+Check = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class HostPart:
+    """What the host does for each run, because values of inputs decide what is computed or are bound.
+
+    ``work``: the operators that it computes. ``decided``: (what, value) of each value that the program was made for and
+    that inputs of the program decide. ``check`` raises InputError for arrays (by name, in storage form) that decide
+    otherwise; None where nobody can tell, as of a program from a file. ``deciding``: inputs of the model that decide.
+    """
+
+    work: tuple[HostWork, ...] = ()
+    decided: tuple[tuple[str, str], ...] = ()
+    check: Check | None = field(default=None, compare=False)
+    deciding: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def operations(self) -> int:
+        """Of all operators together."""
+        return sum(work.operations for work in self.work)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all operators together."""
+        return sum(work.macs for work in self.work)
+
+
 DOUBLING = -1
 """For ``Graph.cache_rows``: of many numbers of rows, one after the other, few want another place."""
 
@@ -115,6 +156,7 @@ class Graph:
     ``bound``: names of inputs that the model has and the graph has not, and the values that were taken for them.
     ``cache_rows``: where an input grows to an output by concatenation, both share memory, which has room for so many
     rows, 0: for those that come out, DOUBLING: for the least power of two that is enough; None: each has its own.
+    ``host``: what the host has done to make the graph, and does for each run.
     """
 
     name: str
@@ -123,6 +165,7 @@ class Graph:
     ops: tuple[Op, ...]
     bound: tuple[tuple[str, str], ...] = ()
     cache_rows: int | None = None
+    host: HostPart = field(default_factory=HostPart)
 
     def validate(self) -> None:
         """Raise ModelError unless names are unique and every operator reads only what exists before it."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from npusim import notebook
 from npusim.dtypes import DType, raw_bytes
 from npusim.errors import UsageError, shown
+from npusim.graph import HostPart
 from npusim.weights import owner
 
 CONSTANTS = 0
@@ -241,6 +242,7 @@ class Program:
     ``macs``: multiply-accumulates of the matrix unit by element type; ``bound``: inputs of the model that are none of
     the program's, and the value that it was compiled for; ``resident_bytes``: weights that stay in SRAM from one run to
     the next, which the first loads; ``from_cache``: read from a file, not compiled now.
+    ``host``: what the host does for each run of it.
     ``places``: what is where in the memories; none where there are more than are worth keeping. ``emitted``: what
     remembers how the code came to be, for as long as the program lives; none for one that was read from a file.
     """
@@ -261,6 +263,7 @@ class Program:
     resident_bytes: int = 0
     from_cache: bool = False
     places: tuple[Place, ...] = ()
+    host: HostPart = field(default_factory=HostPart)
     emitted: object = field(default=None, repr=False)
 
     @property

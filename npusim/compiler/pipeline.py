@@ -135,7 +135,7 @@ def _compiled(
         ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
         tuple(best.entries()), len(commands), _macs(commands), graph.bound, best.resident_bytes,
-        places=best.record.places(), emitted=emitted,
+        places=best.record.places(), host=graph.host, emitted=emitted,
     )  # fmt: skip
     return program, best
 

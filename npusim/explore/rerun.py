@@ -210,12 +210,15 @@ def _compile(session: Session, told: Mapping[str, Any], file: Path, label: str) 
 
         return read_program(file)
     try:
-        bind = {str(name): bound_value(value) for name, value in dict(told.get("bind", {})).items()}
+        bind, deciding = (
+            {str(name): bound_value(value) for name, value in dict(told.get(key, {})).items()}
+            for key in ("bind", "deciding")
+        )
         shapes = {str(name): [int(dim) for dim in dims] for name, dims in dict(told.get("input_shapes", {})).items()}
         rows = int(told.get("cache_rows", 0))
     except (ValueError, TypeError, KeyError) as error:
         raise UsageError(f"{label}: provenance.model: cannot be read: {error}") from None
-    return session.compile(file, shapes, bind=bind, cache_rows=rows, timing_only=True)
+    return session.compile(file, shapes, bind=bind, deciding=deciding, cache_rows=rows, timing_only=True)
 
 
 def _first(record: Mapping[str, Any], result: Result, label: str) -> str:

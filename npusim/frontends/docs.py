@@ -12,7 +12,7 @@ from pathlib import Path
 
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import MAX_ITERATIONS
-from npusim.frontends.onnx.node import MOST_BOUND
+from npusim.frontends.onnx.node import MOST_DECIDING
 from npusim.frontends.onnx.registry import Entry, entries
 from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET
 from npusim.isa.base import Unit
@@ -34,8 +34,9 @@ the definition of their operator does not allow is damaged.
 - Types: float32, float16, bfloat16, int8, uint8, int16, uint16, int32, int64, bool. Values of type float64, uint32 and
   uint64 are taken where they are constants and vanish by constant folding; 4- and 2-bit integers as constants only.
 - Shapes are static: what a model leaves open is taken from the arrays of a run, or from `--input-shape`. Operands that
-  decide shapes are constants, or are computed from shapes, constants, and inputs that are bound to a value: those of at
-  most {MOST_BOUND} elements by themselves, others by `--bind`.
+  decide shapes are constants, or are computed from shapes, constants, and inputs of at most {MOST_DECIDING} elements,
+  whose values come from the arrays of a run or from `--bind`. The host computes such operands before the run, which is
+  reported as its work; the inputs stay inputs of the program, except integers and booleans that nothing else reads.
 - An operator that is not in the table but that the `onnx` package itself defines by other operators is expanded into
   its definition: Attention, RotaryEmbedding, AffineGrid, CenterCropPad, MeanVarianceNormalization, the losses, ...
 - Functions of the model are expanded in place. `If` is taken when its condition is known; `Loop` and `Scan` are

@@ -296,6 +296,12 @@ class HostConfig:
     link_latency_ps: int = key(TIME, "start of one bulk copy", 500_000)
     submit_ps: int = key(TIME, "host work for one submission", 1_000_000)
     map_ps: int = key(TIME, "host work to map a pool of its memory for the device", 5_000_000)
+    operation_ps: int = key(
+        TIME,
+        "what the host takes for one operation that it does itself: a multiply-accumulate, or an element that an "
+        "operator without any reads or writes",
+        250,
+    )
     compile_bytes: int = key(
         Quantity(Dimension.SIZE, 0, 1 << 48),
         "memory that values and steps may take while a model is compiled, beside what it brings itself; 0 = an eighth "
@@ -322,6 +328,8 @@ def _fingerprint(config: Config) -> str:
     for part in _LATER_PARTS:
         if values[part] is False:
             del values[part]
+    if config.host.operation_ps == HostConfig().operation_ps:  # a later key, likewise
+        del values["host"]["operation"]
     # Sorted and without blanks, so that one config has one digest in every version of Python.
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

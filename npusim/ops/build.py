@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from npusim.dtypes import DType, dtype_of, to_storage
+from npusim.dtypes import DType, dtype_of, from_storage, to_storage, value_text
 from npusim.errors import ModelError, UnsupportedError, UsageError
-from npusim.graph import Graph, Op, Tensor, live
+from npusim.graph import Graph, HostPart, HostWork, Op, Tensor, live
 from npusim.ops.base import REGISTRY, Array, Attrs, Folding, Inputs, Shape, narrow
 from npusim.ops.budget import OPERATOR_STEPS, Budget
+from npusim.ops.guard import Guard
 
 MAX_ELEMENTS = 1 << 40
 """No tensor may have more elements."""
@@ -65,17 +66,25 @@ class GraphBuilder:
         self._derived: dict[Tensor, Op] = {}
         self._known: set[Tensor] = set()
         self._values: dict[Tensor, Array] = {}
+        self._follows: set[Tensor] = set()  # values of a run: inputs that are known or bound, and what is made of them
+        self._computed: dict[Op, None] = {}  # operators of which that was done here
+        self._made: list[HostWork] = []  # and what importers have done
+        self._decisions: dict[Tensor, str] = {}
         self._makers: dict[Tensor, Op] = {}  # of the first ``_mapped`` operators
         self._mapped = self._traced = 0
         self._tensor_names = Names()
         self._op_names = Names()
 
-    def input(self, name: str, shape: Sequence[int], dtype: DType) -> Tensor:
-        """A new graph input; the name must be free."""
+    def input(self, name: str, shape: Sequence[int], dtype: DType, value: Array | None = None) -> Tensor:
+        """A new graph input; the name must be free. ``value``: what it is in the run that the graph is made for, in
+        storage form: :meth:`decide` may look at it, nothing is folded."""
         if self._tensor_names.unique(name) != name:
             raise ModelError(f"the name {name!r} is already taken by another tensor")
         tensor = Tensor(name, checked_shape(shape, name), dtype)
         self._inputs[tensor] = None
+        if value is not None:
+            self._values[tensor] = value
+            self._follows.add(tensor)
         return tensor
 
     def const(self, array: Any, name: str | None = None, dtype: DType | None = None) -> Tensor:
@@ -130,6 +139,7 @@ class GraphBuilder:
             arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
             for output, array in zip(op.outputs, self._compute(op, arrays), strict=True):
                 output.data = array
+            self._note(op)
             return list(outputs)
         self._ops.append(op)
         if all(tensor is None or self.is_known(tensor) for tensor in op.inputs):
@@ -148,26 +158,93 @@ class GraphBuilder:
         """The array of a constant, or of a small tensor computed from constants only; None for anything else."""
         if tensor.data is not None:
             return tensor.data
-        if tensor not in self._derived:
-            return None
+        return self._evaluated(tensor, self._derived) if tensor in self._derived else None
+
+    def decide(self, tensor: Tensor, what: str) -> Array | None:
+        """The value that a tensor has with the known values of inputs; None if it follows from an input without one.
+
+        The host computes it. It decides what is built: the graph is for inputs that give this value, which is
+        ``what``. See :meth:`host_part`.
+        """
+        self._map_makers()
+        value = self._evaluated(tensor, self._makers)
+        if value is not None:
+            self._decisions.setdefault(tensor, what)
+        return value
+
+    def _evaluated(self, tensor: Tensor, makers: Mapping[Tensor, Op]) -> Array | None:
+        """Computed by references; None if something that is needed has neither a value nor a maker."""
         # A stack of its own: shape arithmetic in exported models makes chains that are deeper than Python's.
         pending = [tensor]
         while pending:
-            op = self._derived[pending[-1]]
+            current = pending[-1]
+            if current in self._values:
+                pending.pop()
+                continue
+            op = makers.get(current)
+            if op is None:
+                return None
             missing = [t for t in op.inputs if t is not None and t.data is None and t not in self._values]
             if missing:
                 pending += missing
                 continue
-            pending.pop()
-            if op.output not in self._values:
-                arrays = [None if t is None else self._values[t] if t.data is None else t.data for t in op.inputs]
-                self._values.update(zip(op.outputs, self._compute(op, arrays), strict=True))
+            arrays = [None if t is None else self._values[t] if t.data is None else t.data for t in op.inputs]
+            self._values.update(zip(op.outputs, self._compute(op, arrays), strict=True))
+            self._note(op)
         return self._values[tensor]
+
+    def follows(self, tensor: Tensor | None) -> bool:
+        """Whether the host has a value of the tensor that follows from inputs, known or bound."""
+        return tensor in self._follows
+
+    def mark(self, tensor: Tensor, name: str = "", kind: str = "") -> None:
+        """A constant follows from values of inputs. With a name and a kind: the host has computed it from them."""
+        self._follows.add(tensor)
+        if kind:
+            self._made.append(HostWork(name, kind, 0, tensor.size))
+
+    def _note(self, op: Op) -> None:
+        """The host has computed an operator. What is made of constants of the model alone is no work of a run."""
+        if any(tensor in self._follows for tensor in op.inputs):
+            self._follows.update(op.outputs)
+            self._computed[op] = None
+
+    @property
+    def deciding(self) -> list[Tensor]:
+        """The inputs with a value that decisions follow from."""
+        self._map_makers()
+        pending, seen = list(self._decisions), set(self._decisions)
+        while pending:
+            op = self._makers.get(pending.pop())
+            new = {operand for operand in (op.inputs if op else ()) if operand is not None} - seen
+            seen |= new
+            pending += new
+        return [tensor for tensor in self._inputs if tensor in seen]
+
+    def host_part(self, fixed: Sequence[Tensor]) -> HostPart:
+        """What the host has computed of values of inputs, and the decisions, by which a run can be checked.
+
+        ``fixed``: inputs of which the value itself is a part of what is built; what follows from them alone is no
+        decision of a run.
+        """
+        work = (*map(_work_of, self._computed), *self._made)
+        deciding = self.deciding
+        names = tuple(tensor.name for tensor in deciding)
+        if len(deciding) == len(fixed):
+            return HostPart(work, deciding=names)
+        decided = tuple(self._decisions)
+        graph = Graph(self.name, tuple(deciding), decided, live(self._ops, decided))
+        texts = tuple(value_text(from_storage(self._values[tensor], tensor.dtype)) for tensor in decided)
+        guard = Guard(graph, tuple(self._decisions.values()), texts, {t.name: self._values[t] for t in fixed})
+        return HostPart(work, tuple(zip(guard.what, texts, strict=True)), guard, names)
+
+    def _map_makers(self) -> None:
+        self._makers.update((output, op) for op in self._ops[self._mapped :] for output in op.outputs)
+        self._mapped = len(self._ops)
 
     def inputs_of(self, tensor: Tensor) -> list[Tensor]:
         """The inputs of the graph that a tensor is computed from; none after so many questions that it takes long."""
-        self._makers.update((output, op) for op in self._ops[self._mapped :] for output in op.outputs)
-        self._mapped = len(self._ops)
+        self._map_makers()
         pending, seen = [tensor], {tensor}
         while pending and self._traced < MAX_TRACED:
             op = self._makers.get(pending.pop())
@@ -248,12 +325,28 @@ class GraphBuilder:
 def _terms(op: Op) -> int:
     """How much a reference goes through, beside operands and results, for results that are sums of many terms."""
     if op.kind == "matmul":
-        return op.output.size * op.input(0).shape[-1]
+        return macs(op)
     if op.kind not in ("conv", "conv_transpose", "pool"):
         return 0
     window = math.prod(op.attrs["kernel"] if op.kind == "pool" else op.input(1).shape[1:])
     # Windows are laid beside each other before they are multiplied or compared.
     return op.output.size * window * op.input(0).dtype.itemsize
+
+
+def macs(op: Op) -> int:
+    """Multiply-accumulates of an operator."""
+    if op.kind == "matmul":
+        return op.output.size * op.input(0).shape[-1]
+    if op.kind not in ("conv", "conv_transpose"):
+        return 0
+    spread = op.output if op.kind == "conv" else op.input(0)
+    return spread.size * math.prod(op.input(1).shape[1:])
+
+
+def _work_of(op: Op) -> HostWork:
+    tensors = [tensor for tensor in (*op.inputs, *op.outputs) if tensor is not None]
+    count = macs(op)
+    return HostWork(op.name, op.kind, count, count or sum(tensor.size for tensor in tensors))
 
 
 def real_bytes(constant: Tensor) -> int:

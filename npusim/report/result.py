@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from npusim.energy import Energy
+from npusim.graph import HostPart
 from npusim.hw.config import Config
 from npusim.occupancy import Occupancy
 from npusim.summary import OpReport
@@ -27,6 +28,10 @@ class Result(Protocol):
     def cycles(self) -> int: ...
     @property
     def time_ps(self) -> int: ...
+    @property
+    def host_part(self) -> HostPart: ...
+    @property
+    def host_work_ps(self) -> int: ...
     @property
     def resident_bytes(self) -> int: ...
     @property

@@ -58,6 +58,14 @@ def totals(result: Result, config: Config) -> list[tuple[str, str]]:
         differs = [f"{key} was {was}, is {here}" for key, (was, here) in result.made_elsewhere.items()]
         changed = "; ".join(differs) or "equal"
         rows.append(("mapping", f"made for {result.made_for.name}, not for this device: {changed}"))
+    part = result.host_part
+    if part.work:
+        done = f"{counted(len(part.work), 'operator')}, {quantity(part.macs, 'MAC')}"
+        work = f"{done}, before the device begins"
+        rows.append(("host work", f"{duration(result.host_work_ps)}: {work}"))
+    rows += [("decided", f"{what} is {value}") for what, value in part.decided[:MOST_DECIDED]]
+    if len(part.decided) > MOST_DECIDED:
+        rows.append(("decided", f"and {len(part.decided) - MOST_DECIDED} more"))
     if config.matrix is not None:
         used = percent(result.matrix_utilization, 1)
         rows.append(("matrix", f"{used} of its peak used, {quantity(result.macs, 'MAC')}"))
@@ -97,6 +105,8 @@ def memories(result: Result) -> list[tuple[str, str]]:
     return rows
 
 
+MOST_DECIDED = 8
+"""So many decisions are listed."""
 PLURALS = {
     "value": "values",
     "window": "windows",

@@ -263,6 +263,8 @@ class Dispatcher:
         job = self._waiting[ring][0]
         if job.began_ps is None:
             job.began_ps = self._clock.now
+            if job.program.host.work:
+                self._clock.advance(job.program.host.operations * self.config.host.operation_ps)
         mark = self.counters.mark()
         try:
             self._submit(job)

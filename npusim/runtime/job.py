@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from npusim import driver
+from npusim._core import DefaultFloats
 from npusim.driver import HostCounters
 from npusim.driver.alloc import block_bytes
-from npusim.errors import NpusimError, UsageError
+from npusim.errors import InputError, NpusimError, UsageError
 from npusim.program import Program
 from npusim.runtime.request import Array, Block, DeviceBuffer, Keeper, Request
 from npusim.runtime.result import Result
@@ -56,6 +57,8 @@ class Job(driver.Job):
         arrays: Mapping[str, Any] = request.inputs
         if request.outputs or DeviceBuffer in map(type, arrays.values()):
             arrays = _bind(request, owner, self.blocks)
+        if request.program.host.decided and not request.timing_only:
+            _check_decided(request.program, arrays)
         bound = {region: block.address for region, block in self.blocks.items()}
         super().__init__(
             request.program, arrays, bound=bound, priority=request.priority, timing_only=request.timing_only
@@ -148,6 +151,19 @@ def check_program(program: Program, name: str, fingerprint: str) -> None:
             f"program {program.name!r} was compiled for another device (config {program.config_name!r}, "
             f"fingerprint {program.config_fingerprint[:12]}); this one is {name!r}, {fingerprint[:12]}"
         )
+
+
+def _check_decided(program: Program, arrays: Mapping[str, Array]) -> None:
+    """Raise InputError unless the inputs decide what the program was made for."""
+    check = program.host.check
+    if check is None:
+        what, value = program.host.decided[0]
+        raise InputError(
+            f"program {program.name!r} is for inputs for which {what} is {value}, and only the model can tell whether "
+            "they are: run the model"
+        )
+    with DefaultFloats():
+        check(arrays)
 
 
 def _bind(request: Request, owner: Owner, blocks: dict[int, Block]) -> dict[str, Array]:

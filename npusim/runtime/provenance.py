@@ -21,7 +21,8 @@ class Origin:
     ``kind``: ``onnx`` (a model), ``graph`` (one in memory) or ``program`` (a compiled file); ``file``: its path as it
     was given, None where there is none; ``digest``: SHA-256 of the file, then of each run of bytes that it names in
     other files, in the order of their names; without ``values``, which is for timing alone, large weights count by
-    their file and when it was written. ``shapes``, ``bind``, ``cache_rows``: what was said for what it leaves open.
+    their file and when it was written. ``shapes``, ``bind``, ``cache_rows``: what was said for what it leaves open;
+    ``deciding``: inputs whose values have decided what is computed.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class Origin:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     bind: Mapping[str, Any] = field(default_factory=dict)
     cache_rows: int = 0
+    deciding: Mapping[str, Any] = field(default_factory=dict)
 
 
 def versions() -> dict[str, str]:
@@ -99,6 +101,7 @@ def _model(origin: Origin | None, program: Program) -> dict[str, Any]:
         "digest_of_values": origin.values,
         "input_shapes": {name: list(shape) for name, shape in sorted(origin.shapes.items())},
         "bind": {name: as_json(value) for name, value in sorted(origin.bind.items())},
+        "deciding": {name: as_json(value) for name, value in sorted(origin.deciding.items())},
         "cache_rows": origin.cache_rows,
     }
 

@@ -14,6 +14,7 @@ from npusim.driver import HostCounters
 from npusim.dtypes import DType
 from npusim.energy import Energy, energy
 from npusim.errors import shown
+from npusim.graph import HostPart
 from npusim.hw.area import area
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
@@ -136,6 +137,16 @@ class Result:
         return self.total_ps - self.time_ps - self.suspended_ps - self.queued_ps
 
     @property
+    def host_part(self) -> HostPart:
+        """What the host computed of the model, and the decisions that the program was made for."""
+        return self.program.host
+
+    @property
+    def host_work_ps(self) -> int:
+        """The part of ``host_ps`` in which the host computed operators of the model."""
+        return self.host_part.operations * self.device.host.operation_ps
+
+    @property
     def counters(self) -> Counters:
         """Where their time went, and the traffic."""
         return self.timeline.counters
@@ -200,6 +211,14 @@ class Result:
         names = ("cycles", "time_ps", "dram_read_bytes", "dram_write_bytes")
         return {name: getattr(self, name) for name in names}
 
+    def _host_dict(self) -> dict[str, Any]:
+        """What the host did of the model, if it did anything."""
+        part, each_ps = self.host_part, self.device.host.operation_ps
+        if not part.work and not part.decided:
+            return {}
+        work = [{**work._asdict(), "time_ps": work.operations * each_ps} for work in part.work]
+        return {"decided": dict(part.decided), "host_work": work, "host_work_ps": self.host_work_ps}
+
     def to_json_dict(self) -> dict[str, Any]:
         """Everything but the arrays, as JSON values."""
         elsewhere = {key: {"made_for": was, "here": here} for key, (was, here) in self.made_elsewhere.items()}
@@ -219,6 +238,7 @@ class Result:
             **({"faults": injected} if injected else {}),
             "compile_from_cache": self.compile_from_cache,
             "bound": dict(self.program.bound),
+            **self._host_dict(),
             "resident_bytes": self.resident_bytes,
             "residents_held": self.residents_held,
             "ops": [op.to_json_dict() for op in self.ops],

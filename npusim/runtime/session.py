@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-MOST_READS = 16
-"""A model is read so often until it is known which inputs must be bound: one may hide that another must be."""
+
+class _Decided(Exception):  # noqa: N818 it is no error
+    """A graph was made for values of inputs, so that its program has another key. Argument: the graph."""
 
 
 class Session:
@@ -84,7 +85,8 @@ class Session:
         # What is compiled belongs to the caller: nothing is kept here but files.
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
         self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder))
-        self._deciding: dict[str, list[str]] = {}
+        self._deciding: dict[str, tuple[str, ...]] = {}  # inputs that decide, by models and shapes
+        self._forms: weakref.WeakValueDictionary[tuple[str, ...], Program] = weakref.WeakValueDictionary()  # by values
         self._origins: weakref.WeakKeyDictionary[Program, Origin] = weakref.WeakKeyDictionary()
         self._contents: dict[tuple[str, str], tuple[str, str]] = {}  # identities by those without values
         self._dispatcher: Dispatcher | None = None
@@ -135,15 +137,18 @@ class Session:
         *,
         bind: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Any] | None = None,
+        deciding: Mapping[str, Any] | None = None,
         cache_rows: int = 0,
         timing_only: bool = False,
     ) -> Program:
         """The program for a model: a path, bytes, an ``onnx.ModelProto`` or a Graph; from the cache when it is there.
 
         ``input_shapes`` fixes dimensions that the model leaves open. ``bind`` makes constants of inputs: numbers or
-        arrays by name. From ``inputs``, an array for each input, comes what neither says: open dimensions, and small
-        inputs whose value decides shapes, branches or loops are bound to the value that they have here; ``bound`` of
-        the program names them. An input to which rows are concatenated to make an output, as to the caches of a
+        arrays by name. From ``inputs``, an array for each input, comes what neither says: open dimensions, and values
+        that decide shapes, branches or loops, where they follow from inputs of at most 32 elements. The host computes
+        these values, which ``host`` of the program tells; the program refuses inputs that decide otherwise. Integers
+        and booleans that only decide are no inputs of the program, but in its ``bound``. ``deciding``: arrays for some
+        inputs, for decisions alone. An input to which rows are concatenated to make an output, as to the caches of a
         decoder, grows where it lies: ``cache_rows`` says how many rows there is room for, 0: as many as come out;
         ``states`` of the program has them. ``timing_only``: a program that is run for its time alone, and takes the
         same: large weights are not read, hashed or kept, but where values decide what is compiled; files of weights
@@ -151,10 +156,12 @@ class Session:
         CompileError.
         """
         if isinstance(source, Graph):
-            if input_shapes or bind or cache_rows:
-                what = (
-                    "input_shapes: the shapes" if input_shapes else "bind: the inputs" if bind else "cache_rows: those"
-                )
+            given = {
+                "input_shapes: the shapes": input_shapes,
+                "bind: the inputs": bind,
+                "deciding: the inputs": deciding,
+            }
+            if what := next((what for what, said in given.items() if said), "cache_rows: those" * bool(cache_rows)):
                 raise UsageError(f"{what} of a Graph are fixed")
             model = self._identity(source, timing_only)
             program = self._compiled(model, {}, {}, 0, timing_only, lambda: source)
@@ -164,8 +171,8 @@ class Session:
         bound = dict(bind or {})
         model = self._identity(source, timing_only)
         if inputs is None:
-            return self._read(source, model, shapes, bound, cache_rows, timing_only)
-        return self._compile_for(source, model, inputs, shapes, bound, cache_rows, (), timing_only)
+            return self._read(source, model, shapes, bound, cache_rows, timing_only, deciding or {})
+        return self._compile_for(source, model, inputs, shapes, bound, cache_rows, set(), timing_only)
 
     def _read(
         self,
@@ -175,14 +182,30 @@ class Session:
         bound: Mapping[str, Any],
         cache_rows: int,
         timing_only: bool,
+        arrays: Mapping[str, Any],
     ) -> Program:
-        """The program of a model whose open dimensions and bound inputs are decided."""
-        program = self._compiled(
-            model, shapes, bound, cache_rows, timing_only,
-            lambda: _graph(source, shapes, bound, self.config, cache_rows, timing_only),
-        )  # fmt: skip
+        """The program of a model whose open dimensions and bound inputs are known; ``arrays`` decide the rest."""
+
+        def make() -> Graph:
+            graph = _graph(source, shapes, bound, self.config, cache_rows, timing_only, arrays)
+            if graph.host.deciding:
+                raise _Decided(graph)
+            return graph
+
+        decided: dict[str, Any] = {}
+        try:
+            # Under this key there are only programs for which no value of an input has decided anything.
+            program = self._compiled(model, shapes, bound, cache_rows, timing_only, make)
+        except _Decided as found:
+            graph: Graph = found.args[0]
+            decided = {name: arrays[name] for name in graph.host.deciding}
+            choice = repr((graph.bound, graph.host.decided))
+            program = self._compiled(model, shapes, bound, cache_rows, timing_only, lambda: graph, choice)
+            program.host = graph.host  # one from a file cannot check its inputs
         file = os.fspath(source) if isinstance(source, str | os.PathLike) else None
-        self._origins[program] = Origin("onnx", file, model[0], not timing_only, dict(shapes), dict(bound), cache_rows)
+        self._origins[program] = Origin(
+            "onnx", file, model[0], not timing_only, dict(shapes), dict(bound), cache_rows, decided
+        )
         return program
 
     def _compiled(
@@ -193,6 +216,7 @@ class Session:
         cache_rows: int,
         timing_only: bool,
         graph: Callable[[], Graph],
+        choice: str = "",
     ) -> Program:
         """The program from the store, where it is made of the graph if need be."""
         made: list[Graph] = []
@@ -204,11 +228,11 @@ class Session:
         def confirm() -> None:
             check(tensor.data for graph in made for tensor in graph.constants() if tensor.data is not None)
 
-        computing = self._key(self._contents.get(model, model), shapes, bound, cache_rows, False)
+        computing = self._key(self._contents.get(model, model), shapes, bound, cache_rows, False, choice)
         if not timing_only:
             return self._store.compile(computing, make, confirm)
         return self._store.compile(
-            self._key(model, shapes, bound, cache_rows, True), make, confirm, computing=computing
+            self._key(model, shapes, bound, cache_rows, True, choice), make, confirm, computing=computing
         )
 
     def _compile_for(
@@ -219,7 +243,7 @@ class Session:
         shapes: Mapping[str, Sequence[int]],
         bound: dict[str, Any],
         cache_rows: int,
-        held: Collection[str],
+        held: Set[str],
         timing_only: bool,
     ) -> Program:
         """The program for arrays; of the ``held`` ones only shapes and types are known."""
@@ -228,20 +252,22 @@ class Session:
         assert not isinstance(source, Graph)
         shapes = shapes_of(source, inputs, shapes, bound)
         free = self._key(model, shapes, bound, cache_rows, timing_only)
-        # Which inputs have to be bound shows while the model is read; for the same model and shapes they are the same.
-        _check_held(self._deciding.get(free, ()), held)
-        bound.update({name: inputs[name] for name in self._deciding.get(free, ())})
-        reads = 0
-        while True:
-            reads += 1
-            try:
-                return self._read(source, model, shapes, bound, cache_rows, timing_only)
-            except NeedsValueError as error:
-                _check_held(error.values, held)
-                if reads == MOST_READS:
-                    raise
-                bound.update({name: inputs[name] for name in error.values})
-                self._deciding[free] = [*self._deciding.get(free, ()), *error.values]
+        # Which inputs decide shows while the model is read. Values that were seen before need not be read for again.
+        known = self._deciding.get(free, ())
+        program = self._forms.get(_form(free, known, inputs))
+        if program is not None and known and not program.constants.lost:
+            return program
+        arrays = {name: array for name, array in inputs.items() if name not in held and name not in bound}
+        try:
+            program = self._read(source, model, shapes, bound, cache_rows, timing_only, arrays)
+        except NeedsValueError as error:
+            for name in held & error.values.keys():
+                raise UsageError(f"state {name!r}: its value decides what is computed; give it as an input") from None
+            raise
+        if program.host.deciding:
+            self._deciding[free] = tuple(sorted({*known, *program.host.deciding}))
+            self._forms[_form(free, self._deciding[free], inputs)] = program
+        return program
 
     def state(
         self, arrays: Mapping[str, Any], *, feeds: Mapping[str, str] | None = None, cache_rows: int = DOUBLING
@@ -301,7 +327,7 @@ class Session:
                 program = self.compile(program, inputs=arrays_given, timing_only=timing_only)
             else:
                 known, model = {**(inputs or {}), **held}, self._identity(program, timing_only)
-                program = self._compile_for(program, model, known, {}, {}, state.cache_rows, held, timing_only)
+                program = self._compile_for(program, model, known, {}, {}, state.cache_rows, held.keys(), timing_only)
         check_program(program, self.config.name, self.config.fingerprint())
         return self._run_program(program, inputs, held, timing_only, state)
 
@@ -392,6 +418,7 @@ class Session:
         bind: Mapping[str, Any],
         cache_rows: int,
         timing_only: bool,
+        choice: str = "",
     ) -> str:
         from npusim.compiler.version import COMPILER_VERSION
 
@@ -399,7 +426,7 @@ class Session:
         values = sorted((name, value_text(np.asarray(value))) for name, value in bind.items())
         versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
         text = repr((*model, shapes, values, cache_rows, self.config.fingerprint(), self.config.name, versions))
-        text += " for timing" * timing_only
+        text += " for timing" * timing_only + choice
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -435,21 +462,23 @@ def _graph(
     config: Config,
     cache_rows: int,
     timing_only: bool = False,
+    arrays: Mapping[str, Any] | None = None,
 ) -> Graph:
     from npusim.frontends.onnx import load
 
     assert not isinstance(source, Graph)
-    graph = load(source, input_shapes=input_shapes, bind=bind, config=config, timing_only=timing_only)
+    graph = load(
+        source, input_shapes=input_shapes, bind=bind, arrays=arrays, config=config, timing_only=timing_only
+    )  # fmt: skip
     if isinstance(source, str | os.PathLike):
         graph.name = Path(source).stem
     graph.cache_rows = cache_rows
     return graph
 
 
-def _check_held(deciding: Iterable[str], held: Collection[str]) -> None:
-    for name in deciding:
-        if name in held:
-            raise UsageError(f"state {name!r}: its value decides what is computed; give it as an input")
+def _form(free: str, deciding: Sequence[str], inputs: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a program is made for: model and shapes, and the values of inputs that decide."""
+    return free, *(f"{name}={value_text(np.asarray(inputs[name]))}" for name in deciding)
 
 
 def _checked_inputs(program: Program, inputs: Mapping[str, Any], held: Collection[str] = ()) -> dict[str, Array]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from npusim.energy import Energy
+from npusim.graph import HostPart
 from npusim.occupancy import Occupancy
 from npusim.summary import OpReport
 from npusim.timeline import Counters, Span, Timeline, UnitCounters
@@ -38,6 +39,8 @@ class Run:
     memory: list[Occupancy]
     compile_from_cache: bool = False
     resident_bytes: int = 0
+    host_part: HostPart = field(default_factory=HostPart)
+    host_work_ps: int = 0
     made_for: str | None = None
     energy: Energy = field(default_factory=lambda: Energy((), {}, ()))
     extra: dict[str, Any] = field(default_factory=dict)

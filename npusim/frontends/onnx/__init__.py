@@ -20,13 +20,15 @@ def load(
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     bind: Mapping[str, Any] | None = None,
+    arrays: Mapping[str, Any] | None = None,
     config: Config | None = None,
     timing_only: bool = False,
 ) -> Graph:
     """The graph of an ONNX model: operator sets 1 to the newest that the installed onnx package knows.
 
     ``source`` is a path, the bytes of a model, or a ModelProto; ``input_shapes`` fixes what the model leaves open;
-    ``bind`` makes constants of inputs: arrays, or numbers, by name.
+    ``bind`` makes constants of inputs: arrays, or numbers, by name. ``arrays``: inputs of the run that the graph is
+    for, by name: their values decide shapes, branches and loops, see ``Graph.host``, and nothing else is folded.
     Constants of the graph are views into the bytes that were read where that is possible, large ones in files beside
     the model views of these (see ``npusim.weights``). ``config``: the device that it is for, whose memory decides how
     much import may take. ``timing_only``: nobody computes with the graph: nothing of its weights is read but what
@@ -43,7 +45,7 @@ def load(
 
     model = reader.read(source, config.dram.bytes if config else None, timing_only=timing_only)
     try:
-        graph = Importer(model, input_shapes, bind, Budget.of(config) if config else None).run()
+        graph = Importer(model, input_shapes, bind, Budget.of(config) if config else None, arrays).run()
         if model.files is not None:
             model.files.check()  # what was folded is not in the graph any more
         return graph

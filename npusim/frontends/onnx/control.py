@@ -116,16 +116,14 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
             node.budget.expect_steps((limit - 1) * (left - node.budget.steps), node.name)
         # The condition goes in as true, since otherwise there would be no such iteration; what counts is
         # the one that comes out.
-        counters = [node.const(np.int64(step)), node.const(np.bool_(True))]
+        counters = [node.builder.const(value, f"{node.name}.const") for value in (np.int64(step), np.bool_(True))]
         bound = dict(zip(names, [*counters, *states], strict=True))
         results = _tensors(run(body, f"{node.name}/{step}", bound, scope))
         if results is None:
             return [POISON] * (len(body.output) - 1)
         # How often a loop runs must follow from the model alone: a program is a fixed list of instructions.
-        condition = node.builder.value_of(results[0])
-        if condition is None:
-            node.refuse_unknown(results[0], "the condition must be known for every iteration")
-        going = bool(condition.all())
+        reason = "the condition must be known for every iteration"
+        going = bool(node.decided(results[0], f"condition after iteration {step}", reason).all())
         counted = results[0] is counters[1]  # handed on as it is: the loop ends by its count, and not before
         states = results[1 : held + 1]
         rows.append(results[held + 1 :])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from npusim.errors import InputError, ModelError, NeedsValueError, UnsupportedEr
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import CONTROL, MAX_DEPTH
 from npusim.frontends.onnx.functions import is_function, schema_function
-from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.node import MOST_DECIDING, Node
 from npusim.frontends.onnx.registry import Handler, lookup
 from npusim.frontends.onnx.schema import Parameter, parameters, type_problems
 from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_nodes, opset_imports
@@ -24,10 +25,12 @@ from npusim.frontends.onnx.signature import bound_array, check_names, contradict
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
 from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET, upgraded
-from npusim.graph import Graph, Tensor
+from npusim.graph import Graph, Op, Tensor, live
 from npusim.isa.functions import Binary
+from npusim.ops.base import Array
 from npusim.ops.budget import OPERATOR_STEPS, Budget
 from npusim.ops.build import GraphBuilder
+from npusim.ops.reference import check_input
 
 _log = logging.getLogger("npusim.frontends.onnx")
 
@@ -46,14 +49,17 @@ class Importer:
         input_shapes: Mapping[str, Sequence[int]] | None,
         bind: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
+        arrays: Mapping[str, Any] | None = None,
     ) -> None:
         self.input_shapes = dict(input_shapes or {})
         self.bind = dict(bind or {})
+        self.arrays = dict(arrays or {})
         self.budget = budget or Budget()
         self.model = upgraded(model, self.input_shapes, self.bind)
         self.graph = self.model.proto.graph
         self.builder = GraphBuilder(self.graph.name or "model", fold=True, budget=self.budget)
         self.reasons: list[tuple[str, str, str]] = []
+        self._foreign: dict[Op, tuple[str, str, str]] = {}
         self._wanted: set[str] = set()
         self._wants = 0  # reasons that values of these inputs would settle
         self.decomposed: list[tuple[str, str]] = []
@@ -75,6 +81,7 @@ class Importer:
             self._define_initializers(scope, needed)
             self._import_nodes(nodes, needed, scope)
             outputs = self._outputs(scope)
+            self.reasons.extend(self._beyond_the_device(outputs))
             if self._wants and self._wants == len(self.reasons):
                 raise NeedsValueError(self.reasons, self._likely())
             if self.reasons:
@@ -82,10 +89,27 @@ class Importer:
             for output in self.graph.output:
                 assert scope.values[output.name] is not POISON, f"{output.name!r} is not known, and nobody has said why"
             graph = self.builder.finish(outputs)
-            graph.bound = tuple(self._bound.items())
+            self._settle(graph)
             return graph
         except STUMBLES as error:
             raise ModelError(f"the model cannot be understood: {error}") from error
+
+    def _beyond_the_device(self, outputs: Sequence[Tensor]) -> list[tuple[str, str, str]]:
+        """Why operators that an output needs cannot be the device's; of a chain of them the first says it."""
+        ops = live(self.builder.ops_since(0), outputs) if self._foreign else ()
+        made = {tensor for op in self._foreign for tensor in op.outputs if tensor.dtype not in DEVICE_DTYPES}
+        found = [self._foreign[op] for op in ops if op in self._foreign and not made.intersection(op.inputs)]
+        return list(dict.fromkeys(found))
+
+    def _settle(self, graph: Graph) -> None:
+        """Note what values of inputs have decided. Integers that do nothing else are no inputs of the program."""
+        read = {tensor for op in graph.ops for tensor in op.inputs}
+        fixed = [tensor for tensor in self.builder.deciding if not tensor.dtype.is_float and tensor not in read]
+        for tensor in fixed:
+            self._bound[tensor.name] = value_text(np.asarray(self.arrays[tensor.name]))
+        graph.inputs = tuple(tensor for tensor in graph.inputs if tensor not in fixed)
+        graph.bound = tuple(self._bound.items())
+        graph.host = self.builder.host_part(fixed)
 
     def _likely(self) -> dict[str, Any]:
         """For each input whose value is wanted one that it may have: what the model compares it with, or 1."""
@@ -131,9 +155,10 @@ class Importer:
         for name, shape, dtype in declared_inputs(self._inputs, shapes, self.reasons):
             if name in bound:
                 tensor = self.builder.const(bound[name], name, dtype)
+                self.builder.mark(tensor)
                 self._bound[name] = value_text(from_storage(bound[name], dtype))
             else:
-                tensor = self.builder.input(name, shape, dtype)
+                tensor = self.builder.input(name, shape, dtype, self._array(name, shape, dtype))
                 if dtype not in DEVICE_DTYPES:
                     self.reasons.append((name, "input", f"the device does not compute with {dtype.label}"))
             self._named[tensor] = 0
@@ -141,6 +166,12 @@ class Importer:
         for value in self._inputs:
             # What was refused above is known by name all the same, so that its readers are not reported for it.
             scope.values.setdefault(value.name, POISON)
+
+    def _array(self, name: str, shape: tuple[int, ...], dtype: DType) -> Array | None:
+        """The value of an input that may decide what is built. Raises InputError for one that it cannot have."""
+        if name not in self.arrays or math.prod(shape) > MOST_DECIDING:
+            return None
+        return check_input(Tensor(name, shape, dtype), self.arrays[name])
 
     def _define_initializers(self, scope: Scope, needed: set[str]) -> None:
         for sparse in self.graph.sparse_initializer:
@@ -259,7 +290,10 @@ class Importer:
             for tensor in (*op.inputs, *op.outputs):
                 if tensor is not None and tensor.dtype not in DEVICE_DTYPES:
                     reason = f"the device does not compute with {tensor.dtype.label}"
-                    raise UnsupportedError([(op.name, op.kind, reason)])
+                    if not self.arrays:
+                        raise UnsupportedError([(op.name, op.kind, reason)])
+                    # The host may do it, if it decides a shape and nothing else.
+                    self._foreign[op] = (node.name, node.op_type, reason)
         if added:
             # The operator that does the node's work has the node's name; its helpers have longer ones.
             self.builder.rename_op(next((op for op in added if op.kind in PRINCIPAL), added[-1]), node.name)

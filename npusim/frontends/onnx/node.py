@@ -26,7 +26,7 @@ TABLE_BYTES = 16
 MAX_LIST = 1 << 16
 """The most elements of a constant that lists sizes, axes or lengths."""
 
-MOST_BOUND = MOST_SHOWN
+MOST_DECIDING = MOST_SHOWN
 """An input of so many elements may decide shapes and branches by its value; with more it is data."""
 
 
@@ -56,6 +56,7 @@ class Node(Emitter):
         self.files = files
         self.packed = packed
         """Constants whose elements have less than 8 bits in the model."""
+        self._follows = False  # whether it has read a value that follows from inputs
         self._attributes = attributes
         self._read: set[str] = set()
 
@@ -65,12 +66,27 @@ class Node(Emitter):
         """Say that npusim does not do this."""
         raise UnsupportedError([(self.name, self.op_type, reason)])
 
-    def refuse_unknown(self, tensor: Tensor, reason: str) -> NoReturn:
+    def decided(self, tensor: Tensor, what: str, reason: str) -> Array:
+        """A value that decides what is built, in storage form: of a constant, or as the inputs of a run decide it.
+
+        ``what``: which value of the node this is. Refuses the node for ``reason`` if nobody knows the value.
+        """
+        array = self.builder.value_of(tensor)
+        if array is None and not self.builder.is_known(tensor):
+            array = self.builder.decide(tensor, f"{self.name} ({self.op_type}): {what}")
+            if array is None:
+                self._refuse_unknown(tensor, reason)
+        if array is None:
+            self.refuse(f"{what} ({tensor.name!r}) is made of too many elements to be computed while importing")
+        self._follows = self._follows or self.builder.follows(tensor)
+        return array
+
+    def _refuse_unknown(self, tensor: Tensor, reason: str) -> NoReturn:
         """Say that a value had to be known, and from which inputs it follows."""
         inputs = self.builder.inputs_of(tensor)
         if inputs:
             reason = f"{reason}; it follows from input {', '.join(repr(source.name) for source in inputs)}"
-        if inputs and all(source.size <= MOST_BOUND for source in inputs):
+        if inputs and all(source.size <= MOST_DECIDING for source in inputs):
             raise NeedsValueError([(self.name, self.op_type, reason)], {source.name: 1 for source in inputs})
         self.refuse(reason)
 
@@ -104,13 +120,7 @@ class Node(Emitter):
 
     def value(self, index: int) -> Array:
         """A required input that must be known now, in storage form."""
-        tensor = self.input(index)
-        array = self.builder.value_of(tensor)
-        if array is None and self.builder.is_known(tensor):
-            self.refuse(f"input {index} ({tensor.name!r}) is made of too many elements to be computed while importing")
-        if array is None:
-            self.refuse_unknown(tensor, f"input {index} must be a constant")
-        return array
+        return self.decided(self.input(index), f"input {index}", f"input {index} must be a constant")
 
     def not_packed(self, index: int) -> None:
         """Refuse the node if an input that decides its output's type has a type of less than 8 bits."""
@@ -223,6 +233,13 @@ class Node(Emitter):
     def add(self, kind: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         """Add an operator with one output."""
         return self.emit(kind, inputs, attrs)
+
+    def const(self, array: Any, dtype: DType | None = None) -> Tensor:
+        """A constant; what is made of values of inputs is work of the host."""
+        tensor = super().const(array, dtype)
+        if self._follows:
+            self.builder.mark(tensor, self.name, self.op_type)
+        return tensor
 
     def iota(self, count: int) -> Tensor:
         """The integers from 0 to count - 1."""

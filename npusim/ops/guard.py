@@ -1,0 +1,51 @@
+"""Whether inputs decide what a graph was built for: the decisions of a build, computed again for another run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from npusim.dtypes import to_storage, value_text
+from npusim.errors import InputError
+from npusim.graph import Graph
+from npusim.ops import reference
+from npusim.ops.base import Array
+
+
+@dataclass(slots=True, eq=False)
+class Guard:
+    """``graph`` computes the values that were decided, in order; ``what`` names them, ``decided`` has them as text.
+
+    ``fixed``: values of inputs of the graph that the program does not take.
+    """
+
+    graph: Graph
+    what: tuple[str, ...]
+    decided: tuple[str, ...]
+    fixed: Mapping[str, Array]
+    _last: dict[str, bytes] = field(default_factory=dict)
+    """The inputs that passed last: most runs come right after the compilation for their inputs."""
+
+    def __call__(self, inputs: Mapping[str, Array]) -> None:
+        """Raise InputError unless the inputs, in storage form, decide the same."""
+        given = {}
+        for tensor in self.graph.inputs:
+            value = self.fixed.get(tensor.name, inputs.get(tensor.name))
+            if not isinstance(value, np.ndarray):
+                raise InputError(f"input {tensor.name!r} decides what is computed: it must be given as an array")
+            given[tensor.name] = to_storage(value)
+        seen = {name: value.tobytes() for name, value in given.items()}
+        if seen == self._last:
+            return
+        values = reference.run(self.graph, given)
+        for what, was, tensor in zip(self.what, self.decided, self.graph.outputs, strict=True):
+            # Later decisions may hang on this one: in the program for these inputs they need not exist.
+            if (now := value_text(values[tensor.name])) != was:
+                names = ", ".join(repr(tensor.name) for tensor in self.graph.inputs if tensor.name not in self.fixed)
+                raise InputError(
+                    f"{what} is {was} in this program, and {now} with these values of {names}; "
+                    "compile the model for them (inputs=...), or run the model itself"
+                )
+        self._last = seen

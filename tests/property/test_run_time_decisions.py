@@ -1,0 +1,91 @@
+"""Models whose data decide: what is decided runs on the device, and what the host does for it is told with its time."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from npusim import Session, load_config
+from npusim.runtime import Result
+from tests.support.onnx_models.oracle import runtime_outputs
+from tests.support.onnx_models.run_time_decisions import Decided, branching_mlp, decided_model, two_products
+
+TINY = load_config("tiny")
+
+
+def check(case: Decided, session: Session) -> Result:
+    """Right, and on the device not a cycle less than the model without decisions takes."""
+    result, straight = session.run(case.model, case.inputs), session.run(case.straight, case.straight_inputs)
+    expected = runtime_outputs(case.model, case.inputs)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(result.outputs[name], array, err_msg=name)
+    assert result.macs == straight.macs
+    assert result.cycles >= straight.cycles
+    floats = [name for name, array in case.inputs.items() if array.dtype == np.float32]
+    assert {binding.name for binding in result.program.inputs} >= set(floats)
+    assert not any(name in dict(result.program.bound) for name in floats)
+    # A truth value that comes in needs no computing.
+    assert result.program.host.work or "if on an input" in case.features
+    check_host_work(result)
+    return result
+
+
+def check_host_work(result: Result) -> None:
+    """What was decided has cost the host something, which is in the time of the run as a whole."""
+    work = result.program.host.work
+    assert result.host_work_ps == sum(each.operations for each in work) * TINY.host.operation_ps
+    assert result.host_ps > result.host_work_ps
+    if work:
+        told = result.to_json_dict()
+        assert sum(each["time_ps"] for each in told["host_work"]) == told["host_work_ps"] == result.host_work_ps
+
+
+def check_bound(case: Decided, session: Session) -> None:
+    """Bound on request, a model is folded; every product is the device's or the host's."""
+    program = session.compile(case.model, bind=case.inputs)
+    result, straight = session.run(program), session.run(case.straight, case.straight_inputs)
+    for name, array in runtime_outputs(case.model, case.inputs).items():
+        np.testing.assert_array_equal(result.outputs[name], array, err_msg=name)
+    assert result.macs + program.host.macs >= straight.macs
+    check_host_work(result)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_decisions(seed: int) -> None:
+    with Session(TINY, cache_dir=False) as session:
+        check(decided_model(seed), session)
+        check_bound(decided_model(seed), session)
+
+
+@pytest.mark.slow
+def test_many_decisions() -> None:
+    features: Counter[str] = Counter()
+    for seed in range(12, 300):
+        case = decided_model(seed)
+        with Session(TINY, cache_dir=False) as session:
+            check(case, session)
+            check_bound(case, session)
+        features.update(case.features)
+    assert min(features.values()) > 20
+    assert len(features) == 7
+
+
+@pytest.mark.parametrize("hidden", [(32, 32), pytest.param((256, 256), marks=pytest.mark.slow)])
+def test_networks_with_a_branch_keep_their_products(hidden: tuple[int, int]) -> None:
+    x = np.random.default_rng(1).integers(-3, 4, (1, 32)).astype(np.float32)
+    with Session(TINY, cache_dir=False) as session:
+        result = check(branching_mlp((32, *hidden, 10), x), session)
+    assert result.macs == 32 * hidden[0] + hidden[0] * hidden[1] + hidden[1] * 10
+    assert result.program.host.macs == 32 * hidden[0] + hidden[0] * hidden[1]
+
+
+def test_each_branch_is_a_program_and_is_found_again() -> None:
+    """Inputs that decide the same share one; a program refuses inputs that decide otherwise."""
+    rng = np.random.default_rng(2)
+    with Session(TINY, cache_dir=False) as session:
+        results = [
+            check(two_products(rng.integers(-3, 4, (2, 8)).astype(np.float32)), session).program for _ in range(8)
+        ]
+    assert len({id(program) for program in results}) == 2
