@@ -390,8 +390,8 @@ def describe(program: Program) -> dict[str, Any]:
         "places": program.places,
         # Only where it is so: other files are as they were.
         **({"timing_only": True} if program.timing_only else {}),
-        **({"host_work": program.host.work, "decided": program.host.decided}
-           if program.host.work or program.host.decided else {}),
+        **({"host_work": program.host.work} if program.host.work else {}),
+        **({"decided": program.host.decided} if program.host.decided else {}),
     }
 
 
