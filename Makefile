@@ -32,8 +32,11 @@ slow: .venv/test  ## the tests that the default run leaves out, and more example
 acceptance: .venv/test  ## real networks, compared with onnxruntime; long
 	$(BIN)/pytest -m acceptance
 
-# A copy of the tree beside an environment, because the kernels are built in place; anew each time, which costs minutes.
-# uv because pip cannot resolve to the lowest versions; of what the named packages require it takes the newest.
+# A copy of the tree without what is built in it: kernels and C libraries are built in place, for one environment alone.
+copy = rm -rf $(1) && mkdir $(1) && \
+	tar -c --exclude-vcs --exclude './.venv*' --exclude ./build --exclude '*.so' --exclude '*.egg-info' . | tar -x -C $(1)
+
+# In a copy of the tree beside an environment, anew each time, which costs minutes. uv because pip cannot resolve to the lowest versions; of what the named packages require it takes the newest.
 oldest: RESOLUTION := lowest-direct
 newest: RESOLUTION := highest
 oldest newest: HERE = $(CURDIR)/.venv-$@
@@ -43,15 +46,18 @@ newest:  ## the tests on the newest, on any Python: make newest PYTHON=python3.1
 oldest newest:
 	rm -rf $(HERE)
 	$(PYTHON) -m venv $(HERE)
-	mkdir $(HERE)/tree
-	tar -c --exclude-vcs --exclude './.venv*' --exclude ./build --exclude '*.so' --exclude '*.egg-info' . | tar -x -C $(HERE)/tree
+	$(call copy,$(HERE)/tree)
 	$(HERE)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(HERE)/bin/python .ci/extra.py build-system | $(UV) --requirement -
 	cd $(HERE)/tree && $(UV) --no-build-isolation --editable '.[test,report]'
 	cd $(HERE)/tree && $(HERE)/bin/pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-torch: .venv-torch/ready  ## PyTorch's NNAPI backend as a client of libneuralnetworks.so; downloads torch
-	.venv-torch/bin/python -m pytest tests/torch
+# An environment of its own, because torch is larger than everything else together, and without onnx.
+torch:  ## PyTorch's NNAPI backend as a client of libneuralnetworks.so; downloads torch
+	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
+	$(call copy,.venv-torch/tree)
+	cd .venv-torch/tree && ../bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 pytest hypothesis --editable .
+	cd .venv-torch/tree && ../bin/python -m pytest tests/torch
 
 uml:  ## a User Mode Linux kernel for npusim uml, from Debian's sources, once; minutes, no root
 	drivers/uml/build.sh
@@ -112,12 +118,6 @@ clean:  ## remove the environment and everything built
 	@echo "setting up .venv: packages are downloaded and the kernels compiled, which takes a minute or two"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
-	@touch $@
-
-# An environment of its own, because torch is larger than everything else together.
-.venv-torch/ready: pyproject.toml $(KERNELS)
-	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
-	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 pytest hypothesis --editable .
 	@touch $@
 
 .venv/%: .venv/core

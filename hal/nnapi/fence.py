@@ -9,8 +9,11 @@ A fence is an eventfd. Its state is in what ``poll`` says, so that any number of
 | ERROR | 2**64 - 2, the most there can be | yes | no |
 
 The kernel makes the first word final: a full counter takes no more, and one that is not 0 has no room for the error.
-Nobody may read the counter, which would reset it. Readable ends of pipes and sockets are accepted as well: data means
-SIGNALED, and a writer that has gone without a word means ERROR.
+Nobody may read the counter, which would reset it. Two other kinds of descriptors are accepted as well:
+
+- sync_files of the Linux kernel. They poll as readable once they are signalled, with or without an error, and never as
+  writable; SYNC_IOC_FILE_INFO tells which it is.
+- Readable ends of pipes and sockets: data means SIGNALED, and a writer that has gone without a word means ERROR.
 
 A handle is a list of one descriptor. Arguments stay the caller's; who gets a handle as a result closes its descriptor.
 """
@@ -18,12 +21,14 @@ A handle is a list of one descriptor. Arguments stay the caller's; who gets a ha
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import enum
 import fcntl
 import os
 import select
 import socket
 import stat
+import struct
 import time
 import weakref
 from collections.abc import Sequence
@@ -35,6 +40,13 @@ from .types import ErrorStatus
 Handle = Sequence[int] | None
 
 _ERROR_COUNT = (1 << 64) - 2
+
+# From <linux/sync_file.h>.
+_SYNC_IOC_FILE_INFO = 0xC0383E04
+_FILE_INFO = struct.Struct("=32s i I I I Q")
+"""struct sync_file_info: name, status, flags, num_fences, padding, address of the fences."""
+_FENCE_INFO = struct.Struct("=32s 32s i I Q")
+"""struct sync_fence_info: names of object and driver, status, flags, time."""
 
 
 class FenceStatus(enum.Enum):
@@ -104,17 +116,28 @@ def check(handle: Handle) -> int:
     return handle[0]
 
 
+def check_good(handle: Handle) -> None:
+    """As :func:`check`; a fence in error fails with INVALID_ARGUMENT, too."""
+    descriptor = check(handle)
+    if status(descriptor) is FenceStatus.ERROR:
+        raise invalid_argument(f"the sync fence behind descriptor {descriptor} is in error")
+
+
 def status(descriptor: int) -> FenceStatus:
     """The state of the fence behind a descriptor; one that is no fence fails with INVALID_ARGUMENT."""
     kind = _kind(descriptor)
     events = _poll(descriptor, select.POLLIN | select.POLLOUT, 0)
     if kind == 0:
-        if not events & (select.POLLIN | select.POLLOUT):
+        if events & select.POLLOUT:
+            return FenceStatus.SIGNALED if events & select.POLLIN else FenceStatus.ACTIVE
+        told = _sync_file_status(descriptor)
+        if told is not None:
+            return told
+        if not events & select.POLLIN:
             raise invalid_argument(
-                f"descriptor {descriptor} is not a fence: it is neither readable nor writable, as an eventfd would be"
+                f"descriptor {descriptor} is not a fence: it is neither an eventfd nor a sync_file of the kernel"
             )
-        settled = FenceStatus.SIGNALED if events & select.POLLOUT else FenceStatus.ERROR
-        return settled if events & select.POLLIN else FenceStatus.ACTIVE
+        return FenceStatus.ERROR
     if events & select.POLLIN:
         return FenceStatus.SIGNALED if kind == stat.S_IFIFO or _has_data(descriptor) else FenceStatus.ERROR
     return FenceStatus.ERROR if events & (select.POLLHUP | select.POLLERR) else FenceStatus.ACTIVE
@@ -133,8 +156,27 @@ def wait(handle: Handle, timeout_s: float | None = None) -> FenceStatus:
     return state
 
 
+def _sync_file_status(descriptor: int) -> FenceStatus | None:
+    """The state of a sync_file; None for any other descriptor."""
+    info = bytearray(_FILE_INFO.pack(b"", 0, 0, 0, 0, 0))
+    try:
+        fcntl.ioctl(descriptor, _SYNC_IOC_FILE_INFO, info)
+        _, state, _, count, _, _ = _FILE_INFO.unpack(info)
+        if state == 1 and count:
+            # A second look, with room for all members: a merged fence is signalled although one of them has failed.
+            fences = ctypes.create_string_buffer(count * _FENCE_INFO.size)
+            info = bytearray(_FILE_INFO.pack(b"", 0, 0, count, 0, ctypes.addressof(fences)))
+            fcntl.ioctl(descriptor, _SYNC_IOC_FILE_INFO, info)
+            state = min(status for _, _, status, _, _ in _FENCE_INFO.iter_unpack(fences))
+    except OSError:
+        return None
+    if state < 0:
+        return FenceStatus.ERROR
+    return FenceStatus.SIGNALED if state else FenceStatus.ACTIVE
+
+
 def _kind(descriptor: int) -> int:
-    """0 for an eventfd (it has no file type), S_IFIFO or S_IFSOCK."""
+    """0 for an eventfd or a sync_file (they have no file type), S_IFIFO or S_IFSOCK."""
     try:
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
         mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
@@ -143,7 +185,8 @@ def _kind(descriptor: int) -> int:
     # The writing end of a pipe says nothing about what was written.
     if kind not in {0, stat.S_IFIFO, stat.S_IFSOCK} or mode == os.O_WRONLY:
         raise invalid_argument(
-            f"descriptor {descriptor} is not a fence: it must be an eventfd, or the readable end of a pipe or socket"
+            f"descriptor {descriptor} is not a fence: it must be an eventfd, a sync_file, or the readable end of a "
+            "pipe or socket"
         )
     return kind
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from ..aidl.types import Operand
 from .codes import ApiError, ResultCode, bad_data
-from .kinds import Dims, described, is_specified, merged, nbytes
+from .kinds import Dims, is_specified, merged, nbytes
 from .memory import AnyMemory, RoleMemory
 from .pointers import OperandTypeValue
 
@@ -82,16 +81,15 @@ def at_memory(
 
 
 def _dims(operand: Operand, given: OperandTypeValue | None, what: str) -> Dims:
-    """Dimensions of the argument: the operand's, with what the client adds for this execution."""
+    """Dimensions of the argument: the operand's, with what the client adds for this execution.
+
+    Type, scale and zero point of ``given`` are not looked at: the runtime of Android takes the dimensions alone.
+    """
     known = tuple(operand.dimensions)
     if given is None:
         return known
     if given.problem:
         raise bad_data(f"{what}: {given.problem}")
-    same = (given.type, given.zeroPoint) == (int(operand.type), operand.zeroPoint)
-    # Clients may work the scale out again, and not to the last bit.
-    if not same or not math.isclose(given.scale, operand.scale, rel_tol=1e-6):
-        raise bad_data(f"{what}: the type must be the model's, {described(operand)}, got {described(given)}")
     if not known and given.dimensions and not is_specified(int(operand.type), ()):
         return given.dimensions
     if known and given.dimensions and len(known) != len(given.dimensions):

@@ -85,7 +85,8 @@ class PreparedModel(Executable):
     ) -> tuple[ErrorStatus, list[int] | None, FencedCallback | None]:
         """Have a request executed when all fences are signalled: (status, handle of a sync fence, callback).
 
-        Returns at once. The fence is signalled at the end, in error if the execution or one of ``waitFor`` failed.
+        Returns at once. A fence of ``waitFor`` that is in error by now is INVALID_ARGUMENT. The returned fence is
+        signalled at the end, in error if the execution or one of ``waitFor`` failed.
         ``duration``: time from when the last fence is signalled. The receiver of the handle closes its descriptor.
         """
         handle, callback = execute_fenced(self, request, waitFor, measure, deadline, loopTimeoutDuration, duration)

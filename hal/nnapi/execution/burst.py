@@ -1,7 +1,8 @@
 """The burst of HAL 1.2: executions one after the other through message queues.
 
 A thread of its own serves the request channel. Pools are named by slots. Their memory is fetched from the client when a
-slot is first used, and stays mapped until the client frees the slot. Programs and weights stay on the device.
+slot is first used, and stays mapped until the client frees the slot. A slot whose memory cannot be mapped, or not any
+more, is fetched again the next time. Programs and weights stay on the device.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..border import older_status, status_of
-from ..errors import invalid_argument
+from ..errors import StatusError, invalid_argument
 from ..fmq import FmqRequestDatum, FmqResultDatum, MessageQueue
 from ..memory import Memory
 from ..memory.pools import Kept, PoolMappings
@@ -152,16 +153,29 @@ class _Slots:
         self._memories: dict[int, Memory] = {}
 
     def find(self, slots: Sequence[int]) -> list[Memory]:
-        """The memory in each slot; what is not known yet is asked for. StatusError (INVALID_ARGUMENT) if the client has
-        none."""
-        unknown = list(dict.fromkeys(slot for slot in slots if slot not in self._memories))
+        """The memory in each slot; what is not known yet is asked for. StatusError: INVALID_ARGUMENT if the client has
+        none, and as ``Memory.map`` if it has given one that cannot be mapped."""
         # Taken hold of before the client is asked for others: it may free slots meanwhile, from another thread.
-        found = {slot: self._memories[slot] for slot in slots if slot in self._memories}
+        found = {slot: memory for slot in slots if (memory := self._usable(slot)) is not None}
+        unknown = list(dict.fromkeys(slot for slot in slots if slot not in found))
         if unknown:
             fetched = dict(zip(unknown, self._fetch(unknown), strict=True))
             self._memories.update(fetched)
             found.update(fetched)
+            for memory in fetched.values():
+                memory.map()
         return [found[slot] for slot in slots]
+
+    def _usable(self, slot: int) -> Memory | None:
+        """The memory in a slot; None if it is not known, or cannot be mapped now, in which case it is forgotten."""
+        memory = self._memories.get(slot)
+        if memory is not None:
+            try:
+                memory.map()  # the one that is kept, if there is one
+            except StatusError:
+                self.free(slot)
+                return None
+        return memory
 
     def _fetch(self, unknown: list[int]) -> list[Memory]:
         status, memories = self._callback.getMemories(list(unknown))

@@ -153,8 +153,9 @@ def execute_fenced(
     if not isinstance(waitFor, Sequence):
         raise invalid_argument(f"waitFor must be handles of fences, got {waitFor!r}")
     for handle in waitFor:
-        # Before there is an execution: a handle that is no fence fails the call and leaves buffers as they are.
-        fence.check(handle)
+        # Before there is an execution: a handle that is no fence, or one in error, fails the call and leaves buffers as
+        # they are.
+        fence.check_good(handle)
     execution = Execution(model, request, measure, deadline, loop_timeout, fenced=True)
     fenced = FencedExecution(model.engine, execution, duration, int(model.queue))
     return fenced.launch(waitFor), fenced.callback

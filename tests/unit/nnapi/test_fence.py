@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import fcntl
 import gc
 import os
+import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -105,6 +110,104 @@ def test_pipes_and_sockets(make: Callable[[], tuple[int, int]], said: bytes, sta
     os.close(writing)
     assert [fence.status(reading), fence.wait([reading])] == [state, state]
     os.close(reading)
+
+
+class Kernel:
+    """Sync_files of a kernel, as far as user space sees them: an epoll instance stands for each.
+
+    Like a sync_file it has no file type, polls as readable when it is signalled, with or without an error, and never
+    as writable. ``ioctl`` answers SYNC_IOC_FILE_INFO as drivers/dma-buf/sync_file.c does.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.members: dict[int, list[int]] = {}  # their statuses, by inode and descriptor of the instance
+        self._events: list[tuple[select.epoll, int]] = []
+        monkeypatch.setattr(fcntl, "ioctl", self.ioctl)
+
+    def make(self, members: int = 1) -> tuple[int, Callable[..., None]]:
+        """A descriptor, and what settles it with the statuses of its members."""
+        poller, event = select.epoll(), os.eventfd(0)
+        poller.register(event, select.EPOLLIN)
+        self._events.append((poller, event))
+        statuses = self.members[_target(poller.fileno())] = [0] * members
+
+        def settle(*new: int) -> None:
+            statuses[:] = new
+            os.eventfd_write(event, 1)
+
+        return poller.fileno(), settle
+
+    def close(self) -> None:
+        for poller, event in self._events:
+            poller.close()
+            os.close(event)
+
+    def ioctl(self, descriptor: int, request: int, info: bytearray) -> int:
+        members = self.members.get(_target(descriptor))
+        if members is None or request != 0xC0383E04:
+            raise OSError(errno.ENOTTY, "Inappropriate ioctl for device")
+        name, _, flags, count, pad, address = struct.unpack("=32siIIIQ", info)
+        if flags or pad or 0 < count < len(members):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        whole = 1 if all(members) else 0
+        if count:
+            for place, status in enumerate(members):
+                entry = struct.pack("=32s32siIQ", b"fence", b"driver", status, 0, 0)
+                ctypes.memmove(address + 80 * place, entry, 80)
+                whole = status if whole > 0 else whole
+        elif len(members) == 1:
+            [whole] = members
+        info[:] = struct.pack("=32siIIIQ", name, whole, 0, len(members), 0, address)
+        return 0
+
+
+def _target(descriptor: int) -> int:
+    """The same for duplicates of a descriptor: the inode of the one event that the instance watches."""
+    with open(f"/proc/self/fdinfo/{descriptor}") as file:
+        return int(next((line.split()[1] for line in file if line.startswith("tfd:")), -1))
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
+    kernel = Kernel(monkeypatch)
+    yield kernel
+    kernel.close()
+
+
+@pytest.mark.parametrize(("statuses", "state"), [([1], SIGNALED), ([-5], ERROR), ([1, 1], SIGNALED), ([1, -22], ERROR)])
+def test_sync_files_of_the_kernel(kernel: Kernel, statuses: list[int], state: FenceStatus) -> None:
+    fd, settle = kernel.make(len(statuses))
+    assert [fence.check([fd]), fence.status(fd), fence.wait([fd], 0.01)] == [fd, ACTIVE, ACTIVE]
+    seen, joined = Seen(), merge([[fd]])
+    wait_all([[fd]], seen)
+    assert seen.states == []
+    settle(*statuses)
+    assert [fence.status(fd), fence.wait([fd])] == [state] * 2
+    assert seen.result() == [state]
+    with joined:
+        assert fence.wait(joined.handle, PATIENCE_S) is state
+    late = Seen()
+    wait_all([[fd], [fd]], late)
+    assert late.states == [state]
+
+
+def test_a_sync_file_wakes_up_who_waits(kernel: Kernel) -> None:
+    fd, settle = kernel.make()
+    timer = threading.Timer(0.01, settle, [1])
+    timer.start()
+    assert fence.wait([fd], PATIENCE_S) is SIGNALED
+    timer.join()
+
+
+def test_sync_files_and_eventfds_are_waited_for_together(kernel: Kernel) -> None:
+    fd, settle = kernel.make()
+    seen = Seen()
+    with fence.create() as own:
+        wait_all([own.handle, [fd]], seen)
+        settle(1)
+        assert fence.wait(own.handle, 0.01) is ACTIVE
+        own.signal()
+        assert seen.result() == [SIGNALED]
 
 
 @pytest.mark.parametrize("handle", [None, [], [0.5], [-1], [999_999], [1 << 40], "ab", 3, [0, 0]])

@@ -207,6 +207,17 @@ def test_fenced(prepared):
     assert failure(prepared.executeFenced, request, [None], True, OMITTED, OMITTED, OMITTED) is INVALID
 
 
+def test_a_fence_in_error_is_invalid(prepared):
+    case, config = add_case(), ExecutionConfig()
+    request = request_of(case)
+    reusable = prepared.createReusableExecution(request, config)
+    with fence.create() as gate:
+        gate.signal_error()
+        assert failure(prepared.executeFenced, request, gate.handle, True, OMITTED, OMITTED, OMITTED) is INVALID
+        assert failure(prepared.executeFencedWithConfig, request, gate.handle, config, OMITTED, OMITTED) is INVALID
+        assert failure(reusable.executeFenced, gate.handle, OMITTED, OMITTED) is INVALID
+
+
 def test_reusable_executions_map_their_pools_once(idevice, prepared):
     case = add_case()
     execution = prepared.createReusableExecution(request_of(case), ExecutionConfig(measureTiming=True))

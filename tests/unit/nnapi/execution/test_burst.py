@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import mmap
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -173,6 +176,59 @@ def test_a_callback_that_talks_nonsense(client: Client, given: Any) -> None:
     assert client.execute([3])[0] is not NONE
     del client.getMemories  # type: ignore[method-assign]
     assert client.execute([3])[0] is NONE
+
+
+def _vast() -> Memory:
+    with tempfile.TemporaryFile(dir="/dev/shm") as file:
+        file.truncate(1 << 60)
+        return memory.from_fd(1 << 60, mmap.PROT_READ, file.fileno())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "status"),
+    [
+        (lambda good: Memory(good.name, good.handle, 0), INVALID),  # of no size
+        (lambda good: Memory(good.name, good.handle, 17), INVALID),  # longer than its file
+        (lambda good: Memory(good.name, (), 16), INVALID),  # without a descriptor
+        (lambda good: Memory(memory.MMAP_FD, good.handle, 16, (4, 0, 0)), INVALID),  # of no protection that there is
+        (lambda good: Memory("unknown", good.handle, 16), FAILURE),
+        (lambda good: _vast(), FAILURE),  # of more bytes than an address space has
+        (lambda good: memory.hardware_buffer(2, 2), FAILURE),
+    ],
+)
+def test_memory_that_cannot_be_mapped_is_asked_for_again(
+    client: Client, spoil: Callable[[Memory], Memory], status: ErrorStatus
+) -> None:
+    good = client.memories[3]
+    with contextlib.closing(spoil(good)) as bad:
+        client.memories[3] = bad
+        assert [client.execute([7, 3])[0] for _ in range(2)] == [status] * 2
+    client.memories[3] = good
+    assert [client.execute([7, 3])[0] for _ in range(2)] == [NONE] * 2
+    assert client.fetched == [[7, 3], [3], [3]]
+
+
+def test_memory_whose_file_was_cut_is_asked_for_again(prepared: Prepared, client: Client) -> None:
+    def run(request: Request, mappings: PoolMappings) -> Outcome:
+        [pool] = request.pools
+        assert isinstance(pool, MemoryPool)
+        assert pool.hidlMemory is not None
+        return Outcome(NONE, [OutputShape([int(mappings.get(0, pool.hidlMemory)[0])], True)])
+
+    prepared._function = run
+    with tempfile.TemporaryFile() as short, tempfile.TemporaryFile() as long:
+        for file, byte in ((short, b"\1"), (long, b"\2")):
+            file.write(byte * 16)
+            file.flush()
+        client.memories[5] = memory.from_fd(16, mmap.PROT_READ, short.fileno())
+        assert client.execute([5])[:2] == (NONE, [OutputShape([1], True)])
+        short.truncate(4)
+        assert client.execute([5])[0] is INVALID
+        client.free(5)
+        client.memories[5] = memory.from_fd(16, mmap.PROT_READ, long.fileno())
+        assert client.execute([5])[:2] == (NONE, [OutputShape([2], True)])
+        assert client.fetched == [[5]] * 3
+        prepared.runs.clear()
 
 
 def test_a_callback_that_fails(client: Client) -> None:

@@ -118,6 +118,22 @@ def test_a_handle_that_is_no_fence_is_invalid(adder, gates, handle):
     close(good)
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_fence_in_error_is_invalid(adder, gates, which):
+    gates[which].signal_error()
+    gates[1 - which].signal()
+    case, wait_for = add_case(), [gate.handle for gate in gates]
+    assert adder.executeFenced(case.request, wait_for, 1, None, None, None) == (INVALID, None, None)
+    assert case.output().tolist() == [0] * 4
+
+
+def test_a_pipe_whose_writer_has_gone_is_invalid(adder):
+    reading, writing = os.pipe()
+    os.close(writing)
+    assert adder.executeFenced(add_case().request, [[reading]], 1, None, None, None) == (INVALID, None, None)
+    os.close(reading)
+
+
 def test_outputs_must_be_specified_completely(device):
     prepared = prepared_model(device, add((0,), (0,)))
     ones = np.ones(3, np.float32)
