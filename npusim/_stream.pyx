@@ -10,6 +10,7 @@ from libc.stdlib cimport calloc, free, realloc
 from npusim._course cimport CODE, HALT, LINKS, Job, Step, begin, check_range, end, go
 
 from npusim.isa.base import HEADER_BYTES, WAIT_BYTES, Unit
+from npusim.polling import poll
 
 cdef int64_t LONGEST = 0x3FFF_FFFF_FFFF_FFFF
 cdef int CONTROL = int(Unit.CONTROL)
@@ -17,6 +18,7 @@ cdef int64_t HEADER = HEADER_BYTES, WAIT = WAIT_BYTES
 
 cdef enum:
     CORE_SHIFT = 8
+    POLL_EVERY = 4096  # commands
 
 
 cdef object asked(instruction):
@@ -77,6 +79,8 @@ def encode(commands):
     cdef bint fits
     for command in commands:
         instruction, waited = command.instruction, command.waits
+        if len(ends) % POLL_EVERY == 0:
+            poll()
         # Tiles that take turns in the same slots have the very same instruction.
         key = <size_t><void *>instruction
         known = bodies.get(key)
@@ -118,7 +122,11 @@ def tally(commands):
     (one of them, how many), in the order in which each came first."""
     cdef dict found = {}
     cdef list entry
+    cdef int64_t seen = 0
     for command in commands:
+        if seen % POLL_EVERY == 0:
+            poll()
+        seen += 1
         instruction = command.instruction
         work = asked(instruction)
         key = (
@@ -146,6 +154,8 @@ cdef int fill(Job *job, commands, Remembered charges, dict numbers) except -1:
         total += HEADER + len(waited) * WAIT + sizes.of(instruction)
         if unit == CONTROL:
             continue
+        if at % POLL_EVERY == 0:
+            poll()
         step = &job.steps[at]
         at += 1
         step.engine = numbers[<int>command.core << CORE_SHIFT | unit]

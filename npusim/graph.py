@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from npusim.dtypes import DType, raw_bytes
 from npusim.errors import ModelError
+from npusim.polling import poll
 from npusim.weights import Origin, packed, unpacked
 
 
@@ -206,6 +207,7 @@ class Graph:
         for tensor in (*self.inputs, *self.outputs):
             digest.update(_describe(tensor).encode())
         for op in self.ops:
+            poll()
             operands = [t and _describe(t) for t in op.inputs]
             digest.update(repr((op.name, op.kind, operands, [_describe(t) for t in op.outputs])).encode())
             digest.update(repr(sorted(op.attrs.items())).encode())
@@ -226,7 +228,14 @@ def _digest_data(digest: hashlib._Hash, data: npt.NDArray[Any]) -> None:
     )
     if any(part.stop for part in once):
         digest.update(repr(("repeated", data.shape)).encode())
-    digest.update(raw_bytes(data[once]).data)
+    raw = raw_bytes(data[once])
+    for start in range(0, raw.size, _AT_ONCE):
+        poll()
+        digest.update(raw[start : start + _AT_ONCE].data)
+
+
+_AT_ONCE = 16 << 20
+"""Bytes that are read between two polls."""
 
 
 def _define(known: dict[str, Tensor], tensor: Tensor, where: str) -> None:

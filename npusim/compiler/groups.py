@@ -11,6 +11,7 @@ from npusim.graph import Op, Tensor, consumers
 from npusim.isa.base import Unit
 from npusim.isa.functions import Reduce
 from npusim.ops.base import REGISTRY, Elements, Lowered, Rows
+from npusim.polling import poll
 
 ELEMENTWISE = frozenset(name for name, kind in REGISTRY.items() if isinstance(kind.form, Elements))
 """Kinds that compute each element of their output by itself."""
@@ -106,6 +107,7 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
     group_of: dict[Tensor, list[Op]] = {}
     groups: dict[int, list[Op]] = {}
     for op in ops:
+        poll()
         members = [op]
         # Dequantisation of stored values goes with whoever reads it: stored, the result would be four times as large.
         widens = op.kind == "dequantize" and op.input(0).dtype not in (DType.INT32, DType.INT64)

@@ -18,10 +18,12 @@ from npusim.compiler.lower.flow import FlowLowering
 from npusim.compiler.lower.movement import VIEW_RULES, CopyLowering
 from npusim.compiler.lower.rows import RowLowering
 from npusim.ops.base import REGISTRY, Kind, Lowered, Rows
+from npusim.polling import poll
 
 
 def lower(context: Context, group: Group) -> Lowering:
     """The lowering of a group for the context's device."""
+    poll()
     if group.parts:
         return FlowLowering(context, group)
     if group.anchor is None:

@@ -36,6 +36,7 @@ from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import constants_side
+from npusim.polling import poll
 from npusim.units import ceil_div
 
 Known = dict[tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]], int | None]
@@ -409,6 +410,7 @@ class Planner:
         end, wanted = min(first + (LONGEST if self._keeps else 2), len(self._groups)), first
         left = self._capacity
         for last in range(first, end):
+            poll()
             if rows_of(self._groups[last], self._context) is None:
                 return
             # Up to where somebody reads what the groups before the last one make: no segment ends earlier.

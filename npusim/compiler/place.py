@@ -15,6 +15,7 @@ from npusim.compiler.lower.movement import VIEW_RULES
 from npusim.compiler.state import Growth, growths
 from npusim.compiler.values import Buffer, View, dense_strides, memory_order, ordered_strides
 from npusim.graph import Graph, Op, Tensor
+from npusim.polling import poll
 from npusim.program import FIRST_IO, SCRATCH
 
 DENSE_KINDS = frozenset(kind for kind, lowering in TILES.items() if lowering.dense)
@@ -50,6 +51,7 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
     hosts = {} if apart else _concat_hosts(groups, trial, {*graph.outputs, *graph.inputs})
     kept: list[Group] = []
     for group in groups:
+        poll()
         copies, group = _copies_for_dense(group, context)
         kept.extend(copies)
         if not _alias(group, context):
@@ -83,6 +85,7 @@ def _orders(groups: Sequence[Group], trial: Context) -> dict[Tensor, tuple[int, 
     may have to be copied where its source is a part of a concatenation."""
     orders: dict[Tensor, tuple[int, ...]] = {}
     for group in groups:
+        poll()
         _alias(group, trial)
         for tensor in group.outputs:
             order = orders[tensor] = _preferred(group, tensor, trial)

@@ -13,6 +13,7 @@ from npusim.graph import Graph, Op, Tensor, live
 from npusim.ops.base import REGISTRY
 from npusim.ops.budget import Budget
 from npusim.ops.build import Names
+from npusim.polling import poll
 
 _MOVED = frozenset({"transpose", "reshape", "slice", "gather"})
 """Kinds that only move elements, whose results importers leave to the compiler where they are large."""
@@ -45,6 +46,7 @@ class Rewriter:
     def run(self, rule: Callable[[Rewriter, Op], bool]) -> Graph:
         """Offer every operator to the rule; it returns True when it has put something in its place."""
         for op in self.graph.ops:
+            poll()
             self._origin = op.origin
             inputs = tuple(None if tensor is None else self.resolve(tensor) for tensor in op.inputs)
             same = all(new is old for new, old in zip(inputs, op.inputs, strict=True))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.graph import Graph, Op, Tensor
+from npusim.polling import poll
 
 LEAST = 16
 """Networks with fewer equal layers are compared as they are: it is exact, and takes little longer."""
@@ -50,6 +51,7 @@ def _signatures(ops: tuple[Op, ...]) -> npt.NDArray[np.int64]:
     made = {tensor: number for number, op in enumerate(ops) for tensor in op.outputs}
     found = []
     for number, op in enumerate(ops):
+        poll()
         operands = tuple(
             operand and (operand.shape, operand.dtype, operand.is_constant, number - made.get(operand, number))
             for operand in op.inputs
@@ -63,6 +65,7 @@ def _repeats(numbers: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
     """(first operator, operators in a layer, layers) of the layers without which the fewest operators are left."""
     best, most = None, 0
     for period in range(1, len(numbers) // LEAST + 1):
+        poll()
         differ = np.flatnonzero(numbers[:-period] != numbers[period:])
         edges = np.concatenate([[-1], differ, [len(numbers) - period]])
         longest = int(np.argmax(np.diff(edges)))

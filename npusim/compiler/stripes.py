@@ -25,6 +25,7 @@ from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.isa.base import MAX_ITEMS
 from npusim.isa.dma import Fill
+from npusim.polling import poll
 from npusim.program import SCRATCH
 
 
@@ -380,6 +381,7 @@ class Outline:
     _walked: dict[tuple[int, bool], _Walked] = field(default_factory=dict)
 
     def _walk(self, height: int, apart: bool) -> _Walked:
+        poll()
         known = self._walked.get((height, apart))
         if known is None:
             known = self._walked[height, apart] = _walk(self.heights, self._values, height, apart)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from npusim.errors import CompileError
 from npusim.hw.config import Config
+from npusim.polling import poll
 
 MOST_BYTES = 256 << 20
 """The budget without a device, and that of large devices unless their descriptions say more."""
@@ -49,6 +50,7 @@ class Budget:
 
     def take_bytes(self, count: int, where: str) -> None:
         """Before so many bytes are computed. Raises CompileError."""
+        poll()
         if count > self._bytes:
             self._refuse(where, f"{count} bytes for values", f"{self._bytes} bytes")
         self._bytes -= count
@@ -60,6 +62,7 @@ class Budget:
 
     def expect_steps(self, count: int, where: str) -> None:
         """So many steps will be taken from here on. Raises CompileError now rather than when they have been."""
+        poll()
         if count > self.steps:
             self._refuse(where, f"{count} steps", f"{self.steps} steps")
 

@@ -34,15 +34,20 @@ class Recent(OrderedDict[_K, _V], Generic[_K, _V]):
         self._limit = limit
         self._dropped = dropped
 
+    def recall(self, key: _K) -> _V | None:
+        """The value of a key, if it is there."""
+        value = self.get(key)
+        if value is not None:
+            self.move_to_end(key)
+        return value
+
     def find(self, key: _K, make: Callable[[], _V]) -> _V:
         """The value of a key; made, if it is not there."""
-        value = self.get(key)
+        value = self.recall(key)
         if value is None:
             value = self[key] = make()
             while len(self) > self._limit:
                 self._dropped(self.popitem(last=False)[1])
-        else:
-            self.move_to_end(key)
         return value
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from npusim.polling import polled
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -35,6 +37,28 @@ def functions_of(work: Callable[[], object]) -> Counter[str]:
 
     _profiled(work, count)
     return calls
+
+
+def longest_gap(work: Callable[[], object]) -> tuple[int, int]:
+    """The most functions of Python and C that the work calls between two polls of :mod:`npusim.polling`, and how many
+    it calls in all, on the caller's thread."""
+    calls = before = longest = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    def check() -> None:
+        nonlocal before, longest
+        longest, before = max(longest, calls - before), calls
+
+    def whole() -> None:
+        with polled(check):
+            work()
+        check()
+
+    _profiled(whole, count)
+    return longest, calls
 
 
 def _profiled(work: Callable[[], object], count: Callable[[FrameType, str, object], None]) -> None:

@@ -141,7 +141,7 @@ class Compilation:
 
     def _compile(self, choice: Sequence[Device], kept: CachedCompilation | None, deadline: int) -> list[PreparedPart]:
         model = self.model.composed
-        stretches = spread(model, choice, self._preference)
+        stretches = spread(model, choice, self._preference, deadline)
         steps = []
         for stretch, part in zip(stretches, parts_of(model, stretches), strict=True):
             if kept is None:

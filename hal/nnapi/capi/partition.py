@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from npusim.polling import polled
+
 from ..aidl import types as aidl_types
+from ..aidl.types import OMITTED, ServiceSpecificException
 from ..aidl.types import OperandLifeTime as LifeTime
-from ..aidl.types import ServiceSpecificException
+from ..errors import StatusError
 from ..operations.signature import operation_name
 from ..types import DataLocation, DeviceStatus, ErrorStatus, Operation
 from .codes import ApiError, ResultCode, bad_data
@@ -35,10 +39,18 @@ Stretch = tuple[Device, range]
 """Operations that follow each other, by number, and the device that executes them."""
 
 
-def spread(model: aidl_types.Model, devices: Sequence[Device], preference: int) -> list[Stretch]:
+def spread(
+    model: aidl_types.Model, devices: Sequence[Device], preference: int, deadline_ns: int = OMITTED
+) -> list[Stretch]:
     """Which device executes what, in the order of execution. Asks every device what it supports, for which it compiles
     the model: look into the compilation cache first. ApiError (BAD_DATA) if none supports some operation."""
-    support = [supported(device, model) for device in devices]
+
+    def check() -> None:
+        if deadline_ns != OMITTED and time.monotonic_ns() >= deadline_ns:
+            raise StatusError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, "the deadline has passed while devices were asked")
+
+    with polled(check):  # the interface has no deadline for this question; devices answer in the thread that asks
+        support = [supported(device, model) for device in devices]
     main = model.main
     everything = range(len(main.operations))
     # One device for everything is preferred to a faster mixture: between devices every value goes through the host.

@@ -156,7 +156,8 @@ class Device:
 
     def _supported(self, model: Model) -> tuple[ErrorStatus, list[bool]]:
         self._engine.check_available()
-        return ErrorStatus.NONE, [operation.supported for operation in explain(self._engine.executor, model)]
+        with self._engine.limited(None, "getSupportedOperations"):  # its caller may have a limit of its own
+            return ErrorStatus.NONE, [operation.supported for operation in explain(self._engine.executor, model)]
 
     @never_raises(list)
     def explain(self, model: Model) -> tuple[ErrorStatus, list[OperationSupport]]:
@@ -225,10 +226,10 @@ class Device:
     ) -> ErrorStatus:
         """1.3: likewise, with a deadline."""
 
-        def check() -> Callable[[], PreparedModel]:
-            return self._preparation(MEDIUM, deadline).from_cache(modelCache, dataCache, token)
+        def check(preparation: Preparation) -> Callable[[], PreparedModel]:
+            return preparation.from_cache(modelCache, dataCache, token)
 
-        return self._launch(check, MEDIUM, callback)
+        return self._launch(check, MEDIUM, deadline, callback)
 
     def _prepare(
         self,
@@ -241,22 +242,25 @@ class Device:
         token: bytes,
         callback: Any,
     ) -> ErrorStatus:
-        def check() -> Callable[[], PreparedModel]:
-            return self._preparation(priority, deadline).from_model(model(), preference, modelCache, dataCache, token)
+        def check(preparation: Preparation) -> Callable[[], PreparedModel]:
+            return preparation.from_model(model(), preference, modelCache, dataCache, token)
 
-        return self._launch(check, priority, callback)
+        return self._launch(check, priority, deadline, callback)
 
-    def _preparation(self, priority: Priority | int, deadline: TimePoint) -> Preparation:
-        limit = deadline_of(deadline, self._engine.clock)
-        return Preparation(self._engine, self._state_dir, priority, limit)
-
-    def _launch(self, check: Callable[[], Callable[[], PreparedModel]], priority: int, callback: Any) -> ErrorStatus:
+    def _launch(
+        self, check: Callable[[Preparation], Callable[[], PreparedModel]], priority: int, deadline: TimePoint,
+        callback: Any,
+    ) -> ErrorStatus:  # fmt: skip
         """Have the work that ``check`` gives done by another thread; what it raises is the status of the launch."""
         try:
             check_callback(callback)
             self._engine.check_available()
-            work = check()
-            self._engine.tasks.submit(partial(_prepare_and_notify, work, callback), priority)
+            limit = deadline_of(deadline, self._engine.clock)
+            work = check(Preparation(self._engine, self._state_dir, priority, limit))
+            task, patience_s = partial(_prepare_and_notify, work, callback), None
+            if limit is not None:  # it is told that it is late even if there is no thread to prepare it
+                patience_s = limit.seconds_left()
+            self._engine.tasks.submit(task, priority, patience_s)
         except Exception as error:  # noqa: BLE001 - whatever it is, launch and callback get its status
             status = status_of(error, "preparation")
             # The interface wants both, the status of the launch and the callback, whatever has failed.

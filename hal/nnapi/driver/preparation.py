@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 from npusim.errors import UnsupportedError
 from npusim.graph import Graph
+from npusim.polling import poll
 from npusim.program import Program
 from npusim.runtime import Store
 
 from .. import extensions
 from ..cache import files as cache
-from ..errors import StatusError
 from ..execution.deadline import Deadline
 from ..execution.engine import Engine
 from ..operations.constants import Constants
 from ..operations.signature import operation_name
 from ..plan import Plan, Vocabulary
-from ..types import ErrorStatus, ExecutionPreference, Model, Priority
+from ..types import ExecutionPreference, Model, Priority
 from ..validation import validate_model, validate_preference, validate_priority
 from .prepared import PreparedModel
 
@@ -90,18 +91,18 @@ class Preparation:
 
         def work() -> PreparedModel:
             with files:
-                refuse_unknown(own, vocabulary)
-                compile_here = compiler(self._programs, scope_of(own), constants.confirm)
-                plan = Plan(own, constants, vocabulary, compile_here, self._drop)
-                try:
-                    plan.prepare()
-                    constants.confirm()
-                    if self._deadline is not None and self._deadline.passed():
-                        message = "the deadline has passed during the preparation"
-                        raise StatusError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, message)
-                except BaseException:
-                    self._programs.release(plan.programs())
-                    raise
+                with self._limited():
+                    poll()  # it may have waited for a thread
+                    refuse_unknown(own, vocabulary)
+                    compile_here = compiler(self._programs, scope_of(own), constants.confirm)
+                    plan = Plan(own, constants, vocabulary, compile_here, self._drop)
+                    try:
+                        plan.prepare()
+                        constants.confirm()
+                        poll()
+                    except BaseException:
+                        self._programs.release(plan.programs())
+                        raise
                 prepared = self._prepared(own, plan)
                 files.save(self._config, self._state_dir, own, constants, plan)
                 return prepared
@@ -114,14 +115,19 @@ class Preparation:
         self._check_deadline()
 
         def work() -> PreparedModel:
-            with kept:
+            with kept, self._limited():
+                poll()
                 model, constants, records = kept.read()
+                poll()
             plan = Plan(model, constants, vocabulary_of(model), compiler(self._programs), self._drop)
             plan.load(records)
             self._programs.acquire(plan.programs())
             return self._prepared(model, plan)
 
         return work
+
+    def _limited(self) -> AbstractContextManager[None]:
+        return self._engine.limited(self._deadline, "preparation")
 
     def _prepared(self, model: Model, plan: Plan) -> PreparedModel:
         """The prepared model; its programs are released when nobody holds it any more."""

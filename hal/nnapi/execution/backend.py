@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 import numpy as np
@@ -33,8 +34,10 @@ class DeviceBackend:
     """
 
     def __init__(
-        self, executor: Executor, priority: Priority, deadline: Deadline | None = None, mappings: int = 0
-    ) -> None:
+        self, executor: Executor, priority: Priority, deadline: Deadline | None = None, mappings: int = 0,
+        limited: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:  # fmt: skip
+        self.limited = limited
         self._executor = executor
         self._priority = priority
         self._deadline = deadline

@@ -54,6 +54,11 @@ class Deadline:
         if self.passed():
             raise StatusError(ErrorStatus.MISSED_DEADLINE_PERSISTENT, f"{what}: the deadline has already passed")
 
+    def check_met(self, what: str) -> None:
+        """Raise StatusError (TRANSIENT) if it has passed while the work is under way."""
+        if self.passed():
+            raise StatusError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, f"{what}: the deadline has passed meanwhile")
+
     def check_fit(self, duration_ps: int, backlog_ps: int) -> None:
         """Raise StatusError unless work of this modelled duration, behind that much other work, ends in time."""
         budget = self.budget_ps()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from contextlib import AbstractContextManager
 from typing import Protocol
 
+from npusim.polling import polled
 from npusim.runtime import Executor
 
 from ..buffers.tracker import BufferTracker
 from ..errors import StatusError
 from ..types import DeviceStatus, ErrorStatus
-from .deadline import Clock
+from .deadline import Clock, Deadline
 from .tasks import TaskPool
 
 AVAILABLE = DeviceStatus.AVAILABLE.name
@@ -70,6 +72,18 @@ class Engine:
             self.executor.programs.close()
             for burst in list(self.bursts):
                 burst.abandon()
+
+    def limited(self, deadline: Deadline | None, what: str) -> AbstractContextManager[None]:
+        """What runs inside ends at its next poll once the device is closed, with StatusError (DEVICE_UNAVAILABLE), or
+        the deadline has passed (MISSED_DEADLINE_TRANSIENT)."""
+
+        def check() -> None:
+            if self.closed:
+                raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, f"{what}: the device has been closed meanwhile")
+            if deadline is not None:
+                deadline.check_met(what)
+
+        return polled(check)
 
     @property
     def status(self) -> DeviceStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from npusim.program import Program
 from npusim.runtime import Priority as QueuePriority
@@ -145,7 +146,8 @@ class Execution:
         # From here on what it writes has no contents, whatever becomes of it: a
         # failure leaves output buffers uninitialised.
         self._uses.start()
-        backend = DeviceBackend(executor, self._model.queue, deadline, self._mapped)
+        limited = partial(self._engine.limited, deadline, "execution")
+        backend = DeviceBackend(executor, self._model.queue, deadline, self._mapped, limited)
         inputs = [self._input(index) for index in range(len(self._places.inputs))]
         targets = [self._target(index) for index in range(len(self._places.outputs))]
         try:

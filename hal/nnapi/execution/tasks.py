@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import logging
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 Task = Callable[[], None]
+_Entry = tuple[int, int, Task, threading.Timer | None]
 
 IDLE_S = 2.0
 """A thread that has had nothing to do for so long ends."""
@@ -26,19 +28,26 @@ class TaskPool:
     def __init__(self, most: int, name: str) -> None:
         self._most = most
         self._name = name
-        self._waiting: list[tuple[int, int, Task]] = []
+        self._waiting: list[_Entry] = []
         self._serial = itertools.count()
         self._idle = 0
         self._threads: set[threading.Thread] = set()
         self._closed = False
         self._changed = threading.Condition()
 
-    def submit(self, task: Task, priority: int = 0) -> None:
-        """Have a task run soon. Raises RuntimeError if the pool is closed, or no thread can be started."""
+    def submit(self, task: Task, priority: int = 0, patience_s: float | None = None) -> None:
+        """Have a task run soon. Raises RuntimeError if the pool is closed, or no thread can be started.
+
+        A task that still waits for a thread after ``patience_s`` seconds gets one of its own.
+        """
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"{self._name} is closed")
-            entry = (-priority, next(self._serial), task)  # serials differ, so tasks are never compared
+            serial, timer = next(self._serial), None
+            if patience_s is not None:
+                timer = threading.Timer(patience_s, self._overdue, [serial])
+                timer.daemon = True
+            entry = (-priority, serial, task, timer)  # serials differ, so tasks are never compared
             heapq.heappush(self._waiting, entry)
             try:
                 # Idle threads take what waits; a new one is needed only if there are more tasks than such threads.
@@ -49,7 +58,22 @@ class TaskPool:
                     self._waiting.remove(entry)
                     heapq.heapify(self._waiting)
                     raise
+            if timer is not None:
+                with contextlib.suppress(RuntimeError):  # no thread for it: then it waits like the others
+                    timer.start()
             self._changed.notify()
+
+    def _overdue(self, serial: int) -> None:
+        with self._changed:
+            found = next((entry for entry in self._waiting if entry[1] == serial), None)
+            if found is None:
+                return
+            self._waiting.remove(found)
+            heapq.heapify(self._waiting)
+            self._threads.add(threading.current_thread())
+        self._run(found[2])
+        with self._changed:
+            self._threads.discard(threading.current_thread())
 
     def close(self) -> None:
         """Take no more tasks, and wait until those that were taken have run; a task may call this too."""
@@ -71,11 +95,14 @@ class TaskPool:
 
     def _work(self) -> None:
         while (task := self._next()) is not None:
-            try:
-                task()
-            except BaseException:  # noqa: BLE001 - one task must not end the thread of the others, not even by SystemExit
-                _log.exception("%s: a task failed", self._name)
+            self._run(task)
             del task  # whatever it holds must not live until the next one comes
+
+    def _run(self, task: Task) -> None:
+        try:
+            task()
+        except BaseException:  # noqa: BLE001 - one task must not end the thread of the others, not even by SystemExit
+            _log.exception("%s: a task failed", self._name)
 
     def _next(self) -> Task | None:
         """The next task; None when this thread is to end."""
@@ -89,6 +116,9 @@ class TaskPool:
                             break
                         self._threads.discard(threading.current_thread())
                         return None
-                return heapq.heappop(self._waiting)[2]
+                _, _, task, timer = heapq.heappop(self._waiting)
+                if timer is not None:
+                    timer.cancel()
+                return task
             finally:
                 self._idle -= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -78,6 +79,9 @@ class Backend(Protocol):
         read lies where the first of them has read it. No body begins unless its condition is true, and no more than
         ``limit_ps`` have elapsed.
         """
+
+    def limited(self) -> AbstractContextManager[None]:
+        """Within it, what the host computes ends at its next poll if the execution may not go on."""
 
     def elapsed_ps(self) -> int:
         """Simulated time that this execution has taken so far."""

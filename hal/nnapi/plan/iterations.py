@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import numpy as np
@@ -108,6 +109,10 @@ class Iterations:
         """As a Backend's; for a loop in the body."""
         self._others += 1
         return self._backend.again(limit_ps)
+
+    def limited(self) -> AbstractContextManager[None]:
+        """As a Backend's."""
+        return self._backend.limited()
 
     def elapsed_ps(self) -> int:
         """As a Backend's."""

@@ -6,13 +6,15 @@ got: values that decide shapes, or how many entries an operation produced. Most 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from npusim.graph import Graph
+from npusim.polling import poll
 from npusim.program import Program
 from npusim.runtime import Recent
 
@@ -29,6 +31,7 @@ from .state import Situation, State
 
 _log = logging.getLogger("hal.nnapi")
 
+_LOOK_S = 0.05
 CHILDREN_KEPT = 64
 """Ways to go on from a node that stay compiled, the most recently used ones."""
 
@@ -87,7 +90,7 @@ class Plan:
         if all(scalar or (dims and all(dims)) for dims, scalar in zip(declared, scalars, strict=True)):
             shapes = dict(zip(self.subgraph.inputIndexes, declared, strict=True))
             try:
-                with self._lock:
+                with self._held():
                     self._root.find(_shape_key(declared), partial(self._make, 0, Situation(shapes, {}, set())))
             except InvalidOperationError as error:  # an execution may omit what it is about; if not, it will say so
                 _log.warning("a model that cannot be executed with all of its inputs: %s", error)
@@ -148,8 +151,11 @@ class Plan:
             children, key = self._root, _shape_key([None if value is None else value.shape for value in inputs])
             start = 0
             while True:
-                with self._lock:  # also while it compiles: a second execution would only compile the same
-                    node = children.find(key, partial(self._make, start, state))
+                node = self._known(children, key)
+                if node is None:
+                    # Locked also while it compiles: a second execution would only compile the same.
+                    with backend.limited(), self._held():
+                        node = children.find(key, partial(self._make, start, state))
                 segment = node.segment
                 state.run(node)
                 if segment.ask or segment.counts:
@@ -162,6 +168,25 @@ class Plan:
                 else:
                     return state.results()
                 children = node.children
+
+    def _known(self, children: Recent[bytes, Node], key: bytes) -> Node | None:
+        """A node that is compiled, unless others are being compiled."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return children.recall(key)
+        finally:
+            self._lock.release()
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """The lock, for which one waits only as long as one's check allows."""
+        while not self._lock.acquire(timeout=_LOOK_S):
+            poll()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _run_control(self, state: State, number: int, loop_timeout_ps: int) -> None:
         operation = self.subgraph.operations[number]

@@ -12,6 +12,7 @@ from npusim.dtypes import dtype_of
 from npusim.errors import ModelError, UnsupportedError
 from npusim.graph import Graph, Tensor
 from npusim.ops.build import GraphBuilder
+from npusim.polling import poll
 
 from ..operations import Definition
 from ..operations.lowering import InvalidOperationError, Lowering, ValueNeededError, operation_label
@@ -109,6 +110,7 @@ class SegmentBuilder:
         """The segment; raises InvalidOperationError, ModelError, UnsupportedError naming the operation."""
         operations = self._subgraph.operations
         for number in range(self._start, self._stop):
+            poll()
             if operations[number].type in CONTROL:
                 return self._finish(number)
             view = OpView(self._subgraph, operations[number], self._constants, number)
