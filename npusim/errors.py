@@ -104,7 +104,7 @@ def _cause(names: Sequence[str], kind: str, reason: str) -> str:
 class NeedsValueError(UnsupportedError):
     """Values of inputs decide what a model computes - shapes, branches, loops - and nothing else is in the way.
 
-    Arguments: the reasons; for each such input a value that it may have: a number or a list.
+    Arguments: the reasons; for each such input a value that it may have, a number or a list, or None if none is known.
     """
 
     def __init__(self, reasons: Sequence[tuple[str, str, str]], values: Mapping[str, Any], /) -> None:
@@ -119,7 +119,8 @@ class NeedsValueError(UnsupportedError):
         return super().__str__()
 
     def __str__(self) -> str:
-        return f"{self.problem}\nGive arrays, or values: bind={self.values}"
+        known = None not in self.values.values()
+        return f"{self.problem}\nGive arrays, or values: bind={self.values if known else '...'}"
 
 
 class CompileError(NpusimError):

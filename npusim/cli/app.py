@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -36,8 +34,8 @@ from npusim.cli import (
 )
 from npusim.cli import compile as compiling
 from npusim.cli import explain as explaining
-from npusim.cli.base import Group, Interrupted, State
-from npusim.cli.output import say, terminal_width
+from npusim.cli.base import Group, Interrupted, State, given_options
+from npusim.cli.output import command_line, say, terminal_width
 from npusim.errors import ConfigError, InputError, NeedsValueError, NpusimError, OpenInputsError, UsageError
 from npusim.report.format import LogFormatter, lines_of
 
@@ -136,14 +134,7 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> tuple[int, str]:
     """The exit code and the paragraph for an error of a command line."""
     match error:
         case OpenInputsError() | NeedsValueError():
-            options = [f"--input-shape={name}={','.join(map(str, shape))}" for name, shape in error.shapes.items()]
-            options += [
-                f"--bind={name}={json.dumps(value).strip('[]').replace(' ', '')}"
-                for name, value in error.values.items()
-            ]
-            advice = "Give arrays (--input NAME=FILE.npy), or say it" if "run" in arguments[:1] else "Say it"
-            line = shlex.join(["npusim", *arguments, *options])
-            return USAGE, f"{_shorten(error.problem)}\n{advice} by hand:\n  {line}"
+            return USAGE, _shorten(error.problem) + _advice(error, arguments)
         case click.UsageError():
             hint = f"; see {error.ctx.command_path} --help" if error.ctx else ""
             return USAGE, error.format_message().rstrip(".") + hint
@@ -161,6 +152,23 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> tuple[int, str]:
         case _:
             text = f"{type(error).__name__}: {error}".rstrip(": ")
             return FAILED, f"a defect of npusim, please report it with the output of --debug: {text}"
+
+
+def _advice(error: OpenInputsError | NeedsValueError, arguments: Sequence[str]) -> str:
+    """What to do about what a model leaves open: a command that works as it stands, where one is known."""
+    command = app.commands.get(arguments[0]) if arguments else None
+    takes = {parameter.name for parameter in command.params} if command is not None else set()
+    if "bound" not in takes:  # as in a space file, which has keys of these names
+        return str(error).removeprefix(error.problem)
+    arrays = "inputs" in takes and "--timing-only" not in arguments
+    if None in error.values.values() or not (error.shapes or error.values):
+        names = " ".join(f"--bind {name}=..." for name in error.values)
+        return f"\nGive {'arrays (--input NAME=FILE.npy), or ' * arrays}values: {names}" * bool(names)
+    words = list(arguments)
+    end = words.index("--") if "--" in words else len(words)
+    words[end:end] = given_options(error.shapes, error.values)
+    advice = "Give arrays (--input NAME=FILE.npy), or say it" if arrays else "Say it"
+    return f"\n{advice} by hand:\n  {command_line(['npusim', *words])}"
 
 
 def _shorten(message: str) -> str:

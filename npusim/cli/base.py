@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -133,7 +133,7 @@ def shape_options(function: F) -> F:
         "bound",
         multiple=True,
         metavar="NAME=VALUE",
-        help="The value of an input, as a constant: sr=16000, or several numbers with commas.",
+        help="The value of an input, as a constant: sr=16000, or all its numbers with commas.",
     )(function)
     return click.option(
         "--input-shape",
@@ -184,12 +184,36 @@ def values(texts: tuple[str, ...]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.rpartition("=")
         try:
-            numbers = [json.loads(number.strip().lower()) for number in value.split(",")]
-        except ValueError:
-            numbers = []
-        if not equals or not name or not numbers or not all(isinstance(number, int | float) for number in numbers):
+            numbers = [_number(number.strip()) for number in value.split(",")] if value.strip() else []
+        except (ValueError, RecursionError):
+            name = ""
+        if not equals or not name:
             raise UsageError(f"--bind {text}: must be NAME=VALUE with a number, several with commas, true or false")
         if name in found:
             raise UsageError(f"--bind {text}: input {name!r} has a value already")
-        found[name] = numbers if len(numbers) > 1 else numbers[0]
+        found[name] = numbers[0] if len(numbers) == 1 else numbers
     return found
+
+
+def _number(text: str) -> float:
+    """A number or a truth value. Raises ValueError."""
+    if text.lower() in ("nan", "inf", "-inf"):
+        return float(text)
+    number = json.loads(text.lower())
+    if not isinstance(number, int | float):
+        raise ValueError(text)
+    return number
+
+
+def given_options(shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]) -> list[str]:
+    """The options that :func:`shape_options` reads as these shapes and values."""
+    options = [f"--input-shape={name}={','.join(map(str, shape))}" for name, shape in shapes.items()]
+    return [*options, *(f"--bind={name}={','.join(map(_literal, _flat(value)))}" for name, value in values.items())]
+
+
+def _flat(value: Any) -> list[Any]:
+    return [number for each in value for number in _flat(each)] if isinstance(value, list) else [value]
+
+
+def _literal(number: float) -> str:
+    return str(number).lower() if isinstance(number, bool) else repr(number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from npusim.cli.base import Command, json_option
-from npusim.cli.output import answer, check_destination, replacing, say, write_text
+from npusim.cli.output import answer, check_destination, command_line, replacing, say, write_text
 from npusim.errors import UsageError
 from npusim.report.format import printable
 
@@ -125,7 +124,7 @@ def _write_html(study: Study, path: Path) -> None:
 
 
 def _again(context: click.Context) -> str:
-    return shlex.join(["npusim", *sys.argv[1:]]) if sys.argv[1:2] == ["explore"] else f"{context.command_path} ..."
+    return command_line(["npusim", *sys.argv[1:]]) if sys.argv[1:2] == ["explore"] else f"{context.command_path} ..."
 
 
 @contextlib.contextmanager

@@ -9,11 +9,12 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,6 +42,25 @@ def say(text: str, *, err: bool = False, whole: bool = False) -> None:
     if (sys.stderr if err else sys.stdout) is None:
         return  # a closed stream, of which click knows from 8.2 on
     click.echo(shown if whole or err else fitted(shown), err=err)
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Words as a shell reads them back: what is not printable as an escape that bash and zsh know."""
+    return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escaped(word)}'" for word in words)
+
+
+def _escaped(word: str) -> str:
+    def escape(char: str) -> str:
+        if char in "\\'":
+            return f"\\{char}"
+        if char.isprintable():
+            return char
+        code = ord(char)
+        if 0xDC80 <= code <= 0xDCFF:  # a byte of an argument that is not UTF-8
+            return f"\\x{code - 0xDC00:02x}"
+        return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
+
+    return "".join(map(escape, word))
 
 
 def check_destination(path: Path) -> None:

@@ -23,6 +23,9 @@ def input_files(texts: Sequence[str], names: Sequence[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for text in texts:
         name, equals, file = text.partition("=")
+        for known in sorted(names, key=len):  # a name may have such a sign, too
+            if text.startswith(f"{known}="):
+                name, file = known, text[len(known) + 1 :]
         if not equals and len(names) == 1:
             name, file = names[0], text
         elif not name or not file:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from npusim.errors import ModelError, OpenInputsError, UsageError
+from npusim.errors import ModelError, NeedsValueError, OpenInputsError, UsageError
 from npusim.graph import Graph
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ def load(
         from npusim.frontends.onnx.plausible import with_examples
 
         raise with_examples(error, model, input_shapes or {}, bind or {}) from None
+    except NeedsValueError as error:
+        from npusim.frontends.onnx.plausible import with_values
+
+        # Read once more: the weights of this one have been let go.
+        again = reader.read(source, config.dram.bytes if config else None, timing_only=timing_only)
+        raise with_values(error, again, input_shapes or {}, bind or {}) from None
     except ModelError as error:
         if not input_shapes:
             raise

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
-from npusim.dtypes import DEVICE_DTYPES, DType, from_storage, value_text
+from npusim.dtypes import DEVICE_DTYPES, DType, bfloat16_to_float32, from_storage, value_text
 from npusim.errors import InputError, ModelError, NeedsValueError, UnsupportedError
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import CONTROL, MAX_DEPTH
@@ -119,9 +119,19 @@ class Importer:
                 x, y = sorted(op.inputs, key=lambda operand: operand is not None and operand.is_constant)
                 sources = self.builder.inputs_of(x) if x is not None else []
                 if len(sources) == 1 and y is not None and y.data is not None and y.size:
-                    numbers.setdefault(sources[0].name, y.data.flat[0].item())
+                    first = y.data.flat[:1]
+                    number = (bfloat16_to_float32(first) if y.dtype is DType.BFLOAT16 else first)[0].item()
+                    numbers.setdefault(sources[0].name, number)
         wanted = [tensor for tensor in self.builder.inputs if tensor.name in self._wanted]
-        return {tensor.name: np.full(tensor.shape, numbers.get(tensor.name, 1)).tolist() for tensor in wanted}
+        return {tensor.name: self._one_like(tensor, numbers.get(tensor.name)).tolist() for tensor in wanted}
+
+    def _one_like(self, tensor: Tensor, number: float | None) -> Array:
+        """A value for an input: full of a number, if its type has it, or else of 1."""
+        storage = np.dtype(np.float32) if tensor.dtype is DType.BFLOAT16 else tensor.dtype.storage
+        with np.errstate(all="ignore"):
+            value = np.full(tensor.shape, 1 if number is None or not math.isfinite(number) else number)
+            stored = value.astype(storage)
+        return stored if np.array_equal(stored, value) else np.ones(tensor.shape, storage)
 
     def _opsets(self) -> dict[str, int]:
         opsets = opset_imports(self.model.proto.opset_import)
@@ -149,7 +159,11 @@ class Importer:
 
     def _define_inputs(self, scope: Scope) -> None:
         check_names(self._inputs, self.bind, "a value")
-        bound = {v.name: bound_array(v, self.bind[v.name]) for v in self._inputs if v.name in self.bind}
+        bound = {
+            v.name: bound_array(v, self.bind[v.name], self.input_shapes.get(v.name))
+            for v in self._inputs
+            if v.name in self.bind
+        }
         shapes = {**self.input_shapes, **{name: array.shape for name, array in bound.items()}}
         self._bound: dict[str, str] = {}
         for name, shape, dtype in declared_inputs(self._inputs, shapes, self.reasons):

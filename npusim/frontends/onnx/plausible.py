@@ -12,6 +12,8 @@ from npusim.errors import NeedsValueError, NpusimError, OpenInputsError, Unsuppo
 from npusim.frontends.onnx.importer import Importer
 from npusim.frontends.onnx.signature import Dim, declared_dims, free_inputs
 from npusim.frontends.onnx.source import Model
+from npusim.graph import Tensor
+from npusim.ops.base import Array
 
 IMAGES = (
     (224, 224), (256, 256), (320, 320), (640, 640), (48, 320), (32, 320), (64, 64), (128, 128), (112, 112), (512, 512),
@@ -24,6 +26,9 @@ DEPTH = 16
 """Frames of a film, slices of a volume."""
 NODES = 20_000
 """When so many nodes have been imported, loops and functions unrolled, the rest of the sizes stays untried."""
+GUESSES = ((1, 1), (-1, 1), (0, 0), (0, 1), (2, 2))
+"""Of an input that decides, the first element and the others, where the model compares it with nothing: (-1, 1) is a
+shape that any tensor can have."""
 MOST_CHANNELS = 4
 """A fixed last dimension of an image up to this size is its channels."""
 
@@ -102,8 +107,18 @@ def _role(dims: Sequence[Dim], axis: int) -> str:
     return roles[axis] if roles else "batch"
 
 
+def with_values(
+    error: NeedsValueError, model: Model, given: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
+) -> NeedsValueError:
+    """The error with values that the model takes for the inputs that decide, None for each if none is found."""
+    values, problem, _ = _tried(model, given, bind)
+    return NeedsValueError(error.reasons, values if problem is None else dict.fromkeys(error.values))
+
+
 class _Trial(Importer):
-    """Imports a model to see whether it can be."""
+    """Imports a model to see whether it can be. ``guess``: see :data:`GUESSES`."""
+
+    guess: tuple[int, int] = (1, 1)
 
     @property
     def nodes(self) -> int:
@@ -113,24 +128,40 @@ class _Trial(Importer):
     def _contradicted(self, problems: Sequence[str]) -> None:
         """It is said when the model is imported in earnest."""
 
+    def _one_like(self, tensor: Tensor, number: float | None) -> Array:
+        value = super()._one_like(tensor, self.guess[1] if number is None else number)
+        if number is None and tensor.shape:
+            first = super()._one_like(Tensor(tensor.name, (), tensor.dtype), self.guess[0])
+            value.reshape(-1)[:1] = first
+        return value
+
 
 def _tried(
     model: Model, shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
 ) -> tuple[dict[str, Any], NpusimError | None, int]:
     """Values of inputs that the model needs with these shapes; why it does not take the shapes, if so; the nodes that
     were imported for it."""
-    values: dict[str, Any] = {}
     nodes = 0
-    while True:
-        trial = _Trial(
-            Model(model.proto, model.files and model.files.again(), dict(model.blobs)), shapes, {**bind, **values}
-        )
-        problem: NpusimError | None = None
-        try:
-            trial.run()
-        except NpusimError as error:
-            problem = error
-        nodes += trial.nodes
-        if not isinstance(problem, NeedsValueError) or nodes >= NODES:
-            return values, problem, nodes
-        values.update(problem.values)
+    found: list[tuple[dict[str, Any], NpusimError | None]] = []
+    for guess in GUESSES:
+        values: dict[str, Any] = {}
+        while True:
+            trial = _Trial(
+                Model(model.proto, model.files and model.files.again(), dict(model.blobs)), shapes, {**bind, **values}
+            )
+            trial.guess = guess
+            problem: NpusimError | None = None
+            try:
+                trial.run()
+            except NpusimError as error:
+                problem = error
+            nodes += trial.nodes
+            if not isinstance(problem, NeedsValueError) or nodes >= NODES:
+                break
+            values.update(problem.values)
+        found.append((values, problem))
+        if problem is None:
+            return values, None, nodes
+        if not values or nodes >= NODES:
+            break
+    return *found[0], nodes

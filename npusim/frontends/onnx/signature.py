@@ -121,9 +121,12 @@ def open_shapes(
     return shapes
 
 
-def bound_array(value: ValueInfoProto, given: Any) -> Array:
-    """What an input is bound to, in storage form. Raises UsageError for what the input cannot be."""
+def bound_array(value: ValueInfoProto, given: Any, shape: Sequence[int] | None = None) -> Array:
+    """What an input is bound to, in storage form. ``shape``: what is said of it beside the model. Raises UsageError for
+    what the input cannot be."""
     dtype, dims, array = _dtype(value), declared_dims(value), to_storage(np.asarray(given))
+    if shape is not None and array.ndim <= 1 and array.size == math.prod(shape):
+        array = array.reshape(shape)
     sizes = [dim if isinstance(dim, int) else 1 for dim in dims or ()]
     # A number is meant for an input of one element, too, and a list for one row.
     if dims is not None and len(sizes) != array.ndim and math.prod(sizes) == array.size:

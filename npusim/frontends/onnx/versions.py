@@ -54,7 +54,11 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapp
     for value in proto.graph.output:
         value.ClearField("type")
     inputs = {value.name: value for value in free_inputs(proto.graph)}
-    bound = {name: bound_array(inputs[name], value).shape for name, value in bind.items() if name in inputs}
+    bound = {
+        name: bound_array(inputs[name], value, input_shapes.get(name)).shape
+        for name, value in bind.items()
+        if name in inputs
+    }
     for name, sizes, _ in declared_inputs(list(inputs.values()), {**input_shapes, **bound}, []):
         shape = inputs[name].type.tensor_type.shape
         del shape.dim[:]
