@@ -1,0 +1,46 @@
+"""Memory stays flat, however often npusim is used: threads, sessions, executors, clients of both C libraries."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.memory_of_uses import ENVIRONMENT, MODELS, USES, Usage
+
+MOST = 1000
+"""Bytes that a use may leave behind; the caches of Python and malloc fill slowly."""
+
+
+def left_behind(python: Path | str, use: str, model: str, count: int) -> Usage:
+    command = [str(python), "-m", "tests.support.memory_of_uses", use, model, str(count)]
+    done = subprocess.run(
+        command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False, timeout=3600
+    )
+    assert done.returncode == 0, done.stderr
+    return Usage(*json.loads(done.stdout))
+
+
+def holds(usage: Usage) -> None:
+    assert usage.allocated <= MOST, usage
+    assert usage.descriptors <= 0, usage
+    assert usage.mapped < mmap.PAGESIZE, usage  # the least that a mapping takes
+
+
+@pytest.mark.parametrize("use", USES)
+def test_two_hundred_uses(use: str) -> None:
+    holds(left_behind(sys.executable, use, "conv", 200))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("model", MODELS)
+def test_two_thousand_uses(use: str, model: str) -> None:
+    usage = left_behind(sys.executable, use, model, 2000)
+    holds(usage)
+    assert usage.resident <= MOST, usage
