@@ -4,13 +4,18 @@
 The first is HEAD, JSON of the device; then ACCESSES, rows of varints, and CONTENTS, bytes that were copied into the
 device, once for each different ones; the last is END, with the number of accesses. A file without END was cut off or
 its process was killed: what is whole is read, and ``Trace.complete`` is False.
+
+No file makes a reader allocate much more than its own size: blocks up to any place inflate to no more than the bytes of
+the file up to there, and a constant. The writer stores what would go beyond that without compression.
 """
 
 from __future__ import annotations
 
 import enum
 import hashlib
+import io
 import json
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -19,6 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from npusim.errors import InputError
+from npusim.untrusted import FileKind
 
 MAGIC = b"NPUTRACE"
 VERSION = 1
@@ -26,14 +32,13 @@ _START = struct.Struct("<8sHH")
 _BLOCK = struct.Struct("<BIII")
 _END = struct.Struct("<Q")
 _HEAD_BYTES, _ACCESS_BYTES = 1 << 20, 1 << 16
-_MOST_RATIO = 1100
-"""zlib makes of one byte at most 1032."""
-_MOST_CONTENTS = 1 << 32
+MOST_ROWS, MOST_CONTENTS = 1 << 22, 1 << 26
+"""Bytes that rows, and contents, may have more than the file. A row takes some 30 times its bytes when it is read."""
 _MOST_BITS = 128
 """Of a number: digests are the longest."""
 _MOST_PS = 1 << 80
-_MOST_BYTES = 1 << 32
-"""Of a copy."""
+_MOST_BYTES = 1 << 30
+"""Of a copy; the device's memory may be smaller."""
 DIGEST_BYTES = 16
 
 
@@ -104,6 +109,29 @@ class Trace:
         return sum(access.kind not in FROM_DEVICE and access.kind is not Kind.PASS for access in self.accesses)
 
 
+TRACE = FileKind("bus trace", 1 << 40, InputError, InputError)
+
+
+class _Size:
+    """How much of a file there is, and how much it inflates to so far."""
+
+    def __init__(self) -> None:
+        self._file = _START.size
+        self._inflated = {_Block.CONTENTS: 0, _Block.ACCESSES: 0}
+
+    def room(self, kind: _Block, packed: int) -> int:
+        """What the next block, of so many bytes, may inflate to."""
+        more = MOST_CONTENTS if kind is _Block.CONTENTS else MOST_ROWS
+        most = self._file + packed + more - self._inflated[kind] if kind in self._inflated else _HEAD_BYTES
+        return min(most, _ACCESS_BYTES) if kind is _Block.ACCESSES else most
+
+    def add(self, kind: _Block, packed: int, size: int) -> None:
+        """There is one more block."""
+        self._file += _BLOCK.size + packed
+        if kind in self._inflated:
+            self._inflated[kind] += size
+
+
 class Writer:
     """Writes one file, block by block. Raises OSError."""
 
@@ -112,6 +140,7 @@ class Writer:
         self._rows = bytearray()
         self._count = 0
         self._known: dict[bytes, int] = {}
+        self._size = _Size()
         file.write(_START.pack(MAGIC, VERSION, 0))
         self._block(_Block.HEAD, json.dumps(head, sort_keys=True).encode())
 
@@ -153,13 +182,20 @@ class Writer:
 
     def _block(self, kind: _Block, data: bytes) -> None:
         packed = zlib.compress(data, 1)
+        if len(data) > self._size.room(kind, len(packed)):
+            packed = zlib.compress(data, 0)
+        self._size.add(kind, len(packed), len(data))
         self._file.write(_BLOCK.pack(kind, len(packed), len(data), zlib.crc32(data)) + packed)
 
 
 def read_trace(path: Path | str) -> Trace:
-    """The trace in a file. Raises InputError for what is none, or is damaged; OSError if it cannot be read."""
+    """The trace in a file. Raises InputError for what is none, is damaged, or cannot be read."""
     label = f"bus trace {path}"
-    with open(path, "rb") as file:
+    try:
+        file = TRACE.open(path)
+    except OSError as error:
+        raise InputError(f"{label}: cannot be read: {error.strerror or error}") from None
+    with file:
         start = file.read(_START.size)
         if len(start) < _START.size or start[: len(MAGIC)] != MAGIC:
             raise InputError(f"{label}: is no bus trace; its first bytes must be {MAGIC.decode()}")
@@ -188,9 +224,11 @@ def read_trace(path: Path | str) -> Trace:
     return trace
 
 
-def _blocks(file: BinaryIO, label: str) -> Iterator[tuple[_Block, bytes]]:
+def _blocks(file: io.FileIO, label: str) -> Iterator[tuple[_Block, bytes]]:
     """The blocks of a file as far as they are whole, to the end."""
     kind = None
+    sizes = _Size()
+    left = os.fstat(file.fileno()).st_size - _START.size
     while kind != _Block.END:
         place = file.tell()
         raw = file.read(_BLOCK.size)
@@ -202,9 +240,13 @@ def _blocks(file: BinaryIO, label: str) -> Iterator[tuple[_Block, bytes]]:
             kind = _Block(number)
         except ValueError:
             raise InputError(f"{where}: kind must be 1 to {len(_Block)}, got {number}") from None
-        most = {_Block.HEAD: _HEAD_BYTES, _Block.CONTENTS: _MOST_CONTENTS}.get(kind, _ACCESS_BYTES)
-        if size > most or size > _MOST_RATIO * (packed_bytes + 64):
-            raise InputError(f"{where}: {size} bytes of {packed_bytes} are more than such a block may have")
+        most = sizes.room(kind, packed_bytes)
+        if size > most:
+            raise InputError(f"{where}: must inflate to at most {most} bytes, its header says {size}")
+        left -= _BLOCK.size + packed_bytes
+        if left < 0:
+            return
+        sizes.add(kind, packed_bytes, size)
         packed = file.read(packed_bytes)
         if len(packed) < packed_bytes:
             return
@@ -225,10 +267,7 @@ def _inflated(packed: bytes, size: int, checksum: int, where: str) -> bytes:
 
 
 def _head(kind: _Block, data: bytes, label: str) -> Mapping[str, Any]:
-    try:
-        head = json.loads(data) if kind == _Block.HEAD else None
-    except (ValueError, RecursionError):
-        head = None
+    head = TRACE.parse_json(data, label) if kind == _Block.HEAD else None
     if not isinstance(head, dict) or not isinstance(head.get("config"), dict):
         raise InputError(f"{label}: its first block must describe the device")
     return head

@@ -8,6 +8,7 @@ import re
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from npusim.device.npu import NpuDevice
 from npusim.device.traces import Access, Kind, Trace, TracedBus, read_trace, replay
+from npusim.device.traces import format as format_
 from npusim.device.traces.format import _NUMBERS, Writer, digest
 from npusim.driver.reference import Driver
 from npusim.errors import InputError, UsageError
@@ -265,7 +267,7 @@ def test_a_trace_that_was_cut_off_is_read_as_far_as_it_is_whole(tmp_path: Path) 
         (struct.pack("<8sHHBIII", b"NPUTRACE", 1, 0, 9, 0, 0, 0), "block at 12: kind must be 1 to 4, got 9"),
         (
             struct.pack("<8sHHBIII", b"NPUTRACE", 1, 0, 1, 10, 1 << 30, 0),
-            "block at 12: 1073741824 bytes of 10 are more",
+            "block at 12: must inflate to at most 1048576 bytes, its header says 1073741824",
         ),
         (struct.pack("<8sHHBIII", b"NPUTRACE", 1, 0, 1, 3, 3, 0) + b"abc", "block at 12: is damaged"),
     ],
@@ -326,6 +328,39 @@ def test_any_damage_is_seen(tmp_path_factory, data) -> None:
         return
     # A length that reaches behind the end: a file cut off.
     assert not trace.complete
+
+
+@pytest.mark.parametrize("row", [b"", b"\x0d\0\0"])
+def test_no_number_of_blocks_inflates_to_much_more_than_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: bytes
+) -> None:
+    """Before anything is allocated: blocks that are as large as each may be, until one is refused."""
+    more = 1 << 18
+    monkeypatch.setattr(format_, "MOST_ROWS", more)
+    monkeypatch.setattr(format_, "MOST_CONTENTS", more)
+    data = row * ((1 << 16) // 3) or bytes(1 << 16)
+    packed = zlib.compress(data)
+    block = struct.pack("<BIII", 2 if row else 3, len(packed), len(data), zlib.crc32(data)) + packed
+    path = write(tmp_path / "f.npt", [], end=False)
+    path.write_bytes(path.read_bytes() + block * 100)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="must inflate to at most [0-9]+ bytes, its header says 65"):
+            read_trace(path)
+        assert tracemalloc.get_traced_memory()[1] < (50 if row else 2) * more
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_recorded_can_be_read_however_well_it_compresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(format_, "MOST_ROWS", 1 << 12)
+    monkeypatch.setattr(format_, "MOST_CONTENTS", 1 << 12)
+    accesses = [Access(Kind.PASS, 0, 0, ())] * 100_000
+    contents = [bytes([number]) * 3000 for number in range(20)]
+    trace = read_trace(write(tmp_path / "f.npt", accesses, contents))
+    assert (trace.accesses, trace.contents, trace.complete) == (accesses, contents, True)
 
 
 _NUMBER = st.one_of(st.integers(0, 300), st.integers(0, (1 << 64) - 1))
