@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import click
 
 from npusim.cli.base import Command, cache_options, config_options, model_argument, shape_options
 from npusim.cli.output import say
+from npusim.untrusted import FileKind
+
+SCRIPT = FileKind("script of the debugger", 1 << 20)
 
 
 @click.command(cls=Command, short_help="Step through a model on a device: breakpoints, watchpoints, back.")
@@ -60,7 +64,7 @@ def debug(
     )
     session.close()  # the debugger has a device of its own
     strict = script is not None or not sys.stdin.isatty()
-    source = sys.stdin if script is None or str(script) == "-" else script.open(encoding="utf-8")
+    source = sys.stdin if script is None or str(script) == "-" else io.StringIO(SCRIPT.text(script))
     with Bench(found) as bench:
         request = JobRequest(program, None, arrays)
         shell = Shell(bench, request, lambda text: say(text, whole=True), stdin=source, strict=strict)

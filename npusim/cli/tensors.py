@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import io
+import math
+import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib import format as npy
 from numpy.lib.format import MAGIC_PREFIX
 
 from npusim.cli.output import replacing
 from npusim.dtypes import DType, bfloat16_to_float32, float32_to_bfloat16, from_storage
 from npusim.errors import InputError, UsageError
 from npusim.program import Binding, Program
+from npusim.untrusted import FileKind
 
 Array = npt.NDArray[Any]
+ARRAY = FileKind("input array (.npy)")
+_MOST_DIMENSIONS = 32
+"""Of an array of numpy's."""
 
 
 def input_files(texts: Sequence[str], names: Sequence[str]) -> dict[str, Path]:
@@ -84,20 +93,46 @@ def write_outputs(directory: Path, outputs: Mapping[str, Array]) -> list[Path]:
 
 
 def mapped(name: str, file: Path) -> Array:
-    """An array in a file, which is read where it is looked at."""
+    """An array in a regular file, which is read where it is looked at."""
     try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
+        with ARRAY.open(file) as stream:
+            return _mapped(file, stream)
     except FileNotFoundError:
         raise UsageError(f"--input {name}={file}: no such file") from None
     except IsADirectoryError:
         raise UsageError(f"--input {name}={file}: is a directory") from None
     except OSError as error:
         raise UsageError(f"--input {name}={file}: cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # noqa: BLE001 - its parser of headers fails in many ways, tokenize.TokenError among them
-        raise InputError(f"{file}: not a readable .npy file: {_trouble(file, str(error))}") from None
-    if not isinstance(array, np.ndarray):
+
+
+def _mapped(file: Path, stream: io.FileIO) -> Array:
+    bad = f"{file}: not a readable .npy file"
+    magic = stream.read(len(MAGIC_PREFIX))
+    if magic.startswith(b"PK"):
         raise InputError(f"{file}: holds several arrays; a .npy file of one is needed")
-    return array
+    if magic != MAGIC_PREFIX:
+        raise InputError(f"{bad}: it does not begin as numpy.save begins one")
+    stream.seek(0)
+    try:
+        version = npy.read_magic(stream)
+        read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an old header, which is read all the same
+            shape, fortran, dtype = read_header(stream)
+    except Exception:  # noqa: BLE001 - its parser of headers fails in many ways, tokenize.TokenError among them
+        raise InputError(f"{bad}: it is cut or damaged") from None
+    if dtype.hasobject:
+        raise InputError(f"{bad}: it holds Python objects; an array of numbers is needed")
+    if len(shape) > _MOST_DIMENSIONS or min(shape, default=0) < 0:
+        raise InputError(f"{bad}: it is cut or damaged")
+    place, nbytes = stream.tell(), math.prod(shape) * dtype.itemsize
+    if place + nbytes > os.fstat(stream.fileno()).st_size:
+        raise InputError(f"{bad}: it is cut or damaged: its header says {nbytes} bytes of data")
+    order: Literal["F", "C"] = "F" if fortran else "C"
+    if not nbytes:
+        return np.empty([min(extent, 1 << 40) for extent in shape], dtype, order)
+    found: Array = np.memmap(stream, dtype, "r", place, shape, order)
+    return found
 
 
 def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
@@ -119,16 +154,6 @@ def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
             "--allow-nan if they are meant"
         )
     return array
-
-
-def _trouble(file: Path, said: str) -> str:
-    """Why numpy cannot read a file, in our words: its own advise to trust it."""
-    with file.open("rb") as stream:
-        if stream.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
-            return "it does not begin as numpy.save begins one"
-    if "object" in said.lower():
-        return "it holds Python objects; an array of numbers is needed"
-    return "it is cut or damaged"
 
 
 def _random(binding: Binding, generator: np.random.Generator) -> Array:

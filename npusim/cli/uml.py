@@ -83,6 +83,7 @@ def uml(
     """
     from npusim.device.npu import NpuDevice
     from npusim.linux import Initrd, find_kernel, run
+    from npusim.linux.initrd import FILE
     from npusim.units import Dimension, parse
 
     found = device(config, overrides)
@@ -93,7 +94,7 @@ def uml(
     if initrd is not None:
         if modules or program or files or busybox:
             raise UsageError("--initrd has its own files: --module, --run, --file and --busybox go without it")
-        archive = _read(initrd)
+        archive = FILE.read(initrd)
     else:
         archive = Initrd(
             busybox or kernel.resolve().parent / "busybox",
@@ -149,13 +150,6 @@ def _place(text: str) -> tuple[str, Path]:
     if not colon or not source:
         raise UsageError(f"--file {text}: must be FILE:PATH such as model.npu:/data/model.npu")
     return place, Path(source)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
 
 
 def _console(log: Path | None) -> contextlib.AbstractContextManager[BinaryIO]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +23,9 @@ from npusim.hw.config import Config, load_config
 from npusim.program import Program
 from npusim.timeline import Timeline
 from npusim.units import Dimension, parse
+from npusim.untrusted import FileKind
+
+REQUESTS = FileKind("requests of a bench", 1 << 24)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,12 +194,13 @@ def read_trace(path: str | os.PathLike[str], programs: Mapping[str, Program], or
     from ``origin_ps``, ``program`` by its name here, and ``priority`` (low, medium, high). They only time. Raises
     UsageError."""
     requests = []
-    for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(REQUESTS.text(path).splitlines(), 1):
         if not line.strip():
             continue
+        row = REQUESTS.parse_json(line.encode(), f"{path}:{number}")
         try:
-            requests.append(_request(json.loads(line), programs, origin_ps))
-        except (ValueError, RecursionError, UsageError) as error:
+            requests.append(_request(row, programs, origin_ps))
+        except UsageError as error:
             raise UsageError(f"{path}:{number}: {error}") from None
     return requests
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from npusim.errors import UsageError
+from npusim.untrusted import FileKind
 
+FILE = FileKind("file for a kernel", 1 << 30)
 _FOLDERS = ("bin", "dev", "etc", "lib", "lib/firmware", "modules", "proc", "program", "sys", "tmp")
 _DIRECTORY, _PROGRAM, _FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o755, stat.S_IFREG | 0o644
 
@@ -59,7 +61,7 @@ class Initrd:
     def pack(self) -> bytes:
         """The archive, compressed. Raises UsageError for a file that cannot be read or two of one name."""
         contents: dict[str, tuple[int, bytes]] = dict.fromkeys(_FOLDERS, (_DIRECTORY, b""))
-        contents["bin/busybox"] = (_PROGRAM, _read(self.busybox))
+        contents["bin/busybox"] = (_PROGRAM, FILE.read(self.busybox))
         contents["init"] = (_PROGRAM, self._script().encode())
         for name, source, mode in self._given():
             if name in contents:
@@ -67,7 +69,7 @@ class Initrd:
             for folder in reversed(PurePosixPath(name).parents[:-1]):
                 if contents.setdefault(str(folder), (_DIRECTORY, b""))[0] != _DIRECTORY:
                     raise UsageError(f"/{folder} cannot be a file and the folder of /{name}")
-            contents[name] = (mode, _read(source))
+            contents[name] = (mode, FILE.read(source))
         archive = b"".join(_entry(number, *entry) for number, entry in enumerate(_listed(contents), 1))
         return gzip.compress(archive, 1, mtime=0)
 
@@ -100,13 +102,6 @@ class Initrd:
 def _module(file: str) -> str:
     """What the kernel calls the module of a file."""
     return file.removesuffix(".ko").replace("-", "_")
-
-
-def _read(source: Path) -> bytes:
-    try:
-        return source.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{source}: {error.strerror}") from None
 
 
 def _listed(contents: Mapping[str, tuple[int, bytes]]) -> list[tuple[str, int, int, bytes]]:

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +33,10 @@ from npusim.errors import (
     shown,
 )
 from npusim.program import Program
+from npusim.untrusted import FileKind
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+OUTPUT = FileKind("output of a program under driver-test")
 CODES = (
     "USAGE", "INPUT", "FILE", "MEMORY", "FULL", "FAULT", "TIMEOUT", "ABORTED", "GONE", "DEVICE", "UNSUPPORTED",
 )  # fmt: skip
@@ -323,7 +326,10 @@ class ProgramSubject(Subject):
     def _outputs(self, loaded: _Loaded, files: list[Path]) -> dict[str, npt.NDArray[Any]]:
         found = {}
         for item, file in zip(loaded.program.outputs, files, strict=True):
-            data = file.read_bytes() if file.exists() else b""
+            try:
+                data = replace(OUTPUT, most=item.nbytes).read(file)
+            except UsageError as error:
+                raise DeadError(f"output {item.name!r}: {error}") from None
             if len(data) != item.nbytes:
                 raise DeadError(f"output {item.name!r}: {file.name} must have {item.nbytes} bytes, has {len(data)}")
             found[item.name] = np.frombuffer(data, item.dtype.storage).reshape(item.shape)

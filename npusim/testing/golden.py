@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npusim.errors import UsageError
 from npusim.testing.changes import changes
-from npusim.testing.record import dump, load
+from npusim.testing.record import dump, read
 from npusim.testing.run import Run
 
 FOLDER = "golden"
@@ -45,7 +45,7 @@ class Golden:
             return
         if not path.exists():
             raise AssertionError(f"there is no golden timeline {path}\n{self._advice(name, path)}")
-        before = load(path.read_text("utf-8"), str(path))
+        before = read(path)
         same = (before.model, before.device) == (run.record.model, run.record.device)
         if no_later and same and run.record.totals["time_ps"] <= before.totals["time_ps"]:
             return

@@ -6,18 +6,21 @@ shows as the lines that it means. Every number is an integer: picoseconds, bytes
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from npusim.errors import InputError, shown
+from npusim.errors import InputError, UsageError, shown
 from npusim.runtime.result import Result
+from npusim.untrusted import FileKind
 
 FIRST_LINE = "npusim timeline 1"
 """The format's name and version; a reader refuses another."""
 _TOTALS = ("cycles", "time_ps", "dram_read_bytes", "dram_write_bytes")
 _FIELDS = ("instructions", "taken_ps", "macs", "bytes")
 _MOST_LINES = 10**6
+GOLDEN = FileKind("golden timeline", 1 << 26, InputError, UsageError)
 
 
 class Work(NamedTuple):
@@ -90,6 +93,11 @@ def dump(found: Record) -> str:
         lines.append(f"layer {op} {name}")
         lines += [f"  {unit} {_fields(work)}" for unit, work in units.items()]
     return "\n".join(lines) + "\n"
+
+
+def read(path: str | os.PathLike[str]) -> Record:
+    """The record in a file. Raises InputError, UsageError if it cannot be read."""
+    return load(GOLDEN.text(path), os.fspath(path))
 
 
 def load(text: str, where: str) -> Record:

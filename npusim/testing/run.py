@@ -15,7 +15,7 @@ from npusim.report.format import duration, grouped
 from npusim.runtime.result import Result
 from npusim.testing.changes import changes
 from npusim.testing.quantity import Share, Verdict, picoseconds, share
-from npusim.testing.record import Record, load, record
+from npusim.testing.record import Record, read, record
 
 _MOST_NAMES = 8
 
@@ -193,7 +193,7 @@ def _baseline(baseline: Run | int | str | Path, clock_hz: int) -> int | Record:
         case int():
             return picoseconds(f"{baseline} cycles", clock_hz)
         case str() | Path():
-            return load(Path(baseline).read_text("utf-8"), str(baseline))
+            return read(baseline)
         case _:
             raise UsageError(f"a baseline is a run, a number of cycles or a golden file, got {shown(baseline)}")
 

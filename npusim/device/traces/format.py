@@ -192,33 +192,36 @@ def read_trace(path: Path | str) -> Trace:
     """The trace in a file. Raises InputError for what is none, is damaged, or cannot be read."""
     label = f"bus trace {path}"
     try:
-        file = TRACE.open(path)
+        with TRACE.open(path) as file:
+            return _read(file, label)
     except OSError as error:
         raise InputError(f"{label}: cannot be read: {error.strerror or error}") from None
-    with file:
-        start = file.read(_START.size)
-        if len(start) < _START.size or start[: len(MAGIC)] != MAGIC:
-            raise InputError(f"{label}: is no bus trace; its first bytes must be {MAGIC.decode()}")
-        _, version, reserved = _START.unpack(start)
-        if version != VERSION or reserved:
-            raise InputError(f"{label}: version must be {VERSION}, got {version | reserved << 16}")
-        trace: Trace | None = None
-        for kind, data in _blocks(file, label):
-            if trace is None:
-                trace = Trace(_head(kind, data, label))
-            elif kind == _Block.ACCESSES:
-                trace.accesses += _rows(data, label, len(trace.accesses), len(trace.contents))
-            elif kind == _Block.CONTENTS:
-                trace.contents.append(data)
-            elif kind == _Block.END:
-                count = len(trace.accesses)
-                if data != _END.pack(count):
-                    raise InputError(f"{label}: its end does not count the {count} accesses before it")
-                if count and trace.accesses[-1].kind in FROM_DEVICE:
-                    raise InputError(f"{label}: must end with an access of the host, got an event of the device")
-                trace.complete = True
-            else:
-                raise InputError(f"{label}: a second head")
+
+
+def _read(file: io.FileIO, label: str) -> Trace:
+    start = file.read(_START.size)
+    if len(start) < _START.size or start[: len(MAGIC)] != MAGIC:
+        raise InputError(f"{label}: is no bus trace; its first bytes must be {MAGIC.decode()}")
+    _, version, reserved = _START.unpack(start)
+    if version != VERSION or reserved:
+        raise InputError(f"{label}: version must be {VERSION}, got {version | reserved << 16}")
+    trace: Trace | None = None
+    for kind, data in _blocks(file, label):
+        if trace is None:
+            trace = Trace(_head(kind, data, label))
+        elif kind == _Block.ACCESSES:
+            trace.accesses += _rows(data, label, len(trace.accesses), len(trace.contents))
+        elif kind == _Block.CONTENTS:
+            trace.contents.append(data)
+        elif kind == _Block.END:
+            count = len(trace.accesses)
+            if data != _END.pack(count):
+                raise InputError(f"{label}: its end does not count the {count} accesses before it")
+            if count and trace.accesses[-1].kind in FROM_DEVICE:
+                raise InputError(f"{label}: must end with an access of the host, got an event of the device")
+            trace.complete = True
+        else:
+            raise InputError(f"{label}: a second head")
     if trace is None:
         raise InputError(f"{label}: was cut off before the description of its device")
     return trace

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from npusim.errors import UsageError, shown
 from npusim.explore.serving.scenario import Decoder, Source
-from npusim.own import open_regular
 from npusim.units import PS_PER_S, Dimension, parse
+from npusim.untrusted import FileKind
 
+ARRIVALS = FileKind("arrivals of a serving scenario (CSV)", 1 << 24)
+_DIGITS = 30
+"""Of a number: more than any time has."""
 MOST = 1_000_000
 """Requests of one source: more would not end today."""
 
@@ -54,19 +57,21 @@ def prompts(source: Decoder, until_ps: int, seed: int, folder: Path) -> list[tup
 
 
 def _count(text: str | None, where: str) -> int:
-    if text is None or not text.strip().isdecimal() or not int(text):
+    if text is None or not text.strip().isdecimal() or len(text.strip()) > _DIGITS or not int(text):
         raise UsageError(f"{where}: must be a whole number of 1 or more, got {shown(text)}")
     return int(text)
 
 
 def rows(path: Path, columns: tuple[str, ...]) -> list[tuple[int, list[int]]]:
     """The rows of a CSV file with a header: its column ``time``, in ps or with a unit, and ``columns`` of numbers."""
+    table = csv.DictReader(ARRIVALS.text(path).splitlines())
     try:
-        with open_regular(path) as stream:
-            lines = stream.read().decode().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    table = csv.DictReader(lines)
+        return _rows(path, table, columns)
+    except csv.Error as error:
+        raise UsageError(f"{path}: line {table.line_num}: {error}") from None
+
+
+def _rows(path: Path, table: csv.DictReader[str], columns: tuple[str, ...]) -> list[tuple[int, list[int]]]:
     for name in ("time", *columns):
         if name not in (table.fieldnames or ()):
             raise UsageError(
@@ -76,7 +81,7 @@ def rows(path: Path, columns: tuple[str, ...]) -> list[tuple[int, list[int]]]:
     for number, row in enumerate(table, 2):
         try:
             text = (row["time"] or "").strip()
-            time = int(text) if text.isdecimal() else parse(text, Dimension.TIME)
+            time = int(text) if text.isdecimal() and len(text) <= _DIGITS else parse(text, Dimension.TIME)
         except UsageError as error:
             raise UsageError(f"{path}: line {number}: time: {error}") from None
         more = [_count(row[name], f"{path}: line {number}: {name}") for name in columns]

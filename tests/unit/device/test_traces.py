@@ -345,7 +345,7 @@ def test_no_number_of_blocks_inflates_to_much_more_than_the_file(
     path.write_bytes(path.read_bytes() + block * 100)
     tracemalloc.start()
     try:
-        with pytest.raises(InputError, match="must inflate to at most [0-9]+ bytes, its header says 65"):
+        with pytest.raises(InputError, match=r"must inflate to at most [0-9]+ bytes, its header says 65"):
             read_trace(path)
         assert tracemalloc.get_traced_memory()[1] < (50 if row else 2) * more
     finally:
