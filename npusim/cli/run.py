@@ -69,7 +69,11 @@ if TYPE_CHECKING:
     metavar="FILE.npt",
     help="Write all that passes between driver and device, for npusim replay.",
 )
-@click.option("--timeout", metavar="TIME", help="Simulated time after which the driver gives a run up, such as '2 s'.")
+@click.option(
+    "--timeout",
+    metavar="TIME",
+    help="Simulated time after which the driver gives a run up, such as '2 s'; by default when the device has stopped.",
+)
 @click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the slowest layers to list.")
 @cache_options
 def run(

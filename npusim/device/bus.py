@@ -75,6 +75,15 @@ class Bus(ABC):
     def wait_irq(self, timeout_ps: int) -> int:
         """Wait for an interrupt: the set of vectors that came, as bits, which are taken off; 0 after ``timeout_ps``."""
 
+    def now_ps(self) -> int | None:
+        """The host's clock, which stands still while nothing passes the bus; None where the carrier has none."""
+        return None
+
+    def quiet_ps(self) -> int | None:
+        """How long the device certainly does nothing, if software does nothing: a simulator may know it. None: for
+        ever, so that what has not ended will not end. 0 where the carrier does not know."""
+        return 0
+
     @abstractmethod
     def host_work(self, kind: str) -> None:
         """The host spends time of its own. ``kind``: ``submit``, the work of handing one job to the device, or ``map``,

@@ -115,6 +115,13 @@ class HostBus(Bus):
             watcher.takes(vectors)
         return vectors
 
+    def now_ps(self) -> int:
+        return self._clock.now
+
+    def quiet_ps(self) -> int | None:
+        coming = self._clock.coming
+        return None if coming is None else coming - self._clock.now
+
     def host_work(self, kind: str) -> None:
         if kind not in self._times:
             raise ValueError(f"kind of host work must be one of {', '.join(self._times)}, got {kind!r}")

@@ -14,13 +14,13 @@ from npusim.driver import header
 from npusim.driver.alloc import Allocator, block_bytes
 from npusim.driver.jobs import Array, HostCounters, Job, LoadedProgram, Priority
 from npusim.driver.link import Link
-from npusim.driver.rings import SLICE_PS, Rings
+from npusim.driver.rings import Rings
 from npusim.driver.slots import Slots
 from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, NpusimError, UsageError
 from npusim.program import CONSTANTS, Binding, Program
 
 TIMEOUT_PS = 3600 * 10**12
-"""An hour of simulated time: longer than any job should take."""
+"""An hour: the default where the carrier does not know whether the device still works."""
 
 WOKEN_PS = 10**6
 """What an interrupt costs at least."""
@@ -194,9 +194,9 @@ class Driver:
         inputs: Mapping[str, Array] | None = None,
         *,
         timing_only: bool = False,
-        timeout_ps: int = TIMEOUT_PS,
+        timeout_ps: int | None = None,
     ) -> Job:
-        """Run a loaded program once; the job with its outputs. See :class:`Job` for the arguments.
+        """Run a loaded program once; the job with its outputs. See :class:`Job` and :meth:`wait` for the arguments.
 
         Raises InputError, or DeviceFaultError, after which the driver goes on.
         """
@@ -256,6 +256,22 @@ class Driver:
         """
         return self._rings.poll(timeout_ps)
 
+    def look(self) -> bool:
+        """Look at the records of all jobs in the device, as after an interrupt that was lost; True if one has ended."""
+        return self._rings.look()
+
+    @property
+    def slice_ps(self) -> int:
+        """How long to :meth:`poll` in one go. Interrupts can get lost, so records are looked at now and then; less
+        often while the device certainly does nothing."""
+        return self._rings.slice_ps
+
+    @property
+    def hung(self) -> bool:
+        """Whether the last :meth:`poll` has shown that no job in the device will ever end, because nothing goes on in
+        it. Only carriers of simulated devices know that; never True on others."""
+        return self._rings.hung
+
     def finish(self, job: Job) -> Job:
         """Read back the outputs of a job that has ended, once. Raises the error it ended with, and DeviceGoneError."""
         loaded = self._inside(job)
@@ -277,19 +293,34 @@ class Driver:
         job.outputs, job.looked = outputs, self._link.looks > looks
         return job
 
-    def wait(self, job: Job, timeout_ps: int = TIMEOUT_PS) -> Job:
-        """Wait for a job and :meth:`finish` it; one that takes longer than ``timeout_ps`` ends with a reset."""
-        loaded, left = self._inside(job), timeout_ps
+    def wait(self, job: Job, timeout_ps: int | None = None) -> Job:
+        """Wait for a job and :meth:`finish` it.
+
+        ``timeout_ps``: one that has not ended after this time, when its record is looked at for the last time, ends
+        with a reset and DeviceFaultError TIMEOUT. None: as long as the device works on anything, however slowly; an
+        hour where the carrier does not know.
+        """
+        loaded, began = self._inside(job), self._bus.now_ps()
+        if timeout_ps is None and began is None:
+            timeout_ps = TIMEOUT_PS
+        spent = 0
         try:
             while not job.ended:
-                step = min(left, SLICE_PS)
-                if self._rings.poll(step):
-                    continue
-                # An interrupt that was about nothing came early: it has not taken all of that time.
-                left -= min(step, WOKEN_PS) if self._rings.woken else step
-                if not left and not self._rings.look():
-                    late = f"no completion within {timeout_ps} ps"
-                    self._rings.reset(DeviceFaultError("TIMEOUT", loaded.code, late))
+                step = self._rings.slice_ps
+                if timeout_ps is not None:
+                    step = min(step, max(0, timeout_ps - spent))
+                ended = self._rings.poll(step)
+                now = self._bus.now_ps()
+                if now is not None and began is not None:
+                    spent = now - began
+                elif not ended:  # an interrupt that was about nothing came early: it has not taken all of that time
+                    spent += min(step, WOKEN_PS) if self._rings.woken else step
+                late = self._rings.hung if timeout_ps is None else spent >= timeout_ps
+                if late and not ended and not self._rings.look():
+                    why = f"no completion within {timeout_ps} ps"
+                    if timeout_ps is None:
+                        why = "the device does nothing more, and the job has not ended"
+                    self._rings.reset(DeviceFaultError("TIMEOUT", loaded.code, why))
         except DeviceGoneError:
             raise
         except DeviceFaultError as error:  # the device did not come back from a reset

@@ -34,6 +34,7 @@ class Rings:
         self._tails = [0] * len(header.RINGS)
         self._inside: list[deque[Job]] = [deque() for _ in header.RINGS]
         self._silent_ps = 0
+        self._looked = False  # the last thing that was done is a look at all records, and none has ended
         self._context: int | None = None
         self.woken = False
         """Whether the last poll has ended because an interrupt came."""
@@ -97,6 +98,7 @@ class Rings:
 
     def submit(self, job: Job) -> None:
         """Hand a job to the device."""
+        self._looked = False
         loaded, slot, ring = job.loaded, job.slot, job.priority
         assert loaded is not None
         assert slot is not None
@@ -128,12 +130,25 @@ class Rings:
         Raises DeviceGoneError when the device is gone, and every job with it.
         """
         came = self._bus.wait_irq(timeout_ps)
-        self.woken = bool(came)
+        self.woken, self._looked = bool(came), False
         self._silent_ps = 0 if came else self._silent_ps + timeout_ps
         if not came and self._silent_ps < SLICE_PS:
             return False
         self._silent_ps = 0
-        return self.look(self.woken)
+        ended = self.look(self.woken)
+        self._looked = not ended
+        return ended
+
+    @property
+    def slice_ps(self) -> int:
+        """How long to let the device work until records are looked at again: longer where it certainly does nothing."""
+        return max(SLICE_PS, self._bus.quiet_ps() or 0) if self._looked else SLICE_PS
+
+    @property
+    def hung(self) -> bool:
+        """Whether no job that is in the device will ever end, as far as the carrier knows: nothing goes on in it, and
+        its records say so."""
+        return self._looked and any(self._inside) and self._bus.quiet_ps() is None
 
     def look(self, interrupted: bool = False) -> bool:
         """Read completion records and, where they leave a question, the status; True if a job has ended."""

@@ -43,8 +43,6 @@ SLICE_PS = 50 * 10**6
 """Simulated time after which an executor looks for new messages while the device works. It changes no event's time."""
 LOOK_PS = 100 * 10**9
 """Simulated time that a device works without anybody looking, where nobody can come meanwhile."""
-TIMEOUT_PS = 3600 * 10**12
-"""An hour of simulated time: longer than any job should take."""
 
 
 class Dispatcher:
@@ -52,6 +50,7 @@ class Dispatcher:
 
     ``preemption``: whether jobs of a higher class may interrupt others, which takes device memory for what is parked.
     ``timeout_ps``: simulated time after which a device in which no job has ended is reset, and all jobs in it fail.
+    None: a device is reset when it has jobs and does nothing more, be it ever so slow.
     ``check``, ``adversary``: of the device. ``bus_trace``: the file that a :class:`TracedBus` writes.
     """
 
@@ -61,7 +60,7 @@ class Dispatcher:
         faults: Faulty | None = None,
         *,
         preemption: bool = True,
-        timeout_ps: int = TIMEOUT_PS,
+        timeout_ps: int | None = None,
         check: bool | str | None = None,
         adversary: int | None = None,
         bus_trace: str | os.PathLike[str] | None = None,
@@ -240,13 +239,28 @@ class Dispatcher:
 
     def _check_silence(self) -> None:
         """Reset a device that has said nothing for too long: a unit hangs, or whatever else."""
-        if self._clock.now - self._heard_ps >= self.timeout_ps and any(self._running):
-            silent = DeviceFaultError(
-                "TIMEOUT", 0, f"no job has ended within {self.timeout_ps} ps; the device was reset"
-            )
-            self._heard_ps = self._clock.now
-            self.driver.reset(silent)
-            self._take_ended()
+        due_ps, what = self._due_ps, f"no job has ended within {self.timeout_ps} ps"
+        if due_ps is None:
+            due_ps, what = self._clock.now + (not self.driver.hung), "the device does nothing more"
+        if not any(self._running) or self._clock.now < due_ps:
+            return
+        self._heard_ps = self._clock.now
+        if not self.driver.look():
+            self.driver.reset(DeviceFaultError("TIMEOUT", 0, f"{what}; it was reset"))
+        for job in self._running:
+            # What an interrupt that was lost was about is as good as ever; what has ended since is late.
+            if job is not None and job.ended and job.error is None and self._ended_ps(job) > due_ps:
+                job.error = DeviceFaultError("TIMEOUT", 0, what)
+
+    @property
+    def _due_ps(self) -> int | None:
+        """When the device is reset if no job ends before; None: no time was set."""
+        return None if self.timeout_ps is None else self._heard_ps + self.timeout_ps
+
+    def _ended_ps(self, job: Job) -> int:
+        """When the device was done with a job."""
+        timeline = self._timelines[job.fence]
+        return timeline.started_ps + timeline.time_ps
 
     def _begin_one(self) -> bool:
         """Hand the waiting job of the highest class to the device whose class is free; False if there is none."""
@@ -300,7 +314,9 @@ class Dispatcher:
         """Let the device work until something happens; take what has ended."""
         if self._silent and self._clock.is_empty(LOOK_PS):
             # Nothing moves in the device: what it has not said until now it will not say for long.
-            slice_ps = max(1, min(LOOK_PS, self._heard_ps + self.timeout_ps - self._clock.now))
+            slice_ps = self.driver.slice_ps
+        if self._due_ps is not None and any(self._running):
+            slice_ps = max(0, min(slice_ps, self._due_ps - self._clock.now))
         if self._budgets:
             jobs = [job for ring in self._waiting for job in ring] + [job for job in self._running if job is not None]
             deadlines = [job.deadline_ps for job in jobs if job.deadline_ps is not None]
@@ -310,8 +326,7 @@ class Dispatcher:
         self._silent = not self.driver.poll(slice_ps)
         if self._silent:
             self._check_silence()
-        else:
-            self._take_ended()
+        self._take_ended()  # even so: others may use the driver, and see that a job has ended
 
     def _take_ended(self) -> None:
         # Highest class first: when two end at once, the more urgent client hears of it first.

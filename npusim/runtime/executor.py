@@ -16,7 +16,7 @@ from npusim.errors import NpusimError, QueueFullError, UsageError
 from npusim.faults import Faulty
 from npusim.hw.config import Config, load_config
 from npusim.program import Program
-from npusim.runtime.dispatcher import SLICE_PS, TIMEOUT_PS, Dispatcher
+from npusim.runtime.dispatcher import SLICE_PS, Dispatcher
 from npusim.runtime.job import Job, check_program
 from npusim.runtime.request import Block, DeviceBuffer, Request
 from npusim.runtime.store import Store
@@ -36,7 +36,8 @@ class Executor:
     after another, each when the one before is done, take the same picoseconds each time; for several at once see
     :meth:`paused`. ``queue_limit``: jobs that may wait or run. ``faults``: a script of faults for the device;
     :meth:`close` raises UsageError if one has not happened, :attr:`faults` takes more. ``timeout_ps``: simulated time
-    after which a device in which no job has ended is reset; all jobs in it fail. ``check_driver``, ``adversary``: as
+    after which a device in which no job has ended is reset, and all jobs in it fail; by default it is reset when it
+    does nothing more. ``check_driver``, ``adversary``: as
     those of a Session; findings are logged. An executor that nobody refers to ends by itself; :meth:`close` waits for
     that. After ``os.fork`` the child cannot use it (UsageError): threads do not survive a fork.
     """
@@ -47,7 +48,7 @@ class Executor:
         *,
         faults: Faulty | None = None,
         queue_limit: int = QUEUE_LIMIT,
-        timeout_ps: int = TIMEOUT_PS,
+        timeout_ps: int | None = None,
         check_driver: bool | str | None = None,
         adversary: int | None = None,
     ) -> None:

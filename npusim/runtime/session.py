@@ -26,7 +26,7 @@ from npusim.hw.config import Config, load_config
 from npusim.hw.mapping import changes
 from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
-from npusim.runtime.dispatcher import TIMEOUT_PS, Dispatcher
+from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.job import check_program
 from npusim.runtime.provenance import Origin
 from npusim.runtime.request import Request
@@ -56,12 +56,13 @@ class Session:
     ``config``: a Config, a name from ``configs/`` or a path. ``cache_dir``: where compiled programs are kept; None is
     the user's cache directory, False keeps nothing. ``faults``: a script of faults for the device, see
     :mod:`npusim.faults`; ``device.faults`` says which have happened, and closing the session raises UsageError if one
-    has not. ``timeout``: simulated time (text such as ``"2 s"``, or ps) in which a run must come to its end; else the
-    device is reset, and the run fails with DeviceFaultError TIMEOUT. ``check_driver``: watch what the driver does with
-    the device, see docs/reference/driver-check.md; what it did wrong is in :attr:`findings`, and :meth:`close` raises
-    it. ``adversary``: a seed for the times that the device's contract leaves open. ``bus_trace``: a file for all that
-    passes between driver and device, see docs/guide/bus-traces.md; :meth:`close` completes it. A pickled session comes
-    back with a fresh device, and without that file.
+    has not. ``timeout``: simulated time (text such as ``"2 s"``, or ps) in which a run must come to its end, from its
+    doorbell on; else the device is reset, and the run fails with DeviceFaultError TIMEOUT. None: a run may take as long
+    as the device works on it, and fails so when the device does nothing more. ``check_driver``: watch what the driver
+    does with the device, see docs/reference/driver-check.md; what it did wrong is in :attr:`findings`, and
+    :meth:`close` raises it. ``adversary``: a seed for the times that the device's contract leaves open. ``bus_trace``:
+    a file for all that passes between driver and device, see docs/guide/bus-traces.md; :meth:`close` completes it. A
+    pickled session comes back with a fresh device, and without that file.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Session:
         *,
         cache_dir: str | os.PathLike[str] | bool | None = None,
         faults: Faulty | None = None,
-        timeout: str | int = TIMEOUT_PS,
+        timeout: str | int | None = None,
         check_driver: bool | str | None = None,
         adversary: int | None = None,
         bus_trace: str | os.PathLike[str] | None = None,
@@ -430,8 +431,10 @@ class Session:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _timeout(given: str | int) -> int:
+def _timeout(given: str | int | None) -> int | None:
     """In ps. Raises UsageError."""
+    if given is None:
+        return None
     try:
         timeout_ps = parse(given, Dimension.TIME) if isinstance(given, str) else given
     except UsageError as error:

@@ -177,6 +177,12 @@ class TracedBus(Bus):
         self._recorder.access(Kind.WAIT, began, timeout_ps, vectors)
         return vectors
 
+    def now_ps(self) -> int:
+        return self._clock.now
+
+    def quiet_ps(self) -> int | None:
+        return self._bus.quiet_ps()
+
     def host_work(self, kind: str) -> None:
         began = self._clock.now
         self._bus.host_work(kind)
