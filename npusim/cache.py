@@ -33,7 +33,7 @@ from npusim.errors import CacheError, NpusimError, UsageError
 from npusim.graph import HostPart, HostWork
 from npusim.isa.base import ISA_VERSION, operators
 from npusim.isa.control import resident_bytes
-from npusim.own import open_regular, remove_drafts, replace_file, state_directory, user_key
+from npusim.own import remove_drafts, replace_file, state_directory, user_key
 from npusim.program import (
     CONSTANTS,
     EVERY,
@@ -47,6 +47,7 @@ from npusim.program import (
     Program,
 )
 from npusim.units import Dimension, parse
+from npusim.untrusted import FileKind
 
 FORMAT_VERSION = 1
 """Of the file's layout; raise it with any change to the layout or the description."""
@@ -60,6 +61,8 @@ LONGEST_NAME = 1 << 16
 MOST_DIMENSIONS = 32
 """As many as every NumPy has."""
 
+PROGRAM = FileKind("compiled program (.npu)", error=CacheError)
+CACHED = FileKind("file in the cache of programs", error=CacheError, own=True)
 _MAGIC = b"NPUSIM\x00\x1a"
 _CACHED = b"NPUCACHE"
 _HEADER = struct.Struct("<8sIIQQQ32s")
@@ -118,7 +121,7 @@ def read_program(path: Path) -> Program:
 def is_program(path: Path) -> bool:
     """Whether a file begins as program files do, whatever it is called."""
     try:
-        with open_regular(path) as file:
+        with PROGRAM.open(path) as file:
             return file.read(len(_MAGIC)) in (_MAGIC, _CACHED)
     except OSError:
         return False
@@ -127,7 +130,7 @@ def is_program(path: Path) -> bool:
 def _read(path: Path, key: bytes | None) -> Program:
     try:
         # Into memory, once: nobody can cut or change what was checked. A mapping would save a quarter of the time.
-        with open_regular(path, own=key is not None) as file:
+        with (PROGRAM if key is None else CACHED).open(path) as file:
             start = file.read(_HEADER.size)
             lengths, digest = _header(path, start, os.fstat(file.fileno()).st_size, key is not None)
             data = np.empty(_spans(lengths)[-1][1], np.uint8)
@@ -143,7 +146,7 @@ def _read(path: Path, key: bytes | None) -> Program:
     if not hmac.compare_digest(_digest(lengths, parts, key), digest):
         problem = "its checksum does not match" if key is None else "it is not as this user's npusim wrote it"
         raise CacheError(f"{path}: has been altered: {problem}")
-    description = _parsed(path, meta.tobytes())
+    description = PROGRAM.parse_json(meta.tobytes(), f"{path}: {_NONSENSE}")
     try:
         return restore(description, code.tobytes(), constants)
     except CacheError as error:
@@ -270,7 +273,7 @@ class Cache:
     def _remove(self, path: Path) -> int | None:
         """Remove a program file of this user's; its size, None for one that is left alone."""
         try:
-            with open_regular(path, own=True) as file:
+            with CACHED.open(path) as file:
                 ours = file.read(len(_MAGIC)) in (_MAGIC, _CACHED)
                 size = os.fstat(file.fileno()).st_size
             if ours:
@@ -599,18 +602,3 @@ def _fields(meta: object) -> dict[str, Any]:
     if not isinstance(meta, dict) or meta.keys() != _SCHEMA.keys():
         raise _wrong("the description", f"an object with {', '.join(_SCHEMA)} and nothing else", meta)
     return {name: read(meta[name], name) for name, read in _SCHEMA.items()}
-
-
-def _parsed(path: Path, text: bytes) -> object:
-    """JSON as values; the same key twice is an error. The parser bounds depth and digits by itself."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            raise ValueError("a key stands there twice")
-        return found
-
-    try:
-        return json.loads(text.decode(), object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
-        raise CacheError(f"{path}: {_NONSENSE}: {error}") from None

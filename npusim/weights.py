@@ -19,12 +19,13 @@ import numpy.typing as npt
 
 from npusim._mapped import MappedFile
 from npusim.errors import FileCutError, ModelError
-from npusim.own import open_regular
+from npusim.untrusted import FileKind
 
 MAPPED_BYTES = 1 << 16
 """Weights of so many bytes or more are mapped, and told apart by their file; of fewer they are read."""
 _ANONYMOUS = getattr(mmap, "MAP_PRIVATE", 2) | getattr(mmap, "MAP_ANONYMOUS", 32)
 
+WEIGHTS = FileKind("external data of an ONNX model")
 Array = npt.NDArray[Any]
 
 
@@ -54,7 +55,7 @@ class WeightFile(MappedFile):
     @classmethod
     def at(cls, path: Path) -> WeightFile:
         """The file, mapped as a whole, and once while somebody has it. Raises OSError; a file has at least a byte."""
-        with open_regular(path) as file:
+        with WEIGHTS.open(path) as file:
             stamp = Stamp.of(file.fileno())
             key = ("file", os.path.abspath(path), *stamp)
             known = _SOURCES.get(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from typing import Any, TypeVar
 
 from npusim.errors import InputError
 from npusim.hw.config import Config, load_config
+from npusim.untrusted import FileKind
 
+TRUTH = FileKind("measured points of validate (CSV)", 1 << 24, InputError, InputError)
 V = TypeVar("V")
 
 
@@ -140,12 +143,12 @@ class DataSet:
 def read(path: Path) -> list[Record]:
     """The lines of a CSV file with a header; raises InputError for one that is empty or not text."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [
-                Record(path, number, {name: cell or "" for name, cell in cells.items() if name is not None})
-                for number, cells in enumerate(csv.DictReader(file), start=2)
-            ]
-    except (UnicodeDecodeError, csv.Error) as error:
+        lines = io.StringIO(TRUTH.text(path), newline="")
+        rows = [
+            Record(path, number, {name: cell or "" for name, cell in cells.items() if name is not None})
+            for number, cells in enumerate(csv.DictReader(lines), start=2)
+        ]
+    except csv.Error as error:
         raise InputError(f"{path}: is not a CSV file: {error}") from None
     if not rows:
         raise InputError(f"{path}: must hold a header and at least one row")

@@ -70,7 +70,7 @@ def test_a_measurement_must_be_finite(tmp_path: Path, value: str) -> None:
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "binary.csv"
     path.write_bytes(b"a,b\n\xff\xfe\n")
-    with pytest.raises(InputError, match="is not a CSV file"):
+    with pytest.raises(InputError, match=r"binary.csv: must be UTF-8 text, got byte 0xff"):
         read(path)
 
 

@@ -18,14 +18,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npusim.own import open_descriptor, open_regular, replace_file
+from npusim.errors import NpusimError
+from npusim.own import open_descriptor, replace_file
+from npusim.untrusted import FileKind
 
 from ..aidl.types import BYTE_SIZE_OF_CACHE_TOKEN
 from .devices import Device
 from .partition import Stretch
 
-LONGEST_NOTE = 1 << 20
-"""Bytes of a note that are looked at: some ten for each stretch."""
+NOTE = FileKind("note of the NNAPI compilation cache", 1 << 20, own=True)
+"""How a model was cut: some ten bytes for each stretch."""
 
 _log = logging.getLogger("hal.nnapi.capi")
 
@@ -96,8 +98,9 @@ class CachedCompilation:
     def _noted(self) -> list[Stretch]:
         path = Path(self._cache.note_path(*self._what))
         try:
-            with open_regular(path, own=True) as file:
-                lengths = json.loads(file.read(LONGEST_NOTE))
+            if not os.path.lexists(path):
+                return []
+            lengths = NOTE.json(path)
             stretches: list[Stretch] = []
             start = 0
             for place, length in lengths:
@@ -106,10 +109,7 @@ class CachedCompilation:
             if start != self._count or not all(numbers for _, numbers in stretches):
                 raise ValueError(f"{lengths} are not the lengths of stretches of {self._count} operations")
             return stretches
-        except OSError as error:
-            if os.path.lexists(path):
-                _log.warning("%s: how the model was cut is forgotten: %s", path, error.strerror or error)
-        except (ValueError, TypeError, IndexError, RecursionError) as error:
+        except (NpusimError, ValueError, TypeError, IndexError) as error:
             _log.warning("%s: how the model was cut is forgotten: %s", path, error)
         return []
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +20,13 @@ import npusim
 from npusim.cache import default_directory
 from npusim.compiler.pipeline import compile_graph
 from npusim.compiler.version import COMPILER_VERSION
-from npusim.errors import CompileError, UnsupportedError
+from npusim.errors import CompileError, NpusimError, UnsupportedError
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import ISA_VERSION
-from npusim.own import open_regular, replace_file
+from npusim.own import replace_file
 from npusim.runtime import Session
+from npusim.untrusted import FileKind
 
 from ..execution.duration import overhead_ps
 from ..types import FLT_MAX, Capabilities, OperandPerformance, PerformanceInfo
@@ -32,7 +34,7 @@ from . import workloads
 from .workloads import MEASURED, Workload
 
 REFERENCE = "cpu_reference"
-_LARGEST = 1 << 20
+CAPABILITIES = FileKind("capabilities of a device", 1 << 20, own=True)
 _log = logging.getLogger("hal.nnapi")
 
 
@@ -148,11 +150,10 @@ def _keep(key: str, found: Capabilities) -> Capabilities:
 def _load(key: str) -> Capabilities | None:
     path = default_directory() / f"capabilities-{key}.json"
     try:
-        with open_regular(path, own=True) as file:
-            return _from_json(json.loads(file.read(_LARGEST)))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        if not os.path.lexists(path):
+            return None
+        return _from_json(CAPABILITIES.json(path))
+    except (NpusimError, ValueError, KeyError, TypeError, IndexError) as error:
         _log.warning("%s: measuring again: %s", path, error)
         return None
 

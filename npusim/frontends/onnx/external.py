@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npusim.errors import ModelError, UnsupportedError, UsageError
-from npusim.frontends.onnx.files import Files
+from npusim.frontends.onnx.files import MODEL, Files
 from npusim.frontends.onnx.wire import lift_initializers
-from npusim.own import open_regular
-from npusim.weights import MAPPED_BYTES, Stamp
+from npusim.weights import MAPPED_BYTES, WEIGHTS, Stamp
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -33,7 +32,7 @@ def digest_file(path: Path, limit: int | None = None, *, values: bool = True) ->
     Raises UsageError if the model cannot be read, CompileError if it names more.
     """
     try:
-        with open_regular(path) as file:
+        with MODEL.open(path) as file:
             size = os.fstat(file.fileno()).st_size
             data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
             stamp = Stamp.of(file.fileno())
@@ -49,7 +48,7 @@ def digest_file(path: Path, limit: int | None = None, *, values: bool = True) ->
         digest.update(rest)
     for name, runs in sorted(_external_runs(rest, Files(path.parent, limit), values).items()):
         try:
-            with open_regular(name) as file:
+            with WEIGHTS.open(name) as file:
                 for start, end in runs:
                     if values or end - start < MAPPED_BYTES:
                         _digest_run(digest, file, start, end)

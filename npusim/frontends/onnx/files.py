@@ -10,11 +10,14 @@ import numpy as np
 
 from npusim.errors import CompileError, ModelError
 from npusim.ops.base import Array
-from npusim.own import open_regular
-from npusim.weights import MAPPED_BYTES, MissingWeights, WeightFile, view_of
+from npusim.untrusted import FileKind
+from npusim.weights import MAPPED_BYTES, WEIGHTS, MissingWeights, WeightFile, view_of
 
 if TYPE_CHECKING:
     from onnx import TensorProto
+
+
+MODEL = FileKind("ONNX model")
 
 
 class Files:
@@ -86,7 +89,7 @@ class Files:
             )
         path = self._inside(location, where)
         try:
-            file = open_regular(path)
+            file = WEIGHTS.open(path)
         except OSError as error:
             raise ModelError(f"{where}: external data file {path}: {error.strerror}") from error
         size = file.seek(0, io.SEEK_END)

@@ -10,9 +10,8 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from npusim.errors import ModelError, UsageError
-from npusim.frontends.onnx.files import Files
+from npusim.frontends.onnx.files import MODEL, Files
 from npusim.frontends.onnx.wire import lift_initializers
-from npusim.own import open_regular
 from npusim.weights import MAPPED_BYTES, WeightFile
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto
@@ -44,7 +43,7 @@ def read(source: Source, limit: int | None = None, *, timing_only: bool = False)
         return _parse(bytes(source), None, "the model")
     path = Path(source)
     try:
-        with open_regular(path) as file:
+        with MODEL.open(path) as file:
             large = timing_only and os.fstat(file.fileno()).st_size >= MAPPED_BYTES
             mapped, data = (WeightFile.at(path), b"") if large else (None, file.readall())
     except OSError as error:
