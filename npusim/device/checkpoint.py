@@ -22,11 +22,13 @@ import numpy as np
 from npusim.errors import CheckpointError, ConfigError, UsageError
 from npusim.hw.config import Config, config_of
 from npusim.isa.base import ISA_VERSION, ByteArray
-from npusim.own import open_regular, replace_file
+from npusim.own import replace_file
 from npusim.sim.memory import DeviceMemory
 from npusim.sim.pages import PAGE, Runs, bytes_of, memories, pages_of, written
 from npusim.sim.saved import Saved
+from npusim.untrusted import FileKind
 
+CHECKPOINT = FileKind("checkpoint of a device", error=CheckpointError)
 FORMAT_VERSION = 2
 """Of the file and of the state in it; raise it with any change to either."""
 LONGEST_STATE = 1 << 30
@@ -74,7 +76,7 @@ class Checkpoint:
     def read(cls, path: str | os.PathLike[str]) -> Checkpoint:
         """Read and check a file. Raises UsageError if it cannot be read, CheckpointError if it is refused."""
         try:
-            with open_regular(Path(path)) as file:
+            with CHECKPOINT.open(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 lengths, digest = _header(path, file.read(_HEADER.size), size)
                 data = bytearray(size - _HEADER.size)

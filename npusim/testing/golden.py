@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import tempfile
 from pathlib import Path
 
-from npusim.errors import UsageError
+from npusim.errors import NpusimError, UsageError
 from npusim.testing.changes import changes
-from npusim.testing.record import dump, read
+from npusim.testing.record import GOLDEN, dump, read
 from npusim.testing.run import Run
 
 FOLDER = "golden"
@@ -80,8 +81,9 @@ def _readable(test: str, name: str) -> str:
 def _replace(path: Path, text: str) -> None:
     """Write a file whole or not at all: who is interrupted leaves the one that was there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.read_text("utf-8") == text:
-        return  # its date stays, and a read-only tree is not touched
+    with contextlib.suppress(NpusimError):  # of what is none, in whose place it goes
+        if GOLDEN.text(path) == text:
+            return  # its date stays, and a read-only tree is not touched
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
