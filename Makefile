@@ -10,7 +10,7 @@ KERNELS := setup.py $(wildcard npusim/*.pyx npusim/*.pxd npusim/kernels/*.h) \
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test slow acceptance oldest newest torch fuzz sanitize bench lint build clean uml linux-test
+.PHONY: help demo run test slow acceptance oldest newest torch fuzz removal sanitize bench lint build clean uml linux-test
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -81,6 +81,9 @@ fuzz: .venv/test  ## damaged models, program files and handles, through the C li
 	$(BIN)/python -m tests.support.fuzz.run --library vfio-user --cases 20000
 	$(BIN)/python -m tests.support.fuzz.run --library pci-proxy --cases 20000
 	$(BIN)/python -m tests.support.fuzz.run --library uml --cases 5000
+
+removal: .venv/test  ## a device that goes at 100 000 moments of runs through every interface; a quarter of an hour
+	$(BIN)/python -m tests.support.removal
 
 # Python itself has no sanitizer, so theirs come first; it must not look for npusim in this folder.
 SANITIZED = LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \

@@ -39,6 +39,7 @@ class Link:
         value = self.bus.read(BAR_REGISTERS, register, 4)
         if value == header.GONE:
             self.look()
+            value = self.bus.read(BAR_REGISTERS, register, 4)  # it may have come back before the look
         return value
 
     def get_pair(self, low: int) -> int:

@@ -10,6 +10,7 @@
 ``pages``             runs and studies to make pages of, and ``browser``, a headless Chromium that opens them
 ``carried``           the measured points that the project carries, replayed
 ``oracle``            slow twins that compute by definition
+``removal``           a device that is unplugged, reset or throttled at any moment, through every interface
 ``fuzz``              damaged calls for the C libraries, damaged models and program files
 ``warm``              a Python that has imported already what takes long, for tests that start programs
 ``c_programs``        clients in C, and ``c_compiler`` for them

@@ -1,0 +1,6 @@
+"""A device that is unplugged, reset or throttled at any moment of a run, through every interface.
+
+``sweep``   moments, faults, what comes of them; a program: ``python -m tests.support.removal``
+``plays``   runs of five small models through the driver, Session and Executor
+``doors``   likewise through the NNAPI, ONNXIFI and both C libraries
+"""
