@@ -274,7 +274,7 @@ class _Compiler:
             x, y = left.dim, right.dim
             dim = (x[0] + sign * y[0], x[1] + sign * y[1], x[2] + sign * y[2], x[3] + sign * y[3])
             size = (_product if sign > 0 else _quotient)(left.size, right.size)
-        return _Part(dim, lambda values: act(a(values), b(values)), uses, size)
+        return _Part(dim, lambda values: act(*_alike(a(values), b(values))), uses, size)
 
     def _power(self, base: _Part, node: ast.expr, uses: set[str]) -> _Part:
         if not (isinstance(node, ast.Constant) and isinstance(node.value, int) and 0 <= node.value <= 8):
@@ -420,14 +420,14 @@ def _lack(left: _Eval, right: _Eval, sign: int, strict: bool) -> _Eval:
     """How much a comparison lacks, as a part of its right side."""
 
     def evaluate(values: Values) -> Any:
-        a, b = left(values), right(values)
+        a, b = _alike(left(values), right(values))
         if not sign:
             gap = abs(a - b)
         else:
             gap = (a - b) * sign
         size = abs(b)
         if isinstance(gap, np.ndarray) or isinstance(size, np.ndarray):
-            rough = np.asarray(gap, float) / np.where(np.asarray(size, float) > 0, np.asarray(size, float), 1.0)
+            rough = gap / np.where(size > 0, size, 1.0)
             return np.where((rough == 0) & strict, _LEAST, rough)
         lack = float(gap / size) if size else float(gap)
         return _LEAST if strict and lack == 0 else lack
@@ -437,6 +437,13 @@ def _lack(left: _Eval, right: _Eval, sign: int, strict: bool) -> _Eval:
 
 _LEAST = 1e-9
 """What ``a < b`` lacks where both are equal."""
+
+
+def _alike(a: Any, b: Any) -> tuple[Any, Any]:
+    """Both as arrays of floats if one is an array, whose divisions by zero give infinities and nan."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.asarray(a, float), np.asarray(b, float)
+    return a, b
 
 
 def _joined(both: bool, lacks: list[Any]) -> Any:

@@ -13,8 +13,8 @@ READER = "npusim/untrusted.py"
 READS = {
     "io.open", "io.FileIO", "os.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open", "tarfile.open",
     "zipfile.ZipFile", "np.load", "np.fromfile", "np.memmap", "np.loadtxt", "np.genfromtxt",
-    "np.lib.format.open_memmap", "sqlite3.connect", "onnx.load", "onnx.load_model", "pickle.load", "shelve.open", "dbm.open", "runpy.run_path",
-    "open_regular", "open_descriptor", "ctypes.CDLL", "shutil.copy", "shutil.copyfile",
+    "np.lib.format.open_memmap", "sqlite3.connect", "onnx.load", "onnx.load_model", "pickle.load", "shelve.open",
+    "dbm.open", "runpy.run_path", "open_regular", "open_descriptor", "ctypes.CDLL", "shutil.copy", "shutil.copyfile",
 }  # fmt: skip
 """Calls that open a file by its name, or read one with a parser of its own."""
 ROWS = {

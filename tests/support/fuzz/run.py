@@ -40,6 +40,8 @@ MODULES = {
     "vfio-user": "tests.support.fuzz.vfio_messages",
     "pci-proxy": "tests.support.fuzz.proxy_messages",
     "uml": "tests.support.fuzz.uml_kernels",
+    "spaces": "tests.support.fuzz.space_files",
+    "stores": "tests.support.fuzz.study_stores",
 }
 CHUNK = 20_000
 """Cases of one process, at most."""

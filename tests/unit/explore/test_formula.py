@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -70,6 +71,21 @@ def test_an_accepted_formula_stays_within_its_bounds(text):
         if isinstance(found, Fraction):
             assert abs(found) < 2**whole
             assert found.denominator.bit_length() <= max(parts, 1)
+
+
+@given(PLAIN)
+def test_arrays_give_what_single_designs_do_or_no_number(text):
+    made = accepted(formula, text)
+    rows = (LARGEST, SMALLEST, ZERO)
+    with np.errstate(all="ignore"):
+        found = np.broadcast_to(np.asarray(made({n: np.array([float(r[n]) for r in rows]) for n in LARGEST}), float), 3)
+    for values, rough in zip(rows, found, strict=True):
+        try:
+            exact = float(made({name: float(value) for name, value in values.items()}))
+        except ZeroDivisionError:
+            assert not math.isfinite(rough) or "max" in text or "**0" in text
+            continue
+        assert rough == pytest.approx(exact, rel=1e-9)
 
 
 @given(PLAIN, st.sampled_from(["<", "<=", "==", ">"]), PLAIN)

@@ -1,0 +1,43 @@
+"""A case in this process, with an eye on its time and memory: an error of npusim, or a right end, and nothing else."""
+
+from __future__ import annotations
+
+import resource
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+
+from npusim.errors import NpusimError
+
+PATIENCE_S = 2.0
+"""Of the processor's time."""
+MOST_BYTES = 300 << 20
+"""Of address space that a case may take besides what there is."""
+_PAGE = resource.getpagesize()
+
+
+def watched(call: Callable[[], str], tally: Counter[str]) -> list[str]:
+    """Problems of a case. ``call`` says in a word how it ended, or raises what npusim raises; AssertionError is a
+    problem as any other exception is."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as file:
+        taken = int(file.read().split()[0]) * _PAGE
+    began = time.process_time()
+    problems = []
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MOST_BYTES, limit[1]))
+    try:
+        end = call()
+    except NpusimError as error:
+        end = type(error).__name__
+        if not str(error).isprintable() and not str(error).replace("\n", "").isprintable():
+            problems.append(f"not printable: {error!r}")
+    except (Exception, RecursionError) as error:  # noqa: BLE001 - that is what is looked for
+        end = "not an error of npusim"
+        problems.append(" | ".join(traceback.format_exception(error)[-3:]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+    took = time.process_time() - began
+    problems += [f"took {took:.1f} s"] if took > PATIENCE_S else []
+    tally[end] += 1
+    return [problem.replace("\n", " ") for problem in problems]
