@@ -106,11 +106,7 @@ def write_program(program: Program, path: Path) -> None:
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "is not a regular file, and would be replaced", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A file to give away is as open as the user's others. There is no reading the mask without setting it; a file that
-    # another thread makes in between has none.
-    mask = os.umask(0)
-    os.umask(mask)
-    replace_file(path, _packed(program, None, path), mode=0o666 & ~mask)
+    replace_file(path, _packed(program, None, path), mode=0o666)
 
 
 def read_program(path: Path) -> Program:
@@ -211,19 +207,18 @@ class Cache:
         if size > self.limit:
             _log.warning("%s: is not kept: it takes %d bytes, the cache may take %d", program.name, size, self.limit)
             return
-        remove_drafts(self.directory, f"*{SUFFIX}")
         written = _WRITTEN.get(self.directory)
         if written is None or written + size > self.limit // _SHARE:
             self.prune(self.limit - size)
             written = 0
         try:
             try:
-                replace_file(path, _packed(program, self._mac_key, path))
+                replace_file(path, _packed(program, self._mac_key, path), durable=False)
             except OSError as error:
                 # On a full disk what is kept makes room; there may be less of it than is needed.
                 if error.errno != errno.ENOSPC or not self.prune(max(0, self._kept() - 2 * size)):
                     raise
-                replace_file(path, _packed(program, self._mac_key, path))
+                replace_file(path, _packed(program, self._mac_key, path), durable=False)
         except (OSError, NpusimError) as error:
             _log.warning("%s: the program is not kept: %s", self.directory, getattr(error, "strerror", None) or error)
             return
@@ -267,7 +262,7 @@ class Cache:
     def clear(self) -> list[int]:
         """Remove this user's program files, damaged and outdated ones too, and old drafts. The sizes in bytes."""
         removed = [size for path in self.directory.glob(f"*{SUFFIX}") if (size := self._remove(path)) is not None]
-        remove_drafts(self.directory, f"*{SUFFIX}")
+        remove_drafts(self.directory)
         return removed
 
     def _remove(self, path: Path) -> int | None:

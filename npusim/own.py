@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import glob
+import fcntl
 import io
 import os
 import stat
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 KEY_BYTES = 32
 STATE_VARIABLE = "NPUSIM_STATE_DIR"
-OLD_S = 3600
-"""A draft that was not touched for so long has no writer any more."""
+DRAFT = ".npusim-draft"
+"""What the names of files end with that are being written, to take the place of others."""
+_ATTEMPTS = 100
 
 
 def state_directory() -> Path:
@@ -77,37 +77,82 @@ def _check_own(path: Path, status: os.stat_result, others: int, what: str = "") 
         raise PermissionError(errno.EACCES, f"{what}{problem}", str(path))
 
 
-def replace_file(path: Path, pieces: Iterable[Any], *, mode: int = 0o600) -> None:
-    """Write a file whole or not at all, whoever else writes it at the same time. Raises OSError.
+def replace_file(path: Path, pieces: Iterable[Any], *, mode: int = 0o600, durable: bool = True) -> None:
+    """Write a file whole or not at all, as :func:`replacement` does. Raises OSError.
 
-    A directory that is missing is made for this user alone. Drafts of the file that killed processes left are removed.
+    A directory that is missing is made for this user alone.
     """
-    import tempfile  # which takes long to load, as secrets does, and reading needs neither
-
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    remove_drafts(path.parent, glob.escape(path.name))
+    with replacement(path, mode=mode, durable=durable) as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+@contextlib.contextmanager
+def replacement(path: Path, *, mode: int = 0o600, durable: bool = True) -> Iterator[io.BufferedWriter]:
+    """A new file in the same directory, which takes the place of ``path`` when the block ends well, and is removed
+    otherwise. Raises OSError.
+
+    ``mode``: less what the umask takes. ``durable``: after a power failure the file is the old one or the new one;
+    otherwise its contents may be lost. Drafts in the directory that killed processes left are removed.
+    """
+    remove_drafts(path.parent)
     # In the same directory, since a rename is atomic within one file system only.
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    file = _new_draft(path.parent, mode)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
-            os.fchmod(file.fileno(), mode)
-        os.replace(draft, path)
+        yield file
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+        os.replace(file.name, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(draft)
+            os.unlink(file.name)
+        with contextlib.suppress(OSError):  # what is still in the buffer of a file on a full disk
+            file.close()
         raise
+    file.close()
 
 
-def remove_drafts(directory: Path, names: str) -> None:
-    """Remove this user's old drafts of files whose names match a pattern."""
-    for draft in directory.glob(f".{names}.????????.tmp"):  # as mkstemp makes them
-        with contextlib.suppress(OSError):
-            status = draft.lstat()
-            regular = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-            if regular and time.time() - status.st_mtime > OLD_S:
-                draft.unlink()
+def _new_draft(directory: Path, mode: int) -> io.BufferedWriter:
+    """A draft that is locked as long as it is open: one without a lock has no writer any more."""
+    for _ in range(_ATTEMPTS):
+        path = directory / f".{os.urandom(8).hex()}{DRAFT}"
+        file = open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115 the caller's
+        if _lock(file):
+            return file
+        file.close()  # who removes drafts has opened it before it was locked
+        path.unlink(missing_ok=True)
+    raise OSError(errno.EAGAIN, "every draft is locked by another process", str(directory))
+
+
+def _lock(draft: io.BufferedWriter) -> bool:
+    try:
+        fcntl.flock(draft, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks, on which drafts are not removed
+        return True
+    return os.fstat(draft.fileno()).st_nlink > 0
+
+
+def remove_drafts(directory: Path) -> None:
+    """Remove this user's drafts in a directory that no process writes any more."""
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.endswith(DRAFT):
+                with contextlib.suppress(OSError):
+                    _remove_draft(Path(entry.path))
+
+
+def _remove_draft(path: Path) -> None:
+    descriptor = open_descriptor(path, os.O_RDONLY, own=False, links=False)
+    try:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+    finally:
+        os.close(descriptor)
 
 
 def user_key(path: Path) -> bytes:
@@ -131,14 +176,13 @@ def _make_key(path: Path) -> None:
     import secrets
 
     # A draft that is linked into place: another process sees the whole key or none, and never replaces one.
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+    remove_drafts(path.parent)
+    with _new_draft(path.parent, 0o600) as file:
+        try:
             file.write(secrets.token_bytes(KEY_BYTES))
             file.flush()
             os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        os.unlink(draft)
+            with contextlib.suppress(FileExistsError):
+                os.link(file.name, path)
+        finally:
+            os.unlink(file.name)

@@ -1,6 +1,7 @@
 """The command group, and the one place where an error becomes a message and an exit code.
 
-0: done; 1: it failed; 2: what was asked or given is wrong: an option, a device description, an input; 130: interrupted.
+0: done; 1: it failed; 2: what was asked or given is wrong: an option, a device description, an input; 130: interrupted;
+143: terminated by SIGTERM.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from npusim.cli import (
     serve,
     serving,
     setup,
+    signals,
     uml,
     validate,
     whatif,
@@ -35,12 +37,12 @@ from npusim.cli import (
 from npusim.cli import compile as compiling
 from npusim.cli import explain as explaining
 from npusim.cli.base import Group, Interrupted, State, given_options
-from npusim.cli.output import command_line, say, terminal_width
+from npusim.cli.output import Warnings, abandon, command_line, say, terminal_width
 from npusim.errors import ConfigError, InputError, NeedsValueError, NpusimError, OpenInputsError, UsageError
 from npusim.report.format import LogFormatter, lines_of
 
 MOST_LINES = 25
-DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, USAGE = 0, 1, 2
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True}
 
@@ -98,24 +100,24 @@ def main(arguments: Sequence[str]) -> int:
                 sys.stdout.flush()  # a full disk shows here, not in the interpreter's shutdown
             return code if isinstance(code, int) else DONE
         except (Interrupted, KeyboardInterrupt, click.Abort):
-            say("npusim: interrupted", err=True)
-            return INTERRUPTED
+            say(signals.message(), err=True)
+            return signals.code()
         except BrokenPipeError:  # the reader (head, less) has seen enough
-            _abandon_stdout()
+            abandon(sys.stdout)
             return FAILED
         except Exception as error:  # noqa: BLE001 the last handler: a person gets a sentence, --debug the traceback
             if state.debug:
                 say(traceback.format_exc().rstrip(), err=True)
             code, message = explain(error, arguments)
             say(f"npusim: error: {message}", err=True)
-            _abandon_stdout()
+            abandon(sys.stdout)
             return code
 
 
 @contextlib.contextmanager
 def _warnings() -> Iterator[None]:
     """Show the library's warnings as lines on standard error."""
-    logger, handler = logging.getLogger("npusim"), logging.StreamHandler()
+    logger, handler = logging.getLogger("npusim"), Warnings()
     handler.setFormatter(LogFormatter("npusim: %(levelname)s: %(message)s"))
     handler.addFilter(_lower_level)
     logger.addHandler(handler)
@@ -177,13 +179,3 @@ def _shorten(message: str) -> str:
     if len(lines) <= MOST_LINES:
         return message
     return "\n".join([*lines[: MOST_LINES - 1], f"... and {len(lines) - MOST_LINES + 1} more; --debug shows them all"])
-
-
-def _abandon_stdout() -> None:
-    """Keep the interpreter from failing again on what is left in the buffer of a closed or full standard output."""
-    with contextlib.suppress(OSError, ValueError):
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

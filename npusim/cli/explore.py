@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from npusim.cli.base import Command, json_option
-from npusim.cli.output import answer, check_destination, command_line, replacing, say, write_text
+from npusim.cli.output import answer, check_destination, command_line, replacing, say, terminal_width, write_text
 from npusim.errors import UsageError
 from npusim.report.format import printable
 
@@ -130,7 +130,7 @@ def _again(context: click.Context) -> str:
 @contextlib.contextmanager
 def _bar(name: str) -> Iterator[Callable[[int, int], object]]:
     """A line on the terminal with what is done and how long the rest will take; silent elsewhere."""
-    if not sys.stderr.isatty():
+    if terminal_width(sys.stderr) is None:
         yield lambda done, total: None
         return
     bar: Any

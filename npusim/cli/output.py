@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
+import select
 import shlex
 import shutil
 import sys
@@ -21,6 +23,7 @@ from typing import Any, TextIO
 import click
 
 from npusim.errors import UsageError
+from npusim.own import replacement
 from npusim.report.format import broken, printable
 
 
@@ -41,7 +44,44 @@ def say(text: str, *, err: bool = False, whole: bool = False) -> None:
     shown = printable(text)
     if (sys.stderr if err else sys.stdout) is None:
         return  # a closed stream, of which click knows from 8.2 on
-    click.echo(shown if whole or err else fitted(shown), err=err)
+    try:
+        click.echo(shown if whole or err else fitted(shown), err=err)
+    except OSError:
+        if not err:
+            raise
+        abandon(sys.stderr)  # there is nowhere to say it, and the exit code says enough
+
+
+def abandon(stream: TextIO | None) -> None:
+    """Keep the interpreter from failing again on what is left in the buffer of a closed or full stream."""
+    if stream is None:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        stream.flush()
+        return
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class Warnings(logging.Handler):
+    """A line on standard error for each record. One that nobody takes is lost: it never waits, and never fails."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record)
+        if _has_room(sys.stderr):
+            # What fits a pipe that has room at all.
+            say(line.encode()[: select.PIPE_BUF - 1].decode(errors="ignore"), err=True)
+
+
+def _has_room(stream: TextIO | None) -> bool:
+    if stream is None:
+        return False
+    poll = select.poll()
+    try:
+        poll.register(stream.fileno(), select.POLLOUT)
+        return bool(poll.poll(0))
+    except (OSError, ValueError):  # it has no descriptor
+        return True
 
 
 def command_line(words: Iterable[str]) -> str:
@@ -79,22 +119,14 @@ def replacing(path: Path) -> Iterator[Path]:
     names ``path``, which those of a full disk do not.
     """
     target = Path(os.path.realpath(path))
-    direct = target.exists() and not target.is_file()
-    draft = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        if not direct:  # made here and now: a link of that name, which others may have left, is not followed
-            draft.unlink(missing_ok=True)
-            os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-        yield draft
-        if not direct:
-            os.replace(draft, target)
-    except BaseException as error:
-        if not direct:
-            with contextlib.suppress(OSError):
-                draft.unlink()
-        if isinstance(error, OSError):
-            raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
-        raise
+        if target.exists() and not target.is_file():
+            yield target
+        else:
+            with replacement(target, mode=0o666) as draft:
+                yield Path(draft.name)
+    except OSError as error:
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -123,7 +155,7 @@ def answer(json_file: str | None, value: Callable[[], Any], text: Callable[[], s
 @contextlib.contextmanager
 def progress(message: str, quiet: bool = False) -> Iterator[None]:
     """Show message and the seconds so far on standard error while the block runs; silent unless that is a terminal."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or terminal_width(sys.stderr) is None:
         yield
         return
     done = threading.Event()
@@ -134,7 +166,12 @@ def progress(message: str, quiet: bool = False) -> Iterator[None]:
     finally:
         done.set()
         ticker.join()
-        sys.stderr.write("\r\x1b[K")
+        _show("\r\x1b[K")
+
+
+def _show(text: str) -> None:
+    with contextlib.suppress(OSError):  # of a terminal that is gone
+        sys.stderr.write(text)
         sys.stderr.flush()
 
 
@@ -142,6 +179,5 @@ def _tick(message: str, done: threading.Event) -> None:
     start = time.monotonic()
     delay = 0.3  # short work shows nothing
     while not done.wait(delay):
-        sys.stderr.write(f"\r\x1b[K{message} ... {time.monotonic() - start:.0f} s")
-        sys.stderr.flush()
+        _show(f"\r\x1b[K{message} ... {time.monotonic() - start:.0f} s")
         delay = 1.0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
-import tempfile
 from pathlib import Path
 
 from npusim.errors import NpusimError, UsageError
+from npusim.own import replace_file
 from npusim.testing.changes import changes
 from npusim.testing.record import GOLDEN, dump, read
 from npusim.testing.run import Run
@@ -84,12 +83,4 @@ def _replace(path: Path, text: str) -> None:
     with contextlib.suppress(NpusimError):  # of what is none, in whose place it goes
         if GOLDEN.text(path) == text:
             return  # its date stays, and a read-only tree is not touched
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(draft, 0o644)
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
+    replace_file(path, [text.encode()], mode=0o644)

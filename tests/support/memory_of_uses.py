@@ -1,8 +1,8 @@
 # ruff: noqa: T201 a program
 """Memory, descriptors and address space that uses of npusim leave behind, each on a new thread of one process.
 
-``python -m tests.support.memory_of_uses USE MODEL COUNT`` makes COUNT uses and prints a :class:`Usage` as JSON. USE: one
-of USES; MODEL: one of MODELS. ENVIRONMENT must be set, so that what is allocated can be counted to the byte.
+``python -m tests.support.memory_of_uses USE MODEL COUNT`` makes COUNT uses and prints a :class:`Usage` as JSON. USE:
+one of USES; MODEL: one of MODELS. ENVIRONMENT must be set, so that what is allocated can be counted to the byte.
 """
 
 from __future__ import annotations

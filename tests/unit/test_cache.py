@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import logging
 import multiprocessing
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from npusim.errors import CacheError, UsageError
 from npusim.hw.config import load_config
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
+from npusim.own import DRAFT
 from npusim.program import FIRST_IO, ConstantData, Program
 from npusim.runtime import Session
 from tests.support.graphs.samples import increment, product, residual_net
@@ -410,7 +412,7 @@ def test_a_read_only_directory(
         def refuse(*args: object, **kwargs: object) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-        monkeypatch.setattr("tempfile.mkstemp", refuse)
+        monkeypatch.setattr("npusim.own._new_draft", refuse)
     tmp_path.chmod(0o555)
     with caplog.at_level(logging.WARNING, "npusim.cache"):
         program = Session("tiny", cache_dir=tmp_path).compile(increment())
@@ -537,7 +539,7 @@ def test_what_others_plant_is_never_used(
 
 def test_a_pipe_in_the_cache_keeps_no_command_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.npu")
-    os.mkfifo(tmp_path / f".{KEY}.npu.abcdefgh.tmp")
+    os.mkfifo(tmp_path / f".abcdefgh{DRAFT}")
     for command in ("list", "clear"):
         done = subprocess.run(
             [sys.executable, "-m", "npusim", "cache", command, "--cache-dir", str(tmp_path)],
@@ -603,27 +605,16 @@ def test_without_a_safe_place_for_the_key_nothing_is_kept(
     assert "programs are not kept: its directory is open to others (mode 777)" in record.message
 
 
-def test_drafts_of_killed_processes_go_when_they_are_old(program: Program, tmp_path: Path) -> None:
-    old, young = tmp_path / ".other.npu.abcdefgh.tmp", tmp_path / f".{KEY}.npu.hgfedcba.tmp"
-    strange = tmp_path / ".profile.tmp"
-    for path in (old, young, strange):
-        path.write_bytes(b"half")
-    for path in (old, strange):
-        os.utime(path, (0, 0))
-    store = Cache(tmp_path)
-    store.put(program)
-    assert sorted(item.name for item in tmp_path.iterdir()) == sorted([young.name, strange.name, f"{KEY}.npu"])
-    os.utime(young, (0, 0))
-    store.clear()
-    assert [item.name for item in tmp_path.iterdir()] == [strange.name]
-
-
-def test_a_draft_of_a_file_that_is_written_again_goes(program: Program, tmp_path: Path) -> None:
-    for name in (".mine.npu.abcdefgh.tmp", ".other.npu.abcdefgh.tmp"):
+@pytest.mark.parametrize("written", [Cache.put, lambda store, program: store.clear()])
+def test_drafts_go_when_nobody_writes_them(
+    program: Program, tmp_path: Path, written: Callable[[Cache, Program], object]
+) -> None:
+    for name in (f".left{DRAFT}", f".held{DRAFT}", ".profile.tmp"):
         (tmp_path / name).write_bytes(b"half")
-        os.utime(tmp_path / name, (0, 0))
-    write_program(program, tmp_path / "mine.npu")
-    assert sorted(item.name for item in tmp_path.iterdir()) == [".other.npu.abcdefgh.tmp", "mine.npu"]
+    with (tmp_path / f".held{DRAFT}").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        written(Cache(tmp_path), program)
+    assert {item.name for item in tmp_path.iterdir()} - {f"{KEY}.npu"} == {f".held{DRAFT}", ".profile.tmp"}
 
 
 def test_clear_takes_what_is_outdated_and_damaged_too(program: Program, tmp_path: Path) -> None:
@@ -770,7 +761,7 @@ def test_a_full_disk_makes_room_by_what_is_kept(
         os.utime(kept.path(key), ns=(number, number))
     written, write = [], cache.replace_file
 
-    def full(path: Path, pieces: Any) -> None:
+    def full(path: Path, pieces: Any, **_: Any) -> None:
         written.append(path)
         if len(kept_programs(tmp_path)) > 2:
             raise OSError(errno.ENOSPC, "No space left on device")

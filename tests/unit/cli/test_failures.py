@@ -28,6 +28,7 @@ from npusim.errors import (
     UnsupportedError,
     UsageError,
 )
+from npusim.own import DRAFT
 from npusim.program import Binding
 from tests.support.cli import fake_runtime
 from tests.unit.cli.conftest import Cli
@@ -98,11 +99,21 @@ def test_ctrl_c_is_one_line(cli: Cli, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_in_a_process_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [
+        (signal.SIGINT, 130, "npusim: interrupted\n"),
+        (signal.SIGTERM, 143, "npusim: terminated\n"),
+        (signal.SIGHUP, 129, "npusim: terminated\n"),
+    ],
+)
+def test_signals_that_end_a_command(tmp_path: Path, number: int, code: int, line: str) -> None:
     script = (
         "import signal, sys\n"
         "from tests.support.cli import fake_runtime\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # whose parent ignores it inherits that
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "sys.modules['npusim.runtime'] = fake_runtime\n"
         "fake_runtime.BEHAVIOUR['wait'] = True\n"
         "from npusim.cli import entry\n"
@@ -113,12 +124,12 @@ def test_ctrl_c_in_a_process_of_its_own(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "running\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         try:
             _, err = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert (process.returncode, err) == (130, "npusim: interrupted\n")
+    assert (process.returncode, err) == (code, line)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -184,14 +195,38 @@ def test_an_error_of_the_system_names_the_file(tmp_path: Path) -> None:
     assert caught.value.filename == str(tmp_path / "y.npy")
 
 
-def test_a_link_in_the_place_of_a_draft_is_not_followed(tmp_path: Path) -> None:
-    target, other = tmp_path / "run.json", tmp_path / "other"
-    other.write_text("of somebody")
-    target.with_name(f".run.json.{os.getpid()}.tmp").symlink_to(other)
-    write_json(str(target), {"a": 1})
-    assert other.read_text() == "of somebody"
-    assert json.loads(target.read_text()) == {"a": 1}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "run.json"]
+_HOLDS = """
+import os, signal, sys
+from pathlib import Path
+from npusim.cli.output import replacing
+with replacing(Path(sys.argv[1])) as draft:
+    draft.write_text("half")
+    print("writing", flush=True)
+    signal.pause()
+"""
+
+
+def test_drafts_of_killed_processes_go_with_the_next_file(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _HOLDS, str(tmp_path / "run.json")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        write_json(str(tmp_path / "other.json"), {})
+        [draft] = tmp_path.glob(f".*{DRAFT}")
+        assert draft.read_text() == "half", "its writer lives"
+        process.kill()
+    write_json(str(tmp_path / "other.json"), {})
+    assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
+
+
+def test_what_looks_like_a_draft_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("of somebody")
+    (tmp_path / f".a{DRAFT}").symlink_to(tmp_path / "other")
+    os.mkfifo(tmp_path / f".b{DRAFT}")
+    (tmp_path / f".c{DRAFT}").mkdir()
+    write_json(str(tmp_path / "run.json"), {"a": 1})
+    assert (tmp_path / "other").read_text() == "of somebody"
+    assert len(list(tmp_path.iterdir())) == 5
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

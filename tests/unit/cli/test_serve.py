@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,54 @@ def test_what_a_killed_server_left_is_replaced_and_ctrl_c_leaves_nothing(tmp_pat
             assert process.communicate(timeout=60)[1] == "npusim: interrupted\n"
             assert process.returncode == 130
     assert not path.exists()
+
+
+def _full() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+def _blocked() -> int:
+    """A pipe that is full and stays so: the reader's end is open in this process."""
+    _, end = os.pipe()
+    os.set_blocking(end, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(end, bytes(4096))
+    os.set_blocking(end, True)
+    return end
+
+
+def _unread() -> int:
+    reader, end = os.pipe()
+    os.close(reader)
+    return end
+
+
+@pytest.mark.parametrize("stderr", [_full, _blocked, _unread, None])
+def test_nobody_reads_the_warnings(tmp_path: Path, stderr: Callable[[], int] | None) -> None:
+    """Each client is dropped with a warning."""
+    path = tmp_path / "s"
+    command = [sys.executable, "-m", "npusim", "serve", *SMALL, "--vfio-user", str(path), "--clients", "4"]
+    end = os.open(os.devnull, os.O_WRONLY) if stderr is None else stderr()
+    if stderr is None:
+        command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end, text=True) as process:
+        os.close(end)
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"serving tiny at {path}\n"
+        for _ in range(4):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(60)
+                client.connect(os.fspath(path))
+                client.sendall(bytes(64))
+                with contextlib.suppress(ConnectionError):
+                    while client.recv(64):
+                        pass
+        try:
+            out, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (0, "4 clients, 0 ps of simulated time\n")
 
 
 def test_a_qemu_that_is_not_there(cli: Cli) -> None:
