@@ -8,7 +8,7 @@ from npusim.dtypes import DType
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.operators.matrix import multiply, scaled
 from npusim.frontends.onnx.operators.pooling import pool
-from npusim.frontends.onnx.operators.quantised import integer_product, zero_like
+from npusim.frontends.onnx.operators.quantised import integer_product, range_parameters, zero_like
 from npusim.frontends.onnx.registry import MICROSOFT, handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
@@ -53,7 +53,9 @@ def _channels_first(node: Node) -> None:
 @handles("QLinearAveragePool", domain=MICROSOFT, limits=["channels_last is refused"])
 def qlinear_average_pool(node: Node) -> Tensor:
     _channels_first(node)
-    return _around(node, lambda x: pool(node, x, "average", bool(node.int_attr("count_include_pad", 0))))
+    # onnxruntime divides by the whole window where padding counts, even where it reaches beyond the padding.
+    padded = bool(node.int_attr("count_include_pad", 0))
+    return _around(node, lambda x: pool(node, x, "average", padded, whole=padded))
 
 
 @handles("QLinearGlobalAveragePool", domain=MICROSOFT, limits=["channels_last is refused"])
@@ -79,14 +81,7 @@ def matmul_integer_to_float(node: Node) -> Tensor:
 @handles("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(node: Node) -> Tensor:
     x, b, b_scale = (node.input(index) for index in range(3))
-    # As DynamicQuantizeLinear is written out in the standard, so that the compiler finds it again.
-    none, most = node.like(0, x), node.like(255, x)
-    axes = list(range(len(x.shape)))
-    low = node.binary(Binary.MIN, node.reduce(Reduce.MIN, x, axes, keepdims=False), none)
-    high = node.binary(Binary.MAX, node.reduce(Reduce.MAX, x, axes, keepdims=False), none)
-    scale = node.binary(Binary.DIV, node.binary(Binary.SUB, high, low), most)
-    start = node.binary(Binary.SUB, none, node.binary(Binary.DIV, low, scale))
-    zero = node.cast(node.unary(Unary.ROUND, node.unary(Unary.CLIP, start, 0.0, 255.0)), DType.UINT8)
+    scale, zero = range_parameters(node, x)
     numbers = integer(node, x, scale, zero, DType.UINT8)
     return _real_product(node, numbers, b, (scale, b_scale), zero, node.optional(3), node.optional(4))
 

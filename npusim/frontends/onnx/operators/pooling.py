@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.operators.matrix import Window, image_of, padded, read_window, two_d, window_attrs
@@ -28,14 +29,18 @@ def _output_sizes(node: Node, window: Window, sizes: list[int]) -> list[int]:
     return out
 
 
-def pool(node: Node, x: Tensor, fn: str, count_include_pad: bool = False) -> Tensor:
-    """The pooling that the node's attributes describe."""
+def pool(node: Node, x: Tensor, fn: str, count_include_pad: bool = False, *, whole: bool = False) -> Tensor:
+    """The pooling that the node's attributes describe. ``whole``: the padding goes on to where the last window ends."""
     rank = len(x.shape) - 2
     if rank > 3:
         node.refuse(f"one to three spatial dimensions are supported, the operand is {list(x.shape)}")
     sizes = list(x.shape[2:])
     window = padded(read_window(node, rank, None), sizes)
     counts = _output_sizes(node, window, sizes)
+    if whole:
+        reach = [(count - 1) * window.stride[axis] + window.extent(axis) for axis, count in enumerate(counts)]
+        ends = zip(window.end, reach, window.begin, sizes, strict=True)
+        window = replace(window, end=[max(end, last - begin - size) for end, last, begin, size in ends])
 
     def part(image: Tensor, over: Window, out: list[int]) -> Tensor:
         return node.add(

@@ -10,7 +10,7 @@ from npusim.frontends.onnx.operators.matrix import convolve, multiply
 from npusim.frontends.onnx.registry import MICROSOFT, handles
 from npusim.frontends.onnx.tensors import element_type
 from npusim.graph import Tensor
-from npusim.isa.functions import Binary
+from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.isa.matrix import weight_zeros
 from npusim.units import ceil_div
 
@@ -55,6 +55,25 @@ def quantize_linear(node: Node) -> Tensor:
         node.damaged(f"output_dtype {to.label} differs from the zero point's {zero.dtype.label}")
     factor = aligned(node, node.cast(scale, DType.FLOAT32), x)
     return node.add("quantize", x, factor, aligned(node, zero_like(node, zero), x), to=to)
+
+
+def range_parameters(node: Node, x: Tensor) -> tuple[Tensor, Tensor]:
+    """(scale, zero point) of uint8 for the range of all of x and 0. As in onnxruntime, the scale of no range is 1."""
+    none, most, axes = node.like(0, x), node.like(255, x), range(len(x.shape))
+    low = node.binary(Binary.MIN, node.reduce(Reduce.MIN, x, axes, keepdims=False), none)
+    high = node.binary(Binary.MAX, node.reduce(Reduce.MAX, x, axes, keepdims=False), none)
+    extent = node.binary(Binary.SUB, high, low)
+    share = node.binary(Binary.DIV, extent, most)
+    scale = node.add("select", node.binary(Binary.EQ, extent, none), node.like(1, x), share)
+    start = node.binary(Binary.SUB, none, node.binary(Binary.DIV, low, scale))
+    return scale, node.cast(node.unary(Unary.ROUND, node.unary(Unary.CLIP, start, 0.0, 255.0)), DType.UINT8)
+
+
+@handles("DynamicQuantizeLinear", limits=["a range whose scale is below the least float32 gives another zero point"])
+def dynamic_quantize_linear(node: Node) -> list[Tensor]:
+    x = node.input(0)
+    scale, zero = range_parameters(node, x)
+    return [node.add("quantize", x, scale, node.cast(zero, DType.INT32), to=DType.UINT8), scale, zero]
 
 
 @handles("DequantizeLinear", limits=["from int8, uint8, int16, uint16, int32; int4, uint4, int2, uint2 constants"])

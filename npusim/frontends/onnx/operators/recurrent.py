@@ -131,13 +131,17 @@ def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: 
     # By time and not in the order of making: a reversed layer begins at the end, its outputs do not.
     hidden: dict[int, Tensor] = {}
     for time in range(steps - 1, -1, -1) if backwards else range(steps):
-        new = cell.step(node.slice(share, 0, time * batch, batch), state)
+        made = new = cell.step(node.slice(share, 0, time * batch, batch), state)
         hidden[time] = new[0]
         if lengths is not None:
             # A sequence that has ended keeps its state, and its output is zero.
             alive = node.binary(Binary.GT, node.reshape(lengths, (batch, 1)), node.like(time, lengths))
-            hidden[time] = node.add("select", alive, new[0], node.like(0, new[0]))
-            new = [node.add("select", alive, after, before) for after, before in zip(new, state, strict=True)]
+            # Who has no step at all is not alive at time 0: as in onnxruntime, its state ends as zero, too.
+            new = [
+                node.add("select", alive, after, before if time else node.like(0, after))
+                for after, before in zip(made, state, strict=True)
+            ]
+            hidden[time] = node.add("select", alive, made[0], node.like(0, made[0])) if time else new[0]
         state[:] = new
     return [hidden[time] for time in range(steps)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,11 +18,15 @@ COORDINATES = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize",
 )  # fmt: skip
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+SIMPLE = "simple"
+"""What there was before a model could say: down from a larger image the next one, else the one before."""
+HALF_WAY = 1e-6
+"""A position that is nearer than that to the middle between two neighbours is the middle, as in onnxruntime."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How positions are mapped and neighbours weighted."""
+    """How positions are mapped and neighbours weighted: as onnxruntime does it, but for align_corners."""
 
     mode: str
     coordinates: str
@@ -34,42 +38,52 @@ class Rule:
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension: its size before and after, the scale between, and the region of interest."""
+    """One dimension: its size before and after, the scale between, and the region of interest.
+
+    ``is_sized``: the size after is given, and the scale follows from it."""
 
     size: int
     out: int
     scale: float
     start: float = 0.0
     end: float = 1.0
+    is_sized: bool = False
 
 
 def source_positions(rule: Rule, axis: Axis) -> Array:
-    """For each output index the position in the input that it stands for, as double."""
-    # In double, since which neighbour is the nearest may hang on the last bit of a position.
-    x = np.arange(axis.out, dtype=np.float64)
-    centred = (x + 0.5) / axis.scale - 0.5
-    if rule.coordinates == "half_pixel":
-        return centred
+    """For each output index the position in the input that it stands for, as float32."""
+    # In single precision and in onnxruntime's order: which neighbour is the nearest may hang on the last bit.
+    x, scale = np.arange(axis.out, dtype=np.float32), np.float32(axis.scale)
+    half, last = np.float32(0.5), np.float32(axis.size - 1)
     if rule.coordinates == "half_pixel_symmetric":
-        adjustment = axis.out / (axis.scale * axis.size)
-        return centred + axis.size / 2 * (1 - adjustment)
-    if rule.coordinates == "pytorch_half_pixel":
-        return centred if axis.out > 1 else np.zeros(axis.out)
+        adjustment = np.float32(axis.out) / (scale * np.float32(axis.size))
+        offset = float(np.float32(axis.size) / 2 * (np.float32(1) - adjustment))
+        return (offset + (x.astype(np.float64) + 0.5) / float(scale) - 0.5).astype(np.float32)
     if rule.coordinates == "align_corners":
-        # The standard's output length is scale * size, which need not be whole.
-        length = axis.scale * axis.size
-        return x * (axis.size - 1) / (length - 1) if axis.out > 1 and length != 1 else np.zeros(axis.out)
+        # As in the standard's reference: the length is scale * size, which need not be whole. onnxruntime takes the
+        # number of elements, and fails the standard's own examples of downsampling.
+        length = np.float32(axis.out if axis.is_sized else axis.scale * axis.size)
+        return x * last / (length - np.float32(1)) if axis.out > 1 and length != 1 else np.zeros_like(x)
     if rule.coordinates == "asymmetric":
-        return x / axis.scale
-    if axis.out == 1:
-        return np.full(1, 0.5 * (axis.start + axis.end) * (axis.size - 1))
-    return axis.start * (axis.size - 1) + x * (axis.end - axis.start) * (axis.size - 1) / (axis.out - 1)
+        return x / scale
+    if rule.coordinates == "tf_crop_and_resize":
+        start, end = np.float32(axis.start), np.float32(axis.end)
+        if axis.out == 1:
+            return np.full(1, half * (start + end) * last)
+        return start * last + x * (end - start) * last / np.float32(axis.out - 1)
+    if rule.coordinates == "pytorch_half_pixel" and axis.out == 1:
+        return np.zeros_like(x)
+    return (x + half) / scale - half
 
 
-def _nearest(rule: Rule, position: Array) -> Array:
+def _nearest(rule: Rule, position: Array, scale: float) -> Array:
     """The neighbour that is taken, as an integer position that may be outside."""
+    if rule.nearest == SIMPLE:
+        return np.ceil(position) if scale < 1 else np.floor(position)
     if rule.nearest.startswith("round"):
-        return np.ceil(position - 0.5) if rule.nearest == "round_prefer_floor" else np.floor(position + 0.5)
+        half = position.astype(np.float64) - 0.5
+        half = np.where(np.abs(half - np.rint(half)) < HALF_WAY, np.rint(half), half)
+        return np.ceil(half) if rule.nearest == "round_prefer_floor" else np.floor(half + 1)
     return np.floor(position) if rule.nearest == "floor" else np.ceil(position)
 
 
@@ -84,8 +98,10 @@ def _cubic(distance: Array, a: float) -> Array:
 def tables(rule: Rule, axis: Axis) -> tuple[Array, Array]:
     """(index INT32 [out, taps], weight FLOAT32 [out, taps]); index -1 where nothing is taken."""
     position = source_positions(rule, axis)
-    if rule.mode == "nearest":
-        index = _nearest(rule, position)[:, None]
+    if rule.antialias and axis.out == axis.size:  # only what lies outside changes
+        index, weight = np.arange(axis.size)[:, None], np.ones((axis.size, 1))
+    elif rule.mode == "nearest":
+        index = _nearest(rule, position, axis.scale)[:, None]
         weight = np.ones_like(index)
     else:
         reach = 1 if rule.mode == "linear" else 2
@@ -116,10 +132,12 @@ def resize(node: Node, x: Tensor, axes: dict[int, Axis], rule: Rule, extrapolati
     # Resampling is linear and taps outside add nothing: so x less the value is resampled, and the value added again.
     if extrapolation:
         x = node.binary(Binary.SUB, x, node.like(extrapolation, x))
+    # Nor does onnxruntime resample an image of the size that is wanted.
+    same_sizes = rule.coordinates != "align_corners" and all(axis.out == axis.size for axis in axes.values())
     for position, axis in sorted(axes.items()):
         if axis.out == 0 or axis.size == 0:
             node.refuse(f"dimension {position} is empty")
-        if axis.out == axis.size and axis.scale == 1.0 and rule.coordinates != "tf_crop_and_resize":
+        if same_sizes or (axis.out == axis.size and axis.scale == 1.0):
             continue
         reach = 4 if not rule.antialias else math.ceil(4 / min(axis.scale, 1.0)) + 2
         node.limit(8 * axis.out * reach)  # several arrays of doubles per entry
@@ -152,7 +170,8 @@ def scaled_axes(node: Node, shape: tuple[int, ...], axes: list[int], scales: lis
     if len(scales) != len(axes) or any(not math.isfinite(s) or s <= 0 for s in scales):
         node.damaged(f"scales {scales} must be positive, one for each of {len(axes)} dimensions")
     pairs = zip(axes, scales, strict=True)
-    return {axis: Axis(shape[axis], math.floor(shape[axis] * scale), scale) for axis, scale in pairs}
+    # In single precision, as shape inference does it.
+    return {a: Axis(shape[a], math.floor(np.float32(shape[a]) * np.float32(scale)), scale) for a, scale in pairs}
 
 
 def _sized_axes(node: Node, shape: tuple[int, ...], axes: list[int], sizes: list[int]) -> dict[int, Axis]:
@@ -167,10 +186,21 @@ def _sized_axes(node: Node, shape: tuple[int, ...], axes: list[int], sizes: list
         ratio = min(ratios) if policy == "not_larger" else max(ratios)
         ratios = [ratio] * len(axes)
         sizes = [math.floor(shape[axis] * ratio + 0.5) for axis in axes]
-    return {axis: Axis(shape[axis], size, r) for axis, size, r in zip(axes, sizes, ratios, strict=True)}
+    return {
+        axis: Axis(shape[axis], size, ratio, is_sized=True)
+        for axis, size, ratio in zip(axes, sizes, ratios, strict=True)
+    }
 
 
-@handles("Resize", since=11, limits=["roi, scales and sizes are constants"])
+@handles(
+    "Resize",
+    since=11,
+    limits=[
+        "roi, scales and sizes are constants",
+        "with scales, align_corners takes scale times size for the length, as the standard's reference does; "
+        "onnxruntime takes the number of elements",
+    ],
+)
 def resize_modern(node: Node) -> Tensor:
     x = node.input(0)
     rule = _read_rule(node)
@@ -185,10 +215,7 @@ def resize_modern(node: Node) -> Tensor:
         roi = [float(value) for value in node.value(1).reshape(-1)]
         if len(roi) != 2 * len(axes):
             node.damaged(f"roi {roi} must have two entries for each of {len(axes)} dimensions")
-        plan = {
-            axis: Axis(plan[axis].size, plan[axis].out, plan[axis].scale, roi[i], roi[i + len(axes)])
-            for i, axis in enumerate(axes)
-        }
+        plan = {axis: replace(plan[axis], start=roi[i], end=roi[i + len(axes)]) for i, axis in enumerate(axes)}
     return resize(node, x, plan, rule, node.float_attr("extrapolation_value", 0.0))
 
 
@@ -200,4 +227,4 @@ def resize_by_scales(node: Node) -> Tensor:
     scales = given if given is not None else [float(value) for value in node.value(1).reshape(-1)]
     rule = _read_rule(node)
     plan = scaled_axes(node, x.shape, list(range(len(x.shape))), scales)
-    return resize(node, x, plan, Rule(rule.mode, "asymmetric", "floor", -0.75, False, False))
+    return resize(node, x, plan, Rule(rule.mode, "asymmetric", SIMPLE, -0.75, False, False))
