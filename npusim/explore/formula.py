@@ -38,8 +38,8 @@ MOST_BITS = 4096
 """Bits of an exact value, of its whole part and its denominator together. What one may need is known before it is
 calculated: powers of powers would take any time and memory."""
 Size = tuple[int, int]
-"""Bits that a value's whole part and its denominator have at most."""
-_NAMED: Size = (64, 21)
+"""A value is below 2 to the first power, and its denominator at most 2 to the second."""
+_NAMED: Size = (64, 20)
 """Of what a name stands for, in its base unit: keys and figures fit 64 bits, denominators Ratio.limit."""
 
 DIMENSIONS: dict[Dimension, tuple[Dim, Fraction]] = {
@@ -324,7 +324,7 @@ class _Compiler:
             if len(parts) != 1 or first.dim != NUMBER:
                 raise FormulaError(f"{name} takes one plain number, got {self._as_written(node)}")
             ufunc, plain = (np.ceil, math.ceil) if name == "ceil" else (np.floor, math.floor)
-            size = first.size[0] + 1, 1
+            size = first.size[0] + 1, 0
             return _Part(NUMBER, lambda values: _rounded(ufunc, plain, first.evaluate(values)), uses, size)
         for part in parts[1:]:
             self._same(first.dim, part.dim, node)
@@ -372,7 +372,7 @@ def _quotient(left: Size, right: Size) -> Size:
 
 
 def _size(value: Fraction) -> Size:
-    return (value.numerator // value.denominator).bit_length(), value.denominator.bit_length()
+    return (value.numerator // value.denominator).bit_length(), (value.denominator - 1).bit_length()
 
 
 def _exactly(value: Fraction, dim: Dim) -> _Part:

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -212,8 +213,9 @@ class _Maker:
         # Kept as the formula gives it, in SI units.
         names |= {each.key: Name(each.formula.dim, size=each.formula.size) for each in derived if each.key in own}
         lasts = [key.rpartition(".")[2] for key in varied]
+        often = Counter(lasts)
         for key, last in zip(varied, lasts, strict=True):
-            if "." in key and lasts.count(last) == 1 and last not in names and key in names:
+            if "." in key and often[last] == 1 and last not in names and key in names:
                 names[last] = names[key]
         return Scope(names, FIGURES, tuple(each.name for each in self._workloads))
 

@@ -7,6 +7,7 @@ any size has all its designs at hand, and a number means the same in every proce
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -171,7 +172,8 @@ def _exact(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values as formulas take them, fractions as numbers, and besides by the last parts of their keys, where one key
     alone has them: ``rows`` for ``matrix.rows``."""
     lasts = [key.rpartition(".")[2] for key in values]
-    short = {last: values[key] for key, last in zip(values, lasts, strict=True) if lasts.count(last) == 1}
+    often = Counter(lasts)
+    short = {last: values[key] for key, last in zip(values, lasts, strict=True) if often[last] == 1}
     return {key: _number(key, value) for key, value in {**short, **values}.items()}
 
 

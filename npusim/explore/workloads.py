@@ -39,7 +39,10 @@ class Workload:
         if self.network:
             from npusim.validate.networks import NETWORKS
 
-            return NETWORKS[self.network].make(self.shape)
+            try:
+                return NETWORKS[self.network].make(self.shape)
+            except (LookupError, ValueError, TypeError, ArithmeticError):  # of another number of dimensions
+                raise UsageError(f"the network has no form for an input of shape {list(self.shape)}") from None
         from npusim._core import DefaultFloats
         from npusim.frontends.onnx import load
 

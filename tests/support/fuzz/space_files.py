@@ -269,6 +269,8 @@ class World:
             method=space.search.method if space.search.method != "optuna" else "halving",
         )  # fmt: skip
         space = dataclasses.replace(space, search=search)
+        for each in space.workloads[:3]:
+            each.load(space.bases[0])
         with Study(space, evaluate=Formula([each.name for each in space.workloads])) as study:
             study.run(workers=0)
             text(study, 20)

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from npusim.demo import as_onnx
-from npusim.errors import ConfigError, UsageError
+from npusim.errors import ConfigError, NpusimError, UsageError
 from npusim.explore import make_space, read_space
 from npusim.explore.schema import SCHEMA, json_schema
+from npusim.explore.workloads import Workload
 from npusim.hw.config import load_config
 from tests.support.explore_designs import small_model, space
 
@@ -345,3 +346,14 @@ def test_models_of_python_need_no_file() -> None:
     found = make_space({"base": ["tiny", "edge"]}, given=[small_model()])
     assert found.size == 2
     assert [found.config(number).name for number in (0, 1)] == ["tiny", "edge"]
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 32, 32), (1,) * 40, (0, 0, 0), (1, 10**30, 1)])
+@pytest.mark.parametrize("network", ["mobilenet_v2", "wav2letter", "rnnoise", "yolov5n", "micronet_ad_m", "densenet"])
+def test_a_network_of_a_wrong_shape_is_refused_in_words(network: str, shape: tuple[int, ...]) -> None:
+    try:
+        graph = Workload("n", network=network, shape=shape).load(load_config("tiny"))
+    except NpusimError as error:
+        assert str(error)  # noqa: PT017 - some shapes are those of some network
+    else:
+        assert graph.inputs[0].shape == shape
