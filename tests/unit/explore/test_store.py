@@ -334,3 +334,13 @@ def test_what_takes_too_long_is_stopped(good: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr("npusim.explore.store._MOST_STEPS", -10_000_000)
         with pytest.raises(UsageError, match="damaged"):
             store.rows()
+
+
+def test_an_interrupt_while_sqlite_asks_whether_to_go_on_is_one(good: Path) -> None:
+    def interrupted() -> bool:
+        raise KeyboardInterrupt
+
+    with Store(good, reading=True) as store:
+        store._file.set_progress_handler(interrupted, 1)
+        with pytest.raises(KeyboardInterrupt):
+            store.rows()
