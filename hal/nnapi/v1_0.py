@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import types
 from .errors import invalid_argument
-from .types import DataLocation, OperandLifeTime, OperandType, Operation, OperationType, PerformanceInfo
+from .operations.versions import V1_0, Version, operand_version, operation_version
+from .types import DataLocation, OperandLifeTime, OperandType, Operation, PerformanceInfo
 from .validation.fields import MalformedError, items
 
 if TYPE_CHECKING:
     from .memory import Memory
-
-LAST_OPERATION = OperationType.TANH
-LAST_OPERAND = OperandType.TENSOR_QUANT8_ASYMM
 
 
 @dataclass(slots=True)
@@ -65,7 +63,7 @@ def model_to_1_3(model: Model) -> types.Model:
 
     On its floats: HAL 1.0 left it to the driver whether they are computed in half precision; this one does not.
     """
-    check_types(model, LAST_OPERATION, LAST_OPERAND)
+    check_types(model, V1_0)
     return types.Model(subgraph_to_1_3(model), (), model.operandValues, model.pools)
 
 
@@ -93,24 +91,22 @@ def subgraph_to_1_3(model: object) -> types.Subgraph:
     return types.Subgraph(operands, model.operations, model.inputIndexes, model.outputIndexes)  # type: ignore[attr-defined]
 
 
-def check_types(model: object, last_operation: int, last_operand: int, *, extensions: bool = False) -> None:
-    """Raise StatusError (INVALID_ARGUMENT) for types that came with a later interface."""
+def check_types(model: object, version: Version) -> None:
+    """Raise StatusError (INVALID_ARGUMENT) for types that came with a later interface. What operations took on later is
+    left to ``validate_model``, which knows their operands."""
     for number, operation in enumerate(items(model.operations, "operations")):  # type: ignore[attr-defined]
-        _check(f"operation {number}", operation.type, last_operation, extensions)
+        _check(f"operation {number}", operation.type, operation_version(operation.type), version)
     for number, operand in enumerate(_operands(model)):
-        _check(f"operand {number}", operand.type, last_operand, extensions)
+        _check(f"operand {number}", operand.type, operand_version(operand.type), version)
 
 
 def _operands(model: object) -> Sequence[Any]:
     return items(model.operands, "operands")  # type: ignore[attr-defined]
 
 
-def _check(where: str, kind: int, last: int, extensions: bool) -> None:
-    # OEM types are of every version; whether this driver knows one is another question.
-    oem = types.OperandTypeRange.OEM_MIN <= kind <= types.OperandTypeRange.OEM_MAX
-    extension = extensions and kind > types.OperandTypeRange.BASE_MAX
-    if not (0 <= kind <= last or oem or extension):
-        raise invalid_argument(f"{where}: type {kind} does not exist in this version of the interface")
+def _check(where: str, kind: int, brought: Version | None, version: Version) -> None:
+    if brought is None or brought > version:
+        raise invalid_argument(f"{where}: type {kind} does not exist in version {version} of the interface")
 
 
 def converted(convert: Callable[[Any], types.Model], model: Any) -> types.Model:

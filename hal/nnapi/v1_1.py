@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import types, v1_0
-from .types import OperandType, OperationType, PerformanceInfo
-from .v1_0 import LAST_OPERAND, Operand, Request, check_types, performance_of, subgraph_to_1_3
-
-LAST_OPERATION = OperationType.TRANSPOSE
+from .operations.versions import V1_1
+from .types import OperandType, PerformanceInfo
+from .v1_0 import Operand, Request, check_types, performance_of, subgraph_to_1_3
 
 __all__ = ["Capabilities", "Model", "Operand", "Request", "model_to_1_3"]
 
@@ -29,7 +28,7 @@ class Model(v1_0.Model):
 
 def model_to_1_3(model: Model) -> types.Model:
     """The same model in HAL 1.3. Raises StatusError (INVALID_ARGUMENT) for types that HAL 1.1 does not have."""
-    check_types(model, LAST_OPERATION, LAST_OPERAND)
+    check_types(model, V1_1)
     relaxed = model.relaxComputationFloat32toFloat16
     return types.Model(subgraph_to_1_3(model), (), model.operandValues, model.pools, relaxed)
 

@@ -7,22 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import types
+from .operations.versions import V1_2
 from .types import (
     ExtensionNameAndPrefix,
     Operand,
     OperandPerformance,
-    OperandType,
     Operation,
-    OperationType,
     PerformanceInfo,
 )
 from .v1_0 import Request, check_types, subgraph_to_1_3
 
 if TYPE_CHECKING:
     from .memory import Memory
-
-LAST_OPERATION = OperationType.RESIZE_NEAREST_NEIGHBOR
-LAST_OPERAND = OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 
 __all__ = ["Capabilities", "Model", "Operand", "Request", "model_to_1_3"]
 
@@ -52,7 +48,7 @@ class Model:
 
 def model_to_1_3(model: Model) -> types.Model:
     """The same model in HAL 1.3. Raises StatusError (INVALID_ARGUMENT) for types that HAL 1.2 does not have."""
-    check_types(model, LAST_OPERATION, LAST_OPERAND, extensions=True)
+    check_types(model, V1_2)
     return types.Model(
         subgraph_to_1_3(model), (), model.operandValues, model.pools, model.relaxComputationFloat32toFloat16,
         model.extensionNameToPrefix,

@@ -61,11 +61,6 @@ def cause(reason: str) -> Status:
     return next((status for pattern, status in _PATTERNS if pattern.search(reason)), Status.UNSUPPORTED_ATTRIBUTE)
 
 
-def waits_for_value(reason: str) -> bool:
-    """Whether a graph input that comes as a weight would settle it: all values but constants come from graph inputs."""
-    return NEEDS_VALUE in reason or KNOWN_CONDITION in reason
-
-
 def worst(reasons: Iterable[Reason]) -> Status:
     """The status for a model with several: what lies deepest, from version over operator to shape."""
     found = {cause(reason) for _, _, reason in reasons}

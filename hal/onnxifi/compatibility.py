@@ -1,20 +1,21 @@
-"""Can this device do that model? Answered without compiling it, so that one node takes well under a millisecond."""
+"""Can this device do that model? It is compiled to know, as onnxInitGraph does, but not loaded onto the device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from onnx import GraphProto
 
-from npusim.compiler.pipeline import prepare
-from npusim.errors import ModelError, UnsupportedError, UsageError
+from npusim.errors import CompileError, ModelError, NeedsValueError, NpusimError, UnsupportedError, UsageError
 from npusim.frontends.onnx.signature import DeclaredTypeError
 from npusim.frontends.onnx.source import Model
 from npusim.graph import Graph
 from npusim.hw.config import Config
 
-from .causes import Reason, cause, waits_for_value
-from .importing import import_graph
+from .causes import cause
+from .importing import compile_nodes, import_graph
 from .model import parse
 from .status import OnnxifiError, Status
 from .tensors import Declared, declared
@@ -26,12 +27,12 @@ _TRIAL_SIZE = 1
 def compatibility(config: Config, data: bytes, *, lenient: bool) -> Status:
     """SUCCESS, or FALLBACK if operators are decomposed. Raises OnnxifiError and what :func:`edge.status_of` knows.
 
-    Values of graph inputs may yet come as weights: what depends on them alone is not decided here.
+    Where a model has no weights, they may yet come with onnxInitGraph: what their values decide is not decided here.
     """
     model = parse(data, lenient=lenient)
     inputs = dynamic_inputs(model.proto.graph)
     if all(value.is_static for value in inputs):
-        decomposed = _static(model, config)
+        decomposed = _static(model, inputs, config)
     else:
         decomposed = try_symbolic(model, inputs, config)
     return Status.FALLBACK if decomposed else Status.SUCCESS
@@ -43,15 +44,44 @@ def dynamic_inputs(graph: GraphProto) -> list[Declared]:
     return [declared(value) for value in graph.input if value.name not in weights]
 
 
-def _static(model: Model, config: Config) -> bool:
+def _static(model: Model, inputs: Sequence[Declared], config: Config) -> bool:
     try:
-        graph, decomposed = import_graph(model, config)
-        check_capacity(graph, config, Status.UNSUPPORTED_SHAPE)
-        prepare(graph, config)
-    except UnsupportedError as error:
-        _raise_if_any(reason for reason in error.reasons if not waits_for_value(reason[2]))
-        return False
-    return bool(decomposed)
+        return _decomposed(model, config)
+    except NeedsValueError as error:
+        # Weights come as initializers or as descriptors, not as both: then none is to come. Nor are there weights where
+        # nothing would be left to run.
+        if model.proto.graph.initializer or not _remaining(inputs, error.values):
+            raise
+        return _tried(model, inputs, error.values, config)
+
+
+def _tried(model: Model, inputs: Sequence[Declared], values: Mapping[str, Any], config: Config) -> bool:
+    """What becomes of a model with values that its weights may have. Raises NeedsValueError if in the end it wants the
+    values of all inputs; whatever else goes wrong goes wrong with these values, and perhaps not with others."""
+    bind = dict(values)
+    while True:
+        try:
+            return _decomposed(model, config, bind)
+        except NeedsValueError as error:
+            if not _remaining(inputs, {**bind, **error.values}):
+                raise
+            if error.values.keys() <= bind.keys():
+                return False
+            bind.update(error.values)
+        except (NpusimError, OnnxifiError):
+            return False
+
+
+def _decomposed(model: Model, config: Config, bind: Mapping[str, Any] = MappingProxyType({})) -> bool:
+    graph, decomposed = import_graph(model, config, bind=bind)
+    check_capacity(graph, config, Status.UNSUPPORTED_SHAPE)
+    _, several = compile_nodes(graph, config)
+    return decomposed or several
+
+
+def _remaining(inputs: Sequence[Declared], values: Mapping[str, Any]) -> list[str]:
+    """Inputs that are left to run with."""
+    return [value.name for value in inputs if value.name not in values]
 
 
 def try_symbolic(model: Model, inputs: Sequence[Declared], config: Config) -> bool:
@@ -64,15 +94,16 @@ def try_symbolic(model: Model, inputs: Sequence[Declared], config: Config) -> bo
     symbols = {value.name: [_TRIAL_SIZE if not isinstance(d, int) else d for d in value.dims or ()] for value in inputs}
     try:
         graph, decomposed = import_graph(model, config, symbols)
-        prepare(graph, config)
+        _, several = compile_nodes(graph, config)
     except UnsupportedError as error:
-        _raise_if_any(reason for reason in error.reasons if cause(reason[2]) is not Status.UNSUPPORTED_SHAPE)
+        if reasons := [reason for reason in error.reasons if cause(reason[2]) is not Status.UNSUPPORTED_SHAPE]:
+            raise UnsupportedError(reasons) from error
         return False
     except DeclaredTypeError:
         raise
-    except (ModelError, UsageError):
+    except (ModelError, UsageError, CompileError):
         return False  # of these sizes, and perhaps not of those to come
-    return bool(decomposed)
+    return decomposed or several
 
 
 def check_capacity(graph: Graph, config: Config, status: Status) -> None:
@@ -81,9 +112,3 @@ def check_capacity(graph: Graph, config: Config, status: Status) -> None:
     needed = sum(tensor.nbytes for tensor in (*tensors, *graph.inputs, *graph.outputs))
     if needed > config.dram.bytes:
         raise OnnxifiError(status, f"needs {needed} bytes of memory, {config.name} has {config.dram.bytes}")
-
-
-def _raise_if_any(reasons: Iterable[Reason]) -> None:
-    kept = list(reasons)
-    if kept:
-        raise UnsupportedError(kept)

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from npusim.compiler.pipeline import compile_graph
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES
 from npusim.program import Program
@@ -17,7 +16,7 @@ from npusim.runtime import Priority, Recent
 from .backend import Backend, graph_priority
 from .compatibility import check_capacity, dynamic_inputs, try_symbolic
 from .descriptor import Descriptor
-from .importing import Outside, import_graph
+from .importing import Outside, compile_nodes, import_graph
 from .model import Weight, add_weights, parse
 from .quantization import Quantization
 from .status import OnnxifiError, Status
@@ -67,7 +66,7 @@ class Graph:
         if self.is_static:
             self.program(Form())
         else:
-            self.decomposed = try_symbolic(self._copy(), list(self.inputs.values()), self.backend.device.config)
+            self.decomposed = try_symbolic(self._model, list(self.inputs.values()), self.backend.device.config)
 
     def program(self, form: Form) -> Program:
         """The program for a form, loaded onto the device with its constants."""
@@ -88,16 +87,12 @@ class Graph:
     def _compile(self, form: Form) -> Program:
         outside = Outside(self._quantized, dict(form.inputs), dict(form.outputs))
         config = self.backend.device.config
-        graph, decomposed = import_graph(self._copy(), config, dict(form.shapes), outside)
-        self.decomposed = self.decomposed or bool(decomposed)
+        graph, decomposed = import_graph(self._model, config, dict(form.shapes), outside)
         check_capacity(graph, config, Status.NO_DEVICE_MEMORY)
-        program = compile_graph(graph, config)
+        program, several = compile_nodes(graph, config)
+        self.decomposed = self.decomposed or decomposed or several
         self.power.executor.pin(program, to_run=True)
         return program
-
-    def _copy(self) -> Model:
-        """The model for an importer, which empties what it gets."""
-        return Model(self._model.proto, None, dict(self._model.blobs))
 
 
 def init_graph(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+from onnx import NodeProto
 
+from npusim.compiler.pipeline import compile_traced
 from npusim.dtypes import DType
 from npusim.frontends.onnx.importer import Importer
 from npusim.frontends.onnx.node import Node
@@ -17,6 +23,7 @@ from npusim.frontends.onnx.source import Model
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.ops.budget import Budget
+from npusim.program import Program
 
 from .quantization import Quantization
 
@@ -39,13 +46,20 @@ NOTHING = Outside()
 
 
 class OnnxifiImporter(Importer):
-    """The frontend's importer for a model from an ONNXIFI client; ``decomposed`` says what FALLBACK is for."""
+    """The frontend's importer for a model from an ONNXIFI client. ``decomposed`` says what is several operators already
+    in the graph; every operator has the number of the node that it is of as its ``origin``."""
 
     def __init__(
-        self, model: Model, config: Config, input_shapes: Shapes | None = None, outside: Outside = NOTHING
+        self, model: Model, config: Config, input_shapes: Shapes | None, outside: Outside, bind: Mapping[str, Any]
     ) -> None:
-        super().__init__(model, input_shapes, budget=Budget.of(config))
+        super().__init__(model, input_shapes, bind, budget=Budget.of(config))
         self._outside = outside
+        self._numbers = itertools.count()
+
+    def _import_node(self, node: NodeProto, name: str, needed: set[str], scope: Scope) -> Sequence[Value]:
+        if not scope.depth:
+            self.builder.origin = next(self._numbers)
+        return super()._import_node(node, name, needed, scope)
 
     def _define_inputs(self, scope: Scope) -> None:
         super()._define_inputs(scope)
@@ -99,8 +113,27 @@ class OnnxifiImporter(Importer):
 
 
 def import_graph(
-    model: Model, config: Config, input_shapes: Shapes | None = None, outside: Outside = NOTHING
-) -> tuple[Graph, list[tuple[str, str]]]:
-    """(graph, decomposed nodes). Raises as ``load`` does, UsageError for impossible shapes, too."""
-    importer = OnnxifiImporter(model, config, input_shapes, outside)
-    return importer.run(), importer.decomposed
+    model: Model,
+    config: Config,
+    input_shapes: Shapes | None = None,
+    outside: Outside = NOTHING,
+    bind: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[Graph, bool]:
+    """(graph, whether it has decomposed nodes already). Raises as ``load`` does, UsageError for impossible shapes, too.
+
+    The model is left as it is. ``bind``: values of inputs.
+    """
+    own = Model(model.proto, None, dict(model.blobs))  # an importer empties what it gets
+    importer = OnnxifiImporter(own, config, input_shapes, outside, bind)
+    return importer.run(), bool(importer.decomposed)
+
+
+def compile_nodes(graph: Graph, config: Config) -> tuple[Program, bool]:
+    """(program, whether a node has become several operators of the device). Raises as ``compile_graph`` does."""
+    program, operators = compile_traced(graph, config)
+    return program, _repeated(operators)
+
+
+def _repeated(operators: Iterable[frozenset[int]]) -> bool:
+    counts = Counter(node for nodes in operators for node in nodes)
+    return any(count > 1 for count in counts.values())

@@ -47,6 +47,19 @@ def compile_graph(graph: Graph | Settled, config: Config, key: str = "") -> Prog
         return _compiled(graph, config, key, None)[0]
 
 
+def compile_traced(graph: Graph, config: Config) -> tuple[Program, list[frozenset[int]]]:
+    """As :func:`compile_graph`; and for each operator of the program that takes time of the device, what it is of:
+    ``Op.origin`` of the operators in it."""
+    with uncollected():
+        program, best = _compiled(graph, config, "", None)
+    busy = {command.op for command in best.commands if command.unit != Unit.CONTROL}
+    return program, [
+        frozenset(op.origin for op in group.ops if op.origin is not None)
+        for number, group in enumerate(best.groups)
+        if number in busy
+    ]
+
+
 @dataclass(slots=True)
 class Explained:
     """A program, and why it became what it is. ``orders``: those that were compared, in words, with the picoseconds

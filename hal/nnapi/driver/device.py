@@ -18,6 +18,7 @@ from ..border import never_raises, nothing, older_status, status_of
 from ..cache import files as cache
 from ..execution.deadline import Clock, TimePoint, deadline_of, steady_clock
 from ..execution.engine import Engine
+from ..operations.versions import V1_0, V1_1, V1_2, V1_3, Version
 from ..types import (
     BufferDesc,
     BufferRole,
@@ -137,27 +138,29 @@ class Device:
     @never_raises(list)
     def getSupportedOperations(self, model: v1_0.Model) -> tuple[ErrorStatus, list[bool]]:
         """1.0: for each operation whether it is supported."""
-        return self._supported(v1_0.converted(v1_0.model_to_1_3, model))
+        return self._supported(v1_0.converted(v1_0.model_to_1_3, model), V1_0)
 
     @never_raises(list)
     def getSupportedOperations_1_1(self, model: v1_1.Model) -> tuple[ErrorStatus, list[bool]]:
         """1.1: likewise."""
-        return self._supported(v1_0.converted(v1_1.model_to_1_3, model))
+        return self._supported(v1_0.converted(v1_1.model_to_1_3, model), V1_1)
 
     @never_raises(list)
     def getSupportedOperations_1_2(self, model: v1_2.Model) -> tuple[ErrorStatus, list[bool]]:
         """1.2: likewise."""
-        return self._supported(v1_0.converted(v1_2.model_to_1_3, model))
+        return self._supported(v1_0.converted(v1_2.model_to_1_3, model), V1_2)
 
     @never_raises(list)
     def getSupportedOperations_1_3(self, model: Model) -> tuple[ErrorStatus, list[bool]]:
         """1.3: for each operation of the main subgraph; IF and WHILE with all operations that they refer to."""
-        return self._supported(model)
+        return self._supported(model, V1_3)
 
-    def _supported(self, model: Model) -> tuple[ErrorStatus, list[bool]]:
+    def _supported(self, model: Model, version: Version) -> tuple[ErrorStatus, list[bool]]:
         self._engine.check_available()
         with self._engine.limited(None, "getSupportedOperations"):  # its caller may have a limit of its own
-            return ErrorStatus.NONE, [operation.supported for operation in explain(self._engine.executor, model)]
+            return ErrorStatus.NONE, [
+                operation.supported for operation in explain(self._engine.executor, model, version)
+            ]
 
     @never_raises(list)
     def explain(self, model: Model) -> tuple[ErrorStatus, list[OperationSupport]]:
@@ -171,13 +174,13 @@ class Device:
     def prepareModel(self, model: v1_0.Model, callback: Any) -> ErrorStatus:
         """1.0: have a model prepared: the status of the launch."""
         convert = partial(v1_0.converted, v1_0.model_to_1_3, model)
-        return older_status(self._prepare(convert, FAST, MEDIUM, None, (), (), NO_TOKEN, callback))
+        return older_status(self._prepare(convert, V1_0, FAST, MEDIUM, None, (), (), NO_TOKEN, callback))
 
     @never_raises()
     def prepareModel_1_1(self, model: v1_1.Model, preference: ExecutionPreference | int, callback: Any) -> ErrorStatus:
         """1.1: likewise, with a preference."""
         convert = partial(v1_0.converted, v1_1.model_to_1_3, model)
-        return older_status(self._prepare(convert, preference, MEDIUM, None, (), (), NO_TOKEN, callback))
+        return older_status(self._prepare(convert, V1_1, preference, MEDIUM, None, (), (), NO_TOKEN, callback))
 
     @never_raises()
     def prepareModel_1_2(
@@ -191,7 +194,9 @@ class Device:
     ) -> ErrorStatus:
         """1.2: likewise, with files for the compilation cache."""
         convert = partial(v1_0.converted, v1_2.model_to_1_3, model)
-        return older_status(self._prepare(convert, preference, MEDIUM, None, modelCache, dataCache, token, callback))
+        return older_status(
+            self._prepare(convert, V1_2, preference, MEDIUM, None, modelCache, dataCache, token, callback)
+        )
 
     @never_raises()
     def prepareModel_1_3(
@@ -206,7 +211,9 @@ class Device:
         callback: Any,
     ) -> ErrorStatus:
         """1.3: have a model prepared, and kept in the cache files if there are any: the status of the launch."""
-        return self._prepare(lambda: model, preference, priority, deadline, modelCache, dataCache, token, callback)
+        return self._prepare(
+            lambda: model, V1_3, preference, priority, deadline, modelCache, dataCache, token, callback
+        )
 
     @never_raises()
     def prepareModelFromCache(
@@ -234,6 +241,7 @@ class Device:
     def _prepare(
         self,
         model: Callable[[], Model],
+        version: Version,
         preference: ExecutionPreference | int,
         priority: Priority | int,
         deadline: TimePoint,
@@ -243,7 +251,7 @@ class Device:
         callback: Any,
     ) -> ErrorStatus:
         def check(preparation: Preparation) -> Callable[[], PreparedModel]:
-            return preparation.from_model(model(), preference, modelCache, dataCache, token)
+            return preparation.from_model(model(), version, preference, modelCache, dataCache, token)
 
         return self._launch(check, priority, deadline, callback)
 

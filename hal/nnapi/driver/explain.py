@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from npusim.runtime import Executor
 
 from ..operations.signature import operation_name
+from ..operations.versions import V1_3, Version
 from ..plan import Support
 from ..types import Model
 from .preparation import compiler, constants_of, own_model, scope_of, vocabulary_of
@@ -25,15 +26,17 @@ class OperationSupport:
     reason: str = ""
 
 
-def explain(executor: Executor, model: Model) -> list[OperationSupport]:
+def explain(executor: Executor, model: Model, version: Version = V1_3) -> list[OperationSupport]:
     """The support of each operation of the main subgraph, in their order; a line in the log for each that has none.
 
-    Raises InvalidModelError, and StatusError or FileCutError for constants that cannot be read.
+    An operation whose constants lie in memory that nobody can read is not supported. Raises InvalidModelError, and
+    FileCutError for a file that is cut meanwhile.
     """
-    own = own_model(model)
-    constants, vocabulary = constants_of(own), vocabulary_of(own)
+    own = own_model(model, version)
+    unreadable: dict[int, str] = {}
+    constants, vocabulary = constants_of(own, unreadable), vocabulary_of(own)
     compile_here = compiler(executor.programs, scope_of(own), constants.confirm, needed=False)
-    reasons = Support(own, constants, vocabulary, executor.config, compile_here).unsupported()
+    reasons = Support(own, constants, vocabulary, executor.config, compile_here, unreadable).unsupported()
     constants.confirm()
     found = [
         OperationSupport(number, operation_name(operation.type), number not in reasons, reasons.get(number, ""))

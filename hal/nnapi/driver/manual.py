@@ -15,11 +15,9 @@ from npusim.pages import write_or_check
 from .. import extensions
 from ..operations import REGISTRY, Definition
 from ..operations.signature import operation_name, type_name
+from ..operations.versions import operation_version
 from ..operations.view import SCALARS
 from ..types import OperandType
-from ..v1_0 import LAST_OPERATION as LAST_1_0
-from ..v1_1 import LAST_OPERATION as LAST_1_1
-from ..v1_2 import LAST_OPERATION as LAST_1_2
 
 DEFAULT_PATH = Path("docs/reference/nnapi-operations.md")
 COLUMNS = {
@@ -42,14 +40,6 @@ else may be among the operands. Relaxed float32 is computed in float32. What els
 """
 
 
-def since(kind: int) -> str:
-    """The version of the interface that an operation came with."""
-    for version, last in (("1.0", LAST_1_0), ("1.1", LAST_1_1), ("1.2", LAST_1_2)):
-        if kind <= last:
-            return version
-    return "1.3"
-
-
 def types_of(definition: Definition) -> tuple[set[int], set[int]]:
     """(types of the first input and the first output, types of all operands) in all signatures; tensors only."""
     if not isinstance(definition.signatures, frozenset):
@@ -69,7 +59,7 @@ def render() -> str:
 
 def _row(kind: int, definition: Definition) -> str:
     first, every = types_of(definition)
-    name = f"| {operation_name(kind)} | {since(kind)} |"
+    name = f"| {operation_name(kind)} | {operation_version(kind)} |"
     if not isinstance(definition.signatures, frozenset):
         return f"{name}{' |' * len(COLUMNS)} {' '.join((definition.signatures.__doc__ or '').split())} |"
     marks = " | ".join("yes" if column in first else "" for column in COLUMNS.values())

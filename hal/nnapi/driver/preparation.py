@@ -16,32 +16,44 @@ from npusim.runtime import Store
 
 from .. import extensions
 from ..cache import files as cache
+from ..errors import StatusError
 from ..execution.deadline import Deadline
 from ..execution.engine import Engine
+from ..memory.mapping import Mapping
 from ..operations.constants import Constants
 from ..operations.signature import operation_name
+from ..operations.versions import Version
 from ..plan import Plan, Vocabulary
-from ..types import ExecutionPreference, Model, Priority
+from ..types import ErrorStatus, ExecutionPreference, Model, Priority
 from ..validation import validate_model, validate_preference, validate_priority
 from .prepared import PreparedModel
 
 Handles = Sequence[Sequence[int]]
 
 
-def own_model(model: Model) -> Model:
-    """A checked copy of a client's model, which shares nothing with it but the memory of its pools.
+def own_model(model: Model, version: Version) -> Model:
+    """A checked copy of a client's model, which shares nothing with it but the memory of its pools. ``version``: of the
+    interface by which it came.
 
     Raises InvalidModelError.
     """
-    checked = validate_model(model)
+    checked = validate_model(model, version)
     return replace(checked, operandValues=bytes(checked.operandValues))
 
 
-def constants_of(model: Model) -> Constants:
-    """The constants of a checked model, its pools mapped. Raises StatusError for a pool that cannot be mapped."""
-    mapped = [pool.map(writable=False) for pool in model.pools]
-    storage = extensions.storage_of(model)
-    return Constants(model, mapped, storage)
+def constants_of(model: Model, unreadable: dict[int, str] | None = None) -> Constants:
+    """The constants of a checked model, its pools mapped. A pool that nobody could map is noted in ``unreadable`` with
+    the reason; without that, and for a pool that contradicts itself, StatusError is raised."""
+    mapped: list[Mapping | None] = []
+    for number, pool in enumerate(model.pools):
+        try:
+            mapped.append(pool.map(writable=False))
+        except StatusError as error:
+            if unreadable is None or error.status is ErrorStatus.INVALID_ARGUMENT:
+                raise
+            unreadable[number] = error.message
+            mapped.append(None)
+    return Constants(model, mapped, extensions.storage_of(model))
 
 
 def vocabulary_of(model: Model) -> Vocabulary:
@@ -77,13 +89,16 @@ class Preparation:
     def from_model(
         self,
         model: Model,
+        version: Version,
         preference: ExecutionPreference | int,
         model_cache: Handles,
         data_cache: Handles,
         token: bytes,
     ) -> Callable[[], PreparedModel]:
         """Work that compiles a model and keeps it in the cache files, if there are any that can be used."""
-        own = own_model(model)  # now, not in the work: the client may change its model as soon as the launch returns
+        own = own_model(
+            model, version
+        )  # now, not in the work: the client may change its model as soon as the launch returns
         validate_preference(preference)
         self._check_deadline()
         constants, vocabulary = constants_of(own), vocabulary_of(own)

@@ -10,8 +10,9 @@ from npusim.isa.functions import Binary
 from ..types import FusedActivationFunc, OperandType, OperationType
 from .definition import Rule, define
 from .lowering import Lowering
-from .rules import activation, rank_at_most
+from .rules import activation, input_types, rank_at_most
 from .signature import F16, F32, FLOATS, I32, QUANT8, forms, rows
+from .versions import V1_2, V1_3
 from .view import QUANTISED, OpView
 
 
@@ -71,10 +72,11 @@ def _product_scale(view: OpView) -> bool:
 _RANKS: tuple[Rule, ...] = (rank_at_most(0, 4), rank_at_most(1, 4))
 _FUSED: tuple[Rule, ...] = (*_RANKS, activation(2), _no_activation_of_integers)
 _ARITHMETIC = forms("T T i", "T", rows("T", (F32, F16, *QUANT8, I32)))
-define(OperationType.ADD, _ARITHMETIC, _fused(Binary.ADD), *_FUSED)
-define(OperationType.SUB, _ARITHMETIC, _fused(Binary.SUB), *_FUSED)
-define(OperationType.MUL, _ARITHMETIC, _fused(Binary.MUL), *_FUSED, _product_scale)
-define(OperationType.DIV, forms("T T i", "T", rows("T", (F32, F16, I32))), _divide, *_FUSED)
+_INTEGERS = input_types(0, V1_3, I32)
+define(OperationType.ADD, _ARITHMETIC, _fused(Binary.ADD), *_FUSED, later=[_INTEGERS])
+define(OperationType.SUB, _ARITHMETIC, _fused(Binary.SUB), *_FUSED, later=[_INTEGERS, input_types(0, V1_2, *QUANT8)])
+define(OperationType.MUL, _ARITHMETIC, _fused(Binary.MUL), *_FUSED, _product_scale, later=[_INTEGERS])
+define(OperationType.DIV, forms("T T i", "T", rows("T", (F32, F16, I32))), _divide, *_FUSED, later=[_INTEGERS])
 
 _ORDERED = forms("T T", "T", rows("T", (F32, F16, I32, *QUANT8)))
 define(OperationType.MAXIMUM, _ORDERED, _extreme(Binary.MAX))

@@ -8,8 +8,9 @@ from npusim.isa.functions import Unary
 from ..types import OperandType, OperationType
 from .definition import define
 from .lowering import Lowering
-from .rules import rank_at_most
+from .rules import input_types, rank_at_most
 from .signature import BOOL8, F16, F32, FLOATS, I32, Q8, Q8C, Q8S, Q8SYMM, Q16, Q16S, QUANT8, Row, forms, rows
+from .versions import V1_3
 
 
 def _cast(op: Lowering) -> None:
@@ -34,6 +35,6 @@ _CONVERTIBLE = (F32, F16, I32, Q8)
 _CASTS = forms("S", "T", _pairs(_CONVERTIBLE, _CONVERTIBLE)) | forms(
     "T", "T", rows("T", (BOOL8, Q16, Q16S, Q8S, Q8SYMM))
 )
-define(OperationType.CAST, _CASTS, _cast)
+define(OperationType.CAST, _CASTS, _cast, later=[input_types(0, V1_3, BOOL8, Q16, Q16S, Q8S, Q8SYMM)])
 define(OperationType.QUANTIZE, forms("S", "T", _pairs(FLOATS, QUANT8)), _convert)
 define(OperationType.DEQUANTIZE, forms("S", "T", _pairs((*QUANT8, Q8SYMM, Q8C), FLOATS)), _convert, rank_at_most(0, 4))

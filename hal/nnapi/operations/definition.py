@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..types import OperationType
 from .signature import Form, type_name
+from .versions import Version
 from .view import OpView
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 Rule = Callable[[OpView], bool]
 """True when the operation keeps the rule; the docstring is the client's message and the manual's line. What is not
 known before the execution (dimension 0, values that are no constants) keeps every rule."""
+Later = tuple[Version, Rule]
+"""What an operation took on later than it came itself, and than the types of its operands did: the rule is true of an
+operation that uses it; its docstring says what it is."""
 Matcher = Callable[[OpView], bool]
 """A signature that is no finite set (any number of inputs); the docstring describes it."""
 
@@ -34,7 +38,8 @@ class Definition:
 
     ``signatures``: the legal types of inputs and outputs, as a set or, where that is not finite, a function.
     ``optional``: inputs that may be omitted (NO_VALUE) though they are listed. ``rules`` hold for every model.
-    ``lower`` adds operators to a Graph, all shapes being known.
+    ``lower`` adds operators to a Graph, all shapes being known. The signatures are those of HAL 1.3; ``later`` says
+    what of them older versions do not have, though they have the operation and the types.
     """
 
     type: OperationType | int
@@ -42,6 +47,14 @@ class Definition:
     lower: Callable[[Lowering], None]
     rules: tuple[Rule, ...] = ()
     optional: frozenset[int] = field(default_factory=frozenset)
+    later: tuple[Later, ...] = ()
+
+    def too_new(self, view: OpView, version: Version) -> str | None:
+        """What of an operation that breaks no rule came after a version of the interface, or None."""
+        for brought, uses in self.later:
+            if brought > version and uses(view):
+                return f"{uses.__doc__} came with version {brought} of the interface, this model comes by {version}"
+        return None
 
     def problem(self, view: OpView) -> str | None:
         """What is wrong with an operation, or None; the first broken rule speaks."""
@@ -93,10 +106,11 @@ def define(
     lower: Callable[[Lowering], None],
     *rules: Rule,
     optional: Iterable[int] = (),
+    later: Iterable[Later] = (),
 ) -> Definition:
     """Add an operation to the registry; each is defined once."""
     if kind in REGISTRY:
         raise ValueError(f"{kind.name} is already defined")
-    definition = Definition(kind, signatures, lower, rules, frozenset(optional))
+    definition = Definition(kind, signatures, lower, rules, frozenset(optional), tuple(later))
     REGISTRY[kind] = definition
     return definition

@@ -12,9 +12,10 @@ from npusim.ops.routine import routine_attrs
 from ..types import OperationType
 from .definition import define
 from .lowering import InvalidOperationError, Lowering
-from .rules import ranks, same_quantisation, scalars
+from .rules import input_types, ranks, same_quantisation, scalars
 from .shape import entries
 from .signature import BOOL8, F16, F32, I32, Q8, Q8S, Q8SYMM, Q16, Q16S, QUANT8, forms, rows
+from .versions import V1_2, V1_3
 from .view import OpView
 
 _DENSE, _SPARSE = 2, 3
@@ -90,6 +91,7 @@ def _table_rank(view: OpView) -> bool:
 define(
     OperationType.EMBEDDING_LOOKUP, forms("I32 T", "T", rows("T", (F32, F16, I32, *QUANT8))),
     lambda op: op.give(entries(op, op.tensor(1), 0, 0)), ranks(0, 1), _table_rank, same_quantisation(1),
+    later=[input_types(1, V1_2, I32, *QUANT8), input_types(1, V1_3, F16)],
 )  # fmt: skip
 
 define(

@@ -12,7 +12,9 @@ from .lowering import Lowering
 from .lstm_cell import Cell, Network
 from .presence import all_or_none, check_presence, needs, presence_rules
 from .recurrent import give_directions, merged_outputs, run_steps, sequence_of
+from .rules import inputs_beyond, outputs_beyond
 from .signature import FLOATS, SCALAR_OF, Form, forms
+from .versions import V1_2, V1_3
 
 
 def _run(
@@ -50,6 +52,7 @@ def _lstm(op: Lowering) -> None:
 define(
     OperationType.LSTM, _signatures("T*20 i S S", 4) | _signatures("T*20 i S S T*4", 4), _lstm,
     *presence_rules(_STEP_CONDITIONS), _STEP_SHAPES.agree, *_STEP.rules(), optional=_STEP.optional(),
+    later=[inputs_beyond(23, V1_2)],
 )  # fmt: skip
 
 
@@ -73,6 +76,7 @@ def _unidirectional(op: Lowering) -> None:
 define(
     OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM, _signatures("T*20 i S S b T*4", 1, 3), _unidirectional,
     *presence_rules(_SEQUENCE_CONDITIONS), _SEQUENCE_SHAPES.agree, *_SEQUENCE.rules(), optional=_SEQUENCE.optional(),
+    later=[outputs_beyond(1, V1_3)],
 )  # fmt: skip
 
 
@@ -115,5 +119,5 @@ def _bidirectional(op: Lowering) -> None:
 define(
     OperationType.BIDIRECTIONAL_SEQUENCE_LSTM, _signatures("T*48 i S S b b T*8", 1, 2, 5, 6), _bidirectional,
     *presence_rules(_BOTH_CONDITIONS), _BOTH_SHAPES.agree, *_FORWARD.rules(), merged_outputs(_MERGE, 2, 4),
-    optional=_BOTH_OPTIONAL,
+    optional=_BOTH_OPTIONAL, later=[outputs_beyond(2, V1_3)],
 )  # fmt: skip

@@ -15,8 +15,9 @@ from .dimensions import Dimensions, SequenceDimensions
 from .lowering import Lowering
 from .presence import all_or_none, check_presence, needs, presence_rules
 from .recurrent import add, columns, give_directions, merged_outputs, product, run_steps, sequence_of
-from .rules import activation, one_of
+from .rules import activation, one_of, outputs_beyond
 from .signature import FLOATS, forms, rows
+from .versions import V1_3
 
 
 class Layer(NamedTuple):
@@ -89,6 +90,7 @@ define(
     OperationType.UNIDIRECTIONAL_SEQUENCE_RNN,
     forms("T*5 i i", "T", rows("T", FLOATS)) | forms("T*5 i i", "T*2", rows("T", FLOATS)), _unidirectional,
     _UNIDIRECTIONAL_SHAPES.agree, activation(5), one_of(6, "the layout of time", 0, 1),
+    later=[outputs_beyond(1, V1_3)],
 )  # fmt: skip
 
 
@@ -131,5 +133,5 @@ _BIDIRECTIONAL_FORMS = [forms("T*12 i b b", f"T*{count}", rows("T", FLOATS)) for
 define(
     OperationType.BIDIRECTIONAL_SEQUENCE_RNN, frozenset().union(*_BIDIRECTIONAL_FORMS), _bidirectional,
     *presence_rules(_LINKING), _BIDIRECTIONAL_SHAPES.agree, activation(12), merged_outputs(_MERGE, 2, 2),
-    optional=_OPTIONAL,
+    optional=_OPTIONAL, later=[outputs_beyond(2, V1_3)],
 )  # fmt: skip

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .definition import Rule, stated
+from .definition import Later, Rule, stated
+from .signature import type_name
+from .versions import Version
 from .view import OpView
 
 
@@ -99,3 +101,30 @@ def output_quantisation(scale: float, zero_unsigned: int, index: int = 0) -> Rul
 
 
 _ZERO_SHIFT = {5: 0, 14: -128}  # TENSOR_QUANT8_ASYMM, TENSOR_QUANT8_ASYMM_SIGNED
+
+
+def inputs_beyond(count: int, version: Version) -> Later:
+    """More than so many inputs came with this version."""
+    return version, stated(f"more than {count} inputs", lambda view: len(view.inputs) > count)
+
+
+def outputs_beyond(count: int, version: Version) -> Later:
+    """More than so many outputs came with this version."""
+    return version, stated(f"more than {count} outputs", lambda view: len(view.outputs) > count)
+
+
+def input_types(index: int, version: Version, *types: int) -> Later:
+    """These types of an input came with this version, though the interface had them before."""
+    message = f"input {index} of {', '.join(map(type_name, types))}"
+    return version, stated(message, lambda view: view.inputs[index].type in types)
+
+
+def other_ranks(index: int, version: Version, *ranks: int) -> Later:
+    """All known ranks of an input but these came with this version."""
+    message = f"input {index} of another rank than {' or '.join(map(str, ranks))}"
+
+    def uses(view: OpView) -> bool:
+        dims = view.dims(index)
+        return dims is not None and len(dims) not in ranks
+
+    return version, stated(message, uses)

@@ -9,8 +9,9 @@ from npusim.isa.functions import Binary, Unary
 from ..types import FusedActivationFunc, OperationType
 from .definition import define
 from .lowering import Lowering, activation_bounds
-from .rules import output_quantisation, rank_at_most, same_quantisation
+from .rules import input_types, output_quantisation, rank_at_most, same_quantisation
 from .signature import F16, F32, FLOATS, I32, QUANT8, SCALAR_OF, forms, rows
+from .versions import V1_2, V1_3
 
 
 def _function(function: Unary) -> Callable[[Lowering], None]:
@@ -49,7 +50,7 @@ _FLOAT = forms("T", "T", rows("T", FLOATS))
 _NUMBER = forms("T", "T", rows("T", (F32, F16, I32)))
 _QUANT = forms("T", "T", rows("T", (*FLOATS, *QUANT8)))
 
-define(OperationType.ABS, _NUMBER, _function(Unary.ABS))
+define(OperationType.ABS, _NUMBER, _function(Unary.ABS), later=[input_types(0, V1_3, I32)])
 define(OperationType.NEG, _NUMBER, _function(Unary.NEG))
 define(OperationType.EXP, _FLOAT, _function(Unary.EXP))
 define(OperationType.FLOOR, _FLOAT, _function(Unary.FLOOR), _RANK)
@@ -62,6 +63,7 @@ define(OperationType.RELU, _QUANT, _rectify(FusedActivationFunc.RELU), _RANK, sa
 define(OperationType.RELU1, _QUANT, _rectify(FusedActivationFunc.RELU1), _RANK, same_quantisation(0))
 define(OperationType.RELU6, _QUANT, _rectify(FusedActivationFunc.RELU6), _RANK, same_quantisation(0))
 define(OperationType.LOGISTIC, _QUANT, _function(Unary.SIGMOID), _RANK, output_quantisation(1 / 256, 0))
-define(OperationType.TANH, _QUANT, _function(Unary.TANH), _RANK, output_quantisation(1 / 128, 128))
+define(OperationType.TANH, _QUANT, _function(Unary.TANH), _RANK, output_quantisation(1 / 128, 128),
+       later=[input_types(0, V1_2, *QUANT8)])  # fmt: skip
 define(OperationType.HARD_SWISH, _QUANT, _function(Unary.HARD_SWISH))
 define(OperationType.ELU, forms("T S", "T", [{"T": each, "S": SCALAR_OF[each]} for each in FLOATS]), _elu)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from npusim.compiler.pipeline import find_unsupported
 from npusim.errors import CompileError, UnsupportedError
@@ -12,7 +13,7 @@ from npusim.program import Program
 
 from ..operations.lowering import InvalidOperationError
 from ..operations.view import SCALARS, Constants, Shape
-from ..types import Model, OperationType, Subgraph
+from ..types import Model, OperandLifeTime, OperationType, Subgraph
 from .segment import CONTROL, Segment, SegmentBuilder, Vocabulary
 
 Reasons = dict[int, str]
@@ -20,17 +21,19 @@ Reasons = dict[int, str]
 
 
 class Support:
-    """Examines one model for one device; ``compile`` makes a program of a graph and may remember it."""
+    """Examines one model for one device; ``compile`` makes a program of a graph and may remember it. ``unreadable``:
+    the pools that cannot be read, and why."""
 
     def __init__(
         self, model: Model, constants: Constants, vocabulary: Vocabulary, config: Config,
-        compile: Callable[[Graph], Program],
+        compile: Callable[[Graph], Program], unreadable: Mapping[int, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self._model = model
         self._constants = constants
         self._vocabulary = vocabulary
         self._config = config
         self._compile = compile
+        self._unreadable = unreadable
         self._examined: dict[int, Reasons] = {}
 
     def unsupported(self) -> Reasons:
@@ -49,6 +52,9 @@ class Support:
             if subgraph.operations[start].type not in self._vocabulary.definitions:
                 reasons[start] = "is not an operation that this driver knows"
                 start += 1
+            elif reason := self._hidden(subgraph, start):
+                reasons[start] = reason
+                start += 1
             elif subgraph.operations[start].type in CONTROL:
                 self._control(subgraph, start, reasons)
                 start += 1
@@ -61,14 +67,26 @@ class Support:
         return reasons
 
     def _known_until(self, subgraph: Subgraph, start: int, shapes: Mapping[int, Shape]) -> int:
-        """The first operation from ``start`` on that needs a shape which neither the model nor one before it gives."""
+        """The first operation from ``start`` on that needs a shape which neither the model nor one before it gives, or
+        a constant that cannot be read."""
         made: set[int] = set()
         for number in range(start, len(subgraph.operations)):
             operation = subgraph.operations[number]
+            if self._hidden(subgraph, number):
+                return number
             if any(each not in made and self._shape_unknown(subgraph, each, shapes) for each in operation.inputs):
                 return number
             made.update(operation.outputs)
         return len(subgraph.operations)
+
+    def _hidden(self, subgraph: Subgraph, number: int) -> str | None:
+        """Why a constant of an operation cannot be read, if there is such a one."""
+        for index in subgraph.operations[number].inputs if self._unreadable else ():
+            operand = subgraph.operands[index]
+            pool = operand.location.poolIndex
+            if operand.lifetime == OperandLifeTime.CONSTANT_REFERENCE and pool in self._unreadable:
+                return f"its constant, operand {index}, lies in pool {pool}: {self._unreadable[pool]}"
+        return None
 
     def _segment(self, subgraph: Subgraph, start: int, stop: int, shapes: dict[int, Shape], reasons: Reasons) -> int:
         """Examine what can be lowered together from ``start`` to ``stop`` at most; gives where to go on."""

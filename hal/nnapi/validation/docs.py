@@ -14,6 +14,7 @@ from npusim.pages import write_or_check
 
 from ..operations import REGISTRY
 from ..operations.signature import operation_name, type_name
+from ..operations.versions import V1_2, V1_3, Version
 from ..types import OperandLifeTime
 from . import operands, subgraph
 
@@ -33,6 +34,11 @@ constant - breaks no rule; if it does not fit then, the execution fails.
 - Subgraphs do not refer to each other in a circle.
 - Subgraphs of IF and WHILE take and give as many operands as the operation has for them, of the same types and
   quantisation, and of the same dimensions as far as these are known; a condition is one TENSOR_BOOL8 element.
+"""
+
+_VERSIONS = """\
+Models that come by HAL 1.0 to 1.2 must not use operations and operand types that came later (BOOL to
+TENSOR_QUANT8_SYMM came with 1.2, TENSOR_QUANT8_ASYMM_SIGNED with 1.3), nor what operations took on later:
 """
 
 Function = Callable[..., object]
@@ -64,8 +70,20 @@ def render() -> str:
     parts += _table(("lifetime", "rules"), operands.LIFETIME_RULES, lambda life: OperandLifeTime(life).name)
     parts += ["\n## Subgraphs\n", *_list((subgraph.has_operands, subgraph.has_operations, *subgraph.RULES))]
     parts += ["\n## Operations\n", "Besides the types that it takes and gives:\n"]
-    parts += [*_table(("operation", "rules"), operations, operation_name), ""]
-    return "\n".join(parts)
+    parts += _table(("operation", "rules"), operations, operation_name)
+    parts += ["\n## Versions\n", _VERSIONS, "| operation | since 1.2 | since 1.3 |", "|---|---|---|"]
+    return "\n".join([*parts, *_later(), ""])
+
+
+def _later() -> list[str]:
+    lines = []
+    for kind in sorted(REGISTRY):
+        uses: dict[Version, list[str]] = {V1_2: [], V1_3: []}
+        for version, rule in REGISTRY[kind].later:
+            uses[version].append(_text(rule))
+        if any(uses.values()):
+            lines.append(f"| {operation_name(kind)} | {' | '.join('; '.join(texts) for texts in uses.values())} |")
+    return lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from ..errors import InvalidModelError
 from ..extensions import storage_of
 from ..operations.constants import Constants
 from ..operations.signature import operation_name
+from ..operations.versions import V1_3, Version
 from ..operations.view import OpView
 from ..types import Model, Subgraph
 from . import control, extensions, operands, pools, structure, subgraph
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def validate_model(model: Model) -> Model:
-    """Hold a model to every rule of the interface. Raises InvalidModelError, and FileCutError for a pool that is cut
-    while its constants are looked at.
+def validate_model(model: Model, version: Version = V1_3) -> Model:
+    """Hold a model to every rule of the interface, and to what the ``version`` by which it came has. Raises
+    InvalidModelError, and FileCutError for a pool that is cut while its constants are looked at.
 
     Gives the driver's own copy of the model: fields are plain values, lists are tuples, and the client changes it no
     more. Constants are not copied: ``operandValues`` is the client's, if need be as a read-only view, and ``pools`` are
@@ -38,7 +39,7 @@ def validate_model(model: Model) -> Model:
     constants = Constants(copy, mapped, storage_of(copy))
     try:
         for name, part in _subgraphs(copy):
-            _check_operations(name, part, copy, context, constants)
+            _check_operations(name, part, copy, context, constants, version)
     finally:
         mapped.confirm()
     return copy
@@ -74,12 +75,14 @@ def _check(rule: subgraph.Rule, name: str, part: Subgraph) -> None:
         raise InvalidModelError(name, problem)
 
 
-def _check_operations(name: str, part: Subgraph, model: Model, context: Context, constants: Constants) -> None:
+def _check_operations(
+    name: str, part: Subgraph, model: Model, context: Context, constants: Constants, version: Version
+) -> None:
     for number, operation in enumerate(part.operations):
         definition = context.operation(operation.type)
         if definition is None:
             continue
         view = OpView(part, operation, constants, number)
-        problem = definition.problem(view) or control.problem(view, model)
+        problem = definition.problem(view) or definition.too_new(view, version) or control.problem(view, model)
         if problem:
             raise InvalidModelError(f"{name}: operation {number} ({operation_name(operation.type)})", problem)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hal.nnapi import open_device, v1_0, v1_1, v1_2
-from hal.nnapi.memory import hardware_buffer
+from hal.nnapi.memory import Memory, hardware_buffer
 from hal.nnapi.types import (
     Capabilities,
     DataLocation,
@@ -29,7 +30,7 @@ from npusim import load_config
 from npusim.errors import ConfigError
 from tests.support.nnapi import models
 from tests.support.nnapi.client import Frame, PreparedCallback, execute_sync, prepare, prepared_model
-from tests.support.nnapi.models import add, add_case, add_of, chain
+from tests.support.nnapi.models import add, add_case, add_of, chain, loop
 from tests.support.waits_and_leaks import until
 
 NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
@@ -170,18 +171,36 @@ def _frame(case):
     return case
 
 
-def test_constants_in_memory_that_cannot_be_mapped_are_refused(device):
-    model = add()
-    model.main.operands[1] = Operand(
-        models.F32, (4,), 1, lifetime=OperandLifeTime.CONSTANT_REFERENCE, location=DataLocation(0, 0, 16)
-    )
-    model.main.inputIndexes = (0,)
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("make", [lambda: hardware_buffer(4, 4), lambda: Memory("of another kind", (0,), 16)])
+def test_an_operation_whose_constant_nobody_can_read_is_not_supported(device, place, make):
+    """It alone; the model as a whole cannot be prepared."""
+    model = chain(5)
+    operands = [*model.main.operands]
+    numbers = list(model.main.operations[place].inputs)
+    numbers[1] = len(operands)
+    operands[1] = replace(operands[1], numberOfConsumers=4)
+    location = DataLocation(0, 0, 16)
+    operands.append(Operand(models.F32, (4,), 1, lifetime=OperandLifeTime.CONSTANT_REFERENCE, location=location))
+    operations = [*model.main.operations]
+    operations[place] = replace(operations[place], inputs=numbers)
+    model.main = replace(model.main, operands=operands, operations=operations)
+    model.pools = [make()]
+    assert device.getSupportedOperations_1_3(model) == (NONE, [number != place for number in range(5)])
+    assert f"operand {len(operands) - 1}, lies in pool 0" in device.explain(model)[1][place].reason
+    assert prepare(device, model) == (ErrorStatus.GENERAL_FAILURE, ErrorStatus.GENERAL_FAILURE, None)
+
+
+def test_a_loop_whose_body_has_a_constant_that_nobody_can_read_is_not_supported(device):
+    model = loop()
+    body = model.referenced[1]
+    location = DataLocation(0, 0, 8)
+    constant = Operand(models.F32, (2,), 1, lifetime=OperandLifeTime.CONSTANT_REFERENCE, location=location)
+    body.operands.append(constant)
+    body.operands[1] = replace(body.operands[1], numberOfConsumers=1)
+    body.operations[1] = replace(body.operations[1], inputs=(1, len(body.operands) - 1, 2))
     model.pools = [hardware_buffer(4, 4)]
-    status, _ = device.getSupportedOperations_1_3(model)
-    assert status is not NONE
-    launched, told, prepared = prepare(device, model)
-    assert launched == told == status
-    assert prepared is None
+    assert device.getSupportedOperations_1_3(model) == (NONE, [False])
 
 
 METHODS = {

@@ -27,7 +27,10 @@ def record() -> Iterator[str]:
     for kind in sorted(REGISTRY):
         definition = REGISTRY[kind]
         rules = "; ".join(" ".join((rule.__doc__ or rule.__name__).split()) for rule in definition.rules)
-        yield f"{operation_name(kind)}: {_signatures(definition)}; optional {sorted(definition.optional)}; {rules}"
+        later = "; ".join(f"since {version}: {rule.__doc__}" for version, rule in definition.later)
+        yield f"{operation_name(kind)}: {_signatures(definition)}; optional {sorted(definition.optional)}; {rules}" + (
+            f"; {later}" if later else ""
+        )
 
 
 if __name__ == "__main__":

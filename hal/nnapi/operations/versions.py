@@ -1,0 +1,55 @@
+"""Which version of the interface brought which operations and which types of operands.
+
+A model that comes by an older interface must not use what that interface does not have. What an operation took on later
+than it came itself is said in its definition.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from ..types import OperandType, OperandTypeRange, OperationType
+
+
+class Version(enum.IntEnum):
+    """A version of the HIDL interface."""
+
+    V1_0 = 0
+    V1_1 = 1
+    V1_2 = 2
+    V1_3 = 3
+
+    def __str__(self) -> str:
+        return f"1.{self.value}"
+
+
+V1_0, V1_1, V1_2, V1_3 = Version
+
+_LAST_OPERATION: Mapping[Version, int] = {
+    V1_0: OperationType.TANH, V1_1: OperationType.TRANSPOSE, V1_2: OperationType.RESIZE_NEAREST_NEIGHBOR,
+    V1_3: OperationType.RANK,
+}  # fmt: skip
+_LAST_OPERAND: Mapping[Version, int] = {
+    V1_0: OperandType.TENSOR_QUANT8_ASYMM, V1_2: OperandType.TENSOR_QUANT8_SYMM, V1_3: OperandType.SUBGRAPH,
+}  # fmt: skip
+"""Numbers were given in order: of each version the last."""
+
+
+def operation_version(kind: int) -> Version | None:
+    """The version that brought a type of operations; None if there is none of that number. OEM operations are of every
+    version, those of extensions of 1.2."""
+    return _brought(kind, _LAST_OPERATION)
+
+
+def operand_version(kind: int) -> Version | None:
+    """Likewise for a type of operands."""
+    return _brought(kind, _LAST_OPERAND)
+
+
+def _brought(kind: int, last: Mapping[Version, int]) -> Version | None:
+    if kind > OperandTypeRange.BASE_MAX:
+        return V1_2
+    if OperandTypeRange.OEM_MIN <= kind <= OperandTypeRange.OEM_MAX:
+        return V1_0
+    return next((version for version, number in last.items() if 0 <= kind <= number), None)
