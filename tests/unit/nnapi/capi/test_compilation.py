@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hal.nnapi.capi import caching, devices
+from hal.nnapi.capi import caching, devices, partition
 from hal.nnapi.capi.handles import TABLE, Kind
 from npusim.errors import ConfigError
-from tests.support.nnapi.c_api import Api, add_model, address, code, compiled, device, handles, set_inputs
+from tests.support.nnapi.c_api import Api, ModelMaker, add_model, address, code, compiled, device, handles, set_inputs
 
 NULL, BAD_DATA, BAD_STATE = code("UNEXPECTED_NULL"), code("BAD_DATA"), code("BAD_STATE")
 
@@ -138,6 +140,30 @@ def test_a_timeout_that_cannot_be_met(api: Api) -> None:
         code("MISSED_DEADLINE_TRANSIENT"), code("MISSED_DEADLINE_PERSISTENT"),
     }  # fmt: skip
     assert api.Execution_create(compilation, ctypes.byref(ctypes.c_void_p())) == BAD_STATE
+
+
+def test_a_timeout_ends_the_question_what_is_supported(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices compile to answer it, in the thread that asks, and look at the clock meanwhile."""
+    maker = ModelMaker(api)
+    a, b, result = (maker.operand("TENSOR_FLOAT32", [9]) for _ in range(3))
+    fuse, last = maker.i32(0), a
+    for number in range(60):
+        made = result if number == 59 else maker.operand("TENSOR_FLOAT32", [9])
+        maker.add("MUL", [last, b, fuse], [made])
+        last = made
+    compilation = api.make("Compilation_createForDevices", maker.finish([a, b], [result]), handles([device(api)]), 1)
+    api.ok("Compilation_setTimeout", compilation, 10**9)
+    begun, looks = time.monotonic_ns(), 0
+
+    def clock() -> int:
+        nonlocal looks
+        looks += 1
+        return begun if looks < 100 else begun + 10**10
+
+    monkeypatch.setattr(partition, "time", SimpleNamespace(monotonic_ns=clock))
+    assert api.Compilation_finish(compilation) == code("MISSED_DEADLINE_TRANSIENT")
+    assert looks == 100
+    assert api.Compilation_finish(compilation) == BAD_STATE
 
 
 @pytest.mark.parametrize("what", ["Alignment", "Padding"])

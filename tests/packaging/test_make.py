@@ -1,0 +1,30 @@
+"""What the targets of the Makefile would do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not here")
+@pytest.mark.parametrize("target", ["torch", "oldest", "newest"])
+def test_another_environment_builds_in_a_copy_of_the_tree(target: str) -> None:
+    """Kernels and C libraries are built in place, for one environment: those of the tree are for .venv."""
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True)
+    # Continued lines are one command each.
+    commands = done.stdout.replace("\\\n", " ").splitlines()
+    building = [number for number, command in enumerate(commands) if "--editable" in command]
+    assert building
+    copied = [
+        number for number, command in enumerate(commands) if f".venv-{target}/tree" in command and "tar " in command
+    ]
+    assert copied
+    assert copied[0] < building[0]
+    for number in building:
+        folder = commands[number].removeprefix("cd ").split(" && ")[0]
+        assert folder.endswith(f".venv-{target}/tree"), commands[number]
