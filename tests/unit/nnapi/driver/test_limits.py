@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -139,14 +139,37 @@ class Stuck:
             assert begun.acquire(timeout=WAIT_S)
 
 
+class Alarm:
+    """A timer that goes off when the test says so."""
+
+    all: ClassVar[list[Alarm]] = []
+
+    def __init__(self, interval: float, function: Callable[..., object], args: Sequence[Any]) -> None:
+        self.interval = interval
+        self.go_off = lambda: function(*args)
+        self.daemon = False
+
+    def start(self) -> None:
+        self.all.append(self)
+
+    def cancel(self) -> None:
+        self.all.remove(self)
+
+
 @pytest.mark.usefixtures("one_thread")
-def test_a_deadline_is_told_though_no_thread_is_free() -> None:
+def test_a_deadline_is_told_though_no_thread_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many preparations that wait for others, each hears of its deadline; those without one wait on."""
-    with open_device("edge") as device:
+    monkeypatch.setattr(threading, "Timer", Alarm)
+    clock = Counted()
+    with open_device("edge", clock=clock) as device:
         stuck = Stuck(device)
-        now = device._engine.clock()
-        late = [launch(device, LONG, now + 50_000_000) for _ in range(8)]
+        late = [launch(device, LONG, 10**12 + 10**9) for _ in range(8)]
         patient = launch(device, add(), None)
+        assert len(Alarm.all) == 8
+        assert all(0.9 < alarm.interval <= 1 for alarm in Alarm.all)
+        clock.now += 10**9
+        for alarm in Alarm.all:
+            alarm.go_off()
         assert [callback.wait() for callback in late] == [(TRANSIENT, None)] * 8
         assert patient.calls == []
         stuck.gate.set()
