@@ -23,7 +23,7 @@ from npusim.errors import CheckpointError, ConfigError, UsageError
 from npusim.hw.config import Config, config_of
 from npusim.isa.base import ISA_VERSION, ByteArray
 from npusim.own import replace_file
-from npusim.sim.memory import DeviceMemory
+from npusim.sim.memory import DeviceMemory, sizes_of
 from npusim.sim.pages import PAGE, Runs, bytes_of, memories, pages_of, written
 from npusim.sim.saved import Saved
 from npusim.untrusted import FileKind
@@ -31,13 +31,51 @@ from npusim.untrusted import FileKind
 CHECKPOINT = FileKind("checkpoint of a device", error=CheckpointError)
 FORMAT_VERSION = 2
 """Of the file and of the state in it; raise it with any change to either."""
-LONGEST_STATE = 1 << 30
-"""Bytes of JSON that are looked at."""
+LONGEST_STATE = 1 << 25
+"""Bytes of the JSON of a state in a file."""
 
 _MAGIC = b"NPUCKPT\x1a"
 _HEADER = struct.Struct("<8sIIQQQQ32s")
+_PIECE = 1 << 16
 _LEVEL = 1
 """Of compression: most of the bytes are weights, which hardly shrink."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedPages:
+    """Pages as a file has them: compressed, ``size`` bytes when they are inflated, which is done where they belong."""
+
+    packed: memoryview
+    size: int
+
+    def write_to(self, parts: Iterable[ByteArray]) -> None:
+        """Fill arrays, of ``size`` bytes together. Raises CheckpointError for bytes that are not so many."""
+        stream, at = zlib.decompressobj(), 0
+        rest: bytes | memoryview = b""
+
+        def next_(most: int) -> bytes:
+            nonlocal at, rest
+            while True:
+                if not rest:
+                    rest, at = self.packed[at : at + _PIECE], at + _PIECE
+                try:
+                    raw = stream.decompress(rest, most)
+                except zlib.error as error:
+                    raise CheckpointError(f"its pages cannot be decompressed: {error}") from None
+                rest = stream.unconsumed_tail
+                if raw or stream.eof or (not rest and at >= len(self.packed)):
+                    return raw
+
+        for part in parts:
+            done = 0
+            while done < part.size:
+                raw = next_(min(part.size - done, _PIECE))
+                if not raw:
+                    raise CheckpointError(f"its pages do not decompress to the {self.size} bytes that its header says")
+                part[done : done + len(raw)] = np.frombuffer(raw, np.uint8)
+                done += len(raw)
+        if next_(1) or not stream.eof or stream.unused_data or at < len(self.packed):
+            raise CheckpointError(f"its pages do not decompress to the {self.size} bytes that its header says")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +83,7 @@ class Checkpoint:
     """A device at one moment. ``state``: everything but the bytes of its memories, as JSON has it; ``pages``: those."""
 
     state: Mapping[str, Any]
-    pages: ByteArray
+    pages: ByteArray | PackedPages
 
     @property
     def now_ps(self) -> int:
@@ -65,16 +103,24 @@ class Checkpoint:
         return config
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write a file, whole or not at all. Raises OSError."""
+        """Write a file, whole or not at all. Raises OSError, CheckpointError for a state that no reader would take."""
         raw = json.dumps(self.state, separators=(",", ":")).encode()
-        parts = [zlib.compress(raw, _LEVEL), zlib.compress(self.pages.data, _LEVEL)]
+        if len(raw) > LONGEST_STATE:
+            raise CheckpointError(f"its state has {len(raw)} bytes, a file may have {LONGEST_STATE}")
+        CHECKPOINT.parse_json(raw, "its state")
+        pages = self.pages
+        packed = pages.packed if isinstance(pages, PackedPages) else zlib.compress(pages.data, _LEVEL)
+        parts = [zlib.compress(raw, _LEVEL), packed]
         lengths = [len(parts[0]), len(raw), len(parts[1]), self.pages.size]
         header = _HEADER.pack(_MAGIC, FORMAT_VERSION, ISA_VERSION, *lengths, _digest(lengths, parts))
         replace_file(Path(path), [header, *parts])
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Checkpoint:
-        """Read and check a file. Raises UsageError if it cannot be read, CheckpointError if it is refused."""
+        """Read and check a file; of its pages only that its device has room for them, before they are inflated.
+
+        Raises UsageError if it cannot be read, CheckpointError if it is refused.
+        """
         try:
             with CHECKPOINT.open(path) as file:
                 size = os.fstat(file.fileno()).st_size
@@ -91,8 +137,14 @@ class Checkpoint:
         parts = [view[: lengths[0]], view[lengths[0] :]]
         if done < len(data) or not hmac.compare_digest(_digest(lengths, parts), digest):
             raise CheckpointError(f"{path}: has been altered: its checksum does not match")
-        state = _parsed(path, _inflated(path, parts[0], lengths[1]))
-        return cls(state, np.frombuffer(_inflated(path, parts[1], lengths[3]), np.uint8))
+        state = CHECKPOINT.parse_json(_inflated(path, parts[0], lengths[1]), f"{path}: its state")
+        if not isinstance(state, dict):
+            raise CheckpointError(f"{path}: its state must be a mapping")
+        found = cls(state, PackedPages(parts[1], lengths[3]))
+        memory = sum(sizes_of(found.config()).values())
+        if lengths[3] > memory:
+            raise CheckpointError(f"{path}: its pages have {lengths[3]} bytes, its device has {memory}")
+        return found
 
 
 def _digest(lengths: Iterable[int], parts: Iterable[Any]) -> bytes:
@@ -137,16 +189,6 @@ def _inflated(path: object, packed: memoryview, size: int) -> bytes:
     return raw
 
 
-def _parsed(path: object, raw: bytes) -> Mapping[str, Any]:
-    try:
-        state = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: its state is no JSON: {error}") from None
-    if not isinstance(state, dict):
-        raise CheckpointError(f"{path}: its state must be a mapping")
-    return state
-
-
 # Memories
 
 
@@ -157,7 +199,7 @@ def memory_state(memory: DeviceMemory) -> tuple[dict[str, Runs], ByteArray]:
     return runs, np.concatenate([np.zeros(0, np.uint8), *parts])
 
 
-def restore_memory(memory: DeviceMemory, saved: Saved, pages: ByteArray) -> None:
+def restore_memory(memory: DeviceMemory, saved: Saved, pages: ByteArray | PackedPages) -> None:
     """Every byte as it was. Raises CheckpointError."""
     arrays = memories(memory)
     if sorted(saved.names()) != sorted(arrays):
@@ -167,13 +209,17 @@ def restore_memory(memory: DeviceMemory, saved: Saved, pages: ByteArray) -> None
     if total != pages.size:
         raise CheckpointError(f"{saved.path}: name {total} bytes, there are {pages.size}")
     memory.release()
-    at = 0
     for name, array in arrays.items():
         if name != "dram":
             array[:] = 0
-        for part in pages_of(array, runs[name]):
-            part[:] = pages[at : at + part.size]
-            at += part.size
+    parts = [part for name, array in arrays.items() for part in pages_of(array, runs[name])]
+    if isinstance(pages, PackedPages):
+        pages.write_to(parts)
+        return
+    at = 0
+    for part in parts:
+        part[:] = pages[at : at + part.size]
+        at += part.size
 
 
 def _runs(saved: Saved, array: ByteArray) -> Runs:

@@ -198,6 +198,10 @@ class Copies(EventOwner):
     def is_void(self, value: Any) -> bool:
         return cast("_Turn", value).epoch != self._epoch
 
+    def awaits(self) -> list[list[str]]:
+        """What comes next of the copy under way."""
+        return [["_fetched", "_move", "_report"]] * self._busy
+
     def value_state(self, value: Any) -> list[Any]:
         turn = cast("_Turn", value)
         copy = None if turn.copy is None else list(turn.copy)

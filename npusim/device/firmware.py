@@ -161,6 +161,10 @@ class Firmware(EventOwner):
     def is_void(self, value: Any) -> bool:
         return cast("tuple[int, int, int]", value)[0] != self._epoch
 
+    def awaits(self) -> list[list[str]]:
+        """What comes next of an image that is started."""
+        return [["_read", "_run"]] * (self._state is FirmwareState.BOOTING)
+
     def value_state(self, value: Any) -> list[int]:
         return list(cast("tuple[int, int, int]", value)[1:])
 

@@ -198,6 +198,13 @@ class Interrupts(EventOwner):
         # Another message may have gone meanwhile, and taken with it what was held.
         return epoch != self._epoch or not self._held[vector] or self._next_ps[vector] != due
 
+    def which(self, value: Any) -> str:
+        return f" {self.value_state(value)}"
+
+    def awaits(self) -> list[list[str]]:
+        """A message of each vector that has something to tell."""
+        return [[f"_due {vector}"] for vector, held in enumerate(self._held) if held]
+
     def value_state(self, value: Any) -> int:
         return cast("tuple[int, int, int]", value)[1]
 

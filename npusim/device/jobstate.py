@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from npusim.device.job import Job, Stage
 from npusim.device.registers import RINGS
-from npusim.device.ring import MAX_REGIONS, RingEntry
+from npusim.device.ring import ENTRY, MAX_REGIONS, RingEntry
 from npusim.errors import CheckpointError
 from npusim.sim.jobstate import (
     fault_of,
@@ -23,7 +24,7 @@ from npusim.sim.machine import Decoded, Ending, Machine, Player, Residents
 from npusim.sim.memory import AddressError
 from npusim.sim.owner import Owners
 from npusim.sim.runner import Runner
-from npusim.sim.saved import Saved
+from npusim.sim.saved import LONGEST_PS, Saved
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import RefusedError
 
@@ -139,15 +140,22 @@ def job_of_state(machine: Machine, saved: Saved, programs: list[Decoded], told: 
     for name in _PLAIN:
         setattr(job, name, saved[name].integer(0, ADDRESS))
     saved["started_ps"].integer(0, machine.clock.now)
+    saved["tail_ps"].integer(0, LONGEST_PS)
     for name in _FLAGS:
         setattr(job, name, saved[name].flag())
-    job.regions = tuple((row.integers(2)[0], row.integers(2)[1]) for row in saved["regions"])
+    job.regions = tuple((row.integers(2, 0, ADDRESS)[0], row.integers(2, 0, ADDRESS)[1]) for row in saved["regions"])
     stage = saved["stage"].text()
     if stage not in Stage.__members__:
         raise saved["stage"].refuse(f"one of {', '.join(Stage.__members__)}")
     job.stage = Stage[stage]
     if not saved["entry"].missing:
         job.entry = RingEntry(*saved["entry"].integers(len(RingEntry._fields), 0, ADDRESS))
+        try:
+            ENTRY.pack(*job.entry)
+        except struct.error:
+            raise saved["entry"].refuse("the fields of a ring entry, each as wide as it is there") from None
+        if job.entry.mistake and job.stage is not Stage.ENDING:
+            raise saved["entry"].refuse(f"a ring entry that is taken: {job.entry.mistake}")
     job.fault = fault_of(saved["fault"])[0]
     if not saved["player"].missing:
         job.player = _player_of(machine, job, saved["player"], programs, told)
@@ -177,5 +185,7 @@ def _check(job: Job, saved: Saved) -> None:
     moves = job.stage in (Stage.LEAVING, Stage.PARKED, Stage.RETURNING)
     if moves and not isinstance(job.player, Stepper):
         raise saved["player"].refuse("one that goes step by step, as the job is parked or is to be")
+    if len(job.regions) > MAX_REGIONS or (job.entry and job.regions and len(job.regions) != job.entry.region_count):
+        raise saved["regions"].refuse("as many as the ring entry says")
     if job.stage is Stage.RUNNING and job.player is None:
         raise saved["player"].refuse("what carries a job that runs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from npusim.device.consistent import check_jobs
 from npusim.device.job import Job, Stage, job_of
 from npusim.device.jobs import JobQueues
 from npusim.device.jobstate import (
@@ -38,6 +39,9 @@ class SavedQueues(JobQueues, EventOwner):
     def is_void(self, value: Any) -> bool:
         epoch, job, _, _ = cast("tuple[int, Job, int, int]", value)
         return epoch != self._epoch or self._begun[job.ring] is not job
+
+    def which(self, value: Any) -> str:
+        return f" {cast('tuple[int, Job, int, int]', value)[1].ring}"
 
     def value_state(self, value: Any) -> list[int]:
         _, job, address, size = cast("tuple[int, Job, int, int]", value)
@@ -118,6 +122,10 @@ class SavedQueues(JobQueues, EventOwner):
         for job, item in zip(self._begun, items, strict=True):
             if job is not None and isinstance(job.player, Stepper):
                 restore_banks(job.player, owners, item["player"])
+
+    def check(self) -> None:
+        """What was restored fits together. Raises CheckpointError."""
+        check_jobs(self._machine, self._begun, self._current, self._context_base)
 
     def _job_named(self, saved: Saved) -> Job | None:
         """The job that has begun in a ring; None for null."""

@@ -10,13 +10,16 @@ from npusim.device.checkpoint import (
     memory_state,
     restore_memory,
 )
+from npusim.device.consistent import Due, check_due
+from npusim.device.jobstate import owner_name
 from npusim.device.queuestate import SavedQueues
-from npusim.device.registers import ALL_ONES, MISUSE_KEPT, RegisterFile
+from npusim.device.registers import ALL_ONES, MISUSE_KEPT, RINGS, RegisterFile
 from npusim.errors import CheckpointError
 from npusim.sim.clock import Event
 from npusim.sim.machine import Machine
 from npusim.sim.owner import EventOwner, Owners
-from npusim.sim.saved import Saved
+from npusim.sim.saved import LONGEST_PS, Saved
+from npusim.sim.stepper import Stepper
 
 
 class Carrier(Protocol):
@@ -37,6 +40,9 @@ def _void(event: Event) -> None:
 
 class Part(Protocol):
     """A part besides those that every device has, or that has nothing to do with jobs; an EventOwner, too."""
+
+    def awaits(self) -> list[list[str]]:
+        """The events that must be to come, each as the methods of which it may be one."""
 
     def state(self) -> Any:
         """As plain data."""
@@ -108,7 +114,7 @@ class Whole:
 
     def _restore(self, saved: Saved, checkpoint: Checkpoint) -> None:
         machine = self._machine
-        self._clear(saved["now_ps"].integer(0, (1 << 63) - 1))
+        self._clear(saved["now_ps"].integer(0, LONGEST_PS))
         restore_memory(machine.memory, saved["pages"], checkpoint.pages)
         self._restore_registers(saved)
         vectors = [item.integer(0, 31) for item in saved["messages"]]
@@ -120,7 +126,8 @@ class Whole:
         links = machine.links.values()
         for link, item in zip(links, saved["links"].items(len(links)), strict=True):
             link.restore(item, owners)
-        self._restore_events(saved["events"], owners)
+        self._queues.check()
+        self._check_events(self._restore_events(saved["events"], owners), owners)
 
     def _clear(self, now: int) -> None:
         """As after power-on, at a time."""
@@ -160,15 +167,40 @@ class Whole:
                 events.append([time, name, owner.value_state(value)])
         return events
 
-    def _restore_events(self, saved: Saved, owners: Owners) -> None:
-        clock = self._machine.clock
+    def _restore_events(self, saved: Saved, owners: Owners) -> Due:
+        """What is to come besides what does nothing."""
+        clock, due = self._machine.clock, Due()
         last = clock.now
         for item in saved:
             time, name, value = item.items(3)
-            last = time.integer(last, (1 << 63) - 1)
+            last = time.integer(last, LONGEST_PS)
             if name.missing:
                 clock.after(last - clock.now, _void)
                 continue
             owner = owners.owner(name.items(2)[0])
             method = name.items(2)[1].text()
-            clock.after(last - clock.now, owners.callback(name), owner.value_of(method, value))
+            found = owner.value_of(method, value)
+            clock.after(last - clock.now, owners.callback(name), found)
+            part = name.items(2)[0].text()
+            due.add(part, method + owner.which(found), last)
+        return due
+
+    def _check_events(self, due: Due, owners: Owners) -> None:
+        """Each part is told what it waits for, once. Raises CheckpointError."""
+        for link_name, link in self._machine.links.items():
+            for done in link.awaited():
+                part, method = owners.name(done)
+                due.add(part, f"{method} on {link_name}")
+            due.take(f"link {link_name}", *["_ended"] * link.runs)
+        for ring, job in enumerate(self._queues.begun):
+            if job is not None and isinstance(job.player, Stepper) and not job.player.over:
+                for core, banks in enumerate(job.player.banks):
+                    for number, done in enumerate(banks.awaited()):
+                        part, method = owners.name(done)
+                        due.add(part, f"{method} on core{core}.sram")
+                        due.take(f"{owner_name(ring)}/core{core}.sram", f"_ended {number}")
+        check_due(self._machine, self._queues.begun, [owner_name(ring) for ring in range(len(RINGS))], due)
+        for name, owner in self._parts.items():
+            for methods in owner.awaits():
+                due.take(name, *methods)
+        due.check_taken()

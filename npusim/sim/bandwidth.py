@@ -23,7 +23,7 @@ from simpy.events import Event
 
 from npusim.sim.clock import Clock
 from npusim.sim.owner import EventOwner, Owners
-from npusim.sim.saved import Saved
+from npusim.sim.saved import LONGEST_PS, Saved
 from npusim.units import PS_PER_S, ceil_div
 
 _ORDER = attrgetter("rank", "cap", "serial")
@@ -132,6 +132,15 @@ class SharedLink(EventOwner):
 
     # Its state
 
+    def awaited(self) -> list[Callable[[], None]]:
+        """Who waits for the ends of its transfers."""
+        return [each.done for each in self._transfers]
+
+    @property
+    def runs(self) -> bool:
+        """Whether a timer runs for the first end."""
+        return any(each.rate or each.left <= 0 for each in self._transfers)
+
     def is_void(self, value: Any) -> bool:
         return bool(value != self._timer)
 
@@ -154,11 +163,14 @@ class SharedLink(EventOwner):
         for item in saved["transfers"]:
             left, cap, done, serial, rank, rate = item.items(6)
             # Below 0: for less than a picosecond too much has flowed, and its end is due.
+            most = cap.integer(1)
             made = Transfer(
-                left.integer(-PS_PER_S * self.capacity), cap.integer(), owners.callback(done), serial.integer(),
-                rank.integer(-1), rate.integer(0, self.capacity),
+                left.integer(-PS_PER_S * self.capacity, most * LONGEST_PS), most, owners.callback(done),
+                serial.integer(), rank.integer(-1), rate.integer(0, min(most, self.capacity)),
             )  # fmt: skip
             self._transfers.append(made)
+        if sum(each.rate for each in self._transfers) > self.capacity:
+            raise saved["transfers"].refuse(f"at most {self.capacity} bytes a second together")
         if sorted(self._transfers, key=_ORDER) != self._transfers:
             raise saved["transfers"].refuse("by rank, rate and age")
         self.busy_ps, self._updated = saved["busy_ps"].integer(), self._clock.now

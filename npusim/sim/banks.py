@@ -19,7 +19,7 @@ from simpy.events import Event
 from npusim.hw.units.base import WHOLE
 from npusim.sim.clock import Clock
 from npusim.sim.owner import EventOwner, Owners
-from npusim.sim.saved import Saved
+from npusim.sim.saved import LONGEST_PS, Saved
 from npusim.units import ceil_div
 
 
@@ -98,6 +98,13 @@ class Banks(EventOwner):
 
     # Its state
 
+    def awaited(self) -> list[Callable[[], None]]:
+        """Who waits for the ends of its works."""
+        return [work.done for work in self._works]
+
+    def which(self, value: Any) -> str:
+        return f" {self.value_state(value)}"
+
     def is_void(self, value: Any) -> bool:
         work, timer = cast("tuple[Work, int]", value)
         unit = getattr(work.done, "__self__", None)  # whose job may be over: nobody has told the banks
@@ -121,7 +128,11 @@ class Banks(EventOwner):
         self._works = []
         for item in saved:
             left, share, done = item.items(3)
-            self._works.append(Work(left.integer(-WHOLE * WHOLE), share.integer(0, WHOLE), owners.callback(done), 1))
+            self._works.append(
+                Work(
+                    left.integer(-WHOLE * WHOLE, WHOLE * LONGEST_PS), share.integer(0, WHOLE), owners.callback(done), 1
+                )
+            )
         self._demand = sum(work.share for work in self._works)
         self._speed = WHOLE if self._demand <= WHOLE else WHOLE * WHOLE // self._demand
         self._updated = self._clock.now

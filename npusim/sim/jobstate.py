@@ -50,7 +50,7 @@ def fault_of(saved: Saved) -> tuple[Fault | None, BaseException | None]:
     if not known:
         raise code.refuse("a fault code")
     raised = None if error.missing else RuntimeError(error.text())
-    return Fault(known[0], address.integer(), explanation.text()), raised
+    return Fault(known[0], address.integer(0, (1 << 64) - 1), explanation.text()), raised
 
 
 def _stalls(saved: Saved) -> dict[str, int]:
@@ -201,7 +201,8 @@ def _restore_engine(stepper: Stepper, engine: Engine, saved: Saved) -> None:
         engine.waiters.append((count.integer(), engines[waiter.index(len(engines))]))
     if engine.step is None and (engine.held or engine.blocker or (engine.queue and not engine.flight)):
         raise saved["step"].refuse("a command, as the unit has one")
-    if engine.step is not None and engine.wait_at > len(engine.step.waits):
+    arriving = engine.blocker is None and not engine.held  # then it is of the command before
+    if engine.step is not None and not arriving and engine.wait_at > len(engine.step.waits):
         raise saved["wait_at"].refuse(f"at most {len(engine.step.waits)}")
 
 

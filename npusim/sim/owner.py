@@ -21,6 +21,10 @@ class EventOwner:
         """Whether an event with that value would do nothing any more: events cannot be taken back."""
         return False
 
+    def which(self, value: Any) -> str:
+        """What tells an event from others that call the same method, by its value; with a space in front."""
+        return ""
+
     def value_state(self, value: Any) -> Any:
         """The value of an event as plain data; most have none."""
         return value

@@ -7,8 +7,10 @@ from typing import Any
 
 from npusim.errors import CheckpointError, shown
 
-WIDEST = 1 << 127
-"""Integers of a state are smaller: a transfer's bytes times 10**12 need some 80 bits."""
+LONGEST_PS = 1 << 60
+"""Times of a state are smaller: 13 days, so that sums of some fit into 64 bits."""
+WIDEST = (1 << 62) - 1
+"""Integers of a state are at most that, where nothing else is said."""
 
 
 class Saved:

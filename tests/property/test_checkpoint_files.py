@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from npusim.device.checkpoint import Checkpoint
 from npusim.device.npu import NpuDevice
 from npusim.errors import CheckpointError, NpusimError, UsageError
+from npusim.sim.memory import sizes_of
 from tests.support.programs.stopped_jobs import AFTER_PS, Course, seen
 
 
@@ -86,10 +88,10 @@ def test_a_file_that_is_not_there_or_no_file() -> None:
             Checkpoint.read(path)
 
 
-def _sealed(raw: bytes, pages: bytes, raw_size: int | None = None) -> bytes:
-    """A file whose checksum is right."""
-    parts = [zlib.compress(raw), zlib.compress(pages)]
-    lengths = [len(parts[0]), len(raw) if raw_size is None else raw_size, len(parts[1]), len(pages)]
+def _sealed(raw: bytes, packed: bytes, raw_size: int | None = None, pages_size: int = 0) -> bytes:
+    """A file whose checksum is right. ``packed``: its pages, compressed, which it says to become ``pages_size``."""
+    parts = [zlib.compress(raw), packed]
+    lengths = [len(parts[0]), len(raw) if raw_size is None else raw_size, len(parts[1]), pages_size]
     versions = struct.unpack_from("<II", _file(0), 8)
     digest = hashlib.sha256(struct.pack("<IIQQQQ", *versions, *lengths) + parts[0] + parts[1]).digest()
     return struct.pack("<8sIIQQQQ32s", b"NPUCKPT\x1a", *versions, *lengths, digest) + parts[0] + parts[1]
@@ -101,6 +103,30 @@ def test_a_file_that_would_fill_memory_is_refused() -> None:
         _read(_sealed(bomb, b"", 100))
     with pytest.raises(CheckpointError, match="at most"):
         _read(_sealed(b"{}", b"", 1 << 40))
+
+
+def test_pages_inflate_to_no_more_than_the_device_has_and_its_state_names() -> None:
+    """Before they are inflated: a mebibyte of zeros is a kilobyte of a file."""
+    checkpoint = _read(_file(0))
+    state = json.dumps(checkpoint.state).encode()
+    memory = sum(sizes_of(checkpoint.config()).values())
+    packed = zlib.compress(bytes(1 << 20))
+    tracemalloc.start()
+    try:
+        for size in (memory + 1, 1 << 40, (1 << 64) - 1):
+            with pytest.raises(CheckpointError, match=f"its pages have {size} bytes, its device has {memory}"):
+                _read(_sealed(state, packed, pages_size=size))
+        device = NpuDevice(checkpoint.config())
+        with pytest.raises(CheckpointError, match=r"name [0-9]+ bytes, there are 1048576"):
+            device.restore(_read(_sealed(state, packed, pages_size=1 << 20)))
+        named = checkpoint.pages.size
+        for size in (0, named - 1, named + 1, named + (1 << 24)):
+            with pytest.raises(CheckpointError, match=f"do not decompress to the {named} bytes"):
+                device.restore(_read(_sealed(state, zlib.compress(bytes(size)), pages_size=named)))
+        device.close()
+        assert tracemalloc.get_traced_memory()[1] < memory / 4
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"[" * 100_000, b'{"a": ' + b"9" * 10_000 + b"}", b"\xff"])
@@ -181,7 +207,7 @@ def test_pages_that_are_not_those_of_the_state() -> None:
     checkpoint, _ = _state(0)
     device = NpuDevice(checkpoint.config())
     with pytest.raises(CheckpointError, match=r"name [0-9]+ bytes, there are"):
-        device.restore(Checkpoint(checkpoint.state, checkpoint.pages[:-1]))
+        device.restore(Checkpoint(checkpoint.state, np.zeros(checkpoint.pages.size - 1, np.uint8)))
     with pytest.raises(CheckpointError, match=r"name [0-9]+ bytes, there are"):
         device.restore(Checkpoint(checkpoint.state, np.zeros(0, np.uint8)))
     device.restore(checkpoint)
