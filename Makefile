@@ -83,6 +83,7 @@ fuzz: .venv/test  ## damaged models, program files and handles, through the C li
 	$(BIN)/python -m tests.support.fuzz.run --library uml --cases 5000
 	$(BIN)/python -m tests.support.fuzz.run --library spaces --cases 50000
 	$(BIN)/python -m tests.support.fuzz.run --library stores --cases 50000
+	$(BIN)/python -m tests.support.fuzz.run --library given-files --cases 50000
 
 removal: .venv/test  ## a device that goes at 100 000 moments of runs through every interface; a quarter of an hour
 	$(BIN)/python -m tests.support.removal

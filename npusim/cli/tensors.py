@@ -123,7 +123,7 @@ def _mapped(file: Path, stream: io.FileIO) -> Array:
         raise InputError(f"{bad}: it is cut or damaged") from None
     if dtype.hasobject:
         raise InputError(f"{bad}: it holds Python objects; an array of numbers is needed")
-    if len(shape) > _MOST_DIMENSIONS or min(shape, default=0) < 0:
+    if len(shape) > _MOST_DIMENSIONS or any(type(extent) is not int or extent < 0 for extent in shape):
         raise InputError(f"{bad}: it is cut or damaged")
     place, nbytes = stream.tell(), math.prod(shape) * dtype.itemsize
     if place + nbytes > os.fstat(stream.fileno()).st_size:

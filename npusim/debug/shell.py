@@ -6,7 +6,7 @@ import cmd
 import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -31,6 +31,21 @@ _SHORT = {"accumulators": "acc"}
 _MOST_NAMES = 24
 
 
+class _Said:
+    """A stream whose lines are said."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._begun = say, ""
+
+    def write(self, text: str) -> None:
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in lines:
+            self._say(line)
+
+    def flush(self) -> None:
+        """Nothing is held back but the beginning of a line."""
+
+
 class Shell(cmd.Cmd):
     """``say(text)`` prints. ``strict``: a command that fails ends it, as in a script, with ``failed`` set."""
 
@@ -40,7 +55,8 @@ class Shell(cmd.Cmd):
     def __init__(
         self, bench: Bench, request: JobRequest, say: Callable[[str], None], *, stdin: IO[str], strict: bool
     ) -> None:
-        super().__init__(stdin=stdin)
+        # The library writes its help itself: through ``say``, as all else, so that a terminal is given no orders.
+        super().__init__(stdin=stdin, stdout=cast("IO[str]", _Said(say)))
         # What is no terminal has no cursor to move; and lines are read from where we are told, not from standard input.
         self.use_rawinput = not strict
         if strict:

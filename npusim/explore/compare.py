@@ -16,6 +16,7 @@ from typing import Any
 from npusim.errors import ConfigError, UsageError, shown
 from npusim.hw.config import config_of
 from npusim.report.layers import NO_LAYER
+from npusim.timeline import CAUSES
 
 
 @dataclass(slots=True)
@@ -182,6 +183,10 @@ def _check(run: Mapping[str, Any], label: str) -> None:
     ):
         raise UsageError(f"{label}: provenance: not as npusim run --json writes it")
     for row in rows:
+        for part in row["parts"]:
+            if part["cause"] not in CAUSES:
+                known = ", ".join(CAUSES)
+                raise UsageError(f"{label}: critical_path: cause must be {known}, got {shown(part['cause'])}")
         if sum(part["time_ps"] for part in row["parts"]) != row["time_ps"] or not row["members"]:
             raise UsageError(f"{label}: critical_path: the parts of {shown(row['name'])} must add up to its time")
     if not rows:

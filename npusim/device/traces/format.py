@@ -273,6 +273,10 @@ def _head(kind: _Block, data: bytes, label: str) -> Mapping[str, Any]:
     head = TRACE.parse_json(data, label) if kind == _Block.HEAD else None
     if not isinstance(head, dict) or not isinstance(head.get("config"), dict):
         raise InputError(f"{label}: its first block must describe the device")
+    faults, adversary = head.get("faults"), head.get("adversary")
+    # A script's tables: text would be the name of a file.
+    if not isinstance(faults, list | None) or not (adversary is None or (type(adversary) is int and adversary >= 0)):
+        raise InputError(f"{label}: its faults must be a list, its adversary a number")
     return head
 
 

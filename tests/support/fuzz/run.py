@@ -42,7 +42,19 @@ MODULES = {
     "uml": "tests.support.fuzz.uml_kernels",
     "spaces": "tests.support.fuzz.space_files",
     "stores": "tests.support.fuzz.study_stores",
+    "checkpoints": "tests.support.fuzz.checkpoint_files",
+    "bus-traces": "tests.support.fuzz.trace_files",
+    "fault-scripts": "tests.support.fuzz.fault_scripts",
+    "scenarios": "tests.support.fuzz.scenario_files",
+    "goldens": "tests.support.fuzz.golden_files",
+    "debugger-scripts": "tests.support.fuzz.debugger_scripts",
+    "run-files": "tests.support.fuzz.run_files",
+    "arrays": "tests.support.fuzz.array_files",
 }
+GIVEN = (
+    "checkpoints", "bus-traces", "fault-scripts", "scenarios", "goldens", "debugger-scripts", "run-files", "arrays",
+)  # fmt: skip
+"""Files of others that are read by a command, each with a :class:`tests.support.fuzz.given_files.Kind`."""
 CHUNK = 20_000
 """Cases of one process, at most."""
 TALLY = "tally "
@@ -184,7 +196,7 @@ def run_all(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--library", default="all", help=f"{', '.join(MODULES)}, all, or a module with a World")
+    parser.add_argument("--library", default="all", help=f"{', '.join(MODULES)}, given-files, all, or a module")
     parser.add_argument("--cases", type=int, default=200_000, help="of each library")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
@@ -203,7 +215,8 @@ def main() -> int:
             print(problem, flush=True)
         return FOUND if found else 0
     found = 0
-    for library in MODULES if options.library == "all" else [options.library]:
+    named = {"all": list(MODULES), "given-files": GIVEN}
+    for library in named.get(options.library, [options.library]):
         begin = time.monotonic()
         tally: Counter[str] = Counter()
         for problem in run_all(library, options.seed, options.first, options.cases, options.workers, tally):
