@@ -18,11 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from npusim.errors import NpusimError
+from tests.support.fuzz.watched import MOST_BYTES, PATIENCE_S
 
-PATIENCE_S = 2.0
-"""Of the processor's time."""
-MOST_BYTES = 300 << 20
-"""What a case may take of the host's memory."""
 NUMBERS = (-1, 0, 1, 2, 3, 7, 255, 256, 4095, 2**31 - 1, 2**31, 2**32, 2**53, 2**62, 2**63, 2**64, 2**100, 2**300)
 TEXTS = (
     "",
@@ -70,6 +67,7 @@ class Kind(ABC):
         data = mangled(self.good(rng), rng) if rng.random() < self.plain else self.changed(rng)
         path = self.folder / "given"
         path.write_bytes(data)
+        # What is resident, not address space, which a device takes for all of its DRAM.
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
         problems = []
         try:
