@@ -100,12 +100,17 @@ class Faults(Watcher):
         return Script(tuple(entry.fault for entry in self._entries)).to_table()
 
     def add(self, faults: Faulty) -> None:
-        """More faults, from now on; what a unit is doing when the first ones come is not touched by them.
+        """More faults, from now on; what a unit is doing when the first ones come is not touched by them. For any
+        thread: it waits for one that is in a call of the device.
 
         Raises ConfigError, and adds none, if the device cannot have one of them.
         """
         script = script_of(faults)
         check_script(script, _hardware(self._machine))
+        with self._clock.turn:
+            self._add(script)
+
+    def _add(self, script: Script) -> None:
         for number, fault in enumerate(script.faults, 1):
             if isinstance(fault.when, AtTime) and fault.when.time_ps < self._clock.now:
                 now = show(self._clock.now, Dimension.TIME)
@@ -121,15 +126,17 @@ class Faults(Watcher):
                 self._later(entry, fault.when.time_ps - self._clock.now)
 
     def clear(self) -> None:
-        """No faults from here on, and nothing of those that were; a device that is unplugged is plugged in."""
-        if not self.active:
-            return
-        self._effects.end_all()
-        for entry in self._entries:
-            entry.off = True
-        self._entries, self._of, self._runs = [], {}, {}
-        self.active = False
-        self._unwatch(self)
+        """No faults from here on, and nothing of those that were; a device that is unplugged is plugged in. For any
+        thread, as :meth:`add`."""
+        with self._clock.turn:
+            if not self.active:
+                return
+            self._effects.end_all()
+            for entry in self._entries:
+                entry.off = True
+            self._entries, self._of, self._runs = [], {}, {}
+            self.active = False
+            self._unwatch(self)
 
     def name_operators(self, code: int, names: Sequence[Sequence[str]]) -> None:
         """For labels: the operators of the program at a device address, each with the names that it goes by."""

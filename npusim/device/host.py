@@ -15,6 +15,7 @@ from npusim.isa.base import ByteArray
 from npusim.sim.clock import Clock
 from npusim.sim.memory import AddressError, DeviceMemory
 from npusim.sim.watch import Watcher
+from npusim.turns import in_use
 
 _log = logging.getLogger("npusim.device")
 
@@ -28,7 +29,7 @@ class InProcess(RegisterModel, Protocol):
 
 
 class HostBus(Bus):
-    """Carries one device in this process. Not for several threads at once."""
+    """Carries one device in this process. While a thread is in an access, another one gets UsageError at once."""
 
     pinned = False
 
@@ -36,7 +37,7 @@ class HostBus(Bus):
         self, config: Config, clock: Clock, memory: DeviceMemory, device: InProcess, watchers: Sequence[Watcher]
     ) -> None:
         self._host = config.host
-        self._clock = clock
+        self._clock, self.turn = clock, clock.turn
         self._memory = memory
         self._device = device
         self._watchers = watchers  # are told of bulk copies
@@ -46,12 +47,22 @@ class HostBus(Bus):
         self._copy_ps = lru_cache(64)(config.host.copy_ps)
 
     def read(self, bar: int, offset: int, size: int) -> int:
-        self._clock.advance(self._host.mmio_ps)
-        return self._device.read(bar, offset, size)
+        if not self.turn.acquire(False):
+            raise in_use("bus", "read")
+        try:
+            self._clock.advance(self._host.mmio_ps)
+            return self._device.read(bar, offset, size)
+        finally:
+            self.turn.release()
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
-        self._clock.advance(self._host.mmio_ps)
-        self._device.write(bar, offset, size, value)
+        if not self.turn.acquire(False):
+            raise in_use("bus", "write")
+        try:
+            self._clock.advance(self._host.mmio_ps)
+            self._device.write(bar, offset, size, value)
+        finally:
+            self.turn.release()
 
     def read_memory(self, address: int, size: int) -> bytearray:
         self._clock.advance(self._copy_ps(size))

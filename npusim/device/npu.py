@@ -34,6 +34,7 @@ from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
 from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
+from npusim.turns import exclusive
 from npusim.units import ps_to_cycles
 
 _log = logging.getLogger("npusim.device")
@@ -49,7 +50,8 @@ _RESET, _CONTINUE = (field.mask for field in BY_NAME["CONTROL"].fields)
 
 class NpuDevice:
     """A simulated device. Software gets :attr:`bus`; tools may look at :attr:`machine` and at :attr:`last_job`, which
-    says what the last ended job did.
+    says what the last ended job did. One thread at a time: while one is in a call, another one gets UsageError at once.
+    :meth:`watch`, :attr:`faults`, :meth:`unplug` and what only looks are for any thread.
 
     ``listener``: called with the fence and the timeline of each job when it has ended. ``faults``: a script of faults,
     none by default; :attr:`faults` takes more at any time. ``check``: whether to watch what the driver does wrong
@@ -74,6 +76,7 @@ class NpuDevice:
         self.listener: Callable[[int, Timeline], None] | None = None
         self.machine = Machine(config, Adversary.wanted(adversary), shared_memory=shared_memory)
         self._clock = self.machine.clock
+        self.turn = self._clock.turn
         pci, watchers = config.pci, self.machine.watchers
         effects: dict[str, Callable[[int], None]] = {}  # filled when there is what they act on
         self.registers = registers = RegisterFile(
@@ -156,10 +159,12 @@ class NpuDevice:
         """Where interrupts and accesses to host memory go."""
         return self._interrupts.carrier
 
+    @exclusive
     def connect(self, carrier: Carrier) -> None:
         """Interrupts and accesses to host memory go to this carrier from here on, and no longer to :attr:`bus`."""
         self._interrupts.carrier = carrier
 
+    @exclusive
     def reset(self) -> None:
         """As CONTROL.RESET: drop jobs and copies, registers as after power-on; firmware, DRAM and the clock go on."""
         if self.checker is not None:
@@ -177,6 +182,7 @@ class NpuDevice:
         if self.faults.active:
             self.faults.was_reset()
 
+    @exclusive
     def lose_power(self) -> None:
         """As after power-on, but the clock goes on and DRAM, which refreshes itself, keeps its bytes."""
         self.reset()
@@ -186,12 +192,15 @@ class NpuDevice:
             memory[:] = 0
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell it what happens from here on, of jobs under way, too; see :class:`npusim.sim.watch.Watcher`."""
-        self._jobs.watch(watcher)
+        """Tell it what happens from here on, of jobs under way, too; see :class:`npusim.sim.watch.Watcher`. Waits for
+        a thread that is in a call."""
+        with self.turn:
+            self._jobs.watch(watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Tell it nothing more. Raises ValueError for one that does not watch."""
-        self._jobs.unwatch(watcher)
+        """Tell it nothing more. Waits likewise. Raises ValueError for one that does not watch."""
+        with self.turn:
+            self._jobs.unwatch(watcher)
 
     @property
     def jobs(self) -> SavedQueues:
@@ -203,6 +212,7 @@ class NpuDevice:
         """The vectors of interrupt messages that software on :attr:`bus` has not taken."""
         return self._host.pending()
 
+    @exclusive
     def run_until(self, until: int | Callable[[], object], *, limit_ps: int = HOUR_PS) -> bool:
         """Let the device work to a time since power-on, in ps, or until ``until()`` is true; whether it came to that.
 
@@ -212,11 +222,13 @@ class NpuDevice:
         """
         return run_until(self, until, limit_ps)
 
+    @exclusive
     def step(self, what: str = "instruction", count: int = 1, *, limit_ps: int = HOUR_PS) -> bool:
         """Let the device work until so many instructions have ended (``instruction``), operators have begun (``layer``)
         or cycles have passed (``cycle``); whether they have, within ``limit_ps``. Raises UsageError."""
         return step(self, what, count, limit_ps)
 
+    @exclusive
     def checkpoint(self) -> Checkpoint:
         """All that the device is at this moment, jobs under way among it; see docs/guide/debugger.md.
 
@@ -227,6 +239,7 @@ class NpuDevice:
             raise CheckpointError("a device with faults on a schedule has no checkpoints: take them off first")
         return self._whole.checkpoint()
 
+    @exclusive
     def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
         """Be as at a checkpoint of the same description, or at one in a file: same bits, same times from there on.
 
@@ -250,6 +263,7 @@ class NpuDevice:
             self.checker.unplugged()
         self.connected = self._host.connected = self._interrupts.connected = False
 
+    @exclusive
     def plug(self) -> None:
         """Put it back: as after power-on, its memory all zeros; only time has gone on."""
         self.lose_power()
@@ -263,6 +277,7 @@ class NpuDevice:
         """An interrupt message leaves the device, whatever it is about."""
         self._interrupts.send(vector)
 
+    @exclusive
     def close(self) -> None:
         """Switch the device off for good: its memory goes back to the host at once, not when Python collects it."""
         if self.checker is not None:
@@ -317,6 +332,7 @@ class NpuDevice:
         for watcher in self.machine.watchers[:]:
             watcher.misused(f"{verb}: {fault.explanation}")
 
+    @exclusive
     def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
         """For the bus: what a job computes; see :class:`npusim.device.host.InProcess`."""
         return self.machine.arithmetic(Job(turn.code, turn.code_bytes, turn.regions, self._clock.now))

@@ -18,6 +18,7 @@ from npusim.driver.rings import Rings
 from npusim.driver.slots import Slots
 from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, NpusimError, UsageError
 from npusim.program import CONSTANTS, Binding, Program
+from npusim.turns import Turns, serialised
 
 TIMEOUT_PS = 3600 * 10**12
 """An hour: the default where the carrier does not know whether the device still works."""
@@ -33,7 +34,8 @@ Past = tuple[LoadedProgram, Job, int]
 
 
 class Driver:
-    """Probes the device on a bus, and loads and runs programs on it. Not for several threads at once.
+    """Probes the device on a bus, and loads and runs programs on it. For any thread: one waits until another is done,
+    with a whole :meth:`run` or :meth:`wait`, too.
 
     ``firmware``: the image for a device that wants one. Raises DeviceFaultError if there is no such device, or if
     it does not run that image. After a fault of a job the device goes on with the others. A fault that belongs to
@@ -42,6 +44,7 @@ class Driver:
     """
 
     def __init__(self, bus: Bus, firmware: bytes | None = None) -> None:
+        self.turns = Turns()
         self._bus = bus
         self._link = Link(bus)
         self.gone: DeviceGoneError | None = None
@@ -57,11 +60,13 @@ class Driver:
         self._fence = self._loads = 0
         self.reset()
 
+    @serialised
     def state(self, jobs: Sequence[Job]) -> dict[str, Any]:
         """What it knows besides programs and jobs; for :func:`npusim.driver.state.driver_state`."""
         own = {"fence": self._fence, "loads": self._loads, "counters": dataclasses.asdict(self.counters)}
         return {**own, "memory": self._memory.state(), "rings": self._rings.state(jobs)}
 
+    @serialised
     def resume(self, state: Mapping[str, Any], jobs: Sequence[Job]) -> None:
         """Know that again; see :func:`npusim.driver.state.resume_driver`."""
         self._memory.resume(state["memory"])
@@ -75,6 +80,7 @@ class Driver:
         """Device memory that is not taken."""
         return self._memory.available
 
+    @serialised
     def reset(self, reason: NpusimError | None = None) -> None:
         """Bring the device into a state in which it takes jobs; loaded programs stay, jobs that have not ended fail
         with ``reason``. Raises DeviceFaultError if the device does not come back, DeviceGoneError if it is gone."""
@@ -85,10 +91,12 @@ class Driver:
         self.gone = gone
         self._rings.lose(gone)
 
+    @serialised
     def lose(self, reason: NpusimError) -> None:
         """The device is of no more use: every job in it has ended with ``reason``, and none is kept."""
         self._rings.lose(reason)
 
+    @serialised
     def close(self, *, freed: bool = False) -> None:
         """Leave the device in order; the driver is of no more use. Jobs that have not ended fail. ``freed``: clients
         have unloaded all programs and freed all memory, so that what is left has been forgotten by somebody."""
@@ -96,6 +104,7 @@ class Driver:
         if freed:
             self._bus.note("done")
 
+    @serialised
     def enable_preemption(self) -> None:
         """Let a job of a higher class interrupt one of a lower; takes device memory for what is parked.
 
@@ -106,25 +115,30 @@ class Driver:
 
     # Raw memory
 
+    @serialised
     def allocate(self, size: int, purpose: str = "buffer") -> int:
         """The address of new device memory; raises DeviceMemoryError."""
         return self._memory.allocate(size, purpose)
 
+    @serialised
     def free(self, address: int) -> None:
         """Give back what :meth:`allocate` gave."""
         self._memory.free(address)
 
+    @serialised
     def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
         """Copy bytes into device memory."""
         self._link.write(address, data)
         self.counters.buffer_write_bytes += len(data)
 
+    @serialised
     def read(self, address: int, size: int) -> bytearray:
         """Copy bytes from device memory. Raises DeviceGoneError."""
         data = self._link.read(address, size)
         self.counters.buffer_read_bytes += size
         return data
 
+    @serialised
     def map_memory(self, pools: int) -> None:
         """Make so many pools of host memory reachable for the device."""
         for _ in range(pools):
@@ -133,6 +147,7 @@ class Driver:
 
     # Programs
 
+    @serialised
     def load(self, program: Program, *, slots: int = 1) -> LoadedProgram:
         """Put a program into device memory, with the memory that so many runs at a time need.
 
@@ -158,6 +173,7 @@ class Driver:
             self._slots.write_table(loaded, slot, {})
         return loaded
 
+    @serialised
     def unload(self, loaded: LoadedProgram) -> None:
         """Give a program's memory back. Raises UsageError while a run of it is under way."""
         self._check_loaded(loaded)
@@ -167,12 +183,14 @@ class Driver:
         loaded.loaded = False
         self._memory.free_all([loaded.code, loaded.constants])
 
+    @serialised
     def trim(self, loaded: LoadedProgram) -> None:
         """Give back the memory of slots that no run uses."""
         for slot in loaded.idle:
             self._memory.free_all(slot.blocks())
         loaded.idle.clear()
 
+    @serialised
     def write_constants(self, loaded: LoadedProgram) -> None:
         """Write the constants, unless they are there. Raises FileCutError."""
         constants = loaded.program.constants
@@ -188,6 +206,7 @@ class Driver:
 
     # Runs
 
+    @serialised
     def run(
         self,
         loaded: LoadedProgram,
@@ -202,6 +221,7 @@ class Driver:
         """
         return self.wait(self.submit(loaded, inputs, timing_only=timing_only), timeout_ps)
 
+    @serialised
     def submit(
         self,
         loaded: LoadedProgram,
@@ -217,6 +237,7 @@ class Driver:
         self.start(loaded, job)
         return job
 
+    @serialised
     def start(self, loaded: LoadedProgram, job: Job) -> None:
         """Hand a job of a loaded program to the device, and wait for nothing.
 
@@ -249,6 +270,7 @@ class Driver:
         self._rings.submit(job)
         self.counters.jobs += 1
 
+    @serialised
     def poll(self, timeout_ps: int) -> bool:
         """Let the device work until its next interrupt, for at most ``timeout_ps``; True if a job has ended.
 
@@ -256,6 +278,7 @@ class Driver:
         """
         return self._rings.poll(timeout_ps)
 
+    @serialised
     def look(self) -> bool:
         """Look at the records of all jobs in the device, as after an interrupt that was lost; True if one has ended."""
         return self._rings.look()
@@ -272,6 +295,7 @@ class Driver:
         it. Only carriers of simulated devices know that; never True on others."""
         return self._rings.hung
 
+    @serialised
     def finish(self, job: Job) -> Job:
         """Read back the outputs of a job that has ended, once. Raises the error it ended with, and DeviceGoneError."""
         loaded = self._inside(job)
@@ -293,6 +317,7 @@ class Driver:
         job.outputs, job.looked = outputs, self._link.looks > looks
         return job
 
+    @serialised
     def wait(self, job: Job, timeout_ps: int | None = None) -> Job:
         """Wait for a job and :meth:`finish` it.
 
@@ -327,12 +352,14 @@ class Driver:
             job.error = error
         return self.finish(job)
 
+    @serialised
     def abort(self, job: Job) -> None:
         """Ask the device to end a job; :meth:`poll` sees it end, with JobAbortedError unless it was quicker."""
         self._inside(job)
         if not job.ended:
             self._rings.abort(job)
 
+    @serialised
     def repeat(self, rounds: Sequence[Sequence[Past]], most: int) -> int:
         """Do rounds of jobs once more, in turn, up to ``most``, as far as the bus has a shorter way for that; how many.
 

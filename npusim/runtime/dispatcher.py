@@ -11,6 +11,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from npusim._core import DefaultFloats
 from npusim.device.firmware import image
@@ -25,6 +26,7 @@ from npusim.errors import (
     DeviceMemoryError,
     JobAbortedError,
     NpusimError,
+    UsageError,
 )
 from npusim.faults import Faulty
 from npusim.hw.config import Config
@@ -35,6 +37,7 @@ from npusim.runtime.request import Block, Request
 from npusim.runtime.result import Result
 from npusim.runtime.store import Residence
 from npusim.timeline import FaultCode, Timeline
+from npusim.turns import Turns
 
 _log = logging.getLogger("npusim.runtime")
 
@@ -51,7 +54,8 @@ class Dispatcher:
     ``preemption``: whether jobs of a higher class may interrupt others, which takes device memory for what is parked.
     ``timeout_ps``: simulated time after which a device in which no job has ended is reset, and all jobs in it fail.
     None: a device is reset when it has jobs and does nothing more, be it ever so slow.
-    ``check``, ``adversary``: of the device. ``bus_trace``: the file that a :class:`TracedBus` writes.
+    ``check``, ``adversary``: of the device. ``bus_trace``: the file that a :class:`TracedBus` writes. ``turns``: which
+    thread's turn it is, where several have :meth:`run` called.
     """
 
     def __init__(
@@ -64,8 +68,10 @@ class Dispatcher:
         check: bool | str | None = None,
         adversary: int | None = None,
         bus_trace: str | os.PathLike[str] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.config = config
+        self.turns = turns or Turns()
         self.timeout_ps = timeout_ps
         self.device = NpuDevice(config, faults, check=check, adversary=adversary)
         self._clock = self.device.machine.clock
@@ -87,6 +93,7 @@ class Dispatcher:
         self._timelines: dict[int, Timeline] = {}
         self.device.listener = self._timelines.__setitem__
         self._heard_ps = 0  # when a job has last ended, or come to the device
+        self._inside = False  # in the midst of run()
         self._silent = False  # the device has done nothing when it was looked at last
         self._jobs = 0  # that wait or run
         self._budgets = 0  # jobs with a deadline that wait or run
@@ -154,13 +161,23 @@ class Dispatcher:
 
     def run(self, request: Request) -> Result:
         """Carry a request out, here and now. Raises what it ends with."""
+        self.check_idle("run")
         job = Job(request, self)
-        with DefaultFloats():
-            self.admit(job)
-            while not job.done():
-                self.step(LOOK_PS)
-                self.deliver()
+        self._inside = True
+        try:
+            with DefaultFloats():
+                self.admit(job)
+                while not job.done():
+                    self.step(LOOK_PS)
+                    self.deliver()
+        finally:
+            self._inside = False
         return job.wait()
+
+    def check_idle(self, what: str) -> None:
+        """Raise UsageError in the midst of :meth:`run`, whose watchers and listeners are called on the same thread."""
+        if self._inside:
+            raise UsageError(f"{what}: a run is under way on this thread, in whose midst this was called")
 
     def deliver(self) -> None:
         """Tell whoever waits for the jobs that have ended."""
@@ -191,7 +208,7 @@ class Dispatcher:
     # Of jobs that run() makes, this is the owner
 
     def drop_block(self, block: Block) -> None:
-        self.memory.drop(block)
+        self.turns.post(partial(self.memory.drop, block))
 
     def check_may_wait(self) -> None:
         """One may: whoever waits for a job of this thread has it done already."""

@@ -7,6 +7,7 @@ import hashlib
 import os
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from npusim.runtime.request import Request
 from npusim.runtime.result import Result
 from npusim.runtime.state import State
 from npusim.runtime.store import Store
+from npusim.turns import Turns, serialised
 from npusim.units import Dimension, parse
 from npusim.weights import check
 
@@ -51,7 +53,7 @@ class _Decided(Exception):  # noqa: N818 it is no error
 
 
 class Session:
-    """One simulated device with its driver.
+    """One simulated device with its driver. For any thread: one at a time compiles or runs, the others wait.
 
     ``config``: a Config, a name from ``configs/`` or a path. ``cache_dir``: where compiled programs are kept; None is
     the user's cache directory, False keeps nothing. ``faults``: a script of faults for the device, see
@@ -85,6 +87,7 @@ class Session:
         self.bus_trace = bus_trace
         # What is compiled belongs to the caller: nothing is kept here but files.
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
+        self.turns = Turns()
         self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder))
         self._deciding: dict[str, tuple[str, ...]] = {}  # inputs that decide, by models and shapes
         self._forms: weakref.WeakValueDictionary[tuple[str, ...], Program] = weakref.WeakValueDictionary()  # by values
@@ -105,18 +108,26 @@ class Session:
     @property
     def device(self) -> NpuDevice:
         """The simulated device; powered on with the first use."""
-        return self._powered().device
+        return self._power_on().device
 
     @property
     def driver(self) -> Driver:
         """The reference driver, on the device's bus."""
-        return self._powered().driver
+        return self._power_on().driver
 
     @property
     def findings(self) -> list[Finding]:
         """What the driver did wrong, as far as that has shown; empty if nobody watches it."""
         checker = self._dispatcher.device.checker if self._dispatcher is not None else None
         return checker.findings if checker is not None else []
+
+    def _power_on(self) -> Dispatcher:
+        """For any thread, which does not wait where the device is on already."""
+        found = self._dispatcher
+        if found is None:
+            with self.turns.lock:
+                found = self._powered()
+        return found
 
     def _powered(self) -> Dispatcher:
         if self._dispatcher is None:
@@ -128,9 +139,11 @@ class Session:
                 check=self.check_driver,
                 adversary=self.adversary,
                 bus_trace=self.bus_trace,
+                turns=self.turns,
             )
         return self._dispatcher
 
+    @serialised
     def compile(
         self,
         source: Source,
@@ -280,7 +293,7 @@ class Session:
         tensors grow, so that no run moves what is there; without it there is room for twice as many, and the host
         moves them, each time that they have doubled. Raises UsageError.
         """
-        return State(self._powered(), arrays, feeds or {}, cache_rows)
+        return State(self._power_on(), arrays, feeds or {}, cache_rows)
 
     def explain_memory(
         self,
@@ -313,10 +326,21 @@ class Session:
         it is compiled once for each form that it takes. ``state``: inputs that lie on the device, and outputs that stay
         there for the next run. ``on``: another device, which runs what was compiled for this one, as it is: it may
         differ in what things cost (``npusim.hw.mapping`` says in which keys), not in what there is. Its result says for
-        which device the program was made. Raises InputError, DeviceFaultError, DeviceMemoryError.
+        which device the program was made. An interrupt from the keyboard switches the device off; states on it are
+        lost, and the next run powers on a fresh one. Raises InputError, DeviceFaultError, DeviceMemoryError.
         """
         if on is not None:
             return self._run_on(load_config(on), program, inputs, timing_only, state)
+        try:
+            return self._run_here(program, inputs, timing_only, state)
+        except KeyboardInterrupt:  # it may have come in the midst of anything
+            self._lose()
+            raise
+
+    @serialised
+    def _run_here(
+        self, program: Program | Source, inputs: Mapping[str, Any] | None, timing_only: bool, state: State | None
+    ) -> Result:
         held = state.placeholders() if state is not None else {}
         if state is not None:
             state.check_owner(self._powered())
@@ -376,12 +400,23 @@ class Session:
         result.made_for, result.origin = self.config, self._origins.get(program)
         return result
 
+    @serialised
+    def _lose(self) -> None:
+        """Switch the device off, whatever it is in the midst of."""
+        dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None:
+            dispatcher.device.unplug()
+            dispatcher.close()
+
+    @serialised
     def close(self) -> None:
         """Power the device off, forget what was compiled and give the memory back at once; the next use powers on a
         fresh one. Raises DriverCheckError for what the driver did wrong, UsageError if a fault of the script has not
         happened."""
-        self._store.close()
         dispatcher = self._dispatcher
+        if dispatcher is not None:
+            dispatcher.check_idle("close")
+        self._store.close()
         if dispatcher is not None:
             dispatcher.close()
         findings = self.findings
@@ -401,7 +436,11 @@ class Session:
             self.close()
 
     def unload(self, program: Program) -> None:
-        """Give the device memory of a program back; it is loaded again when it runs again."""
+        """Give the device memory of a program back; it is loaded again when it runs again. Waits for no other thread:
+        one that runs does it afterwards."""
+        self.turns.post(partial(self._unload, program))
+
+    def _unload(self, program: Program) -> None:
         if self._dispatcher is not None:
             self._dispatcher.memory.unload(program)
 

@@ -13,6 +13,7 @@ from npusim.errors import InputError, UsageError
 from npusim.program import Binding, Program
 from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.request import DeviceBuffer
+from npusim.turns import serialised
 
 Array = npt.NDArray[Any]
 
@@ -33,12 +34,13 @@ class State:
 
     After each run a tensor is what the run has made of it. Which output that is: where an input grows to an output by
     concatenation, that one; else what ``feeds`` says; a tensor that no output feeds stays as it is. Of a run that
-    fails the state is what it was.
+    fails the state is what it was. For any thread, as its session: one waits until another is done.
     """
 
     def __init__(
         self, dispatcher: Dispatcher, arrays: Mapping[str, Any], feeds: Mapping[str, str], cache_rows: int
     ) -> None:
+        self.turns = dispatcher.turns
         self.cache_rows = cache_rows
         self.feeds = dict(feeds)
         self._dispatcher = dispatcher
@@ -50,14 +52,17 @@ class State:
             raise UsageError("feeds: two outputs are to become the same input")
 
     def __repr__(self) -> str:
-        rows = ", ".join(f"{name} {value.dtype.label}{list(value.shape)}" for name, value in self._values.items())
+        values = list(self._values.items())
+        rows = ", ".join(f"{name} {value.dtype.label}{list(value.shape)}" for name, value in values)
         return f"<State: {rows or 'nothing'}>"
 
     @property
+    @serialised
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each tensor, now."""
         return {name: value.shape for name, value in self._values.items()}
 
+    @serialised
     def read(self, name: str) -> Array:
         """A copy of a tensor as it is now. Raises DeviceGoneError if the device that it lies on is gone."""
         value = self._value(name)
@@ -68,6 +73,7 @@ class State:
         raw = self._dispatcher.driver.read(value.buffer.block.address, value.place.nbytes)
         return from_storage(value.place.elements(np.frombuffer(raw, np.uint8)).copy(), value.dtype)
 
+    @serialised
     def close(self) -> None:
         """Give the device memory back. The state is of no more use."""
         for value in self._values.values():

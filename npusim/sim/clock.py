@@ -7,6 +7,7 @@ or the host's clock.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from heapq import heapify
 from typing import Any
@@ -15,6 +16,7 @@ import simpy
 from simpy.events import URGENT, Event, Timeout
 
 from npusim.errors import CheckpointError
+from npusim.turns import exclusive, in_use
 
 __all__ = ["Callback", "Clock", "Environment", "Event"]
 
@@ -41,12 +43,16 @@ class Environment(simpy.Environment):
 
 
 class Clock:
-    """One SimPy environment, driven from outside by :meth:`advance` and :meth:`run_until`."""
+    """One SimPy environment, driven from outside by :meth:`advance` and :meth:`run_until`.
 
-    __slots__ = ("_until", "env")
+    ``turn``: who drives it has this lock; a second thread gets UsageError.
+    """
+
+    __slots__ = ("_until", "env", "turn")
 
     def __init__(self) -> None:
         self.env = Environment()
+        self.turn = threading.RLock()
         self._until = 0  # how far time certainly goes, before whoever drives the clock does anything
 
     @property
@@ -115,6 +121,7 @@ class Clock:
                 raise CheckpointError(f"{what} is not possible in the midst of an event: stop the clock first")
             frame = frame.f_back  # type: ignore[assignment]
 
+    @exclusive
     def run_looked_at(self, done: Callable[[], object], time: int) -> bool:
         """Run events up to and including a time until ``done()``, which may look at everything after each of them."""
         self._until = self.now  # so nobody may count on not being seen
@@ -124,18 +131,28 @@ class Clock:
         """Let ``delay`` ps pass: every event up to and including that time has run when this returns."""
         if delay < 0:
             raise ValueError(f"time must not go back, by {delay} ps")
-        env = self.env
-        queue = env._queue  # asked for itself: what SimPy offers is a call for every question
-        # Nobody outside looks before that: what is_quiet() may count on.
-        self._until = target = env._now + delay  # type: ignore[assignment]
-        while queue and queue[0][0] <= target:
-            env.step()
-        env._now = target
+        if not self.turn.acquire(False):
+            raise in_use("Clock", "advance")
+        try:
+            env = self.env
+            queue = env._queue  # asked for itself: what SimPy offers is a call for every question
+            # Nobody outside looks before that: what is_quiet() may count on.
+            self._until = target = env._now + delay  # type: ignore[assignment]
+            while queue and queue[0][0] <= target:
+                env.step()
+            env._now = target
+        finally:
+            self.turn.release()
 
     def run_until(self, done: Callable[[], object], timeout: int) -> bool:
         """Run events until ``done()``, for at most ``timeout`` ps; says whether it is done.
 
         The clock stops at the event that made it done, or else at the end of the timeout.
         """
-        self._until = deadline = self.now + timeout
-        return self.env.run_until(done, deadline)
+        if not self.turn.acquire(False):
+            raise in_use("Clock", "run_until")
+        try:
+            self._until = deadline = self.now + timeout
+            return self.env.run_until(done, deadline)
+        finally:
+            self.turn.release()

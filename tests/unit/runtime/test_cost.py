@@ -14,8 +14,9 @@ from tests.support.call_counts import calls_of
 from tests.support.programs.streams import round_trip
 from tests.support.programs.timed_jobs import TINY
 
-MOST_CALLS = 340
-"""Of functions of Python and C, for a job of three commands whose course is known. It has been 329."""
+MOST_CALLS = 380
+"""Of functions of Python and C, for a job of three commands whose course is known. It has been 375, of which 36 take
+and give back locks."""
 
 
 @pytest.mark.unwatched
