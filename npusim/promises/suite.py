@@ -18,6 +18,7 @@ from npusim.promises import endpoints, removal
 from npusim.promises.cases import CASES, LONG_PS, OPENING, WITHOUT_ARITHMETIC, BrokenPromiseError, Trial
 from npusim.promises.programs import Programs
 from npusim.promises.subject import DeadError, RefusedError, Subject
+from npusim.report.format import printable
 
 _log = logging.getLogger("npusim.device")
 
@@ -78,16 +79,11 @@ class Report:
             "testsuite", {"name": "npusim driver-test", **{name: str(value) for name, value in numbers.items()}}
         )
         for each in self.outcomes:
-            case = ET.SubElement(suite, "testcase", {"classname": _printable(self.driver), "name": each.name})
+            case = ET.SubElement(suite, "testcase", {"classname": printable(self.driver), "name": each.name})
             if each.state != "passed":
                 kind = "failure" if each.state == "failed" else "skipped"
-                ET.SubElement(case, kind, {"message": _printable(each.text)}).text = _printable(each.told)
+                ET.SubElement(case, kind, {"message": printable(each.text)}).text = printable(each.told)
         return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _printable(text: str) -> str:
-    """What XML can hold."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
 
 
 def run(
