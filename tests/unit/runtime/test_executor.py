@@ -12,6 +12,7 @@ import pytest
 
 from npusim.driver import HostCounters
 from npusim.errors import (
+    DeviceGoneError,
     DeviceMemoryError,
     InputError,
     JobAbortedError,
@@ -142,6 +143,23 @@ def test_a_closed_executor_says_so() -> None:
         executor.buffer(1)
     assert executor.status == "OFFLINE"
     executor.close()
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_read_that_finds_the_device_gone_is_its_end(back: bool) -> None:
+    with Executor(TINY) as executor:
+        buffer = executor.buffer(SIZE)
+        executor.write(buffer, bytes([7]) * SIZE)
+        executor.between(executor.device.unplug)
+        if back:
+            executor.between(executor.device.plug)
+        with pytest.raises(DeviceGoneError):
+            executor.read(buffer, SIZE)
+        assert executor.status == "OFFLINE"
+        with pytest.raises(DeviceGoneError):
+            executor.submit(request(adder(), values())).wait(60)
+        with pytest.raises(DeviceGoneError):
+            executor.buffer(1)
 
 
 # Tickets

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from npusim.errors import CompileError, DeviceFaultError, InputError, UsageError
+from npusim.errors import CompileError, DeviceFaultError, DeviceGoneError, InputError, UsageError
 from npusim.faults import AtCommand, Fail, Fault
 from npusim.graph import DOUBLING
 from npusim.hw.config import load_config
@@ -150,6 +150,20 @@ def test_of_a_run_that_fails_the_state_is_what_it_was(session: Session) -> None:
         session.run(model, {"x": one}, state=state)
         assert session.driver.free_bytes == free
     assert session.driver.free_bytes > free
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_state_on_a_device_that_went_is_lost(session: Session, back: bool) -> None:
+    model, one = recurrent(), np.ones((2, 4), np.float32)
+    with session.state({"h": one, "c": one}, feeds={"h2": "h"}) as state:
+        session.run(model, {"x": one}, state=state)
+        session.device.unplug()
+        if back:
+            session.device.plug()
+        with pytest.raises(DeviceGoneError):
+            state.read("h")
+        with pytest.raises(DeviceGoneError):
+            session.run(model, {"x": one}, state=state)
 
 
 def test_what_a_state_refuses(session: Session, decoder: onnx.ModelProto) -> None:
