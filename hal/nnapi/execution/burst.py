@@ -99,15 +99,20 @@ class BurstContext:
             _log.info("burst: the client does not take the result")
 
     def _execute(self, packet: Sequence[FmqRequestDatum]) -> list[FmqResultDatum]:
+        slots: Sequence[int] = ()
         try:
             asked = deserialize_request(packet)
+            slots = asked.slots
             # What is freed while it is in use stays mapped for this packet and goes in `tidy`.
             pools = [MemoryPool(hidlMemory=memory) for memory in self._slots.find(asked.slots)]
             mappings = PoolMappings(self._slots.kept, asked.slots)
             request = Request(asked.inputs, asked.outputs, pools)
             outcome = self._model.run(request, asked.measure, None, None, mappings)
             self._slots.tidy()
+            if outcome.status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE):
+                self._slots.drop_unusable(slots)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the client gets a status and goes on
+            self._slots.drop_unusable(slots)
             return _failure(status_of(error, "burst"))
         return serialize_result(older_status(outcome.status), outcome.outputShapes, outcome.timing())
 
@@ -155,9 +160,9 @@ class _Slots:
     def find(self, slots: Sequence[int]) -> list[Memory]:
         """The memory in each slot; what is not known yet is asked for. StatusError: INVALID_ARGUMENT if the client has
         none, and as ``Memory.map`` if it has given one that cannot be mapped."""
+        unknown = list(dict.fromkeys(slot for slot in slots if slot not in self._memories))
         # Taken hold of before the client is asked for others: it may free slots meanwhile, from another thread.
-        found = {slot: memory for slot in slots if (memory := self._usable(slot)) is not None}
-        unknown = list(dict.fromkeys(slot for slot in slots if slot not in found))
+        found = {slot: self._memories[slot] for slot in slots if slot in self._memories}
         if unknown:
             fetched = dict(zip(unknown, self._fetch(unknown), strict=True))
             self._memories.update(fetched)
@@ -166,16 +171,15 @@ class _Slots:
                 memory.map()
         return [found[slot] for slot in slots]
 
-    def _usable(self, slot: int) -> Memory | None:
-        """The memory in a slot; None if it is not known, or cannot be mapped now, in which case it is forgotten."""
-        memory = self._memories.get(slot)
-        if memory is not None:
-            try:
-                memory.map()  # the one that is kept, if there is one
-            except StatusError:
-                self.free(slot)
-                return None
-        return memory
+    def drop_unusable(self, slots: Sequence[int]) -> None:
+        """Forget those slots whose memory cannot be mapped, or not any more: the client is asked again."""
+        for slot in slots:
+            memory = self._memories.get(slot)
+            if memory is not None:
+                try:
+                    memory.map()
+                except StatusError:
+                    self.free(slot)
 
     def _fetch(self, unknown: list[int]) -> list[Memory]:
         status, memories = self._callback.getMemories(list(unknown))

@@ -223,7 +223,8 @@ def test_memory_whose_file_was_cut_is_asked_for_again(prepared: Prepared, client
         client.memories[5] = memory.from_fd(16, mmap.PROT_READ, short.fileno())
         assert client.execute([5])[:2] == (NONE, [OutputShape([1], True)])
         short.truncate(4)
-        assert client.execute([5])[0] is INVALID
+        assert client.execute([5])[0] is FAILURE  # it was mapped
+        assert client.execute([5])[0] is INVALID  # the client has given the same again
         client.free(5)
         client.memories[5] = memory.from_fd(16, mmap.PROT_READ, long.fileno())
         assert client.execute([5])[:2] == (NONE, [OutputShape([2], True)])
