@@ -28,12 +28,17 @@ from npusim.weights import Origin, packed, unpacked
 
 @dataclass(eq=False, slots=True)
 class Tensor:
-    """A named value of static shape; ``data`` (storage dtype, see DType.storage) is set for constants only."""
+    """A named value of static shape; ``data`` (storage dtype, see DType.storage) is set for constants only.
+
+    ``bound``: a constant that follows from the value of an input of the model. Compiling computes nothing of it that
+    the device would compute; what the host has done is in ``Graph.host``.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
     data: npt.NDArray[Any] | None = None
+    bound: bool = False
 
     @property
     def size(self) -> int:
@@ -50,16 +55,16 @@ class Tensor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         data = None if self.data is None else packed(self.data)
-        return _tensor, (self.name, self.shape, self.dtype, data)
+        return _tensor, (self.name, self.shape, self.dtype, data, self.bound)
 
     def __repr__(self) -> str:
         kind = "const" if self.is_constant else "value"
         return f"<{kind} {self.name!r} {self.dtype.label}{list(self.shape)}>"
 
 
-def _tensor(name: str, shape: tuple[int, ...], dtype: DType, data: object) -> Tensor:
+def _tensor(name: str, shape: tuple[int, ...], dtype: DType, data: object, bound: bool) -> Tensor:
     """What a pickle makes a tensor with: weights that lie in a file are a place in it."""
-    return Tensor(name, shape, dtype, None if data is None else unpacked(data))
+    return Tensor(name, shape, dtype, None if data is None else unpacked(data), bound)
 
 
 @dataclass(eq=False, slots=True)

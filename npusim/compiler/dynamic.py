@@ -36,8 +36,9 @@ def _merge(rewriter: Rewriter, op: Op, seen: dict[object, Tensor]) -> bool:
     """Compute once what each reader of a value is quantised by, if several quantise it; and constants not at all."""
     if not (op.kind in VIEWS or _is_parameter(op) or (op.kind == "quantize" and op.input(1).data is None)):
         return False
-    if _is_parameter(op) and all(tensor is not None and tensor.data is not None for tensor in op.inputs):
-        (value,) = REGISTRY[op.kind].reference(op, [tensor.data for tensor in op.inputs if tensor is not None])
+    known = [tensor for tensor in op.inputs if tensor is not None and tensor.data is not None and not tensor.bound]
+    if _is_parameter(op) and len(known) == len(op.inputs):
+        (value,) = REGISTRY[op.kind].reference(op, [tensor.data for tensor in known])
         rewriter.substitute(op.output, rewriter.const(f"{op.name}.value", np.asarray(value), op.output.dtype))
         return True
     # Small constants are equal by value: each node brings its own 0 and 255.

@@ -45,7 +45,7 @@ def _without_parameters(graph: Graph) -> Graph:
         tensors = [tensor for tensor in (*op.inputs, *op.outputs) if tensor is not None]
         # Weights have more than one dimension, also those that are moved on their way to a product.
         row = all(t.size <= _LONGEST_PARAMETER and sum(dim > 1 for dim in t.shape) <= 1 for t in tensors)
-        constant = all(tensor is None or tensor.data is not None for tensor in op.inputs)
+        constant = all(tensor is None or (tensor.data is not None and not tensor.bound) for tensor in op.inputs)
         if not row or not constant or len(op.outputs) != 1 or op.output in weights:
             return False
         arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
@@ -327,6 +327,8 @@ def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
     if w.data is None or other.data is None or op.output.shape != matrix.output.shape:
         return False
     if bias is not None and bias.data is None:
+        return False
+    if other.bound or w.bound:
         return False
     shape = (1,) * (len(op.output.shape) - len(other.shape)) + other.shape
     if other.size > channels or shape not in (_channel_shape(matrix, other.size), (1,) * len(shape)):

@@ -200,6 +200,7 @@ class GraphBuilder:
     def mark(self, tensor: Tensor, name: str = "", kind: str = "") -> None:
         """A constant follows from values of inputs. With a name and a kind: the host has computed it from them."""
         self._follows.add(tensor)
+        tensor.bound = True
         if kind:
             self._made.append(HostWork(name, kind, 0, tensor.size))
 
@@ -208,6 +209,8 @@ class GraphBuilder:
         if any(tensor in self._follows for tensor in op.inputs):
             self._follows.update(op.outputs)
             self._computed[op] = None
+            for tensor in op.outputs:
+                tensor.bound = tensor.is_constant
 
     @property
     def deciding(self) -> list[Tensor]:
@@ -221,21 +224,23 @@ class GraphBuilder:
             pending += new
         return [tensor for tensor in self._inputs if tensor in seen]
 
-    def host_part(self, fixed: Sequence[Tensor]) -> HostPart:
-        """What the host has computed of values of inputs, and the decisions, by which a run can be checked.
+    def host_part(self, graph: Graph, fixed: Sequence[Tensor]) -> HostPart:
+        """What the host has computed of values of inputs for a graph, and the decisions, by which a run can be checked.
 
         ``fixed``: inputs of which the value itself is a part of what is built; what follows from them alone is no
         decision of a run.
         """
-        work = (*map(_work_of, self._computed), *self._made)
+        constants = {tensor: None for op in graph.ops for tensor in op.inputs if tensor is not None and tensor.bound}
+        left = [HostWork(tensor.name, "constant", 0, tensor.size) for tensor in constants]
+        work = (*map(_work_of, self._computed), *self._made, *left)
         deciding = self.deciding
         names = tuple(tensor.name for tensor in deciding)
         if len(deciding) == len(fixed):
             return HostPart(work, deciding=names)
         decided = tuple(self._decisions)
-        graph = Graph(self.name, tuple(deciding), decided, live(self._ops, decided))
+        needed = Graph(self.name, tuple(deciding), decided, live(self._ops, decided))
         texts = tuple(value_text(from_storage(self._values[tensor], tensor.dtype)) for tensor in decided)
-        guard = Guard(graph, tuple(self._decisions.values()), texts, {t.name: self._values[t] for t in fixed})
+        guard = Guard(needed, tuple(self._decisions.values()), texts, {t.name: self._values[t] for t in fixed})
         return HostPart(work, tuple(zip(guard.what, texts, strict=True)), guard, names)
 
     def _map_makers(self) -> None:

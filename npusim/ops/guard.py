@@ -33,19 +33,20 @@ class Guard:
         given = {}
         for tensor in self.graph.inputs:
             value = self.fixed.get(tensor.name, inputs.get(tensor.name))
-            if not isinstance(value, np.ndarray):
+            if value is None:
                 raise InputError(f"input {tensor.name!r} decides what is computed: it must be given as an array")
-            given[tensor.name] = to_storage(value)
+            given[tensor.name] = to_storage(np.asarray(value))
         seen = {name: value.tobytes() for name, value in given.items()}
         if seen == self._last:
             return
-        values = reference.run(self.graph, given)
+        names = ", ".join(repr(tensor.name) for tensor in self.graph.inputs if tensor.name not in self.fixed)
+        advice = f"with these values of {names}; compile the model for them (inputs=...), or run the model itself"
+        try:
+            values = reference.run(self.graph, given)
+        except (ArithmeticError, LookupError, ValueError) as error:  # an index beyond what another branch would have
+            raise InputError(f"{self.what[-1]} cannot be computed {advice}: {error}") from None
         for what, was, tensor in zip(self.what, self.decided, self.graph.outputs, strict=True):
             # Later decisions may hang on this one: in the program for these inputs they need not exist.
             if (now := value_text(values[tensor.name])) != was:
-                names = ", ".join(repr(tensor.name) for tensor in self.graph.inputs if tensor.name not in self.fixed)
-                raise InputError(
-                    f"{what} is {was} in this program, and {now} with these values of {names}; "
-                    "compile the model for them (inputs=...), or run the model itself"
-                )
+                raise InputError(f"{what} is {was} in this program, and {now} {advice}")
         self._last = seen

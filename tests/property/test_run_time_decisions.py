@@ -11,6 +11,7 @@ from npusim import Session, load_config
 from npusim.runtime import Result
 from tests.support.onnx_models.oracle import runtime_outputs
 from tests.support.onnx_models.run_time_decisions import Decided, branching_mlp, decided_model, two_products
+from tests.support.onnx_models.small import text_model
 
 TINY = load_config("tiny")
 
@@ -89,3 +90,17 @@ def test_each_branch_is_a_program_and_is_found_again() -> None:
             check(two_products(rng.integers(-3, 4, (2, 8)).astype(np.float32)), session).program for _ in range(8)
         ]
     assert len({id(program) for program in results}) == 2
+
+
+def test_what_is_bound_scales_on_the_device() -> None:
+    """A factor for each column would be a part of constant weights, were it not the value of an input."""
+    weights = "{" + ", ".join(["1"] * 32) + "}"
+    body = f"<float[8, 4] w = {weights}> {{ p = MatMul(x, w) y = Mul(p, s) }}"
+    x, s = np.ones((2, 8), np.float32), np.float32([1, 2, 3, 4])
+    with Session(TINY, cache_dir=False) as session:
+        free = session.compile(text_model(f"g (float[2, 8] x, float[4] s) => (float y) {body}"))
+        program = session.compile(text_model(f"g (float[2, 8] x, float[4] s) => (float y) {body}"), bind={"s": s})
+        np.testing.assert_array_equal(session.run(program, {"x": x}).outputs["y"], 8 * np.tile(s, (2, 1)))
+    assert [work[1:] for work in program.host.work] == [("constant", 0, 4)]
+    members = {name for op in program.ops for name in (op.name, *op.members)}
+    assert members == {name for op in free.ops for name in (op.name, *op.members)}

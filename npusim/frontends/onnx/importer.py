@@ -109,7 +109,7 @@ class Importer:
             self._bound[tensor.name] = value_text(np.asarray(self.arrays[tensor.name]))
         graph.inputs = tuple(tensor for tensor in graph.inputs if tensor not in fixed)
         graph.bound = tuple(self._bound.items())
-        graph.host = self.builder.host_part(fixed)
+        graph.host = self.builder.host_part(graph, fixed)
 
     def _likely(self) -> dict[str, Any]:
         """For each input whose value is wanted one that it may have: what the model compares it with, or 1."""
