@@ -54,7 +54,8 @@ _STEPS = 10_000
 """Of SQLite's machine between two looks at how many there were."""
 _MOST_STEPS = 10_000_000
 """For one call, besides those that the size of the file allows."""
-_MOST_FACTS, _MOST_MODELS = 16, 1 << 12
+_MOST_FACTS, _MOST_MODELS, _MOST_LENGTH = 16, 1 << 12, 1 << 22
+"""Rows of what a store is about, and of the figures of a design; characters of all these figures together."""
 _JOURNAL_END = bytes.fromhex("d9d505f920a163d7")
 """The end of a journal that names another file, which SQLite would remove."""
 _LARGEST = 1 << 64
@@ -213,9 +214,15 @@ class Store:
 
     def _figures(self, number: object) -> list[Cells]:
         """The cells of a design's figures, as they were added."""
-        found = self._file.execute("SELECT rowid, * FROM figures WHERE number = ?", (number,))
-        rows = found.fetchmany(_MOST_MODELS)
-        return [cells for _, *cells in sorted(rows, key=lambda row: row[0])]
+        rows: list[Cells] = []
+        length = 0
+        for cells in self._file.execute("SELECT rowid, * FROM figures WHERE number = ?", (number,)):
+            # Damaged rows may share their bytes, so that a small file has any number of large ones.
+            length += sum(len(cell) for cell in cells if isinstance(cell, str | bytes))
+            if length > _MOST_LENGTH or len(rows) == _MOST_MODELS:
+                raise UsageError(f"{self._label}: {_DAMAGED}")
+            rows.append(cells)
+        return [row[1:] for row in sorted(rows, key=lambda row: row[0])]
 
     def rows(self) -> list[Row]:
         """Everything that is there, by number. Raises UsageError for a row that is not this user's."""

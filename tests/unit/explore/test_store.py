@@ -59,6 +59,10 @@ FORGED = [
     "INSERT INTO facts VALUES (NULL, 'null')",
     "INSERT INTO facts WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 99) SELECT n, 1 FROM t",
     "UPDATE figures SET rowid = 5 - rowid",
+    "INSERT INTO figures WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 99)"
+    " SELECT 3, n, 1, 1, 1, 1, 1, '', hex(zeroblob(30000)) FROM t",
+    "INSERT INTO figures WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 5000)"
+    " SELECT 3, n, 1, 1, 1, 1, 1, '', '{}' FROM t",
 ]
 ODD = ("NULL", "-5", "0", "1", "'abc'", "''", "x'00ff'", "1e999", "'{'", "'{\"a\": 1}'", "CAST(x'ff' AS TEXT)", "1.5")
 FORGED += [
