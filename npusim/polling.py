@@ -11,34 +11,34 @@ import threading
 from collections.abc import Callable, Iterator
 
 Check = Callable[[], object]
-
-
-class _Current(threading.local):
-    check: Check | None = None
-
-
-_current = _Current()
+_checks: dict[int, Check] = {}
+"""By thread."""
 
 
 def poll() -> None:
     """A point at which this thread's work may end: raises what its check raises."""
-    check = _current.check
-    if check is not None:
-        check()
+    if _checks:
+        check = _checks.get(threading.get_ident())
+        if check is not None:
+            check()
 
 
 @contextlib.contextmanager
 def polled(check: Check) -> Iterator[None]:
     """Have ``check`` called by :func:`poll` in this thread, after those that are in force already."""
-    outer = _current.check
+    thread = threading.get_ident()
+    outer = _checks.get(thread)
 
     def both() -> None:
         if outer is not None:
             outer()
         check()
 
-    _current.check = both
+    _checks[thread] = both
     try:
         yield
     finally:
-        _current.check = outer
+        if outer is None:
+            del _checks[thread]
+        else:
+            _checks[thread] = outer

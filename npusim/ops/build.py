@@ -15,6 +15,7 @@ from npusim.graph import Graph, HostPart, HostWork, Op, Tensor, live
 from npusim.ops.base import REGISTRY, Array, Attrs, Folding, Inputs, Shape, narrow
 from npusim.ops.budget import OPERATOR_STEPS, Budget
 from npusim.ops.guard import Guard
+from npusim.polling import poll
 
 MAX_ELEMENTS = 1 << 40
 """No tensor may have more elements."""
@@ -116,6 +117,7 @@ class GraphBuilder:
         if definition is None:
             raise UsageError(f"unknown operator kind {kind!r}; known: {', '.join(sorted(REGISTRY))}")
         label = self._op_names.unique(name or kind)
+        poll()
         if self.budget is not None:
             self.budget.take_steps(OPERATOR_STEPS, label)
         try:
