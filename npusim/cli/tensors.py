@@ -23,8 +23,8 @@ from npusim.untrusted import FileKind
 
 Array = npt.NDArray[Any]
 ARRAY = FileKind("input array (.npy)")
-_MOST_DIMENSIONS = 32
-"""Of an array of numpy's."""
+_MOST_DIMENSIONS, _MOST_BYTES = 32, 1 << 62
+"""Of an array of numpy's, the latter without the extents of 0."""
 
 
 def input_files(texts: Sequence[str], names: Sequence[str]) -> dict[str, Path]:
@@ -123,14 +123,16 @@ def _mapped(file: Path, stream: io.FileIO) -> Array:
         raise InputError(f"{bad}: it is cut or damaged") from None
     if dtype.hasobject:
         raise InputError(f"{bad}: it holds Python objects; an array of numbers is needed")
-    if len(shape) > _MOST_DIMENSIONS or any(type(extent) is not int or extent < 0 for extent in shape):
+    extents = [extent for extent in shape if type(extent) is int and extent >= 0]
+    sizes = (dtype.itemsize, *(extent for extent in extents if extent))
+    if len(extents) < len(shape) or len(shape) > _MOST_DIMENSIONS or not 0 < math.prod(sizes) <= _MOST_BYTES:
         raise InputError(f"{bad}: it is cut or damaged")
     place, nbytes = stream.tell(), math.prod(shape) * dtype.itemsize
     if place + nbytes > os.fstat(stream.fileno()).st_size:
         raise InputError(f"{bad}: it is cut or damaged: its header says {nbytes} bytes of data")
     order: Literal["F", "C"] = "F" if fortran else "C"
     if not nbytes:
-        return np.empty([min(extent, 1 << 40) for extent in shape], dtype, order)
+        return np.empty(shape, dtype, order)
     found: Array = np.memmap(stream, dtype, "r", place, shape, order)
     return found
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from npusim.errors import DeviceMemoryError
+from npusim.errors import DeviceMemoryError, shown
 from npusim.units import ceil_div
 
+WORD = (1 << 64) - 1
 ALIGNMENT = 256
 """Every block starts at a multiple of this many bytes; a multiple of any DRAM burst that a config should have."""
 
@@ -15,6 +16,13 @@ ALIGNMENT = 256
 def block_bytes(size: int) -> int:
     """What a block of that size takes: whole units of ALIGNMENT, one at least."""
     return max(ceil_div(size, ALIGNMENT), 1) * ALIGNMENT
+
+
+def whole(value: object, most: int = WORD) -> int:
+    """An integer of a state that somebody may have made up. Raises ValueError."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"must be an integer from 0 to {most}, got {shown(value)}")
+    return value
 
 
 class Allocator:
@@ -80,7 +88,26 @@ class Allocator:
         return {"free": [list(piece) for piece in self._free], "used": [list(block) for block in self._used.items()]}
 
     def resume(self, state: Mapping[str, Sequence[Sequence[int]]]) -> None:
-        """Be as it was. Raises ValueError, TypeError and KeyError for what makes no sense."""
-        free = [(int(address), int(size)) for address, size in state["free"]]
-        used = {int(address): int(size) for address, size in state["used"]}
-        self._free, self._used = sorted(free), used
+        """Be as it was. Raises ValueError, TypeError and KeyError for what makes no sense: blocks that are not of this
+        memory, or lie over each other."""
+        free = sorted((whole(address), whole(size)) for address, size in state["free"])
+        used = sorted((whole(address), whole(size)) for address, size in state["used"])
+        ends = [(address, address + size) for address, size in self._span()]
+        at, end = ends[0][0], ends[-1][1]
+        for address, size in sorted([*free, *used]):
+            if address != at or not size or size % ALIGNMENT:
+                raise ValueError(f"a block of {size} bytes at {address:#x}: the next one must begin at {at:#x}")
+            at += size
+        if at != end:
+            raise ValueError(f"blocks end at {at:#x}, the memory at {end:#x}")
+        self._free, self._used = free, dict(used)
+
+    def _span(self) -> list[tuple[int, int]]:
+        """All of it, free or not, in order."""
+        return sorted([*self._free, *self._used.items()]) or [(0, 0)]
+
+    def check_used(self, addresses: Iterable[int]) -> None:
+        """Raise ValueError unless these are the starts of blocks that are used, each once."""
+        starts = list(addresses)
+        if not set(starts) <= self._used.keys() or len(set(starts)) != len(starts):
+            raise ValueError("programs, slots and rings must have blocks of their own")

@@ -127,6 +127,15 @@ class LoadedProgram:
         return tuple(self.constants if region == CONSTANTS else own[region] for region in range(len(self.sizes)))
 
 
+def region_sizes(program: Program) -> tuple[int, ...]:
+    """Bytes of each region: what the program says, or what its constants, inputs and outputs need if that is more."""
+    sizes = list(program.region_bytes)
+    sizes[CONSTANTS] = max(sizes[CONSTANTS], program.constants.nbytes)
+    for item in (*program.inputs, *program.outputs):
+        sizes[item.region] = max(sizes[item.region], item.nbytes)
+    return tuple(sizes)
+
+
 class Job:
     """One run of a program: first of whoever made it, then in a ring of the device, at last ended.
 

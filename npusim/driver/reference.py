@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from npusim.device.bus import BAR_REGISTERS, Bus, Turn
 from npusim.driver import header
-from npusim.driver.alloc import Allocator, block_bytes
-from npusim.driver.jobs import Array, HostCounters, Job, LoadedProgram, Priority
+from npusim.driver.alloc import Allocator, block_bytes, whole
+from npusim.driver.jobs import Array, HostCounters, Job, LoadedProgram, Priority, region_sizes
 from npusim.driver.link import Link
 from npusim.driver.rings import Rings
 from npusim.driver.slots import Slots
@@ -67,13 +67,15 @@ class Driver:
         return {**own, "memory": self._memory.state(), "rings": self._rings.state(jobs)}
 
     @serialised
-    def resume(self, state: Mapping[str, Any], jobs: Sequence[Job]) -> None:
-        """Know that again; see :func:`npusim.driver.state.resume_driver`."""
+    def resume(self, state: Mapping[str, Any], jobs: Sequence[Job], blocks: Sequence[int]) -> None:
+        """Know that again; see :func:`npusim.driver.state.resume_driver`. ``blocks``: of the programs and their
+        slots."""
         self._memory.resume(state["memory"])
         self._rings.resume(state["rings"], jobs)
-        self._fence, self._loads = int(state["fence"]), int(state["loads"])
-        for name, count in state["counters"].items():
-            setattr(self.counters, name, int(count))
+        self._fence, self._loads = whole(state["fence"]), whole(state["loads"])
+        for field in dataclasses.fields(self.counters):
+            setattr(self.counters, field.name, whole(state["counters"][field.name]))
+        self._memory.check_used([*self._rings.blocks(), *blocks])
 
     @property
     def free_bytes(self) -> int:
@@ -153,7 +155,7 @@ class Driver:
 
         Raises DeviceMemoryError if it does not fit; then nothing was taken.
         """
-        sizes = _sizes(program)
+        sizes = region_sizes(program)
         blocks: list[int] = []
         try:
             for purpose, size in (("code", len(program.code)), ("constants", sizes[CONSTANTS])):
@@ -201,7 +203,7 @@ class Driver:
 
     def footprint(self, program: Program) -> tuple[int, int]:
         """Bytes of device memory that a program takes while it is loaded, and those that each run takes besides."""
-        sizes = _sizes(program)
+        sizes = region_sizes(program)
         return block_bytes(len(program.code)) + block_bytes(sizes[CONSTANTS]), Slots.bytes_of(sizes)
 
     # Runs
@@ -428,15 +430,6 @@ class Driver:
     def _check_loaded(loaded: LoadedProgram) -> None:
         if not loaded.loaded:
             raise UsageError(f"program {loaded.program.name!r} has been unloaded")
-
-
-def _sizes(program: Program) -> tuple[int, ...]:
-    """Bytes of each region: what the program says, or what its constants, inputs and outputs need if that is more."""
-    sizes = list(program.region_bytes)
-    sizes[CONSTANTS] = max(sizes[CONSTANTS], program.constants.nbytes)
-    for item in (*program.inputs, *program.outputs):
-        sizes[item.region] = max(sizes[item.region], item.nbytes)
-    return tuple(sizes)
 
 
 def _turn(loaded: LoadedProgram, job: Job, spent_ps: int) -> Turn | None:

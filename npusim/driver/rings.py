@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npusim.driver import header
-from npusim.driver.alloc import Allocator
+from npusim.driver.alloc import Allocator, whole
 from npusim.driver.jobs import Job
 from npusim.driver.link import Link
 from npusim.errors import DeviceFaultError, JobAbortedError, NpusimError, QueueFullError
@@ -224,11 +224,20 @@ class Rings:
 
     def resume(self, state: Mapping[str, Any], jobs: Sequence[Job]) -> None:
         """Be as it was, the device being so. Raises ValueError, TypeError and KeyError for what makes no sense."""
-        low, medium, high = state["bases"]
-        self._bases = [int(low), int(medium), int(high)]
-        low, medium, high = state["tails"]
-        self._tails = [int(low), int(medium), int(high)]
-        low, medium, high = state["inside"]
-        self._inside = [deque(jobs[number] for number in ring) for ring in (low, medium, high)]
-        self._silent_ps, self._link.mask = int(state["silent_ps"]), int(state["mask"])
-        self._context = None if state["context"] is None else int(state["context"])
+        bases, tails, inside = ([*state[name]] for name in ("bases", "tails", "inside"))
+        if not len(bases) == len(tails) == len(inside) == len(header.RINGS):
+            raise ValueError(f"there are {len(header.RINGS)} rings")
+        numbers = [whole(number, len(jobs) - 1) for ring in inside for number in ring]
+        if sorted(numbers) != list(range(len(jobs))):
+            raise ValueError("each job must be in one ring, once")
+        if any(jobs[number].priority != ring for ring, among in enumerate(inside) for number in among):
+            raise ValueError("each job must be in the ring of its class")
+        self._bases = [whole(base) for base in bases]
+        self._tails = [whole(tail, 0xFFFF_FFFF) for tail in tails]
+        self._inside = [deque(jobs[number] for number in ring) for ring in inside]
+        self._silent_ps, self._link.mask = whole(state["silent_ps"]), whole(state["mask"], 0xFFFF_FFFF)
+        self._context = None if state["context"] is None else whole(state["context"])
+
+    def blocks(self) -> list[int]:
+        """Its device memory."""
+        return [*self._bases, *([] if self._context is None else [self._context])]

@@ -10,9 +10,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from npusim.driver.jobs import Job, LoadedProgram, Slot
+from npusim.driver.alloc import whole
+from npusim.driver.jobs import Job, LoadedProgram, Priority, Slot, region_sizes
 from npusim.errors import CheckpointError
-from npusim.program import Program
+from npusim.program import CONSTANTS, Program
 
 if TYPE_CHECKING:
     from npusim.driver.reference import Driver
@@ -47,7 +48,9 @@ def resume_driver(
                 raise CheckpointError(f"program {each['name']!r} is in the checkpoint and is not given")
         loaded = [_loaded(each, known[each["digest"]]) for each in state["programs"]]
         jobs = [_job(each, loaded) for each in state["jobs"]]
-        driver.resume(state, jobs)
+        slots = [slot for each in loaded for slot in each.idle] + [job.slot for job in jobs if job.slot is not None]
+        own = [block for each in loaded for block in (each.code, each.constants)]
+        driver.resume(state, jobs, [*own, *(block for slot in slots for block in slot.blocks())])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"the driver's state makes no sense: {type(error).__name__}: {error}") from None
     return loaded, jobs
@@ -64,10 +67,12 @@ def _program_state(loaded: LoadedProgram) -> dict[str, Any]:
 
 
 def _loaded(state: Mapping[str, Any], program: Program) -> LoadedProgram:
-    sizes = tuple(map(int, state["sizes"]))
-    made = LoadedProgram(program, int(state["code"]), int(state["constants"]), sizes, int(state["number"]))
-    made.idle = [_slot(each) for each in state["idle"]]
-    made.running, made.resident = int(state["running"]), bool(state["resident"])
+    sizes = tuple(map(whole, state["sizes"]))
+    if sizes != region_sizes(program):
+        raise ValueError(f"the regions of program {program.name!r} must have its sizes")
+    made = LoadedProgram(program, whole(state["code"]), whole(state["constants"]), sizes, whole(state["number"]))
+    made.idle = [_slot(each, sizes, {}) for each in state["idle"]]
+    made.running, made.resident = whole(state["running"]), bool(state["resident"])
     return made
 
 
@@ -80,13 +85,22 @@ def _slot_state(slot: Slot) -> dict[str, Any]:
     }
 
 
-def _slot(state: Mapping[str, Any]) -> Slot:
-    table, completion, log = map(int, state["blocks"])
-    return Slot(table, completion, log, _pairs(state["own"]), bytes.fromhex(state["rows"]), _pairs(state["usual"]))
+def _slot(state: Mapping[str, Any], sizes: Sequence[int], bound: Mapping[int, int]) -> Slot:
+    table, completion, log = map(whole, state["blocks"])
+    own, usual, rows = _pairs(state["own"]), _pairs(state["usual"]), bytes.fromhex(state["rows"])
+    regions = range(CONSTANTS + 1, len(sizes))
+    if not set(own) <= set(regions) or not set(regions) <= own.keys() | bound.keys():
+        raise ValueError("a slot must have a block for each region that is not bound")
+    if usual and sorted(usual) != list(range(len(sizes))):
+        raise ValueError("the addresses of a slot must be those of all regions")
+    return Slot(table, completion, log, own, rows, usual)
 
 
 def _pairs(rows: Sequence[Sequence[int]]) -> dict[int, int]:
-    return {int(region): int(address) for region, address in rows}
+    found = {whole(region): whole(address) for region, address in rows}
+    if len(found) != len(rows):
+        raise ValueError("a region is there twice")
+    return found
 
 
 def _job_state(job: Job, loaded: Sequence[LoadedProgram]) -> dict[str, Any]:
@@ -98,10 +112,16 @@ def _job_state(job: Job, loaded: Sequence[LoadedProgram]) -> dict[str, Any]:
 
 
 def _job(state: Mapping[str, Any], loaded: Sequence[LoadedProgram]) -> Job:
-    program = loaded[state["program"]]
+    program, bound = loaded[whole(state["program"])], _pairs(state["bound"])
     # Its inputs are on the device: none are needed here.
-    job = Job(program.program, bound=_pairs(state["bound"]), priority=int(state["priority"]), timing_only=True)
+    job = Job(program.program, bound=bound, priority=Priority(whole(state["priority"])), timing_only=True)
     job.timing_only, job.ended = bool(state["timing_only"]), bool(state["ended"])
-    job.fence, job.flags, job.entry = (int(state[name]) for name in ("fence", "flags", "entry"))
-    job.loaded, job.slot, job.addresses = program, _slot(state["slot"]), _pairs(state["addresses"])
+    job.fence, job.flags, job.entry = (whole(state[name]) for name in ("fence", "flags", "entry"))
+    job.loaded, job.slot, job.addresses = (
+        program,
+        _slot(state["slot"], program.sizes, bound),
+        _pairs(state["addresses"]),
+    )
+    if sorted(job.addresses) != list(range(len(program.sizes))):
+        raise ValueError("the addresses of a job must be those of all regions")
     return job

@@ -8,7 +8,7 @@ from tests.support.fuzz.run import GIVEN, rng_of, world_of
 
 CASES = 150
 KINDS = {
-    "checkpoints": {"CheckpointError", "goes on"},
+    "checkpoints": {"CheckpointError", "goes on", "a driver goes on"},
     "bus-traces": {"InputError", "the same", "differs"},
     "fault-scripts": {"ConfigError", "a device with faults"},
     "scenarios": {"ConfigError", "UsageError", "requests"},

@@ -10,12 +10,16 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from npusim.debug.bench import Bench, JobRequest
 from npusim.debug.view import look
-from npusim.device.checkpoint import FORMAT_VERSION, Checkpoint
+from npusim.device.checkpoint import FORMAT_VERSION, Checkpoint, PackedPages
 from npusim.device.npu import NpuDevice
-from npusim.driver import Driver
+from npusim.driver import Driver, Priority
 from npusim.isa.base import ISA_VERSION
 from npusim.timeline import FaultCode
+from tests.support.bare_device import QUICK
 from tests.support.fuzz.given_files import Kind, altered, places
 from tests.support.programs.planted_bugs import planted
 from tests.support.programs.stopped_jobs import AFTER_PS, Course
@@ -42,6 +46,8 @@ class Checkpoints(Kind):
     def __init__(self) -> None:
         super().__init__()
         self._devices: dict[str, NpuDevice] = {}
+        self._program = planted(None)
+        self._inputs = {item.name: np.zeros(item.shape, np.uint8) for item in self._program.inputs}
         self._samples: list[tuple[dict[str, Any], bytes, int, list[tuple[Any, ...]]]] = []
         course = Course("demo")
         device, timelines = course.begin()
@@ -57,14 +63,22 @@ class Checkpoints(Kind):
         for after_ps in range(1_000_000, 3_600_000, 400_000):
             device = NpuDevice(config)
             driver = Driver(device.bus)
-            loaded = driver.load(planted(None))
-            inputs = {item.name: bytes(item.nbytes) for item in loaded.program.inputs}
-            driver.submit(loaded, {name: _array(data) for name, data in inputs.items()})
+            driver.submit(driver.load(self._program), self._inputs)
             device.run_until(device.now_ps + after_ps)
             self._add(device)
 
+        for after_ps in range(500_000, 3_000_000, 800_000):
+            with Bench(QUICK) as bench:
+                for priority in (Priority.MEDIUM, Priority.HIGH):
+                    bench.submit(JobRequest(self._program, None, self._inputs, priority))
+                bench.run_until(bench.device.now_ps + after_ps)
+                self._keep(bench.checkpoint())
+
     def _add(self, device: NpuDevice) -> None:
-        checkpoint = device.checkpoint()
+        self._keep(device.checkpoint())
+        device.close()
+
+    def _keep(self, checkpoint: Checkpoint) -> None:
         path = self.folder / "sample"
         checkpoint.write(path)
         read = Checkpoint.read(path)
@@ -72,8 +86,8 @@ class Checkpoints(Kind):
         inner = [place for place in places(state) if place[0] not in ("config", "registers")]
         outer = [place for place in places(state) if place[0] in ("config", "registers")]
         # Most of it is the description and the registers, which say least.
-        self._samples.append((state, bytes(read.pages.packed), read.pages.size, inner * 4 + outer))  # type: ignore[union-attr]
-        device.close()
+        assert isinstance(read.pages, PackedPages)
+        self._samples.append((state, bytes(read.pages.packed), read.pages.size, inner * 4 + outer))
 
     def good(self, rng: random.Random) -> bytes:
         state, packed, size, _ = rng.choice(self._samples)
@@ -88,6 +102,12 @@ class Checkpoints(Kind):
     def use(self, path: Path, rng: random.Random) -> str:
         checkpoint = Checkpoint.read(path)
         config = checkpoint.config()
+        if "software" in checkpoint.state:
+            with Bench.resumed(checkpoint, self._program) as bench:
+                bench.run_until(bench.device.now_ps + 10**8)
+                bench.submit(JobRequest(self._program, None, self._inputs))
+                bench.run_until(bench.device.now_ps + 10**8)
+            return "a driver goes on"
         key = config.fingerprint()
         known = key in self._devices
         device = self._devices[key] if known else NpuDevice(config)
@@ -110,12 +130,6 @@ class Checkpoints(Kind):
         if FaultCode.INTERNAL in faults:
             raise AssertionError("a fault INTERNAL")
         return "goes on"
-
-
-def _array(data: bytes) -> Any:
-    import numpy as np
-
-    return np.frombuffer(data, np.uint8)
 
 
 def make() -> Checkpoints:
