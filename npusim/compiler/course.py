@@ -37,6 +37,5 @@ def _price(config: Config, work: Work) -> tuple[int, int, int]:
     if isinstance(work, DmaWork) and not work.is_local:
         ahead = dma.transfer(config, work).ahead_ps
     if isinstance(work, DmaWork) and (work.reads or work.writes):
-        memory = dram_model(config)
-        served = memory.transfer_bytes(work) * 10**12 // memory.bandwidth
+        served = dma.pins_bytes(config, work) * 10**12 // dram_model(config).bandwidth
     return cost_model(config).cost(work).ps, served, ahead

@@ -191,6 +191,12 @@ class DmaConfig:
     gather_bytes: int = key(
         Quantity(Dimension.SIZE, 0, 1 << 20), "data that is collected before the first of it is passed on", 0
     )
+    reorder_bytes: int = key(
+        Quantity(Dimension.SIZE, 0, 1 << 24),
+        "reorder buffer of a channel: a block of so many bytes is read in the order of its source and written in that "
+        "of its destination; 0 = one order for both",
+        0,
+    )
     write_latency_ps: int | None = key(TIME, "from a write to its acknowledgement; left out = that of a read", None)
     duplex: bool = key(Flag(), "a copy within DRAM reads and writes at the same time", False)
     in_flight: int = key(

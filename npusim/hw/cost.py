@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from npusim.errors import ProgramError
 from npusim.hw.config import Config
-from npusim.hw.memory import dram_model
 from npusim.hw.units import dma, matrix_direct, scalar, vector
 from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost
 from npusim.units import cycles_to_ps
@@ -29,7 +28,7 @@ class CostModel:
         self._matrix: Callable[[Config, MatrixWork], Cost] = model.cost
         # A cache for each device: one on the method would be shared by all of them, and keep them alive.
         self.cost = functools.lru_cache(maxsize=1 << 14)(self.once)
-        self.dram_bytes = functools.lru_cache(maxsize=1 << 14)(dram_model(config).transfer_bytes)
+        self.dram_bytes = functools.lru_cache(maxsize=1 << 14)(functools.partial(dma.pins_bytes, config))
 
     @functools.cached_property
     def transfer_ps(self) -> Callable[[DmaWork], tuple[int, int]]:

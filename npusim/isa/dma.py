@@ -7,7 +7,7 @@ import contextlib
 import functools
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from npusim import _core
 from npusim.errors import ProgramError
@@ -45,45 +45,23 @@ from npusim.isa.base import (
     span,
 )
 from npusim.program import CONSTANTS
-from npusim.work import PLACE_BYTES, DmaWork, Work
+from npusim.work import PLACE_BYTES, DmaWork, Runs, Walk, Work, walked_runs
 
 if TYPE_CHECKING:
     from npusim._core import Strided
 
 
-class Runs(NamedTuple):
-    """An operand as its engine walks it, in the order of addresses: ``pieces`` of ``nbytes``, ``stride`` apart.
-
-    ``stride``: bytes from the start of one piece to the next nearest one; 0 for a single piece.
-    """
-
-    pieces: int
-    nbytes: int
-    stride: int
-
-
-def contiguous_runs(dims: Sequence[int], strides: Sequence[int], itemsize: int) -> Runs:
-    """The pieces of a strided operand; what is read again (stride 0) comes from the engine's buffer, free."""
-    nbytes, count, apart = itemsize, 1, 0
-    # By stride and not by dimension: an engine that may take elements in any order takes them by address.
-    walk = sorted((abs(stride), dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
-    for stride, dim in walk:
-        if stride == nbytes and not apart:
-            nbytes *= dim
-        elif stride:
-            count *= dim
-            apart = apart or stride
-    return Runs(count, nbytes, apart)
-
-
-def _side(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: int) -> tuple[int, Runs, int]:
-    """(bytes in DRAM or L2, runs, place of the first one) of one side of a transfer; what is broadcast counts once."""
+def _bytes_outside(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: int) -> int:
+    """Bytes of one side that are in DRAM or L2; what is broadcast counts once."""
     if not is_outside(address):
-        return 0, Runs(1, 0, 0), 0
-    distinct = prod(dim for dim, stride in zip(dims, strides, strict=True) if stride or dim == 0) * itemsize
-    # With a negative stride the address is that of the highest piece; bursts begin at the lowest.
+        return 0
+    return prod(dim for dim, stride in zip(dims, strides, strict=True) if stride or dim == 0) * itemsize
+
+
+def _begins(address: int, strides: Sequence[int], dims: Sequence[int]) -> int:
+    """Where the first burst of one side begins: with a negative stride the address is that of the highest piece."""
     back = sum((dim - 1) * stride for dim, stride in zip(dims, strides, strict=True) if stride < 0)
-    return distinct, contiguous_runs(dims, strides, itemsize), (offset_of(address) + back) % PLACE_BYTES
+    return (offset_of(address) + back) % PLACE_BYTES
 
 
 def _is_constant(address: int) -> bool:
@@ -114,24 +92,52 @@ def _copying(
 ) -> DmaWork:  # fmt: skip
     """The work of a copy between addresses such as :func:`_shape` gives. Streams have few of them."""
     padded = tuple(b + d + a for b, d, a in zip(before, dims, after, strict=True))
-    reads, source, at = _side(src, src_strides, dims, itemsize)
-    writes, target, to = _side(dst, dst_strides, padded, itemsize)
     total = prod(padded) * itemsize
+    target = walked_runs(padded, dst_strides, itemsize)
+    # Without elements there is padding alone, and no side to read.
+    source = walked_runs(dims, src_strides, itemsize) if 0 not in dims else Runs(1, 0, 0)
+    reads, writes = (
+        _bytes_outside(src, src_strides, dims, itemsize), _bytes_outside(dst, dst_strides, padded, itemsize)
+    )  # fmt: skip
+    walk = reorderable(padded, dst_strides, src_strides, itemsize)
     if not reads and not writes:
-        return DmaWork(total, 1, total, 0, 0)
-    runs, place = max((source, at), (target, to))
+        worse = max(source, target) if total else Runs(1, 0, 0)
+        return DmaWork(total, worse.pieces, worse.nbytes, 0, 0, walk=walk, itemsize=itemsize if walk else 1)
+    outside, inside = [], Runs(1, 0, 0)
+    if reads:
+        outside.append((source, _begins(src, src_strides, dims)))
+    elif not is_outside(src):
+        inside = source
+    if writes:
+        outside.append((target, _begins(dst, dst_strides, padded)))
+    else:
+        inside = target
+    runs, place = max(outside)
     near, far = (reads if is_l2(src) else 0), (writes if is_l2(dst) else 0)
+    pieces, piece_bytes, _ = inside if inside.pieces > 1 else Runs(1, 0, 0)
     return DmaWork(
         total, runs.pieces, runs.nbytes, reads - near, writes - far, runs.stride, place,
-        not is_dram(dst) and _is_constant(src), l2_reads=near, l2_writes=far,
+        not is_dram(dst) and _is_constant(src), l2_reads=near, l2_writes=far, pieces=pieces,
+        piece_bytes=piece_bytes, walk=walk, itemsize=itemsize if walk else 1,
     )  # fmt: skip
+
+
+def reorderable(dims: Sequence[int], dst: Sequence[int], src: Sequence[int], itemsize: int) -> Walk:
+    """The walk of a copy of which one side would have longer runs in another order; empty for any other."""
+    for strides in (dst, src):
+        by_address = sorted(((abs(stride), dim) for dim, stride in zip(dims, strides, strict=True)), reverse=True)
+        alone = walked_runs([dim for _, dim in by_address], [stride for stride, _ in by_address], itemsize)
+        if alone.pieces < walked_runs(dims, strides, itemsize).pieces:
+            return tuple(zip(dims, dst, src, strict=True))
+    return ()
 
 
 @instruction(0x10, "dma.copy", Unit.DMA)
 class Copy(Instruction):
     """Copy ``dims`` items; the destination has ``before`` and ``after`` more in each dimension, set to ``pattern``.
 
-    Strides in bytes, outermost dimension first; any order of the two sides, so a copy transposes.
+    Strides in bytes, outermost dimension first; any order of the two sides, so a copy transposes. The engine moves
+    elements in one order, that of ``dims`` with the last dimension fastest, on both sides.
     """
 
     dst: Address
@@ -161,7 +167,8 @@ class Copy(Instruction):
         yield span(self.dst, self.padded, self.dst_strides, self.itemsize, True)
 
     def work(self) -> DmaWork:
-        """Padding is written like the rest; the side in DRAM with more pieces decides how well bursts are used."""
+        """Padding is written like the rest. Of two sides in DRAM the one with more runs decides how well bursts are
+        used; on the side of SRAM each run takes whole words."""
         return _copying(
             _shape(self.dst), self.dst_strides, _shape(self.src), self.src_strides, self.dims, self.itemsize,
             self.before, self.after,
@@ -394,9 +401,13 @@ def _exchanging(
     dst_strides: tuple[int, ...], src_strides: tuple[int, ...], dims: tuple[int, ...], padded: tuple[int, ...],
     itemsize: int,
 ) -> DmaWork:  # fmt: skip
-    runs = max(contiguous_runs(dims, src_strides, itemsize), contiguous_runs(padded, dst_strides, itemsize))
-    pieces = runs.pieces if prod(padded) else 0
-    return DmaWork(prod(padded) * itemsize, pieces, runs.nbytes, 0, 0, exchanged=True)
+    source, target = walked_runs(dims, src_strides, itemsize), walked_runs(padded, dst_strides, itemsize)
+    worse = max(source, target)
+    walk = reorderable(padded, dst_strides, src_strides, itemsize)
+    pieces, total = (worse.pieces if prod(padded) else 0), prod(padded) * itemsize
+    return DmaWork(
+        total, pieces, worse.nbytes, 0, 0, exchanged=True, walk=walk, itemsize=itemsize if walk else 1
+    )  # fmt: skip
 
 
 @instruction(0x11, "dma.fill", Unit.DMA)
@@ -423,7 +434,8 @@ class Fill(Instruction):
         total = prod(self.dims) * self.itemsize
         if not is_outside(self.dst):
             return DmaWork(total, 1, total, 0, 0)
-        _, runs, place = _side(self.dst, self.dst_strides, self.dims, self.itemsize)
+        runs = walked_runs(self.dims, self.dst_strides, self.itemsize)
+        place = _begins(self.dst, self.dst_strides, self.dims)
         near = total if is_l2(self.dst) else 0
         return DmaWork(total, runs.pieces, runs.nbytes, 0, total - near, runs.stride, place, l2_writes=near)
 
@@ -469,7 +481,7 @@ class Gather(Instruction):
     def work(self) -> Work:
         outer, count, inner = self.dims
         total = prod(self.dims) * self.itemsize
-        runs = contiguous_runs((inner,), self.data_strides[2:], self.itemsize)
+        runs = max(walked_runs((inner,), side[2:], self.itemsize) for side in (self.data_strides, self.dst_strides))
         reads, writes = (total if is_dram(self.data) else 0), (total if is_dram(self.dst) else 0)
         # One piece for each index, even where neighbours follow each other: the price must not depend on the data.
         constants = not writes and _is_constant(self.data)

@@ -208,9 +208,11 @@ def _work(work: Work) -> str:
                 return f"reads {grouped(work.reads)} {_OF[work.constants]} that become {grouped(work.bytes)} B, {ratio}"
             written = f", writes {grouped(work.bytes)} B" if moved < work.bytes else ""
             what = "B of L2" if work.port is Port.L2 else _OF[work.constants]
-            return (
-                f"{way} {grouped(moved)} {what} in {counted(work.runs, 'run')} of {grouped(work.run_bytes)} B{written}"
+            runs = f"{counted(work.runs, 'run')} of {grouped(work.run_bytes)} B"
+            words = (
+                f", in SRAM {counted(work.pieces, 'run')} of {grouped(work.piece_bytes)} B" if work.pieces > 1 else ""
             )
+            return f"{way} {grouped(moved)} {what} in {runs}{words}{written}"
         case ScalarWork():
             return f"{grouped(work.elements)} elements, {grouped(work.bytes)} B"
         case _:

@@ -24,11 +24,10 @@ from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.cost import cost_model
 from npusim.isa.base import MAX_ELEMENTS, Instruction, Space, Unit
-from npusim.isa.dma import contiguous_runs
 from npusim.ops.base import REGISTRY, Rows
 from npusim.program import SCRATCH
 from npusim.units import ceil_div
-from npusim.work import DmaWork
+from npusim.work import DmaWork, walked_runs
 
 
 class Block(NamedTuple):
@@ -184,7 +183,9 @@ class FlowLowering(Lowering):
             item = view.dtype.itemsize
             nbytes = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride) * item
             each = max(1, nbytes // count)
-            run = max(1, min(contiguous_runs(view.shape, view.strides, item).nbytes, each))
+            order = view.order()
+            dims, strides = [view.shape[axis] for axis in order], [abs(view.strides[axis]) for axis in order]
+            run = max(1, min(walked_runs(dims, strides, item).nbytes, each))
             loading += times * price(DmaWork(each, ceil_div(each, run), run, each, 0)).ps
             traffic += times * each
         return loading // max(1, config.dma.channels - 1), traffic * 10**12 // config.dram.bandwidth

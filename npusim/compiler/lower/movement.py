@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import (
@@ -18,21 +20,27 @@ from npusim.compiler.lower.base import (
     overlapped,
     refuse_elements,
     share,
-    small_tile,
 )
-from npusim.compiler.lower.rows import TiledLowering
-from npusim.compiler.lower.transfer import copy_items, load_items, load_packed, store_items, store_packed
-from npusim.compiler.schedule import Item, Slot, Tile
-from npusim.compiler.values import View, ordered_strides
+from npusim.compiler.lower.rows import TiledLowering, clip
+from npusim.compiler.lower.transfer import (
+    copy_items,
+    is_transposing,
+    load_items,
+    load_packed,
+    store_packed,
+    transfer_works,
+)
+from npusim.compiler.schedule import Item, Resource, Slot, Tile
+from npusim.compiler.values import Buffer, View, ordered_strides
 from npusim.dtypes import DType
-from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
 from npusim.isa import scalar
-from npusim.isa.base import MAX_ITEMS
-from npusim.isa.dma import Gather, contiguous_runs
+from npusim.isa.base import MAX_ITEMS, l2, region, sram
+from npusim.isa.dma import Gather
+from npusim.program import SCRATCH
 from npusim.units import ceil_div
 from npusim.work import DmaWork
 
@@ -40,105 +48,254 @@ _SMALLEST_PART = 4 << 10
 """Bytes below which a copy is not cut for several channels."""
 
 
-class CopyLowering(Lowering):
-    """DRAM to DRAM, cut so that every core and channel takes part: (source view, destination view) pairs.
+class Move(NamedTuple):
+    """A source and its destination, which has ``before`` and ``after`` more in each dimension, set to ``pattern``."""
 
-    Single elements a step apart would take a burst each: there whole rows come into SRAM, and what is wanted leaves it.
+    source: View
+    target: View
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    pattern: int = 0
+
+    def part(self, starts: Sequence[int], sizes: Sequence[int]) -> Move:
+        """The move into a box of the destination."""
+        if not self.before:
+            return Move(self.source.slice(starts, sizes), self.target.slice(starts, sizes))
+        clips = [
+            clip(start - low, size, dim)
+            for start, size, dim, low in zip(starts, sizes, self.source.shape, self.before, strict=True)
+        ]
+        corner, before, extent, after = zip(*clips, strict=True)
+        source = self.source.slice(corner, extent)
+        return Move(source, self.target.slice(starts, sizes), before, after, self.pattern)
+
+
+class Staging(NamedTuple):
+    """A way through SRAM: the boxes of the destination, bytes of their slots, picoseconds and runs of the whole move.
+
+    ``turned``: a slot has the memory order of the destination, so the load transposes; else it has that of the source,
+    with what lies between its elements, and the store transposes.
+    """
+
+    tile: tuple[int, ...]
+    nbytes: int
+    ps: int
+    runs: int
+    turned: bool
+
+
+class CopyLowering(Lowering):
+    """DRAM to DRAM, cut so that every core and channel takes part.
+
+    A move is direct, or in tiles by way of SRAM where that is faster: there both sides in DRAM have long runs, and
+    single elements take a word of SRAM instead of a burst.
     """
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
-        self._rows = {
-            number: tile
-            for number, (source, _) in enumerate(self.pairs())
-            if _is_sparse(source, context.config) and (tile := self._pick(source)) is not None
-        }
-
-    def _pick(self, source: View) -> tuple[int, ...] | None:
-        """The tile of what is copied by way of SRAM; None if it does not fit."""
-        try:
-            return small_tile(self, source.shape, source.order(), lambda tile: self._slot(source, tile))
-        except CompileError:
-            return None
-
-    def _slot(self, source: View, tile: tuple[int, ...]) -> list[SlotSpec]:
-        return [SlotSpec("x", prod(_filled(source.slice([0] * len(tile), tile)).shape) * source.dtype.itemsize)]
+        self._stagings: dict[int, Staging] = {}
+        for number, move in enumerate(self.pairs()):
+            if (staging := _staging(move, context)) is not None:
+                self._stagings[number] = staging
 
     def slots(self) -> list[SlotSpec]:
-        pairs = self.pairs()
-        sizes = [self._slot(pairs[number][0], tile)[0].nbytes for number, tile in self._rows.items()]
-        return [SlotSpec("x", max(sizes))] if sizes else []
+        return [SlotSpec("x", max(way.nbytes for way in self._stagings.values()))] if self._stagings else []
 
     def follow(self, first: Lowering) -> None:
         # Also which copies go by way of SRAM: a smaller part might not ask for it, or ask where there is no slot.
         assert isinstance(first, CopyLowering)
-        self._rows = {number: first._rows[number] for number in range(len(self.pairs())) if number in first._rows}
+        self._stagings = {
+            number: first._stagings[number] for number in range(len(self.pairs())) if number in first._stagings
+        }
 
     def estimate(self) -> int:
-        model = cost_model(self.config)
-        works = [work for number, pair in enumerate(self.pairs()) for work in self._works(number in self._rows, *pair)]
-        parts = sum(work.bytes for work in works) // _SMALLEST_PART
-        channels = sum(map(model.stream_ps, works)) // max(1, min(copy_ways(self.config), parts))
-        bandwidth = dram_model(self.config).bandwidth // self.context.beside
-        return overlapped(channels, sum(map(model.dram_bytes, works)) * 10**12 // bandwidth)
+        works = [
+            each
+            for number, move in enumerate(self.pairs())
+            if number not in self._stagings
+            for each in _direct_works(move)
+        ]
+        return direct_ps(works, self.config, self.context.beside) + sum(way.ps for way in self._stagings.values())
 
-    def _works(self, staged: bool, source: View, target: View) -> list[DmaWork]:
-        """The transfers of a copy, if it is not cut."""
-        if not staged:
-            return [_work(target, source, target)]
-        rows = _filled(source)
-        return [_work(rows, rows, None), _work(target, None, target)]
-
-    def pairs(self) -> list[tuple[View, View]]:
+    def pairs(self) -> list[Move]:
         """What to copy where."""
         op = self.group.ops[0]
         out = self.context.view(op.output)
         source = self.context.view(op.input(0))
         viewed = VIEW_RULES[op.kind](op, source)
         if viewed is not None:
-            return [(viewed, out)]
+            return [Move(viewed, out)]
         whole = out.reshape(source.shape)
         assert whole is not None, "a reshape that strides cannot say goes to a dense output"
-        return [(source, whole)]
+        return [Move(source, whole)]
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         ways = copy_ways(self.config)
-        parts = []
-        for number, (source, target) in enumerate(self.pairs()):
-            tile = self._rows.get(number)
-            cut = cut_copy(target, ways, source) if tile is None else boxes(source.shape, tile, source.order())
-            parts += [(source.slice(*box), target.slice(*box), tile is not None) for box in cut]
-        for source, target, staged in share(parts, core, cores):
-            yield self._staged(table.next("x"), source, target) if staged else _direct(source, target)
-
-    def _staged(self, slot: Slot, source: View, target: View) -> Tile:
-        rows = _filled(source)
-        order = rows.order()
-        packed = ordered_strides(rows.shape, order, rows.dtype.itemsize)
-        # From the source's places in DRAM to its places among whole rows.
-        strides = [
-            p * (stride // whole if whole else 1)
-            for p, stride, whole in zip(packed, source.strides, rows.strides, strict=True)
-        ]
-        back = sum((dim - 1) * -s for dim, s in zip(source.shape, strides, strict=True) if s < 0)
-        return Tile(
-            loads=load_packed(slot, rows, order),
-            stores=store_items(target, (slot.address + back, strides, slot)),
-        )
+        parts: list[tuple[Move, Staging | None]] = []
+        for number, move in enumerate(self.pairs()):
+            way = self._stagings.get(number)
+            if way is None:
+                cut = cut_copy(move.target, ways, None if move.before else move.source)
+            else:
+                cut = boxes(move.target.shape, way.tile, move.source.order())
+            parts += [(move.part(*box), way) for box in cut]
+        for move, way in share(parts, core, cores):
+            if way is None:
+                # As loads, because those may use all channels but one, and stores only that one.
+                yield Tile(loads=_copies(move, (move.source.address, move.source.strides, move.source)))
+            else:
+                yield _through(table.next("x"), move, turned=way.turned)
 
 
-def _work(moved: View, source: View | None, target: View | None) -> DmaWork:
-    """The transfer of as many bytes as a view has; None: that side is a slot."""
-    nbytes = prod(moved.shape) * moved.dtype.itemsize
-    outside = [view for view in (source, target) if view is not None and not view.buffer.on_chip]
-    runs = max((contiguous_runs(view.shape, view.strides, view.dtype.itemsize).pieces for view in outside), default=1)
-    reads, writes = (nbytes if view in outside else 0 for view in (source, target))
-    return DmaWork(nbytes, runs, ceil_div(nbytes, runs), reads, writes)
+def _copies(move: Move, source: tuple[int, Sequence[int], Resource]) -> list[Item]:
+    """The items of a move whose elements lie at ``source``."""
+    target = move.target
+    return copy_items(
+        (target.address, target.strides, target), source, move.source.shape, target.dtype.itemsize, move.before,
+        move.after, move.pattern,
+    )  # fmt: skip
 
 
-def _direct(source: View, target: View) -> Tile:
-    # As loads, because those may use all channels but one, and stores only that one.
-    return Tile(loads=store_items(target, (source.address, source.strides, source)))
+class _Place(NamedTuple):
+    """A part of a source in a slot: the view that is loaded, strides of that in the slot, those of the part's elements,
+    and where the first of these lies."""
+
+    loaded: View
+    packed: tuple[int, ...]
+    strides: tuple[int, ...]
+    begin: int
+
+
+def _placed(source: View, target: View, *, turned: bool) -> _Place:
+    item = source.dtype.itemsize
+    if turned or 0 in source.shape:
+        packed = ordered_strides(source.shape, target.order(), item)
+        return _Place(source, packed, packed, 0)
+    rows = _filled(source)
+    packed = ordered_strides(rows.shape, rows.order(), item)
+    # From the source's places in DRAM to its places among whole rows.
+    strides = tuple(
+        p * (stride // whole if whole else 1)
+        for p, stride, whole in zip(packed, source.strides, rows.strides, strict=True)
+    )
+    back = sum((dim - 1) * -s for dim, s in zip(source.shape, strides, strict=True) if s < 0)
+    return _Place(rows, packed, strides, back)
+
+
+def _through(slot: Slot, move: Move, *, turned: bool) -> Tile:
+    place = _placed(move.source, move.target, turned=turned)
+    return Tile(
+        loads=load_items((slot.address, place.packed, slot), place.loaded),
+        stores=_copies(move, (slot.address + place.begin, place.strides, slot)),
+    )
+
+
+def _direct_works(move: Move) -> list[tuple[DmaWork, int]]:
+    source, target = move.source, move.target
+    return transfer_works(
+        (_side(target), target.strides), (_side(source), source.strides), source.shape, source.dtype.itemsize,
+        move.before, move.after,
+    )  # fmt: skip
+
+
+def _side(view: View) -> int:
+    """An address in the memory of a view whose place there is not known yet."""
+    buffer = view.buffer
+    return sram(0) if buffer.on_chip else l2(0) if buffer.in_l2 else region(buffer.region)
+
+
+def direct_ps(works: Sequence[tuple[DmaWork, int]], config: Config, beside: int = 1) -> int:
+    """Picoseconds of transfers that all load channels share."""
+    model = cost_model(config)
+    parts = sum(count * work.bytes for work, count in works) // _SMALLEST_PART
+    channels = sum(count * model.stream_ps(work) for work, count in works) // max(1, min(copy_ways(config), parts))
+    bandwidth = dram_model(config).bandwidth // beside
+    pins = sum(count * model.dram_bytes(work) for work, count in works)
+    return overlapped(channels, pins * 10**12 // bandwidth)
+
+
+def _staging(move: Move, context: Context) -> Staging | None:
+    """The fastest way of a move through SRAM; None if it is direct."""
+    source, target = move.source, move.target
+    if source.buffer.on_chip or 0 in target.shape:
+        return None
+    padded = tuple(map(sum, zip(move.before, source.shape, move.after, strict=True))) if move.before else source.shape
+    item = source.dtype.itemsize
+    turns = not target.buffer.on_chip and is_transposing(target.strides, source.strides, padded, item)
+    if not turns and not _is_sparse(source, context.config):
+        return None
+    direct = _direct_works(move)
+    ways = _stagings(
+        context.config, source.shape, source.strides, target.strides, source.dtype, move.before, move.after,
+        (_side(source), _side(target)), context.beside,
+    )  # fmt: skip
+    fitting = [way for way in ways if SlotSpec("x", way.nbytes).total <= context.room]
+    best = min(fitting, key=lambda way: way.ps, default=None)
+    return best if best and best.ps < direct_ps(direct, context.config, context.beside) else None
+
+
+@functools.lru_cache(maxsize=1 << 9)
+def _stagings(
+    config: Config, shape: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], dtype: DType,
+    before: tuple[int, ...], after: tuple[int, ...], sides: tuple[int, int], beside: int,
+) -> list[Staging]:  # fmt: skip
+    """Ways of a move through SRAM with ever smaller tiles. Whoever has a room takes the fastest that fits."""
+    padded = tuple(map(sum, zip(before, shape, after, strict=True))) if before else shape
+    burst = max(1, config.dma.burst_bytes // dtype.itemsize)
+    item = dtype.itemsize
+
+    def priced(tile: tuple[int, ...], turned: bool) -> Staging:
+        sizes = tuple(map(min, tile, shape)) if before else tile
+        part, box = View(_ANY, 0, sizes, source, dtype), View(_ANY, 0, tile, target, dtype)
+        place = _placed(part, box, turned=turned)
+        rows = place.loaded
+        loads = transfer_works((sram(0), place.packed), (sides[0], rows.strides), rows.shape, item)
+        # A tile of the result has as many bytes, whether they are padding or not.
+        stores = transfer_works((sides[1], target), (sram(0), place.strides), tile, item)
+        tiles = ceil_div(prod(padded), prod(tile))  # those at the edges are smaller, and faster
+        runs = tiles * sum(count * work.runs for work, count in (*loads, *stores))
+        return Staging(tile, prod(rows.shape) * item, _staged_ps(config, loads, stores, tiles, beside), runs, turned)
+
+    found = []
+    for turned in (False, True):
+        way: Staging | None = priced(tuple(max(dim, 1) for dim in padded), turned)
+        while way is not None:
+            found.append(way)
+            smaller = _halves(way.tile, burst) if way.nbytes > _SMALLEST_PART // 2 else []
+            choices = [priced(tile, turned) for tile in smaller]
+            # Of equals the one with fewer runs: the next cut makes them shorter.
+            way = min(choices, key=lambda way: (way.ps, way.runs), default=None)
+    return found
+
+
+def _halves(tile: tuple[int, ...], burst: int) -> list[tuple[int, ...]]:
+    """Tiles with half of one dimension, and with half of it in whole bursts."""
+    found = []
+    for axis, size in enumerate(tile):
+        half = ceil_div(size, 2)
+        whole = ceil_div(half, burst) * burst
+        found += [(*tile[:axis], part, *tile[axis + 1 :]) for part in dict.fromkeys((half, whole)) if part < size]
+    return found
+
+
+def _staged_ps(
+    config: Config, loads: Sequence[tuple[DmaWork, int]], stores: Sequence[tuple[DmaWork, int]], tiles: int, beside: int
+) -> int:
+    """Picoseconds of so many tiles, each loaded and stored, in two slots of each core."""
+    model, channels = cost_model(config), config.dma.channels
+    load, store = (sum(count * model.stream_ps(work) for work, count in works) for works in (loads, stores))
+    # A slot is loaded again when it has been stored; with one channel the other slot waits for that, too.
+    turn = (
+        load + store if channels == 1 else max(ceil_div(load, min(channels - 1, 2)), store, ceil_div(load + store, 2))
+    )
+    each = ceil_div(tiles, config.cores)
+    pins = tiles * sum(count * model.dram_bytes(work) for work, count in (*loads, *stores))
+    bandwidth = dram_model(config).bandwidth // beside
+    return overlapped((each - 1) * turn + load + store, pins * 10**12 // bandwidth)
+
+
+_ANY = Buffer("any", SCRATCH, 0)
+"""For views that are only priced."""
 
 
 def _nearest(view: View) -> int | None:
@@ -186,7 +343,6 @@ def cut_copy(target: View, ways: int, source: View | None = None) -> list[Box]:
     rank = range(len(target.shape))
     nbytes = prod(target.shape) * target.dtype.itemsize
     ways = max(1, min(ways, nbytes // _SMALLEST_PART))
-    sides = [view for view in (target, source) if view is not None and not view.buffer.on_chip]
 
     def tile(axis: int) -> list[int]:
         return [ceil_div(max(dim, 1), ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
@@ -194,8 +350,10 @@ def cut_copy(target: View, ways: int, source: View | None = None) -> list[Box]:
     def runs(axis: int) -> int:
         """Of all boxes, on the worse side."""
         box = tile(axis)
-        pieces = (contiguous_runs(box, view.strides, view.dtype.itemsize).pieces for view in sides)
-        return ceil_div(target.shape[axis], box[axis]) * max(pieces, default=1)
+        part = View(target.buffer, 0, tuple(box), target.strides, target.dtype)
+        other = part if source is None else View(source.buffer, 0, tuple(box), source.strides, source.dtype)
+        pieces = sum(count * work.runs for work, count in _direct_works(Move(other, part)))
+        return ceil_div(target.shape[axis], box[axis]) * max(pieces, 1)
 
     # What cannot be cut in so many parts is no choice while there is another.
     wide = [a for a in rank if target.shape[a] >= ways] or [a for a in rank if target.shape[a] > 1]
@@ -211,7 +369,7 @@ def copy_ways(config: Config) -> int:
 class ConcatLowering(CopyLowering, kind="concat"):
     """Only those inputs that were not computed in place."""
 
-    def pairs(self) -> list[tuple[View, View]]:
+    def pairs(self) -> list[Move]:
         op = self.group.ops[0]
         out, axis, at = self.context.view(op.output), op.attrs["axis"], 0
         pairs = []
@@ -227,7 +385,7 @@ class ConcatLowering(CopyLowering, kind="concat"):
                 and source.strides_match(target.strides)
             )
             if tensor.size and not in_place:
-                pairs.append((source, target))
+                pairs.append(Move(source, target))
         return pairs
 
 

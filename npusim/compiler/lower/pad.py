@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.compiler.groups import Group
-from npusim.compiler.lower.base import Context, Lowering, SlotSpec, SlotTable, boxes, share, small_tile
-from npusim.compiler.lower.movement import copy_ways, cut_copy
-from npusim.compiler.lower.rows import clip
+from npusim.compiler.lower.base import Context, SlotSpec, SlotTable, boxes, share, small_tile
+from npusim.compiler.lower.movement import CopyLowering, Move, copy_ways, cut_copy
 from npusim.compiler.lower.transfer import copy_items
 from npusim.compiler.schedule import Item, Slot, Tile
 from npusim.compiler.values import ordered_strides
@@ -51,8 +50,8 @@ def pieces(mode: str, size: int, before: int, after: int, start: int, end: int) 
     return [piece for piece in found if piece.places > 0]
 
 
-class PadLowering(Lowering, kind="pad"):
-    """Constant padding is written by the copy, cut along the output's outermost dimension.
+class PadLowering(CopyLowering, kind="pad"):
+    """Constant padding is written by the copy itself.
 
     For the other modes a tile of the input is loaded between places for its padding, which are filled within SRAM: from
     DRAM a few elements of a row would take a burst each. Only the outermost of the padded dimensions may be cut; rows
@@ -60,8 +59,8 @@ class PadLowering(Lowering, kind="pad"):
     """
 
     def __init__(self, context: Context, group: Group) -> None:
-        super().__init__(context, group)
         self._op = group.ops[0]
+        super().__init__(context, group)
         x, out = context.view(self._op.input(0)), context.view(self._op.output)
         self._order = out.order()
         # In the order of the output's memory, so that a part is one range of addresses.
@@ -71,7 +70,21 @@ class PadLowering(Lowering, kind="pad"):
         )
         padded = [axis for axis, ends in enumerate(zip(self._before, self._after, strict=True)) if any(ends)]
         self._inner = padded[1:]
-        self._tile = self._pick() if self._op.attrs["mode"] != "constant" and self._inner else None
+        self._tile = None
+        if self._op.attrs["mode"] != "constant" and (self._inner or not self._same_order()):
+            self._tile = self._pick()
+
+    def pairs(self) -> list[Move]:
+        op = self._op
+        if op.attrs["mode"] != "constant":
+            return []
+        x, out = self.context.view(op.input(0)), self.context.view(op.output)
+        ends = tuple(op.attrs["before"]), tuple(op.attrs["after"])
+        return [Move(x, out, *ends, bit_pattern(op.attrs["value"], x.dtype))]
+
+    def _same_order(self) -> bool:
+        """Whether single elements of both sides are next to each other in memory along the same dimension."""
+        return self._x.order() == tuple(range(len(self._order)))
 
     def _pick(self) -> tuple[int, ...] | None:
         """The tile of the input; None if it does not fit, or if nothing passes a bus where elements are dear."""
@@ -93,31 +106,16 @@ class PadLowering(Lowering, kind="pad"):
         )
 
     def slots(self) -> list[SlotSpec]:
-        return self._slots(self._tile) if self._tile else []
+        return self._slots(self._tile) if self._tile else super().slots()
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         if self._op.attrs["mode"] == "constant":
-            yield from self._constant(core, cores)
+            yield from super().steps(table, core, cores)
         elif self._tile is None:
             yield from self._direct(core, cores)
         else:
             for starts, sizes in share(boxes(self._x.shape, self._tile, range(len(self._order))), core, cores):
                 yield self._staged(table.next("x"), starts, sizes)
-
-    def _constant(self, core: int, cores: int) -> Iterator[Tile]:
-        source, target = self._x, self._out
-        pattern = bit_pattern(self._op.attrs["value"], source.dtype)
-        for box in share(cut_copy(target, copy_ways(self.config)), core, cores):
-            # The elements of the source that fall into a box of the output, and padding around them.
-            clips = [
-                clip(start - b, size, dim) for start, size, dim, b in zip(*box, source.shape, self._before, strict=True)
-            ]
-            starts, lows, sizes, highs = zip(*clips, strict=True) if clips else ((),) * 4
-            part, to = source.slice(starts, sizes), target.slice(*box)
-            yield Tile(loads=copy_items(
-                (to.address, to.strides, to), (part.address, part.strides, part), part.shape, part.dtype.itemsize,
-                lows, highs, pattern,
-            ))  # fmt: skip
 
     def _pieces(self, axis: int, start: int, end: int) -> list[Piece]:
         return pieces(self._op.attrs["mode"], self._x.shape[axis], self._before[axis], self._after[axis], start, end)

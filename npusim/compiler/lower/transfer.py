@@ -12,8 +12,9 @@ from npusim.compiler.lower.base import TooManyError
 from npusim.compiler.schedule import Item, Resource, Slot
 from npusim.compiler.values import View, ordered_strides, pad4
 from npusim.isa.base import MAX_ITEMS, is_outside
-from npusim.isa.dma import Copy, Fetch, contiguous_runs
-from npusim.work import DmaWork
+from npusim.isa.dma import Copy, Fetch, reorderable
+from npusim.units import ceil_div
+from npusim.work import DmaWork, walked_runs
 
 MAX_TRANSFERS = 1 << 18
 """Instructions that move one tile: what has so many dimensions that nobody walks alike is moved by the element."""
@@ -54,6 +55,8 @@ def copy_items(
             )  # fmt: skip
         return halves
     looped, (size, to, source, low, high) = walk.looped, walk.rows
+    dst_address += walk.begins[0]
+    src_address += walk.begins[1]
     reads, writes, items = (src_resource,), (dst_resource,), []
     if not looped:  # nearly always
         copy = Copy(dst_address, to, src_address, source, size, itemsize, low, high, pattern)
@@ -69,13 +72,45 @@ def copy_items(
     return items
 
 
+def transfer_works(
+    dst: tuple[int, Sequence[int]], src: tuple[int, Sequence[int]], dims: Sequence[int], itemsize: int,
+    before: Sequence[int] | None = None, after: Sequence[int] | None = None,
+) -> list[tuple[DmaWork, int]]:  # fmt: skip
+    """What the transfers of :func:`copy_items` ask of the hardware, and how many there are of each; of sides that are
+    (address, byte strides), as far as addresses are known."""
+    low, high = tuple(before or (0,) * len(dims)), tuple(after or (0,) * len(dims))
+    outside = is_outside(dst[0]), is_outside(src[0])
+    walk = _walk(tuple(dims), tuple(dst[1]), tuple(src[1]), low, high, itemsize, outside)
+    if walk is None:
+        return []
+    if walk.is_too_large:
+        # As many as are needed, of equal halves.
+        whole = list(map(sum, zip(low, dims, high, strict=True)))
+        axis = whole.index(max(whole))
+        half = _with(dims, axis, ceil_div(dims[axis], 2))
+        return [(work, 2 * count) for work, count in transfer_works(dst, src, half, itemsize, before, after)]
+    size, to, source, low, high = walk.rows
+    copy = Copy(dst[0] + walk.begins[0], to, src[0] + walk.begins[1], source, size, itemsize, low, high, 0)
+    return [(copy.work(), prod(row[0] for row in walk.looped))]
+
+
+def is_transposing(dst: Sequence[int], src: Sequence[int], dims: Sequence[int], itemsize: int) -> bool:
+    """Whether two sides in DRAM, of these byte strides, cannot both have the runs that each has by itself."""
+    none = (0,) * len(dims)
+    rows, _ = _ordered(list(zip(dims, dst, src, none, none, strict=True)), (True, True))
+    sizes, to, source, _, _ = zip(*rows, strict=True) if rows else ((),) * 5
+    return bool(reorderable(sizes, to, source, itemsize))
+
+
 class _Walk(NamedTuple):
     """The dimensions beyond the four of an instruction, and of those four items, strides of dst and of src, padding
-    before and after; what transfers of this shape have said of their work, by what else it depends on. Of one that
+    before and after; how far the first elements of dst and src are from where they were, as dimensions may be walked
+    from their other end; what transfers of this shape have said of their work, by what else it depends on. Of one that
     is too large for an instruction nothing else is known."""
 
     looped: Sequence[_Row]
     rows: Sequence[tuple[int, ...]]
+    begins: tuple[int, int]
     works: dict[Any, DmaWork]
     is_too_large: bool = False
 
@@ -88,8 +123,9 @@ def _walk(
 ) -> _Walk | None:  # fmt: skip
     """None if there is nothing to write."""
     if prod([size + low + high for size, low, high in zip(dims, before, after, strict=True)]) > MAX_ITEMS:
-        return _Walk((), (), {}, is_too_large=True)
-    rows = _merge(dims, dst, src, before, after)
+        return _Walk((), (), (0, 0), {}, is_too_large=True)
+    rows, begins = _ordered(list(zip(dims, dst, src, before, after, strict=True)), outside)
+    rows = _merge(rows)
     # Zero elements with padding around them are a fill, which the instruction does by itself.
     if any(b + d + a == 0 for d, _, _, b, a in rows):
         return None
@@ -97,7 +133,9 @@ def _walk(
     if (transfers := prod(row[0] for row in looped)) > MAX_TRANSFERS:
         raise TooManyError(f"{list(dims)} would be moved by {transfers} transfers, at most {MAX_TRANSFERS} are made")
     columns = [[row[column] for row in inner] for column in range(5)]
-    return _Walk(looped, [pad4(column, filler) for column, filler in zip(columns, (1, 0, 0, 0, 0), strict=True)], {})
+    return _Walk(
+        looped, [pad4(column, filler) for column, filler in zip(columns, (1, 0, 0, 0, 0), strict=True)], begins, {}
+    )
 
 
 def fetch_items(
@@ -163,23 +201,44 @@ _Row = tuple[int, int, int, int, int]
 """(items, dst stride, src stride, padding before, padding after) of one dimension."""
 
 
-def _merge(
-    dims: Sequence[int], dst: Sequence[int], src: Sequence[int], before: Sequence[int], after: Sequence[int]
-) -> list[_Row]:
+def _ordered(rows: list[_Row], outside: tuple[bool, bool]) -> tuple[list[_Row], tuple[int, int]]:
+    """The dimensions in the order in which the engine is to walk them, the outermost first, each from its lower end:
+    those of the side that is outside of SRAM, where bursts are dearer than words; of the destination, if both sides
+    are alike. And how far the first elements of dst and src move by that."""
+    leading, other = (1, 2) if outside[0] or not outside[1] else (2, 1)
+    begins, turned = [0, 0], []
+    for size, to, source, low, high in rows:
+        strides = (0, to, source)
+        if strides[leading] < 0 or (not strides[leading] and strides[other] < 0):
+            begins[0] += (low + size + high - 1) * to
+            begins[1] += max(size - 1, 0) * source
+            turned.append((size, -to, -source, high, low))
+        else:
+            turned.append((size, to, source, low, high))
+    # Stable, so that dimensions of one element stay where they are.
+    found = sorted((row for row in turned if row[leading]), key=lambda row: -row[leading])
+    for row in (row for row in turned if not row[leading]):
+        # What one side reads again and again goes where the other side has it.
+        at = next((at for at, each in enumerate(found) if abs(each[other]) < abs(row[other])), len(found))
+        found.insert(at, row)
+    return found, (begins[0], begins[1])
+
+
+def _merge(rows: Sequence[_Row]) -> list[_Row]:
     """Join neighbouring dimensions that both sides walk as one; padded ones stay alone."""
-    rows: list[_Row] = []
-    for row in zip(dims, dst, src, before, after, strict=True):
+    joined: list[_Row] = []
+    for row in rows:
         size, to, source, low, high = row
         if size == 1 and not low and not high:
             continue
-        if rows and not low and not high:
-            outer_size, outer_to, outer_source, outer_low, outer_high = rows[-1]
+        if joined and not low and not high:
+            outer_size, outer_to, outer_source, outer_low, outer_high = joined[-1]
             # Both sides must step alike, or the joined dimension would walk one of them wrongly.
             if not outer_low and not outer_high and outer_to == to * size and outer_source == source * size:
-                rows[-1] = (outer_size * size, to, source, 0, 0)
+                joined[-1] = (outer_size * size, to, source, 0, 0)
                 continue
-        rows.append(row)
-    return rows
+        joined.append(row)
+    return joined
 
 
 def _split(rows: list[_Row], itemsize: int, outside: tuple[bool, bool]) -> tuple[list[_Row], list[_Row]]:
@@ -203,7 +262,14 @@ _START = 32
 
 
 def _pieces(rows: Sequence[_Row], itemsize: int, outside: tuple[bool, bool]) -> int:
-    """Runs of what one transfer moves, on the worse of those sides that are outside of SRAM."""
+    """Runs of what one transfer moves, on the worse of those sides that are outside of SRAM; words of the other side,
+    of which some are as dear as a burst."""
     dims = [low + size + high for size, _, _, low, high in rows]
-    sides = [[row[column] for row in rows] for column, counts in zip((1, 2), outside, strict=True) if counts]
-    return max((contiguous_runs(dims, strides, itemsize).pieces for strides in sides), default=1)
+    runs = [walked_runs(dims, [row[column] for row in rows], itemsize).pieces for column in (1, 2)]
+    far = max((count for count, is_far in zip(runs, outside, strict=True) if is_far), default=1)
+    near = max((count for count, is_far in zip(runs, outside, strict=True) if not is_far), default=1)
+    return far + near // _WORDS
+
+
+_WORDS = 4
+"""Words of SRAM that take as long as a burst of DRAM: one a cycle at 1 GHz, beside 64 bytes at 17 GB/s."""

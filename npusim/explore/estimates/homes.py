@@ -152,7 +152,7 @@ class Planner:
         far = np.broadcast_to(np.minimum(plans["dram.bandwidth"], prices.channel(plans)), (plans.count,))[columns]
         width = plans.config.dma.local_bytes_per_cycle or plans["dma.bytes_per_cycle"]
         near = np.broadcast_to(width * plans["clock"], (plans.count,))[columns]
-        moving = case.far * PS / far + case.near * PS / near
+        moving = np.maximum(case.far * PS / far + case.near * PS / near, self._words(case, rows))
         longest = np.maximum(compute, moving)
         ps: Array = longest + (compute + moving - longest) / OVERLAP
         if into is not None:
@@ -160,6 +160,21 @@ class Planner:
             bound = np.where(moving > compute, np.int8(_DRAM), np.int8(_VECTOR))
             into.put(some, Figures(ps, counts, bound), slice(None))
         return ps
+
+    def _words(self, case: Plain, rows: Index) -> Array:
+        """Picoseconds of the words of SRAM of transfers that transpose: loads on all channels but one, stores on that
+        one."""
+        plans, columns = self._plans, self._columns[rows]
+        width, tick = plans["dma.bytes_per_cycle"], PS / plans["clock"]
+        loads, stores = (
+            np.broadcast_to(
+                sum((count * runs * prices.up(nbytes, width) for (runs, nbytes), count in each), 0) * tick,
+                (plans.count,),
+            )
+            for each in (case.loaded, case.stored)
+        )
+        found: Array = np.maximum(loads[columns] / self._ways[rows], stores[columns]) / self._cores
+        return found
 
     def _computing(self, case: Plain) -> Array:
         found = self._plain.get(case)

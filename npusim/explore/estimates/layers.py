@@ -22,7 +22,7 @@ from npusim.errors import CompileError
 from npusim.explore.estimates.cuts import Case, ChainWorks
 from npusim.graph import Tensor
 from npusim.isa.base import Command, Space, Unit, Wait
-from npusim.work import ScalarWork, VectorWork
+from npusim.work import DmaWork, ScalarWork, VectorWork
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Plain:
     near: int
     code: int
     slots: int
+    loaded: tuple[tuple[tuple[int, int], int], ...] = ()
+    stored: tuple[tuple[tuple[int, int], int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -118,7 +120,9 @@ def _plain(lowering: Lowering, context: Context) -> Plain:
     scalar: Counter[ScalarWork] = Counter()
     specs = lowering.slots()
     starts = place_slots(specs, [(0, context.sram_bytes)], low_end=True) or []
-    code = 0
+    code = bursts = 0
+    loaded: Counter[tuple[int, int]] = Counter()
+    stored: Counter[tuple[int, int]] = Counter()
     for step in lowering.steps(SlotTable(0, specs, starts), 0, 1):
         code += sum(
             Command(0, item.instruction.unit, 0, _ONE_WAIT, item.instruction).size
@@ -130,9 +134,18 @@ def _plain(lowering: Lowering, context: Context) -> Plain:
                 vector[work] += 1
             elif isinstance(work, ScalarWork):
                 scalar[work] += 1
-    far = near = 0
+        for items, runs in ((step.loads, loaded), (step.stores, stored)):
+            for item in items:
+                work = item.instruction.work()
+                if isinstance(work, DmaWork) and work.walk:
+                    inside = (work.runs, work.run_bytes) if work.is_local else (work.pieces, work.piece_bytes)
+                    runs[inside] += inside[0] > 1
+                    short = max(0, lowering.config.dma.burst_bytes - work.run_bytes)
+                    bursts += 2 * work.runs * short if work.reads and work.writes else 0
+    far, near = bursts, 0
     for view in lowering.moves():
         count = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride) * view.dtype.itemsize
         near, far = (near + count, far) if view.buffer.on_chip else (near, far + count)
     slots = sum(align(max(spec.nbytes, 1)) * spec.copies for spec in specs if spec.space is Space.SRAM)
-    return Plain(tuple(vector.items()), tuple(scalar.items()), far, near, code, slots)
+    words = tuple((+loaded).items()), tuple((+stored).items())
+    return Plain(tuple(vector.items()), tuple(scalar.items()), far, near, code, slots, *words)

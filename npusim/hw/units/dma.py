@@ -37,7 +37,7 @@ from npusim.hw.config import Config
 from npusim.hw.memory import dram_model, side
 from npusim.hw.units.base import LATENCY, MEMORY, Cost, total
 from npusim.units import bytes_to_ps, ceil_div, cycles_spanned, cycles_to_ps
-from npusim.work import Port
+from npusim.work import Port, reordered
 
 if TYPE_CHECKING:
     from npusim.work import DmaWork
@@ -92,7 +92,8 @@ class Channel:
         start, model = self._start, self._model
         bus_bytes = model.transfer_bytes(work)
         if not bus_bytes:
-            beats = work.runs * ceil_div(work.run_bytes, self._local_width)
+            words = work.runs * ceil_div(work.run_bytes, self._local_width)
+            beats = max(words, ceil_div(work.bytes, self._local_width))
             local = max(cycles_to_ps(beats, self.hz), self._least) if work.bytes else 0
             return Transfer(start, 0, 0, local, ahead_ps=start)
         between, shared = self._between, self.shared
@@ -119,6 +120,9 @@ class Channel:
         # What the banks of the DRAM make it wait beyond the first access; nothing on a DRAM without banks.
         waiting = model.waiting_ps(work, min(rate, shared))
         written = bytes_to_ps(work.bytes, self._width)
+        if work.pieces > 1:
+            words = work.pieces * ceil_div(work.piece_bytes, self._bytes_per_cycle)
+            written = max(written, cycles_to_ps(words, self.hz))
         if work.decoded:
             written = max(written, cycles_to_ps(ceil_div(work.decoded, self._decoder), self.hz))
         writing = max(0, written - bytes_to_ps(bus_bytes, min(rate, shared)))
@@ -180,10 +184,26 @@ class Channels:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._buffer = config.dma.reorder_bytes
         self._at = {port: channel(config, port) for port in (Port.DRAM, Port.CONSTANTS, Port.L2)}
+        self._settled = functools.lru_cache(maxsize=1 << 10)(self._least)
+
+    def settled(self, work: DmaWork) -> DmaWork:
+        """The work as a channel does it: of the blocks that its reorder buffer holds, the ones that take least time."""
+        return self._settled(work) if work.walk and self._buffer else work
+
+    def _least(self, work: DmaWork) -> DmaWork:
+        def alone(way: DmaWork) -> int:
+            here, parts = self._transfer(way)
+            return parts.start_ps + parts.latency_ps + here.moving_ps(parts) + parts.writing_ps
+
+        return min(reordered(work, self._buffer), key=alone)
 
     def transfer(self, work: DmaWork) -> tuple[Channel | Exchange, Transfer]:
         """A work, and the side that it is on."""
+        return self._transfer(self.settled(work))
+
+    def _transfer(self, work: DmaWork) -> tuple[Channel | Exchange, Transfer]:
         if work.exchanged:
             way = exchange(self._config)
             return way, way.transfer(work)
@@ -208,6 +228,11 @@ exchange = functools.lru_cache(maxsize=64)(Exchange)
 def transfer(config: Config, work: DmaWork) -> Transfer:
     """What the simulator needs to let transfers compete."""
     return channels(config).transfer(work)[1]
+
+
+def pins_bytes(config: Config, work: DmaWork) -> int:
+    """What a transfer takes of the bandwidth of the DRAM, in bytes; 0 if it does not touch it."""
+    return dram_model(config).transfer_bytes(channels(config).settled(work))
 
 
 def latency_ps(config: Config) -> int:

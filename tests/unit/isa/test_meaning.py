@@ -16,13 +16,13 @@ from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.base import INSTRUCTIONS, Access, Instruction, is_dram, region, space_of, sram
 from npusim.isa.control import Halt
-from npusim.isa.dma import Copy, Fetch, Fill, Gather, contiguous_runs
+from npusim.isa.dma import Copy, Fetch, Fill, Gather
 from npusim.isa.functions import Binary, Reduce, Unary, binary_cost, unary_cost
 from npusim.isa.matrix import NOTHING, Conv, Depthwise, accumulator_type, rate_type, weight_zeros
 from npusim.isa.reduction import ArgReduce, CumProd, CumSum, Lrn, Normalize, Pool, ReduceTile, Resample, Softmax
 from npusim.isa.scalar import GatherElements, Scatter, TopK
 from npusim.isa.vector import BinaryOp, Cast, Dequantize, Quantize, Select, UnaryOp
-from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work
+from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork, Work, walked_runs
 
 F32, F16, I8, U8, I16, I32, I64, BOOL = (
     DType.FLOAT32, DType.FLOAT16, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64, DType.BOOL,
@@ -140,17 +140,19 @@ def test_types_that_are_multiplied() -> None:
     [
         ((2, 3), (12, 4), (1, 24, 0)),  # dense
         ((2, 3), (16, 4), (2, 12, 16)),  # rows apart
-        ((2, 3), (4, 8), (1, 24, 0)),  # dense, turned
-        ((3, 2), (-8, 4), (1, 24, 0)),  # backwards
+        ((2, 3), (4, 8), (6, 4, 8)),  # dense, but walked across its rows
+        ((3, 2), (-8, 4), (3, 8, 8)),  # rows backwards
+        ((3, 2), (8, -4), (6, 4, 4)),  # elements backwards
         ((5, 3), (0, 4), (1, 12, 0)),  # read again
         ((4, 3), (100, 20), (12, 4, 20)),  # every element alone
         ((2, 2, 2), (64, 8, 4), (2, 16, 64)),
         ((1, 3), (999, 4), (1, 12, 0)),
-        ((2, 4, 3), (48, 6, 12), (24, 4, 6)),
+        ((2, 4, 3), (48, 6, 12), (24, 4, 12)),
+        ((2, 3, 4), (12, 4, 0), (1, 24, 0)),  # each element again
     ],
 )
-def test_contiguous_runs(dims: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, int, int]) -> None:
-    assert contiguous_runs(dims, strides, 4) == wanted
+def test_walked_runs(dims: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, int, int]) -> None:
+    assert walked_runs(dims, strides, 4) == wanted
 
 
 # Accesses and work of instructions that are as different in every dimension as can be
@@ -249,10 +251,10 @@ WORK: list[tuple[Instruction, Work]] = [
     (TopK(F16, 0, (0,) * 3, 0, (0,) * 3, 0, (0,) * 3, (3, 7, 2), 1, True), ScalarWork(42, 84 + 6 * 10)),
     (TopK(F16, 0, (0,) * 3, 0, (0,) * 3, 0, (0,) * 3, (3, 7, 2), 4, True), ScalarWork(84, 84 + 24 * 10)),
     # 12 rows of 16 bytes, 20 apart; 70 is 6 after a multiple of 64
-    (COPY, DmaWork(192, 12, 16, 0, 192, 20, 6)),
+    (COPY, DmaWork(192, 12, 16, 0, 192, 20, 6, pieces=2, piece_bytes=24)),
     # 9 pieces of 8 bytes, 12 apart; backwards from 200, so from 104, which is 40 after a multiple of 64
     (LOAD, DmaWork(72, 9, 8, 72, 0, 12, 40)),
-    (WITHIN, DmaWork(24, 1, 24, 0, 0)),
+    (WITHIN, DmaWork(24, 3, 8, 0, 0)),
     # Nine pixels, each of them a run, without the pixel of padding.
     (FETCH, DmaWork(72, 9, 8, 72, 0, features=True)),
     (FILL, DmaWork(40, 5, 8, 0, 40, 16, 2)),
