@@ -4,13 +4,17 @@
     to DRAM  = interconnect latency + DRAM latency                          before the first datum
     transfer = bus bytes / min(channel, interconnect, DRAM)                 bytes a second
     channel  = min(width * clock, max_outstanding * burst / latency)        Little's law
-    writing  = bytes written / (width * clock) - transfer                   where that is the longer
+    writing  = words of SRAM / clock - transfer                             where that is the longer
     decoding = weights / decoder's rate                                     in the place of writing, if it takes longer
 
 Constants come from the DRAM, or from a memory of their own (``[constants]``) by the same rules, with its latency and
 its bandwidth in the place of the DRAM's. So does what comes from the L2 (``[l2]``) or goes there: its lines are bursts,
 and no interconnect is passed. A copy between the two is one of the DRAM, at no more than the L2's rate, and waits for
 the first datum of both if it reads from the L2.
+
+A side's runs are contiguous in the one order in which the engine moves elements; in SRAM each takes whole words of the
+channel's width. An engine with a reorder buffer (``reorder_bytes``) has an order for each side within a block of that
+size.
 
 A transfer within SRAM moves its runs over the channel's width (``local_bytes_per_cycle``, if that is given) and touches
 no DRAM; with its start it takes ``local_least_cycles`` at the least. ``gather_bytes`` are collected before the first
