@@ -17,7 +17,7 @@ from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops.base import REGISTRY
 
 _BYTES = frozenset({DType.INT8, DType.UINT8})
-_ARITHMETIC = frozenset({"unary", "binary", "cast", "select"})
+_ARITHMETIC = frozenset({"unary", "binary", "cast"})
 _NEVER_NEGATIVE = frozenset({Unary.RELU, Unary.SIGMOID, Unary.HARD_SIGMOID, Unary.ABS, Unary.EXP})
 
 

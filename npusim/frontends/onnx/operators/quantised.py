@@ -63,13 +63,15 @@ def range_parameters(node: Node, x: Tensor) -> tuple[Tensor, Tensor]:
     low = node.binary(Binary.MIN, node.reduce(Reduce.MIN, x, axes, keepdims=False), none)
     high = node.binary(Binary.MAX, node.reduce(Reduce.MAX, x, axes, keepdims=False), none)
     extent = node.binary(Binary.SUB, high, low)
-    share = node.binary(Binary.DIV, extent, most)
-    scale = node.add("select", node.binary(Binary.EQ, extent, none), node.like(1, x), share)
+    # 1 where there is no range, and 0 from an extent of 3e-39 on: without a comparison, whose result has another type
+    # and does not join the arithmetic around it.
+    alone = node.unary(Unary.HARD_SIGMOID, extent, -float(np.finfo(np.float32).max), 1.0)
+    scale = node.binary(Binary.ADD, node.binary(Binary.DIV, extent, most), alone)
     start = node.binary(Binary.SUB, none, node.binary(Binary.DIV, low, scale))
     return scale, node.cast(node.unary(Unary.ROUND, node.unary(Unary.CLIP, start, 0.0, 255.0)), DType.UINT8)
 
 
-@handles("DynamicQuantizeLinear", limits=["a range whose scale is below the least float32 gives another zero point"])
+@handles("DynamicQuantizeLinear", limits=["values within 3e-39 of 0, and not 0, give another scale"])
 def dynamic_quantize_linear(node: Node) -> list[Tensor]:
     x = node.input(0)
     scale, zero = range_parameters(node, x)
