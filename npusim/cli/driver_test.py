@@ -22,7 +22,12 @@ _FORMS = "must be python:MODULE:CLASS or exec:COMMAND LINE"
 @click.option("--endpoint", metavar="KIND", help="How a program reaches the device.", show_default="bus")
 @config_options(default="tiny")
 @click.option("--case", "cases", multiple=True, metavar="NAME", help="Only this case; may be given several times.")
-@click.option("--seeds", type=click.IntRange(min=0), default=20, help="Of the adversary, one run each.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=0),
+    default=20,
+    help="Of the adversary, one run each; likewise moments at which the device goes.",
+)
 @click.option(
     "--patience", type=click.FloatRange(min=0.1), default=60.0, metavar="S", help="For one answer of a program."
 )

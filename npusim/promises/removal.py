@@ -51,6 +51,8 @@ def accesses(trial: Trial) -> int:
     loaded = trial.subject.load(trial.programs.twice())
     counter = Unplugs(trial.device)
     _run(trial, loaded)
+    if not counter.count:
+        raise BrokenPromiseError("outputs are right, but the device has seen no access of the driver")
     return counter.count
 
 

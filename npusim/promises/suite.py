@@ -113,7 +113,12 @@ def run(
     try:
         for each in chosen:
             special = {ADVERSARY: bench.adversary, REMOVAL: bench.removal}.get(each)
-            report.outcomes.append(special(seeds) if special else bench.case(each))
+            if special is None:
+                report.outcomes.append(bench.case(each))
+            elif seeds:
+                report.outcomes.append(special(seeds))
+            else:
+                report.outcomes.append(Outcome(each, _promise(each), "left out", "no seeds were asked for"))
             progress(report.outcomes[-1])
     finally:
         _log.setLevel(level)

@@ -22,6 +22,7 @@ from npusim.errors import DeviceFaultError, DeviceGoneError, UsageError
 from npusim.hw.config import load_config
 from npusim.promises import endpoints, run
 from npusim.promises.cases import CASES
+from npusim.promises.removal import moments
 from npusim.promises.subject import ProgramSubject, PythonSubject
 from npusim.promises.suite import ADVERSARY, REMOVAL, Report, names
 from tests.support.drivers.program import MISTAKES
@@ -184,6 +185,27 @@ def test_a_driver_that_believes_a_device_that_is_gone(driver: Any, says: str) ->
     (outcome,) = held(driver, cases=[REMOVAL]).outcomes
     assert outcome.state == "failed"
     assert re.search(says, outcome.text), outcome.text
+
+
+def test_without_seeds_nothing_is_claimed() -> None:
+    report = held(Driver, cases=[REMOVAL, ADVERSARY], seeds=0)
+    assert [(outcome.state, outcome.text) for outcome in report.outcomes] == [
+        ("left out", "no seeds were asked for")
+    ] * 2
+
+
+def test_each_access_is_a_moment() -> None:
+    """As many as are asked for, the last ones among them, or all that there are."""
+    for count in (1, 7, 30):
+        for most in (1, 2, 5, 100):
+            found = list(moments(count, most))
+            after = [number for number, back in found if not back]
+            assert found == [(number, back) for number in after for back in (False, True)]
+            assert after == sorted({*after}, reverse=True)
+            assert {*after} <= {*range(1, count + 1)}
+            assert len(after) <= most
+            assert most < 2 or after[0] == count
+            assert len(after) == count or most < 2 * count
 
 
 class Late(DocumentDriver):
