@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from npusim.isa.dma import expanded_bytes
-from npusim.report.format import capacity, counted, facts
+from npusim.report.format import capacity, counted, facts, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from npusim.graph import HostPart
     from npusim.program import Binding, Program
 
 
@@ -29,12 +30,18 @@ def text(program: Program, where: str) -> str:
         ("inputs", _bindings(program.inputs)),
         ("outputs", _bindings(program.outputs)),
         *((f"{name} is", value) for name, value in program.bound),
+        *([("host work", f"{host_work(program.host)}, before each run")] if program.host.work else []),
         *(
             (f"{grown.name}", f"{old.name} grown where it lies, room for {old.capacity}")
             for old, grown in program.states
         ),
     ]
     return "\n".join([f"{program.name} for {program.config_name}: {where}", "", *facts(rows)])
+
+
+def host_work(part: HostPart) -> str:
+    """How much of a model the host computes."""
+    return f"{counted(len(part.work), 'operator')}, {quantity(part.macs, 'MAC')}"
 
 
 def as_json(program: Program) -> dict[str, Any]:
@@ -47,6 +54,7 @@ def as_json(program: Program) -> dict[str, Any]:
         "inputs": [_binding(binding) for binding in program.inputs],
         "outputs": [_binding(binding) for binding in program.outputs],
         "bound": dict(program.bound),
+        **({"host_work": [work._asdict() for work in program.host.work]} if program.host.work else {}),
         "states": [
             {"input": old.name, "output": grown.name, "axis": old.axis, "rows": old.capacity}
             for old, grown in program.states

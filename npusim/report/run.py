@@ -12,6 +12,7 @@ from npusim.report.device import changes, summary
 from npusim.report.energy import energy_rows
 from npusim.report.format import capacity, counted, duration, facts, grouped, percent, quantity, shorten, table
 from npusim.report.layers import NO_LAYER, beside, layers, slowest, why
+from npusim.report.program import host_work
 from npusim.report.result import Result
 from npusim.timeline import CAUSES, UnitCounters
 
@@ -60,8 +61,7 @@ def totals(result: Result, config: Config) -> list[tuple[str, str]]:
         rows.append(("mapping", f"made for {result.made_for.name}, not for this device: {changed}"))
     part = result.host_part
     if part.work:
-        done = f"{counted(len(part.work), 'operator')}, {quantity(part.macs, 'MAC')}"
-        work = f"{done}, before the device begins"
+        work = f"{host_work(part)}, before the device begins"
         rows.append(("host work", f"{duration(result.host_work_ps)}: {work}"))
     rows += [("decided", f"{what} is {value}") for what, value in part.decided[:MOST_DECIDED]]
     if len(part.decided) > MOST_DECIDED:

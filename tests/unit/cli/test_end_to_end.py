@@ -235,6 +235,7 @@ def test_a_program_knows_what_it_is_bound_to(cli: Cli) -> None:
     options = ["--input-shape", "x=2,2", "--bind", "rate=16000"]
     outcome = cli("compile", "b.onnx", "-c", "tiny", *options, "--json", "b.json")
     assert "rate is    16000" in outcome.out
+    assert "host work  1 operator, 0 MAC, before each run" in outcome.out
     assert json.loads(Path("b.json").read_text())["bound"] == {"rate": "16000"}
     assert "random with seed 0, rate bound to 16000" in cli("run", "b.npu").out
     outcome = cli("run", "b.npu", *options[2:])
