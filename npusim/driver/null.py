@@ -74,7 +74,7 @@ class NullDriver:
         # TALK: on a fault read code and address, reset the device, raise DeviceFaultError.
         job.ended = True
         for binding in job.read_back:
-            # TALK: copy the output from its region. Does it end in a word of ones or zeros? See whether the device is there.
+            # TALK: copy the output from its region. If it ends in a word of ones or zeros, is the device still there?
             job.outputs[binding.name] = np.zeros(binding.shape, binding.dtype.storage)
         return job
 
