@@ -45,8 +45,8 @@ _ERROR_COUNT = (1 << 64) - 2
 _SYNC_IOC_FILE_INFO = 0xC0383E04
 _FILE_INFO = struct.Struct("=32s i I I I Q")
 """struct sync_file_info: name, status, flags, num_fences, padding, address of the fences."""
-_FENCE_INFO = struct.Struct("=32s 32s i I Q")
-"""struct sync_fence_info: names of object and driver, status, flags, time."""
+_FENCE_INFO_BYTES = 80
+"""Of a struct sync_fence_info."""
 
 
 class FenceStatus(enum.Enum):
@@ -164,10 +164,11 @@ def _sync_file_status(descriptor: int) -> FenceStatus | None:
         _, state, _, count, _, _ = _FILE_INFO.unpack(info)
         if state == 1 and count:
             # A second look, with room for all members: a merged fence is signalled although one of them has failed.
-            fences = ctypes.create_string_buffer(count * _FENCE_INFO.size)
+            fences = ctypes.create_string_buffer(count * _FENCE_INFO_BYTES)
             info = bytearray(_FILE_INFO.pack(b"", 0, 0, count, 0, ctypes.addressof(fences)))
             fcntl.ioctl(descriptor, _SYNC_IOC_FILE_INFO, info)
-            state = min(status for _, _, status, _, _ in _FENCE_INFO.iter_unpack(fences))
+            members = _FILE_INFO.unpack(info)[1]
+            state = members if members < 0 else state
     except OSError:
         return None
     if state < 0:
