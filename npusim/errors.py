@@ -31,6 +31,11 @@ def shown(value: Any) -> str:
     return _Short().repr(value)
 
 
+def named(text: str) -> str:
+    """A name as messages have it: as it is, or :func:`shown` if it is long or cannot be printed."""
+    return text if text.isprintable() and len(text) <= 100 else shown(text)
+
+
 class NpusimError(Exception):
     """Base of every error that npusim raises on purpose; ``str(error)`` is one paragraph for a person."""
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from npusim import notebook
 from npusim.dtypes import DType, raw_bytes
-from npusim.errors import UsageError, shown
+from npusim.errors import UsageError, named, shown
 from npusim.graph import HostPart
 from npusim.weights import owner
 
@@ -184,7 +184,7 @@ class Binding:
 
     def __str__(self) -> str:
         """For people: ``x float32[1, 3, 224, 224]``."""
-        name = self.name if self.name.isprintable() and len(self.name) <= 100 else shown(self.name)
+        name = named(self.name)
         return f"{name} {self.dtype.label}{list(self.shape)}"
 
 

@@ -27,7 +27,7 @@ def non_dominated(points: Floats, margin: float = 0.0) -> Mask:
     best = points[front]
     for start in range(0, len(points), _BLOCK):
         block = points[start : start + _BLOCK]
-        beaten = np.any(np.all(best[None] * (1 + margin) < block[:, None], axis=2), axis=1)
+        beaten = np.any(np.all((best + margin * np.abs(best))[None] < block[:, None], axis=2), axis=1)
         found[start : start + _BLOCK] &= np.logical_not(beaten)
     return found
 

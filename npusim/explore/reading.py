@@ -111,7 +111,7 @@ class _Maker:
         for source in self._file.base:
             beside = self._folder / source
             try:
-                config = load_config(beside if source.endswith(".toml") and beside.is_file() else source)
+                config = load_config(beside if source.endswith(".toml") and os.path.isfile(beside) else source)
                 found.append(config.with_(**changes) if changes else config)
             except ConfigError as error:
                 for problem in error.problems:

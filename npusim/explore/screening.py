@@ -16,6 +16,7 @@ from npusim.errors import CompileError, ConfigError, NpusimError, UnsupportedErr
 from npusim.explore.figures import OF_MODELS
 
 if TYPE_CHECKING:
+    from npusim.explore.formula import Formula
     from npusim.explore.question import Question
     from npusim.explore.space import Space
     from npusim.hw.config import Config
@@ -219,7 +220,7 @@ class Table:
         """[designs, objectives] in SI units."""
         count = len(self.numbers)
         with np.errstate(all="ignore"):
-            columns = [np.broadcast_to(np.asarray(f(values), float), (count,)) for f in self._space.objectives]
+            columns = [_evaluated(formula, values, count) for formula in self._space.objectives]
         return np.stack(columns, axis=1)
 
     def lack(self, values: Mapping[str, Any]) -> Floats:
@@ -227,9 +228,18 @@ class Table:
         found = np.full(len(self.numbers), -np.inf)
         with np.errstate(all="ignore"):
             for constraint in self._question.later:
-                lack = np.broadcast_to(np.asarray(constraint(values), float), found.shape)
+                lack = _evaluated(constraint, values, len(found))
                 found = np.maximum(found, np.where(np.isnan(lack), 0.0, lack))
         return found
+
+
+def _evaluated(formula: Formula, values: Mapping[str, Any], count: int) -> Floats:
+    """The value of a formula for each design; nan where it divides by zero."""
+    try:
+        found = np.broadcast_to(np.asarray(formula(values), float), (count,))
+    except ZeroDivisionError:
+        return np.full(count, np.nan)
+    return np.where(np.isinf(found), np.nan, found)
 
 
 def _column(values: Sequence[Any]) -> npt.NDArray[Any]:

@@ -165,7 +165,7 @@ class Store:
     def _facts(self) -> list[tuple[str, str]]:
         with self._explained():
             found = self._file.execute("SELECT name, value FROM facts ORDER BY name").fetchmany(_MOST_FACTS + 1)
-        if len(found) > _MOST_FACTS or not all(isinstance(cell, str) for row in found for cell in row):
+        if len(found) > _MOST_FACTS or not all(_is_text(cell) for row in found for cell in row):
             raise self._forged("what it is about")
         return found
 
@@ -300,6 +300,8 @@ class Store:
         self._left = _MOST_STEPS + 16 * (os.fstat(self._lock).st_size if self._lock is not None else 0)
         try:
             yield
+        except UnicodeDecodeError:
+            raise UsageError(f"{self._label}: {_DAMAGED}") from None
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT" and self._left >= 0:
                 raise KeyboardInterrupt from None  # which came while SQLite asked whether to go on

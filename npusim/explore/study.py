@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import npusim
-from npusim.errors import ConfigError, UsageError, shown
+from npusim.errors import ConfigError, UsageError, named, shown
 from npusim.explore import bayes
 from npusim.explore.evaluate import Evaluate, Simulator, area_um2, load_models
 from npusim.explore.figures import FIGURES, Row
@@ -350,4 +350,5 @@ def _differences(name: str, was: Any, now: Any) -> Iterator[str]:
         return
     for key in dict.fromkeys((*was, *now)):
         if was.get(key) != now.get(key):
-            yield from _differences(f"{name}: {key}", was.get(key, "not there"), now.get(key, "not there"))
+            place = f"{name}: {named(key)}"
+            yield from _differences(place, was.get(key, "not there"), now.get(key, "not there"))

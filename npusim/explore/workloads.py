@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npusim.errors import UsageError
+from npusim.errors import UsageError, named
 from npusim.explore.kinds import ModelConfig, VariantConfig
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def _problem(model: ModelConfig, folder: Path) -> tuple[str, str] | None:
         if model.shape is not None or any(each.shape is not None for each in model.variant or ()):
             return "shape", "is of networks; shapes of a file's inputs are input_shapes = { NAME = [...] }"
         path = folder / model.file
-        return None if path.is_file() else ("file", f"no such file: {path}")
+        # os.path, for which a name that no file can have is one of no file.
+        return None if os.path.isfile(path) else ("file", f"no such file: {named(str(path))}")
     from npusim.validate.networks import NETWORKS
 
     if model.network not in NETWORKS:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from npusim.errors import shown
+from npusim.errors import named, shown
 from npusim.hw.keys import Key, MapOf, Section, Table, entries, unknown
 
 
@@ -21,7 +21,7 @@ class Reading:
 
     def refuse(self, path: str, problem: str) -> None:
         """``origins`` names the file of a value that was inherited, so that the message points at the right one."""
-        name = path if path.isprintable() and len(path) <= 100 else shown(path)
+        name = named(path)
         self.problems.append(f"{self.origins.get(path, self.label)}: {name}: {problem}")
 
 

@@ -189,3 +189,23 @@ def test_layers_come_one_after_the_other_and_spread() -> None:
     assert sorted(layers(points, 10)) == list(range(10))
     assert {0, 9} <= set(spread(points[:10], 3).tolist())
     assert len(layers(points, 13)) == 13
+
+
+VALUES = st.sampled_from([-np.inf, -9.0, -1.0, -1e-300, 0.0, 1e-300, 1.0, 9.0, np.inf, np.nan])
+
+
+@given(st.lists(st.tuples(VALUES, VALUES), max_size=20), st.sampled_from([0.0, 0.25, 8.0]))
+def test_a_margin_keeps_the_front_whatever_the_signs(points: list[tuple[float, float]], margin: float) -> None:
+    """Else the layers of points of which each is less than itself by the margin come to no end."""
+    array = np.array(points, float).reshape(len(points), 2)
+    with np.errstate(invalid="ignore"):
+        assert (non_dominated(array, margin) >= non_dominated(array)).all()
+        assert len(layers(array, 99, margin)) == np.count_nonzero(~np.isnan(array).any(axis=1))
+
+
+@pytest.mark.parametrize("objective", ["-cycles", "cycles + 1 / (2 - 2)", "cycles * (0 - 3)", "1 / (cycles - cycles)"])
+def test_objectives_may_be_negative_or_divide_by_zero(objective: str) -> None:
+    vary = {"matrix.rows": [4, 8, 16, 32], "matrix.cols": [4, 8, 16, 32]}
+    found = space(vary, objectives=[objective], search={"method": "halving", "budget": 6})
+    study = Study(found, evaluate=Synthetic(), estimate=SyntheticEstimate(), area=synthetic_area).run(workers=0)
+    assert 0 < len(study.rows) <= 6

@@ -224,6 +224,15 @@ def test_a_model_is_a_file_or_a_network(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000, "a\\u0000b", "", "/dev/zero"])
+def test_names_that_no_file_has(name: str) -> None:
+    (problem,) = problems(f'base = "edge"\n[[model]]\nname = "m"\nfile = "./{name}"')
+    assert problem.startswith("space.toml: model.1.file: ")
+    assert len(problem) < 300
+    found = problems(f'base = "{name}.toml"\n[[model]]\nfile = "nowhere"')
+    assert all(each.startswith("space.toml: ") for each in found)
+
+
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere.toml: no such file"):
         read_space(tmp_path / "nowhere.toml")

@@ -348,3 +348,10 @@ def test_an_interrupt_while_sqlite_asks_whether_to_go_on_is_one(good: Path) -> N
         store._file.set_progress_handler(interrupted, 1)
         with pytest.raises(KeyboardInterrupt):
             store.rows()
+
+
+def test_a_schema_that_is_no_text_is_damaged(good: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.study"
+    path.write_bytes(good.read_bytes().replace(b"CREATE TABLE facts", b"CREATE TABLE f\xffcts"))
+    with pytest.raises(UsageError, match="this store is damaged"):
+        Store(path)
