@@ -273,19 +273,28 @@ def odd_interrupts(trial: Trial) -> None:
 
 @_case()
 def aborts(trial: Trial) -> None:
-    """A job that runs, one that waits and one that has ended can be aborted; the others are right."""
-    subject, loaded = trial.subject, trial.subject.load(trial.programs.slow())
-    jobs = [subject.submit(loaded, {"x0": trial.values(number)}) for number in range(4)]
-    for number in (0, 2):
-        subject.abort(jobs[number])
-    for number in (0, 2):
-        try:
-            trial.same(subject.wait(jobs[number], LONG_PS), trial.values(number), f"job {number}, which was quicker")
-        except RefusedError as error:
-            if error.code != "ABORTED":
-                raise
-    for number in (1, 3):
-        trial.same(subject.wait(jobs[number], LONG_PS), trial.values(number), f"job {number}")
+    """A job that runs and one that waits can be aborted, and end with that; one that has ended can, too; the others are
+    right."""
+    subject, endless = trial.subject, trial.subject.load(trial.programs.endless())
+    loaded = subject.load(trial.programs.round_trip())
+    running = subject.submit(endless, {"x0": trial.values()})
+    jobs = [subject.submit(loaded, {"x0": trial.values(number)}) for number in range(1, 4)]
+    # The first one takes long enough that none of them can have ended by itself.
+    for job in (jobs[1], running):
+        subject.abort(job)
+    for job in (running, jobs[1]):
+        with trial.refused("ABORTED"):
+            subject.wait(job, LONG_PS)
+    for number, job in ((1, jobs[0]), (3, jobs[2])):
+        trial.same(subject.wait(job, LONG_PS), trial.values(number), f"job {number}")
+    ended, last = (subject.submit(loaded, {"x0": trial.values(number)}) for number in (4, 5))
+    trial.same(subject.wait(last, LONG_PS), trial.values(5), "job 5")
+    subject.abort(ended)
+    try:
+        trial.same(subject.wait(ended, LONG_PS), trial.values(4), "job 4, which had ended when it was aborted")
+    except RefusedError as error:
+        if error.code != "ABORTED":
+            raise
 
 
 @_case()
