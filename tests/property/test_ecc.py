@@ -20,7 +20,7 @@ from npusim.faults.what import MEMORIES
 from npusim.hw.config import Config, load_config
 from npusim.program import SCRATCH, Program
 from npusim.timeline import Timeline
-from tests.property.test_preemption import Arrival, arrivals, program, storage
+from tests.support.arriving_jobs import Arrival, arrivals, program, storage
 from tests.support.graphs.golden import GRAPHS
 from tests.support.graphs.samples import product
 from tests.support.programs.random_streams import CONFIGS

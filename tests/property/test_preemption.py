@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,52 +13,22 @@ from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, Priority
 from npusim.errors import JobAbortedError
 from npusim.hw.config import Config, load_config
-from npusim.program import SCRATCH, Binding, Program
+from npusim.program import SCRATCH
 from npusim.timeline import Timeline
+from tests.support.arriving_jobs import Arrival, arrivals, program, storage
 from tests.support.graphs.golden import GRAPHS
 from tests.support.graphs.samples import product
 from tests.support.programs.random_streams import CONFIGS as DEVICES
 from tests.support.programs.random_streams import SCRATCH as SCRATCH_BYTES
-from tests.support.programs.random_streams import SLOT, SLOTS, Action, actions, build
+from tests.support.programs.random_streams import Action
 from tests.support.programs.streams import QUICK_HOST
 
-US = 10**6
 CONFIGS = DEVICES.map(lambda config: config.with_(**QUICK_HOST))
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A job: what it does, its class, how long after the one before it comes, when (if ever) it is aborted."""
-
-    plan: list[Action]
-    priority: Priority
-    after_ps: int
-    abort_ps: int | None
-
-
-def arrivals(*priorities: Priority) -> st.SearchStrategy[Arrival]:
-    return st.builds(
-        Arrival,
-        st.lists(actions(), min_size=12, max_size=24),
-        st.sampled_from(priorities),
-        st.sampled_from((800_011, 1_200_007, 1_700_003, 2_500_001, 0, 17 * US)),
-        st.one_of(st.none(), st.none(), st.integers(0, 40).map(lambda number: number * US)),
-    )
 
 
 ARRIVALS = st.tuples(
     arrivals(Priority.LOW), st.lists(arrivals(*reversed(Priority)), min_size=1, max_size=4)
 ).map(lambda parts: [parts[0], *parts[1]])  # fmt: skip
-
-
-def program(plan: list[Action], config: Config) -> Program:
-    """The plan, on memories that it has cleared itself: another job has used them."""
-    clear = [
-        Action("fill", core, 0, (slot, 0, 0), (0, 0), 0, SLOT) for core in range(config.cores) for slot in range(SLOTS)
-    ]
-    if config.l2:
-        clear += [Action("fill", 0, 0, (slot, 0, 0), (2, 0), 0, SLOT) for slot in range(SLOTS)]
-    return build(clear + plan, config).program(scratch=SCRATCH_BYTES)
 
 
 def alone(plan: list[Action], config: Config) -> tuple[bytes, Timeline]:
@@ -164,12 +130,6 @@ NETWORK_DEVICES = {
 }
 NETWORKS = {**GRAPHS, "long product": lambda: product(40, 6000, 40)}  # sums stay in the accumulators between commands
 MOMENTS = 6
-
-
-def storage(binding: Binding, seed: int) -> npt.NDArray[Any]:
-    """Any values of an input."""
-    values = np.random.default_rng(seed).integers(0, 100, binding.shape)
-    return values.astype(binding.dtype.storage)
 
 
 @pytest.mark.parametrize("device", NETWORK_DEVICES)

@@ -62,3 +62,22 @@ def settled(before: tuple[int, int]) -> None:
         lambda: all(now <= then for now, then in zip(resources(), before, strict=True)),
         lambda: f"{resources()} instead of {before}: {sorted(thread.name for thread in threading.enumerate())}",
     )
+
+
+def in_threads(targets: list[Callable[[], None]]) -> list[BaseException]:
+    """Call each in a thread of its own, to the end; what they raised."""
+    errors: list[BaseException] = []
+
+    def guarded(target: Callable[[], None]) -> None:
+        try:
+            target()
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(target,)) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(150)
+    assert not any(thread.is_alive() for thread in threads)
+    return errors

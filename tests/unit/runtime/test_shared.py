@@ -24,7 +24,7 @@ from npusim.runtime import Session
 from npusim.sim.watch import Watcher
 from tests.support.graphs.samples import product
 from tests.support.programs.executor_jobs import TINY, adder, values
-from tests.unit.runtime.test_threads import in_threads
+from tests.support.waits_and_leaks import in_threads
 
 THREADS = 4
 

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from npusim.faults import AtCommand, AtInterrupt, Fail, Fault, Hang, Interrupts
 from npusim.program import Program
 from npusim.runtime import DeviceBuffer, Executor, Job, Priority, Request
 from tests.support.programs.executor_jobs import SIZE, TINY, adder, request, run, values
-from tests.support.waits_and_leaks import descriptors, until
+from tests.support.waits_and_leaks import descriptors, in_threads, until
 
 THREADS = 16
 JOBS = 30
@@ -74,24 +73,6 @@ class Client:
             return type(error).__name__
         result = done.outputs["y0"] if target is None else np.frombuffer(self.executor.read(target, SIZE), np.uint8)
         return "right" if np.array_equal(result, wanted) else "wrong"
-
-
-def in_threads(targets: list[Callable[[], None]]) -> list[BaseException]:
-    errors: list[BaseException] = []
-
-    def guarded(target: Callable[[], None]) -> None:
-        try:
-            target()
-        except BaseException as error:  # noqa: BLE001 - shown by the test
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(target,)) for target in targets]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(150)
-    assert not any(thread.is_alive() for thread in threads)
-    return errors
 
 
 def test_sixteen_threads_with_all_kinds_of_jobs() -> None:
