@@ -155,6 +155,8 @@ def compare(
     )
 
 
+MOST_PAIRS = 1_000_000
+"""Of groups that share no name, whose best order takes the square of their number to find."""
 AMOUNTS = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes", "energy_fj")
 """Totals beside time that are compared."""
 
@@ -317,16 +319,22 @@ def _joined(sides: Sequence[Sequence[Mapping[str, Any]]]) -> _Owners:
 
 def _pair_leftovers(sides: Sequence[Sequence[Mapping[str, Any]]], owners: _Owners) -> None:
     """Join groups that share no name with the other run, in order, where the kinds agree: another export of the same
-    network may call everything otherwise."""
+    network may call everything otherwise. Of more than MOST_PAIRS pairs only those at the same place are looked at."""
     roots = [{owners.root((side, number)) for number in range(len(rows))} for side, rows in enumerate(sides)]
     alone = [
         [number for number in range(len(rows)) if owners.root((side, number)) not in roots[1 - side]]
         for side, rows in enumerate(sides)
     ]
     kinds = [[rows[number]["kind"] for number in alone[side]] for side, rows in enumerate(sides)]
-    for block in SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_matching_blocks():
-        for step in range(block.size):
-            owners.join((0, alone[0][block.a + step]), (1, alone[1][block.b + step]))
+    if len(kinds[0]) * len(kinds[1]) > MOST_PAIRS:
+        blocks = [(place, place, 1) for place, pair in enumerate(zip(*kinds, strict=False)) if pair[0] == pair[1]]
+    else:
+        blocks = [
+            tuple(each) for each in SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_matching_blocks()
+        ]
+    for first, second, size in blocks:
+        for step in range(size):
+            owners.join((0, alone[0][first + step]), (1, alone[1][second + step]))
 
 
 def _difference(before: Counter[tuple[str, str]], after: Counter[tuple[str, str]]) -> dict[tuple[str, str], int]:

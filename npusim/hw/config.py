@@ -488,11 +488,18 @@ def load_config(source: str | os.PathLike[str] | Config) -> Config:
     return _build(plain, Reading(label, origins=origins), stem, Table(origins))
 
 
+LARGEST_TABLE = 1 << 15
+"""Characters of the table of a device: one with every value has some 4 000."""
+
+
 def config_of(plain: Mapping[str, Any], label: str) -> Config:
     """The device of a table as :meth:`Config.to_table` makes it; ``label`` says in errors where it is from.
 
     Raises ConfigError as :func:`load_config` does.
     """
+    # Each wrong key has a line in the error, with the nearest right ones.
+    if len(repr(plain)) > LARGEST_TABLE:
+        raise ConfigError(f"{label}: the table of a device must have at most {LARGEST_TABLE} characters")
     return _build(dict(plain), Reading(label, bare=True), os.path.basename(label), Table())
 
 

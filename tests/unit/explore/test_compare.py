@@ -143,6 +143,14 @@ def test_a_page_is_enough_for_a_thousand_layers() -> None:
     assert any("990 others" in line for line in lines)
 
 
+def test_too_many_groups_that_share_no_name_meet_at_the_same_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npusim.explore.compare.MOST_PAIRS", 3)
+    first, second = (run_of(*(row(f"{name}{at}", [f"{name}{at}"], at, 5) for at in range(2))) for name in "pq")
+    found = compare(first, second)
+    check_sums(found)
+    assert [(layer.name, layer.where) for layer in found.layers] == [("q0", "both"), ("q1", "both")]
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -220,6 +220,14 @@ def test_a_device_that_is_not_valid_any_more(model: Path) -> None:
         rerun(told, "run.json")
 
 
+def test_a_device_with_more_keys_than_any_has(model: Path) -> None:
+    told = record(model)
+    told["provenance"]["config"].update({f"key{number}": number for number in range(5000)})
+    with pytest.raises(ConfigError, match="the table of a device must have at most 32768 characters") as caught:
+        rerun(told, "run.json")
+    assert len(str(caught.value)) < 300
+
+
 def test_shapes_and_bound_values_come_back(tmp_path: Path) -> None:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
     shape = helper.make_tensor_value_info("shape", TensorProto.INT64, [2])
