@@ -10,10 +10,12 @@ KERNELS := setup.py $(wildcard npusim/*.pyx npusim/*.pxd npusim/kernels/*.h) \
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test slow acceptance oldest newest torch fuzz removal sanitize bench lint build clean uml linux-test
+.PHONY: help demo run test slow acceptance oldest newest torch fuzz removal sanitize bench lint build release clean uml linux-test
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "make %-12s %s\n", $$1, $$2}'
+	@echo
+	@$(PYTHON) .ci/record.py report || true
 
 demo: .venv/core  ## build everything, then compute and time a small network on the simulated device
 	$(BIN)/npusim demo
@@ -70,7 +72,9 @@ linux-test: .venv/test uml  ## the kernel module in User Mode Linux and QEMU: lo
 	$(BIN)/pytest -rs -m '' tests/linux
 	NPUSIM_UML_KERNEL="$$(drivers/uml/build.sh where kasan)" $(BIN)/pytest -rs tests/linux
 
+fuzz: export NPUSIM_RECORD = $(CURDIR)/build/records/fuzz
 fuzz: .venv/test  ## damaged models, program files and handles, through the C libraries too; an hour
+	$(BIN)/python .ci/record.py begin fuzz
 	$(BIN)/python -m tests.support.fuzz.run --library onnxifi
 	$(BIN)/python -m tests.support.fuzz.run --library onnxifi-v1
 	$(BIN)/python -m tests.support.fuzz.run --library neuralnetworks
@@ -84,22 +88,31 @@ fuzz: .venv/test  ## damaged models, program files and handles, through the C li
 	$(BIN)/python -m tests.support.fuzz.run --library spaces --cases 50000
 	$(BIN)/python -m tests.support.fuzz.run --library stores --cases 50000
 	$(BIN)/python -m tests.support.fuzz.run --library given-files --cases 50000
+	$(BIN)/python .ci/record.py end fuzz
 
 removal: .venv/test  ## a device that goes at 100 000 moments of runs through every interface; a quarter of an hour
 	$(BIN)/python -m tests.support.removal
 
 # Python itself has no sanitizer, so theirs come first; it must not look for npusim in this folder.
-SANITIZED = LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
-	ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
-	PYTHONSAFEPATH=1 PYTHONPATH=build/sanitize:. $(BIN)/python
+WITH_SANITIZERS = LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+	UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONSAFEPATH=1 PYTHONPATH=build/sanitize:.
+SANITIZED = $(WITH_SANITIZERS) ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0 $(BIN)/python
 
-sanitize: .venv/dev  ## kernels with AddressSanitizer and UndefinedBehaviorSanitizer: their tests, damaged programs; half an hour
+# With one caller for each block that is lost, what others lose is told from what npusim loses: .ci/lost-by-others.
+LEAKS = ASAN_OPTIONS=handle_sigbus=0:detect_leaks=1:malloc_context_size=2 LSAN_OPTIONS=suppressions=.ci/lost-by-others
+
+sanitize: export NPUSIM_RECORD = $(CURDIR)/build/records/sanitize
+sanitize: .venv/dev  ## kernels with AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer: their tests, damaged programs; half an hour
+	$(BIN)/python .ci/record.py begin sanitize
 	NPUSIM_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitize-temp --build-lib build/sanitize
 	$(SANITIZED) -m pytest -o "pythonpath=build/sanitize ." tests/unit/kernels tests/unit/isa tests/unit/routines \
 		tests/unit/compiler/test_views.py
 	$(SANITIZED) -m tests.support.fuzz.run --library programs
 	$(SANITIZED) -m tests.support.fuzz.run --library npu-files
 	$(SANITIZED) -m tests.support.fuzz.run --library weight-streams
+	for model in conv depthwise lstm transposed; do \
+		$(WITH_SANITIZERS) $(LEAKS) $(BIN)/python -m tests.support.memory_of_uses thread $$model 20 || exit; done
+	$(BIN)/python .ci/record.py end sanitize
 
 bench: .venv/test  ## speed and memory on real networks, as ratios
 	$(BIN)/python -m bench.run_models
@@ -115,6 +128,10 @@ lint: .venv/dev  ## style, types, import order
 
 build: .venv/dev  ## wheel and sdist, in dist/
 	$(BIN)/python -m build --outdir dist .
+
+release: .venv/dev  ## the same, unless make fuzz or make sanitize were not run on these sources
+	$(BIN)/python .ci/record.py check
+	$(MAKE) build
 
 clean:  ## remove the environment and everything built
 	rm -rf .venv .venv-torch .venv-oldest .venv-newest build dist *.egg-info npusim/*.so

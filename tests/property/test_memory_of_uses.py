@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.memory_of_uses import ENVIRONMENT, MODELS, USES, Usage
+from tests.support import memory_of_clients, memory_of_uses
+from tests.support.memory_of_uses import ENVIRONMENT, MODELS, Usage
 
+USES = {use: module.__name__ for module in (memory_of_uses, memory_of_clients) for use in module.USES}
 MOST = 1000
 """Bytes that a use may leave behind; the caches of Python and malloc fill slowly."""
 
 
 def left_behind(python: Path | str, use: str, model: str, count: int) -> Usage:
-    command = [str(python), "-m", "tests.support.memory_of_uses", use, model, str(count)]
+    command = [str(python), "-m", USES[use], use, model, str(count)]
     done = subprocess.run(
         command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False, timeout=3600
     )
