@@ -326,12 +326,12 @@ def _pair_leftovers(sides: Sequence[Sequence[Mapping[str, Any]]], owners: _Owner
         for side, rows in enumerate(sides)
     ]
     kinds = [[rows[number]["kind"] for number in alone[side]] for side, rows in enumerate(sides)]
+    blocks: list[tuple[int, int, int]]
     if len(kinds[0]) * len(kinds[1]) > MOST_PAIRS:
         blocks = [(place, place, 1) for place, pair in enumerate(zip(*kinds, strict=False)) if pair[0] == pair[1]]
     else:
-        blocks = [
-            tuple(each) for each in SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_matching_blocks()
-        ]
+        matcher = SequenceMatcher(None, kinds[0], kinds[1], autojunk=False)
+        blocks = [(block.a, block.b, block.size) for block in matcher.get_matching_blocks()]
     for first, second, size in blocks:
         for step in range(size):
             owners.join((0, alone[0][first + step]), (1, alone[1][second + step]))
