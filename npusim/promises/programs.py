@@ -74,6 +74,13 @@ class Programs:
         """More scratch memory than there is DRAM."""
         return self._made("huge", [], inputs=[], outputs=[], scratch=self._config.dram.bytes + (1 << 20))
 
+    def half(self, size: int = 64, *, twice: bool = False) -> Program:
+        """y = x, with scratch memory of more than half of the DRAM; ``twice``: and another output of that size, so that
+        one of the two fits and both do not."""
+        large = self._config.dram.bytes // 16 * 9
+        copies = [_copy(0, region(FIRST_IO), size), _copy(region(FIRST_IO + 1), 0, size)]
+        return self._made("half", copies, inputs=[size], outputs=[size, large] if twice else [size], scratch=large)
+
     def _made(
         self,
         name: str,
