@@ -300,9 +300,6 @@ class TrustsInterrupts(Good):
 
 
 class TakesInterruptsForEnds(Good):
-    def has_ended(self, job: Job) -> bool:
-        return super().has_ended(job) or not hasattr(self, "quiet")
-
     def wait(self, job: Job, timeout_ps: int = document.TIMEOUT_PS) -> Job:
         while not job.ended:
             if self.bus.wait_irq(document.LOOK_PS):
@@ -362,14 +359,22 @@ class AbortsWhatHasEnded(Good):
 
 
 class ResetsNothing(Good):
-    def __init__(self, bus: Any) -> None:
-        self.fresh = True
-        super().__init__(bus)
-        self.fresh = False
+    """When a client asks for it."""
+
+    wanted = True
 
     def reset(self) -> None:
-        if self.fresh or not any(self.inside):
+        if self.wanted:
             super().reset()
+        self.wanted = False
+
+    def give_up(self, job: Job, timeout_ps: int) -> None:
+        self.wanted = True
+        super().give_up(job, timeout_ps)
+
+    def close(self) -> None:
+        self.wanted = True
+        super().close()
 
 
 class FailsTheOldestOnly(Good):
@@ -409,9 +414,6 @@ class NeverNotices(Good):
     """That the device is gone; it waits, and then says that a job took too long."""
 
     def look_at_status(self) -> bool:
-        return False
-
-    def has_ended(self, job: Job) -> bool:
         return False
 
     def give_up(self, job: Job, timeout_ps: int) -> None:
@@ -483,9 +485,9 @@ PLANTS = (
     Plant(TakesTooLong, "wrong-inputs", "must be refused with INPUT, was done"),
     Plant(ChecksSizesAfterwards, "wrong-inputs", "the device must not hear of it"),
     Plant(KeepsAPart, "too-large", "MEMORY"),
-    Plant(RunsWithoutRoom, "too-large", "must be refused with MEMORY, was done"),
+    Plant(RunsWithoutRoom, "too-large", "must be refused with MEMORY, got FAULT ADDRESS"),
     Plant(UnloadsNothing, "unloaded", "must be refused with USAGE, was done"),
-    Plant(RunsTheUnloaded, "unloaded", "the device must not hear of it"),
+    Plant(RunsTheUnloaded, "unloaded", "must be refused with USAGE, got FAULT PROGRAM"),
     Plant(KeepsItsMemory, "unloaded", "refused: MEMORY"),
     Plant(HidesFaults, "a-program-that-is-none", "must be refused with FAULT PROGRAM, was done"),
     Plant(OneFault, "a-program-that-is-none", "must be refused with FAULT PROGRAM, got FAULT INTERNAL"),
@@ -497,7 +499,7 @@ PLANTS = (
     Plant(SaysAllIsWell, "a-unit-that-hangs", "must be refused with TIMEOUT or ABORTED, was done"),
     Plant(GivesUpInWordsOnly, "a-unit-that-hangs", "refused: "),
     Plant(TrustsInterrupts, "a-lost-interrupt", "refused: TIMEOUT"),
-    Plant(TakesInterruptsForEnds, "odd-interrupts", ""),
+    Plant(TakesInterruptsForEnds, "odd-interrupts", "must be"),
     Plant(DiesOfStorms, "odd-interrupts", "RuntimeError: nobody cared"),
     Plant(AbortsNothing, "aborts", "must be refused with ABORTED, got TIMEOUT"),
     Plant(AbortsInWordsOnly, "aborts", ""),
@@ -506,8 +508,8 @@ PLANTS = (
     Plant(AbortsByReset, "aborts", "refused: ABORTED"),
     Plant(AbortsWhatHasEnded, "aborts", "refused: ABORTED"),
     Plant(HasPatience, "a-job-that-takes-too-long", "must be refused with TIMEOUT or ABORTED, was done"),
-    Plant(ResetsNothing, "a-reset", "must be refused with ABORTED or FAULT or TIMEOUT, was done"),
-    Plant(FailsTheOldestOnly, "a-reset", "must be refused with ABORTED or FAULT or TIMEOUT, was done"),
+    Plant(ResetsNothing, "a-reset", "must be refused with ABORTED or FAULT, got TIMEOUT"),
+    Plant(FailsTheOldestOnly, "a-reset", "must be refused with ABORTED or FAULT, was done"),
     Plant(ResetUnloads, "a-reset", "refused: USAGE"),
     Plant(OtherNameForGone, "a-device-that-goes", "must be refused with GONE, got FAULT"),
     Plant(NeverNotices, "a-device-that-goes", "must be refused with GONE, got TIMEOUT"),
