@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -161,10 +162,15 @@ def _parses(text: str, dimension: Dimension) -> bool:
 def _switched(value: object, kind: Section, refuse: Refuse) -> Any:
     if value is False and kind.optional:
         return False
-    if isinstance(value, Mapping):
-        return dict(value)
-    refuse(f"must be a table{' or false' if kind.optional else ''}, got {shown(value)}")
-    return None
+    if not isinstance(value, Mapping):
+        refuse(f"must be a table{' or false' if kind.optional else ''}, got {shown(value)}")
+        return None
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):  # dates, and numbers that are not finite: no key has them, and no store keeps them
+        refuse(f"must be a table of finite numbers, texts and flags, got {shown(value)}")
+        return None
+    return dict(value)
 
 
 def _read(value: object, kind: Kind, refuse: Refuse) -> Any:

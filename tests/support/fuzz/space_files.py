@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import datetime as dt
 import json
 import os
 import random
@@ -53,7 +54,7 @@ SEEDS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 NUMBERS = (
     0, 1, -1, 2, 3, 8, 64, 4095, 4096, 4097, 2**20, 2**31, 2**62, 2**63 - 1, 2**63, 2**64, 10**30, 10**59, 0.0, 0.5,
-    1.19, 1e-9, 1e-300, 5e-324, 1e22, 1e300, 1.7e308, float("inf"), float("nan"), -0.0,
+    1.19, 1e-9, 1e-300, 5e-324, 1e22, 1e300, 1.7e308, float("inf"), float("nan"), -0.0, dt.date(1979, 5, 27),
 )  # fmt: skip
 TEXTS = (
     "", "1", "1/2", "1/0", "0/1", "1e999999999", "-1e-999999999", "9" * 59, "9" * 70, "9" * 4400, "1." + "0" * 70 + "1",
@@ -198,7 +199,7 @@ def _toml(value: Any) -> str:
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, float):
         return {"inf": "inf", "nan": "nan", "-inf": "-inf"}.get(str(value), repr(value))
-    return json.dumps(value)
+    return value.isoformat() if isinstance(value, dt.date) else json.dumps(value)
 
 
 PIECES = (b"[", b"{", b"\xff", b"\0", b"=", b"[" * 3000, b"a." * 2000, b'"""', b"0x" + b"f" * 400)
