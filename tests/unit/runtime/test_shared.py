@@ -96,7 +96,7 @@ def everything(count: int) -> Counter[str]:
                 loaded = session.driver.load(programs[2])
                 assert np.array_equal(session.driver.run(loaded, {"x0": x}).outputs["y0"], x + 2)
                 session.driver.unload(loaded)
-            elif number % 20 == 9:
+            elif number % 20 < 10:
                 session.close()
         except NpusimError as error:
             refused[type(error).__name__] += 1
@@ -111,12 +111,12 @@ def everything(count: int) -> Counter[str]:
 
 def test_all_of_a_session_from_four_threads() -> None:
     # A state, a loaded program and a driver belong to the device that was there before a close().
-    assert set(everything(60)) <= {"UsageError", "DeviceGoneError"}
+    assert {"UsageError"} <= set(everything(60)) <= {"UsageError", "DeviceGoneError", "DeviceFaultError"}
 
 
 @pytest.mark.slow
 def test_all_of_a_session_a_thousand_times_from_four_threads() -> None:
-    assert set(everything(1000)) <= {"UsageError", "DeviceGoneError"}
+    assert {"UsageError"} <= set(everything(1000)) <= {"UsageError", "DeviceGoneError", "DeviceFaultError"}
 
 
 def test_a_driver_from_four_threads() -> None:
