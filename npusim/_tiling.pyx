@@ -73,7 +73,7 @@ cdef int number_of(str way) except -1:
     return NUMBERS[way]
 
 
-cdef int READ = number_of("read"), WRITE = number_of("write"), COPY = number_of("copy")
+cdef int READ = number_of("read"), COPY = number_of("copy")
 cdef int CONSTANTS = number_of("constants")
 
 
@@ -221,7 +221,8 @@ cdef class Search:
     cdef long long element_bytes, between, piece, begin, kilo
     cdef tuple operands
     cdef Prices matrix, banks, moves
-    cdef int w_way
+    cdef int x_way, w_way, out_way
+    cdef bint x_turned, out_turned
     cdef long long acc_limit, cores, copies, alignment, overlap, slack, most_risen
     cdef long long max_products, max_elements, channel_step
     cdef long long bandwidth, constants_bandwidth
@@ -262,6 +263,8 @@ cdef class Search:
         self.x_serves, self.w_serves, self.w_bits, self.w_block = p.x_serves, p.w_serves, p.w_bits, p.w_block
         self.sum_bytes, self.parameters, self.fetched = p.sum_bytes, p.parameters, p.fetched
         self.w_kilo, self.w_way = p.w_kilo, number_of(p.w_way)
+        self.x_way, self.out_way = number_of(p.x_way), number_of(p.out_way)
+        self.x_turned, self.out_turned = p.x_turned, p.out_turned
         self.x_item, self.w_item, self.out_item = p.x_type.itemsize, p.w_type.itemsize, p.out_type.itemsize
         self.stored_item = p.stored_bytes
         self.w_rows, self.w_cols = p.w_rows, p.w_cols
@@ -527,7 +530,7 @@ cdef class Search:
 
     cdef Moved _mean(
         self, long long groups, long long width, long long whole, long long item, long long row, long long pixels,
-        int way,
+        int way, bint turned=False,
     ) except *:
         """Over all tiles of so many groups and of ``width`` of their ``whole`` channels, if they have all of their
         pixels."""
@@ -544,7 +547,9 @@ cdef class Search:
                 count = g * c
                 if not count or not some * many:
                     continue
-                if count == every or way == COPY:
+                if turned:  # what lies next to each other in DRAM are pixels
+                    one = self._move(pixels * count * item, row * item, 0, way)
+                elif count == every or way == COPY:
                     one = self._move(pixels * count * item, count * item * (row if count == every else 1), 0, way)
                 else:
                     one = self._move(pixels * count * item, count * item, every * item, way)
@@ -569,7 +574,7 @@ cdef class Search:
                 cut.x = like.x
             else:
                 cut.x = self._mean(
-                    groups, ic, self.ic, self.x_item, cols, rows * cols, READ if self.x_home == self.dram else COPY
+                    groups, ic, self.ic, self.x_item, cols, rows * cols, self.x_way, self.x_turned
                 )
         if not self.held:
             nbytes = self._weights(groups, oc, ic)
@@ -583,8 +588,7 @@ cdef class Search:
                 cut.out = like.out
             else:
                 cut.out = self._mean(
-                    groups, oc, self.oc, self.stored_item, ow, oh * ow,
-                    WRITE if self.out_home == self.dram else COPY,
+                    groups, oc, self.oc, self.stored_item, ow, oh * ow, self.out_way, self.out_turned
                 )
         tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
         cdef long long whole = self._price_of(self.matrix, groups, oh, ow, oc, ic)

@@ -143,7 +143,8 @@ class MovePrices(dict[tuple[int, int, int, str], tuple[int, int, int]]):
     """(picoseconds, those from one to the next of a stream, bytes past the pins) of transfers by (bytes, bytes of a
     run, those from one run to the next, 0 if that is not known, which way): "read" and "write" from and to DRAM,
     "constants" from where they are, "copy" within SRAM; "expand8" constants of a run's bytes, which become so many
-    bytes of weights of 8 bits, where that pays."""
+    bytes of weights of 8 bits, where that pays. "read4", "write4", "copy4": elements of 4 bytes that are a run each in
+    SRAM."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -154,8 +155,15 @@ class MovePrices(dict[tuple[int, int, int, str], tuple[int, int, int]]):
         nbytes, run, stride, way = key
         if way.startswith(EXPAND):
             return self._expanded(nbytes, run, int(way.removeprefix(EXPAND)))
-        reads, writes = (nbytes if way in ("read", "constants") else 0), (nbytes if way == "write" else 0)
-        work = DmaWork(nbytes, ceil_div(nbytes, run), run, reads, writes, stride, constants=way == "constants")
+        plain = way.rstrip("0123456789")
+        word = int(way[len(plain) :] or 0)
+        reads, writes = (nbytes if plain in ("read", "constants") else 0), (nbytes if plain == "write" else 0)
+        run = word if word and plain == "copy" else run
+        pieces, word = (nbytes // word, word) if word and plain != "copy" else (1, 0)
+        work = DmaWork(
+            nbytes, ceil_div(nbytes, run), run, reads, writes, stride, constants=way == "constants", pieces=pieces,
+            piece_bytes=word,
+        )  # fmt: skip
         if len(self) >= _MOST:
             self.clear()
         price = self[key] = *self._ps(work), self._dram_bytes(work)

@@ -65,6 +65,7 @@ class MatrixProblem(NamedTuple):
     ``w_cols``: weights are filled up to so many summands and channels; ``sum_bytes``: of an accumulator;
     ``parameters``: bytes of bias, scale and shift of a channel, ``fetched``: of those that are constants, which come
     with the weights; ``w_kilo``: bytes that 1024 of the weights take in DRAM, about: fewer where they are compressed.
+    ``x_turned``, ``out_turned``: transfers of tiles transpose, so that each element is a run in SRAM.
     """
 
     images: int
@@ -103,10 +104,22 @@ class MatrixProblem(NamedTuple):
     parameters: int = 8
     fetched: int = 0
     w_kilo: int = 1024
+    x_turned: bool = False
+    out_turned: bool = False
+
+    @property
+    def x_way(self) -> str:
+        """How inputs are loaded, as prices of transfers have it."""
+        return _way("read" if self.x_home is Home.DRAM else "copy", self.x_type.itemsize * self.x_turned)
+
+    @property
+    def out_way(self) -> str:
+        """How results are stored."""
+        return _way("write" if self.out_home is Home.DRAM else "copy", self.stored_bytes * self.out_turned)
 
     @property
     def w_way(self) -> str:
-        """How weights are loaded, as prices of transfers have it."""
+        """How weights are loaded."""
         return f"{EXPAND}{self.w_bits or 8}" if self.w_kilo < 1024 else "constants"
 
     @property
@@ -119,6 +132,10 @@ class MatrixProblem(NamedTuple):
         """Bits of a weight as ``MatrixWork`` has them: 0 where they are as wide as the type of the rate."""
         narrower = self.w_type.itemsize < rate_type(self.x_type, self.w_type).itemsize
         return self.w_bits or (8 * self.w_type.itemsize if narrower else 0)
+
+
+def _way(way: str, word: int) -> str:
+    return f"{way}{word}" if word else way
 
 
 class Tiling(NamedTuple):

@@ -51,7 +51,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
             ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, self.chain.epilogue(),
             in_place, *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)),
             held, self._pinned, context.beside, context.served(x),
-            context.served(w), **self.narrow(),
+            context.served(w), **self.narrow(self._x, self._out.permute(self._axes)),
         )  # fmt: skip
         self.tile = self.choose_tile()
 

@@ -48,7 +48,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
             self._shared, a.dtype, b.dtype, self.drain.out_type, self.chain.epilogue(),
             self.drain.out_type.itemsize == self._sum.itemsize,
             *self.homes(self._a, self._out, whole=True), 2 if context.rows else int(self._pinned), self._pinned,
-            context.beside, context.served(a), context.served(b), **self.narrow(),
+            context.beside, context.served(a), context.served(b), **self.narrow(self._a, self._out),
         )  # fmt: skip
         self.tile = self.choose_tile()
 

@@ -194,8 +194,8 @@ class MatrixLowering(Lowering):
 
     # weights
 
-    def narrow(self) -> dict[str, Any]:
-        """What a problem has beyond plain products."""
+    def narrow(self, x: View, out: View) -> dict[str, Any]:
+        """What a problem has beyond plain products; of views with channels as the last dimension."""
         scales, rows = self._scales, sum(row is not None for row in (self.drain.bias, self.drain.scale))
         matrix = self.config.matrix
         # Weights that another operator computes lie as they are, and so do those that stay in SRAM.
@@ -206,6 +206,7 @@ class MatrixLowering(Lowering):
             "w_zeros": scales is not None and scales.zero is not None, "sum_bytes": self._sum.itemsize,
             "w_kilo": weights_per_kilo(self.context, self.op),
             "parameters": 4 * max(2, rows + (self.drain.shift is not None)), "fetched": 4 * len(self._constant_rows),
+            "x_turned": _is_turned(x), "out_turned": _is_turned(out),
         }  # fmt: skip
 
     @property
@@ -788,6 +789,12 @@ last one's begins."""
 
 _PARTS = 64
 """Parts of SRAM that a budget is rounded to."""
+
+
+def _is_turned(view: View) -> bool:
+    """Whether elements of another dimension than the last one are nearest to each other."""
+    last = len(view.shape) - 1
+    return view.shape[last] > 1 and view.order()[last] != last
 
 
 def _home(view: View) -> Home:

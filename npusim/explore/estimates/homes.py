@@ -152,7 +152,8 @@ class Planner:
         far = np.broadcast_to(np.minimum(plans["dram.bandwidth"], prices.channel(plans)), (plans.count,))[columns]
         width = plans.config.dma.local_bytes_per_cycle or plans["dma.bytes_per_cycle"]
         near = np.broadcast_to(width * plans["clock"], (plans.count,))[columns]
-        moving = np.maximum(case.far * PS / far + case.near * PS / near, self._words(case, rows))
+        moving = case.far * PS / far + case.near * PS / near
+        moving = np.maximum(moving, self._words(case, rows, moving))
         longest = np.maximum(compute, moving)
         ps: Array = longest + (compute + moving - longest) / OVERLAP
         if into is not None:
@@ -161,19 +162,27 @@ class Planner:
             into.put(some, Figures(ps, counts, bound), slice(None))
         return ps
 
-    def _words(self, case: Plain, rows: Index) -> Array:
-        """Picoseconds of the words of SRAM of transfers that transpose: loads on all channels but one, stores on that
-        one."""
+    def _words(self, case: Plain, rows: Index, moving: Array) -> Array:
+        """Picoseconds of transfers that transpose, whose bytes take ``moving``: the words of loads in two slots on all
+        channels but one, those of stores on that one; all of it on one channel if there is no other."""
+        if not (case.loaded or case.stored):
+            return moving
         plans, columns = self._plans, self._columns[rows]
         width, tick = plans["dma.bytes_per_cycle"], PS / plans["clock"]
-        loads, stores = (
-            np.broadcast_to(
-                sum((count * runs * prices.up(nbytes, width) for (runs, nbytes), count in each), 0) * tick,
-                (plans.count,),
+
+        def of(runs: tuple[tuple[tuple[int, int], int], ...]) -> Array:
+            found: Array = (
+                sum((count * each * prices.up(size, width) for (each, size), count in runs), np.zeros(1)) * tick
             )
-            for each in (case.loaded, case.stored)
+            return np.broadcast_to(found, (plans.count,))[columns]
+
+        loads, stores = of(case.loaded), of(case.stored)
+        several = np.maximum(loads / np.minimum(2, self._ways[rows]), stores)
+        alone = plans["dma.channels"] == 1
+        found: Array = (
+            np.where(np.broadcast_to(alone, (plans.count,))[columns], loads + stores + moving / 2, several)
+            / self._cores
         )
-        found: Array = np.maximum(loads[columns] / self._ways[rows], stores[columns]) / self._cores
         return found
 
     def _computing(self, case: Plain) -> Array:

