@@ -3,8 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # The processes that tests run in; each takes up to a gigabyte.
 JOBS ?= 2
-KERNELS := setup.py $(wildcard npusim/*.pyx npusim/*.pxd npusim/kernels/*.h) \
-	$(wildcard hal/*/*.pyx hal/*/*.pxd hal/*/*/*.pyx hal/abi/*.c hal/abi/*.h hal/abi/include/*.h)
+KERNELS := setup.py $(shell find npusim hal -name "*.pyx" -o -name "*.pxd" -o -name "*.[ch]")
 
 # Hundreds of processes import npusim and pytest rewrites the same files in each: what is compiled once is kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -124,6 +123,8 @@ lint: .venv/dev  ## style, types, import order
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml npusim._core \
 		hal.onnxifi._core hal.onnxifi._table hal.onnxifi._descriptors
+	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --ignore-missing-stub npusim.timing._timeline \
+		npusim.timing._tiling npusim.hw.dram._dram npusim.isa._stream
 	$(BIN)/lint-imports --no-cache
 
 build: .venv/dev  ## wheel and sdist, in dist/
@@ -134,7 +135,7 @@ release: .venv/dev  ## the same, unless make fuzz or make sanitize were not run 
 	$(MAKE) build
 
 clean:  ## remove the environment and everything built
-	rm -rf .venv .venv-torch .venv-oldest .venv-newest build dist *.egg-info npusim/*.so
+	rm -rf .venv .venv-torch .venv-oldest .venv-newest build dist *.egg-info $$(find npusim hal -name "*.so")
 
 # The stamps: the package itself is installed once, editable; what the extras list is added without building it again.
 .venv/core: pyproject.toml $(KERNELS)

@@ -19,32 +19,12 @@ from setuptools.command.build_ext import build_ext
 
 DEBUG = os.environ.get("NPUSIM_DEBUG_KERNELS", "") not in ("", "0")
 SANITIZE = os.environ.get("NPUSIM_SANITIZE", "") not in ("", "0")
-MODULES = (
-    "_core",
-    "_dram",
-    "_floats",
-    "_leap",
-    "_simd",
-    "_operand",
-    "_move",
-    "_lanes",
-    "_matrix",
-    "_drain",
-    "_weights",
-    "_index",
-    "_reduce",
-    "_rows",
-    "_window",
-    "_boxes",
-    "_regions",
-    "_hash",
-    "_codec",
-    "_course",
-    "_stream",
-    "_views",
-    "_issue",
-    "_tiling",
-    *(() if sys.platform == "win32" else ("_mapped",)),
+# Files that others may truncate are mapped with calls that Windows does not have.
+NOT_ON_WINDOWS = {"npusim/_mapped.pyx"}
+MODULES = sorted(
+    path.as_posix()
+    for path in Path("npusim").rglob("*.pyx")
+    if sys.platform != "win32" or path.as_posix() not in NOT_ON_WINDOWS
 )
 HEADERS = sorted(str(path) for path in Path("npusim/kernels").glob("*.h"))
 
@@ -64,18 +44,18 @@ def compile_flags() -> list[str]:
 
 
 def extensions() -> list[Extension]:
-    """One extension per module; all of them see the headers in npusim/kernels."""
+    """One extension for each ``.pyx`` file of npusim. All of them see the headers in npusim/kernels."""
     return [
         Extension(
-            f"npusim.{name}",
-            [f"npusim/{name}.pyx"],
+            source.removesuffix(".pyx").replace("/", "."),
+            [source],
             include_dirs=["npusim/kernels"],
             depends=HEADERS,
             extra_compile_args=compile_flags(),
             extra_link_args=SANITIZERS if SANITIZE else [],
             libraries=[] if sys.platform == "win32" else ["m"],
         )
-        for name in MODULES
+        for source in MODULES
     ]
 
 

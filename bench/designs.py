@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from unittest import mock
 
 from npusim._core import DefaultFloats
-from npusim.compiler import tile
 from npusim.compiler.pipeline import compile_graph, uncollected
 from npusim.compiler.settled import Settled
 from npusim.explore.evaluate import figures_of
 from npusim.hw.config import Config, load_config
 from npusim.runtime import Session
+from npusim.timing import tile
 from npusim.validate.networks import NETWORKS
 from tests.support import tile_definition
 

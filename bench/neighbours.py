@@ -20,13 +20,13 @@ from tempfile import gettempdir
 
 import npusim
 from bench.networks import NETWORKS, PUBLIC, network
-from npusim.compiler.forecast import forecast
 from npusim.compiler.pipeline import compile_graph
 from npusim.errors import CompileError, ConfigError
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import decode
 from npusim.runtime import Session
+from npusim.timing.forecast import forecast
 
 KIB, MIB = 1 << 10, 1 << 20
 LIMIT = 0.005

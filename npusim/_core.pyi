@@ -1,7 +1,7 @@
 """Types of the compiled kernels; the meaning of each is in its docstring."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypeAlias, final
+from collections.abc import Sequence
+from typing import Self, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +10,9 @@ _Writable: TypeAlias = npt.NDArray[np.uint8] | bytearray | memoryview
 _Readable: TypeAlias = _Writable | bytes
 _Floats: TypeAlias = npt.NDArray[np.float32]
 _Ints: TypeAlias = npt.NDArray[np.int32]
-_Stalls: TypeAlias = list[tuple[int, int]]
 
 __all__ = [
-    "Course",
     "DefaultFloats",
-    "Prices",
-    "Search",
     "Strided",
     "arg_reduce",
     "bbox_transform",
@@ -28,13 +24,10 @@ __all__ = [
     "conv",
     "conv_wide",
     "copy",
-    "course",
     "cumsum",
     "depthwise",
     "dequantize",
     "detections",
-    "dram_serve",
-    "dram_serve_runs",
     "expand",
     "fill",
     "fingerprint64",
@@ -65,26 +58,6 @@ __all__ = [
     "weights",
 ]
 
-def dram_serve(
-    parameters: dict[str, int],
-    requests: npt.NDArray[np.int64],
-    unit: int,
-    outstanding: int,
-    pace: int,
-    probes: npt.NDArray[np.int64],
-    warmup: int,
-) -> dict[str, int]: ...
-def dram_serve_runs(
-    parameters: dict[str, int],
-    base: int,
-    other: int,
-    runs: int,
-    run: int,
-    stride: int,
-    mode: int,
-    outstanding: int,
-    fast: bool,
-) -> dict[str, int]: ...
 def simd() -> str: ...
 def set_simd(name: str) -> None: ...
 
@@ -92,57 +65,6 @@ def set_simd(name: str) -> None: ...
 class DefaultFloats:
     def __enter__(self) -> None: ...
     def __exit__(self, *error: object) -> None: ...
-
-@final
-class Prices:
-    def __init__(self, prices: Mapping[Any, Any]) -> None: ...
-
-@final
-class Search:
-    def __init__(
-        self, problem: object, device: object, cuts: Sequence[tuple[int, int, int]], areas: Sequence[tuple[int, int]]
-    ) -> None: ...
-    def choose(self, budget: int) -> tuple[tuple[int, int, int, int, int, bool, bool] | None, int, int, int]: ...
-    def within(self, budget: int, limit: int) -> list[tuple[int, int, tuple[int, int, int, int, int, bool, bool]]]: ...
-    def score(self, tile: tuple[int, int, int, int, int, bool, bool]) -> int: ...
-    def latency(self, tile: tuple[int, int, int, int, int, bool, bool], again: bool) -> tuple[int, int]: ...
-    def computing(self, tile: tuple[int, int, int, int, int, bool, bool]) -> int: ...
-    def banked(self, tile: tuple[int, int, int, int, int, bool, bool]) -> int: ...
-
-@final
-class Course:
-    @property
-    def length_ps(self) -> int: ...
-    @property
-    def link_busy_ps(self) -> int: ...
-    @property
-    def order(self) -> list[int]: ...
-    @property
-    def begins(self) -> list[int]: ...
-    @property
-    def ends(self) -> list[int]: ...
-    @property
-    def units(self) -> list[tuple[int, int, int, int, _Stalls]]: ...
-    @property
-    def sequencer(self) -> tuple[int, int, _Stalls, int]: ...
-
-def course(
-    steps: Sequence[object],
-    depths: Sequence[int],
-    cores: int,
-    lead_ps: int,
-    cycle_ps: int,
-    layer_ps: int,
-    depth: int,
-    latency_ps: int,
-    fetch_rate: int,
-    fetch_bytes: int,
-    capacities: Sequence[int],
-    code_rank: int,
-    by_need: bool,
-    no_op: int,
-    code_apart: bool,
-) -> Course | None: ...
 
 @final
 class Strided:

@@ -5,32 +5,25 @@ one does not; ValueError names an element type that it does not support. Results
 instruction set.
 """
 
-from npusim._boxes import bbox_transform, box_nms_limit, detections, proposals
-from npusim._codec import compress, compressed_size, expand
-from npusim._course import Course, course
-from npusim._drain import conv_wide, depthwise, finish
-from npusim._dram import serve as dram_serve
-from npusim._dram import serve_runs as dram_serve_runs
-from npusim._floats import DefaultFloats
-from npusim._hash import fingerprint64, lsh_bits, multinomial, philox, search_keys
-from npusim._index import gather, scatter
-from npusim._lanes import binary, cast, dequantize, quantize, unary
-from npusim._matrix import conv
-from npusim._move import copy, fill, select
-from npusim._operand import Strided
-from npusim._reduce import reduce, reduce_finish
-from npusim._regions import heatmap_peaks, roi_align, roi_pool
-from npusim._rows import arg_reduce, cumsum, lrn, normalize, softmax, topk
-from npusim._simd import set_simd, simd
-from npusim._tiling import Prices, Search
-from npusim._weights import weights
-from npusim._window import pool, resample
+from npusim.kernels._boxes import bbox_transform, box_nms_limit, detections, proposals
+from npusim.kernels._codec import compress, compressed_size, expand
+from npusim.kernels._drain import conv_wide, depthwise, finish
+from npusim.kernels._floats import DefaultFloats
+from npusim.kernels._hash import fingerprint64, lsh_bits, multinomial, philox, search_keys
+from npusim.kernels._index import gather, scatter
+from npusim.kernels._lanes import binary, cast, dequantize, quantize, unary
+from npusim.kernels._matrix import conv
+from npusim.kernels._move import copy, fill, select
+from npusim.kernels._operand import Strided
+from npusim.kernels._reduce import reduce, reduce_finish
+from npusim.kernels._regions import heatmap_peaks, roi_align, roi_pool
+from npusim.kernels._rows import arg_reduce, cumsum, lrn, normalize, softmax, topk
+from npusim.kernels._simd import set_simd, simd
+from npusim.kernels._weights import weights
+from npusim.kernels._window import pool, resample
 
 __all__ = [
-    "Course",
     "DefaultFloats",
-    "Prices",
-    "Search",
     "Strided",
     "arg_reduce",
     "bbox_transform",
@@ -42,13 +35,10 @@ __all__ = [
     "conv",
     "conv_wide",
     "copy",
-    "course",
     "cumsum",
     "depthwise",
     "dequantize",
     "detections",
-    "dram_serve",
-    "dram_serve_runs",
     "expand",
     "fill",
     "fingerprint64",

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
 
-from npusim._stream import tally
 from npusim.hw import actions as act
 from npusim.hw.actions import Actions, actions
 from npusim.hw.config import Config
 from npusim.hw.energy import prices
 from npusim.hw.prices import Breakdown, Prices
+from npusim.isa._stream import tally
 from npusim.isa.base import Command, Unit, decode, unit_name
 from npusim.isa.control import Residents
 from npusim.isa.dma import MULTICASTS, Exchange, Fill

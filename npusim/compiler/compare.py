@@ -9,9 +9,7 @@ from dataclasses import replace
 from itertools import takewhile
 from operator import itemgetter
 
-from npusim._stream import tally
 from npusim.compiler.fit import Stretch
-from npusim.compiler.forecast import forecast
 from npusim.compiler.lower.base import ConstantPool, Context, Pinned, facts_of
 from npusim.compiler.memory import Layout
 from npusim.compiler.order import Draft, Order, another, formed, in_parts, ordered, until
@@ -23,8 +21,10 @@ from npusim.errors import CompileError
 from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
+from npusim.isa._stream import tally
 from npusim.isa.base import Command
 from npusim.ops.budget import Budget
+from npusim.timing.forecast import forecast
 from npusim.work import DmaWork
 
 

@@ -15,7 +15,8 @@ from npusim.compiler.groups import Group, outside
 from npusim.compiler.memory import Trial
 from npusim.compiler.record import Record
 from npusim.compiler.stripes import Segment
-from npusim.compiler.values import Buffer, align
+from npusim.compiler.values import Buffer
+from npusim.hw.memory import align
 from npusim.program import FIRST_IO
 
 DRAM, L2, SRAM, WINDOW, TILE, INPUT, OUTPUT = "DRAM", "L2", "SRAM", "window", "tile", "input", "output"

@@ -20,12 +20,13 @@ from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, refuse_size, total_bytes
 from npusim.compiler.lower.streams import weights_per_kilo
 from npusim.compiler.stripes import Segment, Window
-from npusim.compiler.tile import acc_bytes
-from npusim.compiler.values import ALIGNMENT, Buffer, align
+from npusim.compiler.values import Buffer
 from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
+from npusim.hw.memory import ALIGNMENT, align
 from npusim.isa.base import Space
 from npusim.isa.matrix import packed_bytes
+from npusim.timing.tile import acc_bytes
 
 Span = tuple[int, int]
 """First byte and the one after the last."""

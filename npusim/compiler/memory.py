@@ -31,11 +31,11 @@ from npusim.compiler.stripes import (
     rows_of,
 )
 from npusim.compiler.together import together
-from npusim.compiler.values import ALIGNMENT, Buffer, align
+from npusim.compiler.values import Buffer
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.config import Config
-from npusim.hw.memory import constants_side
+from npusim.hw.memory import ALIGNMENT, align, constants_side
 from npusim.polling import poll
 from npusim.units import ceil_div
 

@@ -20,10 +20,11 @@ from npusim.compiler.record import Record
 from npusim.compiler.schedule import Item, Scheduler, Tile
 from npusim.compiler.spread import Spread, spread
 from npusim.compiler.stripes import before_stripe, load_stripe
-from npusim.compiler.values import Buffer, align
+from npusim.compiler.values import Buffer
 from npusim.errors import CompileError
 from npusim.graph import Graph
 from npusim.hw.config import Config
+from npusim.hw.memory import align
 from npusim.isa.base import Command
 from npusim.ops.budget import Budget
 from npusim.program import FIRST_IO, OpEntry

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from npusim.compiler.values import Arena, Buffer, align
+from npusim.compiler.values import Arena, Buffer
 from npusim.hw.config import Config, ConstantsConfig
 from npusim.hw.cost import cost_model
-from npusim.hw.memory import dram_model, l2_side
+from npusim.hw.memory import align, dram_model, l2_side
 from npusim.work import DmaWork
 
 

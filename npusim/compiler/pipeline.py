@@ -8,18 +8,15 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
-from npusim._stream import tally
 from npusim.compiler.compare import best_order, with_residents
 from npusim.compiler.decisions import Decision, decisions
 from npusim.compiler.dynamic import dynamic_quantization
 from npusim.compiler.early import raise_elements
-from npusim.compiler.forecast import forecast
 from npusim.compiler.fuse import fold_affine, integerize
 from npusim.compiler.groups import VIEWS
 from npusim.compiler.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.narrow import narrow_weights
 from npusim.compiler.order import Order
-from npusim.compiler.prices import rewriting
 from npusim.compiler.settled import Settled
 from npusim.compiler.state import growths
 from npusim.compiler.transposed import separate_phases
@@ -27,6 +24,7 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
 from npusim.hw.config import Config
+from npusim.isa._stream import tally
 from npusim.isa.base import MOST_REGIONS, Command, Unit
 from npusim.isa.control import Residents
 from npusim.isa.emitted import emit
@@ -34,6 +32,8 @@ from npusim.limits import limits_of
 from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
 from npusim.program import FIRST_IO, Binding, ConstantData, Program
+from npusim.timing.forecast import forecast
+from npusim.timing.tile_costs import rewriting
 from npusim.work import MatrixWork
 
 

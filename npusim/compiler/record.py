@@ -10,7 +10,8 @@ from npusim.compiler.fit import Fitted, Stretch
 from npusim.compiler.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, total_bytes
 from npusim.compiler.memory import Planner
-from npusim.compiler.values import Buffer, align
+from npusim.compiler.values import Buffer
+from npusim.hw.memory import align
 from npusim.isa.base import Space
 from npusim.program import EVERY, Place
 

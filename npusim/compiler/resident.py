@@ -16,8 +16,8 @@ from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Pinned, sram_budget
 from npusim.compiler.lower.matrix import MatrixLowering
-from npusim.compiler.values import align
 from npusim.errors import CompileError
+from npusim.hw.memory import align
 from npusim.isa.base import Command, Wait
 
 SHARES = (2, 4, 8, 16)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from math import prod
 
-from npusim._issue import Issuer, Item, Slot, Tile, raise_fences
+from npusim.compiler._issue import Issuer, Item, Slot, Tile, raise_fences
 from npusim.compiler.course import course
 from npusim.compiler.values import Buffer, View
 from npusim.hw.config import Config

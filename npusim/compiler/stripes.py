@@ -20,9 +20,10 @@ from npusim.compiler.groups import Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import copy_items, load_items
 from npusim.compiler.schedule import Item, Tile
-from npusim.compiler.values import Buffer, Moves, View, align, row_axis
+from npusim.compiler.values import Buffer, Moves, View, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
+from npusim.hw.memory import align
 from npusim.isa.base import MAX_ITEMS
 from npusim.isa.dma import Fill
 from npusim.polling import poll

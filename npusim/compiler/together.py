@@ -14,8 +14,8 @@ from npusim.compiler.fit import Windows
 from npusim.compiler.groups import Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context, Lowering, loading
 from npusim.compiler.stripes import Segment, most_moves, moved_bytes, urgent_bytes
-from npusim.compiler.tile import OVERLAP
 from npusim.hw.units.dma import latency_ps
+from npusim.timing.tile import OVERLAP
 
 
 def together(segment: Segment, groups: Sequence[Group], lowerings: Sequence[Lowering], context: Context) -> int:

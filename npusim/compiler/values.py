@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
-from npusim._views import Buffer, View, collapse, dense_strides, memory_order, ordered_strides
+from npusim.compiler._views import Buffer, View, collapse, dense_strides, memory_order, ordered_strides
 from npusim.errors import CompileError
+from npusim.hw.memory import align
 
 __all__ = [
-    "ALIGNMENT",
     "Arena",
     "Buffer",
     "Moves",
     "View",
-    "align",
     "collapse",
     "dense_strides",
     "memory_order",
@@ -27,10 +26,6 @@ __all__ = [
     "pad4",
     "row_axis",
 ]
-
-ALIGNMENT = 64
-"""Every buffer starts at a multiple of this many bytes: a DRAM burst on all configs that ship."""
-
 
 Moves = Mapping[Buffer, tuple[Buffer, int]]
 """Where bytes of buffers are instead: the buffer, and how much further on in it."""
@@ -106,8 +101,3 @@ class Arena:
         end += self._size_at.pop(end, 0)
         self._size_at[start], self._start_of[end] = end - start, start
         heappush(self._offsets.setdefault(end - start, []), start)
-
-
-def align(offset: int, to: int = ALIGNMENT) -> int:
-    """The next multiple of ``to``."""
-    return -(-offset // to) * to

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from npusim.work import DmaWork
 
 
+ALIGNMENT = 64
+"""Every buffer starts at a multiple of this many bytes: a DRAM burst on all configs that ship."""
+
+
+def align(offset: int, to: int = ALIGNMENT) -> int:
+    """The next multiple of ``to`` bytes."""
+    return -(-offset // to) * to
+
+
 class DramModel(Protocol):
     """What the simulator and the cost models ask a DRAM."""
 

@@ -265,7 +265,7 @@ class Multicast(Copy):
 class Expand(Instruction):
     """Write to SRAM the ``nbytes`` bytes of weights that ``size`` bytes in DRAM stand for.
 
-    The stream is as ``npusim._codec`` describes it, of symbols of ``bits`` bits. One that is none is a device fault.
+    ``npusim.kernels._codec`` describes the stream, of symbols of ``bits`` bits. A damaged stream is a device fault.
     """
 
     dst: Address

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
-from npusim._stream import encode
+from npusim.isa._stream import encode
 from npusim.isa.base import Command
 from npusim.isa.verify import Limits
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from simpy.events import Event
 
-from npusim import _core
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.owner import EventOwner, Owners
@@ -23,6 +22,7 @@ from npusim.sim.parts import Parts
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import Step
 from npusim.timeline import Fault, Timeline
+from npusim.timing._timeline import TimingRun
 
 MOST_STEPS = 1024
 """The course of longer programs is not kept: what it would save is little beside their arithmetic."""
@@ -41,7 +41,7 @@ class Course:
     lead_ps: int = 0
     length_ps: int = 0
     timeline: Timeline | None = None
-    foreseen: tuple[int, _core.Course | None] | None = None
+    foreseen: tuple[int, TimingRun | None] | None = None
     """What a job of that lead will do, as far as it can be computed in one go; see :mod:`npusim.sim.runner`."""
 
     def learn(self, job: Stepper, timeline: Timeline) -> None:

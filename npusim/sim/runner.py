@@ -1,10 +1,9 @@
 """Jobs that only time: their course is computed in one go, and they are played from it.
 
-A job that only times does nothing that anybody could see before its end. Where no other event comes earlier and nobody
-watches, its events need not be events of the clock: :func:`_core.course` goes through them by the stepper's rules, in
-the stepper's order, and what is left for the clock is the end. Whoever aborts it meanwhile, or wants the machine for a
-job of a higher class, has it step by step after all: nothing has happened since it began but what it did, so that can
-be lived through again. Later jobs may be replayed (see :mod:`npusim.sim.replayer`).
+A timing-only job does nothing that anybody could see before its end. Where no other event comes earlier and nobody
+watches, its events need not be events of the clock. :func:`npusim.timing._timeline.timing_run` computes them by the
+stepper's rules and in its order, and only the end is left for the clock. When the job is aborted or preempted, it is
+run again step by step from its beginning, up to that time. Later jobs may be replayed (:mod:`npusim.sim.replayer`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any
 
 from simpy.events import Event
 
-from npusim import _core
 from npusim.hw.units.dma import FETCH_BYTES
 from npusim.sim.job import Job
 from npusim.sim.memory import JobMemory
@@ -26,14 +24,15 @@ from npusim.sim.sequencer import CODE_RANK, FETCH
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import HALT
 from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, Span, Timeline, UnitCounters
+from npusim.timing._timeline import TimingRun, timing_run
 from npusim.units import cycles_spanned
 
 
-def foresee(machine: Parts, course: Course, lead_ps: int) -> _core.Course | None:
+def foresee(machine: Parts, course: Course, lead_ps: int) -> TimingRun | None:
     """How a job goes that was taken ``lead_ps`` ago; None if it never ends, which is for the stepper to tell."""
     if course.foreseen is None or course.foreseen[0] != lead_ps:
         fabric, config = machine.fabric, machine.config
-        found = _core.course(
+        found = timing_run(
             course.steps, machine.layout.depths, config.cores, lead_ps, machine.cycle_ps, machine.layer_ps,
             config.queue_depth, fabric.latency_ps, fabric.fetch_rate, FETCH_BYTES, fabric.capacities, CODE_RANK,
             config.interconnect.arbitration == "need", NO_OP, config.interconnect.code_apart,
@@ -49,7 +48,7 @@ class Runner(EventOwner):
     machine: Parts
     job: Job
     _course: Course
-    _found: _core.Course
+    _found: TimingRun
     done: Callable[[Runner | Stepper], None]
     over: bool = False
     fault: Fault | None = None

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from npusim._stream import steps
 from npusim.errors import NpusimError
 from npusim.hw.config import Config
 from npusim.hw.cost import ahead_ps, cost_model, depths
+from npusim.isa._stream import steps
 from npusim.isa.base import Command, Instruction, Unit, decode, of_unit, unit_name
 from npusim.isa.control import Residents
 from npusim.isa.emitted import emitted

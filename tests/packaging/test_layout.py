@@ -25,8 +25,8 @@ ELSEWHERE = {
 """Packages whose tests are a kind of their own, or which belong to another package's."""
 MAPPED = {"npusim.configs", "npusim.validation"}
 """Packages without modules, whose folders lie at the top of the tree."""
-NO_PACKAGE = {"unit/kernels", "unit/support"}
-"""Tests of ``npusim/*.pyx`` and of ``tests/support``."""
+NO_PACKAGE = {"unit/support"}
+"""Tests of ``tests/support``."""
 
 
 @functools.cache

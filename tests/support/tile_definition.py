@@ -12,8 +12,13 @@ from itertools import product
 from operator import add
 from typing import NamedTuple
 
-from npusim.compiler.prices import array_pricing, move_prices
-from npusim.compiler.tile import (
+from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
+from npusim.hw.memory import align, constants_side, dram_model
+from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
+from npusim.isa.dma import expanding
+from npusim.isa.matrix import products, rate_type
+from npusim.timing.tile import (
     MOST_RISEN,
     OVERLAP,
     Home,
@@ -30,13 +35,7 @@ from npusim.compiler.tile import (
     search_passes,
     spatial_cuts,
 )
-from npusim.compiler.values import align
-from npusim.hw.config import Config
-from npusim.hw.cost import cost_model
-from npusim.hw.memory import constants_side, dram_model
-from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
-from npusim.isa.dma import expanding
-from npusim.isa.matrix import products, rate_type
+from npusim.timing.tile_costs import array_pricing, move_prices
 from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 

@@ -16,16 +16,16 @@ import numpy.typing as npt
 
 from npusim.compiler.groups import Group
 from npusim.compiler.schedule import Slot, Tile
-from npusim.compiler.tile import OVERLAP
-from npusim.compiler.values import ALIGNMENT, Buffer, Moves, View, align, dense_strides
+from npusim.compiler.values import Buffer, Moves, View, dense_strides
 from npusim.dtypes import DType, dtype_of, raw_bytes
 from npusim.errors import CompileError
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
-from npusim.hw.memory import dram_model
+from npusim.hw.memory import ALIGNMENT, align, dram_model
 from npusim.hw.units import dma
 from npusim.isa.base import MAX_ELEMENTS, Space
 from npusim.program import CONSTANTS, Piece
+from npusim.timing.tile import OVERLAP
 from npusim.units import ceil_div
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]

@@ -15,9 +15,9 @@ from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
 from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import load_items
 from npusim.compiler.schedule import Item, Slot
-from npusim.compiler.tile import MatrixProblem, input_extent
 from npusim.compiler.values import Moves, View
 from npusim.isa.matrix import CHANNEL_BLOCK
+from npusim.timing.tile import MatrixProblem, input_extent
 from npusim.units import ceil_div
 
 

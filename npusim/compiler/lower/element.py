@@ -26,9 +26,7 @@ from npusim.compiler.lower.base import (
 )
 from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.transfer import load_items, store_packed
-from npusim.compiler.prices import vector_pricing
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.tile import Epilogue
 from npusim.compiler.values import Moves, View, collapse, ordered_strides, pad4, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
@@ -39,6 +37,8 @@ from npusim.hw.units import dma
 from npusim.isa.base import Instruction, Space, sram
 from npusim.ops.base import REGISTRY, Elements, Place
 from npusim.program import CONSTANTS
+from npusim.timing.tile import Epilogue
+from npusim.timing.tile_costs import vector_pricing
 from npusim.units import ceil_div
 from npusim.work import VectorWork, Work
 

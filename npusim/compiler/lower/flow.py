@@ -18,7 +18,6 @@ from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTab
 from npusim.compiler.lower.element import Chain
 from npusim.compiler.lower.matmul import MatMulLowering
 from npusim.compiler.schedule import Item, Tile
-from npusim.compiler.tile import SLACK_PERCENT, acc_bytes, tilings
 from npusim.compiler.values import Buffer, Moves, View
 from npusim.errors import CompileError
 from npusim.graph import Tensor
@@ -26,6 +25,7 @@ from npusim.hw.cost import cost_model
 from npusim.isa.base import MAX_ELEMENTS, Instruction, Space, Unit
 from npusim.ops.base import REGISTRY, Rows
 from npusim.program import SCRATCH
+from npusim.timing.tile import SLACK_PERCENT, acc_bytes, tilings
 from npusim.units import ceil_div
 from npusim.work import DmaWork, walked_runs
 

@@ -13,9 +13,9 @@ from npusim.compiler.lower.element import Chain
 from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
 from npusim.compiler.lower.transfer import load_items
 from npusim.compiler.schedule import Item, Slot
-from npusim.compiler.tile import MatrixProblem
 from npusim.compiler.values import Buffer, Moves, View, dense_strides
 from npusim.program import CONSTANTS
+from npusim.timing.tile import MatrixProblem
 
 
 class MatMulLowering(MatrixLowering, kind="matmul"):

@@ -32,18 +32,6 @@ from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.streams import Packed, joined, pack, weights_per_kilo
 from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, store_packed
 from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.tile import (
-    Home,
-    MatrixProblem,
-    Tiling,
-    Tilings,
-    acc_bytes,
-    chain_time,
-    footprint,
-    input_copies,
-    input_extent,
-    tilings,
-)
 from npusim.compiler.values import Moves, View
 from npusim.dtypes import DType
 from npusim.errors import CompileError
@@ -60,6 +48,18 @@ from npusim.isa.matrix import (
     accumulator_type,
     packed_bytes,
     zero_field,
+)
+from npusim.timing.tile import (
+    Home,
+    MatrixProblem,
+    Tiling,
+    Tilings,
+    acc_bytes,
+    chain_time,
+    footprint,
+    input_copies,
+    input_extent,
+    tilings,
 )
 from npusim.units import ceil_div
 

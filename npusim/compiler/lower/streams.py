@@ -11,7 +11,6 @@ import numpy.typing as npt
 from npusim import _core
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import load_items
-from npusim.compiler.prices import move_prices
 from npusim.compiler.schedule import Item, Slot
 from npusim.compiler.values import View
 from npusim.dtypes import DType
@@ -19,6 +18,7 @@ from npusim.graph import Op
 from npusim.isa.base import MAX_ITEMS
 from npusim.isa.dma import Expand
 from npusim.program import Deferred, Piece
+from npusim.timing.tile_costs import move_prices
 from npusim.units import ceil_div
 
 _SYMBOLS = frozenset({DType.INT8, DType.UINT8})

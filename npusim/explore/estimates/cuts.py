@@ -1,6 +1,6 @@
 """The cuts that the tiler would try, for many designs at once, and what they take in SRAM.
 
-Twin of :mod:`npusim.compiler.tile` in arrays of [cuts][designs]; what differs is said where it does.
+Twin of :mod:`npusim.timing.tile` in arrays of [cuts][designs]; what differs is said where it does.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from npusim.compiler.tile import Epilogue, Home, MatrixProblem
-from npusim.compiler.values import ALIGNMENT
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.designs import Array, Designs, Index
 from npusim.explore.estimates.prices import up
+from npusim.hw.memory import ALIGNMENT
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
 from npusim.isa.matrix import CHANNEL_BLOCK
+from npusim.timing.tile import Epilogue, Home, MatrixProblem
 from npusim.units import ceil_div
 from npusim.work import VectorWork
 

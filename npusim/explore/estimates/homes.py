@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from npusim.compiler.groups import on_matrix, side_by_side
 from npusim.compiler.memory import CLOSE_PERCENT
-from npusim.compiler.tile import OVERLAP, Tiling, footprint
-from npusim.compiler.values import ALIGNMENT, align
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.cuts import Case, Rooms
 from npusim.explore.estimates.designs import VECTORISED, Array, Designs, Index
@@ -23,6 +21,8 @@ from npusim.explore.estimates.layers import Layer, Plain
 from npusim.explore.estimates.network import Network, Span, Stripes
 from npusim.explore.estimates.prices import PS
 from npusim.explore.estimates.tables import COUNTS, Picked, Table, pick, table
+from npusim.hw.memory import ALIGNMENT, align
+from npusim.timing.tile import OVERLAP, Tiling, footprint
 
 BOUNDS = ("matrix", "vector", "load", "store", "dram")
 """What a layer may be bound by, in the order of the numbers in ``Figures.bound``."""

@@ -16,12 +16,13 @@ from npusim.compiler.groups import Group
 from npusim.compiler.kinds import lower
 from npusim.compiler.lower.base import Context, Lowering, SlotTable
 from npusim.compiler.lower.matrix import MatrixLowering
-from npusim.compiler.tile import Home
-from npusim.compiler.values import Buffer, align
+from npusim.compiler.values import Buffer
 from npusim.errors import CompileError
 from npusim.explore.estimates.cuts import Case, ChainWorks
 from npusim.graph import Tensor
+from npusim.hw.memory import align
 from npusim.isa.base import Command, Space, Unit, Wait
+from npusim.timing.tile import Home
 from npusim.work import DmaWork, ScalarWork, VectorWork
 
 

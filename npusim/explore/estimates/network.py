@@ -13,12 +13,13 @@ from npusim.compiler.memory import LONGEST, MEAN_LIFE
 from npusim.compiler.pipeline import prepare
 from npusim.compiler.place import place
 from npusim.compiler.stripes import Inner, Segment, imports, inners, outline, rows_of
-from npusim.compiler.values import Buffer, align
+from npusim.compiler.values import Buffer
 from npusim.explore.estimates.cuts import Case
 from npusim.explore.estimates.layers import layers
 from npusim.explore.estimates.tables import Known
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
+from npusim.hw.memory import align
 from npusim.isa.matrix import packed_bytes
 from npusim.units import ceil_div
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npusim.compiler.tile import OVERLAP, Home, MatrixProblem
 from npusim.dtypes import DType
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.cuts import Case, Cuts, Rooms, Shapes, piece_of, spread_over, worth
@@ -19,6 +18,7 @@ from npusim.isa.control import Halt
 from npusim.isa.dma import Copy
 from npusim.isa.matrix import Conv, rate_type
 from npusim.isa.vector import BinaryOp
+from npusim.timing.tile import OVERLAP, Home, MatrixProblem
 from npusim.work import MatrixWork
 
 

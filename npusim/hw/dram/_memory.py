@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from npusim import _core
+from npusim.hw.dram import _dram
 from npusim.hw.dram._parts import MAPPING, Part
 from npusim.units import PS_PER_S, ceil_div
 
@@ -108,7 +108,7 @@ class Memory:
         }
 
     def parameters(self) -> dict[str, int]:
-        """The numbers that ``_core.dram_serve`` wants, by the names of its fields."""
+        """The numbers that ``_dram.serve`` wants, by the names of its fields."""
         part, levels, window = self.part, self.levels, not self.bank_queue
         same = (
             "cl", "cwl", "rcd_rd", "rcd_wr", "rp", "ras", "rc", "rtp", "wr", "rrd_s", "rrd_l", "faw", "ccd_s", "ccd_l",
@@ -156,9 +156,9 @@ class Memory:
         probes: npt.NDArray[np.int64] | None = None,
         warmup: int = 0,
     ) -> Result:
-        """Serve bursts one by one; see ``_core.dram_serve``."""
+        """Serve bursts one by one; see ``_dram.serve``."""
         asked = requests[:0] if probes is None else probes
-        return Result(**_core.dram_serve(self.parameters(), requests, self.unit, outstanding, pace, asked, warmup))
+        return Result(**_dram.serve(self.parameters(), requests, self.unit, outstanding, pace, asked, warmup))
 
     def transfer(self, runs: int, run: int, stride: int, mode: int, outstanding: int, fast: bool = True) -> Result:
         """Serve ``runs`` runs of ``run`` bursts, ``stride`` bursts apart; a copy writes to the other half of the rows.
@@ -170,7 +170,7 @@ class Memory:
         other = self.bytes >> self.unit + 1
         # Without refresh the pattern repeats itself, which lets most of a long stream be skipped.
         quiet = replace(self, refresh=False).parameters()
-        found = Result(**_core.dram_serve_runs(quiet, 0, other, runs, run, stride, mode, outstanding, fast))
+        found = Result(**_dram.serve_runs(quiet, 0, other, runs, run, stride, mode, outstanding, fast))
         if not self.refresh:
             return found
         between = self.part.refi - self.refresh_clocks

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.values import align
 from npusim.dtypes import to_storage
 from npusim.errors import CompileError
 from npusim.graph import Graph
 from npusim.hw.config import Config
+from npusim.hw.memory import align
 from npusim.isa.base import decode
 from npusim.isa.interpret import interpret
 from npusim.program import CONSTANTS, Program

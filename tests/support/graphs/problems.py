@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from npusim.compiler.tile import Epilogue, Home, MatrixProblem
 from npusim.dtypes import DType
+from npusim.timing.tile import Epilogue, Home, MatrixProblem
 
 
 @st.composite

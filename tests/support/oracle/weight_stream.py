@@ -1,4 +1,4 @@
-"""Streams of weights, read by their description in ``npusim._codec``, a bit at a time."""
+"""Streams of weights, read by their description in ``npusim.kernels._codec``, a bit at a time."""
 
 from __future__ import annotations
 

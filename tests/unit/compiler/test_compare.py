@@ -7,12 +7,12 @@ from unittest import mock
 import pytest
 
 from npusim.compiler import compare
-from npusim.compiler.forecast import forecast
 from npusim.compiler.order import Draft, Order, until
 from npusim.compiler.pipeline import compile_graph, explain_graph
 from npusim.compiler.settled import Settled
 from npusim.hw.config import load_config
 from npusim.isa.base import decode
+from npusim.timing.forecast import forecast
 from npusim.validate.networks import NETWORKS
 
 EDGE = load_config("edge").with_(**{"matrix.rows": 64})

@@ -9,7 +9,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from npusim.compiler import tile
 from npusim.compiler.lower import base, movement, routine, transfer
 from npusim.compiler.pipeline import compile_graph
 from npusim.errors import CompileError
@@ -17,6 +16,7 @@ from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.isa.base import INSTRUCTIONS, Instruction, decode
 from npusim.program import Program
+from npusim.timing import tile
 from tests.support.graphs.every_kind import CASES
 from tests.support.graphs.execution import interpreted
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.compiler.decisions import L2
-from npusim.compiler.forecast import forecast
 from npusim.compiler.outside import by_l2, lay_out
 from npusim.compiler.pipeline import compile_graph, explain_graph
 from npusim.compiler.values import Buffer
@@ -26,6 +25,7 @@ from npusim.program import SCRATCH, Program
 from npusim.report.device import text as info
 from npusim.report.memory import as_json, text
 from npusim.runtime import Session
+from npusim.timing.forecast import forecast
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
 from tests.support.programs.race_detector import find_races, limits_of

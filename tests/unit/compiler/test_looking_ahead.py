@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from npusim.compiler.fit import deeper, filled
-from npusim.compiler.forecast import forecast
 from npusim.compiler.lower.base import SlotSpec
 from npusim.dtypes import DType
 from npusim.graph import Graph
@@ -20,6 +19,7 @@ from npusim.isa.functions import Binary
 from npusim.ops.build import GraphBuilder
 from npusim.program import CONSTANTS
 from npusim.runtime import Result, Session
+from npusim.timing.forecast import forecast
 
 TINY = load_config("tiny")
 NVDLA = load_config("nvdla_small")

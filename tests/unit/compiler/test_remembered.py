@@ -12,17 +12,18 @@ from unittest import mock
 
 import pytest
 
-from npusim.compiler import fit, memory, order, pipeline, tile
+from npusim.compiler import fit, memory, order, pipeline
 from npusim.compiler.lower.base import facts_of
 from npusim.compiler.lower.conv import ConvLowering
 from npusim.compiler.lower.element import Chain
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.prices import MatrixPrices, MovePrices
 from npusim.compiler.settled import Settled
 from npusim.compiler.stripes import _walk
 from npusim.errors import CompileError, NpusimError
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
+from npusim.timing import tile
+from npusim.timing.tile_costs import MatrixPrices, MovePrices
 from tests.support.graphs.every_kind import CASES
 from tests.support.graphs.golden import GRAPHS
 from tests.support.graphs.samples import residual_net

@@ -18,7 +18,6 @@ from npusim.compiler.memory import Memory, Planner
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.place import place
 from npusim.compiler.stripes import moved_bytes
-from npusim.compiler.tile import OVERLAP, Tiling, tilings
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
@@ -27,6 +26,7 @@ from npusim.isa.base import Unit, decode
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
+from npusim.timing.tile import OVERLAP, Tiling, tilings
 from tests.support.graphs.segments import segment_of
 
 EDGE, TINY = load_config("edge"), load_config("tiny")

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from npusim.cache import read_program, write_program
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.tile import Epilogue, MatrixProblem, Tiling, tilings
 from npusim.dtypes import DType
 from npusim.errors import DeviceFaultError
 from npusim.graph import Graph
@@ -29,6 +28,7 @@ from npusim.report import explain
 from npusim.report import program as report
 from npusim.report.format import capacity, grouped
 from npusim.runtime import Session
+from npusim.timing.tile import Epilogue, MatrixProblem, Tiling, tilings
 from npusim.weights import WeightFile, view_of
 from npusim.work import DmaWork
 from tests.support.graphs.comparison import same_bytes

@@ -7,7 +7,6 @@ import pytest
 
 from npusim.compiler.compare import best_order
 from npusim.compiler.cuts import Cuts
-from npusim.compiler.forecast import forecast
 from npusim.compiler.lower.base import loading
 from npusim.compiler.pipeline import prepare
 from npusim.compiler.stripes import Segment
@@ -18,6 +17,7 @@ from npusim.hw.memory import constants_side, dram_model
 from npusim.hw.units.dma import channel_bandwidth
 from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
+from npusim.timing.forecast import forecast
 from npusim.validate.networks import NETWORKS
 
 CONV = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "groups": 1, "pads": (1, 1, 1, 1)}

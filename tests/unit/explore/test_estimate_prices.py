@@ -10,7 +10,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler.tile import Epilogue, Home, MatrixProblem, Tiling, choose, tilings
 from npusim.dtypes import DType
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.cuts import Case, ChainWorks, Rooms, cuts, worth
@@ -20,6 +19,7 @@ from npusim.hw.actions import ACCUMULATORS, SRAM, actions
 from npusim.hw.config import Config, load_config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
+from npusim.timing.tile import Epilogue, Home, MatrixProblem, Tiling, choose, tilings
 from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork
 from tests.support.tile_definition import sram_bytes
 

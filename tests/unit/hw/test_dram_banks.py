@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim import _core
+from npusim.hw.dram import _dram
 from npusim.hw.dram._memory import COPY, READS, WRITES, Memory
 from npusim.hw.dram._parts import PARTS
 
@@ -191,20 +191,20 @@ def test_descriptions_that_cannot_be():
         ("cl", 1 << 24, "cl [+] burst [+] turn: must be < 16777216"),
     ):
         with pytest.raises(ValueError, match=message):
-            _core.dram_serve(good | {name: value}, empty, 6, 1, 0, empty, 0)
+            _dram.serve(good | {name: value}, empty, 6, 1, 0, empty, 0)
     with pytest.raises(ValueError, match="a memory has no cas, crp"):
-        _core.dram_serve(good | {"crp": 1, "cas": 1}, empty, 6, 1, 0, empty, 0)
+        _dram.serve(good | {"crp": 1, "cas": 1}, empty, 6, 1, 0, empty, 0)
     for name in good:
         with pytest.raises(ValueError, match=f"'{name}'"):
-            _core.dram_serve({key: value for key, value in good.items() if key != name}, empty, 6, 1, 0, empty, 0)
+            _dram.serve({key: value for key, value in good.items() if key != name}, empty, 6, 1, 0, empty, 0)
     with pytest.raises(ValueError, match="outstanding: must be >= 1, got 0"):
-        _core.dram_serve(good, empty, 6, 0, 0, empty, 0)
+        _dram.serve(good, empty, 6, 0, 0, empty, 0)
     with pytest.raises(ValueError, match="addresses must be >= 0, got -3 at position 1"):
-        _core.dram_serve(good, np.array([0, -6], np.int64), 6, 1, 0, empty, 0)
+        _dram.serve(good, np.array([0, -6], np.int64), 6, 1, 0, empty, 0)
     with pytest.raises(ValueError, match="base, other, stride: must be >= 0, got 0, 0, -1"):
-        _core.dram_serve_runs(good, 0, 0, 2, 1, -1, 0, 1, True)
+        _dram.serve_runs(good, 0, 0, 2, 1, -1, 0, 1, True)
     with pytest.raises(ValueError, match="runs, run, mode"):
-        _core.dram_serve_runs(good, 0, 0, 1, 0, 1, 0, 1, True)
+        _dram.serve_runs(good, 0, 0, 1, 0, 1, 0, 1, True)
 
 
 def test_nothing_to_do_takes_no_time():

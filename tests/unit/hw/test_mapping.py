@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npusim.compiler.tile import acc_bytes
 from npusim.errors import ConfigError, UsageError
 from npusim.hw.build import walk
 from npusim.hw.config import Config, load_config
@@ -16,6 +15,7 @@ from npusim.hw.dram._parts import PARTS
 from npusim.hw.keys import Choice, Count, Flag, Key, MapOf, Quantity, Ratio
 from npusim.hw.mapping import changes, may_differ
 from npusim.runtime import Session
+from npusim.timing.tile import acc_bytes
 from tests.support.graphs.samples import residual_net
 
 EDGE = load_config("edge")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim import _stream
 from npusim.errors import ProgramError
+from npusim.isa import _stream
 from npusim.isa.base import (
     INSTRUCTIONS,
     TAIL,

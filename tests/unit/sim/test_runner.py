@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim import _core
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, Priority
 from npusim.errors import DeviceFaultError, JobAbortedError
@@ -28,6 +27,7 @@ from npusim.sim.machine import Machine
 from npusim.sim.runner import Runner
 from npusim.sim.steps import HALT, Charge, Decoder, Layout, Step
 from npusim.timeline import Span
+from npusim.timing._timeline import TimingRun, timing_run
 from npusim.validate.networks import NETWORKS
 from npusim.work import Port
 from tests.support.graphs.every_kind import CASES
@@ -202,10 +202,10 @@ def decoded(stream: Stream, config: Config = TINY) -> list[Step]:
     return list(Decoder(config, Layout(config), Fabric(config)).steps(stream.code(), (0, 1 << 16)).all)
 
 
-def course(found: list[Step], config: Config = TINY, engines: int | None = None) -> _core.Course | None:
+def course(found: list[Step], config: Config = TINY, engines: int | None = None) -> TimingRun | None:
     depths = Layout(config).depths if engines is None else (1,) * engines
     rates = [10**9] * len(Port)
-    return _core.course(found, depths, config.cores, 0, 1000, 0, 4, 1000, 10**9, 4096, rates, -1, True, 0, False)
+    return timing_run(found, depths, config.cores, 0, 1000, 0, 4, 1000, 10**9, 4096, rates, -1, True, 0, False)
 
 
 def test_a_job_that_never_ends_is_for_the_stepper() -> None:

@@ -1,3 +1,0 @@
-from npusim._dram cimport Machine, Memo, Stream
-
-cdef long long leap(Machine *m, const Stream *s, long long i, Memo *table) noexcept nogil

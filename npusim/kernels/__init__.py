@@ -1,0 +1,1 @@
+"""The arithmetic of instructions, compiled. ``npusim._core`` exports it."""

@@ -1,0 +1,353 @@
+"""Kernels over one axis of a (outer, r, inner) view: softmax, normalisation, running sums, LRN, arg-reduce, top-k."""
+
+from libc.math cimport log as ln
+from libc.math cimport pow, sqrt
+from libc.stdlib cimport free, malloc, qsort
+from libc.string cimport memcpy
+
+from npusim.kernels._operand cimport (
+    NPU_BOOL, Operand, Strided, interrupted, is_empty, is_float, item_size, operand, settle, take, type_name,
+)
+from npusim.kernels._simd cimport level
+
+cdef extern from "convert.h" nogil:
+    ctypedef void (*npu_load_f64)(double *out, const unsigned char *p, long long stride, long long n) noexcept
+    ctypedef void (*npu_load_i64)(long long *out, const unsigned char *p, long long stride, long long n) noexcept
+    ctypedef void (*npu_store_f32)(unsigned char *p, long long stride, const float *values, long long n) noexcept
+    ctypedef void (*npu_store_i64)(unsigned char *p, long long stride, const long long *values, long long n) noexcept
+    const npu_load_f64[13] npu_loads_f64
+    const npu_load_i64[13] npu_loads_i64
+    const npu_store_f32[13] npu_stores_f32
+    const npu_store_i64[13] npu_stores_i64
+
+cdef extern from "drain.h" nogil:
+    ctypedef struct npu_rows:
+        void (*exponential)(double *y, const double *x, double top, long long n) noexcept nogil
+    const npu_rows *npu_rows_of(int level)
+
+
+cdef struct Params:
+    int mode
+    double a, b, c
+    long long size
+
+ctypedef void (*column_function)(double *y, const double *x, long long n, const Params *p) noexcept nogil
+
+
+cdef int _float_only(str what, int dtype) except -1:
+    item_size(dtype)
+    if not is_float(dtype):
+        raise ValueError(f"{what}: type must be a float type, got {type_name(dtype)}")
+    return 0
+
+
+cdef bint _each_column(
+    int dtype, const Operand *d, const Operand *s, const long long *n, column_function column, const Params *p,
+) noexcept nogil:
+    """Every column of r elements through double and back; False if there is no memory."""
+    cdef double *x = <double *>malloc(n[1] * 20)  # of each element two doubles and the float that it becomes
+    cdef double *y = x + n[1]
+    cdef float *narrow = <float *>(y + n[1])
+    cdef long long o, i, k, done = 0
+    if x == NULL:
+        return False
+    for o in range(n[0]):
+        for i in range(n[2]):
+            if interrupted(&done, n[1]):
+                break
+            npu_loads_f64[dtype](x, s.p + o * s.s[0] + i * s.s[2], s.s[1], n[1])
+            column(y, x, n[1], p)
+            for k in range(n[1]):
+                narrow[k] = <float>y[k]
+            npu_stores_f32[dtype](d.p + o * d.s[0] + i * d.s[2], d.s[1], narrow, n[1])
+    free(x)
+    return True
+
+
+cdef int _run_columns(
+    str what, int dtype, Strided dst, Strided src, dims, column_function column, const Params *p,
+) except -1:
+    cdef Operand d, s
+    cdef long long[3] n
+    cdef bint done
+    _float_only(what, dtype)
+    take(n, dims, 3)
+    operand(&d, dst, n, 3, item_size(dtype), "dst", True)
+    operand(&s, src, n, 3, item_size(dtype), "src")
+    if is_empty(n, 3):
+        return 0
+    with nogil:
+        done = _each_column(dtype, &d, &s, n, column, p)
+    settle()
+    if not done:
+        raise MemoryError(f"{what}: no memory for a row of {n[1]}")
+    return 0
+
+
+cdef void _softmax(double *y, const double *x, long long n, const Params *p) noexcept nogil:
+    cdef double top = x[0], total = 0
+    cdef long long i
+    # Less the largest, so that nothing overflows; a NaN takes its place, so that it is in every result.
+    for i in range(1, n):
+        if x[i] > top or x[i] != x[i]:
+            top = x[i]
+    npu_rows_of(level()).exponential(y, x, top, n)
+    for i in range(n):
+        total += y[i]
+    if p.mode:
+        total = ln(total)
+        for i in range(n):
+            y[i] = x[i] - top - total
+    else:
+        for i in range(n):
+            y[i] = y[i] / total
+
+
+def softmax(int dtype, Strided dst not None, Strided src not None, dims, bint log):
+    """Softmax, or its logarithm, over the middle axis of dims (outer, r, inner); in double, summed in order of r."""
+    cdef Params p
+    p.mode = log
+    _run_columns("softmax", dtype, dst, src, dims, _softmax, &p)
+
+
+cdef void _normalize(double *y, const double *x, long long n, const Params *p) noexcept nogil:
+    cdef double mean = 0, total = 0
+    cdef long long i
+    if p.mode == 0:
+        for i in range(n):
+            mean += x[i]
+        mean /= n
+    for i in range(n):
+        # Of the differences, in a second pass: mean of squares less square of the mean would cancel for large means.
+        total += (x[i] - mean) * (x[i] - mean)
+    total = sqrt(total / n + p.a)
+    for i in range(n):
+        y[i] = (x[i] - mean) / total
+
+
+def normalize(int dtype, Strided dst not None, Strided src not None, dims, int mode, double epsilon):
+    """(x - mean) / sqrt(variance + epsilon) on the middle axis, or for mode 1 x / sqrt(mean square + epsilon)."""
+    cdef Params p
+    if mode not in (0, 1):
+        raise ValueError(f"normalize: mode must be 0 (layer) or 1 (root mean square), got {mode}")
+    p.mode, p.a = mode, epsilon
+    _run_columns("normalize", dtype, dst, src, dims, _normalize, &p)
+
+
+cdef void _lrn(double *y, const double *x, long long n, const Params *p) noexcept nogil:
+    cdef long long i, k, before = (p.size - 1) // 2
+    cdef double total
+    for i in range(n):
+        total = 0
+        for k in range(max(0, i - before), min(n, i - before + p.size)):
+            total += x[k] * x[k]
+        total = p.c + p.a / p.size * total
+        # The usual exponent by two square roots, several times faster than pow and as exact.
+        y[i] = x[i] / (sqrt(total) * sqrt(sqrt(total)) if p.b == 0.75 else pow(total, p.b))
+
+
+def lrn(
+    int dtype, Strided dst not None, Strided src not None, dims, long long size, double alpha, double beta,
+    double bias,
+):
+    """x / (bias + alpha / size * sum of squares)^beta, the sum over ``size`` neighbours on the middle axis."""
+    cdef Params p
+    if size < 1:
+        raise ValueError(f"lrn: size must be >= 1, got {size}")
+    p.size, p.a, p.b, p.c = size, alpha, beta, bias
+    _run_columns("lrn", dtype, dst, src, dims, _lrn, &p)
+
+
+cdef void _cumsum(double *y, const double *x, long long n, const Params *p) noexcept nogil:
+    cdef double total = 0
+    cdef long long k, i
+    for k in range(n):
+        i = n - 1 - k if p.size else k
+        if p.mode:
+            y[i] = total
+            total += x[i]
+        else:
+            total += x[i]
+            y[i] = total
+
+
+cdef bint _cumsum_int(
+    int dtype, const Operand *d, const Operand *s, const long long *n, bint exclusive, bint reverse,
+) noexcept nogil:
+    cdef long long *x = <long long *>malloc(n[1] * 8)
+    cdef unsigned long long total
+    cdef long long o, i, j, k, value, done = 0
+    if x == NULL:
+        return False
+    for o in range(n[0]):
+        for i in range(n[2]):
+            if interrupted(&done, n[1]):
+                break
+            npu_loads_i64[dtype](x, s.p + o * s.s[0] + i * s.s[2], s.s[1], n[1])
+            total = 0
+            for k in range(n[1]):
+                j = n[1] - 1 - k if reverse else k
+                value = x[j]
+                x[j] = <long long>(total if exclusive else total + <unsigned long long>value)
+                # Unsigned, because C leaves the overflow of signed integers undefined, and sums wrap by definition.
+                total += <unsigned long long>value
+            npu_stores_i64[dtype](d.p + o * d.s[0] + i * d.s[2], d.s[1], x, n[1])
+    free(x)
+    return True
+
+
+def cumsum(int dtype, Strided dst not None, Strided src not None, dims, bint exclusive, bint reverse):
+    """Running sums over the middle axis: floats in double, integers wrapping."""
+    cdef Params p
+    cdef Operand d, s
+    cdef long long[3] n
+    cdef bint done
+    cdef long long size = item_size(dtype)
+    if is_float(dtype):
+        p.mode, p.size = exclusive, reverse
+        _run_columns("cumsum", dtype, dst, src, dims, _cumsum, &p)
+        return
+    if dtype == NPU_BOOL:
+        raise ValueError("cumsum: type must be a number, got bool")
+    take(n, dims, 3)
+    operand(&d, dst, n, 3, size, "dst", True)
+    operand(&s, src, n, 3, size, "src")
+    if is_empty(n, 3):
+        return
+    with nogil:
+        done = _cumsum_int(dtype, &d, &s, n, exclusive, reverse)
+    settle()
+    if not done:
+        raise MemoryError(f"cumsum: no memory for a row of {n[1]}")
+
+
+cdef struct Entry:
+    unsigned long long key
+    long long index
+
+
+cdef inline unsigned long long _float_key(double value) noexcept nogil:
+    """An integer in the order of the numbers; zeros are equal, NaN is the largest."""
+    cdef unsigned long long bits
+    if value != value:
+        return <unsigned long long>-1
+    value += 0.0  # -0 becomes 0
+    memcpy(&bits, &value, 8)
+    # The bits of positive numbers are in their order, those of negative ones the other way round.
+    return ~bits if bits >> 63 else bits | (<unsigned long long>1 << 63)
+
+
+cdef void _keys(
+    Entry *out, void *values, int dtype, const unsigned char *p, long long stride, long long n,
+) noexcept nogil:
+    """The sortable keys of n elements; ``values`` is scratch of 8 bytes each."""
+    cdef double *f = <double *>values
+    cdef long long *w = <long long *>values
+    cdef long long i
+    if is_float(dtype):
+        npu_loads_f64[dtype](f, p, stride, n)
+    else:
+        npu_loads_i64[dtype](w, p, stride, n)
+    for i in range(n):
+        out[i].index = i
+        out[i].key = _float_key(f[i]) if is_float(dtype) else <unsigned long long>w[i] ^ (<unsigned long long>1 << 63)
+
+
+cdef int _compare(const void *a, const void *b) noexcept nogil:
+    cdef const Entry *x = <const Entry *>a
+    cdef const Entry *y = <const Entry *>b
+    if x.key != y.key:
+        return -1 if x.key < y.key else 1
+    # qsort is not stable: the index makes the order total, and the same on every libc.
+    return -1 if x.index < y.index else 1
+
+
+cdef long long _arg_column(Entry *e, long long n, bint minimum, bint floating, bint last) noexcept nogil:
+    """The index of the extreme entry; the keys are turned around for a minimum, where NaN stays the largest."""
+    cdef long long i, best = 0
+    if minimum:
+        for i in range(n):
+            if not floating or e[i].key != <unsigned long long>-1:
+                e[i].key = ~e[i].key
+    for i in range(1, n):
+        if e[i].key > e[best].key or (last and e[i].key == e[best].key):
+            best = i
+    return best
+
+
+def arg_reduce(int fn, int dtype, Strided dst not None, Strided src not None, dims, bint select_last):
+    """The int64 index of the largest (fn 0) or smallest (fn 1) element of the middle axis; NaN wins, ties go to the
+    first, or to the last if ``select_last``. dst has strides (outer, r, inner), of which that of r is not used."""
+    cdef Operand d, s
+    cdef long long[3] n
+    cdef long long[3] m
+    cdef long long o, i, best, done = 0, size = item_size(dtype)
+    cdef Entry *entries = NULL
+    if fn not in (0, 1):
+        raise ValueError(f"arg_reduce: function must be 0 (max) or 1 (min), got {fn}")
+    take(n, dims, 3)
+    m[0], m[1], m[2] = n[0], 1, n[2]
+    operand(&d, dst, m, 3, 8, "dst", True)
+    operand(&s, src, n, 3, size, "src")
+    if is_empty(m, 3):
+        return
+    if n[1] == 0:
+        raise ValueError("arg_reduce: the axis is empty")
+    with nogil:
+        entries = <Entry *>malloc(n[1] * (sizeof(Entry) + 8))
+        if entries != NULL:
+            for o in range(n[0]):
+                for i in range(n[2]):
+                    if interrupted(&done, n[1]):
+                        break
+                    _keys(entries, entries + n[1], dtype, s.p + o * s.s[0] + i * s.s[2], s.s[1], n[1])
+                    best = _arg_column(entries, n[1], fn == 1, is_float(dtype), select_last)
+                    memcpy(d.p + o * d.s[0] + i * d.s[2], &best, 8)
+            free(entries)
+    settle()
+    if entries == NULL:
+        raise MemoryError(f"arg_reduce: no memory for a row of {n[1]}")
+
+
+def topk(
+    int dtype, Strided values not None, Strided indices not None, Strided src not None, dims, long long k, bint largest,
+):
+    """The k largest, or smallest, elements of the middle axis in order, ties by lower index; NaN is the largest.
+
+    ``values`` and ``indices`` (int64) are (outer, k, inner).
+    """
+    cdef Operand v, x, s
+    cdef long long[3] n
+    cdef long long[3] m
+    cdef long long o, i, j, done = 0, size = item_size(dtype)
+    cdef Entry *e = NULL
+    cdef const unsigned char *column
+    take(n, dims, 3)
+    m[0], m[1], m[2] = n[0], k, n[2]
+    if not 0 <= k <= n[1]:
+        raise ValueError(f"topk: k must be 0..{n[1]}, got {k}")
+    operand(&v, values, m, 3, size, "values", True)
+    operand(&x, indices, m, 3, 8, "indices", True)
+    operand(&s, src, n, 3, size, "src")
+    if is_empty(m, 3):
+        return
+    with nogil:
+        e = <Entry *>malloc(n[1] * (sizeof(Entry) + 8))
+        if e != NULL:
+            for o in range(n[0]):
+                for i in range(n[2]):
+                    if interrupted(&done, n[1]):
+                        break
+                    column = s.p + o * s.s[0] + i * s.s[2]
+                    _keys(e, e + n[1], dtype, column, s.s[1], n[1])
+                    if largest:
+                        for j in range(n[1]):
+                            e[j].key = ~e[j].key
+                    qsort(e, n[1], sizeof(Entry), _compare)
+                    for j in range(k):
+                        memcpy(v.p + o * v.s[0] + j * v.s[1] + i * v.s[2], column + e[j].index * s.s[1], size)
+                        memcpy(x.p + o * x.s[0] + j * x.s[1] + i * x.s[2], &e[j].index, 8)
+            free(e)
+    settle()
+    if e == NULL:
+        raise MemoryError(f"topk: no memory for a row of {n[1]}")

@@ -1,0 +1,739 @@
+"""The search for a tiling, in machine integers: which cuts of a problem there are, what they take, which is chosen.
+
+Prices come from the cost functions of the device, through mappings that ask them once a key. Figures are exact
+below 4e15. Larger ones are rounded as doubles are, and end at 10^18: slow devices and large layers are planned, too,
+and nobody compares designs that take 11 days.
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from libc.string cimport memcmp, memcpy
+
+cdef extern from *:
+    """
+    #if defined(__SIZEOF_INT128__)
+    static long long scaled(long long value, long long by, long long over) {
+        return (long long)((__int128)value * by / over);
+    }
+    #else
+    static long long scaled(long long value, long long by, long long over) {
+        long long whole = value / over, rest = value % over, result = 0, k;
+        (void)whole;
+        for (k = 1; k < by; k *= 10) { result = result * 10; rest *= 10; result += rest / over; rest %= over; }
+        return whole * by + result;
+    }
+    #endif
+    """
+    long long scaled(long long value, long long by, long long over) noexcept nogil
+
+from npusim.errors import CompileError
+
+cdef long long SECOND = 1_000_000_000_000
+
+# Every figure is at most this, so that a few of them add up within 64 bits.
+cdef long long LIMIT = 1_000_000_000_000_000_000
+# Of sizes in elements and bytes.
+cdef double LARGEST = 4.0e18
+
+cdef enum:
+    UNKNOWN = -1
+
+# What an estimate is for: to choose tiles, or to say what those take, for the first time or again.
+cdef enum:
+    CHOSEN
+    AMONG
+    AGAIN
+
+
+cdef struct Moved:
+    # What brings a tile, or takes it away.
+    bint there
+    double ps
+    double stream  # from one to the next
+    double nbytes
+
+
+cdef struct Price:
+    long long[5] key
+    long long[3] value
+    bint known
+
+
+cdef enum:
+    MOST_PRICES = 1 << 16  # of one mapping: then they are asked anew
+
+WAYS = []
+NUMBERS = {}
+
+
+cdef int number_of(str way) except -1:
+    """That of a way of transfers, the same as long as this process lives."""
+    if way not in NUMBERS:
+        WAYS.append(way)
+        NUMBERS[way] = len(WAYS) - 1
+    return NUMBERS[way]
+
+
+cdef int READ = number_of("read"), COPY = number_of("copy")
+cdef int CONSTANTS = number_of("constants")
+
+
+cdef class Prices:
+    """Prices of a mapping of ``npusim.timing.tile_costs`` in machine integers, because a search looks up many.
+
+    Keys of products are five numbers; those of transfers are four, of which the last is that of a way.
+    """
+
+    cdef object prices
+    cdef Price *slots
+    cdef Py_ssize_t room, count
+
+    def __init__(self, prices):
+        self.prices = prices
+
+    def __dealloc__(self):
+        PyMem_Free(self.slots)
+
+    cdef Price *find(self, long long *key) noexcept:
+        """Where a key is, or has to go; there is room for it."""
+        cdef unsigned long long mixed = 0
+        cdef Py_ssize_t at
+        cdef int k
+        for k in range(5):
+            mixed = (mixed ^ <unsigned long long>key[k]) * 0x9E3779B97F4A7C15ULL
+            mixed ^= mixed >> 29
+        at = mixed & (self.room - 1)
+        while self.slots[at].known and memcmp(self.slots[at].key, key, 5 * sizeof(long long)):
+            at = (at + 1) & (self.room - 1)
+        return &self.slots[at]
+
+    cdef int grow(self) except -1:
+        """Make room for more, or for all anew where there are too many."""
+        cdef Price *old = self.slots
+        cdef Py_ssize_t size = self.room, at
+        self.slots = <Price *>PyMem_Calloc(max(64, min(2 * size, 2 * MOST_PRICES)), sizeof(Price))
+        if self.slots is NULL:
+            self.slots = old
+            raise MemoryError
+        self.room = max(64, min(2 * size, 2 * MOST_PRICES))
+        if size == self.room:
+            self.count = size = 0
+        for at in range(size):
+            if old[at].known:
+                self.find(old[at].key)[0] = old[at]
+        PyMem_Free(old)
+        return 0
+
+    cdef int ask(self, long long *key, bint moves, long long *value) except -1:
+        """Look up a price, or ask for it."""
+        cdef Price *price
+        if self.room:
+            price = self.find(key)
+            if price.known:
+                value[0], value[1], value[2] = price.value[0], price.value[1], price.value[2]
+                return 0
+        if moves:
+            ps, stream, nbytes = self.prices[key[0], key[1], key[2], WAYS[key[3]]]
+            value[0], value[1], value[2] = min(ps, LIMIT), min(stream, LIMIT), min(nbytes, LIMIT)
+        else:
+            value[0] = min(self.prices[key[0], key[1], key[2], key[3], key[4]], LIMIT)
+            value[1] = value[2] = 0
+        # Meanwhile others may have asked.
+        if 2 * (self.count + 1) > self.room:
+            self.grow()
+        price = self.find(key)
+        self.count += not price.known
+        price.known = True
+        memcpy(price.key, key, 5 * sizeof(long long))
+        price.value[0], price.value[1], price.value[2] = value[0], value[1], value[2]
+        return 0
+
+
+cdef struct Cut:
+    long long groups, oc, ic
+    long long oh, ow
+    Py_ssize_t area  # its number; negative: it is in no table
+    bint allowed  # accumulators hold its sums, and one instruction may do it
+    bint ordered  # either loop may be the outer one
+    long long whole, pieces  # SRAM bytes where a chain works on a tile as a whole, and in pieces
+    long long steps
+    long long[4] time  # by 2 * in pieces + weights outermost
+    long long one, all  # picoseconds of a whole tile, and of all tiles, those at the edges as large as they are
+    Moved x, w, p, out
+
+
+cdef struct Reach:
+    # Of budgets of SRAM those for which a search goes the same way: from the first up to, not with, the second.
+    long long first, end
+
+
+cdef long long UNBOUNDED = 1 << 62
+
+
+cdef inline bint fits(long long nbytes, long long budget, Reach *reach) noexcept nogil:
+    if nbytes > budget:
+        reach.end = least(reach.end, nbytes)
+        return False
+    reach.first = most(reach.first, nbytes)
+    return True
+
+
+cdef inline long long up(long long value, long long by) noexcept nogil:
+    return (value + by - 1) // by
+
+
+cdef inline long long least(long long a, long long b) noexcept nogil:
+    return a if a < b else b
+
+
+cdef inline long long most(long long a, long long b) noexcept nogil:
+    return a if a > b else b
+
+
+cdef inline long long limited(double value) noexcept nogil:
+    return <long long>value if value < <double>LIMIT else LIMIT
+
+
+cdef inline long long times(long long a, long long b) noexcept nogil:
+    """The product of two numbers that are not negative, or the limit."""
+    return a * b if <double>a * b < <double>LIMIT else LIMIT
+
+
+cdef inline bint is_same(Cut *one, Cut *other) noexcept nogil:
+    return (
+        one.oc == other.oc and one.ic == other.ic and one.oh == other.oh and one.ow == other.ow
+        and one.groups == other.groups
+    )
+
+
+cdef class Search:
+    """The cuts of one problem on one device.
+
+    ``problem``, ``device``: see ``npusim.timing.tile``; ``cuts``: (groups, output channels, input channels) of a
+    tile, ``areas``: (rows, columns), both in the order in which they are tried.
+    """
+
+    cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
+    cdef bint depthwise, shared_weights, in_place, main, pinned, zeros
+    cdef int x_home, out_home, direct, dram
+    cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, w_kilo
+    cdef long long parameters, fetched, traffic
+    cdef long long x_item, w_item, out_item, stored_item
+    cdef long long element_bytes, between, piece, begin, kilo
+    cdef tuple operands
+    cdef Prices matrix, banks, moves
+    cdef int x_way, w_way, out_way
+    cdef bint x_turned, out_turned
+    cdef long long acc_limit, cores, copies, alignment, overlap, slack, most_risen
+    cdef long long max_products, max_elements, channel_step
+    cdef long long bandwidth, constants_bandwidth
+    cdef bint multicast, ahead, one_channel, apart
+    cdef Cut *table
+    cdef Py_ssize_t n_cuts, n_areas
+
+    def __cinit__(self):
+        self.table = NULL
+
+    def __dealloc__(self):
+        PyMem_Free(self.table)
+
+    def __init__(self, problem, device, cuts, areas):
+        self._read(problem)
+        self._read_device(device)
+        self._check()
+        self.n_cuts, self.n_areas = len(cuts), len(areas)
+        self.table = <Cut *>PyMem_Malloc(self.n_cuts * self.n_areas * sizeof(Cut))
+        if self.table is NULL:
+            raise MemoryError
+        cdef Cut *cut = self.table
+        cdef Py_ssize_t area
+        for groups, oc, ic in cuts:
+            for area, (oh, ow) in enumerate(areas):
+                cut.groups, cut.oc, cut.ic, cut.oh, cut.ow, cut.area = groups, oc, ic, oh, ow, area
+                self._measure(cut)
+                cut += 1
+
+    cdef _read(self, p):
+        self.images, self.oh, self.ow, self.groups, self.oc, self.ic = p.images, p.oh, p.ow, p.groups, p.oc, p.ic
+        self.kh, self.kw, self.sh, self.sw, self.dh, self.dw = p.kh, p.kw, p.sh, p.sw, p.dh, p.dw
+        self.depthwise, self.shared_weights, self.in_place, self.main = (
+            p.depthwise, p.shared_weights, p.in_place, p.main,
+        )
+        self.pinned, self.zeros, self.held, self.beside = p.pinned, p.w_zeros, p.held, p.beside
+        self.x_home, self.out_home = p.x_home, p.out_home
+        self.x_serves, self.w_serves, self.w_bits, self.w_block = p.x_serves, p.w_serves, p.w_bits, p.w_block
+        self.sum_bytes, self.parameters, self.fetched = p.sum_bytes, p.parameters, p.fetched
+        self.w_kilo, self.w_way = p.w_kilo, number_of(p.w_way)
+        self.x_way, self.out_way = number_of(p.x_way), number_of(p.out_way)
+        self.x_turned, self.out_turned = p.x_turned, p.out_turned
+        self.x_item, self.w_item, self.out_item = p.x_type.itemsize, p.w_type.itemsize, p.out_type.itemsize
+        self.stored_item = p.stored_bytes
+        self.w_rows, self.w_cols = p.w_rows, p.w_cols
+        e = p.epilogue
+        self.element_bytes, self.between, self.piece, self.begin, self.kilo = (
+            e.element_bytes, e.between, e.piece, e.begin, e.kilo,
+        )
+        self.operands = e.operands
+
+    cdef _read_device(self, d):
+        self.matrix, self.banks, self.moves = d.matrix, d.banks, d.moves
+        self.direct, self.dram = d.direct, d.dram
+        self.acc_limit, self.cores, self.copies, self.alignment = d.acc_bytes, d.cores, d.input_copies, d.alignment
+        self.overlap, self.slack, self.most_risen = d.overlap, d.slack_percent, d.most_risen
+        self.max_products, self.max_elements, self.channel_step = d.max_products, d.max_elements, d.channel_step
+        self.bandwidth, self.constants_bandwidth = d.bandwidth, d.constants_bandwidth
+        self.multicast, self.ahead, self.one_channel, self.apart = (
+            d.multicast, d.inputs_ahead, d.one_channel, d.constants_apart,
+        )
+
+    cdef _check(self):
+        """Refuse sizes beyond 64 bits: the largest tile is the whole problem. Raises CompileError."""
+        if least(least(self.images, self.oh), least(self.ow, least(self.groups, least(self.oc, self.ic)))) < 1:
+            raise ValueError("a matrix problem has no elements")
+        cdef double pixels = <double>self.images * self.oh * self.ow
+        cdef double channels = <double>self.groups * self.oc
+        cdef double rows = <double>self.oh * self.sh + <double>self.kh * self.dh
+        cdef double cols = <double>self.ow * self.sw + <double>self.kw * self.dw
+        cdef double products = pixels * channels * self.ic * self.kh * self.kw
+        cdef double inputs = self.images * rows * cols * self.groups * self.ic
+        cdef double each = 64.0 * (self.element_bytes + self.between + self.kilo + 64) + self.begin
+        if (
+            products * self.channel_step > LARGEST or inputs * 64 > LARGEST or pixels * channels * each > LARGEST
+            or (channels + self.w_cols) * (self.ic * self.kh * self.kw + self.w_rows) * 64 * (self.held + 2) > LARGEST
+        ):
+            raise CompileError(
+                f"a layer of {products:.3g} MACs on {inputs:.3g} inputs is too large to be cut into tiles; "
+                f"{LARGEST / self.channel_step:.3g} MACs are allowed"
+            )
+
+    cdef inline long long _aligned(self, long long nbytes) noexcept:
+        return up(nbytes, self.alignment) * self.alignment
+
+    cdef long long _weights(self, long long groups, long long oc, long long ic) noexcept:
+        cdef long long k = self.kh * self.kw * (1 if self.depthwise else ic)
+        cdef long long count = groups, channels = oc, rows = 0, each, filled
+        if self.depthwise:
+            count, channels = 1, groups * oc
+        if self.w_block:
+            rows = least(up(k - 1, self.w_block) + 1, k)
+        filled = k * channels
+        if not self.depthwise:
+            filled = up(k, self.w_rows) * self.w_rows * up(channels, self.w_cols) * self.w_cols
+        each = up(filled * self.w_bits, 8) if self.w_bits else filled * self.w_item
+        return count * (each + rows * channels * (5 if self.zeros else 4))
+
+    cdef void _measure(self, Cut *cut) noexcept:
+        cdef long long rows = (cut.oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
+        cdef long long cols = (cut.ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
+        cdef long long area = cut.oh * cut.ow, out = cut.groups * cut.oc, elements = area * out
+        cdef long long x = rows * cols * cut.groups * cut.ic * self.x_item
+        cdef long long weights = self._aligned(self._weights(cut.groups, cut.oc, cut.ic))
+        cdef long long parameters = self._aligned(out * self.parameters)
+        cdef long long acc = elements * self.sum_bytes
+        cdef long long spatial = self.images * up(self.oh, cut.oh) * up(self.ow, cut.ow)
+        cdef long long channels = up(self.groups, cut.groups) * up(self.oc, cut.oc), chunks = up(self.ic, cut.ic)
+        cdef long long total = 2 * (weights + parameters), lanes, inputs
+        if self.held:
+            total = channels * (chunks * weights + parameters) * self.held
+        if self.pinned:
+            total = 0
+        total += self._aligned(elements * self.element_bytes)
+        if self.x_home != self.direct:
+            total += self.copies * self._aligned(x)
+        if self.in_place and not self.acc_limit:
+            total += 2 * self._aligned(acc) if self.main else 0
+        else:
+            total += 2 * self._aligned(elements * self.out_item) if self.main else 0
+            total += 0 if self.acc_limit else self._aligned(acc)
+        cut.whole = total + self._aligned(elements * self.between)
+        cut.pieces = total + self._aligned(least(elements, self.piece) * self.between)
+        cut.steps = spatial * channels * chunks
+        cut.ordered = (spatial > 1 and channels > 1 and chunks == 1) or (self.cores > 1 and self.multicast)
+        # As the kernels step: output channels rounded up.
+        lanes = up(out if self.depthwise else cut.oc, self.channel_step) * self.channel_step
+        inputs = (1 if self.depthwise else cut.groups * cut.ic) * area * self.kh * self.kw
+        cut.allowed = (
+            not (self.acc_limit and acc > self.acc_limit) and <double>inputs * lanes <= <double>self.max_products
+            and elements <= self.max_elements
+        )
+        cut.time[0] = cut.time[1] = cut.time[2] = cut.time[3] = cut.one = UNKNOWN
+
+    cdef Py_ssize_t _try(self, long long budget, int *tried, long long *best, Reach *reach) except -1:
+        """How many are looked at of all that fits so many bytes, their numbers, and the ``best`` time."""
+        cdef Py_ssize_t c, s, count = 0
+        cdef long long time, lowest = -1, here, nearest, risen
+        cdef int variant, outer, pieces
+        cdef Cut *cut
+        reach.first, reach.end = -UNBOUNDED, UNBOUNDED
+        for c in range(self.n_cuts):
+            nearest, risen = -1, 0
+            for s in range(self.n_areas):
+                cut = &self.table[c * self.n_areas + s]
+                # Parts of rows only where single rows do not fit.
+                if nearest >= 0 and cut.ow < self.ow:
+                    break
+                if not cut.allowed:
+                    continue
+                pieces = 0
+                if not fits(cut.whole, budget, reach):
+                    if not self.between or not fits(cut.pieces, budget, reach):
+                        continue
+                    pieces = 1
+                here = -1
+                for outer in range(2 if cut.ordered else 1):
+                    variant = 2 * pieces + outer
+                    time = cut.time[variant]
+                    if time == UNKNOWN:
+                        time = cut.time[variant] = self._estimate(cut, outer, pieces, CHOSEN)
+                    if here < 0 or time < here:
+                        here = time
+                    tried[count] = ((c * self.n_areas + s) << 2) + variant
+                    count += 1
+                if lowest < 0 or here < lowest:
+                    lowest = here
+                if nearest < 0 or here < nearest:
+                    nearest, risen = here, 0
+                    continue
+                risen += 1
+                if risen == self.most_risen:
+                    break
+            # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
+            if self.held and not self.pinned and nearest >= 0:
+                break
+        best[0] = lowest
+        return count
+
+    cdef int *_room(self) except NULL:
+        """For the numbers of all that may be looked at; of one call, since others may ask meanwhile."""
+        cdef int *room = <int *>PyMem_Malloc((2 * self.n_cuts * self.n_areas + 1) * sizeof(int))
+        if room is NULL:
+            raise MemoryError
+        return room
+
+    cdef tuple _told(self, int number):
+        cdef Cut *cut = &self.table[number >> 2]
+        return cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, bool(number & 1), bool(number & 2)
+
+    def choose(self, long long budget):
+        """(groups, rows, columns, output channels, input channels, weights outermost, in pieces) of least time that
+        fits so many bytes, or None; its picoseconds; the least budget for which the answer is the same, and the one
+        after the greatest."""
+        cdef long long time, limit, lowest = 0, steps = 0, ps = 0
+        cdef int *tried = self._room()
+        cdef Py_ssize_t at
+        cdef Cut *cut
+        cdef Reach reach
+        cdef tuple best = None, option
+        try:
+            for at in range(self._try(budget, tried, &lowest, &reach)):
+                if not at:
+                    limit = lowest // 100 * (100 + self.slack) + lowest % 100 * (100 + self.slack) // 100
+                cut = &self.table[tried[at] >> 2]
+                time = cut.time[tried[at] & 3]
+                if time > limit or (best is not None and (cut.steps > steps or (cut.steps == steps and time > ps))):
+                    continue
+                option = self._told(tried[at])
+                if best is None or cut.steps < steps or time < ps or option < best:
+                    best, steps, ps = option, cut.steps, time
+        finally:
+            PyMem_Free(tried)
+        return best, ps, reach.first, reach.end
+
+    def within(self, long long budget, long long limit):
+        """(picoseconds, steps, tile) of all that :meth:`choose` looks at and that take less than so many."""
+        cdef long long lowest
+        cdef int *tried = self._room()
+        cdef Py_ssize_t at
+        cdef Cut *cut
+        cdef Reach reach
+        cdef list found = []
+        try:
+            for at in range(self._try(budget, tried, &lowest, &reach)):
+                cut = &self.table[tried[at] >> 2]
+                if cut.time[tried[at] & 3] < limit:
+                    found.append((cut.time[tried[at] & 3], cut.steps, self._told(tried[at])))
+        finally:
+            PyMem_Free(tried)
+        return found
+
+    def score(self, tile):
+        """Picoseconds by which tilings are compared."""
+        cdef Cut wanted
+        cdef Cut *cut = self._cut(tile, &wanted)
+        cdef bint outer = tile[5], pieces = tile[6]
+        cdef long long time = cut.time[2 * pieces + outer]
+        return self._estimate(cut, outer, pieces, CHOSEN) if time == UNKNOWN else time
+
+    def latency(self, tile, bint again):
+        """Picoseconds of all tiles between other layers, without waits for SRAM banks; and those of the DRAM."""
+        cdef Cut wanted
+        return self._estimate(self._cut(tile, &wanted), tile[5], tile[6], AGAIN if again else AMONG), self.traffic
+
+    def computing(self, tile):
+        """Picoseconds of the matrix unit for all tiles, one after the other."""
+        cdef Cut wanted
+        cdef Cut *cut = self._cut(tile, &wanted)
+        if cut.one == UNKNOWN:
+            self._price(cut)
+        return cut.all
+
+    def banked(self, tile):
+        """Picoseconds that all banks of the SRAM need for all tiles on the matrix unit."""
+        cdef long long groups, oh, ow, oc, ic
+        groups, oh, ow, oc, ic = tile[:5]
+        cdef long long tiles = self.images * up(self.oh, oh) * up(self.ow, ow)
+        tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
+        return self._computing(self.banks, groups, oh, ow, oc, ic, tiles)
+
+    cdef Cut *_cut(self, tile, Cut *wanted) except NULL:
+        """That of a tile: most are asked about because they were chosen. Else what is ``wanted``, unmeasured."""
+        cdef Py_ssize_t at
+        wanted.groups, wanted.oh, wanted.ow, wanted.oc, wanted.ic = tile[:5]
+        wanted.area = -1
+        wanted.time[0] = wanted.time[1] = wanted.time[2] = wanted.time[3] = wanted.one = UNKNOWN
+        for at in range(self.n_cuts * self.n_areas):
+            if is_same(&self.table[at], wanted):
+                return &self.table[at]
+        return wanted
+
+    cdef Cut *_like(self, Cut *cut, bint inputs) noexcept:
+        """Another one of the table whose prices are known, and whose tiles of the input are as large, or those of the
+        output; NULL if there is none."""
+        cdef Py_ssize_t c
+        cdef Cut *other
+        for c in range(self.n_cuts if cut.area >= 0 else 0):
+            other = &self.table[c * self.n_areas + cut.area]
+            if other.one != UNKNOWN and other.groups == cut.groups and (
+                other.ic == cut.ic if inputs else other.oc == cut.oc
+            ):
+                return other
+        return NULL
+
+    cdef long long _price_of(
+        self, Prices prices, long long groups, long long oh, long long ow, long long oc, long long ic,
+    ) except -1:
+        cdef long long[5] key
+        cdef long long[3] value
+        key[0], key[1], key[2], key[3], key[4] = groups, oh, ow, oc, ic
+        if self.depthwise:  # the groups are the channels of one image
+            key[0], key[3], key[4] = 1, groups * oc, groups
+        prices.ask(key, False, value)
+        return value[0]
+
+    cdef Moved _move(self, long long nbytes, long long run, long long stride, int way) except *:
+        cdef Moved moved
+        cdef long long[5] key
+        cdef long long[3] value
+        key[0], key[1], key[2], key[3], key[4] = nbytes, most(1, least(run, nbytes)), stride, way, 0
+        self.moves.ask(key, True, value)
+        moved.there, moved.ps, moved.stream, moved.nbytes = True, value[0], value[1], value[2]
+        return moved
+
+    cdef Moved _mean(
+        self, long long groups, long long width, long long whole, long long item, long long row, long long pixels,
+        int way, bint turned=False,
+    ) except *:
+        """Over all tiles of so many groups and of ``width`` of their ``whole`` channels, if they have all of their
+        pixels."""
+        cdef Moved moved, one
+        cdef long long some, many, count, g, c, every = self.groups * whole
+        cdef int last_groups, last_channels
+        moved.there, moved.ps, moved.stream, moved.nbytes = True, 0, 0, 0
+        for last_groups in range(2):
+            g = self.groups % groups if last_groups else groups
+            some = 1 if last_groups else self.groups // groups
+            for last_channels in range(2):
+                c = whole % width if last_channels else width
+                many = 1 if last_channels else whole // width
+                count = g * c
+                if not count or not some * many:
+                    continue
+                if turned:  # what lies next to each other in DRAM are pixels
+                    one = self._move(pixels * count * item, row * item, 0, way)
+                elif count == every or way == COPY:
+                    one = self._move(pixels * count * item, count * item * (row if count == every else 1), 0, way)
+                else:
+                    one = self._move(pixels * count * item, count * item, every * item, way)
+                moved.ps += <double>(some * many) * one.ps
+                moved.stream += <double>(some * many) * one.stream
+                moved.nbytes += <double>(some * many) * one.nbytes
+        cdef double total = <double>(up(self.groups, groups) * up(whole, width))
+        moved.ps, moved.stream, moved.nbytes = moved.ps / total, moved.stream / total, moved.nbytes / total
+        return moved
+
+    cdef int _price(self, Cut *cut) except -1:
+        """What is the same whichever loop is the outer one, and however a chain works on a tile."""
+        cdef long long groups = cut.groups, oh = cut.oh, ow = cut.ow, oc = cut.oc, ic = cut.ic, nbytes
+        cdef long long rows = (oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
+        cdef long long cols = (ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
+        cdef long long tiles = self.images * up(self.oh, oh) * up(self.ow, ow)
+        cdef Cut *like
+        cut.x.there = cut.w.there = cut.p.there = cut.out.there = False
+        if self.x_home != self.direct:
+            like = self._like(cut, True)
+            if like is not NULL:
+                cut.x = like.x
+            else:
+                cut.x = self._mean(
+                    groups, ic, self.ic, self.x_item, cols, rows * cols, self.x_way, self.x_turned
+                )
+        if not self.held:
+            nbytes = self._weights(groups, oc, ic)
+            cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), 0, self.w_way)
+            if self.fetched:
+                nbytes = groups * oc * self.fetched
+                cut.p = self._move(nbytes, nbytes, 0, CONSTANTS)
+        if self.out_home != self.direct:
+            like = self._like(cut, False)
+            if like is not NULL:
+                cut.out = like.out
+            else:
+                cut.out = self._mean(
+                    groups, oc, self.oc, self.stored_item, ow, oh * ow, self.out_way, self.out_turned
+                )
+        tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
+        cdef long long whole = self._price_of(self.matrix, groups, oh, ow, oc, ic)
+        cut.all = self._computing(self.matrix, groups, oh, ow, oc, ic, tiles)
+        cut.one = whole
+        return 0
+
+    cdef long long _computing(
+        self, Prices prices, long long groups, long long oh, long long ow, long long oc, long long ic, long long tasks,
+    ) except -1:
+        """All tiles, those at the edges as large as they are; ``tasks``: how many there are."""
+        cdef long long[5] full, size, part
+        cdef int k, mask
+        cdef long long total = 0, count
+        cdef bint empty, whole = True
+        full[0], full[1], full[2], full[3], full[4] = self.groups, self.oh, self.ow, self.oc, self.ic
+        size[0], size[1], size[2], size[3], size[4] = groups, oh, ow, oc, ic
+        for k in range(5):
+            if full[k] % size[k]:
+                whole = False
+        if whole:
+            return times(tasks, self._price_of(prices, groups, oh, ow, oc, ic))
+        for mask in range(32):
+            count, empty = 1, False
+            for k in range(5):
+                if mask >> k & 1:
+                    part[k] = full[k] % size[k]
+                else:
+                    part[k] = size[k]
+                    count *= full[k] // size[k]
+                if not part[k]:
+                    empty = True
+            if count and not empty:
+                total += times(count, self._price_of(prices, part[0], part[1], part[2], part[3], part[4]))
+                total = least(total, LIMIT)
+        return times(self.images, total)
+
+    cdef void _loaded_for(
+        self, long long spatial, long long channels, bint outermost, double *x, double *w,
+    ) noexcept:
+        cdef long long outer = channels if outermost else spatial, inner = spatial if outermost else channels
+        cdef long long tasks, together
+        x[0], w[0] = self.x_serves, self.w_serves
+        if not self.multicast or self.cores == 1 or self.x_home != self.dram or self.held:
+            return
+        x[0] = w[0] = 1
+        if outer * inner % self.cores:
+            return
+        tasks = outer * inner // self.cores
+        if tasks % inner and inner % tasks:
+            return
+        together = self.cores // most(1, inner // tasks)
+        if outermost:
+            x[0] = together
+        elif self.shared_weights:
+            w[0] = together
+
+    cdef long long _estimate(self, Cut *cut, bint outer, bint in_pieces, int asked) except -1:
+        if cut.one == UNKNOWN:
+            self._price(cut)
+        cdef long long groups = cut.groups, oh = cut.oh, ow = cut.ow, oc = cut.oc, ic = cut.ic
+        cdef long long spatial = self.images * up(self.oh, oh) * up(self.ow, ow)
+        cdef long long channels = up(self.groups, groups) * up(self.oc, oc), chunks = up(self.ic, ic)
+        cdef long long tasks = spatial * channels, per_core = up(tasks, self.cores)
+        cdef long long x_loads, w_loads, compute, elements = oh * ow * groups * oc, first = 0
+        cdef long long rows = (oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
+        cdef long long cols = (ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
+        cdef double share = <double>per_core / <double>tasks
+        cdef double full_x = 1, full_w = 1, full_out = 1, o = 1, g, i, h, v, x_cores, w_cores
+        # How often each operand is loaded.
+        if chunks > 1:
+            x_loads = w_loads = tasks * chunks
+        elif outer:
+            x_loads = spatial if channels == 1 else tasks
+            w_loads = channels if self.shared_weights else tasks
+        else:
+            x_loads = spatial * up(self.groups, groups)
+            w_loads = channels if spatial == 1 or (channels == 1 and self.shared_weights) else tasks
+        compute = least(times(per_core * chunks, cut.one), cut.all)
+        if self.oh % oh or self.ow % ow or self.oc % oc or self.ic % ic or self.groups % groups:
+            g = <double>self.groups / <double>(up(self.groups, groups) * groups)
+            i = <double>self.ic / <double>(up(self.ic, ic) * ic)
+            h = <double>self.oh / <double>(up(self.oh, oh) * oh)
+            v = <double>self.ow / <double>(up(self.ow, ow) * ow)
+            o = g * (<double>self.oc / <double>(up(self.oc, oc) * oc))
+            full_x = (1 - (1 - h) * oh * self.sh / rows) * (1 - (1 - v) * ow * self.sw / cols)
+            full_w, full_out = o * i, h * v
+        self._loaded_for(spatial, channels, outer, &x_cores, &w_cores)
+        cdef double stores = tasks * full_out, results = stores * o
+        cdef double x_count = x_loads / x_cores * full_x, w_count = w_loads / w_cores * full_w
+        cdef double p_count = w_loads / chunks / w_cores * o
+        cdef double loads = 0, traffic = 0, storing = 0, apart = 0
+        cdef Moved operand
+        if cut.x.there:
+            loads += x_count * cut.x.stream
+            traffic += x_count * cut.x.nbytes
+        if cut.w.there:
+            loads += w_count * cut.w.stream
+            traffic += w_count * cut.w.nbytes
+        if cut.p.there:
+            loads += p_count * cut.p.stream
+            traffic += p_count * cut.p.nbytes
+        for item in self.operands:
+            operand = self._mean(groups, oc, self.oc, <long long>item, ow, oh * ow, READ)
+            loads += stores * operand.stream
+            traffic += stores * operand.nbytes
+        if cut.out.there:
+            traffic += stores * cut.out.nbytes
+            storing = (stores if stores < per_core else <double>per_core) * cut.out.stream
+        cdef long long behind = elements * self.kilo // 1024
+        behind += (up(elements, self.piece) if in_pieces else 1) * self.begin
+        cdef long long loading = limited(share * loads), stored = limited(storing)
+        if cut.x.there and not self.ahead:
+            compute = least(compute + limited(share * x_loads * full_x * cut.x.ps), LIMIT)
+        if self.one_channel:
+            loading, stored = least(loading + stored, LIMIT), 0
+        if cut.w.there and self.apart:
+            apart = w_count * cut.w.nbytes + (p_count * cut.p.nbytes if cut.p.there else 0)
+        cdef long long shared = most(
+            self._bus_ps(limited((traffic - apart) * self.beside), self.bandwidth),
+            self._bus_ps(limited(apart * self.beside), self.constants_bandwidth),
+        )
+        cdef long long chain = limited((results if results < per_core else <double>per_core) * behind)
+        if asked != AGAIN:
+            if cut.x.there and self.ahead:  # else they are in the computing already
+                first += <long long>cut.x.ps
+            if cut.w.there and asked == CHOSEN:
+                first += <long long>cut.w.ps
+            if cut.out.there:
+                first += <long long>cut.out.ps
+        if chain > compute:
+            first += compute // per_core
+        elif asked != AGAIN:
+            first += behind
+        cdef long long longest = most(most(compute, chain), most(most(loading, stored), shared))
+        cdef long long total = compute + chain + loading + stored + shared
+        if asked == CHOSEN:
+            return longest + first + (total - longest + shared) // self.overlap
+        if asked == AMONG and cut.w.there:
+            # They come while others are at their last tile, which is taken to be as long as one of these.
+            first += most(0, <long long>cut.w.ps - longest // (per_core * chunks))
+        self.traffic = shared
+        return longest + first
+
+    cdef long long _bus_ps(self, long long nbytes, long long bandwidth) noexcept:
+        if <double>nbytes * SECOND / bandwidth > LIMIT:
+            return LIMIT
+        return scaled(nbytes, SECOND, bandwidth)

@@ -1,0 +1,15 @@
+"""Tiles to the last pixel, for many problems."""
+
+from __future__ import annotations
+
+import difflib
+
+import pytest
+
+from tests.unit.timing.tilings import PATH, record
+
+
+def test_tiles_are_those_on_record() -> None:
+    changed = difflib.unified_diff(PATH.read_text(encoding="utf-8").splitlines(), [*record()], "record", "now", n=0)
+    if lines := list(changed):
+        pytest.fail("\n".join([*lines, "if this is meant: python -m tests.unit.timing.tilings"]), pytrace=False)
