@@ -180,7 +180,7 @@ class _Bench:
 
     def adversary(self, seeds: int) -> Outcome:
         outcome = Outcome(
-            ADVERSARY, _promise(ADVERSARY), *(("passed",) if seeds else ("left out", "there are no seeds"))
+            ADVERSARY, _promise(ADVERSARY), *(("passed",) if seeds else ("left out", "no seeds were asked for"))
         )
         for seed in range(seeds):
             with self._device(seed) as (device, endpoint):

@@ -10,6 +10,9 @@ from tests.support.fuzz import run as fuzz
 
 SEED = 45
 """For which twelve cases of the faulty library hold one of each kind of failure."""
+FILES = ("spaces", "stores", *fuzz.GIVEN)
+"""Libraries whose tests are elsewhere: tests/property/test_given_files.py, tests/unit/explore."""
+LIBRARIES = [library for library in fuzz.MODULES if library not in FILES]
 CASES = {
     "onnxifi": 500,
     "onnxifi-v1": 250,
@@ -26,13 +29,13 @@ MANY = {"npu-files": 5000, "vfio-user": 2000, "pci-proxy": 2000, "uml": 300}
 """Cases of what takes long: a program computed, a session of hundreds of messages."""
 
 
-@pytest.mark.parametrize("library", fuzz.MODULES)
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_calls_that_no_sane_client_makes(library: str) -> None:
     assert list(fuzz.run_all(library, 0, 0, CASES[library], workers=1)) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("library", fuzz.MODULES)
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_many_of_them(library: str) -> None:
     assert list(fuzz.run_all(library, 1, 0, MANY.get(library, 15_000))) == []
 

@@ -95,6 +95,7 @@ TURNS: dict[str, Turn] = {
     "dma.inputs_ahead": Turn(False, SLOWER),
     "dma.weights_apart": Turn(True, MOVES, {"dma.channels": 4}),
     "dma.decoder_weights_per_cycle": Turn(64, FASTER),
+    "dma.reorder_bytes": Turn("64 KiB", FASTER),
     "dram.bytes": Turn("1 MiB"),
     "dram.bandwidth": Turn("1 GB/s", SLOWER),
     "dram.latency": Turn("2 us", SLOWER),
@@ -163,6 +164,7 @@ SILENT = {
     "dram.channels": "without effect under the kind fixed, as the manual says",
     "energy.constants_byte": "of a memory that the device has not: tests/unit/hw/test_energy.py",
     "vector.pools_outputs": "of a device whose SRAM keeps no values: tests/unit/compiler/test_chip_keys.py",
+    "host.operation": "of models in which values decide: tests/property/test_run_time_decisions.py",
     "host.compile_bytes": "decides what is refused while it is compiled: tests/unit/frontends/test_limits.py",
     **dict.fromkeys(
         (

@@ -31,7 +31,7 @@ static int look(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size, (void)data;
     const char *name = info->dlpi_name != NULL ? info->dlpi_name : "";
     /* Python's module for mappings is used by npusim alone here. */
-    if (strstr(name, "/npusim/_") == NULL && strstr(name, "/hal/") == NULL && strstr(name, "/mmap.") == NULL) {
+    if (strstr(name, "/npusim/") == NULL && strstr(name, "/hal/") == NULL && strstr(name, "/mmap.") == NULL) {
         return 0;
     }
     for (int i = 0; i < info->dlpi_phnum && object_count < MOST_OBJECTS; i++) {

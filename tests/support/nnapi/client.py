@@ -190,12 +190,15 @@ def execute_fenced(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO,
         assert callback is None
         return Outcome(status, [], Timing(), frame.raw())
     if handle:
-        again, second, callback = prepared.executeFenced(frame.request, [handle], measure, *limits)
-        assert again == ErrorStatus.NONE
-        for each in (handle, second):
-            if each:
-                fence.wait(each, WAIT_S)
-                os.close(each[0])
+        again, second, following = prepared.executeFenced(frame.request, [handle], measure, *limits)
+        failed = fence.wait(handle, WAIT_S) is fence.FenceStatus.ERROR
+        # A first execution that fails puts its fence in error. If it has failed already, the second one is invalid.
+        assert again == ErrorStatus.NONE or (failed and again == ErrorStatus.INVALID_ARGUMENT)
+        if second:
+            fence.wait(second, WAIT_S)
+            os.close(second[0])
+        os.close(handle[0])
+        callback = callback if failed else following
     status, launched, fenced = callback.getExecutionInfo()
     assert fenced.timeOnDevice == launched.timeOnDevice
     return Outcome(status, _request_shapes(frame.request), launched, frame.raw())
@@ -225,6 +228,10 @@ class MemoryCallback:
         return ErrorStatus.NONE, [self.memories[slot] for slot in slots]
 
 
+class BurstRefusedError(Exception):
+    """A burst could not be configured. Argument: the status."""
+
+
 class Burst:
     """The client's side of a HIDL burst."""
 
@@ -233,7 +240,8 @@ class Burst:
         self.results: MessageQueue[FmqResultDatum] = MessageQueue(capacity)
         self.callback = MemoryCallback()
         status, self.context = prepared.configureExecutionBurst(self.callback, self.requests, self.results)
-        assert status == ErrorStatus.NONE, status
+        if status != ErrorStatus.NONE:
+            raise BurstRefusedError(status)
 
     def execute(
         self, request: Request, measure: int = MeasureTiming.NO

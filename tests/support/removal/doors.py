@@ -40,7 +40,7 @@ from hal.onnxifi import MemoryFenceV1, TensorDescriptorV1
 from npusim.errors import UsageError
 from npusim.runtime import Executor
 from tests.support.nnapi import c_api
-from tests.support.nnapi.client import ExecutionCallback, Frame, execute_burst, execute_sync, prepare
+from tests.support.nnapi.client import BurstRefusedError, ExecutionCallback, Frame, execute_burst, execute_sync, prepare
 from tests.support.nnapi.models import BOOL8, F32, IN, OUT, add, chain, scalar, tensor
 from tests.support.onnxifi.c_library import CDoor
 from tests.support.removal import plays
@@ -159,7 +159,7 @@ def _execute(play: Play, device: Any, prepared: Any, first: Any) -> None:
         _clear(frame)
         try:
             status = way(prepared, frame).status
-        except AssertionError as error:  # a burst that is refused
+        except BurstRefusedError as error:
             (status,) = error.args
         if _good(play, status):
             play.values[name] = frame.raw()[0]

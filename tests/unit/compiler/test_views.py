@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.compiler.values import (
-    ALIGNMENT,
     Arena,
     Buffer,
     View,
-    align,
     collapse,
     dense_strides,
     memory_order,
@@ -24,6 +22,7 @@ from npusim.compiler.values import (
 )
 from npusim.dtypes import DType
 from npusim.errors import CompileError
+from npusim.hw.memory import ALIGNMENT, align
 
 DATA = np.arange(4096, dtype=np.int16)
 BUFFER = Buffer("b", 1, DATA.nbytes)

@@ -13,9 +13,9 @@ from tests.support.call_counts import calls_of, functions_of
 from tests.support.nnapi.client import prepared_model
 from tests.support.nnapi.models import add, add_case
 
-MOST_CALLS = 600
+MOST_CALLS = 650
 """Of functions of Python and C for an addition that is done on the caller's thread, where the device rests. It has been
-580."""
+640, of which some 40 keep other threads out."""
 MOST_OF_OURS = {"hal": 125, "npusim": 30}
 """Functions of ours in Python that the client's thread calls if the device's thread does the work: 122 and 24."""
 
