@@ -17,7 +17,7 @@ import pytest
 from hal.nnapi import fence, memory, open_device
 from hal.nnapi.execution import tasks
 from hal.nnapi.types import BufferDesc, BufferRole, ErrorStatus
-from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepared_model
+from tests.support.nnapi.client import Burst, BurstRefusedError, ExecutionCallback, PreparedCallback, prepared_model
 from tests.support.nnapi.models import add, add_case, chain
 from tests.support.waits_and_leaks import PATIENCE_S, resources, settled
 
@@ -140,7 +140,7 @@ def test_no_threads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             late = PreparedCallback()
             assert device.prepareModel_1_3(add(), 1, 1, None, [], [], TOKEN, late) is late.calls[0][0]
             assert late.calls[0][0] is not NONE
-            with pytest.raises(AssertionError):
+            with pytest.raises(BurstRefusedError):
                 Burst(prepared)
         assert prepared.executeSynchronously_1_3(world.case.request, 0, None, None)[0] is NONE
         assert not any(

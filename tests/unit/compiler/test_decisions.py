@@ -144,7 +144,7 @@ def test_each_value_is_told_once(kib: int) -> None:
 def test_the_next_best_is_what_planning_without_that_home_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain of two steps with one value between: in DRAM, it costs what a planner that may not keep it estimates."""
     build = GraphBuilder("two")
-    value = conv(build, build.input("x", (1, 8, 16, 16), DType.FLOAT32), 8)
+    value = conv(build, build.input("x", (1, 16, 16, 16), DType.FLOAT32), 16)
     graph = build.finish([conv(build, value, 8, seed=2)])
     record = record_of(graph, monkeypatch)
     (between,) = [each for each in decisions(record) if each.home == SRAM]
