@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,11 @@ from tests.support.onnx_models.oracle import runtime_outputs
 
 Arrays = Mapping[str, np.ndarray]
 SMALL = st.floats(-8, 8, width=32)
+VERSION = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+since_1_27 = pytest.mark.skipif(
+    VERSION < (1, 27),
+    reason="onnxruntime before 1.27 rounds otherwise near halves, and keeps states of empty sequences",
+)
 
 
 def node_model(
@@ -69,6 +75,7 @@ def test_the_range_of_any_values(x: np.ndarray) -> None:
 # Recurrent layers
 
 
+@since_1_27
 @pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
 @settings(max_examples=15)
 @given(data=st.data(), direction=st.sampled_from(["forward", "reverse", "bidirectional"]), states=st.booleans())
@@ -148,6 +155,7 @@ def test_resize_often(case: tuple[ModelProto, dict[str, np.ndarray]]) -> None:
     compare(*case, tolerance=3e-5)
 
 
+@since_1_27
 @pytest.mark.parametrize(("size", "out"), [(7, 8), (7, 38), (13, 14), (14, 1), (14, 31), (28, 19)])
 @pytest.mark.parametrize("coordinates", ["asymmetric", "half_pixel"])
 @pytest.mark.parametrize("nearest", ["round_prefer_ceil", "round_prefer_floor"])
