@@ -24,7 +24,7 @@ SMALL = st.floats(-8, 8, width=32)
 VERSION = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
 since_1_27 = pytest.mark.skipif(
     VERSION < (1, 27),
-    reason="onnxruntime before 1.27 rounds otherwise near halves, and keeps states of empty sequences",
+    reason="onnxruntime before 1.27 rounds otherwise near halves and keeps states of empty sequences",
 )
 
 
