@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,7 +26,7 @@ from npusim.faults import (
 )
 from npusim.faults.what import EVER, JOB, MEMORIES, RESET
 from npusim.isa.base import ByteArray
-from npusim.sim.breaks import Acted
+from npusim.sim.breaks import Acted, Repeated
 from npusim.sim.clock import Event
 from npusim.sim.job import Job
 from npusim.sim.machine import Machine
@@ -95,8 +94,8 @@ class Effects:
         self._machine = body.machine
         self._clock, self._breaks = body.machine.clock, body.machine.breaks
         self._altered: dict[str, list[_Altered]] = {}
-        self._lost: dict[str, list[Acted]] = {}
-        self._messages: deque[tuple[Interrupts, Acted]] = deque()
+        self._lost: dict[str, Repeated[Acted]] = {}
+        self._messages = Repeated[tuple[Interrupts, Acted]]()
         self._resets: list[tuple[Resets, Acted]] = []
         self._errors: list[tuple[Fault, Acted]] = []  # that the next job will find
         self._lasting: list[_Lasting] = []
@@ -121,7 +120,7 @@ class Effects:
     def loses(self, register: str, value: int) -> bool:
         """Whether a write has no effect."""
         if lost := self._lost.get(register):
-            lost.pop(0)()
+            lost.take()()
             return True
         return self.resetting and not (register == "CONTROL" and value & _RESET_BIT)
 
@@ -130,7 +129,7 @@ class Effects:
         if not self._messages:
             self._body.send(vector)
             return
-        what, acted = self._messages.popleft()
+        what, acted = self._messages.take()
         acted()
         if what.interrupt == "double":
             self._body.send(vector)
@@ -247,12 +246,12 @@ class Effects:
 
     @do.register
     def _fail_transfers(self, what: Fail, acted: Acted) -> None:
-        self._breaks.failing.setdefault(what.fail, []).extend([acted] * what.count)
+        self._breaks.failing.setdefault(what.fail, Repeated()).add(acted, what.count)
 
     @do.register
     def _interrupts(self, what: Interrupts, acted: Acted) -> None:
         if what.interrupt not in ("spurious", "storm"):
-            self._messages.extend([(what, acted)] * what.count)
+            self._messages.add((what, acted), what.count)
             return
         acted()
         storm = _Storm(what.count, what.delay_ps)
@@ -286,7 +285,7 @@ class Effects:
 
     @do.register
     def _lose_write(self, what: LoseWrite, acted: Acted) -> None:
-        self._lost.setdefault(what.lose_write, []).extend([acted] * what.count)
+        self._lost.setdefault(what.lose_write, Repeated()).add(acted, what.count)
 
     @do.register
     def _ecc(self, what: Ecc, acted: Acted) -> None:

@@ -5,15 +5,45 @@ Only jobs that are watched look at it, so it costs nothing where nothing breaks.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from typing import Generic, TypeVar
 
 from npusim.sim.steps import Step
 from npusim.units import bytes_to_ps, ceil_div
 
 Acted = Callable[[], None]
 """Called when something that is broken has been felt."""
+
+
+_T = TypeVar("_T")
+
+
+class Repeated(Generic[_T]):
+    """A queue of items, each a number of times. It takes the same room for any number."""
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[_T, int]] = deque()
+
+    def add(self, item: _T, times: int) -> None:
+        """Append an item ``times`` times, once at least."""
+        self._rows.append((item, times))
+
+    def take(self) -> _T:
+        """Remove the first item once. Raises IndexError if there is none."""
+        item, left = self._rows.popleft()
+        if left > 1:
+            self._rows.appendleft((item, left - 1))
+        return item
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._rows.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
 
 
 class Breaks:
@@ -25,7 +55,7 @@ class Breaks:
         self.hangs: dict[str, list[Acted]] = {}
         self.slow: dict[str, list[tuple[Fraction, Acted]]] = {}
         self.clock: list[tuple[Fraction, Acted]] = []
-        self.failing: dict[str, list[Acted]] = {}
+        self.failing: dict[str, Repeated[Acted]] = {}
         self._held: dict[str, list[Callable[[], None]]] = {}
 
     def hang(self, unit: str, acted: Acted) -> None:
@@ -60,7 +90,7 @@ class Breaks:
         left = self.failing.get(unit)
         if not left:
             return False
-        left.pop(0)()
+        left.take()()
         return True
 
     def clock_factor(self) -> Fraction:

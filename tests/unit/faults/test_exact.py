@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from fractions import Fraction
 from typing import Any
 
@@ -379,3 +380,22 @@ def test_bits_flip_in_the_memories_of_each_core() -> None:
     memory = made.machine.memory
     assert [int(each[9]) for each in (*memory.sram, *memory.acc)] == [4, 8, 4, 8]
     assert all(each.sum() == each[9] for each in (*memory.sram, *memory.acc))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"fail": "core0.dma0", "count": 2**31}, {"lose_write": "MEDIUM_DOORBELL", "count": 2**31},
+        {"interrupt": "lose", "count": 10**6},
+    ],
+)  # fmt: skip
+def test_a_fault_that_comes_often_takes_no_room_for_each(what: dict[str, object]) -> None:
+    """Two thousand million times were as many entries of a list, 17 GB."""
+    device = NpuDevice(load_config("tiny"), [{"when": {"time": "1 ns"}, "what": what}])
+    tracemalloc.start()
+    try:
+        device.run_until(10_000)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+        device.close()
