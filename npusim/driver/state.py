@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from npusim.driver import header
 from npusim.driver.alloc import whole
 from npusim.driver.jobs import Job, LoadedProgram, Priority, Slot, region_sizes
 from npusim.errors import CheckpointError
@@ -70,6 +71,8 @@ def _loaded(state: Mapping[str, Any], program: Program) -> LoadedProgram:
     sizes = tuple(map(whole, state["sizes"]))
     if sizes != region_sizes(program):
         raise ValueError(f"the regions of program {program.name!r} must have its sizes")
+    if whole(state["number"]) > header.MOST_RESIDENTS:
+        raise ValueError(f"a program's number must be at most {header.MOST_RESIDENTS}, got {state['number']}")
     made = LoadedProgram(program, whole(state["code"]), whole(state["constants"]), sizes, whole(state["number"]))
     made.idle = [_slot(each, sizes, {}) for each in state["idle"]]
     made.running, made.resident = whole(state["running"]), bool(state["resident"])
