@@ -27,11 +27,20 @@ static int object_count;
 static atomic_int wanted;
 static atomic_long left, stop, seen;
 
+/* Whether an object lies in a package. A checkout may have the package's name, too, and an environment within it. */
+static int is_within(const char *name, const char *package) {
+    const char *last = NULL;
+    for (const char *at = name; (at = strstr(at, package)) != NULL; at++) {
+        last = at;
+    }
+    return last != NULL && strstr(last, "/site-packages/") == NULL;
+}
+
 static int look(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size, (void)data;
     const char *name = info->dlpi_name != NULL ? info->dlpi_name : "";
     /* Python's module for mappings is used by npusim alone here. */
-    if (strstr(name, "/npusim/") == NULL && strstr(name, "/hal/") == NULL && strstr(name, "/mmap.") == NULL) {
+    if (!is_within(name, "/npusim/") && !is_within(name, "/hal/") && strstr(name, "/mmap.") == NULL) {
         return 0;
     }
     for (int i = 0; i < info->dlpi_phnum && object_count < MOST_OBJECTS; i++) {
