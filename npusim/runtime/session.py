@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim._core import DefaultFloats
-from npusim.cache import FORMAT_VERSION, Cache, default_directory
+from npusim.cache import Cache, default_directory
 from npusim.device.findings import Finding
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
@@ -25,8 +25,8 @@ from npusim.faults import Faulty, script_of
 from npusim.graph import DOUBLING, Graph
 from npusim.hw.config import Config, load_config
 from npusim.hw.mapping import changes
-from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
+from npusim.runtime.compile_request import CompileRequest
 from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.job import check_program
 from npusim.runtime.provenance import Origin
@@ -39,11 +39,8 @@ from npusim.units import Dimension, parse
 from npusim.weights import check
 
 if TYPE_CHECKING:
-    import onnx
-
     from npusim.compiler.pipeline import Explained
-
-    Source = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
+    from npusim.runtime.compile_request import Source
 
 Array = npt.NDArray[Any]
 
@@ -169,70 +166,46 @@ class Session:
         that decide nothing need not even be there. Raises UsageError, InputError, ModelError, UnsupportedError,
         CompileError.
         """
+        request = CompileRequest(self.config, source, input_shapes or {}, dict(bind or {}), cache_rows, timing_only)
         if isinstance(source, Graph):
-            given = {
-                "input_shapes: the shapes": input_shapes,
-                "bind: the inputs": bind,
-                "deciding: the inputs": deciding,
-            }
-            if what := next((what for what, said in given.items() if said), "cache_rows: those" * bool(cache_rows)):
-                raise UsageError(f"{what} of a Graph are fixed")
-            model = self._identity(source, timing_only)
-            program = self._compiled(model, {}, {}, 0, timing_only, lambda: source)
-            self._origins[program] = Origin("graph", None, model[0], not timing_only)
-            return program
-        shapes: Mapping[str, Sequence[int]] = input_shapes or {}
-        bound = dict(bind or {})
-        model = self._identity(source, timing_only)
+            given = {"input_shapes": input_shapes, "bind": bind, "deciding": deciding, "cache_rows": cache_rows}
+            if refused := next((name for name, value in given.items() if value), None):
+                raise UsageError(f"{refused}: not allowed for a Graph, whose shapes and values are fixed")
+            return self._read(request, {})
         if inputs is None:
-            return self._read(source, model, shapes, bound, cache_rows, timing_only, deciding or {})
-        return self._compile_for(source, model, inputs, shapes, bound, cache_rows, set(), timing_only)
+            return self._read(request, deciding or {})
+        return self._compile_for(request, inputs)
 
-    def _read(
-        self,
-        source: Source,
-        model: tuple[str, str],
-        shapes: Mapping[str, Sequence[int]],
-        bound: Mapping[str, Any],
-        cache_rows: int,
-        timing_only: bool,
-        arrays: Mapping[str, Any],
-    ) -> Program:
-        """The program of a model whose open dimensions and bound inputs are known; ``arrays`` decide the rest."""
+    def _read(self, request: CompileRequest, arrays: Mapping[str, Any]) -> Program:
+        """The program of a model whose open dimensions and bound inputs are known.
+
+        ``arrays``: values of the inputs that may decide the graph.
+        """
 
         def make() -> Graph:
-            graph = _graph(source, shapes, bound, self.config, cache_rows, timing_only, arrays)
+            graph = request.load(arrays)
             if graph.host.deciding:
                 raise _Decided(graph)
             return graph
 
+        model = self._identity(request)
         decided: dict[str, Any] = {}
         try:
             # Under this key there are only programs for which no value of an input has decided anything.
-            program = self._compiled(model, shapes, bound, cache_rows, timing_only, make)
+            program = self._compiled(request, model, make)
         except _Decided as found:
             graph: Graph = found.args[0]
             decided = {name: arrays[name] for name in graph.host.deciding}
             choice = repr((graph.bound, graph.host.decided))
-            program = self._compiled(model, shapes, bound, cache_rows, timing_only, lambda: graph, choice)
+            program = self._compiled(request, model, lambda: graph, choice)
             program.host = graph.host  # one from a file cannot check its inputs
-        file = os.fspath(source) if isinstance(source, str | os.PathLike) else None
-        self._origins[program] = Origin(
-            "onnx", file, model[0], not timing_only, dict(shapes), dict(bound), cache_rows, decided
-        )
+        self._origins[program] = request.origin(model[0], decided)
         return program
 
     def _compiled(
-        self,
-        model: tuple[str, str],
-        shapes: Mapping[str, Sequence[int]],
-        bound: Mapping[str, Any],
-        cache_rows: int,
-        timing_only: bool,
-        graph: Callable[[], Graph],
-        choice: str = "",
+        self, request: CompileRequest, model: tuple[str, str], graph: Callable[[], Graph], choice: str = ""
     ) -> Program:
-        """The program from the store, where it is made of the graph if need be."""
+        """The program from the store, which compiles the graph if it has none."""
         made: list[Graph] = []
 
         def make() -> Graph:
@@ -242,38 +215,29 @@ class Session:
         def confirm() -> None:
             check(tensor.data for graph in made for tensor in graph.constants() if tensor.data is not None)
 
-        computing = self._key(self._contents.get(model, model), shapes, bound, cache_rows, False, choice)
-        if not timing_only:
+        computing = replace(request, timing_only=False).key(self._contents.get(model, model), choice)
+        if not request.timing_only:
             return self._store.compile(computing, make, confirm)
-        return self._store.compile(
-            self._key(model, shapes, bound, cache_rows, True, choice), make, confirm, computing=computing
-        )
+        return self._store.compile(request.key(model, choice), make, confirm, computing=computing)
 
-    def _compile_for(
-        self,
-        source: Source,
-        model: tuple[str, str],
-        inputs: Mapping[str, Any],
-        shapes: Mapping[str, Sequence[int]],
-        bound: dict[str, Any],
-        cache_rows: int,
-        held: Set[str],
-        timing_only: bool,
-    ) -> Program:
+    def _compile_for(self, request: CompileRequest, inputs: Mapping[str, Any], held: Set[str] = frozenset()) -> Program:
         """The program for arrays; of the ``held`` ones only shapes and types are known."""
         from npusim.frontends.onnx import shapes_of
 
+        source, bound = request.source, dict(request.bind)
         assert not isinstance(source, Graph)
-        shapes = shapes_of(source, inputs, shapes, bound)
-        free = self._key(model, shapes, bound, cache_rows, timing_only)
-        # Which inputs decide shows while the model is read. Values that were seen before need not be read for again.
+        shapes = shapes_of(source, inputs, request.shapes, bound)
+        request = replace(request, shapes=shapes, bind=bound)
+        free = request.key(self._identity(request))
+        # Which inputs decide is known once the model has been read. Programs for values that were seen before are
+        # found without reading the model again.
         known = self._deciding.get(free, ())
         program = self._forms.get(_form(free, known, inputs))
         if program is not None and known and not program.constants.lost:
             return program
         arrays = {name: array for name, array in inputs.items() if name not in held and name not in bound}
         try:
-            program = self._read(source, model, shapes, bound, cache_rows, timing_only, arrays)
+            program = self._read(request, arrays)
         except NeedsValueError as error:
             for name in held & error.values.keys():
                 raise UsageError(f"state {name!r}: its value decides what is computed; give it as an input") from None
@@ -305,10 +269,9 @@ class Session:
         """Compile a model as :meth:`compile` does, afresh, and say where each value lives and why."""
         from npusim.compiler.pipeline import explain_graph
 
-        if isinstance(source, Graph):
-            return explain_graph(source, self.config)
         with DefaultFloats():
-            return explain_graph(_graph(source, input_shapes or {}, bind or {}, self.config, 0), self.config)
+            graph = CompileRequest(self.config, source, input_shapes or {}, bind or {}).load()
+            return explain_graph(graph, self.config)
 
     def run(
         self,
@@ -351,8 +314,8 @@ class Session:
                 arrays_given = None if timing_only and inputs is None else inputs or {}
                 program = self.compile(program, inputs=arrays_given, timing_only=timing_only)
             else:
-                known, model = {**(inputs or {}), **held}, self._identity(program, timing_only)
-                program = self._compile_for(program, model, known, {}, {}, state.cache_rows, held.keys(), timing_only)
+                request = CompileRequest(self.config, program, cache_rows=state.cache_rows, timing_only=timing_only)
+                program = self._compile_for(request, {**(inputs or {}), **held}, held.keys())
         check_program(program, self.config.name, self.config.fingerprint())
         return self._run_program(program, inputs, held, timing_only, state)
 
@@ -444,30 +407,11 @@ class Session:
         if self._dispatcher is not None:
             self._dispatcher.memory.unload(program)
 
-    def _identity(self, source: Source, timing_only: bool) -> tuple[str, str]:
-        """See the function; a file whose weights were read once is known again when they are not."""
-        found = _identity(source, self.config, timing_only)
-        if not timing_only and isinstance(source, str | os.PathLike):
-            self._contents[_identity(source, self.config, True)] = found
-        return found
-
-    def _key(
-        self,
-        model: tuple[str, str],
-        input_shapes: Mapping[str, Sequence[int]],
-        bind: Mapping[str, Any],
-        cache_rows: int,
-        timing_only: bool,
-        choice: str = "",
-    ) -> str:
-        from npusim.compiler.version import COMPILER_VERSION
-
-        shapes = sorted((name, tuple(shape)) for name, shape in input_shapes.items())
-        values = sorted((name, value_text(np.asarray(value))) for name, value in bind.items())
-        versions = (FORMAT_VERSION, ISA_VERSION, COMPILER_VERSION)
-        text = repr((*model, shapes, values, cache_rows, self.config.fingerprint(), self.config.name, versions))
-        text += " for timing" * timing_only + choice
-        return hashlib.sha256(text.encode()).hexdigest()
+    def _identity(self, request: CompileRequest) -> tuple[str, str]:
+        """The identity of a model. A file whose weights were read once is recognised when they are not read."""
+        if not request.timing_only and request.file is not None:
+            self._contents[replace(request, timing_only=True).identity] = request.identity
+        return request.identity
 
 
 def _timeout(given: str | int | None) -> int | None:
@@ -481,41 +425,6 @@ def _timeout(given: str | int | None) -> int | None:
     if type(timeout_ps) is not int or timeout_ps <= 0:
         raise UsageError(f"timeout: must be a time above 0 such as '2 s', or whole ps, got {shown(given)}")
     return timeout_ps
-
-
-def _identity(source: Source, config: Config, timing_only: bool) -> tuple[str, str]:
-    """SHA-256 of everything that makes the model, files of external data included; the name of its file.
-    For timing large weights in files are not read, see ``digest_file`` and ``Graph.fingerprint``."""
-    if isinstance(source, Graph):
-        return source.fingerprint(values=not timing_only), ""
-    if isinstance(source, bytes | bytearray):
-        return hashlib.sha256(source).hexdigest(), ""
-    if isinstance(source, str | os.PathLike):
-        from npusim.frontends.onnx.external import digest_file
-
-        return digest_file(Path(source), config.dram.bytes, values=not timing_only), Path(source).stem
-    return hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest(), ""
-
-
-def _graph(
-    source: Source,
-    input_shapes: Mapping[str, Sequence[int]],
-    bind: Mapping[str, Any],
-    config: Config,
-    cache_rows: int,
-    timing_only: bool = False,
-    arrays: Mapping[str, Any] | None = None,
-) -> Graph:
-    from npusim.frontends.onnx import load
-
-    assert not isinstance(source, Graph)
-    graph = load(
-        source, input_shapes=input_shapes, bind=bind, arrays=arrays, config=config, timing_only=timing_only
-    )  # fmt: skip
-    if isinstance(source, str | os.PathLike):
-        graph.name = Path(source).stem
-    graph.cache_rows = cache_rows
-    return graph
 
 
 def _form(free: str, deciding: Sequence[str], inputs: Mapping[str, Any]) -> tuple[str, ...]:
