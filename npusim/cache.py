@@ -33,7 +33,6 @@ from npusim.errors import CacheError, NpusimError, UsageError
 from npusim.graph import HostPart, HostWork
 from npusim.isa.base import ISA_VERSION, operators
 from npusim.isa.control import resident_bytes
-from npusim.own import remove_drafts, replace_file, state_directory, user_key
 from npusim.program import (
     CONSTANTS,
     EVERY,
@@ -46,6 +45,7 @@ from npusim.program import (
     Place,
     Program,
 )
+from npusim.trusted_files import remove_drafts, replace_file, state_directory, user_key
 from npusim.units import Dimension, parse
 from npusim.untrusted import FileKind
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from npusim.errors import NpusimError, UsageError
-from npusim.own import open_regular
+from npusim.trusted_files import open_regular
 
 Path_ = str | os.PathLike[str]
 DEEPEST = 32

@@ -23,8 +23,8 @@ from typing import Any, TextIO
 import click
 
 from npusim.errors import UsageError
-from npusim.own import replacement
 from npusim.report.format import broken, printable
+from npusim.trusted_files import replacement
 
 
 def terminal_width(stream: TextIO | None) -> int | None:

@@ -20,7 +20,7 @@ from npusim.cli.base import (
     shapes,
     values,
 )
-from npusim.cli.misbehaving import driven_options
+from npusim.cli.fault_options import driven_options
 from npusim.cli.models import load_program, open_session
 from npusim.cli.output import check_destination, progress, replacing, say, write_json, write_text
 from npusim.errors import UsageError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from npusim.cli.base import Command, complete_config, device
-from npusim.cli.misbehaving import driven_options, judge
+from npusim.cli.fault_options import driven_options, judge
 from npusim.cli.output import say
 from npusim.errors import UsageError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _WAYS = """npusim serve: say how software reaches the device, by one of
   --vfio-user SOCKET            for QEMU 10.1 and newer, and for programs in C such as drivers/c
   --pci-proxy -- QEMU OPTIONS   starts a QEMU that is older, such as Debian 12's 7.2
-docs/guide/carriers.md shows both"""
+docs/guide/transports.md shows both"""
 _GRACE_S = 5
 """What a QEMU has to end in when we do."""
 
@@ -82,8 +82,8 @@ def serve(
     if path is None:
         _start_qemu(served, command, lockstep)
         return
-    from npusim.device.carriers.door import door
-    from npusim.device.carriers.vfio_user import VfioUser
+    from npusim.device.transports.door import door
+    from npusim.device.transports.vfio_user import VfioUser
 
     server = VfioUser(served, lockstep=lockstep)
     with door(path) as listener:
@@ -100,7 +100,7 @@ def serve(
 
 def _start_qemu(served: NpuDevice, command: tuple[str, ...], lockstep: bool) -> None:
     """Run a QEMU with the device in it, to its end."""
-    from npusim.device.carriers.pci_proxy import PciProxy
+    from npusim.device.transports.pci_proxy import PciProxy
 
     server = PciProxy(served, lockstep=lockstep)
     ours, theirs = socket.socketpair()

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import click
 
 from npusim.cli.base import Command, complete_config, device
-from npusim.cli.misbehaving import driven_options, judge
+from npusim.cli.fault_options import driven_options, judge
 from npusim.cli.output import check_destination, say
 from npusim.errors import NpusimError, UsageError
 

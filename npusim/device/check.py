@@ -11,9 +11,9 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 
-from npusim.device.boarding import Boarding, at_span
 from npusim.device.findings import Access
 from npusim.device.flights import ENTRY_SPAN, Flight, Load, Span
+from npusim.device.job_checks import Boarding, at_span
 from npusim.device.registers import BY_NAME, RINGS
 from npusim.device.ring import COMPLETION, ENTRY, HOST
 from npusim.errors import UsageError

@@ -22,10 +22,10 @@ import numpy as np
 from npusim.errors import CheckpointError, ConfigError, UsageError
 from npusim.hw.config import Config, config_of
 from npusim.isa.base import ISA_VERSION, ByteArray
-from npusim.own import replace_file
 from npusim.sim.memory import DeviceMemory, sizes_of
 from npusim.sim.pages import PAGE, Runs, bytes_of, memories, pages_of, written
 from npusim.sim.saved import Saved
+from npusim.trusted_files import replace_file
 from npusim.untrusted import FileKind
 
 CHECKPOINT = FileKind("checkpoint of a device", error=CheckpointError)

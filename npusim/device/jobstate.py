@@ -12,6 +12,7 @@ from npusim.device.job import Job, Stage
 from npusim.device.registers import RINGS
 from npusim.device.ring import ENTRY, MAX_REGIONS, RingEntry
 from npusim.errors import CheckpointError
+from npusim.sim.fast_forward import FastForward
 from npusim.sim.jobstate import (
     fault_of,
     fault_state,
@@ -23,7 +24,6 @@ from npusim.sim.jobstate import (
 from npusim.sim.machine import Decoded, Ending, Machine, Player, Residents
 from npusim.sim.memory import AddressError
 from npusim.sim.owner import Owners
-from npusim.sim.runner import Runner
 from npusim.sim.saved import LONGEST_PS, Saved
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import RefusedError
@@ -121,7 +121,7 @@ def _player_state(player: Player, programs: Programs, owners: Owners, record_ps:
     }
     if isinstance(player, Stepper):
         return {"kind": "steps", **state, **stepper_state(player, owners)}
-    if isinstance(player, Runner):
+    if isinstance(player, FastForward):
         assert player.over  # else it goes step by step by now
         timeline = player.timeline(record_ps, player.machine.config.clock_hz)
     else:

@@ -15,6 +15,7 @@ from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Carrier, Turn
 from npusim.device.check import Checker
 from npusim.device.checkpoint import Checkpoint
 from npusim.device.copies import Copies
+from npusim.device.device_state import DeviceState
 from npusim.device.faults import Faults
 from npusim.device.firmware import Firmware
 from npusim.device.host import HostBus
@@ -23,7 +24,6 @@ from npusim.device.port import HostPort, Port
 from npusim.device.queuestate import SavedQueues
 from npusim.device.registers import BY_NAME, COPY, RINGS, RegisterFile
 from npusim.device.stepping import HOUR_PS, run_until, step
-from npusim.device.whole import Whole
 from npusim.errors import CheckpointError
 from npusim.faults import Faulty
 from npusim.hw.config import Config
@@ -106,7 +106,7 @@ class NpuDevice:
         self._jobs = SavedQueues(self.machine, registers, port, raise_, self._job_ended)
         effects |= self._effects()
         parts = {"interrupts": self._interrupts, "copies": self._copies, "firmware": self._firmware}
-        self._whole = Whole(
+        self._state = DeviceState(
             self.machine,
             registers,
             self._jobs,
@@ -237,7 +237,7 @@ class NpuDevice:
         """
         if self.faults.active:
             raise CheckpointError("a device with faults on a schedule has no checkpoints: take them off first")
-        return self._whole.checkpoint()
+        return self._state.checkpoint()
 
     @exclusive
     def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
@@ -246,7 +246,7 @@ class NpuDevice:
         Raises CheckpointError, and UsageError for a file that cannot be read; a device that has begun with it is then
         as after power-on.
         """
-        self._whole.restore(checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.read(checkpoint))
+        self._state.restore(checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.read(checkpoint))
         self.connected = self._interrupts.connected = self._host.connected
         self.last_job = None
         if self.checker is not None:

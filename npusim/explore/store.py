@@ -21,7 +21,7 @@ from typing import Any
 
 from npusim.errors import UsageError, shown
 from npusim.explore.figures import ESTIMATED, FAILED, REFUSED, SIMULATED, Figures, Row
-from npusim.own import open_descriptor, state_directory, user_key
+from npusim.trusted_files import open_descriptor, state_directory, user_key
 from npusim.untrusted import FileKind
 
 STORE = FileKind("study store", error=UsageError, links=False)

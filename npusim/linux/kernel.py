@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from npusim.device.carriers.uml import UmlCarrier
-from npusim.device.carriers.wire import PeerError
 from npusim.device.npu import NpuDevice
+from npusim.device.transports.uml import UmlTransport
+from npusim.device.transports.wire import PeerError
 from npusim.errors import NpusimError, UsageError
 from npusim.linux.initrd import READY
 from npusim.linux.ktap import Ktap
@@ -98,7 +98,7 @@ def run(
     kernel = kernel.resolve()
     if not os.access(kernel, os.X_OK) or not kernel.is_file():
         raise UsageError(f"{kernel}: must be a User Mode Linux kernel, such as make uml builds")
-    carrier = UmlCarrier(device, patience_s, limit_ps)
+    carrier = UmlTransport(device, patience_s, limit_ps)
     with tempfile.TemporaryDirectory(prefix="npusim-uml-") as folder, contextlib.ExitStack() as stack:
         Path(folder, "initrd").write_bytes(initrd)
         calendar, served = (stack.enter_context(_listening(Path(folder, name))) for name in ("calendar", "device"))

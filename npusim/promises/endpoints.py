@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from npusim.device.carriers import bus_socket
-from npusim.device.carriers.door import door
-from npusim.device.carriers.vfio_user import VfioUser
 from npusim.device.npu import NpuDevice
+from npusim.device.transports import bus_socket
+from npusim.device.transports.door import door
+from npusim.device.transports.vfio_user import VfioUser
 from npusim.errors import UsageError
 
 _log = logging.getLogger("npusim.device")

@@ -10,11 +10,11 @@ from npusim.hw.config import Config
 from npusim.program import CONSTANTS
 from npusim.sim.adversary import Adversary
 from npusim.sim.context import Move
+from npusim.sim.fast_forward import FastForward, foresee
 from npusim.sim.job import Attempt, Job, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
 from npusim.sim.replayer import Course, Replayer
-from npusim.sim.runner import Runner, foresee
 from npusim.sim.stepper import RESTORE, SAVE, Stepper
 from npusim.sim.steps import Decoder, Step, Steps
 from npusim.timeline import NO_OP
@@ -25,7 +25,7 @@ COURSES_KEPT = 32
 MEMORIES_KEPT = 64
 """Views of regions that stay made: a program runs again and again in the same ones."""
 
-Player = Stepper | Replayer | Runner
+Player = Stepper | Replayer | FastForward
 """What carries a job through the machine."""
 
 
@@ -162,10 +162,10 @@ class Machine(Parts):
             known = replayer.begin()
             if not known:
                 return replayer
-        elif not job.arithmetic and (runner := self._runner(job, course, ended)) is not None:
-            self.current = runner
-            runner.begin()
-            return runner
+        elif not job.arithmetic and (player := self._fast_forward(job, course, ended)) is not None:
+            self.current = player
+            player.begin()
+            return player
         self.current = stepper = Stepper(self, job, memory, course.steps, ended, course.learn, known)
         stepper.sequencer.begin()
         return stepper
@@ -197,7 +197,7 @@ class Machine(Parts):
             return False
         return self.clock.is_quiet(course.length_ps)
 
-    def _runner(self, job: Job, course: Course, ended: Callable[[Player], None]) -> Runner | None:
+    def _fast_forward(self, job: Job, course: Course, ended: Callable[[Player], None]) -> FastForward | None:
         """Who plays a job that only times from what it will do; None if somebody watches, or if there is something
         else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who
         interferes has it step by step, see :meth:`step_by_step`."""
@@ -206,11 +206,11 @@ class Machine(Parts):
         found = foresee(self, course, self.clock.now - job.started_ps)
         if found is None or not self.clock.is_empty(found.length_ps):
             return None
-        return Runner(self, job, course, found, ended)
+        return FastForward(self, job, course, found, ended)
 
     def step_by_step(self, player: Player) -> Player:
         """The same job where it is now; one that goes in one go from now on by steps, so that it can be stopped."""
-        if not isinstance(player, Runner) or player.over:
+        if not isinstance(player, FastForward) or player.over:
             return player
         made: list[Stepper] = []
 

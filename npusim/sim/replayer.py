@@ -42,7 +42,7 @@ class Course:
     length_ps: int = 0
     timeline: Timeline | None = None
     foreseen: tuple[int, TimingRun | None] | None = None
-    """What a job of that lead will do, as far as it can be computed in one go; see :mod:`npusim.sim.runner`."""
+    """What a job of that lead will do, as far as it can be computed in one go; see :mod:`npusim.sim.fast_forward`."""
 
     def learn(self, job: Stepper, timeline: Timeline) -> None:
         """Keep the course of a job that has ended, if nothing was special about it."""

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 
 from npusim.errors import NpusimError, UsageError
-from npusim.own import replace_file
 from npusim.testing.changes import changes
 from npusim.testing.record import GOLDEN, dump, read
 from npusim.testing.run import Run
+from npusim.trusted_files import replace_file
 
 FOLDER = "golden"
 _SUFFIX = ".npu.txt"

@@ -14,11 +14,11 @@ from collections import Counter
 
 import pytest
 
-from npusim.device.carriers.calendar import Calendar
-from npusim.device.carriers.uml import EndlessError, UmlCarrier
-from npusim.device.carriers.vhost_user import VhostUser
-from npusim.device.carriers.wire import PeerError, PeerGoneError, Wire
 from npusim.device.npu import NpuDevice
+from npusim.device.transports.calendar import Calendar
+from npusim.device.transports.uml import EndlessError, UmlTransport
+from npusim.device.transports.vhost_user import VhostUser
+from npusim.device.transports.wire import PeerError, PeerGoneError, Wire
 from npusim.hw.config import load_config
 from tests.support.uml_kernel import (
     AVAILABLE,
@@ -41,7 +41,7 @@ class Target:
 
     def __init__(self) -> None:
         device = NpuDevice(load_config("tiny").with_(**{"dram.bytes": "1 MiB"}))
-        self.carrier = UmlCarrier(device, 0.001, 10**18)
+        self.carrier = UmlTransport(device, 0.001, 10**18)
         self.file = os.memfd_create("kernel")
         self.vhost = self.calendar = None
         self.restart()

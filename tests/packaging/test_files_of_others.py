@@ -23,14 +23,14 @@ ROWS = {
     ("npusim/frontends/onnx/files.py", "Files.read"): "external data of an ONNX model",
     ("hal/nnapi/capi/caching.py", "_opened"): "model and data file of the NNAPI compilation cache",
     ("npusim/cli/tensors.py", "_mapped"): "input array (.npy)",
-    ("npusim/own.py", "user_key"): "key",
+    ("npusim/trusted_files.py", "user_key"): "key",
 }
 """Where a file is opened in another way, and the row that says how it is checked."""
 OWN = {
-    ("npusim/own.py", "open_regular"): "what the reader opens files with",
-    ("npusim/own.py", "open_descriptor"): "likewise",
-    ("npusim/own.py", "_new_draft"): "made here, exclusively",
-    ("npusim/own.py", "_remove_draft"): "to be locked and removed, not read",
+    ("npusim/trusted_files.py", "open_regular"): "what the reader opens files with",
+    ("npusim/trusted_files.py", "open_descriptor"): "likewise",
+    ("npusim/trusted_files.py", "_new_draft"): "made here, exclusively",
+    ("npusim/trusted_files.py", "_remove_draft"): "to be locked and removed, not read",
     ("npusim/explore/store.py", "_schema"): "a database in memory",
     ("npusim/pages.py", "write_or_check"): "a page of this repository, for its developers",
     ("npusim/report/html/page.py", "source"): "part of the package",

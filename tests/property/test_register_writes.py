@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.device import boarding
+from npusim.device import job_checks
 from npusim.device.flights import Flight, take_off
 from npusim.device.npu import NpuDevice
 from npusim.device.registers import BY_NAME, RINGS
@@ -64,7 +64,7 @@ def play(actions: list[Any], *, check: bool) -> tuple[list[int], list[str]]:
     seen: list[int] = []
     looks = Looks()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(boarding, "take_off", looks)
+        patch.setattr(job_checks, "take_off", looks)
         for verb, name, value in actions:
             looks.count = 0
             if verb == "write":

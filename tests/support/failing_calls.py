@@ -31,8 +31,8 @@ from hal.nnapi.capi.codes import ResultCode
 from hal.onnxifi.descriptor import MemoryFenceV1, TensorDescriptorV1
 from hal.onnxifi.status import Status
 from npusim.cli.app import main
-from npusim.device.carriers.vfio_user import VfioUser
 from npusim.device.npu import NpuDevice
+from npusim.device.transports.vfio_user import VfioUser
 from npusim.errors import NpusimError
 from npusim.hw.config import load_config
 from npusim.runtime import Session

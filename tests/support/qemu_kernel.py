@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from npusim.device.carriers.door import door
-from npusim.device.carriers.pci_proxy import PciProxy
-from npusim.device.carriers.vfio_user import VfioUser
 from npusim.device.npu import NpuDevice
+from npusim.device.transports.door import door
+from npusim.device.transports.pci_proxy import PciProxy
+from npusim.device.transports.vfio_user import VfioUser
 from npusim.linux.initrd import ENDED, READY
 from npusim.linux.kernel import COMPLAINT
 from tests.support import qemu

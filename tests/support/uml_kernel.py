@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from npusim.device.bus import BAR_MEMORY, Bus
-from npusim.device.carriers.uml import UmlCarrier
-from npusim.device.carriers.wire import PeerError
+from npusim.device.transports.uml import UmlTransport
+from npusim.device.transports.wire import PeerError
 from npusim.errors import NpusimError
 
 START, REQUEST, WAIT, GET, UPDATE, RUN = range(1, 7)
@@ -282,7 +282,7 @@ class KernelBus(Bus):
 class Served:
     """A carrier at work in a thread of its own; ``error``: what ended it, after ``join()``."""
 
-    def __init__(self, carrier: UmlCarrier, folder: Path) -> None:
+    def __init__(self, carrier: UmlTransport, folder: Path) -> None:
         self.carrier = carrier
         self.error: BaseException | None = None
         self.listeners = [socket.socket(socket.AF_UNIX) for _ in range(2)]
@@ -315,7 +315,7 @@ class Served:
 
 
 @contextlib.contextmanager
-def kernel_of(carrier: UmlCarrier, folder: Path) -> Iterator[Kernel]:
+def kernel_of(carrier: UmlTransport, folder: Path) -> Iterator[Kernel]:
     """A kernel that a carrier serves, booted. The error that ends the carrier is raised here."""
     served = Served(carrier, folder)
     kernel = Kernel(*served.connect())
@@ -332,7 +332,7 @@ def kernel_of(carrier: UmlCarrier, folder: Path) -> Iterator[Kernel]:
         raise error
 
 
-def error_of(carrier: UmlCarrier, folder: Path, tell: Callable[[Kernel], object]) -> BaseException:
+def error_of(carrier: UmlTransport, folder: Path, tell: Callable[[Kernel], object]) -> BaseException:
     """What ends a carrier when a kernel has booted and done something."""
     try:
         with kernel_of(carrier, folder) as kernel:

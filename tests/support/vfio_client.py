@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from npusim.device.bus import BAR_MEMORY, Bus
-from npusim.device.carriers.vfio_user import (
+from npusim.device.npu import NpuDevice
+from npusim.device.transports.vfio_user import (
     DMA_MAP,
     ERROR,
     HEADER,
@@ -27,7 +28,6 @@ from npusim.device.carriers.vfio_user import (
     VERSION,
     VfioUser,
 )
-from npusim.device.npu import NpuDevice
 from npusim.hw.config import Config, load_config
 
 CONFIG = 7

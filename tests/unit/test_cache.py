@@ -34,9 +34,9 @@ from npusim.errors import CacheError, UsageError
 from npusim.hw.config import load_config
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
-from npusim.own import DRAFT
 from npusim.program import FIRST_IO, ConstantData, Program
 from npusim.runtime import Session
+from npusim.trusted_files import DRAFT
 from tests.support.graphs.samples import increment, product, residual_net
 
 TINY = load_config("tiny")
@@ -412,7 +412,7 @@ def test_a_read_only_directory(
         def refuse(*args: object, **kwargs: object) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-        monkeypatch.setattr("npusim.own._new_draft", refuse)
+        monkeypatch.setattr("npusim.trusted_files._new_draft", refuse)
     tmp_path.chmod(0o555)
     with caplog.at_level(logging.WARNING, "npusim.cache"):
         program = Session("tiny", cache_dir=tmp_path).compile(increment())
@@ -465,7 +465,7 @@ def foreign(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         found = status(descriptor)
         return found if found.st_ino != number else os.stat_result((*found[:4], found.st_uid + 1, *found[5:]))
 
-    monkeypatch.setattr("npusim.own.os.fstat", seen)
+    monkeypatch.setattr("npusim.trusted_files.os.fstat", seen)
 
 
 def plant(kind: str, path: Path, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:

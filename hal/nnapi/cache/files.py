@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from npusim.errors import CacheError
 from npusim.hw.config import Config
-from npusim.own import state_directory, user_key
+from npusim.trusted_files import state_directory, user_key
 
 from ..errors import StatusError, invalid_argument
 from ..operations.constants import Constants

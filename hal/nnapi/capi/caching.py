@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npusim.errors import NpusimError
-from npusim.own import open_descriptor, replace_file
+from npusim.trusted_files import open_descriptor, replace_file
 from npusim.untrusted import FileKind
 
 from ..aidl.types import BYTE_SIZE_OF_CACHE_TOKEN

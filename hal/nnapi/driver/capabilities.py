@@ -24,8 +24,8 @@ from npusim.errors import CompileError, NpusimError, UnsupportedError
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import ISA_VERSION
-from npusim.own import replace_file
 from npusim.runtime import Session
+from npusim.trusted_files import replace_file
 from npusim.untrusted import FileKind
 
 from ..execution.duration import overhead_ps

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from npusim.cache import read_program
-from npusim.device.carriers.bus_socket import BrokenError, SocketBus
+from npusim.device.transports.bus_socket import BrokenError, SocketBus
 from npusim.errors import (
     CacheError,
     DeviceFaultError,

@@ -15,7 +15,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from npusim.device.carriers.pci_proxy import (
+from npusim.device.npu import NpuDevice
+from npusim.device.registers import REGISTERS
+from npusim.device.transports.pci_proxy import (
     BAR,
     BAR_READ,
     BAR_WRITE,
@@ -30,8 +32,6 @@ from npusim.device.carriers.pci_proxy import (
     SYNC_RAM,
     PciProxy,
 )
-from npusim.device.npu import NpuDevice
-from npusim.device.registers import REGISTERS
 from npusim.hw.config import load_config
 
 PATIENCE_S = 0.05

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from npusim.device.carriers.uml import EndlessError, UmlCarrier
-from npusim.device.carriers.wire import PeerError
 from npusim.device.npu import NpuDevice
+from npusim.device.transports.uml import EndlessError, UmlTransport
+from npusim.device.transports.wire import PeerError
 from npusim.hw.config import load_config
 from tests.support.uml_kernel import (
     FAR,
@@ -111,7 +111,7 @@ class World:
     def case(self, rng: random.Random) -> list[str]:
         files = len(os.listdir("/proc/self/fd"))
         limit = self._device.now_ps + rng.choice((10**9, 10**13))
-        served = Served(UmlCarrier(self._device, 5, limit), Path(self._folder.name))
+        served = Served(UmlTransport(self._device, 5, limit), Path(self._folder.name))
         kernel = Kernel(*served.connect(), QUIET_S)
         manglers = [Mangler(each, rng, self.tally) for each in (kernel.calendar, kernel.device, kernel.back)]
         kernel.calendar, kernel.device, kernel.back = (cast(socket.socket, each) for each in manglers)

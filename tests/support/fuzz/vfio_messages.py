@@ -18,11 +18,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from npusim.device.carriers import vfio_user
-from npusim.device.carriers.vfio_user import HEADER, MOST_BYTES, REPLY, VfioUser
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import DmaError
 from npusim.device.registers import REGISTERS
+from npusim.device.transports import vfio_user
+from npusim.device.transports.vfio_user import HEADER, MOST_BYTES, REPLY, VfioUser
 from npusim.hw.config import load_config
 from npusim.sim.watch import Watcher
 

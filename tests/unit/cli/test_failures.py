@@ -28,8 +28,8 @@ from npusim.errors import (
     UnsupportedError,
     UsageError,
 )
-from npusim.own import DRAFT
 from npusim.program import Binding
+from npusim.trusted_files import DRAFT
 from tests.support.cli import fake_runtime
 from tests.unit.cli.conftest import Cli
 

@@ -20,8 +20,8 @@ import pytest
 import npusim
 from npusim.cache import write_program
 from npusim.demo import network
-from npusim.device.carriers.door import door
 from npusim.device.findings import KINDS
+from npusim.device.transports.door import door
 from npusim.program import Program
 from npusim.promises import Report, run
 from npusim.promises.subject import ProgramSubject

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from npusim.device.carriers.pci_proxy import PciProxy
-from npusim.device.carriers.vfio_user import VfioUser
 from npusim.device.findings import KINDS
 from npusim.device.npu import NpuDevice
 from npusim.device.ring import HOST
+from npusim.device.transports.pci_proxy import PciProxy
+from npusim.device.transports.vfio_user import VfioUser
 from npusim.errors import DeviceFaultError, NpusimError, UsageError
 from npusim.hw.config import load_config
 from tests.support.drivers import written_from_the_document as document

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from npusim.device.carriers.pci_proxy import (
+from npusim.device.npu import NpuDevice
+from npusim.device.transports.pci_proxy import (
     BAR,
     BAR_READ,
     BAR_WRITE,
@@ -29,7 +30,6 @@ from npusim.device.carriers.pci_proxy import (
     SYNC_RAM,
     PciProxy,
 )
-from npusim.device.npu import NpuDevice
 from npusim.errors import UsageError
 from npusim.hw.config import Config
 from tests.support.fuzz import proxy_messages

@@ -15,9 +15,9 @@ import pytest
 
 import npusim
 from npusim.demo import network
-from npusim.device.carriers.door import door
-from npusim.device.carriers.pci_proxy import PciProxy
 from npusim.device.npu import NpuDevice
+from npusim.device.transports.door import door
+from npusim.device.transports.pci_proxy import PciProxy
 from npusim.driver.reference import Driver
 from tests.support import qemu
 from tests.support.qemu import Machine

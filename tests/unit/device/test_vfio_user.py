@@ -17,7 +17,9 @@ import pytest
 
 import npusim
 from npusim.demo import network
-from npusim.device.carriers.vfio_user import (
+from npusim.device.npu import NpuDevice
+from npusim.device.pci import DmaError, space
+from npusim.device.transports.vfio_user import (
     DEVICE_FEATURE,
     DEVICE_INFO,
     DEVICE_RESET,
@@ -34,8 +36,6 @@ from npusim.device.carriers.vfio_user import (
     VERSION,
     VfioUser,
 )
-from npusim.device.npu import NpuDevice
-from npusim.device.pci import DmaError, space
 from npusim.driver.reference import Driver
 from npusim.sim.watch import Watcher
 from tests.support.fuzz import vfio_messages

@@ -14,8 +14,8 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from npusim.device.carriers.bus_socket import REQUEST, SocketBus
 from npusim.device.npu import NpuDevice
+from npusim.device.transports.bus_socket import REQUEST, SocketBus
 from npusim.driver.null import NullDriver
 from npusim.driver.reference import Driver
 from npusim.errors import DeviceFaultError, DeviceGoneError, UsageError

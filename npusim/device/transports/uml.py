@@ -27,14 +27,14 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from npusim.device.bus import BAR_MEMORY
-from npusim.device.carriers.calendar import PS_PER_NS, Calendar
-from npusim.device.carriers.host_memory import HostMemory
-from npusim.device.carriers.vhost_user import VhostUser
-from npusim.device.carriers.virtio import CHAIN_BYTES, Chain, Queue
-from npusim.device.carriers.wire import PeerError, PeerGoneError, Wire
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import DmaError
 from npusim.device.traces.function import function_of
+from npusim.device.transports.calendar import PS_PER_NS, Calendar
+from npusim.device.transports.host_memory import HostMemory
+from npusim.device.transports.vhost_user import VhostUser
+from npusim.device.transports.virtio import CHAIN_BYTES, Chain, Queue
+from npusim.device.transports.wire import PeerError, PeerGoneError, Wire
 from npusim.errors import NpusimError
 
 _log = logging.getLogger("npusim.device")
@@ -72,7 +72,7 @@ class Source(Protocol):
     def fileno(self) -> int: ...
 
 
-class UmlCarrier:
+class UmlTransport:
     """One device for one kernel. ``patience_s``: seconds of the host's clock in which the kernel must say something;
     ``limit_ps``: how long it may go on in simulated time."""
 

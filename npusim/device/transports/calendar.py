@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from npusim.device.carriers.wire import PeerError, Wire, close_all
+from npusim.device.transports.wire import PeerError, Wire, close_all
 
 PS_PER_NS = 1000
 EPOCH_NS = 1_700_000_000 * 10**9

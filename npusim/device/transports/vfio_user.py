@@ -20,13 +20,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from npusim.device.bus import BAR_MEMORY
-from npusim.device.carriers.host_memory import MOST_WINDOWS, HostMemory, Window
-from npusim.device.carriers.interrupts import INTX, Interrupts
-from npusim.device.carriers.pace import Pace
-from npusim.device.carriers.wire import MOST_FDS, PATIENCE_S, PeerError, PeerGoneError, Wire, close_all
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import DmaError
 from npusim.device.traces.function import function_of
+from npusim.device.transports.host_memory import MOST_WINDOWS, HostMemory, Window
+from npusim.device.transports.interrupts import INTX, Interrupts
+from npusim.device.transports.pace import Pace
+from npusim.device.transports.wire import MOST_FDS, PATIENCE_S, PeerError, PeerGoneError, Wire, close_all
 
 (
     VERSION, DMA_MAP, DMA_UNMAP, DEVICE_INFO, REGION_INFO, REGION_IO_FDS, IRQ_INFO, SET_IRQS, REGION_READ, REGION_WRITE,

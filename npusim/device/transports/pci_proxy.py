@@ -19,12 +19,12 @@ import struct
 from collections.abc import Callable
 
 from npusim.device.bus import BAR_MEMORY
-from npusim.device.carriers.host_memory import HostMemory, Window
-from npusim.device.carriers.interrupts import INTX, Interrupts, check_eventfds
-from npusim.device.carriers.pace import Pace
-from npusim.device.carriers.wire import PATIENCE_S, PeerError, PeerGoneError, Wire, close_all
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import DmaError, PciFunction
+from npusim.device.transports.host_memory import HostMemory, Window
+from npusim.device.transports.interrupts import INTX, Interrupts, check_eventfds
+from npusim.device.transports.pace import Pace
+from npusim.device.transports.wire import PATIENCE_S, PeerError, PeerGoneError, Wire, close_all
 from npusim.errors import UsageError
 
 SYNC_RAM, RETURN, CONFIG_WRITE, CONFIG_READ, BAR_WRITE, BAR_READ, SET_IRQ, RESET = range(8)

@@ -51,7 +51,7 @@ class Part(Protocol):
         """Be as it was. Raises CheckpointError."""
 
 
-class Whole:
+class DeviceState:
     """The parts of one device; ``parts``: others besides those with names of their own; ``reset``: of the
     whole device, as when its power is lost."""
 

@@ -9,9 +9,9 @@ import socket
 import struct
 from collections.abc import Callable
 
-from npusim.device.carriers.host_memory import HostMemory, Window
-from npusim.device.carriers.virtio import Queue
-from npusim.device.carriers.wire import MOST_FDS, PeerError, Wire, close_all
+from npusim.device.transports.host_memory import HostMemory, Window
+from npusim.device.transports.virtio import Queue
+from npusim.device.transports.wire import MOST_FDS, PeerError, Wire, close_all
 
 _HEADER = struct.Struct("<III")  # request, flags, bytes of payload
 _VERSION, _REPLY, _NEED_REPLY = 1, 1 << 2, 1 << 3

@@ -11,9 +11,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from npusim.device.carriers.host_memory import HostMemory
-from npusim.device.carriers.wire import PeerError
 from npusim.device.pci import DmaError
+from npusim.device.transports.host_memory import HostMemory
+from npusim.device.transports.wire import PeerError
 
 CHAIN_BYTES = 1 << 28
 """The most that one chain of descriptors may hold: what lies behind all BARs together, 256 MiB."""

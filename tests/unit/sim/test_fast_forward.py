@@ -23,8 +23,8 @@ from npusim.program import SCRATCH, Program
 from npusim.runtime import Session
 from npusim.sim import steps
 from npusim.sim.fabric import Fabric
+from npusim.sim.fast_forward import FastForward
 from npusim.sim.machine import Machine
-from npusim.sim.runner import Runner
 from npusim.sim.steps import HALT, Charge, Decoder, Layout, Step
 from npusim.timeline import Span
 from npusim.timing._timeline import TimingRun, timing_run
@@ -38,16 +38,16 @@ from tests.support.programs.timed_jobs import TINY, Bench, long_job
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> list[Runner]:
+def run(monkeypatch: pytest.MonkeyPatch) -> list[FastForward]:
     """The jobs that went in one go."""
-    seen: list[Runner] = []
-    begin = Runner.begin
+    seen: list[FastForward] = []
+    begin = FastForward.begin
 
-    def noted(self: Runner) -> None:
+    def noted(self: FastForward) -> None:
         seen.append(self)
         begin(self)
 
-    monkeypatch.setattr(Runner, "begin", noted)
+    monkeypatch.setattr(FastForward, "begin", noted)
     return seen
 
 
@@ -68,7 +68,7 @@ def both(program: Program, config: Config, view: Callable[[Program, Config], Any
     """As one goes in one go, and as one goes event by event."""
     yield view(program, config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Machine, "_runner", never)
+        patch.setattr(Machine, "_fast_forward", never)
         yield view(program, config)
 
 
@@ -87,7 +87,7 @@ def timed(program: Program, config: Config) -> tuple[Any, ...]:
     return repr(result.timeline), result.total_ps
 
 
-def test_nothing_differs_for_any_kind(run: list[Runner]) -> None:
+def test_nothing_differs_for_any_kind(run: list[FastForward]) -> None:
     for name, case in CASES.items():
         with Session(case.config, cache_dir=False) as session:
             program = session.compile(case.graph()[0])
@@ -111,7 +111,7 @@ def test_nothing_differs_for_any_kind(run: list[Runner]) -> None:
         ("tpuv1", {}),  # constants have a memory of their own
     ],
 )
-def test_nothing_differs_on_any_device(device: str, knobs: dict[str, object], run: list[Runner]) -> None:
+def test_nothing_differs_on_any_device(device: str, knobs: dict[str, object], run: list[FastForward]) -> None:
     config = load_config(device).with_(**knobs)
     with Session(config, cache_dir=False) as session:
         program = session.compile(NETWORKS["squeezenet"].make((1, 64, 64, 3)))
@@ -125,7 +125,7 @@ def test_the_clock_has_one_event_for_it(monkeypatch: pytest.MonkeyPatch) -> None
     for runner in (None, never):
         with pytest.MonkeyPatch.context() as patch:
             if runner:
-                patch.setattr(Machine, "_runner", runner)
+                patch.setattr(Machine, "_fast_forward", runner)
             bench = Bench(preempt=False)
             bench.finish(bench.submit(long_job(copies=100), Priority.MEDIUM))
             counts.append(next(bench.device.machine.clock.env._eid))
@@ -133,7 +133,7 @@ def test_the_clock_has_one_event_for_it(monkeypatch: pytest.MonkeyPatch) -> None
     assert counts[1] > 200
 
 
-def test_not_where_a_unit_is_told_to_break(run: list[Runner]) -> None:
+def test_not_where_a_unit_is_told_to_break(run: list[FastForward]) -> None:
     device = NpuDevice(TINY, [Fault(AtCommand(command=2, unit="core0.dma0"), Hang(hang="core0.dma0"))])
     driver = Driver(device.bus)
     with pytest.raises(DeviceFaultError, match="TIMEOUT"):
@@ -165,16 +165,16 @@ def interrupted(late_ps: int, abort_ps: int | None) -> tuple[Any, ...]:
 @pytest.mark.parametrize("late_ps", [100, 900_000, 1_234_567, 3_000_000, 9_999_999, 40_000_000])
 @pytest.mark.parametrize("abort_ps", [None, 1, 2_000_000, 20_000_000])
 def test_a_job_that_gives_way_or_is_aborted_is_stepped_from_where_it_is(
-    late_ps: int, abort_ps: int | None, run: list[Runner]
+    late_ps: int, abort_ps: int | None, run: list[FastForward]
 ) -> None:
     one = interrupted(late_ps, abort_ps)
     assert run
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Machine, "_runner", never)
+        patch.setattr(Machine, "_fast_forward", never)
         assert interrupted(late_ps, abort_ps) == one
 
 
-def test_what_breaks_a_unit_meanwhile_breaks_it(run: list[Runner]) -> None:
+def test_what_breaks_a_unit_meanwhile_breaks_it(run: list[FastForward]) -> None:
     bench = Bench()
     job = bench.submit(long_job(100), Priority.LOW)
     bench.device.machine.clock.advance(2_000_000)
@@ -186,7 +186,7 @@ def test_what_breaks_a_unit_meanwhile_breaks_it(run: list[Runner]) -> None:
     assert len(run) == 1
 
 
-def test_not_where_there_is_arithmetic(run: list[Runner]) -> None:
+def test_not_where_there_is_arithmetic(run: list[FastForward]) -> None:
     with Session(TINY, cache_dir=False) as session:
         program = session.compile(residual_net(8, 4, 1))
         session.run(program, {"x": session_input(program)})

@@ -42,14 +42,14 @@ def foresee(machine: Parts, course: Course, lead_ps: int) -> TimingRun | None:
 
 
 @dataclass(slots=True, eq=False)
-class Runner(EventOwner):
+class FastForward(EventOwner):
     """Plays a job from what was foreseen, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
 
     machine: Parts
     job: Job
     _course: Course
     _found: TimingRun
-    done: Callable[[Runner | Stepper], None]
+    done: Callable[[FastForward | Stepper], None]
     over: bool = False
     fault: Fault | None = None
     preemptions: int = 0

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS
-from npusim.device.carriers.uml import APERTURE_BYTES, KEPT, MOST_POSTED, EndlessError, UmlCarrier
-from npusim.device.carriers.wire import PeerError
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import DmaError
 from npusim.device.registers import BY_NAME
+from npusim.device.transports.uml import APERTURE_BYTES, KEPT, MOST_POSTED, EndlessError, UmlTransport
+from npusim.device.transports.wire import PeerError
 from tests.support.bare_device import SECOND, TINY, BareDevice
 from tests.support.programs.streams import round_trip
 from tests.support.uml_kernel import (
@@ -47,8 +47,8 @@ INT_MASK = BY_NAME["INT_MASK"].offset
 
 
 @pytest.fixture
-def carrier() -> UmlCarrier:
-    return UmlCarrier(NpuDevice(TINY), 10, 10 * SECOND)
+def carrier() -> UmlTransport:
+    return UmlTransport(NpuDevice(TINY), 10, 10 * SECOND)
 
 
 def ready(kernel: Kernel) -> KernelBus:
@@ -61,7 +61,7 @@ def ready(kernel: Kernel) -> KernelBus:
 # Time
 
 
-def test_an_access_takes_its_time_on_both_clocks(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_an_access_takes_its_time_on_both_clocks(carrier: UmlTransport, tmp_path: Path) -> None:
     with kernel_of(carrier, tmp_path) as kernel:
         bus = ready(kernel)
         before, device_before = kernel.now, carrier.function.device.now_ps
@@ -76,7 +76,7 @@ def test_an_access_takes_its_time_on_both_clocks(carrier: UmlCarrier, tmp_path: 
 
 
 def test_no_time_behind_the_kernels_timer_is_told_and_what_is_left_out_follows(
-    carrier: UmlCarrier, tmp_path: Path
+    carrier: UmlTransport, tmp_path: Path
 ) -> None:
     with kernel_of(carrier, tmp_path) as kernel:
         bus = ready(kernel)
@@ -91,7 +91,7 @@ def test_no_time_behind_the_kernels_timer_is_told_and_what_is_left_out_follows(
         assert kernel.now == start + 2 * MMIO_NS
 
 
-def test_while_the_next_timer_is_not_known_the_kernels_clock_stands(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_while_the_next_timer_is_not_known_the_kernels_clock_stands(carrier: UmlTransport, tmp_path: Path) -> None:
     with kernel_of(carrier, tmp_path) as kernel:
         bus = ready(kernel)
         kernel.say(REQUEST, kernel.now)
@@ -107,7 +107,7 @@ def test_while_the_next_timer_is_not_known_the_kernels_clock_stands(carrier: Uml
         assert kernel.now == start + 3 * MMIO_NS
 
 
-def test_a_loop_that_reads_without_a_pause_meets_the_end_of_a_job(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_a_loop_that_reads_without_a_pause_meets_the_end_of_a_job(carrier: UmlTransport, tmp_path: Path) -> None:
     """The kernel's clock stands at its timer, which it does not let run; that of the device does not."""
     with kernel_of(carrier, tmp_path) as kernel:
         bare = BareDevice(device=carrier.function.device, carrier=lambda _: ready(kernel))
@@ -133,7 +133,7 @@ def script(bare: BareDevice) -> tuple[list[object], list[int]]:
     return seen, [*times, bare.now_ps]
 
 
-def test_jobs_take_the_same_cycles_as_in_this_process_and_the_same_time(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_jobs_take_the_same_cycles_as_in_this_process_and_the_same_time(carrier: UmlTransport, tmp_path: Path) -> None:
     with kernel_of(carrier, tmp_path) as kernel:
         bus = ready(kernel)
         start = carrier.function.device.now_ps
@@ -147,7 +147,7 @@ def test_jobs_take_the_same_cycles_as_in_this_process_and_the_same_time(carrier:
     assert all(0 <= ps < 1000 * interrupts for interrupts, ps in enumerate(late, 1)), late
 
 
-def test_an_interrupt_is_heard_after_its_time_and_not_before(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_an_interrupt_is_heard_after_its_time_and_not_before(carrier: UmlTransport, tmp_path: Path) -> None:
     raised: list[int] = []
     function = carrier.function
     interrupt = carrier.interrupt
@@ -167,7 +167,7 @@ def test_an_interrupt_is_heard_after_its_time_and_not_before(carrier: UmlCarrier
 
 
 @pytest.mark.parametrize(("late", "heard"), [(0, False), (1, True)])
-def test_a_timer_at_the_very_time_goes_first(carrier: UmlCarrier, tmp_path: Path, late: int, heard: bool) -> None:
+def test_a_timer_at_the_very_time_goes_first(carrier: UmlTransport, tmp_path: Path, late: int, heard: bool) -> None:
     with kernel_of(carrier, tmp_path) as kernel:
         bus = ready(kernel)
         carrier.interrupt(0)
@@ -213,7 +213,7 @@ def _sleeps(kernel: Kernel) -> None:
 def test_a_kernel_that_would_never_end_is_stopped(
     tmp_path: Path, limit_ps: int, never_ends: Callable[[Kernel], None], message: str
 ) -> None:
-    error = error_of(UmlCarrier(NpuDevice(TINY), 10, limit_ps), tmp_path, never_ends)
+    error = error_of(UmlTransport(NpuDevice(TINY), 10, limit_ps), tmp_path, never_ends)
     assert isinstance(error, EndlessError)
     assert re.match(message, str(error))
 
@@ -221,7 +221,7 @@ def test_a_kernel_that_would_never_end_is_stopped(
 # Interrupts
 
 
-def test_messages_of_one_vector_that_were_not_heard_are_one(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_messages_of_one_vector_that_were_not_heard_are_one(carrier: UmlTransport, tmp_path: Path) -> None:
     with kernel_of(carrier, tmp_path) as kernel:
         ready(kernel)
         for _ in range(3):
@@ -231,7 +231,7 @@ def test_messages_of_one_vector_that_were_not_heard_are_one(carrier: UmlCarrier,
         assert len(kernel.messages) == 1
 
 
-def test_the_pin_comes_again_and_again_until_its_cause_is_cleared(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_the_pin_comes_again_and_again_until_its_cause_is_cleared(carrier: UmlTransport, tmp_path: Path) -> None:
     with kernel_of(carrier, tmp_path) as kernel:
         kernel.say(REQUEST, FAR)
         carrier.intx(True)
@@ -251,7 +251,7 @@ def test_the_pin_comes_again_and_again_until_its_cause_is_cleared(carrier: UmlCa
         assert len(kernel.messages) == 4
 
 
-def test_interrupts_wait_for_room(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_interrupts_wait_for_room(carrier: UmlTransport, tmp_path: Path) -> None:
     with kernel_of(carrier, tmp_path) as kernel:
         ready(kernel)
         kernel.offer = lambda head, kick=True: None  # type: ignore[method-assign]  # a driver that is slow
@@ -274,7 +274,7 @@ def test_interrupts_wait_for_room(carrier: UmlCarrier, tmp_path: Path) -> None:
 # Accesses
 
 
-def test_configuration_space_and_bars_are_the_functions(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_configuration_space_and_bars_are_the_functions(carrier: UmlTransport, tmp_path: Path) -> None:
     with kernel_of(carrier, tmp_path) as kernel:
         bus = ready(kernel)
         assert kernel.config_read(0, 4) == 0x00421E4E
@@ -289,7 +289,7 @@ def test_configuration_space_and_bars_are_the_functions(carrier: UmlCarrier, tmp
         assert kernel.access(MMIO_READ, BAR_REGISTERS, 1 << 40, 3, room=3) == b"\xff" * 3
 
 
-def test_of_large_memory_the_aperture_shows_the_beginning(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_of_large_memory_the_aperture_shows_the_beginning(carrier: UmlTransport, tmp_path: Path) -> None:
     assert TINY.dram.bytes > APERTURE_BYTES
     with kernel_of(carrier, tmp_path) as kernel:
         kernel.config_write(0x18, 4, 0xFFFF_FFFF)
@@ -297,7 +297,7 @@ def test_of_large_memory_the_aperture_shows_the_beginning(carrier: UmlCarrier, t
 
 
 @pytest.mark.parametrize("operation", [MMIO_MEMSET, CFG_WRITE])
-def test_memset_io_also_as_linux_6_1_sends_it(carrier: UmlCarrier, tmp_path: Path, operation: int) -> None:
+def test_memset_io_also_as_linux_6_1_sends_it(carrier: UmlTransport, tmp_path: Path, operation: int) -> None:
     with kernel_of(carrier, tmp_path) as kernel:
         bus = ready(kernel)
         bus.write_memory(0x100, bytes(range(100)))
@@ -305,7 +305,7 @@ def test_memset_io_also_as_linux_6_1_sends_it(carrier: UmlCarrier, tmp_path: Pat
         assert bus.read_memory(0x100, 16) == bytes(range(4)) + b"\xab" * 8 + bytes(range(12, 16))
 
 
-def test_an_answer_comes_before_the_writes_that_were_posted(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_an_answer_comes_before_the_writes_that_were_posted(carrier: UmlTransport, tmp_path: Path) -> None:
     """Which Linux 6.1 would wait for, 1 us each: reads and writes take what the config says, in any order."""
     with kernel_of(carrier, tmp_path) as kernel:
         bus = ready(kernel)
@@ -317,7 +317,7 @@ def test_an_answer_comes_before_the_writes_that_were_posted(carrier: UmlCarrier,
 
 
 def test_writes_that_the_kernel_has_no_place_for_are_told_of(
-    carrier: UmlCarrier, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    carrier: UmlTransport, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with kernel_of(carrier, tmp_path) as kernel, caplog.at_level(logging.WARNING, "npusim.device"):
         bus = ready(kernel)
@@ -333,7 +333,7 @@ def test_writes_that_the_kernel_has_no_place_for_are_told_of(
         assert f"written to the device {MOST_POSTED} times without reading" in caplog.text
 
 
-def test_a_kernel_that_waits_takes_back_what_it_has_written(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_a_kernel_that_waits_takes_back_what_it_has_written(carrier: UmlTransport, tmp_path: Path) -> None:
     with kernel_of(carrier, tmp_path) as kernel:
         bus = ready(kernel)
         for number in range(20 * MOST_POSTED):
@@ -346,7 +346,7 @@ def test_a_kernel_that_waits_takes_back_what_it_has_written(carrier: UmlCarrier,
         assert not kernel.messages
 
 
-def test_the_devices_dma_reaches_what_the_kernel_shares_and_no_more(carrier: UmlCarrier, tmp_path: Path) -> None:
+def test_the_devices_dma_reaches_what_the_kernel_shares_and_no_more(carrier: UmlTransport, tmp_path: Path) -> None:
     with pytest.raises(DmaError, match="no kernel shares its memory"):
         carrier.dma_read(MEMORY, 1)
     with kernel_of(carrier, tmp_path) as kernel:
@@ -426,7 +426,7 @@ LIES: dict[str, tuple[Callable[[Kernel], object], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_ends_it_and_is_named(carrier: UmlCarrier, tmp_path: Path, lie: str) -> None:
+def test_a_lie_ends_it_and_is_named(carrier: UmlTransport, tmp_path: Path, lie: str) -> None:
     tell, message = LIES[lie]
 
     def tell_and_ask(kernel: Kernel) -> None:
@@ -440,7 +440,7 @@ def test_a_lie_ends_it_and_is_named(carrier: UmlCarrier, tmp_path: Path, lie: st
 
 @pytest.mark.parametrize("bytes_sent", [0, 5])
 def test_a_kernel_that_says_nothing_is_given_up(tmp_path: Path, bytes_sent: int) -> None:
-    carrier = UmlCarrier(NpuDevice(TINY), 0.2, SECOND)
+    carrier = UmlTransport(NpuDevice(TINY), 0.2, SECOND)
     served = Served(carrier, tmp_path)
     calendar, device = served.connect()
     calendar.sendall(bytes(bytes_sent))
@@ -459,7 +459,7 @@ def test_a_kernel_that_does_not_take_the_time_is_given_up(tmp_path: Path) -> Non
         assert TIME.unpack(kernel.calendar.recv(16))[0] == RUN
         assert not kernel.calendar.recv(1)
 
-    error = error_of(UmlCarrier(NpuDevice(TINY), 0.2, SECOND), tmp_path, stop)
+    error = error_of(UmlTransport(NpuDevice(TINY), 0.2, SECOND), tmp_path, stop)
     assert "has said nothing" in str(error)
 
 
@@ -468,7 +468,7 @@ class DiesError(Exception):
 
 
 @pytest.mark.parametrize("after", [*range(1, 40, 3), 60, 100, 140])
-def test_a_kernel_may_die_at_any_message(carrier: UmlCarrier, tmp_path: Path, after: int) -> None:
+def test_a_kernel_may_die_at_any_message(carrier: UmlTransport, tmp_path: Path, after: int) -> None:
     """Nothing is raised, nothing is kept, and the next kernel is served."""
     files = set(os.listdir("/proc/self/fd"))
     served = Served(carrier, tmp_path)
@@ -498,7 +498,7 @@ def test_a_kernel_may_die_at_any_message(carrier: UmlCarrier, tmp_path: Path, af
 
 
 def test_each_vector_of_msi_x_is_a_message_of_its_own(tmp_path: Path) -> None:
-    carrier = UmlCarrier(NpuDevice(TINY.with_(**{"pci.vectors": 4})), 10, 10 * SECOND)
+    carrier = UmlTransport(NpuDevice(TINY.with_(**{"pci.vectors": 4})), 10, 10 * SECOND)
     with kernel_of(carrier, tmp_path) as kernel:
         bus = ready(kernel)
         capability = kernel.capability(0x11)
