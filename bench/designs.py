@@ -18,7 +18,7 @@ from unittest import mock
 
 from npusim._core import DefaultFloats
 from npusim.compiler.pipeline import compile_graph, uncollected
-from npusim.compiler.settled import Settled
+from npusim.compiler.schedule.prepared import PreparedGraph
 from npusim.explore.evaluate import figures_of
 from npusim.hw.config import Config, load_config
 from npusim.runtime import Session
@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20, help="designs")
     chosen = parser.parse_args()
     graph = NETWORKS[chosen.network].make((1, 224, 224, 3))
-    settled, compiling, running, searches = Settled(graph), [], [], Searches()
+    settled, compiling, running, searches = PreparedGraph(graph), [], [], Searches()
     for number, config in enumerate(designs(chosen.count)):
         # A study looks for cycles when a program and its timeline are gone.
         with uncollected():

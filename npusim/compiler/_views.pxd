@@ -5,7 +5,7 @@ cdef class Buffer:
     cdef public str name
     cdef public int region
     cdef public object nbytes, offset, born, dies, core
-    cdef public bint is_window, is_met
+    cdef public bint is_rolling, is_met
     cdef object base
 
 

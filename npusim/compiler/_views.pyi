@@ -14,7 +14,7 @@ class Buffer:
     born: int
     dies: int
     core: int | None
-    is_window: bool
+    is_rolling: bool
     is_met: bool
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Buffer:
         born: int = -1,
         dies: int = -1,
         core: int | None = None,
-        is_window: bool = False,
+        is_rolling: bool = False,
     ) -> None: ...
     @property
     def is_constant(self) -> bool: ...

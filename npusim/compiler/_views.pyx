@@ -1,4 +1,4 @@
-"""Buffers and strided views of them: ``npusim.compiler.values`` says what they are for.
+"""Buffers and strided views of them: ``npusim.compiler.buffers`` says what they are for.
 
 A plan makes hundreds of thousands of views, and a stream two for each transfer. Numbers are Python's: a model may name
 shapes that no device holds, which is found out later.
@@ -16,14 +16,14 @@ cdef object L2_BASE = l2_address(0)
 cdef class Buffer:
     """Bytes in one region of DRAM, in the SRAM of ``core``, or, ``in_l2``, in the L2, at ``offset`` once laid out.
 
-    ``born`` and ``dies``: first and last group that uses it. ``is_window``: it holds some rows of a value, and around
+    ``born`` and ``dies``: first and last group that uses it. ``is_rolling``: it holds some rows of a value, and around
     them the padding that those who read it want. ``is_met``: cores write into it what each of them has made of a value,
     no byte twice by one operator.
     """
 
-    def __init__(self, str name, int region, nbytes, offset=0, born=-1, dies=-1, core=None, bint is_window=False):
+    def __init__(self, str name, int region, nbytes, offset=0, born=-1, dies=-1, core=None, bint is_rolling=False):
         self.name, self.region, self.nbytes, self.offset = name, region, nbytes, offset
-        self.born, self.dies, self.core, self.is_window = born, dies, core, is_window
+        self.born, self.dies, self.core, self.is_rolling = born, dies, core, is_rolling
         self.base = region_address(region)
 
     def __repr__(self):

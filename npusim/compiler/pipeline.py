@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
-from npusim.compiler.compare import best_order, with_residents
-from npusim.compiler.decisions import Decision, decisions
-from npusim.compiler.dynamic import dynamic_quantization
-from npusim.compiler.early import raise_elements
-from npusim.compiler.fuse import fold_affine, integerize
-from npusim.compiler.groups import VIEWS
-from npusim.compiler.legalize import legalize, separate_outputs, unsupported
-from npusim.compiler.narrow import narrow_weights
-from npusim.compiler.order import Order
-from npusim.compiler.settled import Settled
-from npusim.compiler.state import growths
-from npusim.compiler.transposed import separate_phases
+from npusim.compiler.grouping.groups import VIEWS
+from npusim.compiler.passes.dynamic_quantization import dynamic_quantization
+from npusim.compiler.passes.fusion import fold_affine, integerize
+from npusim.compiler.passes.hoist_elementwise import raise_elements
+from npusim.compiler.passes.legalize import legalize, separate_outputs, unsupported
+from npusim.compiler.passes.narrow_weights import narrow_weights
+from npusim.compiler.passes.transposed_conv import separate_phases
+from npusim.compiler.schedule.build import Order
+from npusim.compiler.schedule.explain import Decision, decisions
+from npusim.compiler.schedule.kv_cache import growths
+from npusim.compiler.schedule.prepared import PreparedGraph
+from npusim.compiler.schedule.search import best_order, with_residents
 from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
@@ -37,7 +37,7 @@ from npusim.timing.tile_costs import rewriting
 from npusim.work import MatrixWork
 
 
-def compile_graph(graph: Graph | Settled, config: Config, key: str = "") -> Program:
+def compile_graph(graph: Graph | PreparedGraph, config: Config, key: str = "") -> Program:
     """Compile for one device; the same graph and config give the same bytes.
 
     Raises UnsupportedError for operators that the device has no unit for, CompileError for what does not fit.
@@ -94,7 +94,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _settled(settled: Settled, config: Config) -> tuple[Graph, Budget]:
+def _settled(settled: PreparedGraph, config: Config) -> tuple[Graph, Budget]:
     """As :func:`_prepared` gives it, remembered."""
     key = rewriting(config)
     if key not in settled.rewritten:
@@ -119,12 +119,12 @@ def _prepared(graph: Graph, config: Config) -> tuple[Graph, Budget]:
 
 
 def _compiled(
-    given: Graph | Settled, config: Config, key: str, tried: list[tuple[int, Order]] | None
+    given: Graph | PreparedGraph, config: Config, key: str, tried: list[tuple[int, Order]] | None
 ) -> tuple[Program, Order]:
-    graph = given.graph if isinstance(given, Settled) else given
+    graph = given.graph if isinstance(given, PreparedGraph) else given
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
-    prepared, budget = _settled(given, config) if isinstance(given, Settled) else _prepared(graph, config)
+    prepared, budget = _settled(given, config) if isinstance(given, PreparedGraph) else _prepared(graph, config)
     best = best_order(prepared, config, budget, tried)
     if config.sram.resident_weights:
         best = with_residents(prepared, config, budget, best)

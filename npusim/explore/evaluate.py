@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from npusim.compiler.settled import Settled
+from npusim.compiler.schedule.prepared import PreparedGraph
 from npusim.errors import (
     CompileError,
     DeviceFaultError,
@@ -52,7 +52,7 @@ class Simulator:
 
     def __init__(self, names: Sequence[str], graphs: Sequence[Graph]) -> None:
         self._models = [
-            (name, Settled(graph), digest_of(graph, name)) for name, graph in zip(names, graphs, strict=True)
+            (name, PreparedGraph(graph), digest_of(graph, name)) for name, graph in zip(names, graphs, strict=True)
         ]
 
     @property
@@ -94,7 +94,7 @@ def load_models(workloads: Sequence[Workload], config: Config) -> Simulator:
     return Simulator([each.name for each in workloads], graphs)
 
 
-def simulate(graph: Graph | Settled, config: Config, digest: str = "") -> Result:
+def simulate(graph: Graph | PreparedGraph, config: Config, digest: str = "") -> Result:
     """One run of a model on a device, without arithmetic: the one that ``npusim run`` reports. Nothing is kept.
 
     Where weights stay in SRAM that is the second one. Raises UnsupportedError, CompileError, DeviceMemoryError.

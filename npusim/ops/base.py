@@ -101,7 +101,7 @@ class Kind:
     ``infer(inputs, attrs)`` returns (shape, dtype) of each output and raises ModelError for operands that contradict
     each other. ``reference(op, arrays)`` takes and returns arrays in storage form (see DType.storage) and defines the
     truth. ``unit`` computes it; it may depend on the attributes. ``form`` is how, and where the compiler finds its
-    lowering. :mod:`npusim.compiler.kinds` checks the compiler's half.
+    lowering. :mod:`npusim.compiler.lower.kinds` checks the compiler's half.
     """
 
     name: str

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from npusim.compiler.decisions import INPUT, L2, OUTPUT, SRAM, TILE, WINDOW, Decision
+from npusim.compiler.schedule.explain import INPUT, L2, OUTPUT, SRAM, TILE, WINDOW, Decision
 from npusim.isa.base import Space, decode, offset_of, space_of
 from npusim.program import CONSTANTS, EVERY, Program
 from npusim.report.format import counted, duration, facts, quantity, table

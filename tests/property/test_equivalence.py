@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler.groups import form_groups
+from npusim.compiler.grouping.groups import form_groups
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.dtypes import to_storage
 from npusim.errors import UnsupportedError
@@ -85,7 +85,7 @@ def test_fusion_changes_no_bit(case: RandomGraph, device: Device) -> None:
     """What stays on chip between two operators is rounded as if it had been stored."""
     fused = compiled(case.graph, device.config)
     apart = functools.partial(form_groups, fuse=False)
-    with mock.patch("npusim.compiler.order.form_groups", apart):
+    with mock.patch("npusim.compiler.schedule.build.form_groups", apart):
         unfused = compiled(case.graph, device.config)
     if fused is not None and unfused is not None:
         wanted = interpreted(unfused, device.config, case.inputs)

@@ -10,8 +10,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler import order, pipeline, spread
-from npusim.compiler.parts import axes_of
+from npusim.compiler import pipeline
+from npusim.compiler.schedule import build as order
+from npusim.compiler.schedule import sharding as spread
+from npusim.compiler.schedule.shards import axes_of
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config

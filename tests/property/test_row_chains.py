@@ -12,9 +12,9 @@ import numpy.typing as npt
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler import order
-from npusim.compiler.groups import form_groups
+from npusim.compiler.grouping.groups import form_groups
 from npusim.compiler.pipeline import compile_graph
+from npusim.compiler.schedule import build as order
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Graph, Tensor

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from npusim.compiler.groups import Group
-from npusim.compiler.schedule import Slot, Tile
-from npusim.compiler.values import Buffer, Moves, View, dense_strides
+from npusim.compiler.buffers import Buffer, Moves, View, dense_strides
+from npusim.compiler.codegen.issue import Slot, Tile
+from npusim.compiler.grouping.groups import Group
 from npusim.dtypes import DType, dtype_of, raw_bytes
 from npusim.errors import CompileError
 from npusim.graph import Graph, Tensor
@@ -108,7 +108,7 @@ class Context:
     room: int = 0
     """Bytes of SRAM for the slots of the group that is lowered: what values that live there have left."""
     rows: int = 0
-    """In a segment: as many rows of the group's result as are made at once; 0: all."""
+    """In a cascade: as many rows of the group's result as are made at once; 0: all."""
     pinned: Pinned = field(default_factory=Pinned)
     """Weights that stay in SRAM from one inference to the next."""
     beside: int = 1
@@ -357,7 +357,7 @@ class Lowering(ABC):
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Lowering:
         """This lowering for some rows of an image of its result alone, where the bytes of buffers have ``moved`` so far
-        since it was made. Only for what ``stripes`` lets into a segment."""
+        since it was made. Only for what ``stripes`` lets into a cascade."""
         raise NotImplementedError(f"{type(self).__name__} has no rows")
 
     @property

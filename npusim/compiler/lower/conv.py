@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy.typing as npt
 
-from npusim.compiler.groups import Group
+from npusim.compiler.buffers import Moves, View
+from npusim.compiler.codegen.issue import Item, Slot
+from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Box, Context, twin
 from npusim.compiler.lower.element import Chain
 from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
 from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import load_items
-from npusim.compiler.schedule import Item, Slot
-from npusim.compiler.values import Moves, View
 from npusim.isa.matrix import CHANNEL_BLOCK
 from npusim.timing.tile import MatrixProblem, input_extent
 from npusim.units import ceil_div

@@ -10,7 +10,9 @@ from math import prod
 from operator import add, and_, mul
 from typing import Any, NamedTuple
 
-from npusim.compiler.groups import Group, outside
+from npusim.compiler.buffers import Moves, View, collapse, ordered_strides, pad4, row_axis
+from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
+from npusim.compiler.grouping.groups import Group, outside
 from npusim.compiler.lower.base import (
     Box,
     Context,
@@ -26,8 +28,6 @@ from npusim.compiler.lower.base import (
 )
 from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.transfer import load_items, store_packed
-from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.values import Moves, View, collapse, ordered_strides, pad4, row_axis
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config

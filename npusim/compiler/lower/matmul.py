@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npusim.compiler.groups import Group
+from npusim.compiler.buffers import Buffer, Moves, View, dense_strides
+from npusim.compiler.codegen.issue import Item, Slot
+from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Box, Context
 from npusim.compiler.lower.element import Chain
 from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
 from npusim.compiler.lower.transfer import load_items
-from npusim.compiler.schedule import Item, Slot
-from npusim.compiler.values import Buffer, Moves, View, dense_strides
 from npusim.program import CONSTANTS
 from npusim.timing.tile import MatrixProblem
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from npusim.compiler.drain import Drain, absorb
-from npusim.compiler.groups import Group
+from npusim.compiler.buffers import Moves, View
+from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
+from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import (
     Box,
     Context,
@@ -28,11 +29,10 @@ from npusim.compiler.lower.base import (
     twin,
 )
 from npusim.compiler.lower.element import MAIN, Chain
+from npusim.compiler.lower.epilogue import Epilogue, absorb
 from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.streams import Packed, joined, pack, weights_per_kilo
 from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, store_packed
-from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.values import Moves, View
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
@@ -114,7 +114,7 @@ class MatrixLowering(Lowering):
     """What convolution and matmul share: the loops over tiles, the slots, the drain and the chain."""
 
     problem: MatrixProblem
-    drain: Drain
+    drain: Epilogue
     chain: Chain
     tile: Tiling
     op: Op
@@ -761,7 +761,7 @@ class MatrixLowering(Lowering):
         """How the input and the output of tiles reach their values, both seen with channels last, and whether the sums
         leave into a slot. ``whole``: a tile needs nothing of the input but what it has, no padding."""
         x_home = _home(x)
-        if x_home is Home.DIRECT and not whole and not x.buffer.is_window:
+        if x_home is Home.DIRECT and not whole and not x.buffer.is_rolling:
             x_home = Home.COPIED
         out_home = _home(out)
         return x_home, out_home, out_home is not Home.DIRECT or bool(self.chain.ops)

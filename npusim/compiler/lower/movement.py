@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-from npusim.compiler.groups import Group
+from npusim.compiler.buffers import Buffer, View, ordered_strides
+from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
+from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import (
     Box,
     Context,
@@ -30,8 +32,6 @@ from npusim.compiler.lower.transfer import (
     store_packed,
     transfer_works,
 )
-from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.values import Buffer, View, ordered_strides
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
 from npusim.hw.config import Config

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.compiler.groups import Group
+from npusim.compiler.buffers import ordered_strides
+from npusim.compiler.codegen.issue import Item, Slot, Tile
+from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.movement import CopyLowering, Move, copy_ways, cut_copy
 from npusim.compiler.lower.transfer import copy_items
-from npusim.compiler.schedule import Item, Slot, Tile
-from npusim.compiler.values import ordered_strides
 from npusim.dtypes import DType, float32_to_bfloat16
 from npusim.errors import CompileError
 

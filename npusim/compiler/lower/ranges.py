@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from npusim.compiler.groups import Group
+from npusim.compiler.buffers import collapse, pad4
+from npusim.compiler.codegen.issue import Item, Resource, Tile
+from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, SlotTable
 from npusim.compiler.lower.transfer import store_items
-from npusim.compiler.schedule import Item, Resource, Tile
-from npusim.compiler.values import collapse, pad4
 from npusim.isa.functions import Reduce
 from npusim.isa.reduction import ACCUMULATOR_BYTES, ReduceTile
 

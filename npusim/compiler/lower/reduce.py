@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
-from npusim.compiler.groups import Group
+from npusim.compiler.buffers import View, collapse, dense_strides, pad4
+from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
+from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, SlotTable, boxes, share
 from npusim.compiler.lower.rows import TiledLowering, insert_axis
 from npusim.compiler.lower.transfer import load_items, store_items
-from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.values import View, collapse, dense_strides, pad4
 from npusim.hw.cost import cost_model
 from npusim.isa.functions import Reduce
 from npusim.isa.reduction import ACCUMULATOR_BYTES, ReduceTile

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
-from npusim.compiler.groups import Group
+from npusim.compiler.codegen.issue import Item, Slot, Tile
+from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import (
     Box,
     Context,
@@ -19,7 +20,6 @@ from npusim.compiler.lower.base import (
     total_bytes,
 )
 from npusim.compiler.lower.transfer import load_packed, store_packed
-from npusim.compiler.schedule import Item, Slot, Tile
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.isa.base import MAX_ROUTINE_STEPS

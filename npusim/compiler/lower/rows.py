@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
-from npusim.compiler.groups import Group
+from npusim.compiler.buffers import Moves, View, collapse, dense_strides
+from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
+from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import (
     Box,
     Context,
@@ -22,8 +24,6 @@ from npusim.compiler.lower.base import (
 )
 from npusim.compiler.lower.element import MAIN, Chain
 from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
-from npusim.compiler.schedule import Item, Resource, Slot, Tile
-from npusim.compiler.values import Moves, View, collapse, dense_strides
 from npusim.dtypes import DType
 from npusim.hw.cost import Cost, cost_model
 from npusim.isa import reduction

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim import _core
+from npusim.compiler.buffers import View
+from npusim.compiler.codegen.issue import Item, Slot
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import load_items
-from npusim.compiler.schedule import Item, Slot
-from npusim.compiler.values import View
 from npusim.dtypes import DType
 from npusim.graph import Op
 from npusim.isa.base import MAX_ITEMS

@@ -8,9 +8,9 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
+from npusim.compiler.buffers import View, ordered_strides, pad4
+from npusim.compiler.codegen.issue import Item, Resource, Slot
 from npusim.compiler.lower.base import TooManyError
-from npusim.compiler.schedule import Item, Resource, Slot
-from npusim.compiler.values import View, ordered_strides, pad4
 from npusim.isa.base import MAX_ITEMS, is_outside
 from npusim.isa.dma import Copy, Fetch, reorderable
 from npusim.units import ceil_div

@@ -1,8 +1,9 @@
-"""The planner's choices for many designs at once: values in SRAM as a whole, segments in stripes, else in DRAM.
+"""The planner's choices for many designs at once: values in SRAM as a whole, cascades in stripes, else in DRAM.
 
-Twin of :class:`npusim.compiler.memory.Planner`, without its addresses: what lies in SRAM side by side is taken to fit
-where its bytes do. Choices are made by the tiler's estimate, as the compiler makes them; what is then told is what the
-chosen cuts take with all channels of DMA, and without the tiler's dislike of traffic.
+Twin of :class:`npusim.compiler.schedule.allocate.Planner`, without its addresses: what lies in SRAM side by side is
+taken to fit where its bytes do. Choices are made by the tiler's estimate, as the compiler
+makes them; what is then told is what the chosen cuts take with all channels of DMA, and without the tiler's dislike of
+traffic.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from npusim.compiler.groups import on_matrix, side_by_side
-from npusim.compiler.memory import CLOSE_PERCENT
+from npusim.compiler.grouping.groups import on_matrix, side_by_side
+from npusim.compiler.schedule.allocate import CLOSE_PERCENT
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.cuts import Case, Rooms
 from npusim.explore.estimates.designs import VECTORISED, Array, Designs, Index
@@ -34,12 +35,12 @@ _PARTS = 64
 _LEAST_PART = 16
 """Tiles are not looked for in less than one of so many parts of SRAM, unless that is too little for any."""
 _OF_SEGMENT = 4
-"""The tiles of one layer of a segment have one of so many parts of SRAM, beside its weights."""
+"""The tiles of one layer of a cascade have one of so many parts of SRAM, beside its weights."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """Of a layer or a segment: picoseconds [designs], ``COUNTS`` [counts][designs], what binds [designs]."""
+    """Of a layer or a cascade: picoseconds [designs], ``COUNTS`` [counts][designs], what binds [designs]."""
 
     ps: Array
     counts: Array
@@ -82,8 +83,8 @@ class _Striped:
 
 
 @dataclass(slots=True)
-class _Segment:
-    """A segment: by the tiler's estimate, and the number of the heights of its stripes that is best, by design."""
+class _Cascade:
+    """A cascade: by the tiler's estimate, and the number of the heights of its stripes that is best, by design."""
 
     chosen: Array
     height: Index
@@ -231,39 +232,39 @@ class Planner:
             layers, costs, [n == (1 << len(layer.buffers)) - 1 for n, layer in zip(near, network.layers, strict=True)]
         )
 
-    # segments
+    # cascades
 
     def striped(self, plan: Plan) -> Plan:
-        """The segments of least time over a plan without them."""
+        """The cascades of least time over a plan without them."""
         count, size = self._designs.count, len(self._network.layers)
         best: list[Array] = [np.zeros(count)]
         taken = [np.full(count, -1, np.intp) for _ in range(size)]
         spans = self._network.spans
-        found = [self._segment(span) for span in spans]
-        for span, segment in zip(spans, found, strict=True):
-            if segment is not None:
+        found = [self._cascade(span) for span in spans]
+        for span, cascade in zip(spans, found, strict=True):
+            if cascade is not None:
                 layers = slice(span.first, span.last + 1)
                 # Where everything is in SRAM as a whole there is nothing to gain, but by two units side by side.
-                little = segment.chosen * 100 > np.sum(plan.chosen[layers], axis=0) * (100 - CLOSE_PERCENT)
+                little = cascade.chosen * 100 > np.sum(plan.chosen[layers], axis=0) * (100 - CLOSE_PERCENT)
                 beside = side_by_side(layer.group for layer in self._network.layers[layers])
-                segment.chosen[np.all(plan.near[layers], axis=0) & (little | (not beside))] = np.inf
+                cascade.chosen[np.all(plan.near[layers], axis=0) & (little | (not beside))] = np.inf
         ending: dict[int, list[int]] = {}
         for number, span in enumerate(spans):
             ending.setdefault(span.last, []).append(number)
         for number in range(size):
             least = best[number] + plan.chosen[number]
             for each in ending.get(number, ()):
-                segment = found[each]
-                if segment is None:
+                cascade = found[each]
+                if cascade is None:
                     continue
-                option = best[spans[each].first] + segment.chosen
+                option = best[spans[each].first] + cascade.chosen
                 better = option < least
                 least = np.where(better, option, least)
                 taken[number][better] = each
             best.append(least)
         return self._traced(plan, spans, found, taken)
 
-    def _traced(self, plan: Plan, spans: list[Span], found: list[_Segment | None], taken: list[Index]) -> Plan:
+    def _traced(self, plan: Plan, spans: list[Span], found: list[_Cascade | None], taken: list[Index]) -> Plan:
         """From the last layer back, as each design has it."""
         layers = [Figures(f.ps.copy(), f.counts.copy(), f.bound.copy()) for f in plan.layers]
         chosen = [each.copy() for each in plan.chosen]
@@ -272,21 +273,21 @@ class Planner:
             here = at == number
             at[here] = number - 1
             for each in np.unique(taken[number][here]):
-                segment = found[each] if each >= 0 else None
-                if segment is None:
+                cascade = found[each] if each >= 0 else None
+                if cascade is None:
                     continue
                 span, rows = spans[each], np.flatnonzero(here & (taken[number] == each))
                 at[rows] = span.first - 1
-                for height in np.unique(segment.height[rows]):
-                    some = rows[segment.height[rows] == height]
+                for height in np.unique(cascade.height[rows]):
+                    some = rows[cascade.height[rows] == height]
                     self._tell(span, span.heights[height], some, layers)
                 parts = span.last - span.first + 1
                 for inside in range(span.first, span.last + 1):
-                    chosen[inside][rows] = segment.chosen[rows] / parts
+                    chosen[inside][rows] = cascade.chosen[rows] / parts
         return Plan(layers, chosen, plan.near)
 
     def _tell(self, span: Span, stripes: Stripes, rows: Index, layers: list[Figures]) -> None:
-        """What a segment takes on some designs; each layer has what it takes itself, and a part of the loads."""
+        """What a cascade takes on some designs; each layer has what it takes itself, and a part of the loads."""
         found = []
         matrix, vector, tails = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
         for at, number in enumerate(range(span.first, span.last + 1)):
@@ -320,10 +321,10 @@ class Planner:
         picked = part.what
         return self._told(Picked(picked.table, picked.best[rows], picked.columns[rows]), rows)
 
-    def _segment(self, span: Span) -> _Segment | None:
-        """A segment with the stripes of least time; None if it fits on no design."""
+    def _cascade(self, span: Span) -> _Cascade | None:
+        """A cascade with the stripes of least time; None if it fits on no design."""
         count = self._designs.count
-        best = _Segment(np.full(count, np.inf), np.zeros(count, np.intp))
+        best = _Cascade(np.full(count, np.inf), np.zeros(count, np.intp))
         room = self.capacity - span.weights
         # Shorter ones are tried as long as they take less: by design, whatever others are estimated beside it.
         going = np.ones(count, bool)
@@ -393,7 +394,7 @@ class Planner:
 
 
 def _turns(span: Span, shown: int, turns: int, computing: tuple[Array, Array, Array], rate: Array) -> Array:
-    """Picoseconds of a segment, of whose layers the matrix unit, the vector unit and what is behind them take so long:
+    """Picoseconds of a cascade, of whose layers the matrix unit, the vector unit and what is behind them take so long:
     as the planner has it."""
     matrix, vector, tails = computing
     together = np.maximum(matrix, vector) + np.minimum(matrix, vector) / shown + tails

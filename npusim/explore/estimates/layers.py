@@ -11,12 +11,12 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from npusim.compiler.fit import place_slots
-from npusim.compiler.groups import Group
-from npusim.compiler.kinds import lower
+from npusim.compiler.buffers import Buffer
+from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Lowering, SlotTable
+from npusim.compiler.lower.kinds import lower
 from npusim.compiler.lower.matrix import MatrixLowering
-from npusim.compiler.values import Buffer
+from npusim.compiler.schedule.scratchpad import place_slots
 from npusim.errors import CompileError
 from npusim.explore.estimates.cuts import Case, ChainWorks
 from npusim.graph import Tensor

@@ -1,4 +1,4 @@
-"""A network on many devices of one kind: its layers, its values and the segments that it may be cut into."""
+"""A network on many devices of one kind: its layers, its values and the cascades that it may be cut into."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from npusim.compiler.groups import Group, form_groups, join_ranges
-from npusim.compiler.legalize import separate_outputs
+from npusim.compiler.buffers import Buffer
+from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
 from npusim.compiler.lower.base import ConstantPool, Context
-from npusim.compiler.memory import LONGEST, MEAN_LIFE
+from npusim.compiler.passes.legalize import separate_outputs
 from npusim.compiler.pipeline import prepare
-from npusim.compiler.place import place
-from npusim.compiler.stripes import Inner, Segment, imports, inners, outline, rows_of
-from npusim.compiler.values import Buffer
+from npusim.compiler.schedule.allocate import LONGEST, MEAN_LIFE
+from npusim.compiler.schedule.cascade import Cascade, Inner, imports, inners, outline, rows_of
+from npusim.compiler.schedule.layout import place
 from npusim.explore.estimates.cuts import Case
 from npusim.explore.estimates.layers import layers
 from npusim.explore.estimates.tables import Known
@@ -36,7 +36,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Stripes:
-    """A segment with stripes of one height: ``rows`` that each layer makes at once, bytes of all windows, and how many
+    """A cascade with stripes of one height: ``rows`` that each layer makes at once, bytes of all windows, and how many
     stripes there are in all images."""
 
     rows: tuple[int, ...]
@@ -46,7 +46,7 @@ class Stripes:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Layers ``first`` to ``last`` as a segment: of each layer which values are in windows, and whether its input is;
+    """Layers ``first`` to ``last`` as a cascade: of each layer which values are in windows, and whether its input is;
     bytes that are loaded into windows, and of all weights."""
 
     first: int
@@ -79,13 +79,13 @@ class Network:
 
     @property
     def spans(self) -> list[Span]:
-        """The segments that there may be; found when they are first asked for."""
+        """The cascades that there may be; found when they are first asked for."""
         if self._spans is None:
-            self._spans = list(self._segments())
+            self._spans = list(self._cascades())
         return self._spans
 
     def rows_of(self, case: Case, *, direct: bool) -> tuple[int, ...]:
-        """All numbers of rows that segments ask of a layer, so that it is asked once."""
+        """All numbers of rows that cascades ask of a layer, so that it is asked once."""
         if not self._asked:
             found: dict[tuple[Case, bool], set[int]] = {}
             for span in self.spans:
@@ -118,9 +118,9 @@ class Network:
         worth = len(self._users[value.buffer]) / (value.last - value.first + 1)
         return -worth, value.buffer.nbytes, value.first
 
-    # segments
+    # cascades
 
-    def _segments(self) -> Iterator[Span]:
+    def _cascades(self) -> Iterator[Span]:
         tensors = self._tensors()
         groups = [layer.group for layer in self.layers]
         for first in range(len(groups)):
@@ -181,9 +181,9 @@ class Network:
         )  # fmt: skip
 
 
-def _stripes(segment: Segment) -> Stripes:
-    windows = sum(align(window.buffer.nbytes) for window in segment.windows)
-    return Stripes(tuple(segment.rows), windows, segment.images * len(segment.stripes))
+def _stripes(cascade: Cascade) -> Stripes:
+    windows = sum(align(window.buffer.nbytes) for window in cascade.windows)
+    return Stripes(tuple(cascade.rows), windows, cascade.images * len(cascade.stripes))
 
 
 def weight_bytes(group: Group) -> int:

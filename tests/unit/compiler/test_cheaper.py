@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler import legalize as rules
-from npusim.compiler.legalize import legalize
+from npusim.compiler.passes import legalize as rules
+from npusim.compiler.passes.legalize import legalize
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.graph import Graph

@@ -6,10 +6,10 @@ from unittest import mock
 
 import pytest
 
-from npusim.compiler import compare
-from npusim.compiler.order import Draft, Order, until
 from npusim.compiler.pipeline import compile_graph, explain_graph
-from npusim.compiler.settled import Settled
+from npusim.compiler.schedule import search as compare
+from npusim.compiler.schedule.build import Draft, Order, until
+from npusim.compiler.schedule.prepared import PreparedGraph
 from npusim.hw.config import load_config
 from npusim.isa.base import decode
 from npusim.timing.forecast import forecast
@@ -19,8 +19,8 @@ EDGE = load_config("edge").with_(**{"matrix.rows": 64})
 
 
 @pytest.fixture(scope="module")
-def resnet() -> Settled:
-    return Settled(NETWORKS["resnet50_v1"].make((1, 224, 224, 3)))
+def resnet() -> PreparedGraph:
+    return PreparedGraph(NETWORKS["resnet50_v1"].make((1, 224, 224, 3)))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def resnet() -> Settled:
         {"matrix.cols": 32, "sram.bytes": "2048 KiB", "dram.bandwidth": "12 GB/s", "dma.channels": 4},
     ],
 )
-def test_what_cannot_win_is_not_made_to_its_end(resnet: Settled, chip: dict[str, object]) -> None:
+def test_what_cannot_win_is_not_made_to_its_end(resnet: PreparedGraph, chip: dict[str, object]) -> None:
     """And it would not have been taken."""
     config = EDGE.with_(**chip)
     with mock.patch.object(Draft, "finish", autospec=True, side_effect=Draft.finish) as finish:
@@ -45,7 +45,7 @@ def test_what_cannot_win_is_not_made_to_its_end(resnet: Settled, chip: dict[str,
     assert striped < whole
 
 
-def test_where_orders_meet_one_is_as_much_longer_as_at_the_end(resnet: Settled) -> None:
+def test_where_orders_meet_one_is_as_much_longer_as_at_the_end(resnet: PreparedGraph) -> None:
     """But for a little less than what is allowed for."""
     config = EDGE.with_(**{"matrix.cols": 16, "sram.bytes": "1024 KiB", "dram.bandwidth": "12 GB/s"})
     seen: list[tuple[Draft, tuple[int, Order]]] = []
@@ -57,7 +57,7 @@ def test_where_orders_meet_one_is_as_much_longer_as_at_the_end(resnet: Settled) 
     with mock.patch.object(compare, "_may_win", noted):
         orders = dict(explain_graph(resnet.graph, config).orders)
     ((draft, (ps, striped)),) = seen
-    group = compare._meeting(striped.layout.stretches, draft.layout.stretches)
+    group = compare._meeting(striped.layout.steps, draft.layout.steps)
     assert group is not None
     assert group < len(striped.groups) - 1
     ours, theirs = (until(commands, group) for commands in (draft.until(group), striped.commands))

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npusim.compiler import memory
-from npusim.compiler.decisions import DRAM, INPUT, OUTPUT, SRAM, TILE, WINDOW, Decision, decisions
-from npusim.compiler.memory import Planner
 from npusim.compiler.pipeline import Explained, compile_graph, explain_graph
+from npusim.compiler.schedule import allocate as memory
+from npusim.compiler.schedule.allocate import Planner
+from npusim.compiler.schedule.explain import DRAM, INPUT, OUTPUT, SRAM, TILE, WINDOW, Decision, decisions
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config
@@ -148,8 +148,8 @@ def test_the_next_best_is_what_planning_without_that_home_gives(monkeypatch: pyt
     graph = build.finish([conv(build, value, 8, seed=2)])
     record = record_of(graph, monkeypatch)
     (between,) = [each for each in decisions(record) if each.home == SRAM]
-    kept = record.planner._total(record.stretches)
+    kept = record.planner._total(record.steps)
     monkeypatch.setattr(Planner, "_places", lambda *arguments: ())
-    monkeypatch.setattr(Planner, "_segments", lambda *arguments: [])
+    monkeypatch.setattr(Planner, "_cascades", lambda *arguments: [])
     without = record_of(graph, monkeypatch)
-    assert between.other_ps == without.planner._total(without.stretches) - kept
+    assert between.other_ps == without.planner._total(without.steps) - kept

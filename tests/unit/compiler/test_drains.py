@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npusim.compiler.drain import Drain, absorb
-from npusim.compiler.groups import form_groups
+from npusim.compiler.grouping.groups import form_groups
+from npusim.compiler.lower.epilogue import Epilogue, absorb
 from npusim.dtypes import DType
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Unary
@@ -20,7 +20,7 @@ F32, F16, I8, I32, U8 = DType.FLOAT32, DType.FLOAT16, DType.INT8, DType.INT32, D
 Chain = Callable[[GraphBuilder, Tensor], Tensor]
 
 
-def drained(chain: Chain, dtype: DType = F32, conv: str = "") -> Drain:
+def drained(chain: Chain, dtype: DType = F32, conv: str = "") -> Epilogue:
     """The drain of a product of 3 x 5 and 5 x 4, or of a convolution with 4 channels in a layout, and a chain."""
     build = GraphBuilder("g")
     if conv:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npusim.compiler.early import raise_elements
+from npusim.compiler.passes.hoist_elementwise import raise_elements
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
 from npusim.isa.functions import Binary, Unary

@@ -7,12 +7,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from npusim.compiler import pipeline, spread
-from npusim.compiler.groups import Group, form_groups
+from npusim.compiler import pipeline
+from npusim.compiler.grouping.groups import Group, form_groups
 from npusim.compiler.lower.base import ConstantPool, Context
-from npusim.compiler.order import in_parts
-from npusim.compiler.parts import Part, axes_of, operand_axes, part_of
 from npusim.compiler.pipeline import prepare
+from npusim.compiler.schedule import sharding as spread
+from npusim.compiler.schedule.build import in_parts
+from npusim.compiler.schedule.shards import Part, axes_of, operand_axes, part_of
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config

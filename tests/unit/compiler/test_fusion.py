@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npusim.compiler.drain import Drain, absorb
-from npusim.compiler.groups import Group, form_groups
+from npusim.compiler.grouping.groups import Group, form_groups
+from npusim.compiler.lower.epilogue import Epilogue, absorb
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
@@ -112,7 +112,7 @@ def test_rows_that_become_one_element_are_not_fused() -> None:
 # Drains
 
 
-def drained(graph: Graph) -> Drain:
+def drained(graph: Graph) -> Epilogue:
     prepared = prepare(graph, TINY)
     (group,) = [g for g in form_groups(prepared.ops, prepared.outputs) if g.anchor is not None]
     assert isinstance(group, Group)

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from bench.growth import FAMILIES
-from npusim.compiler import groups, memory, pipeline, schedule
+from npusim.compiler import pipeline
+from npusim.compiler.codegen import issue as schedule
+from npusim.compiler.grouping import groups
 from npusim.compiler.pipeline import compile_graph
+from npusim.compiler.schedule import allocate as memory
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.frontends.onnx import load

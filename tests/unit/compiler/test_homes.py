@@ -15,8 +15,8 @@ from npusim.hw.config import load_config
 from npusim.isa.base import Space, decode, space_of
 from npusim.ops.build import GraphBuilder
 from npusim.program import CONSTANTS, FIRST_IO, SCRATCH, Program
+from tests.support.graphs.cascades import cascade_of
 from tests.support.graphs.samples import residual_net
-from tests.support.graphs.segments import segment_of
 
 TINY = load_config("tiny")
 
@@ -75,26 +75,26 @@ def test_more_sram_never_moves_more() -> None:
 def test_a_stripe_makes_what_the_next_layers_want() -> None:
     """Of three layers with windows of 3 rows, two rows of the last want three of the middle and four of the first one;
     what the stripe before has made is kept."""
-    segment = segment_of(chain(12, 3), 2, TINY)
-    assert segment.stripes[0] == [(0, 4), (0, 3), (0, 2)]
-    assert segment.stripes[1] == [(4, 6), (3, 5), (2, 4)]
-    assert segment.stripes[-1] == [(12, 12), (11, 12), (10, 12)]
-    first, _ = segment.windows
+    cascade = cascade_of(chain(12, 3), 2, TINY)
+    assert cascade.stripes[0] == [(0, 4), (0, 3), (0, 2)]
+    assert cascade.stripes[1] == [(4, 6), (3, 5), (2, 4)]
+    assert cascade.stripes[-1] == [(12, 12), (11, 12), (10, 12)]
+    first, _ = cascade.windows
     # A row of padding above, and the rows that the second layer reads: 4 new, then 2 that it still wants and 2 new.
     assert first.bases[0] == 1
     assert first.buffer.nbytes // first.pitch == 5
 
 
 def test_strides_want_more_rows_of_those_before() -> None:
-    segment = segment_of(chain(32, 3, stride=2), 1, TINY)
-    assert segment.stripes[0] == [(0, 4), (0, 2), (0, 1)]
-    assert segment.stripes[1] == [(4, 8), (2, 4), (1, 2)]
+    cascade = cascade_of(chain(32, 3, stride=2), 1, TINY)
+    assert cascade.stripes[0] == [(0, 4), (0, 2), (0, 1)]
+    assert cascade.stripes[1] == [(4, 8), (2, 4), (1, 2)]
 
 
 def test_padding_below_is_written_when_it_is_wanted() -> None:
-    segment = segment_of(chain(12, 2), 4, TINY)
-    (window,) = segment.windows
-    last = len(segment.stripes) - 1
+    cascade = cascade_of(chain(12, 2), 4, TINY)
+    (window,) = cascade.windows
+    last = len(cascade.stripes) - 1
     assert set(window.bottoms) == {last}
     first, end = window.bottoms[last]
     assert end - first == 1
@@ -102,8 +102,8 @@ def test_padding_below_is_written_when_it_is_wanted() -> None:
 
 def test_padding_goes_where_no_rows_do() -> None:
     """Above the image and beside all of its rows, once: filled as a whole, a window delays the first rows."""
-    segment = segment_of(chain(12, 2), 4, TINY)
-    (window,) = segment.windows
+    cascade = cascade_of(chain(12, 2), 4, TINY)
+    (window,) = cascade.windows
     written: Counter[int] = Counter()
     for item in window.begin(0):
         (access,) = item.instruction.accesses()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from npusim.compiler.groups import form_groups
+from npusim.compiler.grouping.groups import form_groups
 from npusim.compiler.pipeline import prepare
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor

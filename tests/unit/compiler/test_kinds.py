@@ -14,11 +14,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from npusim.compiler import kinds, pipeline
-from npusim.compiler.legalize import RULES
-from npusim.compiler.lower import TILES
+from npusim.compiler import pipeline
+from npusim.compiler.lower import TILES, kinds
 from npusim.compiler.lower.base import Lowering
 from npusim.compiler.lower.movement import VIEW_RULES
+from npusim.compiler.passes.legalize import RULES
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType, float32_to_bfloat16, to_storage
 from npusim.errors import ProgramError, UnsupportedError

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler.decisions import L2
-from npusim.compiler.outside import by_l2, lay_out
+from npusim.compiler.buffers import Buffer
 from npusim.compiler.pipeline import compile_graph, explain_graph
-from npusim.compiler.values import Buffer
+from npusim.compiler.schedule.dram import by_l2, lay_out
+from npusim.compiler.schedule.explain import L2
 from npusim.dtypes import DType
 from npusim.energy import counts
 from npusim.graph import Graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npusim.compiler.legalize import _LONGEST_ROW
+from npusim.compiler.passes.legalize import _LONGEST_ROW
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.dtypes import DType
 from npusim.graph import Graph

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npusim.compiler.fit import deeper, filled
 from npusim.compiler.lower.base import SlotSpec
+from npusim.compiler.schedule.scratchpad import deeper, filled
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config

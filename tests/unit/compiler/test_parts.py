@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npusim.compiler import schedule
-from npusim.compiler.groups import form_groups
+from npusim.compiler.buffers import Buffer, View
+from npusim.compiler.codegen import issue as schedule
+from npusim.compiler.codegen.issue import Item, Scheduler, Slot, Tile
+from npusim.compiler.grouping.groups import form_groups
 from npusim.compiler.lower.base import ConstantPool, Context
-from npusim.compiler.parts import axes_of, interval, operand_axes, part_of
 from npusim.compiler.pipeline import compile_graph, explain_graph, prepare
-from npusim.compiler.place import place
-from npusim.compiler.schedule import Item, Scheduler, Slot, Tile
-from npusim.compiler.spread import Spread, spread
-from npusim.compiler.values import Buffer, View
+from npusim.compiler.schedule.layout import place
+from npusim.compiler.schedule.sharding import Spread, spread
+from npusim.compiler.schedule.shards import axes_of, interval, operand_axes, part_of
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config

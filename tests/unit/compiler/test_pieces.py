@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from npusim.compiler.fit import place_slots
-from npusim.compiler.groups import form_groups
-from npusim.compiler.kinds import lower
+from npusim.compiler.grouping.groups import form_groups
 from npusim.compiler.lower.base import ConstantPool, Context, SlotTable
+from npusim.compiler.lower.kinds import lower
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.pipeline import prepare
-from npusim.compiler.place import place
+from npusim.compiler.schedule.layout import place
+from npusim.compiler.schedule.scratchpad import place_slots
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config

@@ -12,13 +12,16 @@ from unittest import mock
 
 import pytest
 
-from npusim.compiler import fit, memory, order, pipeline
+from npusim.compiler import pipeline
 from npusim.compiler.lower.base import facts_of
 from npusim.compiler.lower.conv import ConvLowering
 from npusim.compiler.lower.element import Chain
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.settled import Settled
-from npusim.compiler.stripes import _walk
+from npusim.compiler.schedule import allocate as memory
+from npusim.compiler.schedule import build as order
+from npusim.compiler.schedule import scratchpad as fit
+from npusim.compiler.schedule.cascade import _walk
+from npusim.compiler.schedule.prepared import PreparedGraph
 from npusim.errors import CompileError, NpusimError
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
@@ -64,7 +67,7 @@ def test_another_array_asks_no_transfer_again() -> None:
 
 
 def test_another_array_and_memory_ask_no_chain_again() -> None:
-    settled = Settled(residual_net(24))
+    settled = PreparedGraph(residual_net(24))
     compile_graph(settled, EDGE)
     with counted(Chain, "_epilogue") as epilogues:
         compile_graph(settled, EDGE.with_(**{"matrix.rows": 16, "dram.bandwidth": "9 GB/s", "dma.channels": 3}))
@@ -91,7 +94,7 @@ def test_equal_layers_are_searched_once() -> None:
     tile.forget()
     with counted(tile.Tilings, "__init__") as many:
         compile_graph(residual_net(24, blocks=6), EDGE)
-        # Longer segments exist, whose groups have other heights; else nothing is new.
+        # Longer cascades exist, whose groups have other heights; else nothing is new.
         assert three > 0
         assert many() < 2 * three
 
@@ -184,7 +187,7 @@ VARIED: tuple[dict[str, object], ...] = (
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_design_is_the_same_whatever_was_compiled_before(name: str) -> None:
-    settled = Settled(GRAPHS[name]())
+    settled = PreparedGraph(GRAPHS[name]())
     for varied in VARIED:
         config = EDGE.with_(**varied)
         assert compiled(settled, config) == compiled(GRAPHS[name](), config), varied
@@ -193,13 +196,13 @@ def test_a_design_is_the_same_whatever_was_compiled_before(name: str) -> None:
 def test_kinds_of_which_estimates_ask_for_channels() -> None:
     """Plans are shared between numbers of channels, but for kinds whose transfers go side by side."""
     for name, case in CASES.items():
-        settled = Settled(case.graph()[0])
+        settled = PreparedGraph(case.graph()[0])
         for channels in (2, 3, 5, 2):
             config = case.config.with_(**{"dma.channels": channels})
             assert compiled(settled, config) == compiled(case.graph()[0], config), (name, channels)
 
 
-def compiled(graph: Settled | Graph, config: Config) -> tuple[bytes, tuple[int, ...]] | str:
+def compiled(graph: PreparedGraph | Graph, config: Config) -> tuple[bytes, tuple[int, ...]] | str:
     """Code and sizes of regions, or why there are none."""
     try:
         program = compile_graph(graph, config)
@@ -209,7 +212,7 @@ def compiled(graph: Settled | Graph, config: Config) -> tuple[bytes, tuple[int, 
 
 
 def test_channels_beyond_two_share_a_plan() -> None:
-    settled = Settled(residual_net(24))
+    settled = PreparedGraph(residual_net(24))
     compile_graph(settled, EDGE.with_(**{"dma.channels": 2}))
     with mock.patch.object(memory.Planner, "_best_height", side_effect=AssertionError("planned again")):
         for channels in (3, 4):
@@ -217,7 +220,7 @@ def test_channels_beyond_two_share_a_plan() -> None:
 
 
 def test_a_settled_graph_is_rewritten_and_grouped_once() -> None:
-    settled = Settled(residual_net(24))
+    settled = PreparedGraph(residual_net(24))
     with (
         mock.patch.object(pipeline, "prepare", side_effect=pipeline.prepare) as prepare,
         mock.patch.object(order, "form_groups", side_effect=order.form_groups) as grouped,
@@ -231,7 +234,7 @@ def test_a_settled_graph_is_rewritten_and_grouped_once() -> None:
 
 
 def test_what_is_remembered_of_a_settled_graph_is_bounded() -> None:
-    settled = Settled(residual_net(24))
+    settled = PreparedGraph(residual_net(24))
     with mock.patch.object(memory, "MOST_MEMORIES", 2), mock.patch.object(pipeline, "_MOST_REWRITTEN", 2):
         for gigabytes in range(2, 7):
             compile_graph(settled, EDGE.with_(**{"dram.bytes": f"{gigabytes} GiB"}))
@@ -241,7 +244,7 @@ def test_what_is_remembered_of_a_settled_graph_is_bounded() -> None:
 
 
 def test_to_another_process_goes_the_graph_alone() -> None:
-    settled = Settled(residual_net(24))
+    settled = PreparedGraph(residual_net(24))
     compile_graph(settled, EDGE)
     assert settled.rewritten
     again = pickle.loads(pickle.dumps(settled))

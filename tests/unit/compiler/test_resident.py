@@ -7,11 +7,12 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from npusim.compiler import pipeline, spread
+from npusim.compiler import pipeline
 from npusim.compiler.lower.base import ConstantPool, Context
-from npusim.compiler.order import in_parts
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.resident import SHARES, Candidate, choices
+from npusim.compiler.schedule import sharding as spread
+from npusim.compiler.schedule.build import in_parts
+from npusim.compiler.schedule.pinned_weights import SHARES, Candidate, choices
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from npusim.compiler.buffers import ordered_strides
+from npusim.compiler.codegen.issue import Slot
 from npusim.compiler.lower.transfer import copy_items
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.schedule import Slot
-from npusim.compiler.values import ordered_strides
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config

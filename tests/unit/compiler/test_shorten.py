@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from npusim.compiler import compare, pipeline, shorten
-from npusim.compiler.shorten import KEPT, LEAST, shortened
+from npusim.compiler import pipeline
+from npusim.compiler.schedule import repeats as shorten
+from npusim.compiler.schedule import search as compare
+from npusim.compiler.schedule.repeats import KEPT, LEAST, shortened
 from npusim.frontends.onnx import load
 from npusim.graph import Graph
 from npusim.hw.config import load_config

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npusim.compiler import compare
-from npusim.compiler.fit import Stretch, place_slots
-from npusim.compiler.groups import form_groups, side_by_side
-from npusim.compiler.kinds import lower
+from npusim.compiler.grouping.groups import form_groups, side_by_side
 from npusim.compiler.lower.base import ConstantPool, Context, SlotSpec
+from npusim.compiler.lower.kinds import lower
 from npusim.compiler.lower.matrix import MatrixLowering
-from npusim.compiler.memory import Memory, Planner
 from npusim.compiler.pipeline import compile_graph, prepare
-from npusim.compiler.place import place
-from npusim.compiler.stripes import moved_bytes
+from npusim.compiler.schedule import search as compare
+from npusim.compiler.schedule.allocate import Memory, Planner
+from npusim.compiler.schedule.cascade import moved_bytes
+from npusim.compiler.schedule.layout import place
+from npusim.compiler.schedule.scratchpad import ScheduleStep, place_slots
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
@@ -27,7 +27,7 @@ from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
 from npusim.timing.tile import OVERLAP, Tiling, tilings
-from tests.support.graphs.segments import segment_of
+from tests.support.graphs.cascades import cascade_of
 
 EDGE, TINY = load_config("edge"), load_config("tiny")
 CONV = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "groups": 1, "pads": (0, 0, 0, 0)}
@@ -64,7 +64,7 @@ def test_what_lies_between_two_groups_of_a_unit_makes_it_wait(kinds: str, expect
 
 def test_rows_of_two_stripes_have_room_where_units_change() -> None:
     for kinds, stripes in (("sc", 2), ("cc", 1)):
-        (window,) = segment_of(layers(kinds), 8, EDGE).windows
+        (window,) = cascade_of(layers(kinds), 8, EDGE).windows
         assert window.buffer.nbytes == stripes * 8 * window.pitch, kinds
 
 
@@ -74,16 +74,16 @@ def test_the_next_stripe_is_made_beside_the_rows_that_are_read(height: int) -> N
     build = GraphBuilder("halos")
     value = build.add("unary", [build.input("x", (1, 32, 16, 8), DType.FLOAT16)], {"fn": Unary.SIGMOID})
     weights = build.const(np.zeros((8, 8, 3, 3), np.float16))
-    segment = segment_of(
+    cascade = cascade_of(
         build.finish([build.add("conv", [value, weights], {**CONV, "pads": (1, 1, 1, 1)})]), height, EDGE
     )
-    (window,) = segment.windows
+    (window,) = cascade.windows
     (reader,) = window.inner.readers
     assert window.moves
     for stripe in window.moves:
-        first, end = segment.stripes[stripe - 1][reader.reader]
+        first, end = cascade.stripes[stripe - 1][reader.reader]
         read = {row + window.bases[stripe - 1] for row in range(*reader.rows(first, end, 32))}
-        made = {row + window.bases[stripe] for row in range(*segment.stripes[stripe][window.inner.maker])}
+        made = {row + window.bases[stripe] for row in range(*cascade.stripes[stripe][window.inner.maker])}
         assert not read & made, stripe
 
 
@@ -105,7 +105,7 @@ def test_a_stripe_is_made_while_the_one_before_is_read() -> None:
 
 def test_a_value_that_is_whole_is_waited_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where no stripes are made: uses of a value by one operator are told apart."""
-    monkeypatch.setattr("npusim.compiler.memory.Planner._segments", lambda *arguments: [])
+    monkeypatch.setattr("npusim.compiler.schedule.allocate.Planner._cascades", lambda *arguments: [])
     assert waited(layers("sc")) < 0.7, "its weights come behind the last tile's pixels, but it does not wait for these"
 
 
@@ -113,8 +113,8 @@ def test_a_window_is_gone_through_as_quickly_at_the_end(monkeypatch: pytest.Monk
     """A stripe is made while the one before is read, however many there have been: 64 of one row each."""
     beside = Planner._beside_taken
 
-    def low(planner: Planner, groups: Any, segment: Any, *others: Any) -> int | None:
-        return beside(planner, groups, segment, *others) and 1 if segment.height == 1 else None
+    def low(planner: Planner, groups: Any, cascade: Any, *others: Any) -> int | None:
+        return beside(planner, groups, cascade, *others) and 1 if cascade.height == 1 else None
 
     monkeypatch.setattr(Planner, "_beside_taken", low)
     with Session(EDGE, cache_dir=False) as session:
@@ -135,7 +135,7 @@ def test_a_chain_hides_the_next_stripe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where all values are in SRAM: while sigmoids are taken of one stripe, the next one's products are made."""
     graph = layers("ccccss")
     together = taken(graph)
-    monkeypatch.setattr("npusim.compiler.memory.Planner._segments", lambda *arguments: [])
+    monkeypatch.setattr("npusim.compiler.schedule.allocate.Planner._cascades", lambda *arguments: [])
     assert together < taken(graph) * 0.95
 
 
@@ -155,25 +155,25 @@ def test_layers_work_on_the_first_rows_of_an_input_while_others_come(monkeypatch
     graph = windows((1, 1, 1, 8))
     together = taken(graph, config)
     for why in ("_may_wait", "_may_spare"):
-        monkeypatch.setattr(f"npusim.compiler.memory.Planner.{why}", lambda *arguments: False)
+        monkeypatch.setattr(f"npusim.compiler.schedule.allocate.Planner.{why}", lambda *arguments: False)
     assert together < taken(graph, config) * 0.9
 
 
 def test_nobody_computes_before_the_first_tile_is_there() -> None:
-    """What a segment reads from DRAM comes while it computes, but for the first tile, and shows a little: so on a
+    """What a cascade reads from DRAM comes while it computes, but for the first tile, and shows a little: so on a
     slower DRAM it takes longer, also where computing takes longest."""
     graph, height = windows((1, 1)), 32
     costs = []
     for bandwidth in (10**10, 10**12):
         config = EDGE.with_(**{"sram.bytes": "8 MiB", "dram.bandwidth": bandwidth})
-        prepared, segment = prepare(graph, config), segment_of(graph, height, config)
+        prepared, cascade = prepare(graph, config), cascade_of(graph, height, config)
         context = Context(config, ConstantPool())
         placement = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
-        for window in segment.windows:
+        for window in cascade.windows:
             context.views[window.inner.tensor] = window.view
             window.buffer.core = 0
         planner = Planner(placement, context, Memory())
-        costs.append(planner._estimate(Stretch(placement.groups, segment)) or 0)
+        costs.append(planner._estimate(ScheduleStep(placement.groups, cascade)) or 0)
     coming = graph.inputs[0].nbytes * 10**12 // 10**10
     assert costs[0] - costs[1] > coming / OVERLAP + coming / 64
 
@@ -217,10 +217,10 @@ def test_lower_stripes_are_tried_until_they_have_been_worse_twice(monkeypatch: p
     tried: dict[int, int] = {}
     estimated = Planner._estimate
 
-    def noted(planner: Planner, stretch: Stretch) -> int | None:
-        cost = estimated(planner, stretch)
-        if stretch.segment is not None and cost is not None:
-            tried.setdefault(stretch.segment.height, cost)
+    def noted(planner: Planner, step: ScheduleStep) -> int | None:
+        cost = estimated(planner, step)
+        if step.cascade is not None and cost is not None:
+            tried.setdefault(step.cascade.height, cost)
         return cost
 
     monkeypatch.setattr(Planner, "_estimate", noted)
@@ -236,13 +236,13 @@ def test_nobody_works_before_the_first_rows_are_there(monkeypatch: pytest.Monkey
     tried: dict[int, tuple[int, int]] = {}
     estimated = Planner._estimate
 
-    def noted(planner: Planner, stretch: Stretch) -> int | None:
-        cost = estimated(planner, stretch)
-        if stretch.segment is not None and stretch.segment.loaded and cost is not None:
-            (window,), (stripe, *_) = stretch.segment.loaded, stretch.segment.stripes
+    def noted(planner: Planner, step: ScheduleStep) -> int | None:
+        cost = estimated(planner, step)
+        if step.cascade is not None and step.cascade.loaded and cost is not None:
+            (window,), (stripe, *_) = step.cascade.loaded, step.cascade.stripes
             (reader,) = window.inner.readers
             first = reader.rows(0, stripe[0][1], 64)[1] * value.nbytes // 64 * 10**12 // config.dram.bandwidth
-            tried[stretch.segment.height] = cost, first
+            tried[step.cascade.height] = cost, first
         return cost
 
     monkeypatch.setattr(Planner, "_estimate", noted)
@@ -268,8 +268,8 @@ def test_rows_move_while_nobody_works() -> None:
         weights = build.const(np.zeros((32, 32, size, size), np.float16))
         value = build.add("conv", [value, weights], {**CONV, "pads": (size // 2,) * 4})
         if size > 1:
-            two = segment_of(build.finish([value]), 4, EDGE)
-    three = segment_of(build.finish([value]), 4, EDGE)
+            two = cascade_of(build.finish([value]), 4, EDGE)
+    three = cascade_of(build.finish([value]), 4, EDGE)
     assert any(window.moves for window in three.windows)
     assert moved_bytes(two) == sum(move.rows * window.pitch for window in two.windows for move in window.moves.values())
     assert moved_bytes(two) > 0

@@ -1,15 +1,15 @@
-"""What a segment takes, by estimate: rows come through a channel, and those that stripes share move."""
+"""What a cascade takes, by estimate: rows come through a channel, and those that stripes share move."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from npusim.compiler.compare import best_order
-from npusim.compiler.cuts import Cuts
 from npusim.compiler.lower.base import loading
 from npusim.compiler.pipeline import prepare
-from npusim.compiler.stripes import Segment
+from npusim.compiler.schedule.cascade import Cascade
+from npusim.compiler.schedule.cascade_cuts import Cuts
+from npusim.compiler.schedule.search import best_order
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config
@@ -44,18 +44,18 @@ def chain() -> Graph:
 
 @pytest.mark.parametrize("kib", [192, 256, 384])
 @pytest.mark.parametrize("graph", [chain(), NETWORKS["mobilenet_v2"].make((1, 96, 96, 3))], ids=["chain", "mobilenet"])
-def test_estimates_of_all_stretches_are_near_to_what_they_take(graph: Graph, kib: int) -> None:
+def test_estimates_of_all_steps_are_near_to_what_they_take(graph: Graph, kib: int) -> None:
     config = EDGE.with_(**{"sram.bytes": f"{kib} KiB"})
     order = best_order(prepare(graph, config), config, Budget.of(config))
     planner = order.layout.planner
     assert planner is not None
-    assert any(stretch.segment for stretch in order.layout.stretches)
-    estimated = sum(planner._estimate(stretch) or 0 for stretch in order.layout.stretches)
+    assert any(step.cascade for step in order.layout.steps)
+    estimated = sum(planner._estimate(step) or 0 for step in order.layout.steps)
     assert estimated == pytest.approx(forecast(order.commands, config), rel=0.08)
 
 
-def cut(first: int, last: int) -> Segment:
-    return Segment(first, last, [], [], [], 1, 1, True)
+def cut(first: int, last: int) -> Cascade:
+    return Cascade(first, last, [], [], [], 1, 1, True)
 
 
 def test_cuts_are_those_of_least_time() -> None:
@@ -70,7 +70,7 @@ def test_cuts_are_those_of_least_time() -> None:
 
 
 def test_held_weights_come_from_where_constants_are() -> None:
-    """A flash is slower than the DRAM: a segment whose weights take longer than all else takes as long as they."""
+    """A flash is slower than the DRAM: a cascade whose weights take longer than all else takes as long as they."""
     flash = load_config("ethos_u55_128")
     assert loading(1 << 16, constants_side(flash)) > 7 * loading(1 << 16, flash)
     graph = NETWORKS["mobilenet_v2"].make((1, 96, 96, 3))
@@ -78,9 +78,9 @@ def test_held_weights_come_from_where_constants_are() -> None:
     planner = order.layout.planner
     assert planner is not None
     held = [
-        (planner._estimate(stretch) or 0, sum(map(planner._held, stretch.groups[1:])))
-        for stretch in order.layout.stretches
-        if stretch.segment
+        (planner._estimate(step) or 0, sum(map(planner._held, step.groups[1:])))
+        for step in order.layout.steps
+        if step.cascade
     ]
     assert held
     assert all(cost >= loading(nbytes, constants_side(flash)) for cost, nbytes in held)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler.values import (
+from npusim.compiler.buffers import (
     Arena,
     Buffer,
     View,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler.groups import form_groups
+from npusim.compiler.grouping.groups import form_groups
 from npusim.compiler.lower.base import ConstantPool, Context, facts_of
 from npusim.compiler.lower.element import Chain
 from npusim.compiler.pipeline import compile_graph, prepare
-from npusim.compiler.place import place
+from npusim.compiler.schedule.layout import place
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.hw.config import Config, load_config

@@ -1,0 +1,1 @@
+"""Issue order, waits and channels of commands."""

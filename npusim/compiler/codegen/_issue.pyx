@@ -1,0 +1,765 @@
+"""The scheduler's book-keeping: who touched which bytes, what a command waits for, and its place in the stream.
+
+``npusim.compiler.codegen.issue`` says what the order is and why; here is what it does for each instruction of each tile.
+"""
+
+from cpython.dict cimport PyDict_Next
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.ref cimport PyObject
+from libc.string cimport memmove
+
+from npusim.isa._stream cimport Sizes, asked
+from npusim.compiler._views cimport Buffer, View
+
+from npusim.isa.base import HEADER_BYTES, WAIT_BYTES, Command, Space, Unit, Wait, acc, sram
+from npusim.program import CONSTANTS
+
+cdef object ACC = Space.ACC
+cdef int SRAM = int(Space.SRAM)
+cdef int FIRST_CHANNEL = int(Unit.DMA)
+cdef int OF_CONSTANTS = CONSTANTS  # the region; ``Buffer.is_constant``
+cdef long long HEADER = HEADER_BYTES, WAIT = WAIT_BYTES
+
+cdef long long SECOND = 1_000_000_000_000
+
+cdef enum:
+    CORE_SHIFT = 8
+    NOBODY = -1
+
+
+cdef class Slot:
+    """A place in one core's SRAM or accumulators, and who used it last."""
+
+    cdef readonly int core
+    cdef readonly object space
+    cdef readonly long long start, nbytes
+    cdef readonly object address
+    cdef int room
+    cdef bint active
+    cdef dict writers, readers
+
+    def __init__(self, int core, space, long long start, long long nbytes, bint active=False):
+        """``active``: nobody else has ever used its bytes."""
+        self.core, self.space, self.start, self.nbytes, self.active = core, space, start, nbytes, active
+        self.address = acc(start) if space is ACC else sram(start)
+        self.room = core << CORE_SHIFT | <int>space
+        self.writers, self.readers = {}, {}
+
+    def __repr__(self):
+        return f"Slot(core={self.core}, space={self.space!r}, start={self.start}, nbytes={self.nbytes})"
+
+
+cdef class Item:
+    """One instruction to issue, with what it reads and writes."""
+
+    cdef readonly object instruction
+    cdef readonly tuple reads, writes
+    cdef readonly int giver
+
+    def __init__(self, instruction, tuple reads, tuple writes, int giver=NOBODY):
+        """``giver``: the core whose own bytes pass to others'."""
+        self.instruction, self.reads, self.writes, self.giver = instruction, reads, writes, giver
+
+    def __repr__(self):
+        return f"Item({self.instruction!r}, {self.reads!r}, {self.writes!r})"
+
+
+cdef class Tile:
+    """One tile: its loads may run while the step before computes."""
+
+    cdef public list loads, compute, stores
+
+    def __init__(self, list loads=None, list compute=None, list stores=None):
+        self.loads = [] if loads is None else loads
+        self.compute = [] if compute is None else compute
+        self.stores = [] if stores is None else stores
+
+    def __repr__(self):
+        return f"Tile({self.loads!r}, {self.compute!r}, {self.stores!r})"
+
+
+# Fences: how many commands of each unit must be complete, by the unit's key (core << CORE_SHIFT | unit).
+
+cdef inline int raise_fence(dict fences, object key, long long count) except -1:
+    known = fences.get(key)
+    if known is None or <long long>known < count:
+        fences[key] = count
+    return 0
+
+
+cpdef int raise_fences(dict fences, dict others) except -1:
+    """Whoever waits for the first waits for the others, too."""
+    cdef Py_ssize_t at = 0
+    cdef PyObject *key
+    cdef PyObject *count
+    if not others:
+        return 0
+    if not fences:
+        fences.update(others)
+        return 0
+    while PyDict_Next(others, &at, &key, &count):
+        known = fences.get(<object>key)
+        if known is None or <long long>known < <long long><object>count:
+            fences[<object>key] = <object>count
+    return 0
+
+
+cdef enum:
+    PARTS = 32
+    # Uses of a buffer by one unit for one operator that are told apart: whoever wants the first rows of a value waits
+    # for a small part of it longer than it has to.
+
+
+cdef struct Use:
+    long long low, high, count, op
+    int key, tiles
+
+
+cdef class Uses:
+    """Who reads a buffer, or who writes it: the newest last, so many of them told apart. ``run``: how many of them,
+    the last, are of one unit for one operator, each of so many ``tiles`` of it that touch each other."""
+
+    cdef Use *recent
+    cdef int most, first, end, room, run, tiles
+    cdef dict older
+
+    def __cinit__(self, int most):
+        self.most, self.older = most, {}
+
+    def __dealloc__(self):
+        PyMem_Free(self.recent)
+
+    cdef int add(self, long long low, long long high, int key, long long count, long long op) except -1:
+        cdef Use *last
+        cdef Use *grown
+        cdef bint alike = False
+        if self.end > self.first:
+            last = &self.recent[self.end - 1]
+            alike = last.key == key and last.op == op and low <= last.high and last.low <= high
+            # Few uses instead of thousands. The count of one is the latest, so its first bytes are waited for too long
+            # at worst, never too short.
+            if alike and (last.tiles < self.tiles or (last.low <= low and high <= last.high)):
+                self.join(last, low, high, count, 1)
+                return 0
+            if alike and low < last.low:
+                self.supersede(low, high)
+        if not alike:
+            self.run, self.tiles = 0, 1
+        if self.end == self.room:
+            if self.first >= self.most:
+                memmove(self.recent, self.recent + self.first, (self.end - self.first) * sizeof(Use))
+                self.end -= self.first
+                self.first = 0
+            else:
+                grown = <Use *>PyMem_Realloc(self.recent, max(4, 2 * self.room) * sizeof(Use))
+                if not grown:
+                    raise MemoryError
+                self.recent, self.room = grown, max(4, 2 * self.room)
+        self.recent[self.end] = Use(low, high, count, op, key, 1)
+        self.end += 1
+        self.run += 1
+        if self.run == PARTS:
+            self.halve()
+        if self.end - self.first > self.most:
+            last = &self.recent[self.first]
+            self.first += 1
+            raise_fence(self.older, last.key, last.count)
+        return 0
+
+    cdef void join(self, Use *one, long long low, long long high, long long count, int tiles) noexcept:
+        one.low, one.high, one.count = min(one.low, low), max(one.high, high), count
+        one.tiles += tiles
+
+    cdef void supersede(self, long long low, long long high) noexcept:
+        """A run comes back to bytes that it has used: whoever waits for its new use of them waits for the old one, too.
+        So a window that is gone through many times is no longer than it is."""
+        cdef int at, begin = max(self.first, self.end - self.run), kept = begin
+        cdef Use *old
+        for at in range(begin, self.end):
+            old = &self.recent[at]
+            if low <= old.low and old.high <= high:
+                continue
+            if old.low < low < old.high <= high:
+                old.high = low
+            elif low <= old.low < high < old.high:
+                old.low = high
+            self.recent[kept] = self.recent[at]
+            kept += 1
+        self.run -= self.end - kept
+        self.end = kept
+
+    cdef void halve(self) noexcept:
+        """Of the uses of a run each two neighbours become one, and so will those to come."""
+        cdef int at, begin = max(self.first, self.end - PARTS)
+        cdef Use *other
+        for at in range(begin, self.end - 1, 2):
+            other = &self.recent[at + 1]
+            self.recent[begin + (at - begin) // 2] = self.recent[at]
+            self.join(&self.recent[begin + (at - begin) // 2], other.low, other.high, other.count, other.tiles)
+        if (self.end - begin) % 2:
+            self.recent[begin + (self.end - begin) // 2] = self.recent[self.end - 1]
+        self.run = (self.end - begin + 1) // 2
+        self.end = begin + self.run
+        self.tiles *= 2
+
+    cdef int raise_into(
+        self, dict fences, long long low, long long high, long long but, int core=NOBODY
+    ) except -1:
+        """Whoever waits for these fences waits for all uses of these bytes, those by the operator ``but`` apart (-1:
+        by none), or, if a core is named, by the other cores for that operator."""
+        cdef Use *use
+        cdef int at
+        raise_fences(fences, self.older)
+        for at in range(self.first, self.end):
+            use = &self.recent[at]
+            if use.low < high and low < use.high and (
+                but < 0 or use.op != but or (core != NOBODY and use.key >> CORE_SHIFT == core)
+            ):
+                raise_fence(fences, use.key, use.count)
+        return 0
+
+    cdef int raise_all(self, dict fences) except -1:
+        cdef int at
+        raise_fences(fences, self.older)
+        for at in range(self.first, self.end):
+            raise_fence(fences, self.recent[at].key, self.recent[at].count)
+        return 0
+
+
+cdef class History:
+    """The reads and writes of one buffer, and what used its bytes before it was born."""
+
+    cdef Uses reads, writes
+    cdef dict before
+
+    def __cinit__(self, int most):
+        self.reads, self.writes, self.before = Uses(most), Uses(most), {}
+
+    cdef dict summary(self):
+        cdef dict fences = self.before.copy()
+        self.reads.raise_all(fences)
+        self.writes.raise_all(fences)
+        return fences
+
+
+cdef struct Place:
+    # Bytes of a core's SRAM or accumulators.
+    int room
+    long long low, high
+
+
+cdef class Occupant:
+    """Who took bytes of the chip last."""
+
+    cdef Place place
+    cdef object claimant
+
+
+cdef inline bint overlaps(Place *one, Place *other) noexcept:
+    return one.room == other.room and one.low < other.high and other.low < one.high
+
+
+cdef bint find_place(object resource, Place *place) except -1:
+    """Where a slot, or the whole buffer of a view, lies on the chip; whether it does. Not the part of the buffer that
+    is seen: who takes its bytes next waits for all of its uses at once."""
+    cdef Slot slot
+    if isinstance(resource, Slot):
+        slot = <Slot>resource
+        place.room, place.low, place.high = slot.room, slot.start, slot.start + slot.nbytes
+        return True
+    return find_home((<View?>resource).buffer, place)
+
+
+cdef bint find_home(Buffer buffer, Place *place) except -1:
+    if buffer.core is None:
+        return False
+    place.room, place.low = <int>buffer.core << CORE_SHIFT | SRAM, buffer.offset
+    place.high = place.low + <long long>buffer.nbytes
+    return True
+
+
+cdef class Places:
+    """Some places on the chip."""
+
+    cdef Place *all
+    cdef int count, room
+
+    def __dealloc__(self):
+        PyMem_Free(self.all)
+
+    cdef int add(self, object resource) except -1:
+        cdef Place *grown
+        if self.count == self.room:
+            grown = <Place *>PyMem_Realloc(self.all, max(8, 2 * self.room) * sizeof(Place))
+            if not grown:
+                raise MemoryError
+            self.all, self.room = grown, max(8, 2 * self.room)
+        self.count += find_place(resource, &self.all[self.count])
+        return 0
+
+    cdef bint touched(self, tuple resources) except -1:
+        cdef Place place
+        cdef int at
+        for resource in resources:
+            if find_place(resource, &place):
+                for at in range(self.count):
+                    if overlaps(&place, &self.all[at]):
+                        return True
+        return False
+
+    cdef bint touched_by(self, list items) except -1:
+        cdef Item item
+        for item in items:
+            if self.touched(item.reads) or self.touched(item.writes):
+                return True
+        return False
+
+
+cdef int find_extent(View view, long long *low, long long *high) except -1:
+    """What ``View.extent`` says."""
+    cdef long long reach
+    cdef tuple shape = view.shape, strides = view.strides
+    cdef Py_ssize_t axis
+    low[0] = view.offset
+    high[0] = low[0] + <long long>view.dtype.itemsize
+    for axis in range(len(shape)):
+        reach = (<long long>shape[axis] - 1) * <long long>strides[axis]
+        if reach < 0:
+            low[0] += reach
+        else:
+            high[0] += reach
+    return 0
+
+
+cdef bint write_any(list items, set buffers) except -1:
+    """Whether items write one of some buffers."""
+    cdef Item item
+    for item in items:
+        for resource in item.writes:
+            if not isinstance(resource, Slot) and (<View?>resource).buffer in buffers:
+                return True
+    return False
+
+
+# A time later than this counts as this one: nobody chooses by it any more.
+cdef long long FAR = 1 << 61
+
+
+cdef class Done:
+    """When the commands of one unit are over, in their order; at place 0, before all of them, is 0."""
+
+    cdef long long *ends
+    cdef Py_ssize_t count, room
+
+    def __cinit__(self):
+        self.ends = <long long *>PyMem_Realloc(NULL, 64 * sizeof(long long))
+        if not self.ends:
+            raise MemoryError
+        self.ends[0], self.count, self.room = 0, 1, 64
+
+    def __dealloc__(self):
+        PyMem_Free(self.ends)
+
+    cdef int add(self, long long end) except -1:
+        cdef long long *grown
+        if self.count == self.room:
+            grown = <long long *>PyMem_Realloc(self.ends, 2 * self.room * sizeof(long long))
+            if not grown:
+                raise MemoryError
+            self.ends, self.room = grown, 2 * self.room
+        self.ends[self.count] = end
+        self.count += 1
+        return 0
+
+
+cdef class Course:
+    """When the commands of a stream will be over, in picoseconds; each is told in the order of the stream.
+
+    ``price(work)``: (picoseconds of a command; of the DRAM for it, -1 if it has nothing to do with it; what of the
+    first may pass while its unit is busy with older ones, of which ``in_flight`` have begun at the most);
+    ``bandwidth``: bytes a second of the DRAM; ``depth``: of a queue; ``cycle_ps``: between two commands at the least.
+    """
+
+    cdef object price
+    cdef dict done, by_id, by_work
+    cdef Sizes sizes
+    cdef long long bandwidth, depth, cycle, in_flight, dram, dispatched
+
+    def __init__(self, price, long long bandwidth, long long depth, long long cycle_ps, long long in_flight):
+        self.price, self.done, self.by_id, self.by_work, self.sizes = price, {}, {}, {}, Sizes()
+        self.bandwidth, self.depth, self.cycle, self.in_flight = bandwidth, depth, cycle_ps, in_flight
+
+    cdef Done of(self, key):
+        done = self.done.get(key)
+        if done is None:
+            done = self.done[key] = Done()
+        return <Done>done
+
+    cdef long long free(self, key) except -1:
+        """When a unit has done all that it has been told."""
+        cdef Done done = self.of(key)
+        return done.ends[done.count - 1]
+
+    cdef long long ready(self, dict waits) except -1:
+        """When units have completed so many commands."""
+        cdef long long latest = 0
+        cdef Done done
+        for key, count in waits.items():
+            if count:
+                done = <Done>self.done[key]
+                if not 0 < <Py_ssize_t>count < done.count:
+                    raise IndexError(count)
+                latest = max(latest, done.ends[<Py_ssize_t>count])
+        return latest
+
+    cdef tuple priced(self, work):
+        cdef size_t place = <size_t><void *>work  # it lives as long as its command
+        known = self.by_id.get(place)
+        if known is None:
+            known = self.by_work.get(work)
+            if known is None:
+                known = self.by_work[work] = self.price(work)
+            self.by_id[place] = known
+        return <tuple>known
+
+    cdef int add(self, instruction, key, Py_ssize_t waits, long long ready) except -1:
+        """One more command of a unit, which may begin at a time, but not before."""
+        cdef Done done = self.of(key)
+        cdef long long ps, dram_ps, ahead_ps, start, end, fetched, last = done.ends[done.count - 1]
+        # A full queue holds up the stream, until the unit has taken another command: all behind this one come later.
+        fetched = (HEADER + waits * WAIT + self.sizes.of(instruction)) * SECOND // self.bandwidth
+        self.dram = min(self.dram + fetched, FAR)
+        self.dispatched = min(self.dispatched + max(self.cycle, fetched), FAR)
+        if done.count - 1 > self.depth:
+            self.dispatched = max(self.dispatched, done.ends[done.count - 1 - self.depth])
+        ps, dram_ps, ahead_ps = self.priced(asked(instruction))
+        # It begins ahead of older ones' end, and has what is left of it when they are over.
+        start = max(done.ends[max(0, done.count - self.in_flight)] if ahead_ps else last, ready, self.dispatched)
+        start = max(start, last - ahead_ps)
+        end = start + min(ps, FAR)
+        if dram_ps >= 0:
+            self.dram = max(self.dram, start) + min(dram_ps, FAR)
+            end = max(end, self.dram)
+        done.add(min(end, FAR))
+        return 0
+
+    def forget_time(self):
+        """What was told so far takes none: in most inferences it is left out."""
+        cdef Done done
+        cdef Py_ssize_t at
+        for each in self.done.values():
+            done = <Done>each
+            for at in range(done.count):
+                done.ends[at] = 0
+        self.dram = self.dispatched = 0
+
+
+cdef class Issuer:
+    """Puts items into one command stream, each with the waits that follow from what it reads and writes.
+
+    ``pending``: for each core the step whose compute and stores are still to come, with its operator.
+    """
+
+    cdef readonly list commands
+    cdef readonly dict pending
+    cdef dict issued, known, histories, occupants, waits
+    cdef Course course
+    cdef int store_channel, load_channels, recent
+    cdef bint chooses
+    cdef object features
+
+    def __init__(self, int channels, Course course, bint chooses, int recent, features=None):
+        """``course``: of the device, as ``npusim.compiler.codegen.channel_clock`` has it, which is told of commands if the issuer
+        ``chooses`` among channels. ``recent``: uses of a buffer that are told apart. ``features``: the type of
+        the loads that alone have the first channel, and constants the second; None: all have all."""
+        self.features = features
+        self.commands, self.pending = [], {}
+        self.issued, self.known, self.histories, self.occupants, self.waits = {}, {}, {}, {}, {}
+        self.course, self.chooses, self.recent = course, chooses, recent
+        # The last channel is kept for stores when there are several.
+        self.store_channel, self.load_channels = FIRST_CHANNEL + channels - 1, max(1, channels - 1)
+
+    def push(self, int core, op, Tile step):
+        """A core's next step: its loads, then what is pending."""
+        cdef Item item
+        self.flush_conflicts(step)
+        # Commands leave the stream in order, and one that finds its unit's queue full holds up all behind it: loads
+        # come ahead of the compute of the step before, or they could not start until that has left the stream.
+        for item in step.loads:
+            self.load((core,), op, item)
+        self.flush(core)
+        self.pending[core] = (op, step)
+
+    cpdef flush_conflicts(self, Tile step):
+        """Loads go ahead of the pending compute only where they neither need nor destroy what it still uses.
+
+        What other cores still have to store must also be issued before anything here reads it: a use that is not on
+        record is one that nobody waits for.
+        """
+        cdef Item item
+        cdef Tile pending
+        cdef Places written
+        cdef set read
+        if not self.pending:
+            return
+        read, written = set(), Places()
+        for items in (step.loads, step.compute, step.stores):
+            for item in <list>items:
+                for resource in item.reads:
+                    if not isinstance(resource, Slot):
+                        read.add((<View?>resource).buffer)
+        for item in step.loads:
+            for resource in item.writes:
+                written.add(resource)
+        for core in sorted(self.pending):
+            pending = <Tile>(<tuple>self.pending[core])[1]
+            if read and (write_any(pending.compute, read) or write_any(pending.stores, read)):
+                self.flush(core)
+            elif written.count and (written.touched_by(pending.compute) or written.touched_by(pending.stores)):
+                self.flush(core)
+
+    cpdef flush(self, int core):
+        """Issue what is pending of a core."""
+        cdef Item item
+        cdef Tile step
+        pending = self.pending.pop(core, None)
+        if pending is None:
+            return
+        op, step = <tuple>pending
+        for item in step.compute:
+            self.put(core << CORE_SHIFT | <int>item.instruction.unit, op, item, self.needs(op, item))
+        for item in step.stores:
+            # A store waits for the compute before it. On a channel that also loads, the next tile would wait with it.
+            self.put(core << CORE_SHIFT | self.store_channel, op, item, self.needs(op, item))
+
+    cdef int load_key(self, cores, long long ready) except -1:
+        """The unit where a load that may begin at a time begins first."""
+        cdef int channel, key
+        if self.load_channels == 1 and len(cores) == 1:
+            return <int>cores[0] << CORE_SHIFT | FIRST_CHANNEL
+        # Of several that are free in time the one that was busy longest: the others may begin something earlier.
+        cdef long long free, begins, waits, least = -1, longest = 0
+        cdef int found = 0
+        for core in cores:
+            for channel in range(FIRST_CHANNEL, FIRST_CHANNEL + self.load_channels):
+                key = <int>core << CORE_SHIFT | channel
+                free = self.course.free(key)
+                begins, waits = max(free, ready), min(free, ready)
+                if least < 0 or begins < least or (begins == least and waits > longest):
+                    least, longest, found = begins, waits, key
+        return found
+
+    cdef int load(self, cores, op, Item item) except -1:
+        cdef dict needs = self.needs(op, item)
+        cdef int key = self.engine_of(item)
+        ready = self.course.ready(needs) if self.chooses else 0
+        self.put(<int>cores[0] << CORE_SHIFT | key if key else self.load_key(cores, ready), op, item, needs)
+        return 0
+
+    cdef int engine_of(self, Item item) except -1:
+        """The channel that alone a load is for; 0: any is."""
+        if self.features is None:
+            return 0
+        if isinstance(item.instruction, self.features):
+            return FIRST_CHANNEL
+        for resource in item.reads:
+            if not isinstance(resource, Slot) and (<View?>resource).buffer.region == OF_CONSTANTS:
+                return FIRST_CHANNEL + 1
+        return 0
+
+    def issue_together(self, op, loads):
+        """Issue loads, each to a channel of one of some cores, in no order of their own, whatever they write."""
+        cdef Item item
+        cdef dict needs = {}, fences = {}
+        if len(loads) == 1:
+            ((cores, item),) = loads
+            self.load(cores, op, item)
+            return
+        # All needs first, then the records: a command that reads what it writes must not wait for itself.
+        for _, item in loads:
+            raise_fences(needs, self.needs(op, item))
+        ready = self.course.ready(needs) if self.chooses else 0
+        for cores, item in loads:
+            fences.update(self.emit(self.load_key(cores, ready), op, item, needs))
+        for resource in dict.fromkeys([resource for _, item in loads for resource in item.reads]):
+            self.record(resource, fences, op, False)
+        for resource in dict.fromkeys([resource for _, item in loads for resource in item.writes]):
+            self.record(resource, fences, op, True)
+
+    cdef int put(self, int key, op, Item item, dict needs) except -1:
+        """Issue an item that waits for what it needs, and put on record what it uses."""
+        cdef dict fences = self.emit(key, op, item, needs)
+        # A resource that is there twice is on record as if it were there once: the fences are of one command.
+        for resource in item.reads:
+            self.record(resource, fences, op, False)
+        for resource in item.writes:
+            self.record(resource, fences, op, True)
+        return 0
+
+    cdef dict emit(self, object key, op, Item item, dict needs):
+        """Put a command into the stream; what to wait for by those who wait for it."""
+        cdef int unit = key
+        cdef long long count = <long long>self.issued.get(key, 0) + 1
+        self.issued[key] = count
+        cdef tuple waits = self.prune(key, needs)
+        self.commands.append(
+            Command(unit >> CORE_SHIFT, unit & ((1 << CORE_SHIFT) - 1), op, waits, item.instruction)
+        )
+        if self.chooses:
+            self.course.add(item.instruction, key, len(waits), self.course.ready(needs))
+        return {key: count}
+
+    cdef tuple prune(self, object key, dict needs):
+        """The waits for what a command needs. Left out are what an earlier command of the same unit has waited for, and
+        the unit's own order: a unit starts a command when the one before it is complete. What follows by way of other
+        units is not looked for: a wait too many costs 8 bytes.
+        """
+        cdef dict known
+        cdef list waits = []
+        if not needs:
+            return ()
+        known = self.known.get(key)
+        if known is None:
+            known = self.known[key] = {}
+        for other in sorted(needs) if len(needs) > 1 else needs:
+            if other == key:
+                continue
+            count = needs[other]
+            before = known.get(other)
+            if before is None or <long long>before < <long long>count:
+                known[other] = count
+                waits.append(self.wait(other, count))
+        return tuple(waits)
+
+    cdef object wait(self, object key, object count):
+        """Most of what is waited for is waited for by several."""
+        cdef dict waits = self.waits.get(key)
+        if waits is None:
+            waits = self.waits[key] = {}
+        made = waits.get(count)
+        if made is None:
+            # As its own constructor does it, which is written in Python.
+            made = tuple.__new__(Wait, (<int>key >> CORE_SHIFT, <int>key & ((1 << CORE_SHIFT) - 1), count))
+            waits[count] = made
+        return made
+
+    cpdef dict needs(self, op, Item item):
+        """What must be over before an item of an operator begins."""
+        cdef dict needs = {}
+        cdef Slot slot
+        cdef View view
+        cdef long long low, high, own
+        for resource in item.reads:
+            if isinstance(resource, Slot):
+                slot = <Slot>resource
+                if not slot.active:
+                    self.activate(slot)
+                raise_fences(needs, slot.writers)
+                continue
+            view = <View?>resource
+            if view.buffer.region != OF_CONSTANTS:
+                # The driver writes constants before the job starts, and the verifier lets no command write them.
+                find_extent(view, &low, &high)
+                # A core gives away what it has made itself; what others give it meanwhile lies beside that.
+                own = <long long>op if item.giver != NOBODY and view.buffer.is_met else -1
+                self.history(view.buffer).writes.raise_into(needs, low, high, own, item.giver)
+        for resource in item.writes:
+            if isinstance(resource, Slot):
+                slot = <Slot>resource
+                if not slot.active:
+                    self.activate(slot)
+                raise_fences(needs, slot.writers)
+                raise_fences(needs, slot.readers)
+            else:
+                self.need_for_write(<View?>resource, op, needs, item.giver)
+        return needs
+
+    cdef int need_for_write(self, View view, long long op, dict needs, int giver) except -1:
+        cdef long long low, high, own
+        cdef int core = NOBODY
+        cdef History history = self.history(view.buffer)
+        # Only writers need what was there before the buffer: whoever reads waits for a writer of these bytes.
+        raise_fences(needs, history.before)
+        # The stores of one operator never overlap, though the byte ranges around them may. On the chip the same bytes
+        # hold other rows later.
+        own = op if view.buffer.core is None else -1
+        if view.buffer.is_met:  # each core its own bytes, though the ranges around them may overlap
+            own, core = op, giver if giver != NOBODY else <int>view.buffer.core
+        find_extent(view, &low, &high)
+        history.reads.raise_into(needs, low, high, own, core)
+        history.writes.raise_into(needs, low, high, own, core)
+        return 0
+
+    cdef int record(self, resource, dict fences, op, bint write) except -1:
+        cdef Slot slot
+        cdef View view
+        cdef History history
+        cdef Uses uses
+        cdef long long low, high
+        if isinstance(resource, Slot):
+            slot = <Slot>resource
+            if write:
+                # They have waited for all who used the slot before: who waits for them, waits for those.
+                slot.writers, slot.readers = fences, {}
+            else:
+                raise_fences(slot.readers, fences)
+            return 0
+        view = <View?>resource
+        if view.buffer.region == OF_CONSTANTS:
+            return 0
+        history = self.history(view.buffer)
+        uses = history.writes if write else history.reads
+        find_extent(view, &low, &high)
+        for key, count in fences.items():
+            uses.add(low, high, key, count, op)
+        return 0
+
+    cdef History history(self, Buffer buffer):
+        cdef Place place
+        cdef History history = self.histories.get(buffer)
+        if history is None:
+            history = self.histories[buffer] = History(self.recent)
+            if find_home(buffer, &place):
+                history.before = self.claim(&place, buffer)
+        return history
+
+    cdef int activate(self, Slot slot) except -1:
+        """Before a slot's first use: whatever used its bytes before must be over."""
+        cdef Place place
+        slot.active = True
+        find_place(slot, &place)
+        slot.readers = self.claim(&place, slot)
+        return 0
+
+    cdef dict claim(self, Place *place, claimant):
+        """Give bytes of the chip to a new use; what must be over before they are written."""
+        cdef dict fences = {}
+        cdef list kept = []
+        cdef Occupant other
+        for other in <list>self.occupants.get(place.room, []):
+            if overlaps(&other.place, place):
+                raise_fences(fences, self.uses(other.claimant))
+                # Wholly covered, the older one is spoken for by this one; else its other bytes are still on record.
+                if place.low <= other.place.low and other.place.high <= place.high:
+                    continue
+            kept.append(other)
+        other = Occupant()
+        other.place, other.claimant = place[0], claimant
+        kept.append(other)
+        self.occupants[place.room] = kept
+        return fences
+
+    cpdef dict uses(self, occupant):
+        """What must be over before the bytes of a slot or of a buffer have nobody who uses them."""
+        cdef dict fences
+        if not isinstance(occupant, Slot):
+            return (<History>self.histories[occupant]).summary()
+        fences = (<Slot>occupant).writers.copy()
+        raise_fences(fences, (<Slot>occupant).readers)
+        return fences
+
+    def succeed(self, buffer, dict before):
+        """A buffer of scratch begins, whose bytes others have used so far."""
+        cdef History history = History(self.recent)
+        history.before = before
+        self.histories[buffer] = history

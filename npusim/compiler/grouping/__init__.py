@@ -1,0 +1,1 @@
+"""Which operators are computed as one."""

@@ -1,0 +1,296 @@
+"""A flow: products of matrices and what lies between them, for a block of rows at a time, which never leaves SRAM.
+
+Attention is one: the scores of some queries for all keys, their softmax, the product with the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from npusim.compiler.buffers import Buffer, Moves, View
+from npusim.compiler.codegen.issue import Item, Tile
+from npusim.compiler.grouping.groups import Group, outside
+from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, refuse_size, share, total_bytes
+from npusim.compiler.lower.element import Chain
+from npusim.compiler.lower.epilogue import absorb
+from npusim.compiler.lower.matmul import MatMulLowering
+from npusim.errors import CompileError
+from npusim.graph import Tensor
+from npusim.hw.cost import cost_model
+from npusim.isa.base import MAX_ELEMENTS, Instruction, Space, Unit
+from npusim.ops.base import REGISTRY, Rows
+from npusim.program import SCRATCH
+from npusim.timing.tile import SLACK_PERCENT, acc_bytes, tilings
+from npusim.units import ceil_div
+from npusim.work import DmaWork, walked_runs
+
+
+class Block(NamedTuple):
+    """Rows [first, end) of an image."""
+
+    image: int
+    first: int
+    end: int
+
+
+class _Plan(NamedTuple):
+    """What a block of so many rows takes: the lowering of each product, the chain of what is elementwise, None for
+    rows; slots; picoseconds for all blocks."""
+
+    rows: int
+    parts: list[MatMulLowering | Chain | None]
+    specs: list[SlotSpec]
+    ps: int
+
+
+class AttentionLowering(Lowering):
+    """Groups in a row, each of which reads a block of rows of the one before, whole ones; the first and the last are
+    products of matrices.
+
+    What lies between has two places, so that the first product of the next block runs while the vector unit works on
+    this one. Cores take different blocks, those of the same image next to each other: the right operands stay.
+    """
+
+    def __init__(self, context: Context, group: Group) -> None:
+        super().__init__(context, group)
+        out = group.outputs[0].shape
+        self._batch, self._height = out[:-2], out[-2]
+        self._images = prod(self._batch)
+        self._inner = [part.outputs[0] for part in group.parts[:-1]]
+        for tensor in self._operands():
+            context.view(tensor)  # constants are placed once, not for each size that is tried
+        self._homes = self._windows()
+        plans = []
+        rows = self._height
+        refusal: CompileError | None = None
+        while True:
+            try:
+                plans.append(self._planned(rows))
+            except CompileError as error:
+                refusal = error
+            if rows == 1 or len(plans) == _CHOICES:
+                break
+            rows = ceil_div(rows, 2)
+        if not plans:
+            raise refusal or refuse_size(group, 0, context.room)
+        limit = min(plan.ps for plan in plans) * (100 + SLACK_PERCENT) // 100
+        self._plan = next(plan for plan in plans if plan.ps <= limit)
+
+    def _operands(self) -> Iterator[Tensor]:
+        """What chains read from outside of the flow."""
+        for part in self.group.parts:
+            if part.anchor is None:
+                made = {op.output for op in part.chain}
+                yield from (t for t in outside(part.chain, made) if t not in self._inner)
+            elif part.anchor.kind == "matmul":
+                drain = absorb(part)
+                yield from outside(drain.rest, {drain.result, *(op.output for op in drain.rest)})
+
+    def _windows(self) -> dict[Tensor, Buffer]:
+        """Placeholders for what lies between; rows of the same width are computed in place."""
+        homes: dict[Tensor, Buffer] = {}
+        for part, tensor in zip(self.group.parts, self._inner, strict=False):
+            source = part.anchor.input(0) if part.anchor is not None and part.anchor.kind != "matmul" else None
+            if source is not None and source.dtype is tensor.dtype:
+                homes[tensor] = homes[source]
+            else:
+                homes[tensor] = Buffer(tensor.name, SCRATCH, 0, core=0, is_rolling=True)
+        return homes
+
+    def _pitch(self, tensor: Tensor) -> int:
+        return tensor.shape[-1] * tensor.dtype.itemsize
+
+    def _planned(self, rows: int) -> _Plan:
+        """Raises CompileError if a block of so many rows does not fit."""
+        config, views = self.config, dict(self.context.views)
+        specs: list[SlotSpec] = []
+        for number, home in enumerate(dict.fromkeys(self._homes.values())):
+            owners = [tensor for tensor in self._inner if self._homes[tensor] is home]
+            specs.append(SlotSpec(f"window{number}", rows * self._pitch(owners[0])))
+        for tensor, home in self._homes.items():
+            strides = (*(0 for _ in self._batch), self._pitch(tensor), tensor.dtype.itemsize)
+            views[tensor] = View(home, 0, tensor.shape, strides, tensor.dtype)
+        parts: list[MatMulLowering | Chain | None] = []
+        accumulators = 0
+        vector = matrix = 0
+        blocks = self._images * ceil_div(self._height, rows)
+        price = cost_model(config).cost
+        for number, part in enumerate(self.group.parts):
+            left = self.context.room - total_bytes(specs)
+            inner = Context(
+                config,
+                self.context.constants,
+                views,
+                max(left, 1),
+                rows,
+                memo=self.context.memo,
+                facts=self.context.facts,
+            )
+            out = part.outputs[0]
+            if (elements := rows * out.shape[-1]) > MAX_ELEMENTS:
+                raise refuse_size(self.group, elements, MAX_ELEMENTS, "elements")
+            lowering: MatMulLowering | Chain | None = None
+            slots: list[SlotSpec] = []
+            if part.anchor is None:
+                lowering = Chain(inner, part.chain, views[out], range(len(out.shape)), None)
+                slots = lowering.slots(self._sizes(rows, out))
+                vector += blocks * lowering.estimate(elements)
+            elif part.anchor.kind == "matmul":
+                lowering = MatMulLowering(inner, part)
+                slots = lowering.slots()
+                accumulators = max(accumulators, total_bytes(slots, Space.ACC))
+                matrix += tilings(lowering.problem, config).computing(lowering.tile) * ceil_div(self._height, rows)
+                vector += blocks * lowering.chain.estimate(elements)
+            else:
+                vector += blocks * price(_on_rows(part, rows, 0, 0).work()).ps
+            specs += [replace(spec, name=f"{number}.{spec.name}") for spec in slots if spec.space is not Space.ACC]
+            parts.append(lowering)
+            if total_bytes(specs) > self.context.room:
+                raise refuse_size(self.group, total_bytes(specs), self.context.room)
+        if accumulators:
+            specs.append(SlotSpec("acc", accumulators, 1, Space.ACC))
+            if accumulators > acc_bytes(config):
+                raise refuse_size(self.group, accumulators, acc_bytes(config), "accumulators")
+        loading, traffic = self._loads(parts, rows, blocks)
+        # A core has whole blocks.
+        busy = max(matrix, vector, loading) * ceil_div(blocks, config.cores) // blocks
+        first = (matrix + vector + loading) // blocks  # nothing overlaps the first block on its way through
+        return _Plan(rows, parts, specs, max(busy, traffic) + first)
+
+    def _loads(self, parts: Sequence[MatMulLowering | Chain | None], rows: int, blocks: int) -> tuple[int, int]:
+        """Picoseconds of a core's channels for all blocks, and of the DRAM."""
+        config, price = self.config, cost_model(self.config).cost
+        products = [part for part in parts if isinstance(part, MatMulLowering)]
+        chains = [part.chain if isinstance(part, MatMulLowering) else part for part in parts if part is not None]
+        # A value and how often a transfer brings a part of it, and how many parts it has.
+        wanted = [(products[0].left(), blocks, blocks), (products[-1].out_view(), blocks, blocks)]
+        wanted += [(part.right(), self._images, self._images) for part in products]
+        for view in (view for chain in chains for view in chain.operands()):
+            own = bool(any(view.strides[:-2]))
+            cut = rows < self._height and len(view.strides) > 1 and bool(view.strides[-2])
+            # What all images have alike stays in its slot, unless a block has a part of it only.
+            times = blocks if own or cut else 1
+            wanted.append((view, times, times if own else ceil_div(self._height, rows) if cut else 1))
+        loading = traffic = 0
+        for view, times, count in wanted:
+            if view.buffer.on_chip:
+                continue
+            item = view.dtype.itemsize
+            nbytes = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride) * item
+            each = max(1, nbytes // count)
+            order = view.order()
+            dims, strides = [view.shape[axis] for axis in order], [abs(view.strides[axis]) for axis in order]
+            run = max(1, min(walked_runs(dims, strides, item).nbytes, each))
+            loading += times * price(DmaWork(each, ceil_div(each, run), run, each, 0)).ps
+            traffic += times * each
+        return loading // max(1, config.dma.channels - 1), traffic * 10**12 // config.dram.bandwidth
+
+    def _sizes(self, rows: int, tensor: Tensor) -> tuple[int, ...]:
+        return (*(1 for _ in self._batch), rows, tensor.shape[-1])
+
+    def slots(self) -> list[SlotSpec]:
+        return self._plan.specs
+
+    def estimate(self) -> int:
+        return self._plan.ps
+
+    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
+        places = self._places(table)
+        rows = range(0, self._height, self._plan.rows)
+        blocks = [
+            Block(image, first, min(first + self._plan.rows, self._height))
+            for image in range(self._images)
+            for first in rows
+        ]
+        waiting: tuple[Block, Moves, Tile] | None = None
+        for number, block in enumerate(share(blocks, core, cores)):
+            moves = self._moves(block, places[number % 2])
+            scores = list(self._part(table, 0, block, moves))
+            # What follows the first product is for the vector unit, which takes its commands in order: those of the
+            # block before come first. Several tiles share their slots, and so wait for each other.
+            later = _split(scores[0]) if len(scores) == 1 else Tile()
+            yield from scores
+            # One block behind: the matrix unit has the next product to do while the vector unit is busy with this one.
+            if waiting is not None:
+                yield from self._rest(table, *waiting)
+            waiting = block, moves, later
+        if waiting is not None:
+            yield from self._rest(table, *waiting)
+
+    def _places(self, table: SlotTable) -> list[dict[Buffer, Buffer]]:
+        """The buffers that take turns in the place of each placeholder."""
+        turns: list[dict[Buffer, Buffer]] = [{}, {}]
+        for number, home in enumerate(dict.fromkeys(self._homes.values())):
+            for turn in turns:
+                slot = table.next(f"window{number}")
+                turn[home] = Buffer(home.name, SCRATCH, slot.nbytes, slot.start, core=table.core, is_rolling=True)
+        return turns
+
+    def _moves(self, block: Block, places: dict[Buffer, Buffer]) -> Moves:
+        return {
+            self._homes[tensor]: (places[self._homes[tensor]], -block.first * self._pitch(tensor))
+            for tensor in self._inner
+        }
+
+    def _rest(self, table: SlotTable, block: Block, moves: Moves, later: Tile) -> Iterator[Tile]:
+        if later.compute:
+            yield later
+        for number in range(1, len(self.group.parts)):
+            yield from self._part(table, number, block, moves)
+
+    def _part(self, table: SlotTable, number: int, block: Block, moves: Moves) -> Iterator[Tile]:
+        part, lowering = self.group.parts[number], self._plan.parts[number]
+        named = table.part(f"{number}.")
+        if isinstance(lowering, MatMulLowering):
+            yield from lowering.stripe(block.image, (block.first, block.end), moves).steps(named, 0, 1)
+        elif lowering is not None:
+            step = Tile()
+            lowering.moved(moves).emit(step, named, self._box(block, part.outputs[0]))
+            yield step
+        else:
+            assert part.anchor is not None
+            source, target = part.anchor.input(0), part.outputs[0]
+            x, out = (self._view(tensor, block, moves) for tensor in (source, target))
+            instruction = _on_rows(part, block.end - block.first, out.address, x.address)
+            yield Tile(compute=[Item(instruction, (x,), (out,))])
+
+    def _box(self, block: Block, tensor: Tensor) -> Box:
+        index = tuple(int(i) for i in np.unravel_index(block.image, self._batch)) if self._batch else ()
+        return (*index, block.first, 0), self._sizes(block.end - block.first, tensor)
+
+    def _view(self, tensor: Tensor, block: Block, moves: Moves) -> View:
+        """The rows of a block of what lies between."""
+        buffer, _ = moves[self._homes[tensor]]
+        pitch, count = self._pitch(tensor), block.end - block.first
+        return View(buffer, 0, (count, tensor.shape[-1]), (pitch, tensor.dtype.itemsize), tensor.dtype)
+
+
+_CHOICES = 4
+"""Sizes of blocks that are compared: the largest that fits and its halves."""
+
+
+def _split(step: Tile) -> Tile:
+    """Take what is not for the matrix unit out of a step."""
+    later = Tile(compute=[item for item in step.compute if item.instruction.unit is not Unit.MATRIX])
+    step.compute = [item for item in step.compute if item.instruction.unit is Unit.MATRIX]
+    return later
+
+
+def _on_rows(part: Group, rows: int, out: int, x: int) -> Instruction:
+    """The instruction of a part on whole rows, one after the other."""
+    assert part.anchor is not None
+    form = REGISTRY[part.anchor.kind].form
+    assert isinstance(form, Rows)
+    source, target = part.anchor.input(0), part.outputs[0]
+    length = source.shape[-1]
+    places = [
+        (at, (length * tensor.dtype.itemsize, tensor.dtype.itemsize, tensor.dtype.itemsize))
+        for at, tensor in ((out, target), (x, source))
+    ]
+    (to, to_strides), (at, strides) = places
+    return form.make((source.dtype, to, to_strides, at, strides, (rows, length, 1)), part.anchor.attrs)

@@ -1,0 +1,51 @@
+"""The compiler's half of every kind: what lowers it, or rewrites it. Importing this refuses a kind that has neither.
+
+A kind of the form Elements or Rows brings its instruction along and needs nothing here. Of the others the compiler
+knows by name how they are views, which class cuts them into tiles, or which rules rewrite them; a name on one side that
+is not on the other is a mistake that would else show when somebody's model has the kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from npusim.compiler.grouping.groups import VIEWS, Group
+from npusim.compiler.lower import TILES
+from npusim.compiler.lower.attention import AttentionLowering
+from npusim.compiler.lower.base import Context, Lowering
+from npusim.compiler.lower.element import Elementwise
+from npusim.compiler.lower.movement import VIEW_RULES, CopyLowering
+from npusim.compiler.lower.rows import RowLowering
+from npusim.compiler.passes.legalize import RULES
+from npusim.ops.base import REGISTRY, Kind, Lowered, Rows
+from npusim.polling import poll
+
+
+def lower(context: Context, group: Group) -> Lowering:
+    """The lowering of a group for the context's device."""
+    poll()
+    if group.parts:
+        return AttentionLowering(context, group)
+    if group.anchor is None:
+        return Elementwise(context, group)
+    kind = group.anchor.kind
+    if isinstance(REGISTRY[kind].form, Rows):
+        return RowLowering(context, group)
+    return (CopyLowering if kind in VIEWS else TILES[kind])(context, group)
+
+
+def check_kinds(kinds: Mapping[str, Kind], known: Mapping[Lowered, Collection[str]]) -> None:
+    """Raise ValueError naming the first kind that the compiler does not know as its form says, or the other way."""
+    for form, names in known.items():
+        said = {name for name, kind in kinds.items() if kind.form is form}
+        for name in sorted(said.difference(names)):
+            raise ValueError(f"the kind {name!r} has the form {form.name}, but the compiler has no {form.value} for it")
+        # Rules may also rewrite what has a lowering, where that does not take every case.
+        unsaid = set(names) - (set(kinds) if form is Lowered.REWRITTEN else said)
+        for name in sorted(unsaid):
+            raise ValueError(
+                f"the compiler has a {form.value} for {name!r}, which is not a kind of the form {form.name}"
+            )
+
+
+check_kinds(REGISTRY, {Lowered.VIEW: VIEW_RULES, Lowered.TILES: TILES, Lowered.REWRITTEN: RULES})

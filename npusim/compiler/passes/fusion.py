@@ -1,0 +1,354 @@
+"""Algebra before tiling: batch normalisation into weights, quantise-dequantise pairs into integer operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.compiler.grouping.groups import ANCHORS, VIEWS
+from npusim.compiler.passes.rewrite import Rewriter
+from npusim.dtypes import DType
+from npusim.graph import Graph, Op, Tensor
+from npusim.hw.config import Config
+from npusim.isa.functions import Binary
+from npusim.isa.matrix import weight_zeros
+from npusim.ops.base import REGISTRY
+
+_BIAS_SLACK = 1e-3
+"""A float bias counts as quantised when it is this near to a multiple of its scale."""
+_MOVEMENT = VIEWS | {"gather"}
+"""Kinds that only move elements: they move quantised ones just as well."""
+
+
+def integerize(graph: Graph, config: Config) -> Graph:
+    """Compute on quantised values where the model only dequantises and quantises around an operator; a graph that
+    dequantises nothing is returned as it is."""
+    if not [op for op in graph.ops if op.kind == "dequantize"]:
+        return graph
+    matrix = config.matrix
+    # A unit with floats, and without integers of 16 bits, computes with the floats that these stand for.
+    pixels = _PIXELS if matrix is None or matrix.rate("int16") or not matrix.rate("float32") else _BYTES
+    # Movement first: a reshape between the dequantisation and the product would hide it from the second rule.
+    for rule in (_sink_dequantize, lambda rewriter, op: _integer_matrix(rewriter, op, pixels), _raise_rank):
+        graph = Rewriter(graph).run(rule)
+    return _without_parameters(graph)
+
+
+def _without_parameters(graph: Graph) -> Graph:
+    """What is computed of constants alone is a constant, once weights are integers: a bias, a scale of a normalisation.
+    Those of products stay, since packed they are less to load."""
+    weights = {op.inputs[1] for op in graph.ops if op.kind in ANCHORS}
+
+    def fold(rewriter: Rewriter, op: Op) -> bool:
+        tensors = [tensor for tensor in (*op.inputs, *op.outputs) if tensor is not None]
+        # Weights have more than one dimension, also those that are moved on their way to a product.
+        row = all(t.size <= _LONGEST_PARAMETER and sum(dim > 1 for dim in t.shape) <= 1 for t in tensors)
+        constant = all(tensor is None or (tensor.data is not None and not tensor.bound) for tensor in op.inputs)
+        if not row or not constant or len(op.outputs) != 1 or op.output in weights:
+            return False
+        arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
+        (value,) = REGISTRY[op.kind].reference(op, arrays)
+        rewriter.substitute(op.output, rewriter.const(f"{op.name}.known", value, op.output.dtype))
+        return True
+
+    return Rewriter(graph).run(fold)
+
+
+_LONGEST_PARAMETER = 1 << 16
+"""Elements: one for each of the channels of any network."""
+
+
+def fold_affine(graph: Graph) -> Graph:
+    """Scales and shifts per channel go into weights and biases; results differ by rounding only."""
+    return Rewriter(graph).run(_fold_affine)
+
+
+def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
+    """Move quantised elements, not their float values; quantising what was just dequantised is nothing."""
+    if op.kind == "quantize":
+        return _cancel_pair(rewriter, op)
+    first = op.inputs[0] if op.inputs else None
+    source = rewriter.made_by(first, "dequantize")
+    if source is None or not (op.kind in _MOVEMENT or (op.kind == "pool" and op.attrs["fn"] == "max")):
+        return False
+    scale = source.input(1).data
+    if op.kind == "pool" and (scale is None or not (scale > 0).all()):
+        return False  # a negative scale turns the order round: the greatest value is the least of the integers
+    parameters = (
+        _uniform_parameters(rewriter, op, source)
+        if _per_tensor(source)
+        else _transposed_parameters(rewriter, op, source)
+    )
+    if parameters is None:
+        return False
+    # The dequantisation moves behind the operator, where the next movement or the product may take it up in turn.
+    moved = rewriter.add(f"{op.name}.quantised", op.kind, (source.inputs[0], *op.inputs[1:]), op.attrs)
+    # Weights that are moved before every product are moved once, here.
+    known = rewriter.value_of(moved)
+    if known is not None:
+        moved = rewriter.const(moved.name, np.ascontiguousarray(known), moved.dtype)
+    rewriter.substitute(op.output, rewriter.add(op.name, "dequantize", (moved, *parameters), source.attrs))
+    return True
+
+
+def _raise_rank(rewriter: Rewriter, op: Op) -> bool:
+    """A quantised product has the dimensions that its result is given next. Exporters make products of matrices of
+    those with more dimensions, and what follows could not join a product of another shape."""
+    if op.kind != "reshape":
+        return False
+    quantize = rewriter.made_by(op.input(0), "quantize")
+    dequantize = rewriter.made_by(quantize.input(0), "dequantize") if quantize else None
+    product = rewriter.made_by(dequantize.input(0), "matmul") if dequantize else None
+    if quantize is None or dequantize is None or product is None or len(product.output.shape) != 2:
+        return False
+    *outer, rows, columns = op.output.shape if len(op.output.shape) > 2 else (0, 0)
+    alone = all(rewriter.uses.get(each.output) == 1 for each in (product, dequantize, quantize))
+    parameters = (*dequantize.inputs[1:], *quantize.inputs[1:])
+    # Of columns or of all elements, as they are with more dimensions in front, too.
+    plain = all(tensor is None or tensor.size in (1, *tensor.shape[-1:]) for tensor in parameters)
+    if not alone or not plain or set(outer) != {1} or (rows, columns) != product.output.shape:
+        return False
+    a, *others = product.inputs
+    assert a is not None
+    a = rewriter.add(f"{product.name}.matrix", "reshape", (a,), {"shape": (*outer, *a.shape)})
+    value = rewriter.add(product.name, "matmul", (a, *others), product.attrs)
+    value = rewriter.add(dequantize.name, "dequantize", (value, *dequantize.inputs[1:]), dequantize.attrs)
+    rewriter.substitute(
+        op.output, rewriter.add(quantize.name, "quantize", (value, *quantize.inputs[1:]), quantize.attrs)
+    )
+    return True
+
+
+def _uniform_parameters(rewriter: Rewriter, op: Op, source: Op) -> tuple[Tensor, ...]:
+    """Scale and zero point of one element each, without dimensions that the moved tensor does not have any more."""
+    rank = len(op.output.shape)
+    return tuple(
+        tensor
+        if len(tensor.shape) <= rank
+        else rewriter.const(f"{tensor.name}.scalar", _data(tensor).reshape(()), tensor.dtype)
+        for tensor in (source.input(1), source.input(2))
+    )
+
+
+def _transposed_parameters(rewriter: Rewriter, op: Op, source: Op) -> tuple[Tensor, ...] | None:
+    """Scale and zero point along with the dimensions of the tensor; None if they are not constant or not transposed."""
+    parameters = [source.input(1), source.input(2)]
+    if op.kind != "transpose" or any(tensor.data is None for tensor in parameters):
+        return None
+    rank = len(op.output.shape)
+    turned = []
+    for tensor in parameters:
+        full = _data(tensor).reshape((1,) * (rank - len(tensor.shape)) + tensor.shape)
+        turned.append(rewriter.const(f"{tensor.name}.turned", full.transpose(op.attrs["perm"]), tensor.dtype))
+    return tuple(turned)
+
+
+def _cancel_pair(rewriter: Rewriter, op: Op) -> bool:
+    source = rewriter.made_by(op.inputs[0], "dequantize")
+    # Only by way of float32 does every quantised value come back as itself: float16 has 11
+    # bits, and overflows at 65504.
+    if source is None or not _per_tensor(source) or source.output.dtype is not DType.FLOAT32:
+        return False
+    same = all(_equal(mine, other) for mine, other in zip(op.inputs[1:], source.inputs[1:], strict=True))
+    if not same or source.input(0).dtype is not op.output.dtype:
+        return False
+    rewriter.substitute(op.output, source.input(0))
+    return True
+
+
+def _per_tensor(op: Op) -> bool:
+    return all(tensor is not None and tensor.data is not None and tensor.size == 1 for tensor in op.inputs[1:])
+
+
+def _equal(a: Tensor | None, b: Tensor | None) -> bool:
+    if a is None or b is None or a.data is None or b.data is None:
+        return False
+    return a.dtype is b.dtype and np.array_equal(a.data.reshape(-1), b.data.reshape(-1))
+
+
+def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType]) -> bool:
+    """matmul(dequantize(x), dequantize(w)) is the integer product, dequantised by the product of the scales."""
+    if op.kind not in ANCHORS or op.output.dtype is not DType.FLOAT32:
+        return False
+    x, w = (rewriter.made_by(tensor, "dequantize") for tensor in op.inputs[:2])
+    # The scale of x must be one for all: a scale for each input channel cannot be taken out of a sum over them.
+    if x is None or w is None or not _per_tensor(x) or w.input(1).data is None or w.input(2).data is None:
+        return False
+    row = _weight_scales(op, w)
+    if row is None or x.input(0).dtype not in pixels or w.input(0).dtype not in pixels - {DType.UINT16}:
+        return False
+    x_scale, x_zero = x.input(1).data, x.input(2).data
+    assert x_scale is not None
+    assert x_zero is not None
+    scales = np.float32(x_scale.item()) * row
+    weights, w_zero = _weights(rewriter, w)
+    # A product of two small scales may underflow to 0, and a bias divided by that means nothing.
+    if weights is None or not np.isfinite(scales).all() or not (scales > 0).all():
+        return False
+    bias = op.optional(2)
+    # A bias that is no multiple of the scales stays a float addition behind the product:
+    # rounding it would change results.
+    exact = None if bias is None else _integer_bias(bias, scales, rewriter)
+    attrs = {**op.attrs, "x_zero": int(x_zero.item()), "w_zero": w_zero}
+    attrs["wide"] = _is_wide(op, x.input(0).dtype, attrs["x_zero"], w, weights, w_zero, exact)
+    inputs: tuple[Tensor, ...] = (x.input(0), weights)
+    if exact is not None:
+        data = exact.astype(np.int64) if attrs["wide"] else exact
+        inputs = (*inputs, rewriter.const(f"{op.name}.bias", data))
+    total = rewriter.add(op.name, op.kind, inputs, attrs)
+    shape = _channel_shape(op, scales.size)
+    zero = rewriter.const(f"{op.name}.zero", np.zeros((1,) * len(shape), np.int32))
+    scale = rewriter.const(f"{op.name}.scale", scales.reshape(shape))
+    value = rewriter.add(f"{op.name}.dequantize", "dequantize", (total, scale, zero), {"to": DType.FLOAT32})
+    if bias is not None and exact is None:
+        flat = rewriter.add(f"{op.name}.bias", "reshape", (bias,), {"shape": _channel_shape(op, bias.size)})
+        value = rewriter.add(f"{op.name}.add", "binary", (value, flat), {"fn": Binary.ADD})
+    rewriter.substitute(op.output, value)
+    return True
+
+
+_BYTES = frozenset({DType.INT8, DType.UINT8})
+_PIXELS = _BYTES | {DType.INT16, DType.UINT16}
+
+
+def _is_wide(
+    op: Op, dtype: DType, x_zero: int, w: Op, weights: Tensor, w_zero: int, bias: npt.NDArray[np.int32] | None
+) -> bool:
+    """Whether a sum may leave int32, whatever the pixels are. Products of bytes are summed as the device always has."""
+    if dtype in _BYTES and w.input(0).dtype in _BYTES:
+        return False
+    info = np.iinfo(dtype.storage)
+    pixel = max(x_zero - int(info.min), int(info.max) - x_zero)
+    if weights.data is None:
+        # Nobody knows them yet: the widest of their type, or of bytes less a zero point.
+        least, most = (np.iinfo(w.input(0).dtype.storage).min, np.iinfo(w.input(0).dtype.storage).max)
+        depth = int(np.prod(weights.shape[1:])) if op.kind == "conv" else weights.shape[-2]
+        reach = depth * (int(most) - int(least))
+    else:
+        size = np.abs(weights.data.astype(np.int64) - w_zero)
+        reach = int(size.sum(axis=(1, 2, 3) if op.kind == "conv" else -2).max(initial=0))
+    offset = 0 if bias is None else int(np.abs(bias.astype(np.int64)).max(initial=0))
+    return pixel * reach + offset >= 1 << 31
+
+
+def _channel_shape(op: Op, channels: int) -> tuple[int, ...]:
+    """Per-channel parameters as they broadcast against the operator's output."""
+    rank = len(op.output.shape)
+    axis = 1 if op.kind == "conv" and op.attrs["layout"] == "NCHW" else rank - 1
+    return tuple(channels if index == axis and channels > 1 else 1 for index in range(rank))
+
+
+def _weight_scales(op: Op, w: Op) -> npt.NDArray[np.float32] | None:
+    """One scale, or one for each output channel; None when they vary along anything else."""
+    scale, value = w.input(1), w.input(0)
+    data = scale.data
+    assert data is not None
+    if data.size == 1:
+        return data.reshape(1).astype(np.float32)
+    rank = len(value.shape)
+    axis = 0 if op.kind == "conv" else rank - 1
+    shape = (1,) * (rank - len(scale.shape)) + scale.shape
+    # Scales along input channels or taps vary within a sum and cannot be applied after it.
+    wanted = tuple(value.shape[index] if index == axis else 1 for index in range(rank))
+    return data.reshape(-1).astype(np.float32) if shape == wanted else None
+
+
+def _weights(rewriter: Rewriter, w: Op) -> tuple[Tensor | None, int]:
+    """(weights, zero point): the integer weights and the one number that the matrix unit subtracts, or weights less
+    their zero points per channel; None for what it cannot multiply."""
+    value, zeros = w.input(0), _data(w.input(2))
+    first = int(zeros.flat[0]) if zeros.size else 0
+    low, high = weight_zeros(value.dtype)
+    if (zeros == first).all() and low <= first <= high:
+        return value, first
+    return _centred(rewriter, w), 0
+
+
+def _centred(rewriter: Rewriter, w: Op) -> Tensor | None:
+    """The integer weights less their zero points, one type wider, computed if need be."""
+    value, zero = w.input(0), w.input(2)
+    if value.dtype not in (DType.INT8, DType.UINT8):
+        return None
+    if value.data is not None:
+        centred = value.data.astype(np.int16) - np.broadcast_to(_data(zero), value.shape).astype(np.int16)
+        fits = centred.min(initial=0) >= -128 and centred.max(initial=0) <= 127
+        return rewriter.const(f"{value.name}.centred", centred.astype(np.int8) if fits else centred)
+    # Computed weights: the same subtraction, at run time, because the unit has one zero point for all channels.
+    wide = rewriter.add(f"{w.name}.wide", "cast", (value,), {"to": DType.INT16})
+    offset = rewriter.const(f"{w.name}.zero", _data(zero).astype(np.int16))
+    return rewriter.add(f"{w.name}.centred", "binary", (wide, offset), {"fn": Binary.SUB})
+
+
+def _integer_bias(bias: Tensor, scales: npt.NDArray[np.float32], rewriter: Rewriter) -> npt.NDArray[np.int32] | None:
+    """The bias as INT32 multiples of the scales, when that is what it is."""
+    source = rewriter.made_by(bias, "dequantize")
+    if source is not None and all(t is not None and t.data is not None for t in source.inputs):
+        value, scale, zero = (_data(source.input(index)) for index in range(3))
+        same = np.allclose(np.broadcast_to(scale.reshape(-1), (bias.size,)), scales, rtol=1e-5, atol=0)
+        if value.dtype == np.int32 and same and not zero.any():
+            return value.reshape(-1)
+    if bias.data is None:
+        return None
+    # In float64, since a quotient of up to 31 bits has no fraction left in float32 that could be judged.
+    steps = bias.data.reshape(-1).astype(np.float64) / scales.astype(np.float64)
+    rounded = np.rint(steps)
+    exact = np.abs(steps - rounded).max(initial=0) <= _BIAS_SLACK and np.abs(rounded).max(initial=0) < 2**31
+    return rounded.astype(np.int32) if exact else None
+
+
+def _data(tensor: Tensor) -> npt.NDArray[Any]:
+    assert tensor.data is not None
+    return tensor.data
+
+
+def _fold_affine(rewriter: Rewriter, op: Op) -> bool:
+    """A scale or shift per channel after a float convolution goes into its weights and bias."""
+    if op.kind != "binary" or op.output.dtype is not DType.FLOAT32:
+        return False
+    if op.attrs["fn"] not in (Binary.MUL, Binary.ADD, Binary.SUB):
+        return False
+    for value, other in ((op.inputs[0], op.inputs[1]), (op.inputs[1], op.inputs[0])):
+        # A value that is subtracted from something would have to be negated with its weights.
+        if value is None or other is None or (op.attrs["fn"] == Binary.SUB and value is op.inputs[1]):
+            continue
+        matrix = rewriter.made_by(value, "conv") or rewriter.made_by(value, "matmul")
+        # Another reader wants the value without the scale, and folding it would compute the product twice.
+        if matrix is not None and rewriter.uses.get(value) == 1 and _fold_into(rewriter, matrix, op, other):
+            return True
+    return False
+
+
+def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
+    w, bias = matrix.input(1), matrix.optional(2)
+    channels = w.shape[0] if matrix.kind == "conv" else w.shape[-1]
+    # A factor that broadcasts the result to a larger shape makes elements that the product does not have.
+    if w.data is None or other.data is None or op.output.shape != matrix.output.shape:
+        return False
+    if bias is not None and bias.data is None:
+        return False
+    if other.bound or w.bound:
+        return False
+    shape = (1,) * (len(op.output.shape) - len(other.shape)) + other.shape
+    if other.size > channels or shape not in (_channel_shape(matrix, other.size), (1,) * len(shape)):
+        return False
+    if other.size not in (1, channels):
+        return False
+    # In float64, so that the new bias is rounded once however many shifts have gone into it.
+    row = np.broadcast_to(other.data.reshape(-1), (channels,)).astype(np.float64)
+    old = np.zeros(channels) if bias is None else _data(bias).astype(np.float64)
+    weights = w
+    if op.attrs["fn"] == Binary.MUL:
+        along = row.reshape(-1, 1, 1, 1) if matrix.kind == "conv" else row
+        weights = rewriter.const(f"{w.name}.scaled", (w.data * along.astype(np.float32)).astype(np.float32))
+        new = old * row
+    else:
+        new = old - row if op.attrs["fn"] == Binary.SUB else old + row
+    inputs: tuple[Tensor | None, ...] = (matrix.inputs[0], weights)
+    if bias is not None or op.attrs["fn"] != Binary.MUL:
+        inputs = (*inputs, rewriter.const(f"{matrix.name}.bias", new.astype(np.float32)))
+    # The product moves down to where its last operand was: nobody in between reads it, since this is its only use.
+    del rewriter.ops[matrix]
+    rewriter.keep(Op(matrix.name, matrix.kind, inputs, op.outputs, matrix.attrs, matrix.origin))
+    return True

@@ -1,0 +1,174 @@
+"""Transposed convolutions as convolutions: each output pixel of a stride, its *phase*, has taps of its own.
+
+Output row o gets tap k of input row i where o + pad = stride * i + dilation * k. So the rows with one rest of (o + pad)
+by the stride are a convolution with the taps of that rest, and all phases are one with stride * stride times as
+many output channels, whose pixels are then put side by side. Nothing is spread before the product, and no zeros of it
+are multiplied. ``legalize`` takes what is left: computed weights, and floats of which one phase has more taps than
+another: what is put there for nothing could meet an infinity.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.compiler.passes.rewrite import Rewriter
+from npusim.graph import Graph, Op, Tensor
+
+Array = npt.NDArray[Any]
+
+
+def separate_phases(graph: Graph) -> Graph:
+    """Transposed convolutions with constant weights, quantised or not, as convolutions."""
+    if not any(op.kind == "conv_transpose" for op in graph.ops):
+        return graph
+    return Rewriter(graph).run(_separate)
+
+
+class _Axis(NamedTuple):
+    """One spatial axis. ``taps`` of a phase, ``apart`` rows from each other; rows to put around the input, less than 0
+    if there are too many; ``skipped``: rows of the phases before the first of the output."""
+
+    stride: int
+    apart: int
+    taps: int
+    low: int
+    high: int
+    skipped: int
+
+
+def _axis(op: Op, number: int, size: int) -> _Axis:
+    stride, apart, pad = (op.attrs[name][number] for name in ("stride", "dilation", "pads"))
+    reach = (op.input(1).shape[2 + number] - 1) * _step(op, number)
+    apart, taps = (apart if stride == 1 else 1), reach // stride + 1
+    first, last = pad // stride, (pad + op.attrs["output_hw"][number] - 1) // stride
+    return _Axis(stride, apart, taps, (taps - 1) * apart - first, last - (size - 1), pad - first * stride)
+
+
+def _step(op: Op, number: int) -> int:
+    """From one tap to the next of the kernel among those of all phases. Beside a stride of 1 it stays a dilation."""
+    return int(op.attrs["dilation"][number]) if op.attrs["stride"][number] > 1 else 1
+
+
+def _separate(rewriter: Rewriter, op: Op) -> bool:
+    if op.kind != "conv_transpose":
+        return False
+    weights, bias = _weights(rewriter, op), _bias(rewriter, op)
+    if weights is None or (bias is None and op.optional(2) is not None):
+        return False
+    x, spatial = op.input(0), (2, 3) if op.attrs["layout"] == "NCHW" else (1, 2)
+    axes = [_axis(op, number, x.shape[axis]) for number, axis in enumerate(spatial)]
+    for axis, at in zip(spatial, axes, strict=True):
+        x = _cut(rewriter, f"{op.name}.crop{axis}", x, axis, max(0, -at.low), max(0, -at.high))
+    attrs = {
+        **{name: op.attrs[name] for name in ("layout", "groups", "x_zero", "w_zero")},
+        "stride": (1, 1),
+        "dilation": tuple(at.apart for at in axes),
+        "pads": (*(max(0, at.low) for at in axes), *(max(0, at.high) for at in axes)),
+    }
+    value = rewriter.add(op.name, "conv", (x, weights, bias)[: 2 if bias is None else 3], attrs)
+    value = _side_by_side(rewriter, op, value, spatial)
+    for number, (axis, at) in enumerate(zip(spatial, axes, strict=True)):
+        rest = value.shape[axis] - at.skipped - op.attrs["output_hw"][number]
+        value = _cut(rewriter, f"{op.name}.cut{axis}", value, axis, at.skipped, rest)
+    rewriter.substitute(op.output, value)
+    return True
+
+
+def _cut(rewriter: Rewriter, name: str, x: Tensor, axis: int, low: int, high: int) -> Tensor:
+    if not low and not high:
+        return x
+    sizes = tuple(dim - low - high if index == axis else dim for index, dim in enumerate(x.shape))
+    starts = tuple(low if index == axis else 0 for index in range(len(x.shape)))
+    return rewriter.add(name, "slice", (x,), {"starts": starts, "steps": (1,) * len(x.shape), "sizes": sizes})
+
+
+def _side_by_side(rewriter: Rewriter, op: Op, value: Tensor, spatial: tuple[int, int]) -> Tensor:
+    """The phases, which lie among the channels as (group, row, column, channel), as rows and columns."""
+    (high, wide), groups, depth = op.attrs["stride"], op.attrs["groups"], op.input(1).shape[1]
+    if high == wide == 1:
+        return value
+    batch, (rows, cols) = value.shape[0], (value.shape[axis] for axis in spatial)
+    shape, perm = (batch, groups, high, wide, depth, rows, cols), (0, 1, 4, 5, 2, 6, 3)
+    joined = (batch, groups * depth, rows * high, cols * wide)
+    if op.attrs["layout"] == "NHWC":
+        shape, perm = (batch, rows, cols, groups, high, wide, depth), (0, 1, 4, 2, 5, 3, 6)
+        joined = (batch, rows * high, cols * wide, groups * depth)
+    value = rewriter.add(f"{op.name}.phases", "reshape", (value,), {"shape": shape})
+    value = rewriter.add(f"{op.name}.turned", "transpose", (value,), {"perm": perm})
+    return rewriter.add(f"{op.name}.joined", "reshape", (value,), {"shape": joined})
+
+
+def _weights(rewriter: Rewriter, op: Op) -> Tensor | None:
+    """Those of all phases, [group * row * column * O, I, taps, taps]; None for what ``legalize`` takes."""
+    w, source = op.input(1), rewriter.made_by(op.input(1), "dequantize")
+    even = all(w.shape[2 + n] % op.attrs["stride"][n] == 0 and _step(op, n) == 1 for n in (0, 1))
+    if w.data is not None and (even or w.dtype.is_integer):
+        return rewriter.const(f"{op.name}.phases", _phases(op, w.data, np.asarray(op.attrs["w_zero"])), w.dtype)
+    constants = _constants(source)
+    # One scale for all, or one for each output channel: those of input channels stay with them.
+    if constants is None or any(
+        array.size > 1 and (1,) * (4 - array.ndim) + array.shape != (1, w.shape[1], 1, 1) for array in constants[1:]
+    ):
+        return None
+    assert source is not None
+    value, *parameters = constants
+    tensors = [rewriter.const(f"{op.name}.phases", _phases(op, value, parameters[1]), source.input(0).dtype)]
+    for tensor, array in zip(source.inputs[1:], parameters, strict=True):
+        assert tensor is not None
+        each = np.tile(array.reshape(-1), op.attrs["groups"])
+        row = _of_phases(op, each).reshape(-1, 1, 1, 1) if array.size > 1 else array.reshape(())
+        tensors.append(rewriter.const(f"{tensor.name}.phases", row, tensor.dtype))
+    return rewriter.add(f"{op.name}.weights", "dequantize", tensors, source.attrs)
+
+
+def _constants(source: Op | None) -> list[Array] | None:
+    """What an operator is given, if all of it is constant."""
+    if source is None or any(tensor is None or tensor.data is None for tensor in source.inputs):
+        return None
+    return [np.asarray(tensor.data) for tensor in source.inputs if tensor is not None]
+
+
+def _phases(op: Op, w: Array, nothing: Array) -> Array:
+    """``nothing``: what stands for 0, where a phase has no tap; one for all, or one for each output channel."""
+    (rows, cols, *kernel), groups, strides = w.shape, op.attrs["groups"], op.attrs["stride"]
+    high, wide = (_axis(op, number, 1).taps for number in (0, 1))
+    full = np.empty((rows, cols, strides[0], high, strides[1], wide), w.dtype)
+    full[...] = nothing.reshape(1, -1, 1, 1, 1, 1)
+    for y, x in np.ndindex(*kernel):
+        (down, row), (right, col) = (divmod(tap * _step(op, n), strides[n]) for n, tap in enumerate((y, x)))
+        # The kernel is turned round: the later a tap, the earlier the row that it takes.
+        full[:, :, row, high - 1 - down, col, wide - 1 - right] = w[:, :, y, x]
+    split = full.reshape(groups, rows // groups, *full.shape[1:]).transpose(0, 3, 5, 2, 1, 4, 6)
+    return np.ascontiguousarray(split).reshape(-1, rows // groups, high, wide)
+
+
+def _of_phases(op: Op, row: Array) -> Array:
+    """What there is for each output channel, for each channel of all phases."""
+    groups, phases = op.attrs["groups"], prod(op.attrs["stride"])
+    split = row.reshape(groups, 1, -1)
+    return np.ascontiguousarray(np.broadcast_to(split, (groups, phases, split.shape[2]))).reshape(-1)
+
+
+def _bias(rewriter: Rewriter, op: Op) -> Tensor | None:
+    """That of all phases; None if there is none, or it is computed."""
+    bias = op.optional(2)
+    if bias is None:
+        return None
+    if bias.data is not None:
+        return rewriter.const(f"{op.name}.phases", _of_phases(op, bias.data), bias.dtype)
+    source = rewriter.made_by(bias, "dequantize")
+    constants = _constants(source)
+    if source is None or constants is None:
+        return None
+    tensors = [
+        rewriter.const(
+            f"{tensor.name}.phases", array if index and array.size == 1 else _of_phases(op, array), tensor.dtype
+        )
+        for index, (tensor, array) in enumerate(zip(source.inputs, constants, strict=True))
+        if tensor is not None
+    ]
+    return rewriter.add(f"{op.name}.bias", "dequantize", tensors, source.attrs)

@@ -1,0 +1,1 @@
+"""Where, when and in which form groups are computed: what is searched, and how a schedule becomes commands."""

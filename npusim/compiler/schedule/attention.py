@@ -1,0 +1,106 @@
+"""Flows: products of matrices with rows between them that become one group, so that what lies between stays in SRAM.
+
+The scores of attention are as large as the square of the sequence, and nobody wants them but the softmax behind them
+and the product with the values. See ``lower.flow`` for how a flow is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from npusim.compiler.grouping.groups import Group
+from npusim.compiler.lower.base import sram_budget
+from npusim.graph import Op, Tensor, consumers
+from npusim.hw.config import Config
+from npusim.ops.base import REGISTRY, Rows
+
+
+def form_attention(groups: Sequence[Group], outputs: Sequence[Tensor], config: Config) -> list[Group]:
+    """The groups with flows in the place of their last ones, where they fit into SRAM by far."""
+    users = consumers([op for group in groups for op in group.ops])
+    owner = {op: group for group in groups for op in group.ops}
+    flows: dict[Group, Group] = {}
+    taken: set[Group] = set()
+    for group in groups:
+        members = _from(group, users, owner, set(outputs))
+        parts = [part for member in members for part in _apart(member)]
+        if parts and taken.isdisjoint(members) and _fits(parts, config):
+            taken.update(members)
+            ops = [op for part in parts for op in part.ops]
+            flows[members[-1]] = Group(0, ops[0], tuple(ops[1:]), tuple(parts))
+    found = [flows.get(group, group) for group in groups if group in flows or group not in taken]
+    return [Group(index, group.anchor, group.chain, group.parts) for index, group in enumerate(found)]
+
+
+def _from(group: Group, users: dict[Tensor, list[Op]], owner: dict[Op, Group], outputs: set[Tensor]) -> list[Group]:
+    """The groups of the flow that begins with one; none if there is no such flow."""
+    if group.anchor is None or group.anchor.kind != "matmul":
+        return []
+    members, has_rows = [group], False
+    while len(members) < LONGEST:
+        value = members[-1].outputs[0]
+        readers = {owner[op] for op in users.get(value, ())}
+        if len(readers) != 1 or value in outputs or not value.size:
+            return []
+        (reader,) = readers
+        if reader.anchor is not None and reader.anchor.kind == "matmul":
+            members.append(reader)
+            return members if has_rows and _multiplies(reader, value) else []
+        if not _keeps_rows(reader, value):
+            return []
+        has_rows = has_rows or reader.anchor is not None
+        members.append(reader)
+    return []
+
+
+def _apart(group: Group) -> list[Group]:
+    """Rows, and behind them what is elementwise, as parts of their own; a product as it is."""
+    if group.anchor is None or group.anchor.kind == "matmul" or not group.chain:
+        return [group]
+    return [Group(group.index, group.anchor, ()), Group(group.index, None, group.chain)]
+
+
+LONGEST = 8
+"""Groups in a flow at most."""
+
+
+def _multiplies(group: Group, value: Tensor) -> bool:
+    """Whether a product has the value as its left operand, image by image, and nothing else of it."""
+    anchor = group.anchor
+    assert anchor is not None
+    others = [*anchor.inputs[1:], *group.loads()]
+    return anchor.input(0) is value and value not in others and anchor.output.shape[:-2] == value.shape[:-2]
+
+
+def _keeps_rows(group: Group, value: Tensor) -> bool:
+    """Whether a row of the group's result follows from the same row of the value, whole or element by element."""
+    out = group.outputs[0]
+    if out.shape != value.shape or len(group.outputs) != 1:
+        return False
+    if group.anchor is None:
+        return True
+    form = REGISTRY[group.anchor.kind].form
+    last = len(value.shape) - 1
+    # Rows are computed in place, so who comes behind them cannot read the value as it was.
+    whole = isinstance(form, Rows) and not form.single and group.anchor.attrs["axis"] == last
+    return whole and value not in group.loads()
+
+
+def _fits(parts: Sequence[Group], config: Config) -> bool:
+    """Whether as many rows as the matrix unit has fit, twice, beside two copies of the right operands."""
+    if config.matrix is None:
+        return False
+    rows = min(parts[0].outputs[0].shape[-2], config.matrix.rows)
+    held = moving = 0
+    for part in parts:
+        out = part.outputs[0]
+        if part.anchor is not None and part.anchor.kind != "matmul" and part.anchor.input(0).dtype is out.dtype:
+            continue  # in the place of what it reads
+        moving += rows * out.shape[-1] * out.dtype.itemsize
+        if part.anchor is not None:
+            right = part.anchor.input(1)
+            held += prod(right.shape[-2:]) * right.dtype.itemsize
+    left = parts[0].ops[0].input(0)
+    moving += rows * left.shape[-1] * left.dtype.itemsize
+    return 2 * (held + moving) <= sram_budget(config)

@@ -1,0 +1,78 @@
+"""Where values lie that no SRAM has room for: in the L2 as long as there is room, else in DRAM.
+
+Both are reached by DMA alone, and a lowering is the same for either. So this comes last, when the plan says which
+values are outside of SRAM, and when: those go to the L2 first that are wanted for the shortest time, where the device
+moves them to and from the L2 in no more time than to and from DRAM. The plan itself sees one memory outside; so there
+are two to compare, one for the device as it is, and one as if all values had room in the L2.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import attrgetter
+
+from npusim.compiler.buffers import Arena, Buffer
+from npusim.hw.config import Config, ConstantsConfig
+from npusim.hw.cost import cost_model
+from npusim.hw.memory import align, dram_model, l2_side
+from npusim.work import DmaWork
+
+
+def lay_out(buffers: Sequence[Buffer], config: Config) -> int:
+    """Give every value between operators that is not in SRAM its bytes; how many of DRAM that takes."""
+    values = sorted(filter(attrgetter("is_scratch"), buffers), key=attrgetter("born"))
+    if config.l2 is not None:
+        _fill_l2(values, config, config.l2.bytes)
+    arena = Arena()
+    for buffer in values:
+        if not buffer.in_l2:
+            arena.place(buffer)
+    return arena.nbytes
+
+
+@functools.lru_cache(maxsize=64)
+def by_l2(config: Config) -> Config | None:
+    """A device as a plan sees it that takes all values for being in the L2: that in the place of the DRAM, which is
+    left with the constants. None for a device without an L2."""
+    if config.l2 is None:
+        return None
+    near, dram = l2_side(config).dram, config.dram
+    constants = config.constants or ConstantsConfig(
+        bytes=dram.bytes, bandwidth=dram_model(config).bandwidth, latency_ps=dram.latency_ps
+    )
+    return replace(config, dram=replace(near, bytes=dram.bytes), constants=constants)
+
+
+def _fill_l2(values: Sequence[Buffer], config: Config, capacity: int) -> None:
+    """Put as many values into the L2 as fit; of as much use, the first one goes first."""
+    placed: list[Buffer] = []
+    for buffer in sorted(filter(lambda each: _pays(each.nbytes, config), values), key=_time):
+        beside = sorted((each for each in placed if _meet(each, buffer)), key=attrgetter("offset"))
+        offset = 0
+        for other in beside:
+            if other.offset >= offset + buffer.nbytes:
+                break
+            offset = max(offset, align(other.offset + other.nbytes))
+        if offset + buffer.nbytes <= capacity:
+            buffer.in_l2, buffer.offset = True, offset
+            placed.append(buffer)
+
+
+def _time(buffer: Buffer) -> int:
+    """Of how many groups bytes are taken; each value is made once and read once, most of them."""
+    return buffer.dies - buffer.born
+
+
+def _meet(one: Buffer, other: Buffer) -> bool:
+    return one.born <= other.dies and other.born <= one.dies
+
+
+def _pays(nbytes: int, config: Config) -> bool:
+    """Whether so many bytes are in the L2 and back as soon as in DRAM and back."""
+    if not nbytes:
+        return False
+    price, whole = cost_model(config).once, DmaWork(nbytes, 1, nbytes, 0, 0)
+    near = price(replace(whole, l2_reads=nbytes)).ps + price(replace(whole, l2_writes=nbytes)).ps
+    return near <= price(replace(whole, reads=nbytes)).ps + price(replace(whole, writes=nbytes)).ps

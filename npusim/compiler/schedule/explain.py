@@ -1,0 +1,159 @@
+"""Why values live where they live: what the planner has chosen, and what the next best would cost.
+
+Asked after planning, of the plan as it stands: one value is moved to another home, all others stay where they are, and
+the steps of its life are estimated again, with the estimates that the planner itself goes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npusim.compiler.buffers import Buffer
+from npusim.compiler.grouping.groups import Group, outside
+from npusim.compiler.schedule.allocate import Trial
+from npusim.compiler.schedule.cascade import Cascade
+from npusim.compiler.schedule.memory_map import Record
+from npusim.compiler.schedule.scratchpad import ScheduleStep
+from npusim.hw.memory import align
+from npusim.program import FIRST_IO
+
+DRAM, L2, SRAM, WINDOW, TILE, INPUT, OUTPUT = "DRAM", "L2", "SRAM", "window", "tile", "input", "output"
+"""Homes: an input and an output are in DRAM, where the client has them; on a tile a value is never whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One value: its ``nbytes``, which operators ``made`` and ``used`` it (indices; made is -1 for an input).
+
+    ``home``: one of the above; ``offset`` in SRAM or L2, and the bytes ``taken`` there, with ``rows`` of a window.
+    ``other`` is the next best home and ``other_ps`` what it would add by estimate, for all windows of a cascade at
+    once; "" and None where there is none.
+    """
+
+    value: str
+    nbytes: int
+    made: int
+    used: tuple[int, ...]
+    home: str
+    why: str
+    other: str = ""
+    other_ps: int | None = None
+    offset: int = 0
+    taken: int = 0
+    rows: int = 0
+
+    @property
+    def first(self) -> int:
+        return self.made if self.made >= 0 else self.used[0] if self.used else 0
+
+    @property
+    def last(self) -> int:
+        return max(self.made, *self.used, 0)
+
+
+def decisions(record: Record) -> list[Decision]:
+    """Every value that is not a constant, in the order in which they are made."""
+    return sorted(_Judge(record).all(), key=lambda each: (each.first, each.last))
+
+
+class _Judge:
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._planner = record.planner
+        self._step_of = {group.index: number for number, each in enumerate(record.steps) for group in each.groups}
+        self._makers: dict[Buffer, int] = {}
+        self._users: dict[Buffer, set[int]] = {}
+        for group in record.groups:
+            self._look(group)
+
+    def _look(self, group: Group) -> None:
+        """Who makes what, and who uses it; of several makers of parts the first."""
+        made = {tensor for op in group.ops for tensor in op.outputs}
+        for tensor in outside(group.ops, made):
+            view = self._record.context.views.get(tensor)
+            if view is not None:
+                self._users.setdefault(view.buffer, set()).add(group.index)
+        for tensor in group.outputs:
+            self._makers.setdefault(self._record.context.view(tensor).buffer, group.index)
+
+    def all(self) -> Iterator[Decision]:
+        for buffer in self._record.buffers:
+            if buffer.is_constant or not buffer.nbytes:
+                continue
+            if buffer.region >= FIRST_IO and buffer.core is None:
+                home = OUTPUT if buffer in self._makers else INPUT
+                yield self._decision(buffer, buffer.nbytes, home, "is where the client has it")
+            elif buffer.on_chip:
+                yield self._in_sram(buffer)
+            elif buffer.in_l2:
+                yield self._outside(buffer, L2)
+            else:
+                yield self._outside(buffer, DRAM)
+        for step in self._record.steps:
+            if step.cascade is not None:
+                yield from self._in_windows(step, step.cascade)
+        for group in self._record.groups:
+            last = set(group.outputs)
+            for tensor in dict.fromkeys(tensor for op in group.ops for tensor in op.outputs if tensor not in last):
+                why = f"is made and used on the tiles of {group.name}"
+                yield Decision(tensor.name, tensor.nbytes, group.index, (group.index,), TILE, why)
+
+    def _decision(self, buffer: Buffer, nbytes: int, home: str, why: str, **more: Any) -> Decision:
+        used = tuple(sorted(self._users.get(buffer, ())))
+        return Decision(buffer.name, nbytes, self._makers.get(buffer, -1), used, home, why, **more)
+
+    def _life(self, buffer: Buffer) -> Sequence[ScheduleStep]:
+        return self._record.steps[self._step_of[buffer.born] : self._step_of[buffer.dies] + 1]
+
+    def _in_sram(self, buffer: Buffer) -> Decision:
+        life = self._life(buffer)
+        trial = self._planner.in_dram(buffer, life) if self._planner else Trial(None)
+        why = f"fits beside the tiles of {life[0].groups[0].name} to {life[-1].groups[-1].name}"
+        taken = align(buffer.nbytes)
+        more = {"other": DRAM, "other_ps": trial.added_ps, "offset": buffer.offset, "taken": taken}
+        return self._decision(buffer, buffer.nbytes, SRAM, why, **more)
+
+    def _outside(self, buffer: Buffer, home: str) -> Decision:
+        """Of a value that is in DRAM or L2: why it is not nearer."""
+        more: dict[str, Any] = {"offset": buffer.offset, "taken": align(buffer.nbytes)} if home == L2 else {}
+        if self._planner is None:
+            return self._decision(buffer, buffer.nbytes, home, "several cores work on it", **more)
+        life = self._life(buffer)
+        trials = {SRAM: self._planner.in_sram(buffer, life)}
+        if all(step.cascade is None for step in life):
+            trials[WINDOW] = self._planner.in_window(buffer, life)
+        else:
+            trials[WINDOW] = Trial(None, "a cascade begins or ends in its life")
+        reasons = [f"{home}: {trial.obstacle}" for home, trial in trials.items() if trial.obstacle]
+        if buffer in self._planner.untried:
+            reasons.insert(0, f"{SRAM}: not tried for {len(life)} steps, after others that are used more often")
+        possible = {home: trial.added_ps for home, trial in trials.items() if trial.added_ps is not None}
+        if not possible:
+            return self._decision(buffer, buffer.nbytes, home, "; ".join(reasons), **more)
+        other = min(possible, key=lambda home: possible[home])
+        if possible[other] >= 0:
+            reasons.insert(0, f"{other}: the tiles beside it would be smaller")
+        else:
+            reasons.insert(0, f"{other}: was worse when it was tried, before others had their homes")
+        more |= {"other": other, "other_ps": possible[other]}
+        return self._decision(buffer, buffer.nbytes, home, "; ".join(reasons), **more)
+
+    def _in_windows(self, step: ScheduleStep, cascade: Cascade) -> Iterator[Decision]:
+        assert self._planner is not None
+        trial = self._planner.apart(step)
+        why = (
+            f"{step.groups[0].name} to {step.groups[-1].name} run together, "
+            f"in {len(cascade.stripes) * cascade.images} stripes"
+        )
+        # What is loaded into a window has its home in DRAM.
+        for window in (window for window in cascade.windows if window.source is None):
+            tensor, buffer = window.inner.tensor, window.buffer
+            more = {
+                "other": "apart",
+                "other_ps": trial.added_ps,
+                "offset": buffer.offset,
+                "taken": align(buffer.nbytes),
+            }
+            yield self._decision(buffer, tensor.nbytes, WINDOW, why, rows=buffer.nbytes // window.pitch, **more)

@@ -1,0 +1,208 @@
+"""Decide where every tensor lives: memory orders, views instead of copies, concatenation in place, lifetimes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+
+from npusim.compiler.buffers import Buffer, View, dense_strides, memory_order, ordered_strides
+from npusim.compiler.grouping.groups import VIEWS, Group
+from npusim.compiler.lower import TILES
+from npusim.compiler.lower.base import Context
+from npusim.compiler.lower.movement import VIEW_RULES
+from npusim.compiler.schedule.kv_cache import CacheGrowth, growths
+from npusim.graph import Graph, Op, Tensor
+from npusim.polling import poll
+from npusim.program import FIRST_IO, SCRATCH
+
+DENSE_KINDS = frozenset(kind for kind, lowering in TILES.items() if lowering.dense)
+
+_ELSEWHERE = DENSE_KINDS | VIEWS
+"""Kinds whose results cannot be computed into a part of something."""
+
+_CHANNELS_LAST = (0, 2, 3, 1)
+
+
+@dataclass(slots=True)
+class Placement:
+    """Groups that are left to execute, in order, and the buffers in the order of their birth."""
+
+    groups: list[Group]
+    buffers: list[Buffer]
+
+
+def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
+    """Fill ``context.views`` for every tensor that is kept in memory."""
+    # Twice, because each depends on the other: the order that suits a tensor follows from how its source lies, and that
+    # from whether it is computed into a concatenation, whose own order comes from its sources.
+    for index, tensor in enumerate((*graph.inputs, *graph.outputs)):
+        strides = dense_strides(tensor.shape, tensor.dtype.itemsize)
+        buffer = Buffer(tensor.name, FIRST_IO + index, tensor.nbytes)
+        context.views[tensor] = View(buffer, 0, tensor.shape, strides, tensor.dtype)
+    for cache in growths(graph):
+        _share(graph.inputs[cache.source], graph.outputs[cache.target], cache, context)
+    inputs = [context.views[tensor].buffer for tensor in graph.inputs]
+    trial = Context(context.config, context.constants, dict(context.views))
+    orders = _orders(groups, trial)
+    apart = not context.config.dma.parts_in_place
+    hosts = {} if apart else _concat_hosts(groups, trial, {*graph.outputs, *graph.inputs})
+    kept: list[Group] = []
+    for group in groups:
+        poll()
+        copies, group = _copies_for_dense(group, context)
+        kept.extend(copies)
+        if not _alias(group, context):
+            kept.append(group)
+            for tensor in group.outputs:
+                _settle(tensor, orders, hosts, context)
+    groups = [_numbered(index, group, context) for index, group in enumerate(kept)]
+    return Placement(groups, _lifetimes(groups, context, inputs))
+
+
+def _numbered(index: int, group: Group, context: Context) -> Group:
+    """The group of this number; the same one for whom it was made before, with all that is known of it."""
+    key = (index, group.anchor, group.chain, group.parts, group.sides)
+    known: Group | None = context.facts.get(key)
+    if known is None:
+        known = context.facts[key] = Group(*key)
+    return known
+
+
+def _share(source: Tensor, target: Tensor, cache: CacheGrowth, context: Context) -> None:
+    """Place a cache as it comes in and as it goes out into one buffer, with room for all of its rows."""
+    held = [cache.capacity if axis == cache.axis else size for axis, size in enumerate(target.shape)]
+    strides = dense_strides(held, target.dtype.itemsize)
+    buffer = Buffer(target.name, FIRST_IO + cache.source, prod(held) * target.dtype.itemsize)
+    for tensor in (source, target):
+        context.views[tensor] = View(buffer, 0, tensor.shape, strides, tensor.dtype)
+
+
+def _orders(groups: Sequence[Group], trial: Context) -> dict[Tensor, tuple[int, ...]]:
+    """The memory order that suits each result, found by a first placement in buffers of their own. What is a view there
+    may have to be copied where its source is a part of a concatenation."""
+    orders: dict[Tensor, tuple[int, ...]] = {}
+    for group in groups:
+        poll()
+        _alias(group, trial)
+        for tensor in group.outputs:
+            order = orders[tensor] = _preferred(group, tensor, trial)
+            if tensor not in trial.views:
+                trial.views[tensor] = _fresh(tensor, order)
+    return orders
+
+
+def _preferred(group: Group, tensor: Tensor, trial: Context) -> tuple[int, ...]:
+    rank = tuple(range(len(tensor.shape)))
+    op = group.ops[0]
+    kind = group.anchor.kind if group.anchor else "elementwise"
+    if tensor is not group.outputs[0] and group.sides:
+        return rank  # one element
+    if kind in ("conv", "pool"):
+        # A tile takes all channels of a few pixels: next to each other they are one long run of a transfer.
+        assert group.anchor is not None
+        return _CHANNELS_LAST if group.anchor.attrs["layout"] == "NCHW" else rank
+    if kind in DENSE_KINDS or kind in VIEWS or kind in ("matmul", "normalize", "routine"):
+        return rank
+    # The others compute in any order; that of a source makes loads and stores the same long runs.
+    sources = group.loads() if group.anchor is None else [t for t in op.inputs if t is not None]
+    for source in sources:
+        alike = source.shape == tensor.shape or (kind != "elementwise" and len(source.shape) == len(rank))
+        if alike and not source.is_constant:
+            view = trial.view(source)
+            return memory_order(view.shape, view.strides)
+    return rank
+
+
+def _fresh(tensor: Tensor, order: Sequence[int]) -> View:
+    buffer = Buffer(tensor.name, SCRATCH, tensor.nbytes)
+    return View(buffer, 0, tensor.shape, ordered_strides(tensor.shape, order, tensor.dtype.itemsize), tensor.dtype)
+
+
+def _concat_hosts(groups: Sequence[Group], trial: Context, io: set[Tensor]) -> dict[Tensor, tuple[Op, int]]:
+    """Tensors that can be computed straight into a concatenation: (the concat, where along its axis)."""
+    makers = {tensor: group for group in groups for tensor in group.outputs}
+    hosts: dict[Tensor, tuple[Op, int]] = {}
+    for group in groups:
+        op = group.ops[0]
+        if op.kind != "concat":
+            continue
+        at, times = 0, Counter(op.inputs)
+        for tensor in op.inputs:
+            assert tensor is not None
+            maker = makers.get(tensor)
+            # Not a result that is itself a view, or must be dense, or is wanted twice here: it has one place only.
+            ours = tensor not in io and tensor not in hosts and not tensor.is_constant and times[tensor] == 1
+            if ours and maker is not None and maker.ops[0].kind not in _ELSEWHERE:
+                hosts[tensor] = (op, at)
+            at += tensor.shape[op.attrs["axis"]]
+    return hosts
+
+
+def _settle(
+    tensor: Tensor, orders: dict[Tensor, tuple[int, ...]], hosts: dict[Tensor, tuple[Op, int]], context: Context
+) -> None:
+    """Give a tensor that has no place yet a buffer of its own, or its part of the concatenation that it goes into."""
+    # A list, not recursion: concatenations go into concatenations, as deep as the graph is.
+    waiting = [tensor]
+    while waiting[-1] not in context.views and waiting[-1] in hosts:
+        waiting.append(hosts[waiting[-1]][0].output)
+    for part in reversed(waiting):
+        if part in context.views:
+            continue
+        if part in hosts:
+            op, at = hosts[part]
+            starts = [at if axis == op.attrs["axis"] else 0 for axis in range(len(part.shape))]
+            context.views[part] = context.views[op.output].slice(starts, part.shape)
+        else:
+            context.views[part] = _fresh(part, orders[part])
+
+
+def _alias(group: Group, context: Context) -> bool:
+    """Make a view operator's result a view of its input; False when it has to be copied."""
+    op = group.ops[0]
+    if op.kind not in VIEWS or op.output in context.views:
+        return False
+    if op.kind == "slice" and not context.config.dma.parts_in_place:
+        return False
+    view = VIEW_RULES[op.kind](op, context.view(op.input(0)))
+    if view is None:
+        return False
+    context.views[op.output] = view
+    return True
+
+
+def _copies_for_dense(group: Group, context: Context) -> tuple[list[Group], Group]:
+    """Copies that bring a row-walking operator's operands into dense form, and the group that reads those instead."""
+    op = group.anchor
+    if op is None or op.kind not in DENSE_KINDS:
+        return [], group
+    inputs, copies = list(op.inputs), []
+    for index, tensor in enumerate(inputs):
+        if tensor is None or context.view(tensor).is_dense():
+            continue
+        dense = Tensor(f"{tensor.name}~dense~{op.name}", tensor.shape, tensor.dtype)
+        context.views[dense] = _fresh(dense, range(len(dense.shape)))
+        copy = Op(dense.name, "reshape", (tensor,), (dense,), MappingProxyType({"shape": tensor.shape}))
+        inputs[index] = dense
+        copies.append(Group(0, copy, ()))
+    return copies, Group(group.index, Op(op.name, op.kind, tuple(inputs), op.outputs, op.attrs), ())
+
+
+def _lifetimes(groups: Sequence[Group], context: Context, inputs: Sequence[Buffer]) -> list[Buffer]:
+    """Set ``born`` and ``dies`` by the groups that touch each buffer."""
+    order: dict[Buffer, None] = dict.fromkeys(inputs)
+    for group in groups:
+        made = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
+        touched = [t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t not in made]
+        for tensor in touched:
+            if tensor.is_constant and tensor not in context.views:
+                continue  # its lowering packs it as it needs it
+            buffer = context.view(tensor).buffer
+            if buffer not in order:
+                order[buffer] = None
+                buffer.born = group.index
+            buffer.dies = group.index
+    return list(order)

@@ -1,0 +1,110 @@
+"""What a program says of its memories: which bytes hold what, from which operator to which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from npusim.compiler.buffers import Buffer
+from npusim.compiler.grouping.groups import Group
+from npusim.compiler.lower.base import Context, SlotSpec, total_bytes
+from npusim.compiler.schedule.allocate import Planner
+from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep
+from npusim.hw.memory import align
+from npusim.isa.base import Space
+from npusim.program import EVERY, Place
+
+MOST_PLACES = 1 << 16
+"""A program with more does without: a table of them would be larger than its instructions."""
+
+
+class Slots(NamedTuple):
+    """The slots of a step, by group: what they are for, and where those in SRAM begin."""
+
+    step: ScheduleStep
+    specs: Sequence[Sequence[SlotSpec]]
+    starts: Sequence[Sequence[int]]
+
+
+@dataclass(slots=True)
+class Record:
+    """What an order of execution has put where, and who has chosen that; ``planner`` is None where nobody had to."""
+
+    groups: Sequence[Group]
+    context: Context
+    planner: Planner | None
+    buffers: Sequence[Buffer]
+    steps: Sequence[ScheduleStep]
+    slots: list[Slots] = field(default_factory=list)
+
+    def add(self, step: ScheduleStep, fitted: Fitted) -> None:
+        """A step comes next, and its slots are these."""
+        self.slots.append(Slots(step, fitted.specs, fitted.starts))
+
+    def places(self) -> tuple[Place, ...]:
+        """The table of a program, by the operators from which on the bytes are taken; nothing if it would be too
+        long."""
+        found = [
+            Place(_memory(buffer), 0, "value", buffer.name, buffer.offset, buffer.nbytes, buffer.born, buffer.dies)
+            for buffer in self.buffers
+            if buffer.is_scratch and buffer.nbytes and buffer.born >= 0
+        ]
+        found.extend(_residents(self.steps))
+        pinned = self.context.pinned
+        if pinned.nbytes:  # all the time: from one inference to the next
+            start = min(pinned.starts.values())
+            found.append(Place("sram", EVERY, "weights", "", start, pinned.nbytes, 0, len(self.groups) - 1))
+        for each in self.slots:
+            if len(found) > MOST_PLACES:
+                return ()
+            found.extend(_slots(each))
+        return tuple(sorted(found, key=lambda place: (place.first, place.last)))
+
+
+def _memory(buffer: Buffer) -> str:
+    return "l2" if buffer.in_l2 else "dram"
+
+
+def _residents(steps: Sequence[ScheduleStep]) -> Iterable[Place]:
+    """What lives in SRAM beside the slots, each from its first step to its last."""
+    lives: dict[Buffer, tuple[ScheduleStep, ScheduleStep]] = {}
+    for step in steps:
+        for buffer in step.resident:
+            lives[buffer] = (lives.get(buffer, (step,))[0], step)
+    for buffer, (first, last) in lives.items():
+        kind = "window" if buffer.is_rolling else "value"
+        ops = first.groups[0].index, last.groups[-1].index
+        yield Place("sram", buffer.core or 0, kind, buffer.name, buffer.offset, buffer.nbytes, *ops)
+
+
+def _slots(slots: Slots) -> Iterable[Place]:
+    """The slots of a step; neighbours of one kind are one place. One group after the other has the accumulators."""
+    groups = slots.step.groups
+    ops = groups[0].index, groups[-1].index
+    sums = 0
+    for specs, starts in zip(slots.specs, slots.starts, strict=True):
+        sums = max(sums, total_bytes(specs, Space.ACC))
+        begins = iter(starts)
+        taken = [
+            (_kind(spec), next(begins), align(max(spec.nbytes, 1)))
+            for spec in specs
+            if spec.space is Space.SRAM
+            for _ in range(spec.copies)
+        ]
+        runs: list[tuple[str, int, int]] = []
+        for kind, low, size in sorted(taken):
+            if runs and runs[-1][0] == kind and runs[-1][2] == low:
+                runs[-1] = (kind, runs[-1][1], low + size)
+            else:
+                runs.append((kind, low, low + size))
+        yield from (Place("sram", EVERY, kind, "", low, high - low, *ops) for kind, low, high in runs)
+    if sums:
+        yield Place("accumulators", EVERY, "sums", "", 0, sums, *ops)
+
+
+def _kind(spec: SlotSpec) -> str:
+    if spec.name == "acc":
+        return "sums"
+    # Of matrix work: weights by tile, and biases, scales and shifts, which go where the weights go.
+    return "weights" if spec.name[:2] in ("w", "w(", "p", "p(") else "tile"

@@ -1,0 +1,102 @@
+"""Weights that stay in SRAM from one inference to the next: which, where, and the commands that load them.
+
+They lie at the end of each core's SRAM, out of the way of everything else, and are loaded by the prologue of a stream,
+which the device leaves out where its SRAM still holds them (:class:`npusim.isa.control.Residents`). Those come first
+that save most of the time of an inference for their bytes, as ``tile`` estimates it. How much of SRAM they may take is
+tried, and decided by the forecast of an inference that finds them there: what they take, values and tiles lack.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from npusim.compiler.grouping.groups import Group
+from npusim.compiler.lower.base import Context, Pinned, sram_budget
+from npusim.compiler.lower.kinds import lower
+from npusim.compiler.lower.matrix import MatrixLowering
+from npusim.errors import CompileError
+from npusim.hw.memory import align
+from npusim.isa.base import Command, Wait
+
+SHARES = (2, 4, 8, 16)
+"""Residents leave one part in so many of SRAM to everything else; those that leave most come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The weights of a group: bytes of SRAM, and the picoseconds of each inference that they save there, about."""
+
+    group: int
+    nbytes: int
+    saved_ps: int
+
+
+def candidates(groups: Iterable[tuple[Group, Context]]) -> list[Candidate]:
+    """The groups whose weights could stay, those first that gain most from it; each with what it is lowered in."""
+    found = []
+    for group, context in groups:
+        try:
+            loading, holding = (_lowered(group, context, starts) for starts in ({}, {group.index: 0}))
+        except CompileError:
+            continue
+        if loading is None or holding is None or not (nbytes := align(holding.weight_bytes)):
+            continue
+        # Any tiling is as good without loads; of those that are nearly the best it may be another one that is chosen.
+        saved = max(0, loading.estimate() - holding.estimate())
+        if nbytes <= sram_budget(context.config):
+            found.append(Candidate(group.index, nbytes, saved))
+    return sorted(found, key=lambda each: (-each.saved_ps / each.nbytes, each.nbytes, each.group))
+
+
+def _lowered(group: Group, context: Context, starts: Mapping[int, int]) -> MatrixLowering | None:
+    """A group as it would be with half of SRAM, if its weights can stay."""
+    kept, context.pinned, context.rows = context.pinned, Pinned(starts), 0
+    context.room = sram_budget(context.config) // 2
+    try:
+        lowering = lower(context, group)
+    finally:
+        context.pinned = kept
+    return lowering if isinstance(lowering, MatrixLowering) and lowering.can_pin else None
+
+
+def choices(found: Sequence[Candidate], context: Context) -> list[Pinned]:
+    """What may be pinned: as much as fits beside the room that is left to everything else, for several such rooms, and
+    no more than the device lets weights take."""
+    capacity = sram_budget(context.config)
+    most = context.config.sram.resident_bytes or capacity
+    options: dict[tuple[int, ...], Pinned] = {}
+    for share in SHARES:
+        chosen, left = [], min(most, capacity - capacity // share)
+        for each in found:
+            if each.nbytes <= left:
+                chosen.append(each)
+                left -= each.nbytes
+        if chosen:
+            options.setdefault(tuple(sorted(each.group for each in chosen)), _placed(chosen, capacity))
+    return list(options.values())
+
+
+def _placed(chosen: Iterable[Candidate], capacity: int) -> Pinned:
+    starts, at = {}, capacity
+    for each in sorted(chosen, key=lambda each: -each.group):
+        at -= each.nbytes
+        starts[each.group] = at
+    return Pinned(starts, capacity - at)
+
+
+def body(commands: Sequence[Command], prologue: int) -> list[Command]:
+    """A stream without its first commands, which count as complete."""
+    done = Counter((command.core, command.unit) for command in commands[:prologue])
+    return [
+        replace(
+            command,
+            waits=tuple(
+                Wait(core, unit, count - done[core, unit])
+                for core, unit, count in command.waits
+                if count > done[core, unit]
+            ),
+        )
+        for command in commands[prologue:]
+    ]

@@ -1,0 +1,265 @@
+"""What a part of a group's result needs of its operands: how a group is cut along an axis, one part for each core.
+
+A part is a group by itself, on tensors that are slices of the whole ones; whoever lowers it need not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+from npusim.compiler.grouping.groups import ELEMENTWISE, Group
+from npusim.graph import Op, Tensor
+from npusim.ops.base import REGISTRY, Rows
+from npusim.units import ceil_div
+
+Axes = Mapping[Tensor, int | None]
+"""Along which of its dimensions each operand is cut; None: all parts need the whole of it."""
+
+
+@dataclass(slots=True)
+class Part:
+    """One core's part of a group, and of which slice of which tensor each of its own tensors is a copy."""
+
+    group: Group
+    slices: dict[Tensor, tuple[Tensor, tuple[int, ...]]] = field(default_factory=dict)
+    """By tensor of the part: the whole one, and where the part begins in it. Whole tensors are not listed."""
+
+
+def axes_of(group: Group, *, meeting: bool = False) -> list[int]:
+    """The dimensions of a group's result along which it can be cut. ``meeting``: cores give values to each other; so
+    also those along which parts need what others have made: rows of images that windows go over, and channels of a
+    convolution in groups, which lie between those of other parts."""
+    shape = group.outputs[0].shape
+    return [
+        axis
+        for axis in range(len(shape))
+        if shape[axis] > 1
+        and operand_axes(group, axis) is not None
+        and (meeting or not (is_row(group, axis) or is_in_groups(group, axis)))
+    ]
+
+
+def is_in_groups(group: Group, axis: int) -> bool:
+    """Whether a dimension of a group's result is that of the channels of a convolution in groups, each of which reads
+    channels of its own."""
+    op = group.anchor
+    return op is not None and op.kind == "conv" and op.attrs["groups"] > 1 and axis == _channel_axis(op)
+
+
+def is_row(group: Group, axis: int) -> bool:
+    """Whether a dimension of a group's result is that of the rows of images that windows go over."""
+    anchor = group.anchor
+    return anchor is not None and anchor.kind in ("conv", "pool") and axis == _row_axis(anchor)
+
+
+def _row_axis(op: Op) -> int:
+    return 2 if op.attrs["layout"] == "NCHW" else 1
+
+
+def _channel_axis(op: Op) -> int:
+    return 1 if op.attrs["layout"] == "NCHW" else 3
+
+
+def groups_of(op: Op, first: int, end: int) -> tuple[int, int]:
+    """(first, end) of a convolution's groups that make some output channels."""
+    each = op.input(1).shape[0] // op.attrs["groups"]
+    return first // each, ceil_div(end, each)
+
+
+def operand_axes(group: Group, axis: int) -> Axes | None:
+    """How all tensors of a group are cut where its result is cut along an axis; None if that cannot be."""
+    if len(group.outputs) > 1 or (is_row(group, axis) and not _has_bands(group)):
+        return None
+    found: dict[Tensor, int | None] = {group.outputs[0]: axis}
+    anchor, shape = group.anchor, group.outputs[0].shape
+    for op in group.chain:
+        if op.kind not in ELEMENTWISE or op.output.shape != shape:
+            return None
+        for tensor in (*op.inputs, op.output):
+            if tensor is not None and not _agree(found, tensor, _aligned(tensor, len(shape), axis)):
+                return None
+    if anchor is None:
+        return found
+    if is_in_groups(group, axis) and anchor.input(0) in group.loads():
+        return None  # what a part's groups and its chain read would be two parts of one tensor
+    rule = _rule(anchor)
+    cut = None if rule is None or anchor.output.shape != shape else rule(anchor, axis)
+    if cut is None:
+        return None
+    for tensor, at in ((anchor.output, axis), *cut):
+        if not _agree(found, tensor, at):
+            return None
+    return found
+
+
+def _has_bands(group: Group) -> bool:
+    """Whether bands of rows can be parts."""
+    op = group.anchor
+    assert op is not None
+    # What windows go over and the chain reads, too, would be two parts of one tensor.
+    if op.input(0) in group.loads():
+        return False
+    (low, high), (above, _) = _window_rows(op, 0, 1)
+    (last, end), _ = _window_rows(op, op.output.shape[_row_axis(op)] - 1, op.output.shape[_row_axis(op)])
+    # Of the first part the others have their slots: it must want one for padding where they do.
+    alike = above > 0 or any(op.attrs["pads"][1::2]) or not op.attrs["pads"][2]
+    return low < high and last < end and alike
+
+
+def _agree(found: dict[Tensor, int | None], tensor: Tensor, axis: int | None) -> bool:
+    return found.setdefault(tensor, axis) == axis
+
+
+def _aligned(tensor: Tensor, rank: int, axis: int) -> int | None:
+    """The dimension of an operand that numpy's broadcast brings to an axis of the result."""
+    at = axis - (rank - len(tensor.shape))
+    return at if at >= 0 and tensor.shape[at] > 1 else None
+
+
+_Cut = list[tuple[Tensor, int | None]]
+_Rule = Callable[[Op, int], _Cut | None]
+
+
+def _rule(anchor: Op) -> _Rule | None:
+    form = REGISTRY[anchor.kind].form
+    if isinstance(form, Rows):
+        return _rows
+    return _RULES.get(anchor.kind)
+
+
+def _rows(op: Op, axis: int) -> _Cut | None:
+    form, row = REGISTRY[op.kind].form, op.attrs["axis"]
+    assert isinstance(form, Rows)
+    if form.single and not op.attrs["keepdims"]:
+        axis += axis >= row
+    inside = axis >= row if form.trailing else axis == row
+    return None if inside or any(op.inputs[1:]) else [(op.input(0), axis)]
+
+
+def _matmul(op: Op, axis: int) -> _Cut | None:
+    a, b, bias, rank = op.input(0), op.input(1), op.optional(2), len(op.output.shape)
+    cut: _Cut
+    if axis == rank - 1:
+        cut = [(a, None), (b, len(b.shape) - 1)]
+    elif axis == rank - 2:
+        cut = [(a, len(a.shape) - 2), (b, None)]
+    else:
+        cut = [(a, _aligned(a, rank, axis)), (b, _aligned(b, rank, axis))]
+    if bias is not None:
+        cut.append((bias, _aligned(bias, rank, axis)))
+    return cut
+
+
+def _conv(op: Op, axis: int) -> _Cut | None:
+    x, w, bias = op.input(0), op.input(1), op.optional(2)
+    channels = _channel_axis(op)
+    cut: _Cut
+    if axis in (0, _row_axis(op)):
+        cut = [(x, axis), (w, None)]
+    elif axis == channels:
+        cut = [(x, None if op.attrs["groups"] == 1 else channels), (w, 0)]
+    else:
+        return None
+    if bias is not None:
+        cut.append((bias, 0 if axis == channels else None))
+    return cut
+
+
+def _pool(op: Op, axis: int) -> _Cut | None:
+    return [(op.input(0), axis)] if axis in (0, _channel_axis(op), _row_axis(op)) else None
+
+
+def _window_rows(op: Op, first: int, end: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The rows of its operand that windows for some rows of the result go over, and the padding above and below."""
+    (stride, _), (dilation, _), (top, _, bottom, _) = op.attrs["stride"], op.attrs["dilation"], op.attrs["pads"]
+    kernel = op.input(1).shape[2] if op.kind == "conv" else op.attrs["kernel"][0]
+    height = op.input(0).shape[_row_axis(op)]
+    low, high = first * stride - top, (end - 1) * stride - top + (kernel - 1) * dilation + 1
+    return (max(low, 0), min(high, height)), (max(-low, 0), min(max(high - height, 0), bottom))
+
+
+def _reshape(op: Op, axis: int) -> _Cut | None:
+    source, target = op.input(0).shape, op.output.shape
+    before = prod(target[:axis])
+    for at, dim in enumerate(source):
+        if dim == target[axis] and prod(source[:at]) == before:
+            return [(op.input(0), at)]
+    return None
+
+
+def _transpose(op: Op, axis: int) -> _Cut | None:
+    return [(op.input(0), op.attrs["perm"][axis])]
+
+
+_RULES: dict[str, _Rule] = {
+    "matmul": _matmul,
+    "conv": _conv,
+    "pool": _pool,
+    "reshape": _reshape,
+    "transpose": _transpose,
+}
+
+
+def interval(size: int, part: int, parts: int, unit: int = 1) -> tuple[int, int]:
+    """(first, end) of a part of a dimension: the first parts are the largest, and all but the last whole units."""
+    units, rest = divmod(-(-size // unit), parts)
+    first = part * units + min(part, rest)
+    return min(size, first * unit), min(size, (first + units + (part < rest)) * unit)
+
+
+def part_of(group: Group, axes: Axes, first: int, end: int) -> Part:
+    """The group on what lies between two positions of the dimensions that are cut."""
+    part = Part(group)
+    made: dict[Tensor, Tensor] = {}
+    changed: dict[Op, dict[str, Any]] = {}
+    seen: dict[Tensor, tuple[int, int]] = {}
+    anchor, along = group.anchor, axes[group.outputs[0]]
+    if anchor is not None and along is not None:
+        if is_row(group, along):
+            rows, pads = _window_rows(anchor, first, end)
+            seen[anchor.input(0)], changed[anchor] = rows, _window_attrs(anchor, end - first, pads)
+        elif is_in_groups(group, along):
+            low, high = groups_of(anchor, first, end)
+            depth = anchor.input(1).shape[1]
+            seen[anchor.input(0)], changed[anchor] = (low * depth, high * depth), {"groups": high - low}
+
+    def own(tensor: Tensor) -> Tensor:
+        axis = axes.get(tensor)
+        if axis is None:
+            return tensor
+        if tensor not in made:
+            low, high = seen.get(tensor, (first, end))
+            shape = tuple(high - low if at == axis else dim for at, dim in enumerate(tensor.shape))
+            where = tuple(slice(low, high) if at == axis else slice(None) for at in range(len(shape)))
+            data = None if tensor.data is None else tensor.data[where]
+            made[tensor] = Tensor(tensor.name, shape, tensor.dtype, data)
+            starts = tuple(low if at == axis else 0 for at in range(len(shape)))
+            part.slices[made[tensor]] = tensor, starts
+        return made[tensor]
+
+    def cut(op: Op) -> Op:
+        inputs = tuple(None if tensor is None else own(tensor) for tensor in op.inputs)
+        outputs = tuple(map(own, op.outputs))
+        return Op(op.name, op.kind, inputs, outputs, _attrs(op, outputs, changed.get(op)), op.origin)
+
+    part.group = Group(group.index, group.anchor and cut(group.anchor), tuple(map(cut, group.chain)))
+    return part
+
+
+def _attrs(op: Op, outputs: Sequence[Tensor], changed: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if op.kind == "reshape":
+        changed = {"shape": outputs[0].shape}
+    return MappingProxyType({**op.attrs, **changed}) if changed else op.attrs
+
+
+def _window_attrs(op: Op, rows: int, pads: tuple[int, int]) -> dict[str, Any]:
+    """What is different for a band of so many rows with this padding above and below."""
+    (_, left, _, right), (above, below) = op.attrs["pads"], pads
+    changed: dict[str, Any] = {"pads": (above, left, below, right)}
+    if op.kind == "pool":
+        changed["output_hw"] = (rows, op.attrs["output_hw"][1])
+    return changed

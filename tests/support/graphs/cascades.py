@@ -1,0 +1,23 @@
+"""Cascades as the compiler cuts them."""
+
+from __future__ import annotations
+
+from npusim.compiler.grouping.groups import form_groups
+from npusim.compiler.lower.base import ConstantPool, Context
+from npusim.compiler.pipeline import prepare
+from npusim.compiler.schedule.cascade import Cascade, inners, outline
+from npusim.compiler.schedule.layout import place
+from npusim.graph import Graph
+from npusim.hw.config import Config
+
+
+def cascade_of(graph: Graph, height: int, config: Config) -> Cascade:
+    """All of a graph, in stripes of so many rows of what it gives."""
+    prepared = prepare(graph, config)
+    context = Context(config, ConstantPool())
+    groups = place(prepared, form_groups(prepared.ops, prepared.outputs), context).groups
+    inner = inners(groups, context)
+    assert inner is not None
+    shape = outline(groups, inner, context)
+    assert shape is not None
+    return shape.cut(height)
