@@ -1,11 +1,18 @@
-"""What a compiler makes of a graph, as text to be compared; ``python -m tests.unit.compiler.listing`` writes it anew.
+"""What a compiler makes of a graph, as text to be compared.
 
-The difference in version control then shows what a change to the compiler did to every kind of operator.
+    python -m tests.unit.compiler.listing                 writes the record anew
+    python -m tests.unit.compiler.listing conv_deep       prints the program of one case
+
+The difference in version control then shows what a change to the compiler did to every kind of operator: how many
+instructions of each kind, with how many waits, and whether anything else of the program differs. What exactly, the
+printed programs before and after show.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +24,9 @@ from npusim.isa.disassemble import disassemble
 from npusim.program import Program
 from tests.support.graphs.every_kind import CASES
 
-FOLDER = Path(__file__).with_name("listings")
+PATH = Path(__file__).with_name("listings.txt")
+WHOLE = ("conv_quantised", "conv_on_two_cores")
+"""Cases that are on record command by command."""
 
 
 def listing(program: Program, config: Config) -> str:
@@ -33,18 +42,29 @@ def listing(program: Program, config: Config) -> str:
     return "\n".join([*head, *disassemble(decode(program.code), [entry.kind for entry in program.ops]), ""])
 
 
-def on_record(name: str) -> str:
-    """The listing of a case as it is kept."""
-    return (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+def compiled(name: str) -> Program:
+    """The program of a case."""
+    case = CASES[name]
+    return compile_graph(case.graph()[0], case.config)
+
+
+def on_record(name: str, program: Program) -> str:
+    """What the record has of a case: instructions by kind, and a checksum of the listing; of a few cases all of it."""
+    whole = listing(program, CASES[name].config)
+    commands = list(decode(program.code))
+    counts = Counter(command.instruction.mnemonic for command in commands)
+    kinds = " ".join(f"{mnemonic}:{count}" for mnemonic, count in counts.items())
+    waits = sum(len(command.waits) for command in commands)
+    line = f"{name}: {kinds}; {waits} waits, {len(program.code)} bytes, {zlib.crc32(whole.encode()):08x}\n"
+    return line + (whole if name in WHOLE else "")
 
 
 def main() -> None:
-    """Replace all listings."""
-    for old in FOLDER.glob("*.txt"):
-        old.unlink()
-    for name, case in CASES.items():
-        text = listing(compile_graph(case.graph()[0], case.config), case.config)
-        (FOLDER / f"{name}.txt").write_text(text, encoding="utf-8")
+    """The command line."""
+    if names := sys.argv[1:]:
+        sys.stdout.writelines(listing(compiled(name), CASES[name].config) for name in names)
+    else:
+        PATH.write_text("".join(on_record(name, compiled(name)) for name in CASES), encoding="utf-8")
 
 
 if __name__ == "__main__":

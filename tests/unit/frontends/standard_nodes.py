@@ -4,7 +4,7 @@ The package's node tests feed everything as a graph input: axes, shapes, sizes, 
 and a device whose programs have static shapes takes them only so. Here a case that is refused for want of a constant
 is run again with its operands baked into the model, first all but the first, then all.
 
-``python -m tests.unit.frontends.standard_nodes`` writes anew which operators each case becomes.
+``python -m tests.unit.frontends.standard_nodes`` writes anew which operators each node becomes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from npusim.frontends.onnx import load
 from npusim.graph import Op
 from npusim.ops.reference import run
 from tests.support.onnx_node_tests.adapters import dynamic_shapes
-from tests.support.onnx_node_tests.cases import NodeCase, Verdict, judge, node_cases
+from tests.support.onnx_node_tests.cases import BOUND, NodeCase, Verdict, judge, node_cases, recorded
 
 Array = npt.NDArray[Any]
 PATH = Path(__file__).with_name("standard_nodes.txt")
@@ -87,15 +87,23 @@ def judged() -> tuple[Judged, ...]:
     return tuple(map(Judged, node_cases()))
 
 
-def operators() -> dict[str, str]:
-    """What the cases that are computed become, by their names."""
-    return {each.verdict.case: each.operators for each in judged() if each.operators}
+def operators() -> dict[str, set[str]]:
+    """What each operator of ONNX becomes in the recorded cases that are one node, by its name."""
+    found: dict[str, set[str]] = {}
+    names = {name.removesuffix(BOUND) for name in recorded()}
+    for case, each in zip(node_cases(), judged(), strict=True):
+        nodes = case.model.graph.node
+        if each.operators and len(nodes) == 1 and case.name in names:
+            found.setdefault(nodes[0].op_type, set()).add(each.operators)
+    return found
 
 
-def on_record() -> dict[str, str]:
+def on_record() -> dict[str, set[str]]:
     """The same, as it is kept."""
-    return dict(line.split(": ") for line in PATH.read_text(encoding="utf-8").splitlines())
+    rows = (line.split(": ") for line in PATH.read_text(encoding="utf-8").splitlines())
+    return {name: set(kinds.split("; ")) for name, kinds in rows}
 
 
 if __name__ == "__main__":
-    PATH.write_text("".join(f"{name}: {kinds}\n" for name, kinds in operators().items()), encoding="utf-8")
+    LINES = (f"{name}: {'; '.join(sorted(kinds))}\n" for name, kinds in sorted(operators().items()))
+    PATH.write_text("".join(LINES), encoding="utf-8")

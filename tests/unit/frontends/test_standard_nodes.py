@@ -1,4 +1,4 @@
-"""onnx's node tests: none fails, what once passed does so still, and each becomes the operators on record."""
+"""onnx's node tests: none fails, what once passed does so still, and each node becomes operators on record."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def test_no_refusal_is_for_want_of_a_constant() -> None:
     assert not [v.case for v in verdicts() if v.outcome == "refused" and WANTS_CONSTANT in v.reason]
 
 
-def test_cases_become_the_operators_on_record() -> None:
+def test_nodes_become_the_operators_on_record() -> None:
     """Right results by another way - a scatter for a copy, a loop of ten for one - are a change, too."""
     now, before = operators(), on_record()
-    both = sorted(set(now) & set(before))
-    changed = [f"{name}: {now[name]}, was {before[name]}" for name in both if now[name] != before[name]]
-    assert not changed, "\n".join([*changed, "if this is meant: python -m tests.unit.frontends.standard_nodes"])
-    assert len(both) >= LEAST_PASSED
+    new = [f"{name}: {kinds}" for name in sorted(now) for kinds in sorted(now[name] - before.get(name, set()))]
+    assert not new, "\n".join([*new, "if this is meant: python -m tests.unit.frontends.standard_nodes"])
+    # The suite of another onnx release may have other cases.
+    assert sum(map(len, now.values())) * 20 >= sum(map(len, before.values())) * 19

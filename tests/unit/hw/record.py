@@ -11,7 +11,7 @@ from typing import Any
 
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
-from npusim.hw.config import Config, list_configs, load_config
+from npusim.hw.config import Config, load_config
 from npusim.hw.cost import cost
 from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork, Work
 
@@ -48,34 +48,32 @@ WORKS: dict[str, Work] = {
 }
 
 
+DEVICES: dict[str, tuple[str, dict[str, Any]]] = {
+    "edge": ("edge", {}),
+    "gemmini_mesh16": ("gemmini_mesh16", {}),
+    "nvdla_small": ("nvdla_small", {}),
+    "intel_npu27, slow output": ("intel_npu27", {"matrix.output_elements_per_cycle": 1}),
+    "tiny, narrow SRAM": ("tiny", {"sram.bytes_per_cycle": 1, "sram.banks": 1}),
+    "tiny, both ways at once": ("tiny", {"dma.duplex": True, "dma.gather_bytes": 256, "dma.local_least_cycles": 40}),
+}
+"""One device for each model of a matrix unit, and some on which another term decides."""
+
+
 def _line(config: Config, work: Work) -> str:
     try:
         found = cost(config, work)
     except ProgramError as error:
         return f"refused: {error}"
     terms = " ".join(f"{name}:{cycles}" for name, cycles in found.terms)
-    return f"{found.cycles} cycles, {found.ps} ps, sram {found.sram_ps} ps, {found.bound} ({terms})"
-
-
-EXTREMES: dict[str, dict[str, Any]] = {
-    "slow output": {"matrix.output_elements_per_cycle": 1},
-    "narrow SRAM": {"sram.bytes_per_cycle": 1, "sram.banks": 1},
-    "both ways at once": {"dma.duplex": True, "dma.gather_bytes": 256, "dma.local_least_cycles": 40},
-}
-"""Devices on which something else decides than on those that ship."""
-
-
-def _devices() -> Iterator[tuple[str, Config]]:
-    yield from ((name, load_config(name)) for name in list_configs())
-    for name in ("gemmini_mesh16", "intel_npu27", "nvdla_small", "tiny"):
-        for what, overrides in EXTREMES.items():
-            yield f"{name}, {what}", load_config(name).with_(**overrides)
+    return f"{found.ps} ps, SRAM {found.sram_ps} ps, {found.bound} ({terms})"
 
 
 def record() -> Iterator[str]:
     """One line for each work on each device."""
-    for name, config in _devices():
-        yield from (f"{name}: {what}: {_line(config, work)}" for what, work in WORKS.items())
+    for title, (name, overrides) in DEVICES.items():
+        config = load_config(name).with_(**overrides)
+        yield f"== {title}"
+        yield from (f"{what}: {_line(config, work)}" for what, work in WORKS.items())
 
 
 if __name__ == "__main__":

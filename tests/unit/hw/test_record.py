@@ -1,4 +1,4 @@
-"""Costs to the last cycle on every shipped device."""
+"""Costs to the last cycle in every cost model."""
 
 from __future__ import annotations
 

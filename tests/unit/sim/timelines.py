@@ -34,6 +34,7 @@ def _line(name: str, config: Config) -> str:
     units = " ".join(
         f"{unit}:{c.busy_ps}+{c.idle_ps}+{sum(c.stalls.values())}/{c.instructions}"
         for unit, c in sorted(counters.units.items())
+        if c.instructions
     )
     memory = f"read {counters.dram_read_bytes} write {counters.dram_write_bytes} busy {counters.dram_busy_ps}"
     digests = f"{first.timeline.digest()[:12]} {second.timeline.digest()[:12]}"

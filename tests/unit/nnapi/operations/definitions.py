@@ -1,6 +1,6 @@
 """What every operation takes, as text; ``python -m tests.unit.nnapi.operations.definitions`` writes it anew.
 
-Signatures as their number and a checksum over all of them, then optional inputs and rules.
+Signatures as their number and a checksum over all of them, optional inputs, and rules.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ def _signatures(definition: Definition) -> str:
 
 
 def record() -> Iterator[str]:
-    """One line for each operation."""
+    """One line for each operation, then one line for each rule, with the operations that it is for."""
+    rules: dict[str, list[str]] = {}
     for kind in sorted(REGISTRY):
-        definition = REGISTRY[kind]
-        rules = "; ".join(" ".join((rule.__doc__ or rule.__name__).split()) for rule in definition.rules)
-        later = "; ".join(f"since {version}: {rule.__doc__}" for version, rule in definition.later)
-        yield f"{operation_name(kind)}: {_signatures(definition)}; optional {sorted(definition.optional)}; {rules}" + (
-            f"; {later}" if later else ""
-        )
+        definition, name = REGISTRY[kind], operation_name(kind)
+        for rule in definition.rules:
+            rules.setdefault(" ".join((rule.__doc__ or rule.__name__).split()), []).append(name)
+        for version, rule in definition.later:
+            rules.setdefault(f"since {version}: {rule.__doc__}", []).append(name)
+        optional = f"; optional {', '.join(map(str, sorted(definition.optional)))}" if definition.optional else ""
+        yield f"{name}: {_signatures(definition)}{optional}"
+    for rule, names in sorted(rules.items()):
+        yield f"{rule}: {' '.join(names)}"
 
 
 if __name__ == "__main__":
