@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from npusim.hw import actions as act
 from npusim.hw.actions import Actions, actions
 from npusim.hw.config import Config
-from npusim.hw.energy import prices
-from npusim.hw.prices import Breakdown, Prices
+from npusim.hw.costs import ActionCosts, Breakdown
+from npusim.hw.energy import action_costs
 from npusim.isa._stream import tally
 from npusim.isa.base import Command, Unit, decode, unit_name
 from npusim.isa.control import Residents
@@ -80,7 +80,7 @@ NONE = -1
 def energy(run: Run) -> Energy:
     """The energy of a run on its device. A program is decoded once, however many runs of it are asked for."""
     counted = counts(run.device, run.program, run.timeline)
-    priced = prices(run.device)
+    priced = action_costs(run.device)
     totals: dict[str, int] = {}
     units: dict[str, Actions] = {}
     layers: dict[int, Actions] = {}
@@ -98,7 +98,7 @@ def energy(run: Run) -> Energy:
     )
 
 
-def _priced(priced: Prices, found: Mapping[str, int]) -> Breakdown:
+def _priced(priced: ActionCosts, found: Mapping[str, int]) -> Breakdown:
     return Breakdown(tuple([priced.part(name, found[name]) for name in sorted(found) if found[name]]))
 
 

@@ -22,7 +22,8 @@ from npusim.explore.estimates.homes import BOUNDS, Figures, Plan, Planner
 from npusim.explore.estimates.network import Network
 from npusim.explore.estimates.tables import COUNTS
 from npusim.graph import Graph
-from npusim.hw.config import ACCUMULATOR_BYTES, Config
+from npusim.hw.config import Config
+from npusim.hw.sections import ACCUMULATOR_BYTES
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,8 +33,9 @@ UNSEEN = (
     "queue_depth", "layer_cycles", "layer_bytes", "sram.resident_weights", "sram.resident_bytes",
     "l2.bytes", "l2.bytes_per_cycle", "l2.latency_cycles", "l2.line_bytes",
     "exchange.bytes_per_cycle", "exchange.latency_cycles",
-    "vector.setup_hidden", "interconnect.arbitration", "interconnect.code_apart", "interconnect.writes_apart",
-    "dma.weights_apart",
+    "vector.setup_hidden", "interconnect.arbitration", "interconnect.separate_code_port",
+    "interconnect.separate_write_port",
+    "dma.separate_weight_port",
     "dma.duplex", "dma.decoder_weights_per_cycle", "dram.channels",
     "dram.ranks", "dram.mapping", "dram.read_queue", "dram.write_queue", "dram.bank_queue", "dram.refresh",
 )  # fmt: skip

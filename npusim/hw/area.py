@@ -7,8 +7,9 @@ memory is what CACTI gives for its size, times ``technology.sram_layout``, and t
 from __future__ import annotations
 
 from npusim.hw import nodes
-from npusim.hw.config import ACCUMULATOR_BYTES, Config, MatrixConfig, VectorConfig
-from npusim.hw.prices import UNKNOWN, Breakdown, Part
+from npusim.hw.config import Config, MatrixConfig, VectorConfig
+from npusim.hw.costs import UNKNOWN, Breakdown, CostItem
+from npusim.hw.sections import ACCUMULATOR_BYTES
 from npusim.hw.technology import PRICED, TechnologyConfig
 from npusim.units import ceil_div
 
@@ -44,7 +45,7 @@ class _Parts:
             self._cells = float(self._technology.logic_layout) * scale
             self._memory = float(self._technology.sram_layout)
 
-    def all(self) -> list[Part]:
+    def all(self) -> list[CostItem]:
         config = self._config
         cores, matrix, vector, dma = config.cores, config.matrix, config.vector, config.dma
         found = []
@@ -71,73 +72,74 @@ class _Parts:
         table = self._config.area
         return None if table is None else getattr(table, f"{key}_um2")
 
-    def _logic(self, name: str, key: str, cells: float, count: int) -> Part:
+    def _logic(self, name: str, key: str, cells: float, count: int) -> CostItem:
         """So many of what takes ``cells`` at 40 nm."""
         given = self._by_hand(key)
         if given is not None:
-            return Part(name, given * count, f"the description: area.{key}")
+            return CostItem(name, given * count, f"the description: area.{key}")
         if self._technology is None:
-            return Part(name, None, UNKNOWN)
-        return Part(name, round(cells * count * self._cells), _LOGIC)
+            return CostItem(name, None, UNKNOWN)
+        return CostItem(name, round(cells * count * self._cells), _LOGIC)
 
-    def _sram(self, name: str, key: str, size: int, ports: int, count: int = 0) -> Part:
+    def _sram(self, name: str, key: str, size: int, ports: int, count: int = 0) -> CostItem:
         """So many memories, 0: one in each core, of so many bytes, whose banks together pass so many a cycle."""
         given, count = self._by_hand(key), count or self._config.cores
         if given is not None:
-            return Part(name, given * count * size // 1024, f"the description: area.{key}")
+            return CostItem(name, given * count * size // 1024, f"the description: area.{key}")
         if self._technology is None:
-            return Part(name, None, UNKNOWN)
+            return CostItem(name, None, UNKNOWN)
         # CACTI has one port; each bank takes an address and data in, and gives data out, by registers of its own.
         cells = nodes.sram_um2(self._technology.node_nm, size) * self._memory
-        return Part(name, round(count * (cells + 2 * 8 * ports * _REGISTER * self._cells)), nodes.CACTI)
+        return CostItem(name, round(count * (cells + 2 * 8 * ports * _REGISTER * self._cells)), nodes.CACTI)
 
-    def _accumulators(self, matrix: MatrixConfig) -> Part:
+    def _accumulators(self, matrix: MatrixConfig) -> CostItem:
         columns = matrix.cols * matrix.arrays
         return self._sram(
             "accumulators", "accumulator_kib", column_bytes(self._config, matrix) * columns, ACCUMULATOR_BYTES * columns
         )
 
-    def _buffers(self, size: int, count: int) -> Part:
+    def _buffers(self, size: int, count: int) -> CostItem:
         """A channel holds the bursts that it has asked for."""
         given = self._by_hand("dma")
         if given is not None:
-            return Part("dma", given * count, "the description: area.dma")
+            return CostItem("dma", given * count, "the description: area.dma")
         if self._technology is None:
-            return Part("dma", None, UNKNOWN)
-        return Part("dma", round(count * nodes.sram_um2(self._technology.node_nm, size) * self._memory), nodes.CACTI)
+            return CostItem("dma", None, UNKNOWN)
+        each = nodes.sram_um2(self._technology.node_nm, size) * self._memory
+        return CostItem("dma", round(count * each), nodes.CACTI)
 
-    def _control(self) -> Part:
+    def _control(self) -> CostItem:
         given, cores, technology = self._by_hand("control"), self._config.cores, self._technology
         if given is not None:
-            return Part("control", given * cores, "the description: area.control")
+            return CostItem("control", given * cores, "the description: area.control")
         if technology is None:
-            return Part("control", None, UNKNOWN)
+            return CostItem("control", None, UNKNOWN)
         scale = nodes.area_factor(technology.node_nm) / nodes.area_factor(40)
-        return Part("control", round(cores * technology.control_um2 * scale), "the description: technology.control")
+        return CostItem("control", round(cores * technology.control_um2 * scale), "the description: technology.control")
 
-    def _others(self) -> list[Part]:
+    def _others(self) -> list[CostItem]:
         """What the description says that there is besides."""
         technology, found = self._config.technology, []
         if technology is not None and technology.core_transistors:
             count = self._config.cores * technology.core_transistors
             um2 = round(count / nodes.transistors_per_um2(technology.node_nm)) if self._technology else None
-            found.append(Part("core_others", um2, nodes.KHAN if self._technology else UNKNOWN))
+            found.append(CostItem("core_others", um2, nodes.KHAN if self._technology else UNKNOWN))
         if technology is not None and technology.chip_um2:
-            found.append(Part("chip_others", technology.chip_um2, "the description: technology.chip"))
+            found.append(CostItem("chip_others", technology.chip_um2, "the description: technology.chip"))
         return found
 
-    def _phy(self) -> Part:
+    def _phy(self) -> CostItem:
         given, technology, dram = self._by_hand("phy"), self._config.technology, self._config.dram
         if given is not None:
-            return Part("phy", given, "the description: area.phy")
+            return CostItem("phy", given, "the description: area.phy")
         assert technology is not None
         # PHYs are analogue and do not shrink as logic does, so a figure of one node says nothing of another.
         if technology.dram not in _PHY or technology.node_nm != _PHY_NODE:
-            return Part("phy", None, UNKNOWN)
+            return CostItem("phy", None, UNKNOWN)
         um2, transistors, pins = _PHY[technology.dram]
         rate = nodes.PIN_BITS[technology.dram]
         each = um2 + round(transistors / nodes.transistors_per_um2(technology.node_nm))
-        return Part("phy", each * ceil_div(8 * dram.bandwidth, rate * pins), "LLMCompass, cost_model.py, at 7 nm")
+        return CostItem("phy", each * ceil_div(8 * dram.bandwidth, rate * pins), "LLMCompass, cost_model.py, at 7 nm")
 
 
 def column_bytes(config: Config, matrix: MatrixConfig) -> int:

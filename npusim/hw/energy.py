@@ -7,8 +7,9 @@ import functools
 from npusim.hw import actions as act
 from npusim.hw import nodes
 from npusim.hw.area import cells_um2, clocked_bits, column_bytes, computes_floats
-from npusim.hw.config import ACCUMULATOR_BYTES, Config
-from npusim.hw.prices import Price, Prices
+from npusim.hw.config import Config
+from npusim.hw.costs import ActionCost, ActionCosts
+from npusim.hw.sections import ACCUMULATOR_BYTES
 from npusim.hw.technology import PRICED, TechnologyConfig
 
 TABLE = "the description: energy.{}"
@@ -19,7 +20,7 @@ _LEAKAGE_UW = 2.25 / 278
 
 
 @functools.lru_cache(64)
-def prices(config: Config) -> Prices:
+def action_costs(config: Config) -> ActionCosts:
     """Femtojoules of each action of a device, with where they come from; what has no number is not known."""
     found = _derived(config)
     table = config.energy
@@ -38,41 +39,43 @@ def prices(config: Config) -> Prices:
             act.CLOCK: ("clock_cycle", table.clock_cycle_fj),
             act.LEAKAGE: ("leakage", table.leakage_uw),
         }
-        found |= {name: Price(value, TABLE.format(key)) for name, (key, value) in given.items() if value is not None}
-    return Prices(found)
+        for name, (key, value) in given.items():
+            if value is not None:
+                found[name] = ActionCost(value, TABLE.format(key))
+    return ActionCosts(found)
 
 
-def _derived(config: Config) -> dict[str, Price]:
+def _derived(config: Config) -> dict[str, ActionCost]:
     """What follows from the technology."""
     technology = config.technology
     if technology is None:
         return {}
     found = {}
     if technology.dram in nodes.DRAMS:
-        found[act.DRAM] = Price(*nodes.DRAMS[technology.dram])
+        found[act.DRAM] = ActionCost(*nodes.DRAMS[technology.dram])
     if nodes.known(technology.node_nm):
         found |= _arithmetic(config, technology) | _memories(config, technology) | _waiting(config, technology)
     return found
 
 
-def _arithmetic(config: Config, technology: TechnologyConfig) -> dict[str, Price]:
+def _arithmetic(config: Config, technology: TechnologyConfig) -> dict[str, ActionCost]:
     """Products, lanes and the registers that their operands pass."""
     node, activity = technology.node_nm, float(technology.activity)
     said = f"{nodes.TPU4I}; at {node} nm"
-    found = {f"{act.MACS}{dtype}": Price(_fj(activity * mac_pj(dtype, node)), said) for dtype in PRICED}
+    found = {f"{act.MACS}{dtype}": ActionCost(_fj(activity * mac_pj(dtype, node)), said) for dtype in PRICED}
     lane, width = ("float32", 32) if computes_floats(config) else ("int16", 16)
-    found[act.VECTOR] = Price(_fj(activity * mac_pj(lane, node)), f"a product of {width} bits and a sum: {said}")
-    found[act.SCALAR] = Price(found[act.VECTOR].fj, f"as a vector lane operation: {said}")
+    found[act.VECTOR] = ActionCost(_fj(activity * mac_pj(lane, node)), f"a product of {width} bits and a sum: {said}")
+    found[act.SCALAR] = ActionCost(found[act.VECTOR].fj, f"as a vector lane operation: {said}")
     register = _register(node)
-    found[act.OPERANDS] = Price(_fj(activity * 8 * _DATA_PJ * register), _said(node, "data of a register"))
+    found[act.OPERANDS] = ActionCost(_fj(activity * 8 * _DATA_PJ * register), _said(node, "data of a register"))
     # An engine takes a byte into its buffer and passes it on.
-    found[act.DMA] = Price(
+    found[act.DMA] = ActionCost(
         _fj(activity * 2 * 8 * (_CLOCK_PJ + _DATA_PJ) * register), _said(node, "two registers, wires not counted")
     )
     return found
 
 
-def _memories(config: Config, technology: TechnologyConfig) -> dict[str, Price]:
+def _memories(config: Config, technology: TechnologyConfig) -> dict[str, ActionCost]:
     """A byte of SRAM, of the L2, and of the accumulators, which are far smaller."""
     found = {act.SRAM: _access(technology, config.sram.bytes, config.sram.bytes_per_cycle)}
     if config.l2 is not None:
@@ -82,13 +85,13 @@ def _memories(config: Config, technology: TechnologyConfig) -> dict[str, Price]:
     return found
 
 
-def _access(technology: TechnologyConfig, size: int, port: int) -> Price:
+def _access(technology: TechnologyConfig, size: int, port: int) -> ActionCost:
     node = technology.node_nm
     per_byte = float(technology.activity) * nodes.sram_pj(node, size, port) / port
-    return Price(_fj(per_byte), f"{nodes.CACTI}; at {node} nm, {size} bytes, {8 * port} bits wide")
+    return ActionCost(_fj(per_byte), f"{nodes.CACTI}; at {node} nm, {size} bytes, {8 * port} bits wide")
 
 
-def _waiting(config: Config, technology: TechnologyConfig) -> dict[str, Price]:
+def _waiting(config: Config, technology: TechnologyConfig) -> dict[str, ActionCost]:
     """What passing time takes."""
     node = technology.node_nm
     clock = clocked_bits(config) * float(technology.clocked) * _CLOCK_PJ * _register(node)
@@ -96,9 +99,9 @@ def _waiting(config: Config, technology: TechnologyConfig) -> dict[str, Price]:
     if config.l2 is not None:
         leaks += nodes.sram_leakage_uw(node, config.l2.bytes)
     return {
-        act.CLOCK: Price(_fj(clock), _said(node, "clock of registers")),
+        act.CLOCK: ActionCost(_fj(clock), _said(node, "clock of registers")),
         # Per cell, because no source says how that of logic changes with the node.
-        act.LEAKAGE: Price(round(leaks), f"cells as at 40 nm: {nodes.ALADDIN}; SRAM: {nodes.CACTI}"),
+        act.LEAKAGE: ActionCost(round(leaks), f"cells as at 40 nm: {nodes.ALADDIN}; SRAM: {nodes.CACTI}"),
     }
 
 

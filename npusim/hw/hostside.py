@@ -1,4 +1,4 @@
-"""What a device has for its host beyond registers and a window: interrupts, host memory, power, firmware."""
+"""Keys of the host interface: interrupts, host memory, power states, firmware."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BANDWIDTH = Quantity(Dimension.BANDWIDTH, 10**6, 10**15)
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class PciConfig:
-    """A PCI Express function of today. Absent: one interrupt vector, no host memory, and resets that take no time.
+    """A PCI Express function. Absent: one interrupt vector, no access to host memory, resets in no time.
 
     Sources of the defaults. A read of 64 bytes of host memory: 547 ns, the median that Neugebauer et al. measured on a
     Xeon E5 v3 ("Understanding PCIe performance for end host networking", SIGCOMM 2018). A posted write, such as an
@@ -23,31 +23,31 @@ class PciConfig:
     (5.3.1.4).
     """
 
-    vectors: int = key(Count(1, 16), "interrupt vectors that a driver can give to rings, faults and copies", 5)
+    vectors: int = key(Count(1, 16), "interrupt vectors that a driver can assign to rings, faults and copies", 5)
     interrupts: str = key(
         Choice(("msix", "msi", "intx")),
-        "best kind of interrupt that the function offers, beside those after it",
+        "best interrupt type of the function; it also offers the types after it in this list",
         "msix",
     )
-    moderation: bool = key(Flag(), "a driver can have messages held back and gathered", True)
-    address_bits: int = key(Count(0, 63), "bits of a host address that the device drives; 0 = no host memory", 48)
-    bandwidth: int = key(_BANDWIDTH, "host memory, either way", 7_200_000_000)
+    moderation: bool = key(Flag(), "interrupt moderation: a driver can delay and coalesce messages", True)
+    address_bits: int = key(Count(0, 63), "width of host addresses in bits; 0 = no access to host memory", 48)
+    bandwidth: int = key(_BANDWIDTH, "bandwidth of host memory, in each direction", 7_200_000_000)
     read_latency_ps: int = key(_TIME, "from a read of host memory to its first data", 547_000)
-    write_latency_ps: int = key(_TIME, "a posted write to the host; an interrupt message is one", 273_500)
-    power_states: bool = key(Flag(), "D3hot besides D0", True)
+    write_latency_ps: int = key(_TIME, "a posted write to the host, such as an interrupt message", 273_500)
+    power_states: bool = key(Flag(), "the function has the power state D3hot besides D0", True)
     resume_ps: int = key(_TIME, "from D3hot until the function answers again", 10 * 10**9)
-    function_reset: bool = key(Flag(), "function level reset", True)
+    function_reset: bool = key(Flag(), "the function has a function level reset", True)
     reset_ps: int = key(_TIME, "from a function level reset until the function answers again", 100 * 10**9)
 
     def flow_ps(self, nbytes: int) -> int:
-        """What so many bytes take on the link, besides a latency."""
+        """Picoseconds of ``nbytes`` bytes on the link, without a latency."""
         return bytes_to_ps(nbytes, self.bandwidth)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class FirmwareConfig:
-    """The device takes jobs only when an image has been loaded and started. Absent: it takes them from power-on."""
+    """The device accepts jobs once a firmware image has been started. Absent: it accepts jobs from power-on."""
 
-    major: int = key(Count(0, 0xFFFF), "major version that the device runs; images of others are refused", 1)
-    minor: int = key(Count(0, 0xFFFF), "lowest minor version that the device runs", 0)
-    boot_ps: int = key(_TIME, "from the start of an image that is good until jobs are taken; an assumption", 10**9)
+    major: int = key(Count(0, 0xFFFF), "major version of the firmware; images of another are refused", 1)
+    minor: int = key(Count(0, 0xFFFF), "lowest minor version of the firmware", 0)
+    boot_ps: int = key(_TIME, "from the start of a valid image until jobs are accepted; an assumption", 10**9)

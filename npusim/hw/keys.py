@@ -357,10 +357,20 @@ def entries(cls: type[Any]) -> list[tuple[str, Key | Section]]:
     return found
 
 
+RENAMED = {
+    "code_apart": "separate_code_port",
+    "writes_apart": "separate_write_port",
+    "weights_apart": "separate_weight_port",
+}
+"""Former names of keys, for the error message."""
+
+
 def unknown(name: str, allowed: Sequence[str]) -> str:
-    """The problem text for a key that does not exist."""
+    """The message for a key that does not exist. ``allowed``: the keys of the same table."""
     from difflib import get_close_matches
 
+    if RENAMED.get(name) in allowed:
+        return f"renamed to '{RENAMED[name]}'"
     close = get_close_matches(name, allowed, 1)
     hint = f" (did you mean '{close[0]}'?)" if close else ""
     return f"unknown key{hint}; allowed: {', '.join(allowed)}"

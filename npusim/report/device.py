@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from npusim.hw.area import area
 from npusim.hw.capability import Capabilities, capabilities
-from npusim.hw.energy import prices
+from npusim.hw.energy import action_costs
 from npusim.report.energy import area_rows
 from npusim.report.format import capacity, duration, facts, quantity, table
 
@@ -70,7 +70,7 @@ def as_json(config: Config) -> dict[str, Any]:
         "sram_bytes": peaks.sram_bytes,
         "ridge": None if peaks.ridge is None else float(peaks.ridge),
         "area": area(config).to_json_dict(),
-        "prices_fj": {name: {"value": price.fj, "source": price.source} for name, price in prices(config).items()},
+        "prices_fj": {name: {"value": cost.fj, "source": cost.source} for name, cost in action_costs(config).items()},
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npusim.energy import Energy, energy
-from npusim.hw.prices import Breakdown
+from npusim.hw.costs import Breakdown
 from npusim.report.format import percent, scaled
 
 __all__ = ["area_rows", "energy", "energy_rows", "joules", "square", "watts"]

@@ -18,8 +18,8 @@ from npusim.graph import HostPart
 from npusim.hw.area import area
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
+from npusim.hw.costs import Breakdown
 from npusim.hw.mapping import changes
-from npusim.hw.prices import Breakdown
 from npusim.occupancy import Occupancy, occupancy
 from npusim.program import Program
 from npusim.runtime.provenance import Origin, provenance

@@ -35,7 +35,7 @@ def foresee(machine: Parts, course: Course, lead_ps: int) -> TimingRun | None:
         found = timing_run(
             course.steps, machine.layout.depths, config.cores, lead_ps, machine.cycle_ps, machine.layer_ps,
             config.queue_depth, fabric.latency_ps, fabric.fetch_rate, FETCH_BYTES, fabric.capacities, CODE_RANK,
-            config.interconnect.arbitration == "need", NO_OP, config.interconnect.code_apart,
+            config.interconnect.arbitration == "need", NO_OP, config.interconnect.separate_code_port,
         )  # fmt: skip
         course.foreseen = lead_ps, found
     return course.foreseen[1]

@@ -29,8 +29,8 @@ class Parts:
         self.fabric = Fabric(config)
         between = config.interconnect
         there = (
-            config.dram, config.constants, config.exchange, config.l2, between.code_apart or None,
-            between.writes_apart or None,
+            config.dram, config.constants, config.exchange, config.l2, between.separate_code_port or None,
+            between.separate_write_port or None,
         )  # fmt: skip
         self.links = {
             port.name.lower(): SharedLink(self.clock, self.fabric.capacities[port])

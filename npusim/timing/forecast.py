@@ -31,7 +31,8 @@ def forecast(commands: Sequence[Command], config: Config) -> int:
     return _timeline.forecast(
         commands, _charges(config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
         dma.latency_ps(config), dma.fetch_rate(config), FETCH_BYTES, dma.capacities(config),
-        config.interconnect.arbitration == "need", functools.partial(_depth, config), config.interconnect.code_apart,
+        config.interconnect.arbitration == "need", functools.partial(_depth, config),
+        config.interconnect.separate_code_port,
     )  # fmt: skip
 
 

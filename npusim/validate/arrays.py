@@ -66,7 +66,7 @@ def bench(record: Record) -> tuple[str, Config | None]:
     # The memory that the testbench put behind the core is an experiment's condition, not the machine's.
     bandwidth = base.dma.burst_bytes * base.matrix_hz // record.size("rd_cyc_per_beat")
     latency, apart = record.integer("lat") * 10**12 // base.matrix_hz, not record.integer("shared")
-    keys = {"dram.latency_ps": latency, "dram.bandwidth": bandwidth, "interconnect.writes_apart": apart}
+    keys = {"dram.latency_ps": latency, "dram.bandwidth": bandwidth, "interconnect.separate_write_port": apart}
     return label, base.with_(**keys)
 
 

@@ -16,8 +16,8 @@ from npusim.hw import actions as act
 from npusim.hw import nodes
 from npusim.hw.area import area
 from npusim.hw.config import Config, list_configs, load_config
-from npusim.hw.energy import prices
-from npusim.hw.prices import Breakdown
+from npusim.hw.costs import Breakdown
+from npusim.hw.energy import action_costs
 from npusim.runtime import Result, Session
 from npusim.validate.base import DataSet, Excluded, Point, Record, machine
 from npusim.validate.networks import NETWORKS
@@ -132,7 +132,7 @@ def eyeriss(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
 
 def counted_mw(config: Config, macs: float, zeros: float, given: Mapping[str, float]) -> float:
     """Milliwatts by a config's prices: a zero stops the multiplier and the read of the filter, not the registers."""
-    priced, technology = prices(config), config.technology
+    priced, technology = action_costs(config), config.technology
     assert technology is not None
     names = (f"{act.MACS}int16", act.OPERANDS, act.SRAM, act.CLOCK, act.LEAKAGE)
     mac, byte, buffer, clock, leakage = (priced.fj(name) or 0 for name in names)

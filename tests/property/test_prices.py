@@ -1,4 +1,4 @@
-"""Prices and sizes: a price moves its own part alone, and larger or older things take more."""
+"""Costs and sizes: a cost changes its own part alone, and larger or older things take more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from npusim.hw.actions import ACCUMULATORS, CLOCK, DMA, DRAM, LEAKAGE, OPERANDS, SCALAR, SRAM, VECTOR
 from npusim.hw.area import area
 from npusim.hw.config import Config, load_config
-from npusim.hw.energy import prices
+from npusim.hw.energy import action_costs
 from npusim.runtime import Session
 from tests.support.priced_device import PRICES, matrix, priced, product
 
@@ -98,8 +98,8 @@ def test_older_nodes_and_larger_memories_take_more(node: int, older: int, kib: i
 
     new, old, large = at(node, kib), at(min(130, node + older), kib), at(node, 2 * kib)
     for action in (f"mac.{dtype}", SRAM, ACCUMULATORS, VECTOR, CLOCK):
-        assert prices(new).fj(action) <= prices(old).fj(action)
-    assert prices(new).fj(f"mac.{dtype}") < prices(at(130, kib)).fj(f"mac.{dtype}")
-    assert prices(new).fj(SRAM) < prices(large).fj(SRAM)
+        assert action_costs(new).fj(action) <= action_costs(old).fj(action)
+    assert action_costs(new).fj(f"mac.{dtype}") < action_costs(at(130, kib)).fj(f"mac.{dtype}")
+    assert action_costs(new).fj(SRAM) < action_costs(large).fj(SRAM)
     assert area(new).total < area(old).total
     assert area(new).total < area(large).total

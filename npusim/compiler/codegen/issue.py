@@ -155,7 +155,7 @@ class Scheduler(Issuer):
         self._course = course(config)
         # Where there is no choice, nobody needs to know when a channel will be free.
         chooses = config.dma.channels > 2 or (config.cores > 1 and config.interconnect.multicast)
-        features = Fetch if config.dma.weights_apart and config.dma.channels > 2 else None
+        features = Fetch if config.dma.separate_weight_port and config.dma.channels > 2 else None
         super().__init__(config.dma.channels, self._course, chooses, RECENT, features)
         self._config = config
         self._budget = budget

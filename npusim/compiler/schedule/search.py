@@ -40,7 +40,7 @@ def best_order(graph: Graph, config: Config, budget: Budget, tried: list[tuple[i
     best = _of_all_channels(graph, config, budget, tried)
     few = _FEW if config.interconnect.arbitration == "need" else 2
     # Where weights have a channel of their own, fewer would be another device.
-    if config.dma.channels <= few or config.dma.weights_apart:
+    if config.dma.channels <= few or config.dma.separate_weight_port:
         return best
     return _of_fewer(best, few, graph, config, budget, tried)
 

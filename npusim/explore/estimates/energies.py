@@ -14,7 +14,7 @@ from npusim.explore.estimates.layers import Layer, Plain
 from npusim.explore.estimates.tables import COUNTS
 from npusim.hw import actions as act
 from npusim.hw.config import Config
-from npusim.hw.energy import prices
+from npusim.hw.energy import action_costs
 from npusim.isa.matrix import rate_type
 from npusim.work import MatrixWork
 
@@ -30,7 +30,7 @@ def energy(layers: list[Layer], designs: Designs, plan: Plan, time_ps: Array) ->
         return np.full(designs.count, np.nan)  # what comes from the memory of constants is not counted apart
     some, mine = designs.alike(_PRICED if designs.config.technology is not None else ())
     found = np.zeros(designs.count)
-    tables = [prices(config_at(some, number)) for number in range(some.count)]
+    tables = [action_costs(config_at(some, number)) for number in range(some.count)]
     for action, count in done.items():
         price = np.array([table.fj(action) for table in tables], np.float64)[mine]
         found = found + np.where(np.asarray(count) > 0, count * price, 0.0)

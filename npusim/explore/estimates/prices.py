@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from npusim.explore.estimates.designs import Array, Designs
-from npusim.hw.config import ACCUMULATOR_BYTES
 from npusim.hw.memory import dram_model
+from npusim.hw.sections import ACCUMULATOR_BYTES
 from npusim.work import PLACE_BYTES, ScalarWork, VectorWork
 
 PS = 1e12

@@ -297,7 +297,7 @@ FETCH_BYTES = 1 << 12
 def fetch_rate(config: Config) -> int:
     """At how many bytes a second commands arrive once their latency is over; by a way of their own, half of the buffer
     in a cycle."""
-    return FETCH_BYTES * config.clock_hz if config.interconnect.code_apart else interconnect_bandwidth(config)
+    return FETCH_BYTES * config.clock_hz if config.interconnect.separate_code_port else interconnect_bandwidth(config)
 
 
 @functools.lru_cache(maxsize=64)
@@ -306,7 +306,7 @@ def capacities(config: Config) -> list[int]:
     it; those of the DRAM at a port that there is not."""
     sides = [side(config, port) for port in Port]
     found = [min(dram_model(each).bandwidth, interconnect_bandwidth(each)) for each in sides]
-    if config.interconnect.code_apart:
+    if config.interconnect.separate_code_port:
         found[Port.CODE] = fetch_rate(config)
     found[Port.EXCHANGE] = exchange_bandwidth(config) or found[Port.DRAM]
     return found
@@ -317,7 +317,7 @@ def port(config: Config, work: DmaWork) -> Port:
     if work.port is Port.CONSTANTS:
         return Port.DRAM if config.constants is None else work.port
     results = work.port is Port.DRAM and not work.reads
-    return Port.WRITES if results and config.interconnect.writes_apart else work.port
+    return Port.WRITES if results and config.interconnect.separate_write_port else work.port
 
 
 def cost(config: Config, work: DmaWork) -> Cost:

@@ -18,7 +18,7 @@ fetches for itself, in bursts of ``dma.burst_bytes`` over one port:
 
     beat     = max(burst / bandwidth, memory latency / outstanding bursts)
     features = bursts * max(beat, 1 / feature_beats_per_cycle), or 2 * beat where one of weights comes beside it
-    weights  = bursts * beat, unless ``interconnect.writes_apart`` after the results of finished groups
+    weights  = bursts * beat, unless ``interconnect.separate_write_port`` after the results of finished groups
     job      = start + start_latencies * latency + done(last)
 
 All features arrive before the first stripe, and beside them as many weights as the buffer has room for; a group starts
@@ -172,7 +172,7 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> tu
         alone = max(beat, 1 / direct.feature_beats_per_cycle)
     # Fractions, because a burst rarely takes whole cycles, and rounding each would add up over thousands.
     port: Fraction = 2 * beside * beat + (features - beside) * alone
-    apart, out_bytes = config.interconnect.writes_apart, work.oh * work.ow * matrix.cols * work.out_bytes
+    apart, out_bytes = config.interconnect.separate_write_port, work.oh * work.ow * matrix.cols * work.out_bytes
     results = 0 if apart else ceil_div(out_bytes, burst)
     macs = done = waited = left = 0
     finished: list[int] = []

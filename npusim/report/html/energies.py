@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
-from npusim.hw.prices import Breakdown
+from npusim.hw.costs import Breakdown
 from npusim.report.layers import Layer
 from npusim.report.result import Result
 

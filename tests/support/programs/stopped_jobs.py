@@ -31,7 +31,7 @@ NETWORKS = {
 }  # fmt: skip
 """Networks, each on a device."""
 KNOBS: dict[str, dict[str, object]] = {
-    "residual": {"dma.in_flight": 4, "vector.setup_hidden": True, "interconnect.code_apart": True},
+    "residual": {"dma.in_flight": 4, "vector.setup_hidden": True, "interconnect.separate_code_port": True},
 }
 """What some of the devices have besides."""
 AFTER_PS = 20 * 10**9

@@ -18,7 +18,7 @@ from npusim.energy import counts
 from npusim.graph import Graph
 from npusim.hw.area import area
 from npusim.hw.config import Config, load_config
-from npusim.hw.energy import prices
+from npusim.hw.energy import action_costs
 from npusim.isa.base import decode, is_l2
 from npusim.ops.build import GraphBuilder
 from npusim.program import SCRATCH, Program
@@ -168,6 +168,6 @@ def test_energy_and_area_of_the_l2() -> None:
     counted = counts(given, result.program, result.timeline)
     moved = sum(found.get("l2", 0) for found in counted.values())
     assert moved
-    assert prices(given).fj("l2") == 1000
+    assert action_costs(given).fj("l2") == 1000
     (silicon,) = [part for part in area(given).parts if part.name == "l2"]
     assert silicon.value == 100 * 1024

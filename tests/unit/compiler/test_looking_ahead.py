@@ -74,7 +74,7 @@ def test_transfers_in_flight_hide_latency_and_change_no_bit() -> None:
     "knobs",
     [
         {"dma.in_flight": 4}, {"dma.in_flight": 4, "vector.setup_hidden": True},
-        {"dma.in_flight": 2, "interconnect.code_apart": True, "interconnect.arbitration": "fair"},
+        {"dma.in_flight": 2, "interconnect.separate_code_port": True, "interconnect.arbitration": "fair"},
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("graph", [sum_of(20_000), convolution(24)], ids=["sum", "convolution"])
@@ -133,7 +133,7 @@ def test_features_weights_and_results_have_engines_of_their_own() -> None:
     apart = units_of(NVDLA, convolution(16, 64, 24, 1))
     assert apart == {Fetch: {first}, Copy: {first + 1, first + 2}}
     # Else weights come by whichever is free first.
-    some = units_of(NVDLA.with_(**{"dma.weights_apart": False}), convolution(1, 1024, 256, 1))
+    some = units_of(NVDLA.with_(**{"dma.separate_weight_port": False}), convolution(1, 1024, 256, 1))
     assert some[Copy] >= {first}
 
 

@@ -15,7 +15,7 @@ from npusim.explore.serving.scenario import Load
 from npusim.explore.serving.served import Served, Spread, classed, most_waiting
 from npusim.explore.serving.times import Timed, Timer
 from npusim.hw.config import load_config
-from npusim.hw.energy import prices
+from npusim.hw.energy import action_costs
 from npusim.runtime import Session
 
 EDGE = load_config("edge")
@@ -82,7 +82,7 @@ def test_who_is_more_urgent_preempts(timed: Timed) -> None:
     assert timed.energy_fj is not None
     assert parked.energy_fj is not None
     assert parked.energy_fj > timed.energy_fj + moved * (
-        prices(EDGE)["dram"].fj or pytest.fail("edge has no price of DRAM")
+        action_costs(EDGE)["dram"].fj or pytest.fail("edge has no price of DRAM")
     )
 
 

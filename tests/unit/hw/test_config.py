@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.errors import ConfigError
+from npusim.hw.build import walk
 from npusim.hw.config import Config, list_configs, load_config
+from npusim.hw.keys import RENAMED
 
 LEAST = """
 clock = "1 GHz"
@@ -417,6 +419,16 @@ def test_overrides_are_checked_again():
         "bandwidth, kind, latency, channels, efficiency, part, ranks, mapping, read_queue, write_queue, bank_queue, "
         "refresh",
     )
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_the_former_name_of_a_key_gives_its_new_name(old, tmp_path):
+    (path,) = [path for path, entry, _ in walk(load_config("edge")) if entry.name == RENAMED[old]]
+    section = path.rpartition(".")[0]
+    with pytest.raises(ConfigError, match=rf"{section}\.{old}: renamed to '{RENAMED[old]}'$"):
+        load_config("edge").with_(**{f"{section}.{old}": True})
+    with pytest.raises(ConfigError, match=rf"{section}\.{old}: renamed to '{RENAMED[old]}'$"):
+        load_config(write(tmp_path, f'inherit = "edge"\n[{section}]\n{old} = true\n'))
 
 
 @pytest.mark.parametrize("name", list_configs())

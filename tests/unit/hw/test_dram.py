@@ -68,10 +68,13 @@ def test_a_part_is_plausible(part):
         ({"dram.channels": 3}, 'dram.channels: must be a power of two with kind = "jedec", got 3'),
         (
             {"dram.efficiency": "1/2"},
-            'dram.efficiency: must be 1 with kind = "jedec", whose banks decide that, got 1/2',
+            'dram.efficiency: must be 1 with kind = "jedec", which models the loss, got 1/2',
         ),
-        ({"dram.bandwidth": "20 GB/s"}, "dram.bandwidth: must be that of 2 x LPDDR4_4266 = 17057569.296 kB/s within"),
-        ({"dram.bytes": "8 GiB"}, "dram.bytes: must be <= what the parts hold = 4 GiB, got 8 GiB"),
+        (
+            {"dram.bandwidth": "20 GB/s"},
+            "dram.bandwidth: must be the bandwidth of 2 x LPDDR4_4266 = 17057569.296 kB/s within",
+        ),
+        ({"dram.bytes": "8 GiB"}, "dram.bytes: must be <= the capacity of the parts = 4 GiB, got 8 GiB"),
         ({"dram.ranks": 3}, "dram.ranks: must be a power of two, got 3"),
         ({"dram.read_queue": 0}, "dram.read_queue: must be >= 1, got 0"),
         (

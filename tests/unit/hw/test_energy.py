@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from npusim.hw.config import load_config
-from npusim.hw.energy import mac_pj, prices
+from npusim.hw.energy import action_costs, mac_pj
 from npusim.hw.nodes import DRAMS
 
 TINY = load_config("tiny")
 
 
 def test_who_says_nothing_has_no_prices() -> None:
-    assert len(prices(TINY)) == 0
-    assert len(prices(load_config("intel_npu40"))) == 0  # of 3 nm no figure is known
+    assert len(action_costs(TINY)) == 0
+    assert len(action_costs(load_config("intel_npu40"))) == 0  # of 3 nm no figure is known
 
 
 def test_the_table_goes_before_the_technology() -> None:
     config = TINY.with_(**{"technology.node": "45 nm", "energy.mac": {"int8": "1 pJ"}, "energy.leakage": "2 mW"})
-    found = prices(config)
+    found = action_costs(config)
     assert (found.fj("mac.int8"), found.fj("leakage")) == (1000, 2000)
     assert found["mac.int8"].source == "the description: energy.mac.int8"
     assert found.fj("mac.float32") == 4600  # 3.7 and 0.9 pJ
@@ -33,25 +33,26 @@ def test_a_mac_is_a_product_and_a_sum_of_32_bits() -> None:
 
 
 def test_a_scalar_element_is_priced_as_a_lane_operation_unless_it_is_given() -> None:
-    assert prices(TINY.with_(**{"energy.vector": "5 pJ"})).fj("scalar") == 5000
-    assert prices(TINY.with_(**{"energy.vector": "5 pJ", "energy.scalar": "2 pJ"})).fj("scalar") == 2000
+    assert action_costs(TINY.with_(**{"energy.vector": "5 pJ"})).fj("scalar") == 5000
+    assert action_costs(TINY.with_(**{"energy.vector": "5 pJ", "energy.scalar": "2 pJ"})).fj("scalar") == 2000
 
 
 @pytest.mark.parametrize("dram", DRAMS)
 def test_dram_by_its_sort_whatever_the_node(dram: str) -> None:
     for node in ("16 nm", "3 nm"):
-        assert prices(TINY.with_(**{"technology.node": node, "technology.dram": dram})).fj("dram") == DRAMS[dram][0]
+        config = TINY.with_(**{"technology.node": node, "technology.dram": dram})
+        assert action_costs(config).fj("dram") == DRAMS[dram][0]
 
 
 def test_accumulators_are_cheaper_than_the_memory() -> None:
-    found = prices(load_config("edge"))
+    found = action_costs(load_config("edge"))
     assert found.fj("accumulators") < found.fj("sram")
 
 
 def test_each_has_its_source() -> None:
-    assert all(price.source and price.fj is not None for price in prices(load_config("edge")).values())
+    assert all(price.source and price.fj is not None for price in action_costs(load_config("edge")).values())
 
 
 def test_constants_of_their_own_memory_have_a_price_of_their_own() -> None:
-    assert prices(TINY.with_(**{"energy.constants_byte": "3 pJ"})).fj("constants") == 3000
-    assert prices(TINY.with_(**{"energy.dram_byte": "3 pJ"})).fj("constants") is None
+    assert action_costs(TINY.with_(**{"energy.constants_byte": "3 pJ"})).fj("constants") == 3000
+    assert action_costs(TINY.with_(**{"energy.dram_byte": "3 pJ"})).fj("constants") is None

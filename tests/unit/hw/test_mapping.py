@@ -69,7 +69,7 @@ def test_every_key_is_looked_at() -> None:
     """Text apart, and what only a part can say that several keys describe at once, or a section that is not there."""
     tried = {path for path, _, _ in VARIANTS}
     left = {path for path, _, _ in walk(EDGE)} - tried
-    assert left <= {"name", "description", "dram.kind", "dram.part", "dram.mapping", "dma.weights_apart"}
+    assert left <= {"name", "description", "dram.kind", "dram.part", "dram.mapping", "dma.separate_weight_port"}
     assert {may_differ(path, entry) for path, entry, _ in VARIANTS} == {True, False}
 
 

@@ -117,7 +117,7 @@ def test_features_come_in_atoms_and_with_bubbles(pixels, channels, cycles):
 def test_results_that_share_the_port_delay_weights():
     slow = NVDLA.with_(**{"dram.bandwidth": 10**9})
     work = matmul(64, 64, 512)
-    assert job(slow.with_(**{"interconnect.writes_apart": False}), work, 64).cycles > job(slow, work, 64).cycles
+    assert job(slow.with_(**{"interconnect.separate_write_port": False}), work, 64).cycles > job(slow, work, 64).cycles
 
 
 SIZE = st.integers(1, 80)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npusim.energy import Energy
-from npusim.hw.prices import Breakdown, Part
+from npusim.hw.costs import Breakdown, CostItem
 from npusim.report.energy import area_rows, energy_rows, joules, square, watts
 
 
@@ -21,18 +21,18 @@ def test_areas_have_three_digits() -> None:
 
 
 def test_the_largest_part_comes_first_and_power_is_told() -> None:
-    found = Energy((Part("sram", 1000, "a"), Part("dram", 3000, "b")), {}, ())
+    found = Energy((CostItem("sram", 1000, "a"), CostItem("dram", 3000, "b")), {}, ())
     assert energy_rows(found, 2000) == [("energy", "4 pJ = 2 mW: dram 75.0 %, sram 25.0 %")]
 
 
 def test_what_is_not_known_is_named() -> None:
-    found = Energy((Part("sram", 1000, "a"), Part("dram", None, "no number given")), {}, ())
+    found = Energy((CostItem("sram", 1000, "a"), CostItem("dram", None, "no number given")), {}, ())
     assert energy_rows(found, 1) == [("energy", "not known, since no price is of dram; of the rest sram 100.0 %")]
-    assert energy_rows(Energy((Part("dram", None, ""),), {}, ()), 1) == []
+    assert energy_rows(Energy((CostItem("dram", None, ""),), {}, ()), 1) == []
 
 
 def test_parts_of_a_chip_have_their_sources() -> None:
-    found = Breakdown((Part("control", 100, "x"), Part("sram", 300, "y"), Part("phy", None, "z")))
+    found = Breakdown((CostItem("control", 100, "x"), CostItem("sram", 300, "y"), CostItem("phy", None, "z")))
     assert area_rows(found) == [
         ("whole", "not known"), ("sram", "300 um2"), ("control", "100 um2"), ("phy", "not known"), ("sources", "x; y"),
     ]  # fmt: skip

@@ -105,9 +105,9 @@ def test_nothing_differs_for_any_kind(run: list[FastForward]) -> None:
         ("edge", {"sram.banks": 2, "dram.bandwidth": "1 GB/s"}),
         ("mobile", {}),
         ("nvdla_small", {}),  # units look ahead
-        ("edge", {"dma.in_flight": 4, "vector.setup_hidden": True, "interconnect.code_apart": True}),
+        ("edge", {"dma.in_flight": 4, "vector.setup_hidden": True, "interconnect.separate_code_port": True}),
         ("mobile", {"dma.in_flight": 2, "interconnect.arbitration": "fair"}),
-        ("nvdla_small", {"interconnect.writes_apart": False}),
+        ("nvdla_small", {"interconnect.separate_write_port": False}),
         ("tpuv1", {}),  # constants have a memory of their own
     ],
 )

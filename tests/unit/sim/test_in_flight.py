@@ -192,7 +192,8 @@ def test_commands_by_a_way_of_their_own_take_nothing_of_the_bus() -> None:
     for _ in range(50):  # more than half of the sequencer's buffer: the rest comes while the copy flows
         stream.vector(add(0x4000, 0x4000, 0x4000, 8))
     program = stream.program(scratch=1 << 16)
-    (_, shared), (_, apart) = (spans(program, TINY.with_(**{"interconnect.code_apart": on}))[0] for on in (False, True))
+    devices = [TINY.with_(**{"interconnect.separate_code_port": on}) for on in (False, True)]
+    (_, shared), (_, apart) = (spans(program, device)[0] for device in devices)
     assert 4096 < len(program.code) < 8192
     assert apart == START + LATENCY + flow(4096)
     # Both wait for the DRAM from the same time on; until the copy is set up the code has the bus alone.
@@ -204,7 +205,7 @@ def test_writes_apart_take_nothing_of_what_is_read() -> None:
     stream.dma(copy(0, region(SCRATCH), 4096), channel=0)
     stream.dma(copy(region(SCRATCH, 1 << 15), 0x4000, 4096), channel=1)
     program = stream.program(scratch=1 << 16)
-    shared, apart = (TINY.with_(**{"dma.channels": 2, "interconnect.writes_apart": on}) for on in (False, True))
+    shared, apart = (TINY.with_(**{"dma.channels": 2, "interconnect.separate_write_port": on}) for on in (False, True))
     units, alone = ("core0.dma0", "core0.dma1"), START + LATENCY + flow(4096)
     assert [spans(program, apart, unit) for unit in units] == [[(0, alone)]] * 2
     # One of them flows when the other is over.

@@ -11,7 +11,7 @@ UNKNOWN = "no number given"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CostItem:
     """One summand; ``value`` None: not known. ``source``: where the price comes from."""
 
     name: str
@@ -23,7 +23,7 @@ class Part:
 class Breakdown:
     """Parts and their sum, in femtojoules or square micrometres: integers, so that the sum is exact."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[CostItem, ...]
 
     @property
     def total(self) -> int | None:
@@ -56,42 +56,42 @@ class Breakdown:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class ActionCost:
     """Femtojoules of one action; ``fj`` None: not known."""
 
     fj: int | None
     source: str
 
 
-NOT_KNOWN = Price(None, UNKNOWN)
+NOT_KNOWN = ActionCost(None, UNKNOWN)
 
 
-class Prices(Mapping[str, Price]):
+class ActionCosts(Mapping[str, ActionCost]):
     """The price of every action of a device, by its name (see ``npusim.hw.actions``); an action that is not priced is
     not known."""
 
-    __slots__ = ("_prices",)
+    __slots__ = ("_costs",)
 
-    def __init__(self, prices: Mapping[str, Price]) -> None:
-        self._prices = dict(prices)
+    def __init__(self, costs: Mapping[str, ActionCost]) -> None:
+        self._costs = dict(costs)
 
-    def __getitem__(self, action: str) -> Price:
-        return self._prices.get(action, NOT_KNOWN)
+    def __getitem__(self, action: str) -> ActionCost:
+        return self._costs.get(action, NOT_KNOWN)
 
     def __contains__(self, action: object) -> bool:
-        return action in self._prices
+        return action in self._costs
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._prices)
+        return iter(self._costs)
 
     def __len__(self) -> int:
-        return len(self._prices)
+        return len(self._costs)
 
     def fj(self, action: str) -> int | None:
         """Femtojoules of one action."""
         return self[action].fj
 
-    def part(self, action: str, count: int) -> Part:
+    def part(self, action: str, count: int) -> CostItem:
         """What so many actions take; none of them take nothing, whatever one costs."""
         price = self[action]
-        return Part(action, None if price.fj is None and count else (price.fj or 0) * count, price.source)
+        return CostItem(action, None if price.fj is None and count else (price.fj or 0) * count, price.source)

@@ -1,0 +1,87 @@
+"""Checks between keys: values that are valid alone but contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from npusim.hw.dram._parts import PARTS, bad_mapping
+from npusim.hw.sections import ACCUMULATOR_BYTES
+from npusim.units import Dimension, show
+
+if TYPE_CHECKING:
+    from npusim.hw.config import Config, DramConfig, MatrixConfig
+
+
+def contradictions(config: Config) -> Iterator[tuple[str, str]]:
+    """(dotted key, problem) of each value that is only valid in another combination."""
+    if config.matrix is None and config.vector is None and config.scalar is None:
+        yield "matrix", "must be present, or vector, or scalar: a device needs a unit that computes"
+    yield from _bad_sram(config)
+    if config.matrix is not None:
+        yield from _bad_matrix(config.matrix)
+    channels = config.dma.channels
+    if config.dma.separate_weight_port and channels < _SEPARATE:
+        yield "dma.separate_weight_port", f"must be false with less than {_SEPARATE} channels, got {channels}"
+    yield from _bad_dram(config.dram)
+
+
+_SEPARATE = 3
+"""DMA channels needed: one for features, one for weights, one for results."""
+
+
+def _bad_sram(config: Config) -> Iterator[tuple[str, str]]:
+    sram, burst = config.sram, config.dma.burst_bytes
+    width, all_cores = sram.total_bytes_per_cycle, config.cores * sram.bytes
+    # All banks have the same size, in whole words of their ports.
+    if sram.bytes % width:
+        yield "sram.bytes", f"must be a multiple of banks * bytes_per_cycle = {width} B, got {sram.bytes} B"
+    if sram.bytes < burst:
+        yield "sram.bytes", f"must hold one burst of dma.burst_bytes = {burst} B, got {sram.bytes} B"
+    if all_cores > config.dram.bytes:
+        needed, given = show(all_cores, Dimension.SIZE), show(config.dram.bytes, Dimension.SIZE)
+        yield "dram.bytes", f"must be >= the SRAM of all cores = {needed}, got {given}"
+
+
+def _bad_matrix(matrix: MatrixConfig) -> Iterator[tuple[str, str]]:
+    if not any(matrix.throughput.values()):
+        yield "matrix.throughput", "must be above 0 for at least one type"
+    if matrix.preload_hidden and matrix.weight_buffers < 2:
+        yield "matrix.weight_buffers", f"must be >= 2 with preload_hidden = true, got {matrix.weight_buffers}"
+    # The smallest tile needs one row of partial sums.
+    smallest = matrix.cols * ACCUMULATOR_BYTES
+    if 0 < matrix.accumulator_bytes < smallest:
+        problem = f"must be 0 B or >= cols * {ACCUMULATOR_BYTES} B = {smallest} B, got {matrix.accumulator_bytes} B"
+        yield "matrix.accumulator_bytes", problem
+
+
+def _bad_dram(dram: DramConfig) -> Iterator[tuple[str, str]]:
+    """Values that contradict ``dram.part``, or have no effect with ``dram.kind``."""
+    if dram.kind != "jedec":
+        if dram.part != "none":
+            yield "dram.part", f'must be none with kind = "{dram.kind}", got {dram.part!r}'
+        return
+    if dram.part == "none":
+        yield "dram.part", f'must be given with kind = "jedec": one of {", ".join(PARTS)}'
+        return
+    part = PARTS[dram.part]
+    problem = bad_mapping(dram.mapping)
+    if problem:
+        yield "dram.mapping", problem
+    # The channel number is a field of address bits.
+    if dram.channels & (dram.channels - 1):
+        yield "dram.channels", f'must be a power of two with kind = "jedec", got {dram.channels}'
+    if part.pseudo > 1 and dram.ranks > 1:
+        yield "dram.ranks", f"must be 1: a channel of {part.name} is {part.pseudo} pseudo channels, got {dram.ranks}"
+    if dram.efficiency != 1:
+        yield "dram.efficiency", f'must be 1 with kind = "jedec", which models the loss, got {dram.efficiency}'
+    peak = dram.channels * part.bandwidth
+    # Datasheets round the data rate, so the two bandwidths may differ slightly.
+    if abs(dram.bandwidth - peak) * 100 > peak:
+        wanted, given = show(peak, Dimension.BANDWIDTH), show(dram.bandwidth, Dimension.BANDWIDTH)
+        parts = f"{dram.channels} x {part.name}"
+        yield "dram.bandwidth", f"must be the bandwidth of {parts} = {wanted} within 1 %, got {given}"
+    most = dram.channels * max(dram.ranks, part.pseudo) * part.rank_bytes
+    if dram.bytes > most:
+        wanted, given = show(most, Dimension.SIZE), show(dram.bytes, Dimension.SIZE)
+        yield "dram.bytes", f"must be <= the capacity of the parts = {wanted}, got {given}"
