@@ -83,11 +83,17 @@ def subgraph_to_1_3(model: object) -> types.Subgraph:
     """The one subgraph of a model of HAL 1.0 to 1.2."""
     operands = [
         types.Operand(
-            operand.type, operand.dimensions, operand.numberOfConsumers, operand.scale, operand.zeroPoint,
-            operand.lifetime, operand.location, getattr(operand, "extraParams", None),
+            operand.type,
+            operand.dimensions,
+            operand.numberOfConsumers,
+            operand.scale,
+            operand.zeroPoint,
+            operand.lifetime,
+            operand.location,
+            getattr(operand, "extraParams", None),
         )
         for operand in _operands(model)
-    ]  # fmt: skip
+    ]
     return types.Subgraph(operands, model.operations, model.inputIndexes, model.outputIndexes)  # type: ignore[attr-defined]
 
 

@@ -50,9 +50,13 @@ def model_to_1_3(model: Model) -> types.Model:
     """The same model in HAL 1.3. Raises StatusError (INVALID_ARGUMENT) for types that HAL 1.2 does not have."""
     check_types(model, V1_2)
     return types.Model(
-        subgraph_to_1_3(model), (), model.operandValues, model.pools, model.relaxComputationFloat32toFloat16,
+        subgraph_to_1_3(model),
+        (),
+        model.operandValues,
+        model.pools,
+        model.relaxComputationFloat32toFloat16,
         model.extensionNameToPrefix,
-    )  # fmt: skip
+    )
 
 
 def capabilities_from_1_3(found: types.Capabilities) -> Capabilities:

@@ -51,9 +51,12 @@ CAUSES: tuple[tuple[str, Status], ...] = (
 # By the text of the reason: the frontend knows one kind of refusal, where this specification has five statuses.
 _PATTERNS = tuple((re.compile(pattern), status) for pattern, status in CAUSES)
 _ORDER = (
-    Status.UNSUPPORTED_VERSION, Status.UNSUPPORTED_OPERATOR, Status.UNSUPPORTED_DATATYPE, Status.UNSUPPORTED_ATTRIBUTE,
+    Status.UNSUPPORTED_VERSION,
+    Status.UNSUPPORTED_OPERATOR,
+    Status.UNSUPPORTED_DATATYPE,
+    Status.UNSUPPORTED_ATTRIBUTE,
     Status.UNSUPPORTED_SHAPE,
-)  # fmt: skip
+)
 
 
 def cause(reason: str) -> Status:

@@ -23,9 +23,14 @@ from .status import OnnxifiError, Status
 MAX_DEPTH = 64
 """Graphs inside nodes nest no deeper."""
 _MEMBERS: dict[int, str] = {
-    AttributeProto.FLOAT: "f", AttributeProto.INT: "i", AttributeProto.STRING: "s", AttributeProto.TENSOR: "t",
-    AttributeProto.GRAPH: "g", AttributeProto.SPARSE_TENSOR: "sparse_tensor", AttributeProto.TYPE_PROTO: "tp",
-}  # fmt: skip
+    AttributeProto.FLOAT: "f",
+    AttributeProto.INT: "i",
+    AttributeProto.STRING: "s",
+    AttributeProto.TENSOR: "t",
+    AttributeProto.GRAPH: "g",
+    AttributeProto.SPARSE_TENSOR: "sparse_tensor",
+    AttributeProto.TYPE_PROTO: "tp",
+}
 
 
 def check_model(model: ModelProto, lenient: bool) -> None:
@@ -231,7 +236,14 @@ def _check_count(label: str, kind: str, count: int, limits: tuple[int, int]) -> 
 
 
 RULES: tuple[Callable[..., object], ...] = (
-    check_frame, check_versions, check_signature, check_declaration, check_sizes, check_weight, check_graph, check_node,
+    check_frame,
+    check_versions,
+    check_signature,
+    check_declaration,
+    check_sizes,
+    check_weight,
+    check_graph,
+    check_node,
     check_attribute,
-)  # fmt: skip
+)
 """The rules in the order of the guide, which has their docstrings."""

@@ -59,72 +59,87 @@ class OnnxifiError(Exception):
         return f"{self.status.name}: {self.message}"
 
 
-_S = Status
-_MEMORY = (_S.NO_SYSTEM_MEMORY, _S.NO_SYSTEM_RESOURCES, _S.NO_DEVICE_MEMORY, _S.NO_DEVICE_RESOURCES)
-_LOST = (_S.BACKEND_UNAVAILABLE, _S.INTERNAL_ERROR)
-_MODEL = (_S.INVALID_PROTOBUF, _S.INVALID_MODEL)
-_UNSUPPORTED = (
-    _S.UNSUPPORTED_VERSION, _S.UNSUPPORTED_OPERATOR, _S.UNSUPPORTED_ATTRIBUTE, _S.UNSUPPORTED_SHAPE,
-    _S.UNSUPPORTED_DATATYPE,
-)  # fmt: skip
-_MISMATCHING = (_S.MISMATCHING_SHAPE, _S.MISMATCHING_DATATYPE)
-_DESCRIPTOR = (_S.INVALID_SHAPE, _S.INVALID_DATATYPE, _S.INVALID_MEMORY_TYPE, _S.INVALID_MEMORY_LOCATION)
+_MEMORY = "NO_SYSTEM_MEMORY NO_SYSTEM_RESOURCES NO_DEVICE_MEMORY NO_DEVICE_RESOURCES"
+_LOST = "BACKEND_UNAVAILABLE INTERNAL_ERROR"
+_MODEL = "INVALID_PROTOBUF INVALID_MODEL"
+_UNSUPPORTED = "UNSUPPORTED_VERSION UNSUPPORTED_OPERATOR UNSUPPORTED_ATTRIBUTE UNSUPPORTED_SHAPE UNSUPPORTED_DATATYPE"
+_MISMATCHING = "MISMATCHING_SHAPE MISMATCHING_DATATYPE"
+_DESCRIPTOR = "INVALID_SHAPE INVALID_DATATYPE INVALID_MEMORY_TYPE INVALID_MEMORY_LOCATION"
+
+
+def _statuses(*names: str) -> tuple[Status, ...]:
+    """SUCCESS, and the statuses with these names, which are separated by blanks."""
+    return tuple(Status[name] for name in " ".join(("SUCCESS", *names)).split())
+
 
 RETURNS: dict[str, tuple[Status, ...]] = {
-    "onnxGetBackendIDs": (_S.SUCCESS, _S.FALLBACK, _S.INVALID_POINTER, _S.NO_SYSTEM_MEMORY, _S.INTERNAL_ERROR),
-    "onnxReleaseBackendID": (_S.SUCCESS, _S.INVALID_ID, _S.INTERNAL_ERROR),
-    "onnxGetBackendInfo": (
-        _S.SUCCESS, _S.FALLBACK, _S.INVALID_ID, _S.INVALID_POINTER, _S.UNSUPPORTED_ATTRIBUTE, _S.BACKEND_UNAVAILABLE,
+    "onnxGetBackendIDs": _statuses("FALLBACK INVALID_POINTER NO_SYSTEM_MEMORY INTERNAL_ERROR"),
+    "onnxReleaseBackendID": _statuses("INVALID_ID INTERNAL_ERROR"),
+    "onnxGetBackendInfo": _statuses("FALLBACK INVALID_ID INVALID_POINTER UNSUPPORTED_ATTRIBUTE BACKEND_UNAVAILABLE"),
+    "onnxGetBackendCompatibility": _statuses(
+        "FALLBACK INVALID_ID INVALID_POINTER INVALID_SIZE",
+        _MODEL,
+        _UNSUPPORTED,
+        _MISMATCHING,
+        "NO_SYSTEM_MEMORY",
+        _LOST,
     ),
-    "onnxGetBackendCompatibility": (
-        _S.SUCCESS, _S.FALLBACK, _S.INVALID_ID, _S.INVALID_POINTER, _S.INVALID_SIZE, *_MODEL, *_UNSUPPORTED,
-        *_MISMATCHING, _S.NO_SYSTEM_MEMORY, *_LOST,
+    "onnxInitBackend": _statuses("INVALID_ID INVALID_POINTER INVALID_PROPERTY UNSUPPORTED_PROPERTY", _MEMORY, _LOST),
+    "onnxReleaseBackend": _statuses("INVALID_BACKEND INTERNAL_ERROR"),
+    "onnxInitEvent": _statuses("INVALID_BACKEND INVALID_POINTER", _MEMORY, _LOST),
+    "onnxSignalEvent": _statuses("INVALID_EVENT INVALID_STATE", _LOST),
+    "onnxGetEventState": _statuses("INVALID_EVENT INVALID_POINTER", _LOST),
+    "onnxWaitEvent": _statuses("INVALID_EVENT", _LOST),
+    "onnxReleaseEvent": _statuses("INVALID_EVENT INTERNAL_ERROR"),
+    "onnxInitGraph": _statuses(
+        "FALLBACK INVALID_BACKEND INVALID_PROPERTY INVALID_POINTER INVALID_SIZE",
+        _MODEL,
+        _DESCRIPTOR,
+        "UNSUPPORTED_PROPERTY",
+        _UNSUPPORTED,
+        "UNSUPPORTED_MEMORY_TYPE",
+        _MISMATCHING,
+        _MEMORY,
+        _LOST,
+        "UNSUPPORTED_TAG INVALID_NAME",
     ),
-    "onnxInitBackend": (
-        _S.SUCCESS, _S.INVALID_ID, _S.INVALID_POINTER, _S.INVALID_PROPERTY, _S.UNSUPPORTED_PROPERTY, *_MEMORY, *_LOST,
+    "onnxSetGraphIO": _statuses(
+        "INVALID_GRAPH INVALID_POINTER INVALID_NAME",
+        _DESCRIPTOR,
+        "UNSUPPORTED_TAG UNSUPPORTED_SHAPE UNSUPPORTED_MEMORY_TYPE UNIDENTIFIED_NAME",
+        _MISMATCHING,
+        _MEMORY,
+        _LOST,
     ),
-    "onnxReleaseBackend": (_S.SUCCESS, _S.INVALID_BACKEND, _S.INTERNAL_ERROR),
-    "onnxInitEvent": (_S.SUCCESS, _S.INVALID_BACKEND, _S.INVALID_POINTER, *_MEMORY, *_LOST),
-    "onnxSignalEvent": (_S.SUCCESS, _S.INVALID_EVENT, _S.INVALID_STATE, *_LOST),
-    "onnxGetEventState": (_S.SUCCESS, _S.INVALID_EVENT, _S.INVALID_POINTER, *_LOST),
-    "onnxWaitEvent": (_S.SUCCESS, _S.INVALID_EVENT, *_LOST),
-    "onnxReleaseEvent": (_S.SUCCESS, _S.INVALID_EVENT, _S.INTERNAL_ERROR),
-    "onnxInitGraph": (
-        _S.SUCCESS, _S.FALLBACK, _S.INVALID_BACKEND, _S.INVALID_PROPERTY, _S.INVALID_POINTER, _S.INVALID_SIZE, *_MODEL,
-        *_DESCRIPTOR, _S.UNSUPPORTED_PROPERTY, *_UNSUPPORTED, _S.UNSUPPORTED_MEMORY_TYPE, *_MISMATCHING, *_MEMORY,
-        *_LOST, _S.UNSUPPORTED_TAG, _S.INVALID_NAME,
+    "onnxRunGraph": _statuses(
+        "INVALID_POINTER INVALID_GRAPH INVALID_FENCE_TYPE INVALID_EVENT UNSUPPORTED_TAG UNSUPPORTED_FENCE_TYPE",
+        "UNIDENTIFIED_NAME",
+        _MEMORY,
+        _LOST,
     ),
-    "onnxSetGraphIO": (
-        _S.SUCCESS, _S.INVALID_GRAPH, _S.INVALID_POINTER, _S.INVALID_NAME, *_DESCRIPTOR, _S.UNSUPPORTED_TAG,
-        _S.UNSUPPORTED_SHAPE, _S.UNSUPPORTED_MEMORY_TYPE, _S.UNIDENTIFIED_NAME, *_MISMATCHING, *_MEMORY, *_LOST,
-    ),
-    "onnxRunGraph": (
-        _S.SUCCESS, _S.INVALID_POINTER, _S.INVALID_GRAPH, _S.INVALID_FENCE_TYPE, _S.INVALID_EVENT, _S.UNSUPPORTED_TAG,
-        _S.UNSUPPORTED_FENCE_TYPE, _S.UNIDENTIFIED_NAME, *_MEMORY, *_LOST,
-    ),
-    "onnxReleaseGraph": (_S.SUCCESS, _S.INVALID_GRAPH, _S.INTERNAL_ERROR),
-}  # fmt: skip
+    "onnxReleaseGraph": _statuses("INVALID_GRAPH INTERNAL_ERROR"),
+}
 """The statuses of each function, in the order of the specification.
 
 onnxInitGraph has two that the specification does not list for it but has no other word for: UNSUPPORTED_TAG and
 INVALID_NAME of a weight descriptor.
 """
 
-_NEAREST: dict[Status, tuple[Status, ...]] = {
-    _S.NO_DEVICE_MEMORY: (_S.UNSUPPORTED_SHAPE,),
-    _S.UNSUPPORTED_OPERATOR: (_S.UNSUPPORTED_SHAPE,),
-    _S.UNSUPPORTED_ATTRIBUTE: (_S.UNSUPPORTED_SHAPE,),
-    _S.UNSUPPORTED_DATATYPE: (_S.UNSUPPORTED_SHAPE,),
-    _S.INVALID_MODEL: (_S.UNSUPPORTED_SHAPE,),
-}
-"""What to say where a function's list lacks a status. In onnxSetGraphIO all that depends on the model was settled by
-onnxInitGraph: what fails there fails for the shapes that were given."""
+_BECOMES_UNSUPPORTED_SHAPE = (
+    Status.NO_DEVICE_MEMORY,
+    Status.UNSUPPORTED_OPERATOR,
+    Status.UNSUPPORTED_ATTRIBUTE,
+    Status.UNSUPPORTED_DATATYPE,
+    Status.INVALID_MODEL,
+)
+"""Statuses that become UNSUPPORTED_SHAPE in a function that may not return them. onnxInitGraph has checked everything
+that depends on the model alone, so a later failure is due to the shapes given to onnxSetGraphIO."""
 
 
 def within(function: str, status: Status) -> Status:
     """The status itself if ``function`` may return it, else the nearest that it may."""
     allowed = RETURNS[function]
-    for candidate in (status, *_NEAREST.get(status, ()), Status.INTERNAL_ERROR):
-        if candidate in allowed:
-            return candidate
-    return Status.BACKEND_UNAVAILABLE
+    nearest = Status.UNSUPPORTED_SHAPE if status in _BECOMES_UNSUPPORTED_SHAPE else status
+    return next(
+        each for each in (status, nearest, Status.INTERNAL_ERROR, Status.BACKEND_UNAVAILABLE) if each in allowed
+    )

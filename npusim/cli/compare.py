@@ -74,9 +74,13 @@ def compare(
     if page is not None:
         check_destination(page)
     given = {
-        "--config": config, "--set": overrides, "--with": changes, "--with-config": with_config,
-        "--input-shape": input_shapes, "--bind": bound,
-    }  # fmt: skip
+        "--config": config,
+        "--set": overrides,
+        "--with": changes,
+        "--with-config": with_config,
+        "--input-shape": input_shapes,
+        "--bind": bound,
+    }
     if len(files) == 2:
         for option, value in given.items():
             if value:

@@ -63,9 +63,14 @@ def driver_test(
             check_destination(file)
     subject, kind = _subject(connect, endpoint, patience)
     report = run(
-        subject, device(config, overrides), name=connect, endpoint=kind, seeds=seeds, computes=not computes_nothing,
+        subject,
+        device(config, overrides),
+        name=connect,
+        endpoint=kind,
+        seeds=seeds,
+        computes=not computes_nothing,
         cases=cases or None,
-    )  # fmt: skip
+    )
     if json_file is not None:
         write_text(json_file, report.to_json())
     if junit is not None:

@@ -24,31 +24,46 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command(cls=Command, short_help="Search many designs for the best ones.")
 @click.argument("space", type=_FILE, metavar="SPACE")
 @click.option(
-    "--workers", "-w", type=click.IntRange(min=0), metavar="N", show_default="one for each processor",
+    "--workers",
+    "-w",
+    type=click.IntRange(min=0),
+    metavar="N",
+    show_default="one for each processor",
     help="Processes that simulate; 0: none beside this one.",
-)  # fmt: skip
+)
 @click.option("--cluster", metavar="ADDRESS", help="Simulate on the Dask cluster with this scheduler.")
 @click.option(
-    "--store", type=_FILE, metavar="FILE", show_default="SPACE with the suffix .study",
+    "--store",
+    type=_FILE,
+    metavar="FILE",
+    show_default="SPACE with the suffix .study",
     help="What is known; a study goes on where it ends.",
-)  # fmt: skip
+)
 @click.option(
-    "--trust-store", is_flag=True,
+    "--trust-store",
+    is_flag=True,
     help="Believe a store that was written by somebody else or on another machine; it is yours from then on.",
-)  # fmt: skip
+)
 @click.option(
-    "--budget", type=click.IntRange(min=0), metavar="N", show_default="search.budget of SPACE",
+    "--budget",
+    type=click.IntRange(min=0),
+    metavar="N",
+    show_default="search.budget of SPACE",
     help="Designs that are simulated at most; 0: only say what the store has.",
-)  # fmt: skip
+)
 @click.option("--top", type=click.IntRange(min=0), default=20, help="How many designs of the front to list; 0: all.")
 @json_option("the front, the best designs, and why others were none")
 @click.option("--csv", "csv_file", type=_FILE, metavar="FILE", help="Write every simulated design as CSV.")
 @click.option("--parquet", "parquet_file", type=_FILE, metavar="FILE", help="Write every simulated design as Parquet.")
 @click.option("--html", "html_file", type=_FILE, metavar="FILE", help="Write the designs as one page with pictures.")
 @click.option(
-    "--write", "write", nargs=2, type=(click.IntRange(min=0), _FILE), metavar="N FILE",
+    "--write",
+    "write",
+    nargs=2,
+    type=(click.IntRange(min=0), _FILE),
+    metavar="N FILE",
     help="Write design N as a device description, and search no further.",
-)  # fmt: skip
+)
 @click.pass_context
 def explore(
     context: click.Context,

@@ -179,9 +179,12 @@ def _session_options(
 ) -> dict[str, Any]:
     """What of the options is the session's, by its names for it."""
     given = {
-        "faults": faults, "timeout": timeout, "check_driver": check_driver or None, "adversary": adversary,
+        "faults": faults,
+        "timeout": timeout,
+        "check_driver": check_driver or None,
+        "adversary": adversary,
         "bus_trace": bus_trace,
-    }  # fmt: skip
+    }
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -219,9 +222,15 @@ def _write_files(
     if trace is not None:
         with replacing(trace) as draft:
             write_trace(
-                draft, result.timeline, program.ops, found.clock_hz, result.memory, result.provenance,
-                flows(program, result.timeline), queues(result.timeline, arrivals.of_units),
-            )  # fmt: skip
+                draft,
+                result.timeline,
+                program.ops,
+                found.clock_hz,
+                result.memory,
+                result.provenance,
+                flows(program, result.timeline),
+                queues(result.timeline, arrivals.of_units),
+            )
         written.append(str(trace))
     return written
 

@@ -52,9 +52,7 @@ class Programs:
 
     def picked(self, count: int = 16, axis: int = 32) -> Program:
         """y = the constants 0, 1, 2.. at the int32 indices x; one outside is fault DATA."""
-        gather = Gather(
-            64, (0, 1, 1), region(CONSTANTS), (0, 1, 1), 0, 4, DType.INT32, (1, count, 1), axis, 1
-        )  # fmt: skip
+        gather = Gather(64, (0, 1, 1), region(CONSTANTS), (0, 1, 1), 0, 4, DType.INT32, (1, count, 1), axis, 1)
         loaded, stored = _copy(0, region(FIRST_IO), 4 * count), _copy(region(FIRST_IO + 1), 64, count)
         constants = bytes(range(axis))
         return self._made("picked", [loaded, gather, stored], inputs=[4 * count], outputs=[count], constants=constants)
@@ -95,7 +93,10 @@ class Programs:
         inputs, outputs = [size] if inputs is None else inputs, [size] if outputs is None else outputs
         commands, first = _commands(instructions), FIRST_IO + len(inputs)
         return Program(
-            name, self._config.name, self._config.fingerprint(), "",
+            name,
+            self._config.name,
+            self._config.fingerprint(),
+            "",
             encode([*commands, Command(0, Unit.CONTROL, 0, (), Halt())]),
             ConstantData.of(np.frombuffer(constants, np.uint8)),
             (len(constants), scratch, *inputs, *outputs),
@@ -104,7 +105,7 @@ class Programs:
             (OpEntry(name, "Copy"),),
             len(commands) + 1,
             (),
-        )  # fmt: skip
+        )
 
 
 def _commands(instructions: Sequence[Instruction]) -> list[Command]:

@@ -37,9 +37,7 @@ from npusim.untrusted import FileKind
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 OUTPUT = FileKind("output of a program under driver-test")
-CODES = (
-    "USAGE", "INPUT", "FILE", "MEMORY", "FULL", "FAULT", "TIMEOUT", "ABORTED", "GONE", "DEVICE", "UNSUPPORTED",
-)  # fmt: skip
+CODES = ("USAGE", "INPUT", "FILE", "MEMORY", "FULL", "FAULT", "TIMEOUT", "ABORTED", "GONE", "DEVICE", "UNSUPPORTED")
 CLASSES = ("low", "medium", "high")
 LONGEST_LINE = 1 << 16
 SLICE_S = 0.2
@@ -100,9 +98,14 @@ class Subject(ABC):
 
 
 _MEANT = (
-    (DeviceMemoryError, "MEMORY"), (QueueFullError, "FULL"), (InputError, "INPUT"), (UsageError, "USAGE"),
-    (DeviceGoneError, "GONE"), (JobAbortedError, "ABORTED"), (DeadlineError, "TIMEOUT"),
-)  # fmt: skip
+    (DeviceMemoryError, "MEMORY"),
+    (QueueFullError, "FULL"),
+    (InputError, "INPUT"),
+    (UsageError, "USAGE"),
+    (DeviceGoneError, "GONE"),
+    (JobAbortedError, "ABORTED"),
+    (DeadlineError, "TIMEOUT"),
+)
 _OTHER_DEVICE = ("DEVICE", "NOT_READY", "UNKNOWN_DEVICE", "UNKNOWN_VERSION")
 
 

@@ -129,10 +129,18 @@ def _values(program: Program, decisions: Sequence[Decision], times: _Times) -> l
         if each.home == TILE:
             continue
         other = "" if each.other_ps is None else f"{each.other} {_signed(each.other_ps)}"
-        rows.append((
-            each.value, quantity(each.nbytes, "B"), "" if each.made < 0 else program.ops[each.made].name,
-            _users(program, each), _span(program, times, each.first, each.last), _home(each), other, each.why,
-        ))  # fmt: skip
+        rows.append(
+            (
+                each.value,
+                quantity(each.nbytes, "B"),
+                "" if each.made < 0 else program.ops[each.made].name,
+                _users(program, each),
+                _span(program, times, each.first, each.last),
+                _home(each),
+                other,
+                each.why,
+            )
+        )
     header = ("value", "bytes", "made by", "used by", "from - to", "lives in", "next best", "why")
     return table(header, rows, right="<><<>")
 

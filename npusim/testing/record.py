@@ -68,9 +68,11 @@ def record(result: Result) -> Record:
             for place, amount in enumerate((1, span.end_ps - span.start_ps, span.macs, span.bytes)):
                 amounts[place] += amount
     found = Record(
-        _word(result.model), _word(result.config), {name: int(getattr(result, name)) for name in _TOTALS},
+        _word(result.model),
+        _word(result.config),
+        {name: int(getattr(result, name)) for name in _TOTALS},
         timeline.digest(),
-    )  # fmt: skip
+    )
     for name, unit in sorted(timeline.counters.units.items()):
         if unit.instructions:
             work = Work(*alone.get(name, (0, 0, 0, 0)))

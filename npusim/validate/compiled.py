@@ -47,9 +47,12 @@ def nvdla(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         x = net.input("x", (1, h, w, c), DType.INT8)
         weights = net.const(np.broadcast_to(np.int8(1), (k, c, kh, kw)))
         attrs = {
-            "layout": "NHWC", "stride": (sy, sx), "dilation": (1, 1), "groups": 1,
+            "layout": "NHWC",
+            "stride": (sy, sx),
+            "dilation": (1, 1),
+            "groups": 1,
             "pads": (down // 2, right // 2, down - down // 2, right - right // 2),
-        }  # fmt: skip
+        }
         y = net.add("conv", (x, weights), attrs)
         one, zero = net.const(np.float32(1)), net.const(np.int32(0))
         real = net.add("dequantize", (y, one, zero), {"to": DType.FLOAT32})
@@ -64,9 +67,17 @@ def nvdla(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
 
 
 _FUNCTIONS: dict[str, Unary | Binary] = {
-    "add": Binary.ADD, "sub": Binary.SUB, "mul": Binary.MUL, "div": Binary.DIV, "relu": Unary.RELU,
-    "leaky_relu": Unary.LEAKY_RELU, "elu": Unary.ELU, "selu": Unary.SELU, "sigmoid": Unary.SIGMOID, "tanh": Unary.TANH,
-}  # fmt: skip
+    "add": Binary.ADD,
+    "sub": Binary.SUB,
+    "mul": Binary.MUL,
+    "div": Binary.DIV,
+    "relu": Unary.RELU,
+    "leaky_relu": Unary.LEAKY_RELU,
+    "elu": Unary.ELU,
+    "selu": Unary.SELU,
+    "sigmoid": Unary.SIGMOID,
+    "tanh": Unary.TANH,
+}
 
 
 def elementwise(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:

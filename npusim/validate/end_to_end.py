@@ -43,11 +43,16 @@ _CHIPS = {
     **{
         f"NVDLA {macs} MAC, {buffer} KB, {rate} GB/s, 1 GHz": _Chip(f"nvdla_{macs}")
         for macs, buffer, rate in (
-            (2048, 512, "20"), (1024, 256, "15"), (512, 256, "10"), (256, 256, "5"), (128, 256, "2"), (64, 128, "1"),
+            (2048, 512, "20"),
+            (1024, 256, "15"),
+            (512, 256, "10"),
+            (256, 256, "5"),
+            (128, 256, "2"),
+            (64, 128, "1"),
             (32, 128, "0.5"),
         )
     },
-}  # fmt: skip
+}
 
 _NOT_PUBLISHED = {
     "Rockchip RV1126": "the chip's microarchitecture is not published",
@@ -61,19 +66,23 @@ _ON_THE_HOST = {
 }
 
 _NAMES = {
-    "mobilenet v1": "mobilenet_v1", "mobilenet v2": "mobilenet_v2", "mobilenetv1": "mobilenet_v1",
-    "mobilenetv2 1.0": "mobilenet_v2", "mobilenetv2-12": "mobilenet_v2", "mobilenet v1 ssd": "ssd_mobilenet_v1",
-    "mobilenet v2 ssd": "ssd_mobilenet_v2", "unet mv2": "unet_mobilenet_v2", "resnet-50": "resnet50_v1",
-    "resnet-50 v1": "resnet50_v1", "resnet-50 v2": "resnet50_v2", "resnet50-v2-7": "resnet50_v2",
-    "resnet-101 v1": "resnet101_v1", "resnet-101 v2": "resnet101_v2", "resnet-152 v1": "resnet152_v1",
-    "resnet-152 v2": "resnet152_v2", "vgg16": "vgg16", "vgg19": "vgg19", "densenet": "densenet",
-    "squeezenet": "squeezenet", "inception v1": "inception_v1", "inception v3": "inception_v3",
-    "inception v4": "inception_v4", "inception-resnet v2": "inception_resnet_v2",
-    "efficientnet-edgetpu-s": "efficientnet_edgetpu_s", "efficientnet-edgetpu-m": "efficientnet_edgetpu_m",
-    "efficientnet-edgetpu-l": "efficientnet_edgetpu_l", "yolov7-tiny": "yolov7_tiny", "wav2letter pruned": "wav2letter",
-    "micronet kws-m": "micronet_kws_m", "micronet ad-m": "micronet_ad_m",
-}  # fmt: skip
-"""Names of networks as the sources write them, in small letters; others are looked up as they are."""
+    "mobilenetv1": "mobilenet_v1",
+    "mobilenetv2 1.0": "mobilenet_v2",
+    "mobilenetv2-12": "mobilenet_v2",
+    "mobilenet v1 ssd": "ssd_mobilenet_v1",
+    "mobilenet v2 ssd": "ssd_mobilenet_v2",
+    "unet mv2": "unet_mobilenet_v2",
+    "resnet-50": "resnet50_v1",
+    "resnet-50 v1": "resnet50_v1",
+    "resnet-50 v2": "resnet50_v2",
+    "resnet50-v2-7": "resnet50_v2",
+    "resnet-101 v1": "resnet101_v1",
+    "resnet-101 v2": "resnet101_v2",
+    "resnet-152 v1": "resnet152_v1",
+    "resnet-152 v2": "resnet152_v2",
+    "wav2letter pruned": "wav2letter",
+}
+"""Lower-case names in the sources, and the networks they mean. Other names match once "-" and " " are "_"."""
 _EQUAL_LAYERS = ("MLP", "LST")
 """How networks begin whose layers are all alike, as far as is known: products of one batch of rows with weights."""
 _LAYERS = re.compile(r"([0-9]+)M weights, ([0-9]+) layers")
@@ -89,7 +98,7 @@ def networks(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         name, network = record.text("machine"), record.text("network")
         label = f"{name}: {network}"
         reason = _NOT_PUBLISHED.get(name) or _ON_THE_HOST.get((name, network))
-        chip, wanted = _CHIPS.get(name), _NAMES.get(network.lower(), network.lower().replace("-", "_"))
+        chip, wanted = _CHIPS.get(name), _NAMES.get(network.lower(), re.sub("[- ]", "_", network.lower()))
         shape = _shape(record.text("input shape"))
         if reason is None and chip is None:
             reason = "no config of such a machine"
@@ -140,9 +149,12 @@ def _microseconds(record: Record, clock_hz: int, operations: int) -> float:
     """What was published, as the time of an inference, which takes so many operations."""
     value = record.number("value")
     times = {
-        "ms": value * 1e3, "us": value, "cycles": value * 1e6 / clock_hz, "inferences/s": 1e6 / value,
+        "ms": value * 1e3,
+        "us": value,
+        "cycles": value * 1e6 / clock_hz,
+        "inferences/s": 1e6 / value,
         "TOPS": operations / value / 1e6,
-    }  # fmt: skip
+    }
     return record.one_of("unit", times)
 
 

@@ -99,20 +99,38 @@ def tpu_v1(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
 EYERISS: Mapping[str, Any] = {
     # Chen et al., Eyeriss, JSSC 52(1), 2017, table IV; 64-bit banks of 4 KiB. A PE's sums and feature maps are in
     # registers, 48 and 24 bytes; its filters are in an SRAM, below.
-    "clock": "200 MHz", "matrix.rows": 12, "matrix.cols": 14, "matrix.throughput": {"int16": 1},
-    "matrix.dataflow": "output_stationary", "vector": None, "scalar": None, "sram.bytes": 108 << 10, "sram.banks": 27,
-    "sram.bytes_per_cycle": 8, "technology.node": "65 nm", "technology.pe_register_bytes": 72,
-}  # fmt: skip
+    "clock": "200 MHz",
+    "matrix.rows": 12,
+    "matrix.cols": 14,
+    "matrix.throughput": {"int16": 1},
+    "matrix.dataflow": "output_stationary",
+    "vector": None,
+    "scalar": None,
+    "sram.bytes": 108 << 10,
+    "sram.banks": 27,
+    "sram.bytes_per_cycle": 8,
+    "technology.node": "65 nm",
+    "technology.pe_register_bytes": 72,
+}
 _FILTERS = 448
 """Bytes of a PE's memory for filters, read two at a time."""
 _LAYER = re.compile(r"VGG-16 batch 3 (CONV[0-9-]+) (.*)")
 _COUNTED = {
     # The same paper, table VI (cucapra/fodlam, data/eyeriss-vgg16.csv): 10^9 MACs, zeros among the inputs in percent.
-    "CONV1-1": (0.26, 16.0), "CONV1-2": (5.55, 47.7), "CONV2-1": (2.77, 24.8), "CONV2-2": (5.55, 38.7),
-    "CONV3-1": (2.77, 39.7), "CONV3-2": (5.55, 58.1), "CONV3-3": (5.55, 58.7), "CONV4-1": (2.77, 64.3),
-    "CONV4-2": (5.55, 74.7), "CONV4-3": (5.55, 85.4), "CONV5-1": (1.39, 79.4), "CONV5-2": (1.39, 87.4),
+    "CONV1-1": (0.26, 16.0),
+    "CONV1-2": (5.55, 47.7),
+    "CONV2-1": (2.77, 24.8),
+    "CONV2-2": (5.55, 38.7),
+    "CONV3-1": (2.77, 39.7),
+    "CONV3-2": (5.55, 58.1),
+    "CONV3-3": (5.55, 58.7),
+    "CONV4-1": (2.77, 64.3),
+    "CONV4-2": (5.55, 74.7),
+    "CONV4-3": (5.55, 85.4),
+    "CONV5-1": (1.39, 79.4),
+    "CONV5-2": (1.39, 87.4),
     "CONV5-3": (1.39, 88.5),
-}  # fmt: skip
+}
 
 
 def eyeriss(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
@@ -181,12 +199,24 @@ _LINKS_UM2 = 12 * (1_888_000 + round(74_632_000 / nodes.transistors_per_um2(7)))
 A100: Mapping[str, Any] = {
     # NVIDIA A100 white paper: the whole GA100 has 64 pairs of SMs, each SM with 4 x 256 products of float16, 64 lanes
     # of float32 and 192 KiB of L1; six stacks of HBM2.
-    "cores": 64, "matrix.rows": 32, "matrix.cols": 64, "matrix.dataflow": "output_stationary", "scalar": None,
-    "matrix.throughput": {"float16": 1, "bfloat16": 1, "float32": "1/2", "int8": 2}, "vector.lanes": 128,
-    "sram.bytes": 2 * 192 << 10, "sram.banks": 64, "sram.bytes_per_cycle": 16, "dram.bytes": "48 GiB",
-    "dram.bandwidth": "1866 GB/s", "technology.node": "7 nm", "technology.dram": "hbm2", "technology.phy": True,
-    "technology.core_transistors": 2 * _SM_TRANSISTORS, "technology.chip": f"{_L2_UM2 + _LINKS_UM2} um2",
-}  # fmt: skip
+    "cores": 64,
+    "matrix.rows": 32,
+    "matrix.cols": 64,
+    "matrix.dataflow": "output_stationary",
+    "scalar": None,
+    "matrix.throughput": {"float16": 1, "bfloat16": 1, "float32": "1/2", "int8": 2},
+    "vector.lanes": 128,
+    "sram.bytes": 2 * 192 << 10,
+    "sram.banks": 64,
+    "sram.bytes_per_cycle": 16,
+    "dram.bytes": "48 GiB",
+    "dram.bandwidth": "1866 GB/s",
+    "technology.node": "7 nm",
+    "technology.dram": "hbm2",
+    "technology.phy": True,
+    "technology.core_transistors": 2 * _SM_TRANSISTORS,
+    "technology.chip": f"{_L2_UM2 + _LINKS_UM2} um2",
+}
 _MEMORY = "area memory PHY", "area memory control"
 
 

@@ -50,11 +50,19 @@ def matmul_v4(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
 
 _FLOATS = {"f16": DType.FLOAT16, "bf16": DType.BFLOAT16, "f32": DType.FLOAT32}
 
-_CLASSES = {
-    "add": "simple", "sub": "simple", "mul": "simple", "div": "divide", "relu": "simple", "leaky_relu": "simple",
-    "parametric_relu": "simple", "elu": "transcendental", "selu": "transcendental", "sigmoid": "transcendental",
-    "tanh": "transcendental", "linear": "simple", "binary_step": "simple", "batch_norm_inference": "simple",
-}  # fmt: skip
+_SIMPLE = (
+    "add",
+    "sub",
+    "mul",
+    "relu",
+    "leaky_relu",
+    "parametric_relu",
+    "linear",
+    "binary_step",
+    "batch_norm_inference",
+)
+_TRANSCENDENTAL = ("elu", "selu", "sigmoid", "tanh")
+_CLASSES = {**dict.fromkeys(_SIMPLE, "simple"), **dict.fromkeys(_TRANSCENDENTAL, "transcendental"), "div": "divide"}
 _TWO_OPERANDS = frozenset({"add", "sub", "mul", "div"})
 _NARROW = frozenset({"batch_norm_inference"})
 """Kinds measured on two-byte elements; all others on four-byte ones."""

@@ -85,8 +85,10 @@ class Burst:
 def _keys(tokens: object, pools: int) -> list[int | None]:
     """What to keep each pool's mapping under; StatusError (INVALID_ARGUMENT) unless there is a token for each."""
     try:
-        plain = [integer(token, NO_IDENTITY, MAX_TOKEN, "memoryIdentifierTokens")
-                 for token in items(tokens, "memoryIdentifierTokens")]  # fmt: skip
+        plain = [
+            integer(token, NO_IDENTITY, MAX_TOKEN, "memoryIdentifierTokens")
+            for token in items(tokens, "memoryIdentifierTokens")
+        ]
     except MalformedError as error:
         raise invalid_argument(str(error)) from None
     if len(plain) != pools:

@@ -83,9 +83,15 @@ class AidlDevice:
 
         def launch(adapter: _Callback) -> ErrorStatus:
             return self._device.prepareModel_1_3(
-                model_to_1_3(model), preference, priority, time_to_1_3(deadlineNs, "deadlineNs"),
-                handles_of(modelCache), handles_of(dataCache), token, adapter,
-            )  # fmt: skip
+                model_to_1_3(model),
+                preference,
+                priority,
+                time_to_1_3(deadlineNs, "deadlineNs"),
+                handles_of(modelCache),
+                handles_of(dataCache),
+                token,
+                adapter,
+            )
 
         _launch(launch, callback)
 
@@ -108,9 +114,15 @@ class AidlDevice:
         """As ``prepareModel``; this driver has no use for hints of vendors."""
         instance(config, PrepareModelConfig, "config")
         self.prepareModel(
-            model, config.preference, config.priority, config.deadlineNs, config.modelCache, config.dataCache,
-            config.cacheToken, callback,
-        )  # fmt: skip
+            model,
+            config.preference,
+            config.priority,
+            config.deadlineNs,
+            config.modelCache,
+            config.dataCache,
+            config.cacheToken,
+            callback,
+        )
 
     @raises_status
     def allocate(

@@ -111,6 +111,12 @@ def _from_buffer(buffer: HardwareBuffer) -> Memory:
     about = buffer.description
     blob = about.format == FORMAT_BLOB
     ints = (
-        about.width, about.height, about.layers, about.format, about.usage & _WORD, about.usage >> 32, about.stride,
-    )  # fmt: skip
+        about.width,
+        about.height,
+        about.layers,
+        about.format,
+        about.usage & _WORD,
+        about.usage >> 32,
+        about.stride,
+    )
     return Memory(BLOB if blob else HARDWARE_BUFFER, tuple(buffer.handle.fds), about.width if blob else 0, ints)

@@ -23,10 +23,13 @@ def model_to_1_3(model: Any) -> types.Model:
             if not 0 <= entry.prefix <= MAX_PREFIX:
                 raise invalid_argument(f"the prefix of {entry.name} must be in [0, {MAX_PREFIX}], got {entry.prefix}")
         return types.Model(
-            _subgraph(model.main), [_subgraph(each) for each in _items(model.referenced)], model.operandValues,
+            _subgraph(model.main),
+            [_subgraph(each) for each in _items(model.referenced)],
+            model.operandValues,
             [pool if isinstance(pool, Memory) else to_memory(pool) for pool in _items(model.pools)],
-            model.relaxComputationFloat32toFloat16, model.extensionNameToPrefix,
-        )  # fmt: skip
+            model.relaxComputationFloat32toFloat16,
+            model.extensionNameToPrefix,
+        )
     except (AttributeError, TypeError, MalformedError) as error:
         raise invalid_argument(f"not a model of the AIDL interface: {error}") from None
 
@@ -36,11 +39,17 @@ def _subgraph(subgraph: aidl_types.Subgraph) -> types.Subgraph:
     counts = _consumers(len(given), _items(subgraph.operations))
     operands = [
         types.Operand(
-            operand.type, operand.dimensions, counts[number], operand.scale, operand.zeroPoint, operand.lifetime,
-            operand.location, operand.extraParams,
+            operand.type,
+            operand.dimensions,
+            counts[number],
+            operand.scale,
+            operand.zeroPoint,
+            operand.lifetime,
+            operand.location,
+            operand.extraParams,
         )
         for number, operand in enumerate(given)
-    ]  # fmt: skip
+    ]
     return types.Subgraph(operands, subgraph.operations, subgraph.inputIndexes, subgraph.outputIndexes)
 
 

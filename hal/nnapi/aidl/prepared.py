@@ -118,9 +118,12 @@ def _execute(
     mappings: PoolMappings | None = None,
 ) -> ExecutionResult:
     outcome = prepared.run(
-        request, config.measureTiming, time_to_1_3(deadlineNs, "deadlineNs"),
-        time_to_1_3(config.loopTimeoutDurationNs, "loopTimeoutDurationNs"), mappings,
-    )  # fmt: skip
+        request,
+        config.measureTiming,
+        time_to_1_3(deadlineNs, "deadlineNs"),
+        time_to_1_3(config.loopTimeoutDurationNs, "loopTimeoutDurationNs"),
+        mappings,
+    )
     return result_of(outcome)
 
 
@@ -133,9 +136,14 @@ def _execute_fenced(
     durationNs: int,
 ) -> FencedExecutionResult:
     handle, callback = execute_fenced(
-        prepared, request, handles_of(waitFor), config.measureTiming, time_to_1_3(deadlineNs, "deadlineNs"),
-        time_to_1_3(config.loopTimeoutDurationNs, "loopTimeoutDurationNs"), time_to_1_3(durationNs, "durationNs"),
-    )  # fmt: skip
+        prepared,
+        request,
+        handles_of(waitFor),
+        config.measureTiming,
+        time_to_1_3(deadlineNs, "deadlineNs"),
+        time_to_1_3(config.loopTimeoutDurationNs, "loopTimeoutDurationNs"),
+        time_to_1_3(durationNs, "durationNs"),
+    )
     return FencedExecutionResult(AidlFencedCallback(callback), handle[0])
 
 

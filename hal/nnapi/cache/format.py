@@ -177,10 +177,16 @@ def _operand(operand: Operand) -> list[Any]:
     quant = extra.channelQuant if extra else None
     blob = extra.extension if extra else None
     return [
-        operand.type, list(operand.dimensions), operand.numberOfConsumers, operand.scale, operand.zeroPoint,
-        operand.lifetime, [place.poolIndex, place.offset, place.length],
-        None if quant is None else [list(quant.scales), quant.channelDim], None if blob is None else bytes(blob).hex(),
-    ]  # fmt: skip
+        operand.type,
+        list(operand.dimensions),
+        operand.numberOfConsumers,
+        operand.scale,
+        operand.zeroPoint,
+        operand.lifetime,
+        [place.poolIndex, place.offset, place.length],
+        None if quant is None else [list(quant.scales), quant.channelDim],
+        None if blob is None else bytes(blob).hex(),
+    ]
 
 
 def _read_model(entry: dict[str, Any], values: memoryview) -> Model:

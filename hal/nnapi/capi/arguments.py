@@ -63,9 +63,14 @@ def at_pointer(
 
 
 def at_memory(
-    operand: Operand, given: OperandTypeValue | None, memory: AnyMemory, place: tuple[int, int],
-    role: tuple[int, str, int], *, padded: bool,
-) -> Argument:  # fmt: skip
+    operand: Operand,
+    given: OperandTypeValue | None,
+    memory: AnyMemory,
+    place: tuple[int, int],
+    role: tuple[int, str, int],
+    *,
+    padded: bool,
+) -> Argument:
     """An argument in a memory object. ``place``: offset and length. ``role``: compilation, input or output, index.
 
     Raises ApiError.

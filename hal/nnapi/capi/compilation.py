@@ -158,9 +158,13 @@ class Compilation:
 
     def _config(self, deadline: int, token: bytes = NO_TOKEN) -> PrepareModelConfig:
         return PrepareModelConfig(
-            self._preference, self._priority, deadline, cacheToken=token, compilationHints=self._hints,
+            self._preference,
+            self._priority,
+            deadline,
+            cacheToken=token,
+            compilationHints=self._hints,
             extensionNameToPrefix=extensions.known() if self._hints else (),
-        )  # fmt: skip
+        )
 
     def _check_open(self, function: str) -> None:
         if self._finished:

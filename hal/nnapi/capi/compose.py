@@ -42,8 +42,13 @@ class _Composer:
             number += 1
         names = [entry for entry in extensions.known() if entry.prefix in self._prefixes]
         return aidl_types.Model(
-            top, referenced, bytes(self._values), self._pools, main.relaxed, names  # type: ignore[arg-type]
-        )  # fmt: skip
+            top,
+            referenced,
+            bytes(self._values),
+            self._pools,
+            main.relaxed,
+            names,  # type: ignore[arg-type]
+        )
 
     def _subgraph(self, model: BuiltModel) -> aidl_types.Subgraph:
         roles = {
@@ -62,9 +67,14 @@ class _Composer:
         self._note(built.type)
         lifetime, place = self._place(built)
         return aidl_types.Operand(
-            built.type, built.dimensions, built.scale, built.zeroPoint, lifetime if role is None else role, place,
+            built.type,
+            built.dimensions,
+            built.scale,
+            built.zeroPoint,
+            lifetime if role is None else role,
+            place,
             built.extra,
-        )  # fmt: skip
+        )
 
     def _place(self, built: BuiltOperand) -> tuple[LifeTime, DataLocation]:
         value = built.value

@@ -53,16 +53,20 @@ class Execution:
     def set_input(self, index: int, type: OperandTypeValue | None, address: int, length: int) -> None:
         """An input in the client's memory; NULL and 0 omit it."""
         operand = self._begin_argument("setInput", self._input_operands, index)
-        _put(self._inputs, index, at_pointer(
-            operand, type, address, length, f"input {index}", written=False, padded=self._padded
-        ))  # fmt: skip
+        _put(
+            self._inputs,
+            index,
+            at_pointer(operand, type, address, length, f"input {index}", written=False, padded=self._padded),
+        )
 
     def set_output(self, index: int, type: OperandTypeValue | None, address: int, length: int) -> None:
         """An output in the client's memory; NULL and 0 omit it."""
         operand = self._begin_argument("setOutput", self._output_operands, index)
-        _put(self._outputs, index, at_pointer(
-            operand, type, address, length, f"output {index}", written=True, padded=self._padded
-        ))  # fmt: skip
+        _put(
+            self._outputs,
+            index,
+            at_pointer(operand, type, address, length, f"output {index}", written=True, padded=self._padded),
+        )
 
     def set_input_memory(
         self, index: int, type: OperandTypeValue | None, memory: AnyMemory, offset: int, length: int

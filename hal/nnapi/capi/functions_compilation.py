@@ -78,8 +78,10 @@ def _supported(model: Model, devices: int, numDevices: int, supportedOps: int) -
 
 
 def _chosen(array: int, count: int) -> Sequence[Device]:
-    found = [TABLE.get(Kind.Device, word, f"devices[{number}]")
-             for number, word in enumerate(read_handles(array, count, MAX_DEVICES, "devices"))]  # fmt: skip
+    found = [
+        TABLE.get(Kind.Device, word, f"devices[{number}]")
+        for number, word in enumerate(read_handles(array, count, MAX_DEVICES, "devices"))
+    ]
     check_distinct(found)
     return found
 

@@ -62,9 +62,13 @@ class RoleMemory:
     """
 
     def __init__(
-        self, roles: frozenset[tuple[int, str, int]], kind: int, dims: Dims,
-        device: DeviceBuffer | None, backing: SharedMemory | None,
-    ) -> None:  # fmt: skip
+        self,
+        roles: frozenset[tuple[int, str, int]],
+        kind: int,
+        dims: Dims,
+        device: DeviceBuffer | None,
+        backing: SharedMemory | None,
+    ) -> None:
         self.roles = roles
         self.type = kind
         self.dims = dims

@@ -87,8 +87,10 @@ class Model(BuiltModel):
             raise bad_data(f"operand {index} must be TENSOR_QUANT8_SYMM_PER_CHANNEL, got {described(operand)}")
         scales, dim = channelQuant.scales, channelQuant.channelDim
         if dim >= len(operand.dimensions) or len(scales) != operand.dimensions[dim]:
-            raise bad_data(f"operand {index}: {len(scales)} scales for dimension {dim} do not fit "
-                           f"dimensions {list(operand.dimensions)}")  # fmt: skip
+            raise bad_data(
+                f"operand {index}: {len(scales)} scales for dimension {dim} do not fit "
+                f"dimensions {list(operand.dimensions)}"
+            )
         if not all(0 < scale < float("inf") for scale in scales):
             raise bad_data(f"operand {index}: every scale must be > 0")
         quant = SymmPerChannelQuantParams(scales, dim)
@@ -166,8 +168,9 @@ class Model(BuiltModel):
 
     def _take_pointed(self) -> None:
         """Copy what lies in the client's memory into one memory object."""
-        pointed = [(index, operand.value) for index, operand in enumerate(self.operands)
-                   if isinstance(operand.value, Pointed)]  # fmt: skip
+        pointed = [
+            (index, operand.value) for index, operand in enumerate(self.operands) if isinstance(operand.value, Pointed)
+        ]
         if not pointed:
             return
         offsets, size = [], 0
@@ -215,8 +218,10 @@ class Model(BuiltModel):
             return
         expected = operand.nbytes()
         if expected != length:
-            raise bad_data(f"operand {index} with dimensions {list(operand.dimensions)} must have "
-                           f"{'known dimensions' if expected is None else expected}, not {length} bytes")  # fmt: skip
+            raise bad_data(
+                f"operand {index} with dimensions {list(operand.dimensions)} must have "
+                f"{'known dimensions' if expected is None else expected}, not {length} bytes"
+            )
 
     def _set(self, index: int, value: Value) -> None:
         if index in self.inputs or index in self.outputs:

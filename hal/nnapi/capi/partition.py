@@ -122,15 +122,18 @@ def _part(model: aidl_types.Model, device: Device, numbers: range) -> Part:
     used = sorted({index for operation in inside for index in (*operation.inputs, *operation.outputs)})
     moving = (LifeTime.SUBGRAPH_INPUT, LifeTime.TEMPORARY_VARIABLE, LifeTime.SUBGRAPH_OUTPUT)
     inputs = [index for index in used if index not in written and main.operands[index].lifetime in moving]
-    outputs = [index for index in used
-               if index in written and (index in main.outputIndexes or index in read_outside)]  # fmt: skip
+    outputs = [index for index in used if index in written and (index in main.outputIndexes or index in read_outside)]
     for index in (*inputs, *outputs):
         _check_cut(main, index)
     subgraph = _subgraph(main, inside, used, inputs, outputs)
     cut = aidl_types.Model(
-        subgraph, model.referenced, model.operandValues, model.pools, model.relaxComputationFloat32toFloat16,
+        subgraph,
+        model.referenced,
+        model.operandValues,
+        model.pools,
+        model.relaxComputationFloat32toFloat16,
         model.extensionNameToPrefix,
-    )  # fmt: skip
+    )
     return Part(device, cut, tuple(inputs), tuple(outputs))
 
 
@@ -142,14 +145,19 @@ def _check_cut(main: aidl_types.Subgraph, index: int) -> None:
         and not any(index in operation.inputs for operation in main.operations)
     )
     if not at_border and not is_specified(int(operand.type), operand.dimensions):
-        raise bad_data(f"the model would have to be cut at operand {index}, whose dimensions are not known: "
-                       f"{list(operand.dimensions)}")  # fmt: skip
+        raise bad_data(
+            f"the model would have to be cut at operand {index}, whose dimensions are not known: "
+            f"{list(operand.dimensions)}"
+        )
 
 
 def _subgraph(
-    main: aidl_types.Subgraph, inside: Sequence[Operation], used: Sequence[int], inputs: Sequence[int],
+    main: aidl_types.Subgraph,
+    inside: Sequence[Operation],
+    used: Sequence[int],
+    inputs: Sequence[int],
     outputs: Sequence[int],
-) -> aidl_types.Subgraph:  # fmt: skip
+) -> aidl_types.Subgraph:
     place = {index: number for number, index in enumerate(used)}
     operands = []
     for index in used:
@@ -161,9 +169,17 @@ def _subgraph(
             lifetime = LifeTime.SUBGRAPH_OUTPUT
         # What has become an input or an output of the part has no place in the model any more.
         location = operand.location if lifetime == operand.lifetime else DataLocation()
-        operands.append(aidl_types.Operand(
-            operand.type, operand.dimensions, operand.scale, operand.zeroPoint, lifetime, location, operand.extraParams
-        ))  # fmt: skip
+        operands.append(
+            aidl_types.Operand(
+                operand.type,
+                operand.dimensions,
+                operand.scale,
+                operand.zeroPoint,
+                lifetime,
+                location,
+                operand.extraParams,
+            )
+        )
     operations = [
         Operation(each.type, [place[i] for i in each.inputs], [place[i] for i in each.outputs]) for each in inside
     ]

@@ -137,8 +137,10 @@ class Computation:
                 if memory.contents is None:
                     raise ApiError(ResultCode.OP_FAILED, f"input {number}: its memory is not initialised")
                 if argument.dims and tuple(argument.dims) != memory.contents and 0 not in argument.dims:
-                    raise bad_data(f"input {number}: must have the dimensions of its memory's contents, "
-                                   f"{list(memory.contents)}, has {list(argument.dims)}")  # fmt: skip
+                    raise bad_data(
+                        f"input {number}: must have the dimensions of its memory's contents, "
+                        f"{list(memory.contents)}, has {list(argument.dims)}"
+                    )
 
     def _settle(self, outcome: Outcome) -> None:
         for number, argument in enumerate(self._outputs):

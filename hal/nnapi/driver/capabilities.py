@@ -82,9 +82,12 @@ def measure(config: Config) -> Capabilities:
     by_type = [OperandPerformance(kind, info) for kind in MEASURED if (info := ratio(workloads.workload_of(kind)))]
     relaxed = known(workloads.relaxed_workload())
     return Capabilities(
-        relaxed, relaxed, by_type, known(workloads.if_workload(), host=True),
+        relaxed,
+        relaxed,
+        by_type,
+        known(workloads.if_workload(), host=True),
         known(workloads.while_workload(), host=True),
-    )  # fmt: skip
+    )
 
 
 class _Bench:

@@ -256,9 +256,12 @@ class Device:
         return self._launch(check, priority, deadline, callback)
 
     def _launch(
-        self, check: Callable[[Preparation], Callable[[], PreparedModel]], priority: int, deadline: TimePoint,
+        self,
+        check: Callable[[Preparation], Callable[[], PreparedModel]],
+        priority: int,
+        deadline: TimePoint,
         callback: Any,
-    ) -> ErrorStatus:  # fmt: skip
+    ) -> ErrorStatus:
         """Have the work that ``check`` gives done by another thread; what it raises is the status of the launch."""
         try:
             check_callback(callback)

@@ -46,6 +46,9 @@ def explain(executor: Executor, model: Model, version: Version = V1_3) -> list[O
         if not entry.supported:
             _log.warning(
                 "%s: operation %d (%s) is not supported: %s",
-                executor.config.name, entry.index, entry.operation, entry.reason,
-            )  # fmt: skip
+                executor.config.name,
+                entry.index,
+                entry.operation,
+                entry.reason,
+            )
     return found

@@ -34,9 +34,13 @@ class DeviceBackend:
     """
 
     def __init__(
-        self, executor: Executor, priority: Priority, deadline: Deadline | None = None, mappings: int = 0,
+        self,
+        executor: Executor,
+        priority: Priority,
+        deadline: Deadline | None = None,
+        mappings: int = 0,
         limited: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.limited = limited
         self._executor = executor
         self._priority = priority

@@ -186,8 +186,10 @@ class _Slots:
         if status != ErrorStatus.NONE:
             raise invalid_argument(f"the client has no memory for slots {unknown}: status {status!r}")
         try:
-            given = [instance(memory, Memory, f"the memory of slot {slot}")
-                     for slot, memory in zip(unknown, items(memories, "memories"), strict=True)]  # fmt: skip
+            given = [
+                instance(memory, Memory, f"the memory of slot {slot}")
+                for slot, memory in zip(unknown, items(memories, "memories"), strict=True)
+            ]
         except (MalformedError, ValueError) as error:
             raise invalid_argument(f"getMemories must return one memory for each of slots {unknown}: {error}") from None
         # With descriptors of our own, since the client may close its as soon as it has answered.

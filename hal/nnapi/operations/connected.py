@@ -26,6 +26,12 @@ def _fully_connected(op: Lowering) -> None:
 
 _ROWS = [{"T": F32, "B": F32}, {"T": F16, "B": F16}, {"T": Q8, "B": I32}, {"T": Q8S, "B": I32}]
 define(
-    OperationType.FULLY_CONNECTED, forms("T T B i", "T", _ROWS), _fully_connected,
-    ranks(X, 2, 3, 4), ranks(FILTER, 2), ranks(BIAS, 1), bias_scale, activation(3),
-)  # fmt: skip
+    OperationType.FULLY_CONNECTED,
+    forms("T T B i", "T", _ROWS),
+    _fully_connected,
+    ranks(X, 2, 3, 4),
+    ranks(FILTER, 2),
+    ranks(BIAS, 1),
+    bias_scale,
+    activation(3),
+)

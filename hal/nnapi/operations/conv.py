@@ -136,19 +136,35 @@ def _asked_size(op: Lowering, image: Image, depth: int) -> Pair:
 
 _RULES = (ranks(X, 4), ranks(FILTER, 4), ranks(BIAS, 1), bias_scale)
 define(
-    OperationType.CONV_2D, forms("T W B i*4 [ b [ i i ] ]", "T", _ROWS) | forms("T W B i*7 [ b [ i i ] ]", "T", _ROWS),
-    _conv, *_RULES, channel_dim(0), *window_rules(lambda view: _CONV),
-)  # fmt: skip
+    OperationType.CONV_2D,
+    forms("T W B i*4 [ b [ i i ] ]", "T", _ROWS) | forms("T W B i*7 [ b [ i i ] ]", "T", _ROWS),
+    _conv,
+    *_RULES,
+    channel_dim(0),
+    *window_rules(lambda view: _CONV),
+)
 define(
     OperationType.DEPTHWISE_CONV_2D,
     forms("T W B i*5 [ b [ i i ] ]", "T", _ROWS) | forms("T W B i*8 [ b [ i i ] ]", "T", _ROWS),
-    _depthwise_conv, *_RULES, channel_dim(3), *window_rules(lambda view: _MULTIPLIED),
-)  # fmt: skip
+    _depthwise_conv,
+    *_RULES,
+    channel_dim(3),
+    *window_rules(lambda view: _MULTIPLIED),
+)
 define(
-    OperationType.GROUPED_CONV_2D, forms("T W B i*5 b", "T", _ROWS) | forms("T W B i*8 b", "T", _ROWS),
-    _grouped_conv, *_RULES, channel_dim(0), *window_rules(lambda view: _MULTIPLIED),
-)  # fmt: skip
+    OperationType.GROUPED_CONV_2D,
+    forms("T W B i*5 b", "T", _ROWS) | forms("T W B i*8 b", "T", _ROWS),
+    _grouped_conv,
+    *_RULES,
+    channel_dim(0),
+    *window_rules(lambda view: _MULTIPLIED),
+)
 define(
-    OperationType.TRANSPOSE_CONV_2D, forms("T W B I32 i*4 b", "T", _ROWS) | forms("T W B i*7 b", "T", _ROWS),
-    _transpose_conv, *_RULES, channel_dim(0), ranks(3, 0, 1), *window_rules(_transposed),
-)  # fmt: skip
+    OperationType.TRANSPOSE_CONV_2D,
+    forms("T W B I32 i*4 b", "T", _ROWS) | forms("T W B i*7 b", "T", _ROWS),
+    _transpose_conv,
+    *_RULES,
+    channel_dim(0),
+    ranks(3, 0, 1),
+    *window_rules(_transposed),
+)

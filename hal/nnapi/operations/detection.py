@@ -71,27 +71,40 @@ def _give_rows(op: Lowering, results: Sequence[Tensor]) -> None:
 
 def _box_nms(op: Lowering) -> None:
     params = {
-        "score_threshold": _real(op, 3), "most": op.scalar(4), "kernel": op.scalar(5), "iou_threshold": _real(op, 6),
-        "sigma": _real(op, 7), "nms_threshold": _real(op, 8),
-    }  # fmt: skip
+        "score_threshold": _real(op, 3),
+        "most": op.scalar(4),
+        "kernel": op.scalar(5),
+        "iou_threshold": _real(op, 6),
+        "sigma": _real(op, 7),
+        "nms_threshold": _real(op, 8),
+    }
     _give_rows(op, _routine(op, "npusim.box_nms", [op.real(0), op.real(1), op.tensor(2)], params))
 
 
 def _proposals(op: Lowering) -> None:
     params = {
-        "stride_h": _real(op, 4), "stride_w": _real(op, 5), "before": op.scalar(6), "after": op.scalar(7),
-        "iou_threshold": _real(op, 8), "least_size": _real(op, 9),
-    }  # fmt: skip
+        "stride_h": _real(op, 4),
+        "stride_w": _real(op, 5),
+        "before": op.scalar(6),
+        "after": op.scalar(7),
+        "iou_threshold": _real(op, 8),
+        "least_size": _real(op, 9),
+    }
     inputs = [_image(op, 0, 10), _image(op, 1, 10), op.real(2), op.real(3)]
     _give_rows(op, _routine(op, "npusim.proposals", inputs, params))
 
 
 def _detections(op: Lowering) -> None:
     params = {
-        "scale": tuple(_real(op, index) for index in (3, 4, 5, 6)), "regular": op.scalar(7), "most": op.scalar(8),
-        "of_box": op.scalar(9), "of_class": op.scalar(10), "score_threshold": _real(op, 11),
-        "iou_threshold": _real(op, 12), "first_label": int(op.scalar(13)),
-    }  # fmt: skip
+        "scale": tuple(_real(op, index) for index in (3, 4, 5, 6)),
+        "regular": op.scalar(7),
+        "most": op.scalar(8),
+        "of_box": op.scalar(9),
+        "of_class": op.scalar(10),
+        "score_threshold": _real(op, 11),
+        "iou_threshold": _real(op, 12),
+        "first_label": int(op.scalar(13)),
+    }
     scores, boxes, classes, counts = _routine(op, "npusim.detections", [op.real(0), op.real(1), op.real(2)], params)
     op.give_real(scores, 0)
     op.give_real(boxes, 1)
@@ -135,35 +148,62 @@ _REGION_DIMS = Dimensions({1: "rois four", 2: "rois"})
 _REGION_RULES = (ranks(0, 4), _REGION_DIMS.agree, _columns(1, 4), positive(3, 4, 5, 6), _coordinates((1,)))
 define(OperationType.ROI_ALIGN, forms("T B I32 i i s s i i b", "T", _ROWS), _roi_align, *_REGION_RULES, _RATIOS)
 define(
-    OperationType.ROI_POOLING, forms("T B I32 i i s s b", "T", _ROWS),
-    lambda op: _regions(op, "npusim.roi_pool", 7, {}), *_REGION_RULES, same_quantisation(0),
-)  # fmt: skip
+    OperationType.ROI_POOLING,
+    forms("T B I32 i i s s b", "T", _ROWS),
+    lambda op: _regions(op, "npusim.roi_pool", 7, {}),
+    *_REGION_RULES,
+    same_quantisation(0),
+)
 
 define(
-    OperationType.AXIS_ALIGNED_BBOX_TRANSFORM, forms("B T I32 B", "B", _ROWS), _bbox_transform,
-    Dimensions({0: "rois four", 1: "rois coordinates", 2: "rois", 3: "batches two"}).agree, _columns(0, 4),
-    _columns(3, 2), _coordinates((0, 3), (0,)),
-)  # fmt: skip
+    OperationType.AXIS_ALIGNED_BBOX_TRANSFORM,
+    forms("B T I32 B", "B", _ROWS),
+    _bbox_transform,
+    Dimensions({0: "rois four", 1: "rois coordinates", 2: "rois", 3: "batches two"}).agree,
+    _columns(0, 4),
+    _columns(3, 2),
+    _coordinates((0, 3), (0,)),
+)
 
 define(
-    OperationType.BOX_WITH_NMS_LIMIT, forms("T B I32 s i i s s s", "T B I32 I32", _ROWS), _box_nms,
-    Dimensions({0: "rois classes", 1: "rois coordinates", 2: "rois"}).agree, _KERNEL, same_quantisation(0),
+    OperationType.BOX_WITH_NMS_LIMIT,
+    forms("T B I32 s i i s s s", "T B I32 I32", _ROWS),
+    _box_nms,
+    Dimensions({0: "rois classes", 1: "rois coordinates", 2: "rois"}).agree,
+    _KERNEL,
+    same_quantisation(0),
     _coordinates((1,), (1,)),
-)  # fmt: skip
+)
 
 define(
-    OperationType.GENERATE_PROPOSALS, forms("T T A B s s i i s s b", "T B I32", _ROWS), _proposals,
-    ranks(0, 4), ranks(1, 4), Dimensions({2: "anchors four", 3: "batches two"}).agree, _columns(2, 4), _columns(3, 2),
-    positive(4, 5), same_quantisation(0), _coordinates((2, 3), (1,)),
-)  # fmt: skip
+    OperationType.GENERATE_PROPOSALS,
+    forms("T T A B s s i i s s b", "T B I32", _ROWS),
+    _proposals,
+    ranks(0, 4),
+    ranks(1, 4),
+    Dimensions({2: "anchors four", 3: "batches two"}).agree,
+    _columns(2, 4),
+    _columns(3, 2),
+    positive(4, 5),
+    same_quantisation(0),
+    _coordinates((2, 3), (1,)),
+)
 
 define(
-    OperationType.DETECTION_POSTPROCESSING, forms("T T T s*4 b i i i s s b", "T T I32 I32", _FLOAT_ROWS), _detections,
-    Dimensions({0: "batches anchors classes", 1: "batches anchors encoding", 2: "anchors four"}).agree, _columns(2, 4),
+    OperationType.DETECTION_POSTPROCESSING,
+    forms("T T T s*4 b i i i s s b", "T T I32 I32", _FLOAT_ROWS),
+    _detections,
+    Dimensions({0: "batches anchors classes", 1: "batches anchors encoding", 2: "anchors four"}).agree,
+    _columns(2, 4),
     positive(3, 4, 5, 6, 8),
-)  # fmt: skip
+)
 
 define(
-    OperationType.HEATMAP_MAX_KEYPOINT, forms("T B b", "T B", _ROWS), _heatmap, ranks(0, 4), ranks(1, 2),
-    _columns(1, 4), _coordinates((1,), (1,)),
-)  # fmt: skip
+    OperationType.HEATMAP_MAX_KEYPOINT,
+    forms("T B b", "T B", _ROWS),
+    _heatmap,
+    ranks(0, 4),
+    ranks(1, 2),
+    _columns(1, 4),
+    _coordinates((1,), (1,)),
+)

@@ -89,25 +89,41 @@ def _table_rank(view: OpView) -> bool:
 
 
 define(
-    OperationType.EMBEDDING_LOOKUP, forms("I32 T", "T", rows("T", (F32, F16, I32, *QUANT8))),
-    lambda op: op.give(entries(op, op.tensor(1), 0, 0)), ranks(0, 1), _table_rank, same_quantisation(1),
+    OperationType.EMBEDDING_LOOKUP,
+    forms("I32 T", "T", rows("T", (F32, F16, I32, *QUANT8))),
+    lambda op: op.give(entries(op, op.tensor(1), 0, 0)),
+    ranks(0, 1),
+    _table_rank,
+    same_quantisation(1),
     later=[input_types(1, V1_2, I32, *QUANT8), input_types(1, V1_3, F16)],
-)  # fmt: skip
+)
 
 define(
-    OperationType.HASHTABLE_LOOKUP, forms("I32 I32 T", "T Q8", rows("T", (F32, I32, Q8))), _hashtable_lookup,
-    ranks(0, 1), ranks(1, 1), _rows_first, same_quantisation(2),
-)  # fmt: skip
+    OperationType.HASHTABLE_LOOKUP,
+    forms("I32 I32 T", "T Q8", rows("T", (F32, I32, Q8))),
+    _hashtable_lookup,
+    ranks(0, 1),
+    ranks(1, 1),
+    _rows_first,
+    same_quantisation(2),
+)
 
 _KIND = "input 3 must be 1 (SPARSE_DEPRECATED), 2 (DENSE) or 3 (SPARSE)"
 _HASHED = (F32, F16, I32, Q8, Q8S, Q8SYMM, Q16, Q16S, BOOL8)
 define(
     OperationType.LSH_PROJECTION,
-    forms("H T H i", "I32", [{"H": seed, "T": kind} for seed in (F32, F16) for kind in _HASHED]), _lsh_projection,
-    ranks(0, 2), ranks(2, 1), scalars(_KIND, lambda kind: kind in (1, 2, 3), 3), optional=(2,),
-)  # fmt: skip
+    forms("H T H i", "I32", [{"H": seed, "T": kind} for seed in (F32, F16) for kind in _HASHED]),
+    _lsh_projection,
+    ranks(0, 2),
+    ranks(2, 1),
+    scalars(_KIND, lambda kind: kind in (1, 2, 3), 3),
+    optional=(2,),
+)
 
 define(
-    OperationType.TOPK_V2, forms("T i", "T I32", rows("T", (F32, F16, I32, *QUANT8))), _topk, _k_fits,
+    OperationType.TOPK_V2,
+    forms("T i", "T I32", rows("T", (F32, F16, I32, *QUANT8))),
+    _topk,
+    _k_fits,
     same_quantisation(0),
-)  # fmt: skip
+)

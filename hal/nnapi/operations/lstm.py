@@ -50,19 +50,25 @@ def _lstm(op: Lowering) -> None:
 
 
 define(
-    OperationType.LSTM, _signatures("T*20 i S S", 4) | _signatures("T*20 i S S T*4", 4), _lstm,
-    *presence_rules(_STEP_CONDITIONS), _STEP_SHAPES.agree, *_STEP.rules(), optional=_STEP.optional(),
+    OperationType.LSTM,
+    _signatures("T*20 i S S", 4) | _signatures("T*20 i S S T*4", 4),
+    _lstm,
+    *presence_rules(_STEP_CONDITIONS),
+    _STEP_SHAPES.agree,
+    *_STEP.rules(),
+    optional=_STEP.optional(),
     later=[inputs_beyond(23, V1_2)],
-)  # fmt: skip
+)
 
 
 _SEQUENCE = Cell(first=1, state=18, scalars=20, norm=24)
 _SEQUENCE_TIME_MAJOR = 23
 _SEQUENCE_CONDITIONS = _SEQUENCE.conditions()
 _SEQUENCE_SHAPES = SequenceDimensions(
-    _SEQUENCE_TIME_MAJOR, {0: "time batches inputs", **_SEQUENCE.shapes("inputs", "units", "outputs")},
+    _SEQUENCE_TIME_MAJOR,
+    {0: "time batches inputs", **_SEQUENCE.shapes("inputs", "units", "outputs")},
     _SEQUENCE.optional(),
-)  # fmt: skip
+)
 
 
 def _unidirectional(op: Lowering) -> None:
@@ -74,10 +80,15 @@ def _unidirectional(op: Lowering) -> None:
 
 
 define(
-    OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM, _signatures("T*20 i S S b T*4", 1, 3), _unidirectional,
-    *presence_rules(_SEQUENCE_CONDITIONS), _SEQUENCE_SHAPES.agree, *_SEQUENCE.rules(), optional=_SEQUENCE.optional(),
+    OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM,
+    _signatures("T*20 i S S b T*4", 1, 3),
+    _unidirectional,
+    *presence_rules(_SEQUENCE_CONDITIONS),
+    _SEQUENCE_SHAPES.agree,
+    *_SEQUENCE.rules(),
+    optional=_SEQUENCE.optional(),
     later=[outputs_beyond(1, V1_3)],
-)  # fmt: skip
+)
 
 
 _FORWARD = Cell(first=1, state=35, scalars=48, norm=53, auxiliary=40)
@@ -117,7 +128,13 @@ def _bidirectional(op: Lowering) -> None:
 
 
 define(
-    OperationType.BIDIRECTIONAL_SEQUENCE_LSTM, _signatures("T*48 i S S b b T*8", 1, 2, 5, 6), _bidirectional,
-    *presence_rules(_BOTH_CONDITIONS), _BOTH_SHAPES.agree, *_FORWARD.rules(), merged_outputs(_MERGE, 2, 4),
-    optional=_BOTH_OPTIONAL, later=[outputs_beyond(2, V1_3)],
-)  # fmt: skip
+    OperationType.BIDIRECTIONAL_SEQUENCE_LSTM,
+    _signatures("T*48 i S S b b T*8", 1, 2, 5, 6),
+    _bidirectional,
+    *presence_rules(_BOTH_CONDITIONS),
+    _BOTH_SHAPES.agree,
+    *_FORWARD.rules(),
+    merged_outputs(_MERGE, 2, 4),
+    optional=_BOTH_OPTIONAL,
+    later=[outputs_beyond(2, V1_3)],
+)

@@ -21,9 +21,12 @@ from .rules import not_negative, one_of
 NORM_EPSILON = 1e-8
 """What layer normalisation adds to the variance."""
 _ACTIVATIONS: dict[int, tuple[Unary, float, float] | None] = {
-    0: None, 1: (Unary.RELU, 0.0, 0.0), 3: (Unary.CLIP, 0.0, 6.0), 4: (Unary.TANH, 0.0, 0.0),
+    0: None,
+    1: (Unary.RELU, 0.0, 0.0),
+    3: (Unary.CLIP, 0.0, 6.0),
+    4: (Unary.TANH, 0.0, 0.0),
     6: (Unary.SIGMOID, 0.0, 0.0),
-}  # fmt: skip
+}
 """Activations by their numbers: none, RELU, RELU6, TANH, SIGMOID."""
 PEEPHOLES = {0: 8, 1: 9, 3: 10}
 """Peephole weights by gate, counted from a cell's first input; the cell gate has none."""

@@ -89,19 +89,32 @@ def _instance_normalization(op: Lowering) -> None:
 
 
 define(
-    OperationType.L2_NORMALIZATION, forms("T [ i ]", "T", rows("T", (F32, F16, *QUANT8))), _l2_normalization,
-    rank_at_most(0, 4), axis_of(1), output_quantisation(1 / 128, 128),
+    OperationType.L2_NORMALIZATION,
+    forms("T [ i ]", "T", rows("T", (F32, F16, *QUANT8))),
+    _l2_normalization,
+    rank_at_most(0, 4),
+    axis_of(1),
+    output_quantisation(1 / 128, 128),
     later=[inputs_beyond(1, V1_2), input_types(0, V1_2, *QUANT8), other_ranks(0, V1_2, 4)],
-)  # fmt: skip
+)
 define(
-    OperationType.LOCAL_RESPONSE_NORMALIZATION, forms("T i s s s [ i ]", "T", _SCALARS), _local_response_normalization,
-    rank_at_most(0, 4), scalars("input 1, the radius, must be >= 0", lambda radius: radius >= 0, 1), axis_of(5),
+    OperationType.LOCAL_RESPONSE_NORMALIZATION,
+    forms("T i s s s [ i ]", "T", _SCALARS),
+    _local_response_normalization,
+    rank_at_most(0, 4),
+    scalars("input 1, the radius, must be >= 0", lambda radius: radius >= 0, 1),
+    axis_of(5),
     later=[inputs_beyond(5, V1_2), other_ranks(0, V1_2, 4)],
-)  # fmt: skip
+)
 define(
-    OperationType.SOFTMAX, forms("T s [ i ]", "T", [*_SCALARS, *_QUANTISED_SCALARS]), _softmax(log=False),
-    rank_at_most(0, 4), positive(1), axis_of(2), output_quantisation(1 / 256, 0),
+    OperationType.SOFTMAX,
+    forms("T s [ i ]", "T", [*_SCALARS, *_QUANTISED_SCALARS]),
+    _softmax(log=False),
+    rank_at_most(0, 4),
+    positive(1),
+    axis_of(2),
+    output_quantisation(1 / 256, 0),
     later=[inputs_beyond(2, V1_2), other_ranks(0, V1_2, 2, 4)],
-)  # fmt: skip
+)
 define(OperationType.LOG_SOFTMAX, forms("T s i", "T", _SCALARS), _softmax(log=True), positive(1), axis_of(2))
 define(OperationType.INSTANCE_NORMALIZATION, forms("T s*3 b", "T", _SCALARS), _instance_normalization, ranks(0, 4))

@@ -22,14 +22,16 @@ _SLACK = 1e-6
 _INPUT_WEIGHTS, _RECURRENT_WEIGHTS, _BIASES, _CELL, _OUTPUT = 1, 5, 9, 13, 14
 _GATES = (0, 1, 3, 2)
 """Input, forget, output and cell gate by their places among the inputs: the three of one function come first."""
-_SHAPES = Dimensions({
-    0: "batches inputs",
-    **dict.fromkeys(range(_INPUT_WEIGHTS, _RECURRENT_WEIGHTS), "units inputs"),
-    **dict.fromkeys(range(_RECURRENT_WEIGHTS, _BIASES), "units units"),
-    **dict.fromkeys(range(_BIASES, _CELL), "units"),
-    _CELL: "batches units",
-    _OUTPUT: "batches units",
-})  # fmt: skip
+_SHAPES = Dimensions(
+    {
+        0: "batches inputs",
+        **dict.fromkeys(range(_INPUT_WEIGHTS, _RECURRENT_WEIGHTS), "units inputs"),
+        **dict.fromkeys(range(_RECURRENT_WEIGHTS, _BIASES), "units units"),
+        **dict.fromkeys(range(_BIASES, _CELL), "units"),
+        _CELL: "batches units",
+        _OUTPUT: "batches units",
+    }
+)
 
 
 def _is(operand: Operand, scale: float, zero: int) -> bool:
@@ -90,6 +92,12 @@ def _lower(op: Lowering) -> None:
 
 
 define(
-    OperationType.QUANTIZED_16BIT_LSTM, forms("Q8*9 I32*4 Q16S Q8", "Q16S Q8"), _lower, _SHAPES.agree,
-    activation_quantisation, weight_quantisation, bias_quantisation, cell_quantisation,
-)  # fmt: skip
+    OperationType.QUANTIZED_16BIT_LSTM,
+    forms("Q8*9 I32*4 Q16S Q8", "Q16S Q8"),
+    _lower,
+    _SHAPES.agree,
+    activation_quantisation,
+    weight_quantisation,
+    bias_quantisation,
+    cell_quantisation,
+)

@@ -207,7 +207,13 @@ def _lower(op: Lowering) -> None:
 
 define(
     OperationType.QUANTIZED_LSTM,
-    forms("Q8S Q8SYMM*8 Q16S*3 I32*4 Q8SYMM I32 Q8S Q16S Q16S*4 f*6 i f", "Q8S Q16S Q8S"), _lower,
-    *presence_rules(_CONDITIONS), _SHAPES.agree, cell_scale, hidden_zero, not_negative(_CELL_CLIP, _PROJECTION_CLIP),
-    positive(_SUM_SCALES + _FORGET, _SUM_SCALES + _CELL, _SUM_SCALES + _OUT, _HIDDEN_SCALE), optional=_OPTIONAL,
-)  # fmt: skip
+    forms("Q8S Q8SYMM*8 Q16S*3 I32*4 Q8SYMM I32 Q8S Q16S Q16S*4 f*6 i f", "Q8S Q16S Q8S"),
+    _lower,
+    *presence_rules(_CONDITIONS),
+    _SHAPES.agree,
+    cell_scale,
+    hidden_zero,
+    not_negative(_CELL_CLIP, _PROJECTION_CLIP),
+    positive(_SUM_SCALES + _FORGET, _SUM_SCALES + _CELL, _SUM_SCALES + _OUT, _HIDDEN_SCALE),
+    optional=_OPTIONAL,
+)

@@ -29,6 +29,10 @@ def _two_seeds(view: OpView) -> bool:
 
 
 define(
-    OperationType.RANDOM_MULTINOMIAL, forms("T i I32", "I32", rows("T", FLOATS)), _multinomial, ranks(0, 2),
-    positive(1), _two_seeds,
-)  # fmt: skip
+    OperationType.RANDOM_MULTINOMIAL,
+    forms("T i I32", "I32", rows("T", FLOATS)),
+    _multinomial,
+    ranks(0, 2),
+    positive(1),
+    _two_seeds,
+)

@@ -70,9 +70,12 @@ define(OperationType.REDUCE_PROD, _SUMS, _stored(Reduce.PROD), *_RULES)
 define(OperationType.REDUCE_SUM, _SUMS, _stored(Reduce.SUM), *_RULES)
 
 define(
-    OperationType.MEAN, forms("T I32 i", "T", rows("T", (*FLOATS, *QUANT8))),
-    lambda op: op.give_real(_reduced(op, op.numbers(0), Reduce.MEAN)), *_RULES, same_quantisation(0),
-)  # fmt: skip
+    OperationType.MEAN,
+    forms("T I32 i", "T", rows("T", (*FLOATS, *QUANT8))),
+    lambda op: op.give_real(_reduced(op, op.numbers(0), Reduce.MEAN)),
+    *_RULES,
+    same_quantisation(0),
+)
 
 _ARGS = forms("T i", "I32", rows("T", (F32, F16, I32, *QUANT8)))
 define(OperationType.ARGMAX, _ARGS, _arg("max"), axis_of(1))

@@ -90,13 +90,20 @@ _SCALES = [{"T": F16, "n": OperandType.FLOAT16}, *({"T": kind, "n": OperandType.
 _RULES = (ranks(0, 4), positive(1, 2), _one_convention, same_quantisation(0))
 
 define(
-    OperationType.RESIZE_BILINEAR, forms("T n n [ b [ b [ b ] ] ]", "T", _SIZES + _SCALES), _resize_bilinear, *_RULES,
+    OperationType.RESIZE_BILINEAR,
+    forms("T n n [ b [ b [ b ] ] ]", "T", _SIZES + _SCALES),
+    _resize_bilinear,
+    *_RULES,
     later=[
-        inputs_beyond(4, V1_3), input_types(0, V1_2, *QUANT8),
+        inputs_beyond(4, V1_3),
+        input_types(0, V1_2, *QUANT8),
         input_types(1, V1_2, OperandType.FLOAT32, OperandType.FLOAT16),
     ],
-)  # fmt: skip
+)
 define(
-    OperationType.RESIZE_NEAREST_NEIGHBOR, forms("T n n b [ b [ b ] ]", "T", _SIZES + _SCALES),
-    _resize_nearest_neighbor, *_RULES, later=[inputs_beyond(4, V1_3)],
-)  # fmt: skip
+    OperationType.RESIZE_NEAREST_NEIGHBOR,
+    forms("T n n b [ b [ b ] ]", "T", _SIZES + _SCALES),
+    _resize_nearest_neighbor,
+    *_RULES,
+    later=[inputs_beyond(4, V1_3)],
+)

@@ -88,10 +88,13 @@ def _unidirectional(op: Lowering) -> None:
 
 define(
     OperationType.UNIDIRECTIONAL_SEQUENCE_RNN,
-    forms("T*5 i i", "T", rows("T", FLOATS)) | forms("T*5 i i", "T*2", rows("T", FLOATS)), _unidirectional,
-    _UNIDIRECTIONAL_SHAPES.agree, activation(5), one_of(6, "the layout of time", 0, 1),
+    forms("T*5 i i", "T", rows("T", FLOATS)) | forms("T*5 i i", "T*2", rows("T", FLOATS)),
+    _unidirectional,
+    _UNIDIRECTIONAL_SHAPES.agree,
+    activation(5),
+    one_of(6, "the layout of time", 0, 1),
     later=[outputs_beyond(1, V1_3)],
-)  # fmt: skip
+)
 
 
 _FORWARD = Layer(first=1, state=4, activation=12, auxiliary=10)
@@ -102,12 +105,21 @@ _OPTIONAL = (9, 10, 11)
 _BIDIRECTIONAL_SHAPES = SequenceDimensions(
     _TIME_MAJOR,
     {
-        0: "time batches inputs", 1: "forward inputs", 2: "forward forward", 3: "forward", 4: "batches forward",
-        5: "backward backward_inputs", 6: "backward backward", 7: "backward", 8: "batches backward",
-        9: "time batches auxiliary", 10: "forward auxiliary", 11: "backward auxiliary",
+        0: "time batches inputs",
+        1: "forward inputs",
+        2: "forward forward",
+        3: "forward",
+        4: "batches forward",
+        5: "backward backward_inputs",
+        6: "backward backward",
+        7: "backward",
+        8: "batches backward",
+        9: "time batches auxiliary",
+        10: "forward auxiliary",
+        11: "backward auxiliary",
     },
     _OPTIONAL,
-)  # fmt: skip
+)
 _LINKING = (
     all_or_none("auxiliary weights", _FORWARD.auxiliary, _BACKWARD.auxiliary),
     needs("auxiliary weights", _FORWARD.auxiliary, _AUXILIARY),
@@ -131,7 +143,13 @@ def _bidirectional(op: Lowering) -> None:
 
 _BIDIRECTIONAL_FORMS = [forms("T*12 i b b", f"T*{count}", rows("T", FLOATS)) for count in (1, 2, 3, 4)]
 define(
-    OperationType.BIDIRECTIONAL_SEQUENCE_RNN, frozenset().union(*_BIDIRECTIONAL_FORMS), _bidirectional,
-    *presence_rules(_LINKING), _BIDIRECTIONAL_SHAPES.agree, activation(12), merged_outputs(_MERGE, 2, 2),
-    optional=_OPTIONAL, later=[outputs_beyond(2, V1_3)],
-)  # fmt: skip
+    OperationType.BIDIRECTIONAL_SEQUENCE_RNN,
+    frozenset().union(*_BIDIRECTIONAL_FORMS),
+    _bidirectional,
+    *presence_rules(_LINKING),
+    _BIDIRECTIONAL_SHAPES.agree,
+    activation(12),
+    merged_outputs(_MERGE, 2, 2),
+    optional=_OPTIONAL,
+    later=[outputs_beyond(2, V1_3)],
+)

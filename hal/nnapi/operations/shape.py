@@ -212,27 +212,45 @@ define(
     OperationType.SQUEEZE, forms("T I32", "T", rows("T", _MOVED)), _squeeze, _UP_TO_4, ranks(1, 1), _SAME, optional=(1,)
 )
 define(
-    OperationType.TRANSPOSE, forms("T I32", "T", rows("T", _MOVED)), _transpose, _UP_TO_4, one_each(1), _SAME,
+    OperationType.TRANSPOSE,
+    forms("T I32", "T", rows("T", _MOVED)),
+    _transpose,
+    _UP_TO_4,
+    one_each(1),
+    _SAME,
     optional=(1,),
-)  # fmt: skip
+)
 define(OperationType.EXPAND_DIMS, forms("T i", "T", rows("T", _ALSO_INTEGERS)), _expand_dims, _SAME)
 define(OperationType.SLICE, forms("T I32 I32", "T", rows("T", _ALSO_INTEGERS)), _slice, one_each(1), one_each(2), _SAME)
 define(
-    OperationType.STRIDED_SLICE, forms("T I32*3 i*3", "T", rows("T", _MOVED)), _strided_slice,
-    _UP_TO_4, one_each(1), one_each(2), one_each(3), _SAME,
-)  # fmt: skip
+    OperationType.STRIDED_SLICE,
+    forms("T I32*3 i*3", "T", rows("T", _MOVED)),
+    _strided_slice,
+    _UP_TO_4,
+    one_each(1),
+    one_each(2),
+    one_each(3),
+    _SAME,
+)
 define(OperationType.SPLIT, _split_types, _split, axis_of(1), _split_outputs, _split_quantisation)
 define(OperationType.CONCATENATION, _concatenation_types, _concatenate, _UP_TO_4, _concatenation_axis)
 define(OperationType.TILE, forms("T I32", "T", rows("T", _ALSO_INTEGERS)), _tile, one_each(1), _SAME)
 define(
-    OperationType.GATHER, forms("T i I32", "T", rows("T", _ALSO_INTEGERS)),
-    lambda op: op.give(entries(op, op.tensor(0), op.axis(1, len(op.shape(0))), 2)), axis_of(1), _gather_indices, _SAME,
-)  # fmt: skip
+    OperationType.GATHER,
+    forms("T i I32", "T", rows("T", _ALSO_INTEGERS)),
+    lambda op: op.give(entries(op, op.tensor(0), op.axis(1, len(op.shape(0))), 2)),
+    axis_of(1),
+    _gather_indices,
+    _SAME,
+)
 define(
-    OperationType.FILL, forms("I32 S", "T", [{"S": SCALAR_OF[each], "T": each} for each in (F32, F16, I32)]), _fill,
+    OperationType.FILL,
+    forms("I32 S", "T", [{"S": SCALAR_OF[each], "T": each} for each in (F32, F16, I32)]),
+    _fill,
     ranks(0, 1),
-)  # fmt: skip
+)
 define(
-    OperationType.RANK, forms("T", "i", rows("T", (*_ALSO_INTEGERS, BOOL8, Q8C, Q8SYMM, Q16, Q16S))),
+    OperationType.RANK,
+    forms("T", "i", rows("T", (*_ALSO_INTEGERS, BOOL8, Q8C, Q8SYMM, Q16, Q16S))),
     lambda op: op.give(op.i32(len(op.shape(0)))),
-)  # fmt: skip
+)

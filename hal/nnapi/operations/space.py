@@ -154,15 +154,22 @@ _PADDED_BY = {F32: OperandType.FLOAT32, F16: OperandType.FLOAT16} | dict.fromkey
 
 define(OperationType.PAD, forms("T I32", "T", rows("T", _TYPES)), _pad(_zero), *_TENSOR, _paddings(1))
 define(
-    OperationType.PAD_V2, forms("T I32 S", "T", [{"T": each, "S": _PADDED_BY[each]} for each in _TYPES]),
-    _pad(lambda op: op.scalar(2)), *_TENSOR, _paddings(1),
-)  # fmt: skip
+    OperationType.PAD_V2,
+    forms("T I32 S", "T", [{"T": each, "S": _PADDED_BY[each]} for each in _TYPES]),
+    _pad(lambda op: op.scalar(2)),
+    *_TENSOR,
+    _paddings(1),
+)
 define(OperationType.SPACE_TO_DEPTH, forms("T i [b]", "T", rows("T", _TYPES)), _space_to_depth, *_IMAGE, positive(1))
 define(OperationType.DEPTH_TO_SPACE, forms("T i [b]", "T", rows("T", _TYPES)), _depth_to_space, *_IMAGE, positive(1))
 define(
-    OperationType.SPACE_TO_BATCH_ND, forms("T I32 I32 [b]", "T", rows("T", _TYPES)), _space_to_batch,
-    *_IMAGE, _block_sizes, _paddings(2, 2),
-)  # fmt: skip
+    OperationType.SPACE_TO_BATCH_ND,
+    forms("T I32 I32 [b]", "T", rows("T", _TYPES)),
+    _space_to_batch,
+    *_IMAGE,
+    _block_sizes,
+    _paddings(2, 2),
+)
 define(
     OperationType.BATCH_TO_SPACE_ND, forms("T I32 [b]", "T", rows("T", _TYPES)), _batch_to_space, *_IMAGE, _block_sizes
 )

@@ -19,8 +19,10 @@ from .rules import activation, positive
 from .signature import FLOATS, forms, rows
 
 _BIAS, _STATE, _RANK, _ACTIVATION = 3, 4, 5, 6
-_SHAPES = Dimensions({0: "batches inputs", 1: "filters inputs", 2: "filters memory", _BIAS: "units",
-                      _STATE: "batches state"}, optional=(_BIAS,))  # fmt: skip
+_SHAPES = Dimensions(
+    {0: "batches inputs", 1: "filters inputs", 2: "filters memory", _BIAS: "units", _STATE: "batches state"},
+    optional=(_BIAS,),
+)
 
 
 def _sizes(op: Lowering) -> tuple[int, int, int, int]:
@@ -57,6 +59,11 @@ def _svdf(op: Lowering) -> None:
 
 
 define(
-    OperationType.SVDF, forms("T*5 i i", "T*2", rows("T", FLOATS)), _svdf,
-    _SHAPES.agree, positive(_RANK), activation(_ACTIVATION), optional=(_BIAS,),
-)  # fmt: skip
+    OperationType.SVDF,
+    forms("T*5 i i", "T*2", rows("T", FLOATS)),
+    _svdf,
+    _SHAPES.agree,
+    positive(_RANK),
+    activation(_ACTIVATION),
+    optional=(_BIAS,),
+)

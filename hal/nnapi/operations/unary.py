@@ -63,7 +63,13 @@ define(OperationType.RELU, _QUANT, _rectify(FusedActivationFunc.RELU), _RANK, sa
 define(OperationType.RELU1, _QUANT, _rectify(FusedActivationFunc.RELU1), _RANK, same_quantisation(0))
 define(OperationType.RELU6, _QUANT, _rectify(FusedActivationFunc.RELU6), _RANK, same_quantisation(0))
 define(OperationType.LOGISTIC, _QUANT, _function(Unary.SIGMOID), _RANK, output_quantisation(1 / 256, 0))
-define(OperationType.TANH, _QUANT, _function(Unary.TANH), _RANK, output_quantisation(1 / 128, 128),
-       later=[input_types(0, V1_2, *QUANT8)])  # fmt: skip
+define(
+    OperationType.TANH,
+    _QUANT,
+    _function(Unary.TANH),
+    _RANK,
+    output_quantisation(1 / 128, 128),
+    later=[input_types(0, V1_2, *QUANT8)],
+)
 define(OperationType.HARD_SWISH, _QUANT, _function(Unary.HARD_SWISH))
 define(OperationType.ELU, forms("T S", "T", [{"T": each, "S": SCALAR_OF[each]} for each in FLOATS]), _elu)

@@ -27,12 +27,16 @@ class Version(enum.IntEnum):
 V1_0, V1_1, V1_2, V1_3 = Version
 
 _LAST_OPERATION: Mapping[Version, int] = {
-    V1_0: OperationType.TANH, V1_1: OperationType.TRANSPOSE, V1_2: OperationType.RESIZE_NEAREST_NEIGHBOR,
+    V1_0: OperationType.TANH,
+    V1_1: OperationType.TRANSPOSE,
+    V1_2: OperationType.RESIZE_NEAREST_NEIGHBOR,
     V1_3: OperationType.RANK,
-}  # fmt: skip
+}
 _LAST_OPERAND: Mapping[Version, int] = {
-    V1_0: OperandType.TENSOR_QUANT8_ASYMM, V1_2: OperandType.TENSOR_QUANT8_SYMM, V1_3: OperandType.SUBGRAPH,
-}  # fmt: skip
+    V1_0: OperandType.TENSOR_QUANT8_ASYMM,
+    V1_2: OperandType.TENSOR_QUANT8_SYMM,
+    V1_3: OperandType.SUBGRAPH,
+}
 """Numbers were given in order: of each version the last."""
 
 

@@ -32,10 +32,15 @@ STORAGE: dict[int, np.dtype[Any]] = {
 }
 """How elements lie in memory; extension types bring their own."""
 
-QUANTISED = frozenset({
-    OperandType.TENSOR_QUANT8_ASYMM, OperandType.TENSOR_QUANT8_ASYMM_SIGNED, OperandType.TENSOR_QUANT8_SYMM,
-    OperandType.TENSOR_QUANT16_ASYMM, OperandType.TENSOR_QUANT16_SYMM,
-})  # fmt: skip
+QUANTISED = frozenset(
+    {
+        OperandType.TENSOR_QUANT8_ASYMM,
+        OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+        OperandType.TENSOR_QUANT8_SYMM,
+        OperandType.TENSOR_QUANT16_ASYMM,
+        OperandType.TENSOR_QUANT16_SYMM,
+    }
+)
 """Types with one scale; per-channel types have their own."""
 
 SCALARS = frozenset({OperandType.FLOAT32, OperandType.INT32, OperandType.UINT32, OperandType.BOOL, OperandType.FLOAT16})

@@ -63,8 +63,13 @@ def _ports(
     """Programs have inputs and outputs in the order of the graph; ValueError if there are not as many as operands."""
     return tuple(
         Port(
-            binding.name, operand, binding.shape, binding.dtype.storage, binding.nbytes,
-            operand in segment.counts, operand in later,
+            binding.name,
+            operand,
+            binding.shape,
+            binding.dtype.storage,
+            binding.nbytes,
+            operand in segment.counts,
+            operand in later,
         )
         for binding, operand in zip(bindings, operands, strict=True)
-    )  # fmt: skip
+    )

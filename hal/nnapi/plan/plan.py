@@ -200,10 +200,16 @@ class Plan:
     def _make(self, start: int, situation: Situation) -> Node:
         name = "main" if self.index is None else f"referenced {self.index}"
         segment = SegmentBuilder(
-            self.subgraph, self.constants, self.vocabulary, start, situation.shapes, situation.known,
+            self.subgraph,
+            self.constants,
+            self.vocabulary,
+            start,
+            situation.shapes,
+            situation.known,
             absent=situation.absent,
-            relaxed=self.model.relaxComputationFloat32toFloat16, name=f"{name} from operation {start}",
-        ).build()  # fmt: skip
+            relaxed=self.model.relaxComputationFloat32toFloat16,
+            name=f"{name} from operation {start}",
+        ).build()
         program = None if segment.graph is None else self._compile(segment.graph)
         segment.graph = None  # the program is all that is needed from here on
         return self._node_of(segment, program)

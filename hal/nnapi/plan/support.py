@@ -25,9 +25,14 @@ class Support:
     the pools that cannot be read, and why."""
 
     def __init__(
-        self, model: Model, constants: Constants, vocabulary: Vocabulary, config: Config,
-        compile: Callable[[Graph], Program], unreadable: Mapping[int, str] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
+        self,
+        model: Model,
+        constants: Constants,
+        vocabulary: Vocabulary,
+        config: Config,
+        compile: Callable[[Graph], Program],
+        unreadable: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
         self._model = model
         self._constants = constants
         self._vocabulary = vocabulary
@@ -135,9 +140,16 @@ class Support:
 
     def _builder(self, subgraph: Subgraph, start: int, stop: int, shapes: Mapping[int, Shape]) -> SegmentBuilder:
         return SegmentBuilder(
-            subgraph, self._constants, self._vocabulary, start, shapes, {}, stop=stop,
-            relaxed=self._model.relaxComputationFloat32toFloat16, name=f"operations from {start}",
-        )  # fmt: skip
+            subgraph,
+            self._constants,
+            self._vocabulary,
+            start,
+            shapes,
+            {},
+            stop=stop,
+            relaxed=self._model.relaxComputationFloat32toFloat16,
+            name=f"operations from {start}",
+        )
 
     def _control(self, subgraph: Subgraph, number: int, reasons: Reasons) -> None:
         operation = subgraph.operations[number]

@@ -169,9 +169,13 @@ _TENSOR = (tensor_is_addressable, no_extra_params, not_subgraph_lifetime)
 _PLAIN = (*_TENSOR, scale_is_zero, zero_point_is_zero)
 _QUANTISED = (*_TENSOR, scale_is_positive)
 _EXTENSION = (
-    extension_type_agrees, tensor_is_addressable, scale_is_zero, zero_point_is_zero, extension_data_only,
+    extension_type_agrees,
+    tensor_is_addressable,
+    scale_is_zero,
+    zero_point_is_zero,
+    extension_data_only,
     not_subgraph_lifetime,
-)  # fmt: skip
+)
 
 TYPE_RULES: Mapping[int, tuple[Rule, ...]] = {
     **dict.fromkeys(SCALARS, _SCALAR),
@@ -185,14 +189,22 @@ TYPE_RULES: Mapping[int, tuple[Rule, ...]] = {
     OperandType.TENSOR_QUANT16_ASYMM: (*_QUANTISED, zero_point_is_uint16),
     OperandType.TENSOR_QUANT16_SYMM: (*_QUANTISED, zero_point_is_zero),
     OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL: (
-        tensor_is_addressable, scale_is_zero, zero_point_is_zero, channels_have_scales, not_subgraph_lifetime,
+        tensor_is_addressable,
+        scale_is_zero,
+        zero_point_is_zero,
+        channels_have_scales,
+        not_subgraph_lifetime,
     ),
     OperandType.SUBGRAPH: (
-        subgraph_lifetime, scalar_has_no_dimensions, scale_is_zero, zero_point_is_zero, no_extra_params,
+        subgraph_lifetime,
+        scalar_has_no_dimensions,
+        scale_is_zero,
+        zero_point_is_zero,
+        no_extra_params,
     ),
     OperandType.OEM: _TENSOR,
     OperandType.TENSOR_OEM_BYTE: _TENSOR,
-}  # fmt: skip
+}
 """Rules of each type of the interface; those of extensions have ``EXTENSION_RULES``."""
 EXTENSION_RULES: tuple[Rule, ...] = (type_is_known, *_EXTENSION)
 

@@ -63,9 +63,12 @@ def validate_request(
 
 
 def _resolve(
-    word: str, arguments: Sequence[RequestArgument], rules: Sequence[_ArgumentRules], sizes: Sequence[int | None],
+    word: str,
+    arguments: Sequence[RequestArgument],
+    rules: Sequence[_ArgumentRules],
+    sizes: Sequence[int | None],
     complete: bool,
-) -> tuple[Shape | None, ...]:  # fmt: skip
+) -> tuple[Shape | None, ...]:
     if len(arguments) != len(rules):
         raise InvalidRequestError("request", f"the model has {len(rules)} {word}s, got {len(arguments)}")
     shapes: list[Shape | None] = []
@@ -104,8 +107,11 @@ def _copy_argument(argument: RequestArgument) -> RequestArgument:
     pool, offset, length, padding = place.poolIndex, place.offset, place.length, place.padding  # each read once
     if not (
         type(pool) is type(offset) is type(length) is type(padding) is int
-        and 0 <= pool <= U32 and 0 <= offset <= U64 and 0 <= length <= U64 and 0 <= padding <= U64
-    ):  # fmt: skip
+        and 0 <= pool <= U32
+        and 0 <= offset <= U64
+        and 0 <= length <= U64
+        and 0 <= padding <= U64
+    ):
         pool = integer(pool, 0, U32, "location.poolIndex")
         offset = integer(offset, 0, U64, "location.offset")
         length = integer(length, 0, U64, "location.length")

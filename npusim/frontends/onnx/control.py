@@ -64,8 +64,10 @@ def scan(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     outputs = len(body.output) - held
     if not 0 < count <= len(inputs) or len(body.input) != len(inputs) or outputs < 0:
         node.damaged("the body must take the node's inputs and return its states")
-    axes = [node.normal_axis(a, len(x.shape)) for a, x in
-            zip(node.ints_attr("scan_input_axes", [0] * count) or [], inputs[held:], strict=True)]  # fmt: skip
+    axes = [
+        node.normal_axis(a, len(x.shape))
+        for a, x in zip(node.ints_attr("scan_input_axes", [0] * count) or [], inputs[held:], strict=True)
+    ]
     backwards = node.ints_attr("scan_input_directions", [0] * count) or []
     out_axes = node.ints_attr("scan_output_axes", [0] * outputs) or []
     out_backwards = node.ints_attr("scan_output_directions", [0] * outputs) or []

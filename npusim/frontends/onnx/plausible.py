@@ -15,10 +15,8 @@ from npusim.frontends.onnx.source import Model
 from npusim.graph import Tensor
 from npusim.ops.base import Array
 
-IMAGES = (
-    (224, 224), (256, 256), (320, 320), (640, 640), (48, 320), (32, 320), (64, 64), (128, 128), (112, 112), (512, 512),
-    (32, 32), (28, 28),
-)  # fmt: skip
+_SQUARES = (224, 256, 320, 640, 64, 128, 112, 512, 32, 28)
+IMAGES = (*((side, side) for side in _SQUARES[:4]), (48, 320), (32, 320), *((side, side) for side in _SQUARES[4:]))
 """Heights and widths: of classifiers, detectors, readers of lines of text, faces, digits."""
 LENGTHS = (128, 512, 576, 256, 1024, 64, 32, 16, 16000, 2048, 1, 4096)
 """Tokens, frames, samples."""
@@ -33,15 +31,20 @@ MOST_CHANNELS = 4
 """A fixed last dimension of an image up to this size is its channels."""
 
 _NAMED = {
-    "batch": r"batch|^n$|^bs$", "height": r"height|^h$|rows", "width": r"width|^w$|cols",
+    "batch": r"batch|^n$|^bs$",
+    "height": r"height|^h$|rows",
+    "width": r"width|^w$|cols",
     "length": r"seq|len|time|frame|sample|token|step|^[tls]$",
-}  # fmt: skip
+}
 
 
 _AXES = {
-    1: ("length",), 2: ("batch", "length"), 3: ("batch", "length", "length"),
-    4: ("batch", "channels", "height", "width"), 5: ("batch", "channels", "depth", "height", "width"),
-}  # fmt: skip
+    1: ("length",),
+    2: ("batch", "length"),
+    3: ("batch", "length", "length"),
+    4: ("batch", "channels", "height", "width"),
+    5: ("batch", "channels", "depth", "height", "width"),
+}
 _CHANNELS_LAST = ("batch", "height", "width", "channels")
 
 

@@ -77,9 +77,7 @@ def page(title: str, body: str, data: object, scripts: Sequence[str]) -> str:
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
     )
-    filled = _PAGE.format(
-        policy=policy, title=text(title), style=style, body=body, data=in_script(data), script=script
-    )  # fmt: skip
+    filled = _PAGE.format(policy=policy, title=text(title), style=style, body=body, data=in_script(data), script=script)
     return filled.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 

@@ -65,9 +65,17 @@ class Net:
     # layers with weights
 
     def conv(
-        self, x: Tensor, channels: int, kernel: Size = 1, stride: Size = 1, pad: str | Size = "same", *,
-        act: str = "relu", groups: int = 1, dilation: Size = 1,
-    ) -> Tensor:  # fmt: skip
+        self,
+        x: Tensor,
+        channels: int,
+        kernel: Size = 1,
+        stride: Size = 1,
+        pad: str | Size = "same",
+        *,
+        act: str = "relu",
+        groups: int = 1,
+        dilation: Size = 1,
+    ) -> Tensor:
         """A convolution with its bias, activation and requantisation."""
         k, s, d = pair(kernel), pair(stride), pair(dilation)
         pads, _ = self._window(x, k, s, d, pad)
@@ -76,9 +84,15 @@ class Net:
         return self._out(self._build.add("conv", (x, w, self._bias(channels)), attrs), act)
 
     def depthwise(
-        self, x: Tensor, kernel: Size = 3, stride: Size = 1, pad: str | Size = "same", *, act: str = "relu",
+        self,
+        x: Tensor,
+        kernel: Size = 3,
+        stride: Size = 1,
+        pad: str | Size = "same",
+        *,
+        act: str = "relu",
         dilation: Size = 1,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """A convolution of each channel with a filter of its own."""
         channels = x.shape[3]
         return self.conv(x, channels, kernel, stride, pad, act=act, groups=channels, dilation=dilation)
@@ -89,9 +103,13 @@ class Net:
         more = max(0, kernel - stride)
         pads = (more // 2, more // 2, more - more // 2, more - more // 2)
         attrs = {
-            "layout": "NHWC", "stride": (stride, stride), "dilation": (1, 1), "pads": pads, "groups": 1,
+            "layout": "NHWC",
+            "stride": (stride, stride),
+            "dilation": (1, 1),
+            "pads": pads,
+            "groups": 1,
             "output_hw": (h * stride, w * stride),
-        }  # fmt: skip
+        }
         weights = self._weights(c, channels, kernel, kernel)
         return self._out(self._build.add("conv_transpose", (x, weights, self._bias(channels)), attrs), act)
 
@@ -195,8 +213,14 @@ class Net:
         k, s = pair(kernel), pair(stride)
         pads, out = self._window(x, k, s, (1, 1), pad, ceil=ceil)
         return {
-            "fn": fn, "layout": "NHWC", "kernel": k, "stride": s, "dilation": (1, 1), "pads": pads, "output_hw": out
-        }  # fmt: skip
+            "fn": fn,
+            "layout": "NHWC",
+            "kernel": k,
+            "stride": s,
+            "dilation": (1, 1),
+            "pads": pads,
+            "output_hw": out,
+        }
 
     @staticmethod
     def _window(

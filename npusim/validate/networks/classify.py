@@ -24,10 +24,8 @@ def mobilenet_v1_features(net: Net, x: Tensor) -> list[Tensor]:
     """The values after each block."""
     x = net.conv(x, 32, 3, 2, act="relu6")
     found = []
-    for channels, stride in (
-        (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1), (512, 1), (512, 1), (512, 1), (512, 1),
-        (1024, 2), (1024, 1),
-    ):  # fmt: skip
+    strides = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1)
+    for channels, stride in zip((64, 128, 128, 256, 256, *[512] * 6, 1024, 1024), strides, strict=True):
         x = net.conv(net.depthwise(x, 3, stride, act="relu6"), channels, act="relu6")
         found.append(x)
     return found
@@ -160,9 +158,13 @@ def squeezenet(shape: Shape) -> Graph:
 
 
 EDGETPU_BLOCKS = (
-    (1, 3, 1, 4, 24, True, False), (2, 3, 2, 8, 32, True, True), (4, 3, 2, 8, 48, True, True),
-    (5, 5, 2, 8, 96, False, True), (4, 5, 1, 8, 144, False, True), (2, 5, 2, 8, 192, False, True),
-)  # fmt: skip
+    (1, 3, 1, 4, 24, True, False),
+    (2, 3, 2, 8, 32, True, True),
+    (4, 3, 2, 8, 48, True, True),
+    (5, 5, 2, 8, 96, False, True),
+    (4, 5, 1, 8, 144, False, True),
+    (2, 5, 2, 8, 192, False, True),
+)
 """Repeats, kernel, stride, expansion, channels, whether expansion and spatial convolution are one, whether it skips."""
 
 
@@ -188,11 +190,19 @@ def inception_v1(shape: Shape) -> Graph:
     net = Net("inception_v1")
     x = net.maxpool(net.conv(net.input(*shape), 64, 7, 2), 3, 2)
     x = net.maxpool(net.conv(net.conv(x, 64), 192, 3), 3, 2)
-    for number, (one, three_in, three, five_in, five, pooled) in enumerate((
-        (64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64), (192, 96, 208, 16, 48, 64), (160, 112, 224, 24, 64, 64),
-        (128, 128, 256, 24, 64, 64), (112, 144, 288, 32, 64, 64), (256, 160, 320, 32, 128, 128),
-        (256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128),
-    )):  # fmt: skip
+    for number, (one, three_in, three, five_in, five, pooled) in enumerate(
+        (
+            (64, 96, 128, 16, 32, 32),
+            (128, 128, 192, 32, 96, 64),
+            (192, 96, 208, 16, 48, 64),
+            (160, 112, 224, 24, 64, 64),
+            (128, 128, 256, 24, 64, 64),
+            (112, 144, 288, 32, 64, 64),
+            (256, 160, 320, 32, 128, 128),
+            (256, 160, 320, 32, 128, 128),
+            (384, 192, 384, 48, 128, 128),
+        )
+    ):
         if number in (2, 7):
             x = net.maxpool(x, 3 if number == 2 else 2, 2)
         x = net.concat(
@@ -230,9 +240,11 @@ def inception_v3(shape: Shape) -> Graph:
     x = _stem_v3(net, net.input(*shape))
     for pooled in (32, 64, 64):
         x = net.concat(
-            net.conv(x, 64), _chain(net, x, ((48, 1), (64, 5))), _chain(net, x, ((64, 1), (96, 3), (96, 3))),
+            net.conv(x, 64),
+            _chain(net, x, ((48, 1), (64, 5))),
+            _chain(net, x, ((64, 1), (96, 3), (96, 3))),
             _pooled(net, x, pooled),
-        )  # fmt: skip
+        )
     x = _reduced(net, x, ((384, 3),), ((64, 1), (96, 3), (96, 3)))
     for wide in (128, 160, 160, 192):
         x = net.concat(
@@ -245,9 +257,13 @@ def inception_v3(shape: Shape) -> Graph:
     for _ in range(2):
         a, b = net.conv(x, 384), _chain(net, x, ((448, 1), (384, 3)))
         x = net.concat(
-            net.conv(x, 320), net.conv(a, 384, (1, 3)), net.conv(a, 384, (3, 1)), net.conv(b, 384, (1, 3)),
-            net.conv(b, 384, (3, 1)), _pooled(net, x, 192),
-        )  # fmt: skip
+            net.conv(x, 320),
+            net.conv(a, 384, (1, 3)),
+            net.conv(a, 384, (3, 1)),
+            net.conv(b, 384, (1, 3)),
+            net.conv(b, 384, (3, 1)),
+            _pooled(net, x, 192),
+        )
     return net.finish(net.softmax(net.dense(net.mean(x), CLASSES)))
 
 
@@ -269,22 +285,30 @@ def inception_v4(shape: Shape) -> Graph:
     x = _reduced(net, x, ((192, 3),))
     for _ in range(4):
         x = net.concat(
-            _pooled(net, x, 96), net.conv(x, 96), _chain(net, x, ((64, 1), (96, 3))),
+            _pooled(net, x, 96),
+            net.conv(x, 96),
+            _chain(net, x, ((64, 1), (96, 3))),
             _chain(net, x, ((64, 1), (96, 3), (96, 3))),
-        )  # fmt: skip
+        )
     x = _reduced(net, x, ((384, 3),), ((192, 1), (224, 3), (256, 3)))
     for _ in range(7):
         x = net.concat(
-            _pooled(net, x, 128), net.conv(x, 384), _chain(net, x, ((192, 1), (224, (1, 7)), (256, (7, 1)))),
+            _pooled(net, x, 128),
+            net.conv(x, 384),
+            _chain(net, x, ((192, 1), (224, (1, 7)), (256, (7, 1)))),
             _chain(net, x, ((192, 1), (192, (1, 7)), (224, (7, 1)), (224, (1, 7)), (256, (7, 1)))),
-        )  # fmt: skip
+        )
     x = _reduced(net, x, ((192, 1), (192, 3)), ((256, 1), (256, (1, 7)), (320, (7, 1)), (320, 3)))
     for _ in range(3):
         a, b = net.conv(x, 384), _chain(net, x, ((384, 1), (448, (1, 3)), (512, (3, 1))))
         x = net.concat(
-            _pooled(net, x, 256), net.conv(x, 256), net.conv(a, 256, (1, 3)), net.conv(a, 256, (3, 1)),
-            net.conv(b, 256, (3, 1)), net.conv(b, 256, (1, 3)),
-        )  # fmt: skip
+            _pooled(net, x, 256),
+            net.conv(x, 256),
+            net.conv(a, 256, (1, 3)),
+            net.conv(a, 256, (3, 1)),
+            net.conv(b, 256, (3, 1)),
+            net.conv(b, 256, (1, 3)),
+        )
     return net.finish(net.softmax(net.dense(net.mean(x), CLASSES)))
 
 
@@ -293,9 +317,11 @@ def inception_resnet_v2(shape: Shape) -> Graph:
     net = Net("inception_resnet_v2")
     x = _stem_v3(net, net.input(*shape))
     x = net.concat(
-        net.conv(x, 96), _chain(net, x, ((48, 1), (64, 5))), _chain(net, x, ((64, 1), (96, 3), (96, 3))),
+        net.conv(x, 96),
+        _chain(net, x, ((48, 1), (64, 5))),
+        _chain(net, x, ((64, 1), (96, 3), (96, 3))),
         _pooled(net, x, 64),
-    )  # fmt: skip
+    )
 
     def block(x: Tensor, *branches: Chain) -> Tensor:
         joined = net.concat(*(_chain(net, x, layers) for layers in branches))

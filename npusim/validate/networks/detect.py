@@ -142,8 +142,9 @@ def yolo_v8(
     medium = c2f(net.concat(conv(small, 256, 3, 2), middle), 512, 3, skips=False)
     large = c2f(net.concat(conv(medium, 512, 3, 2), p5), 1024, 3, skips=False)
     branches = [
-        (max(16, small.shape[3] // 4, 64), 64, ""), (max(small.shape[3], min(classes, 100)), classes, "sigmoid"),
-    ]  # fmt: skip
+        (max(16, small.shape[3] // 4, 64), 64, ""),
+        (max(small.shape[3], min(classes, 100)), classes, "sigmoid"),
+    ]
     if extra:
         branches.append((max(small.shape[3] // 4, extra), extra, ""))
     found = []
@@ -187,8 +188,10 @@ def yolox(shape: Shape, depth: float, width: float) -> Graph:
         stem = conv(x, 256)
         classes, places = (conv(conv(stem, 256, 3), 256, 3) for _ in range(2))
         found += [
-            net.conv(classes, 80, act="sigmoid"), net.conv(places, 4, act=""), net.conv(places, 1, act="sigmoid"),
-        ]  # fmt: skip
+            net.conv(classes, 80, act="sigmoid"),
+            net.conv(places, 4, act=""),
+            net.conv(places, 1, act="sigmoid"),
+        ]
     return net.finish(*found)
 
 

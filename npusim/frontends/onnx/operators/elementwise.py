@@ -12,10 +12,11 @@ from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Unary
 
 _NAMED_ALIKE = (
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor",
-    "IsNaN", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh",
-    "Softplus", "Softsign", "Sqrt", "Tan", "Tanh",
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "IsNaN",
+    "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
+    "Softsign", "Sqrt", "Tan", "Tanh",
 )  # fmt: skip
+
 PLAIN_UNARY = {
     **{name: Unary[name.upper()] for name in _NAMED_ALIKE},
     "BitwiseNot": Unary.BITWISE_NOT,

@@ -23,9 +23,13 @@ def gather(node: Node) -> Tensor:
 def scatter_elements(node: Node) -> Tensor:
     x = node.input(0)
     return node.add(
-        "scatter_elements", x, node.input(1), node.input(2), axis=node.axis(len(x.shape), default=0),
+        "scatter_elements",
+        x,
+        node.input(1),
+        node.input(2),
+        axis=node.axis(len(x.shape), default=0),
         reduction=node.text_attr("reduction", "none"),
-    )  # fmt: skip
+    )
 
 
 def flat_positions(node: Node, indices: Tensor, dims: tuple[int, ...]) -> Tensor:
@@ -73,9 +77,13 @@ def scatter_nd(node: Node) -> Tensor:
     count, width = math.prod(indices.shape[:-1]), math.prod(rest)
     positions = node.reshape(flat_positions(node, indices, dims), (count, 1))
     y = node.add(
-        "scatter_elements", node.reshape(x, (math.prod(dims), width)), node.expand(positions, (count, width)),
-        node.reshape(updates, (count, width)), axis=0, reduction=node.text_attr("reduction", "none"),
-    )  # fmt: skip
+        "scatter_elements",
+        node.reshape(x, (math.prod(dims), width)),
+        node.expand(positions, (count, width)),
+        node.reshape(updates, (count, width)),
+        axis=0,
+        reduction=node.text_attr("reduction", "none"),
+    )
     return node.reshape(y, x.shape)
 
 

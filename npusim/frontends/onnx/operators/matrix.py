@@ -138,11 +138,14 @@ def _convolve_volume(
         node.damaged(f"a window of {window.extent(0)} does not fit into {depth} images")
     slices = [
         node.add(
-            "slice", x, starts=(0, 0, tap * window.dilation[0], 0, 0), steps=(1, 1, window.stride[0], 1, 1),
+            "slice",
+            x,
+            starts=(0, 0, tap * window.dilation[0], 0, 0),
+            steps=(1, 1, window.stride[0], 1, 1),
             sizes=(batch, channels, count, height, width),
         )
         for tap in range(taps)
-    ]  # fmt: skip
+    ]
     stacked = [node.reshape(part, (batch, channels, 1, count, height, width)) for part in slices]
     spans = node.add("concat", *stacked, axis=2) if taps > 1 else stacked[0]
     images = node.reshape(node.transpose(spans, (0, 3, 1, 2, 4, 5)), (batch * count, channels * taps, height, width))
@@ -188,9 +191,15 @@ def conv_transpose(node: Node) -> Tensor:
     image, weights = image_of(node, x), image_of(node, w)
     sizes, window = _transposed_sizes(node, read_window(node, rank, w.shape[2:]), x.shape[2:])
     y = node.add(
-        "conv_transpose", image, weights, node.optional(2), layout="NCHW", groups=node.int_attr("group", 1),
-        output_hw=two_d(sizes, 1), **window_attrs(window),
-    )  # fmt: skip
+        "conv_transpose",
+        image,
+        weights,
+        node.optional(2),
+        layout="NCHW",
+        groups=node.int_attr("group", 1),
+        output_hw=two_d(sizes, 1),
+        **window_attrs(window),
+    )
     return node.reshape(y, (*y.shape[:2], y.shape[3])) if rank == 1 else y
 
 

@@ -87,9 +87,14 @@ def dynamic_quantize_matmul(node: Node) -> Tensor:
 
 
 def _real_product(
-    node: Node, a: Tensor, b: Tensor, scales: tuple[Tensor, Tensor], a_zero: Tensor | None, b_zero: Tensor | None,
+    node: Node,
+    a: Tensor,
+    b: Tensor,
+    scales: tuple[Tensor, Tensor],
+    a_zero: Tensor | None,
+    b_zero: Tensor | None,
     bias: Tensor | None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The product of integers as numbers; the scale and the zero point of b may be one for each column."""
     if scales[0].size != 1:
         node.refuse(f"a scale of A for each of {scales[0].size} columns is not supported")

@@ -106,9 +106,14 @@ def lrn(node: Node) -> Tensor:
     if len(x.shape) < 2:
         node.damaged(f"the input must have a channel dimension, is {list(x.shape)}")
     return node.add(
-        "lrn", x, axis=1, size=node.int_attr("size"), alpha=node.float_attr("alpha", 1e-4),
-        beta=node.float_attr("beta", 0.75), bias=node.float_attr("bias", 1.0),
-    )  # fmt: skip
+        "lrn",
+        x,
+        axis=1,
+        size=node.int_attr("size"),
+        alpha=node.float_attr("alpha", 1e-4),
+        beta=node.float_attr("beta", 0.75),
+        bias=node.float_attr("bias", 1.0),
+    )
 
 
 @handles("Softmax", "LogSoftmax", "Hardmax")

@@ -44,9 +44,15 @@ def pool(node: Node, x: Tensor, fn: str, count_include_pad: bool = False, *, who
 
     def part(image: Tensor, over: Window, out: list[int]) -> Tensor:
         return node.add(
-            "pool", image, fn=fn, layout="NCHW", kernel=two_d(over.kernel, 1), count_include_pad=count_include_pad,
-            output_hw=two_d(out, 1), **window_attrs(over),
-        )  # fmt: skip
+            "pool",
+            image,
+            fn=fn,
+            layout="NCHW",
+            kernel=two_d(over.kernel, 1),
+            count_include_pad=count_include_pad,
+            output_hw=two_d(out, 1),
+            **window_attrs(over),
+        )
 
     if rank < 3:
         y = part(image_of(node, x), window, counts)

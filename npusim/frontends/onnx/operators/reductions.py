@@ -66,9 +66,13 @@ def _log_sum_exp(node: Node, x: Tensor, axes: list[int] | None, keep: bool) -> T
 def arg_reduce(node: Node) -> Tensor:
     x = node.input(0)
     return node.add(
-        "arg_reduce", x, fn="max" if node.op_type == "ArgMax" else "min", axis=node.axis(len(x.shape), default=0),
-        keepdims=bool(node.int_attr("keepdims", 1)), select_last=bool(node.int_attr("select_last_index", 0)),
-    )  # fmt: skip
+        "arg_reduce",
+        x,
+        fn="max" if node.op_type == "ArgMax" else "min",
+        axis=node.axis(len(x.shape), default=0),
+        keepdims=bool(node.int_attr("keepdims", 1)),
+        select_last=bool(node.int_attr("select_last_index", 0)),
+    )
 
 
 @handles("TopK", limits=["k is a constant"])

@@ -15,8 +15,13 @@ from npusim.ops.base import Array
 
 MODES = ("nearest", "linear", "cubic")
 COORDINATES = (
-    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize",
-)  # fmt: skip
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_crop_and_resize",
+)
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 SIMPLE = "simple"
 """What there was before a model could say: down from a larger image the next one, else the one before."""
@@ -160,9 +165,13 @@ def _read_rule(node: Node) -> Rule:
         if value not in allowed:
             node.refuse(f"attribute {name} must be one of {', '.join(allowed)}, is {value!r}")
     return Rule(
-        mode, coordinates, nearest, node.float_attr("cubic_coeff_a", -0.75), bool(node.int_attr("exclude_outside", 0)),
+        mode,
+        coordinates,
+        nearest,
+        node.float_attr("cubic_coeff_a", -0.75),
+        bool(node.int_attr("exclude_outside", 0)),
         bool(node.int_attr("antialias", 0)) and mode != "nearest",
-    )  # fmt: skip
+    )
 
 
 def scaled_axes(node: Node, shape: tuple[int, ...], axes: list[int], scales: list[float]) -> dict[int, Axis]:

@@ -87,8 +87,17 @@ def stft(node: Node) -> Tensor:
         weights = node.binary(Binary.MUL, weights, window)
     image = node.reshape(x, (x.shape[0], 1, 1, x.shape[1]))
     y = node.add(
-        "conv", image, weights, None, layout="NCHW", groups=1, stride=(1, step), dilation=(1, 1), pads=(0, 0, 0, 0),
-        x_zero=0, w_zero=0,
-    )  # fmt: skip
+        "conv",
+        image,
+        weights,
+        None,
+        layout="NCHW",
+        groups=1,
+        stride=(1, step),
+        dilation=(1, 1),
+        pads=(0, 0, 0, 0),
+        x_zero=0,
+        w_zero=0,
+    )
     frames = node.transpose(node.reshape(y, (y.shape[0], y.shape[1], y.shape[3])), (0, 2, 1))
     return node.reshape(frames, (*frames.shape[:2], bins, _PARTS))
