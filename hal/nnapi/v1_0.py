@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from . import types
@@ -58,6 +59,9 @@ class Request:
     pools: Sequence[Memory] = ()
 
 
+_FIELDS = attrgetter("type", "dimensions", "numberOfConsumers", "scale", "zeroPoint", "lifetime", "location")
+
+
 def model_to_1_3(model: Model) -> types.Model:
     """The same model in HAL 1.3. Raises StatusError (INVALID_ARGUMENT) for types that HAL 1.0 does not have.
 
@@ -81,19 +85,7 @@ def request_to_1_3(request: Any) -> types.Request:
 
 def subgraph_to_1_3(model: object) -> types.Subgraph:
     """The one subgraph of a model of HAL 1.0 to 1.2."""
-    operands = [
-        types.Operand(
-            operand.type,
-            operand.dimensions,
-            operand.numberOfConsumers,
-            operand.scale,
-            operand.zeroPoint,
-            operand.lifetime,
-            operand.location,
-            getattr(operand, "extraParams", None),
-        )
-        for operand in _operands(model)
-    ]
+    operands = [types.Operand(*_FIELDS(operand), getattr(operand, "extraParams", None)) for operand in _operands(model)]
     return types.Subgraph(operands, model.operations, model.inputIndexes, model.outputIndexes)  # type: ignore[attr-defined]
 
 

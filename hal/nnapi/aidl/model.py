@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from .. import types
@@ -12,6 +13,7 @@ from ..validation.fields import MalformedError, items
 from . import types as aidl_types
 from .memory import to_memory
 
+_VALUE = attrgetter("scale", "zeroPoint", "lifetime", "location", "extraParams")
 MAX_PREFIX = (1 << aidl_types.EXTENSION_TYPE_HIGH_BITS_PREFIX) - 1
 
 
@@ -38,17 +40,8 @@ def _subgraph(subgraph: aidl_types.Subgraph) -> types.Subgraph:
     given = _items(subgraph.operands)
     counts = _consumers(len(given), _items(subgraph.operations))
     operands = [
-        types.Operand(
-            operand.type,
-            operand.dimensions,
-            counts[number],
-            operand.scale,
-            operand.zeroPoint,
-            operand.lifetime,
-            operand.location,
-            operand.extraParams,
-        )
-        for number, operand in enumerate(given)
+        types.Operand(each.type, each.dimensions, consumers, *_VALUE(each))
+        for each, consumers in zip(given, counts, strict=True)
     ]
     return types.Subgraph(operands, subgraph.operations, subgraph.inputIndexes, subgraph.outputIndexes)
 

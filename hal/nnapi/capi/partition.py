@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npusim.polling import polled
 
@@ -126,15 +126,7 @@ def _part(model: aidl_types.Model, device: Device, numbers: range) -> Part:
     for index in (*inputs, *outputs):
         _check_cut(main, index)
     subgraph = _subgraph(main, inside, used, inputs, outputs)
-    cut = aidl_types.Model(
-        subgraph,
-        model.referenced,
-        model.operandValues,
-        model.pools,
-        model.relaxComputationFloat32toFloat16,
-        model.extensionNameToPrefix,
-    )
-    return Part(device, cut, tuple(inputs), tuple(outputs))
+    return Part(device, replace(model, main=subgraph), tuple(inputs), tuple(outputs))
 
 
 def _check_cut(main: aidl_types.Subgraph, index: int) -> None:
@@ -169,17 +161,7 @@ def _subgraph(
             lifetime = LifeTime.SUBGRAPH_OUTPUT
         # What has become an input or an output of the part has no place in the model any more.
         location = operand.location if lifetime == operand.lifetime else DataLocation()
-        operands.append(
-            aidl_types.Operand(
-                operand.type,
-                operand.dimensions,
-                operand.scale,
-                operand.zeroPoint,
-                lifetime,
-                location,
-                operand.extraParams,
-            )
-        )
+        operands.append(replace(operand, lifetime=lifetime, location=location))
     operations = [
         Operation(each.type, [place[i] for i in each.inputs], [place[i] for i in each.outputs]) for each in inside
     ]
