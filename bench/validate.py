@@ -20,7 +20,7 @@ from typing import Any
 
 from npusim.errors import NpusimError
 from npusim.hw.config import load_config
-from npusim.validate.base import Point, changed
+from npusim.validate.base import DataPoint, changed
 from npusim.validate.replay import carried_folder, find, replay
 from npusim.validate.stats import summary
 
@@ -80,7 +80,7 @@ def value(machine: Machine, key: str) -> Number:
     return found
 
 
-def points(machine: Machine, folder: Path, values: dict[str, Number]) -> list[Point]:
+def points(machine: Machine, folder: Path, values: dict[str, Number]) -> list[DataPoint]:
     """The machine's rows, predicted with other values of its keys."""
     keys = {key: str(number) if isinstance(number, Fraction) else number for key, number in values.items()}
     found = [pair for pair in find(folder)[0] if pair[0].name in machine.sets]
@@ -88,7 +88,7 @@ def points(machine: Machine, folder: Path, values: dict[str, Number]) -> list[Po
         return [p for outcome in replay(found) for p in outcome.points if p.group.startswith(machine.kind)]
 
 
-def half(rows: Sequence[Point], parity: int) -> float:
+def half(rows: Sequence[DataPoint], parity: int) -> float:
     """MAPE of the rows whose label has an even (0) or odd (1) hash."""
     found = summary([row for row in rows if hashlib.sha256(row.label.encode()).digest()[0] % 2 == parity])
     return found.mape if found else float("nan")

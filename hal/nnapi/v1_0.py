@@ -85,7 +85,10 @@ def request_to_1_3(request: Any) -> types.Request:
 
 def subgraph_to_1_3(model: object) -> types.Subgraph:
     """The one subgraph of a model of HAL 1.0 to 1.2."""
-    operands = [types.Operand(*_FIELDS(operand), getattr(operand, "extraParams", None)) for operand in _operands(model)]
+    given = _operands(model)
+    operands = [types.Operand(*_FIELDS(each)) for each in given]
+    for operand, each in zip(operands, given, strict=True):
+        operand.extraParams = getattr(each, "extraParams", None)
     return types.Subgraph(operands, model.operations, model.inputIndexes, model.outputIndexes)  # type: ignore[attr-defined]
 
 

@@ -20,14 +20,14 @@ from npusim.cli import (
     config,
     debug,
     device,
+    device_server,
     driver_test,
     explore,
     libs,
+    load_test,
     replay,
     rerun,
     run,
-    serve,
-    serving,
     setup,
     signals,
     uml,
@@ -36,7 +36,7 @@ from npusim.cli import (
 )
 from npusim.cli import compile as compiling
 from npusim.cli import explain as explaining
-from npusim.cli.base import Group, Interrupted, State, given_options
+from npusim.cli.base import CliState, CommandGroup, Interrupted, given_options
 from npusim.cli.output import Warnings, abandon, command_line, say, terminal_width
 from npusim.errors import ConfigError, InputError, NeedsValueError, NpusimError, OpenInputsError, UsageError
 from npusim.report.format import LogFormatter, lines_of
@@ -47,7 +47,7 @@ DONE, FAILED, USAGE = 0, 1, 2
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True}
 
 
-@click.group(cls=Group, context_settings=SETTINGS)
+@click.group(cls=CommandGroup, context_settings=SETTINGS)
 @click.version_option(package_name="npusim", prog_name="npusim")
 def app() -> None:
     """Run ONNX models on a simulated neural processing unit.
@@ -70,8 +70,8 @@ for _command in (
     whatif.whatif,
     rerun.rerun,
     replay.replay,
-    serving.serving,
-    serve.serve,
+    load_test.load_test,
+    device_server.device_server,
     uml.uml,
     compiling.compile_,
     compiling.disasm,
@@ -92,7 +92,7 @@ for _command in (
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code. Every error is one paragraph on standard error."""
-    state = State()
+    state = CliState()
     with _warnings(), lines_of(terminal_width(sys.stdout)):
         try:
             code = app.main(list(arguments), prog_name="npusim", standalone_mode=False, obj=state)

@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
-class State:
+class CliState:
     """What the options that every command has have set."""
 
     debug: bool = False
@@ -34,7 +34,7 @@ class Interrupted(Exception):  # noqa: N818 it is no error
 
 def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value:
-        context.ensure_object(State).debug = True
+        context.ensure_object(CliState).debug = True
 
 
 class Command(click.Command):
@@ -49,10 +49,21 @@ class Command(click.Command):
         return fitted(super().get_help(ctx))  # examples are as long as they are
 
 
-class Group(click.Group):
+RENAMED = {"serve": "device-server", "serving": "load-test"}
+"""Former names of commands, and the names that replaced them."""
+
+
+class CommandGroup(click.Group):
     """A group of such commands, listed in the order in which they were added."""
 
     command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in RENAMED and args[0] not in self.commands:
+            raise click.UsageError(f"the command {args[0]} is now called {RENAMED[args[0]]}", ctx)
+        return super().resolve_command(ctx, args)
 
     def get_help(self, ctx: click.Context) -> str:
         return fitted(super().get_help(ctx))

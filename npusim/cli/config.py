@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from npusim.cli.base import Group, complete_config, device, json_option
+from npusim.cli.base import CommandGroup, complete_config, device, json_option
 from npusim.cli.output import answer, say, write_json
 from npusim.errors import ConfigError
 
 
-@click.group(cls=Group, short_help="List, show and check device descriptions.")
+@click.group(cls=CommandGroup, short_help="List, show and check device descriptions.")
 def config() -> None:
     """List, show and check device descriptions.
 

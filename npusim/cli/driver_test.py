@@ -12,7 +12,7 @@ from npusim.cli.output import check_destination, say, write_text
 from npusim.errors import UsageError
 
 if TYPE_CHECKING:
-    from npusim.promises.subject import Subject
+    from npusim.conformance.subject import Subject
 
 _FORMS = "must be python:MODULE:CLASS or exec:COMMAND LINE"
 
@@ -56,7 +56,7 @@ def driver_test(
       npusim driver-test --connect exec:./npu-driver --endpoint vfio-user --junit report.xml
       npusim driver-test --connect exec:./npu-driver --case aborts --case a-reset
     """
-    from npusim.promises import run
+    from npusim.conformance import run
 
     for file in (json_file, junit):
         if file is not None:
@@ -81,7 +81,7 @@ def driver_test(
 
 def _subject(connect: str, endpoint: str | None, patience_s: float) -> tuple[Subject, str]:
     """The driver, and the kind of its endpoint."""
-    from npusim.promises.subject import ProgramSubject, PythonSubject
+    from npusim.conformance.subject import ProgramSubject, PythonSubject
 
     form, colon, rest = connect.partition(":")
     if form == "python" and colon:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from npusim.cli.base import Command, Group, config_options, device, json_option
+from npusim.cli.base import Command, CommandGroup, config_options, device, json_option
 from npusim.cli.output import answer, check_destination, progress, replacing, say, write_json
 from npusim.errors import NpusimError, UsageError
 
@@ -75,7 +75,7 @@ def doctor(json_file: str | None) -> None:
         raise NpusimError(f"this installation does not work: {', '.join(failed)}")
 
 
-@click.group(cls=Group, short_help="List, prune or clear compiled programs.")
+@click.group(cls=CommandGroup, short_help="List, prune or clear compiled programs.")
 def cache() -> None:
     """List, prune or clear the compiled programs that were kept.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import MAX_ITERATIONS
 from npusim.frontends.onnx.node import MOST_DECIDING
-from npusim.frontends.onnx.registry import Entry, entries
+from npusim.frontends.onnx.registry import OperatorEntry, entries
 from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET
 from npusim.isa.base import Unit
 from npusim.ops.base import REGISTRY, REQUIRED
@@ -49,7 +49,7 @@ the definition of their operator does not allow is damaged.
 
 
 def _rows(domain: str) -> list[str]:
-    by_name: dict[str, list[Entry]] = {}
+    by_name: dict[str, list[OperatorEntry]] = {}
     for entry in entries():
         if entry.domain == domain:
             by_name.setdefault(entry.op_type, []).append(entry)

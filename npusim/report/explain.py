@@ -17,13 +17,13 @@ from npusim.isa.base import Unit, decode
 from npusim.program import Program
 from npusim.report.format import counted, duration, grouped, percent, table
 from npusim.report.layers import covered, unit_kind
-from npusim.report.result import Result
+from npusim.report.result import ReportedRun
 from npusim.summary import OpReport
 from npusim.work import DmaWork, MatrixWork, Port, ScalarWork, VectorWork, Work
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class InstructionPrice:
     """One kind of instruction of an operator: how many, their work, and the price of one."""
 
     mnemonic: str
@@ -40,7 +40,7 @@ class Explanation:
     """
 
     timing: OpReport
-    charges: dict[str, list[Charge]]
+    charges: dict[str, list[InstructionPrice]]
     busy_ps: dict[str, int]
 
 
@@ -59,7 +59,7 @@ def find_operators(program: Program, text: str) -> list[int]:
     return found
 
 
-def slowest_first(program: Program, result: Result, ops: Sequence[int]) -> list[int]:
+def slowest_first(program: Program, result: ReportedRun, ops: Sequence[int]) -> list[int]:
     """Operators by the time from their first instruction to their last, those without any at the end."""
     times = {row.name: row.end_ps - row.start_ps for row in result.ops}
     return sorted(ops, key=lambda op: -times.get(program.ops[op].name, -1))
@@ -68,7 +68,7 @@ def slowest_first(program: Program, result: Result, ops: Sequence[int]) -> list[
 _MOST_NAMES = 12
 
 
-def explain(program: Program, result: Result, config: Config, op: int) -> Explanation:
+def explain(program: Program, result: ReportedRun, config: Config, op: int) -> Explanation:
     """What the instructions of one operator ask for and cost; ``result`` is a run of the program on the device.
 
     Raises UsageError for an operator that has no instructions, such as one whose output is empty.
@@ -83,9 +83,9 @@ def explain(program: Program, result: Result, config: Config, op: int) -> Explan
     timing = next((row for row in result.ops if row.name == entry.name), None)
     if timing is None or not counts:
         raise UsageError(f"operator {entry.name!r} has no instructions: nothing of it is computed or moved")
-    charges: dict[str, list[Charge]] = {}
+    charges: dict[str, list[InstructionPrice]] = {}
     for (unit, mnemonic, work), count in counts.items():
-        charges.setdefault(unit, []).append(Charge(mnemonic, count, work, price(work)))
+        charges.setdefault(unit, []).append(InstructionPrice(mnemonic, count, work, price(work)))
     for rows in charges.values():
         rows.sort(key=lambda row: (-row.count * row.cost.ps, row.mnemonic, repr(row.work)))
     # Channels of all cores count as one unit here: the reader asks what kind of work took the time.
@@ -153,7 +153,7 @@ def as_json(found: Explanation) -> dict[str, Any]:
     }
 
 
-def _rows(charges: list[Charge]) -> Iterator[tuple[str, str, str, str, str]]:
+def _rows(charges: list[InstructionPrice]) -> Iterator[tuple[str, str, str, str, str]]:
     for charge in charges[:_MOST_ROWS]:
         terms = " + ".join(f"{name} {grouped(cycles)}" for name, cycles in charge.cost.terms)
         total = f"{grouped(charge.cost.cycles)} = {terms}"

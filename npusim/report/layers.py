@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from npusim.report.format import counted, duration, percent, quantity
-from npusim.report.result import Result
+from npusim.report.result import ReportedRun
 from npusim.summary import OpReport
 from npusim.timeline import NO_OP, Span
 
@@ -22,7 +22,7 @@ _BOUNDS = {"compute": "compute", "dram": "memory", "sram": "memory"}
 
 
 @dataclass(slots=True)
-class Layer:
+class LayerReport:
     """One operator's part of a job.
 
     ``added_ps``: how long the job's end waited for it, which is its part of the critical path. With what is for no
@@ -57,7 +57,7 @@ class Layer:
         return max(sums, key=lambda bound: sums[bound])
 
 
-def layers(result: Result) -> list[Layer]:
+def layers(result: ReportedRun) -> list[LayerReport]:
     """Every operator that ran an instruction, in the order in which they finished.
 
     The rows of ``result.ops`` are such operators in the order of the operator table, as the spans' indices are.
@@ -74,7 +74,7 @@ def layers(result: Result) -> list[Layer]:
     found = []
     for timing, op in timed:
         own = spans[op]
-        layer = Layer(timing, waited[op].total(), instructions=len(own), op=op, causes=dict(waited[op]))
+        layer = LayerReport(timing, waited[op].total(), instructions=len(own), op=op, causes=dict(waited[op]))
         layer.work_ps = covered((span.start_ps, span.end_ps) for span in own)
         intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for span in own:
@@ -84,7 +84,7 @@ def layers(result: Result) -> list[Layer]:
     return found
 
 
-def beside(result: Result) -> dict[str, int]:
+def beside(result: ReportedRun) -> dict[str, int]:
     """By cause, the part of the critical path that is for no operator: with that of the layers it is the whole."""
     found: Counter[str] = Counter()
     for stretch in result.timeline.critical_path():
@@ -93,7 +93,7 @@ def beside(result: Result) -> dict[str, int]:
     return dict(found)
 
 
-def slowest(found: Sequence[Layer], count: int) -> list[Layer]:
+def slowest(found: Sequence[LayerReport], count: int) -> list[LayerReport]:
     """The layers that added most, the slowest first; equal ones in the order of time."""
     return sorted(found, key=lambda layer: (-layer.added_ps, layer.timing.end_ps))[:count]
 
@@ -113,7 +113,7 @@ def covered(intervals: Iterable[tuple[int, int]]) -> int:
     return total
 
 
-def why(layer: Layer, config: Config) -> str:
+def why(layer: LayerReport, config: Config) -> str:
     """One sentence, from numbers: what kept this layer from being faster."""
     window, macs = layer.window_ps, layer.timing.macs
     if not window:

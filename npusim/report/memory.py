@@ -12,7 +12,7 @@ from npusim.compiler.schedule.explain import INPUT, L2, OUTPUT, SRAM, TILE, WIND
 from npusim.isa.base import Space, decode, offset_of, space_of
 from npusim.program import CONSTANTS, EVERY, Program
 from npusim.report.format import counted, duration, facts, quantity, table
-from npusim.report.result import Result
+from npusim.report.result import ReportedRun
 from npusim.report.run import memories
 from npusim.work import DmaWork
 
@@ -24,7 +24,7 @@ NAMED = 3
 
 
 @dataclass(slots=True)
-class Stage:
+class MemoryStage:
     """Operators ``first`` to ``last``, which run together, and the bytes of SRAM meanwhile by kind.
 
     ``constants``: how many bytes of them the operators read, ``read``: how many they load; more if some are loaded
@@ -38,10 +38,10 @@ class Stage:
     read: int = 0
 
 
-def stages(program: Program) -> list[Stage]:
+def stages(program: Program) -> list[MemoryStage]:
     """The operators of a program as they run, in order; those without slots in SRAM are left out."""
     slots = [place for place in program.places if place.core == EVERY]
-    found = {(place.first, place.last): Stage(place.first, place.last) for place in slots}
+    found = {(place.first, place.last): MemoryStage(place.first, place.last) for place in slots}
     ordered = sorted(found.values(), key=lambda stage: stage.first)
     begins = [stage.first for stage in ordered]
     for place in program.places:
@@ -58,7 +58,7 @@ def stages(program: Program) -> list[Stage]:
     return ordered
 
 
-def _count_constants(program: Program, ordered: Sequence[Stage]) -> None:
+def _count_constants(program: Program, ordered: Sequence[MemoryStage]) -> None:
     stage_of = {op: stage for stage in ordered for op in range(stage.first, stage.last + 1)}
     runs: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for command in decode(program.code):
@@ -78,7 +78,7 @@ def _count_constants(program: Program, ordered: Sequence[Stage]) -> None:
             end = max(end, high)
 
 
-def text(found: Explained, result: Result) -> str:
+def text(found: Explained, result: ReportedRun) -> str:
     """Forecasts, peaks, the stages of the program, and every value with its reason."""
     program = found.program
     (chosen, time), *others = found.orders
@@ -167,7 +167,7 @@ def _signed(ps: int) -> str:
     return f"{'-' if ps < 0 else '+'}{duration(abs(ps))}"
 
 
-def as_json(found: Explained, result: Result) -> dict[str, Any]:
+def as_json(found: Explained, result: ReportedRun) -> dict[str, Any]:
     """The same as JSON values; operators by name, times in ps, ``next_best.added_ps`` by estimate."""
     program = found.program
     names = [entry.name for entry in program.ops]

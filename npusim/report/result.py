@@ -15,7 +15,7 @@ from npusim.summary import OpReport
 from npusim.timeline import Counters, Timeline
 
 
-class Result(Protocol):
+class ReportedRun(Protocol):
     """One run; empty ``outputs`` after a run without arithmetic."""
 
     @property

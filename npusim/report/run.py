@@ -13,14 +13,14 @@ from npusim.report.energy import energy_rows
 from npusim.report.format import capacity, counted, duration, facts, grouped, percent, quantity, shorten, table
 from npusim.report.layers import NO_LAYER, beside, layers, slowest, why
 from npusim.report.program import host_work
-from npusim.report.result import Result
+from npusim.report.result import ReportedRun
 from npusim.timeline import CAUSES, UnitCounters
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
 
 
-def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: Result | None = None) -> str:
+def text(result: ReportedRun, config: Config, inputs: str, *, top: int = 10, first: ReportedRun | None = None) -> str:
     """Several paragraphs: what ran where, outputs, totals, units, and the ``top`` slowest layers with reasons.
 
     ``first``: the run before, which has loaded the weights that this one found in SRAM.
@@ -43,7 +43,7 @@ def text(result: Result, config: Config, inputs: str, *, top: int = 10, first: R
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def totals(result: Result, config: Config) -> list[tuple[str, str]]:
+def totals(result: ReportedRun, config: Config) -> list[tuple[str, str]]:
     """Names and values of what a run took as a whole."""
     counters = result.counters
     rate = ""
@@ -80,7 +80,7 @@ def totals(result: Result, config: Config) -> list[tuple[str, str]]:
     return rows
 
 
-def first_run(first: Result | None, config: Config) -> list[tuple[str, str]]:
+def first_run(first: ReportedRun | None, config: Config) -> list[tuple[str, str]]:
     """What the run took that loaded the weights which stay; nothing where there was none."""
     if first is None:
         return []
@@ -89,7 +89,7 @@ def first_run(first: Result | None, config: Config) -> list[tuple[str, str]]:
     return [("first run", f"{time}: {kept}")]
 
 
-def memories(result: Result) -> list[tuple[str, str]]:
+def memories(result: ReportedRun) -> list[tuple[str, str]]:
     """How full each sort of memory was at its fullest, and with what; of several cores, the one with most."""
     rows = []
     for label, suffix in (("SRAM", ".sram"), ("accumulators", ".accumulators"), ("L2", "l2"), ("DRAM holds", "dram")):
@@ -155,7 +155,7 @@ def unit_rows(units: Mapping[str, UnitCounters], total: int) -> tuple[Sequence[s
     return ("unit", "busy", "stalled", "idle", "instructions", "MACs", "bytes", "waits most for"), rows
 
 
-def _slowest(result: Result, config: Config, top: int) -> list[str]:
+def _slowest(result: ReportedRun, config: Config, top: int) -> list[str]:
     found = layers(result)
     if not found or not top:
         return []

@@ -6,27 +6,27 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from npusim.report.format import counted, duration, grouped
-from npusim.testing.record import Record, Work
+from npusim.testing.record import GoldenRecord, UnitWork
 
 MOST_LINES = 15
-_NOTHING = Work(0, 0, 0, 0)
+_NOTHING = UnitWork(0, 0, 0, 0)
 _MOST_ROWS = 3
 
 
-class Row(NamedTuple):
+class UnitChange(NamedTuple):
     """One operator on one unit, before and now."""
 
     layer: tuple[int, str]
     unit: str
-    before: Work
-    now: Work
+    before: UnitWork
+    now: UnitWork
 
     @property
     def grown_ps(self) -> int:
         return self.now.taken_ps - self.before.taken_ps
 
 
-def changes(before: Record, now: Record, label: str) -> list[str]:
+def changes(before: GoldenRecord, now: GoldenRecord, label: str) -> list[str]:
     """At most MOST_LINES lines that say how ``now`` differs from ``before``, which is called ``label``; none if it does
     not."""
     if before == now:
@@ -50,7 +50,7 @@ def changes(before: Record, now: Record, label: str) -> list[str]:
     return [*lines, "likely cause: " + _cause(before, now, rows, waits)]
 
 
-def _headline(before: Record, now: Record, label: str) -> str:
+def _headline(before: GoldenRecord, now: GoldenRecord, label: str) -> str:
     was, takes = before.totals["time_ps"], now.totals["time_ps"]
     if was == takes:
         return f"{now.model} on {now.device}: as long as in {label}, {duration(takes)}, but not the same timeline"
@@ -61,17 +61,17 @@ def _headline(before: Record, now: Record, label: str) -> str:
     )
 
 
-def _rows(before: Record, now: Record) -> Iterator[Row]:
+def _rows(before: GoldenRecord, now: GoldenRecord) -> Iterator[UnitChange]:
     """What differs, in the order of the program."""
     for layer in sorted(before.layers.keys() | now.layers.keys()):
         was, done = before.layers.get(layer, {}), now.layers.get(layer, {})
         for unit in sorted(was.keys() | done.keys()):
-            row = Row(layer, unit, was.get(unit, _NOTHING), done.get(unit, _NOTHING))
+            row = UnitChange(layer, unit, was.get(unit, _NOTHING), done.get(unit, _NOTHING))
             if row.before != row.now:
                 yield row
 
 
-def _row(row: Row) -> str:
+def _row(row: UnitChange) -> str:
     (op, name), before, now = row.layer, row.before, row.now
     told = f"layer {name} (operator {op}), {row.unit}: {_signed(row.grown_ps)}"
     if row.grown_ps == 0:
@@ -85,7 +85,7 @@ def _row(row: Row) -> str:
     return told
 
 
-def _waits(before: Record, now: Record) -> Iterator[tuple[str, str, int]]:
+def _waits(before: GoldenRecord, now: GoldenRecord) -> Iterator[tuple[str, str, int]]:
     for name in sorted(before.units.keys() | now.units.keys()):
         was = before.units[name].stalls if name in before.units else {}
         done = now.units[name].stalls if name in now.units else {}
@@ -94,7 +94,7 @@ def _waits(before: Record, now: Record) -> Iterator[tuple[str, str, int]]:
                 yield name, cause, grown
 
 
-def _cause(before: Record, now: Record, rows: list[Row], waits: list[tuple[str, str, int]]) -> str:
+def _cause(before: GoldenRecord, now: GoldenRecord, rows: list[UnitChange], waits: list[tuple[str, str, int]]) -> str:
     """What the pattern of differences speaks for."""
     if before.device != now.device or before.model != now.model:
         return "another device or model"

@@ -10,7 +10,7 @@ from pathlib import Path
 from npusim.errors import NpusimError, UsageError
 from npusim.testing.changes import changes
 from npusim.testing.record import GOLDEN, dump, read
-from npusim.testing.run import Run
+from npusim.testing.run import ModelRun
 from npusim.trusted_files import replace_file
 
 FOLDER = "golden"
@@ -31,7 +31,7 @@ class Golden:
         self._test, self._update = test, update
         self._used: set[str] = set()
 
-    def __call__(self, run: Run, name: str = "", *, no_later: bool = False) -> None:
+    def __call__(self, run: ModelRun, name: str = "", *, no_later: bool = False) -> None:
         """Fail unless the run's timeline is the file's; with ``no_later``, unless it takes at most as long.
 
         ``name`` tells apart several runs of one test. Where there is no file the test fails and says how to make it.

@@ -15,7 +15,7 @@ from npusim.faults import Faulty
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.runtime import Session
-from npusim.testing.run import Run
+from npusim.testing.run import ModelRun
 
 if TYPE_CHECKING:
     from npusim.program import Program
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 _KEYS = ("config", "set", "faults")
 
 
-class Runs:
+class SharedRuns:
     """Programs and timings of a whole pytest session, one in each worker process."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
         self._programs: dict[tuple[Any, ...], Program] = {}
-        self._timed: dict[tuple[Any, ...], Run] = {}
+        self._timed: dict[tuple[Any, ...], ModelRun] = {}
         self._kept: list[Any] = []
 
     def session(self, config: Config) -> Session:
@@ -46,18 +46,18 @@ class Runs:
         input_shapes: Mapping[str, Sequence[int]],
         bind: Mapping[str, Any],
         options: Mapping[str, Any],
-    ) -> Run:
+    ) -> ModelRun:
         if options:
             with Session(config, **options) as session:
                 program = session.compile(source, input_shapes, bind=bind, inputs=arrays)
-                return Run(session.run(program, arrays, timing_only=arrays is None))
+                return ModelRun(session.run(program, arrays, timing_only=arrays is None))
         if arrays is not None:
             session = self.session(config)
-            return Run(session.run(session.compile(source, input_shapes, bind=bind, inputs=arrays), arrays))
+            return ModelRun(session.run(session.compile(source, input_shapes, bind=bind, inputs=arrays), arrays))
         key = self._key(source, config, input_shapes, bind)
         if key not in self._timed:
             program = self.compile(source, config, input_shapes, bind)
-            self._timed[key] = Run(self.session(config).run(program, timing_only=True))
+            self._timed[key] = ModelRun(self.session(config).run(program, timing_only=True))
         return self._timed[key]
 
     def compile(
@@ -91,7 +91,7 @@ class Npu:
 
     def __init__(
         self,
-        runs: Runs,
+        runs: SharedRuns,
         given: Mapping[str, Any],
         folder: Path,
         record_property: Callable[[str, object], None],
@@ -109,7 +109,7 @@ class Npu:
         bind: Mapping[str, Any] | None = None,
         faults: Faulty | None = None,
         timeout: str | int | None = None,
-    ) -> Run:
+    ) -> ModelRun:
         """Run a model: a path, looked up beside the test file first, bytes, an ``onnx.ModelProto`` or a Graph.
 
         ``config``, ``set``: the device and what differs from it, as for ``npusim run``; by default those of the marker

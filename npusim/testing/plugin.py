@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from npusim.testing.golden import Golden
-    from npusim.testing.npu import Npu, Runs
+    from npusim.testing.npu import Npu, SharedRuns
 
 _COVER = ("npu_cov", "npu_cov_html", "npu_cov_json", "npu_cov_fail_under")
 _MARKER = "npu(config=..., set={...}, faults=...): the device of the npu fixture in this test, and its faults"
@@ -37,14 +37,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def _npu_runs() -> Runs:
-    from npusim.testing.npu import Runs
+def _npu_runs() -> SharedRuns:
+    from npusim.testing.npu import SharedRuns
 
-    return Runs()
+    return SharedRuns()
 
 
 @pytest.fixture
-def npu(request: pytest.FixtureRequest, _npu_runs: Runs, record_property: Any) -> Npu:
+def npu(request: pytest.FixtureRequest, _npu_runs: SharedRuns, record_property: Any) -> Npu:
     """``npu.run(model, config=..., set=...)``: a model on a device, compiled and timed once in the whole session."""
     from npusim.testing.npu import Npu, defaults
 

@@ -33,7 +33,7 @@ def share(value: float | str) -> Fraction:
     raise UsageError(f"must be a share such as '10 %' or 0.1, got {shown(value)}")
 
 
-class Verdict:
+class Answer:
     """The answer to a question about a run: true or false, and its reason where pytest shows a failed assertion."""
 
     __slots__ = ("_holds", "_reason")
@@ -63,14 +63,14 @@ class Share:
     def __repr__(self) -> str:
         return f"{self._text} is {float(100 * self.value):.2f} %"
 
-    def __lt__(self, other: float | str) -> Verdict:
-        return Verdict(self.value < share(other), f"{self!r}, which is not less than {other}")
+    def __lt__(self, other: float | str) -> Answer:
+        return Answer(self.value < share(other), f"{self!r}, which is not less than {other}")
 
-    def __le__(self, other: float | str) -> Verdict:
-        return Verdict(self.value <= share(other), f"{self!r}, which is more than {other}")
+    def __le__(self, other: float | str) -> Answer:
+        return Answer(self.value <= share(other), f"{self!r}, which is more than {other}")
 
-    def __gt__(self, other: float | str) -> Verdict:
-        return Verdict(self.value > share(other), f"{self!r}, which is not more than {other}")
+    def __gt__(self, other: float | str) -> Answer:
+        return Answer(self.value > share(other), f"{self!r}, which is not more than {other}")
 
-    def __ge__(self, other: float | str) -> Verdict:
-        return Verdict(self.value >= share(other), f"{self!r}, which is less than {other}")
+    def __ge__(self, other: float | str) -> Answer:
+        return Answer(self.value >= share(other), f"{self!r}, which is less than {other}")

@@ -23,7 +23,7 @@ _MOST_LINES = 10**6
 GOLDEN = FileKind("golden timeline", 1 << 26, InputError, UsageError)
 
 
-class Work(NamedTuple):
+class UnitWork(NamedTuple):
     """What one unit did for one operator, or in all. ``taken_ps``: its instructions from start to end, what they waited
     for DRAM or SRAM included."""
 
@@ -37,14 +37,14 @@ class Work(NamedTuple):
 class Unit:
     """A line of a unit: its work in all, and where its time went: busy, with nothing to do, waiting for what."""
 
-    work: Work
+    work: UnitWork
     busy_ps: int
     idle_ps: int
     stalls: dict[str, int]
 
 
 @dataclass(slots=True)
-class Record:
+class GoldenRecord:
     """``layers``: (number, name) of an operator of the program -> unit -> work; ``digest``: of every span."""
 
     model: str
@@ -52,10 +52,10 @@ class Record:
     totals: dict[str, int]
     digest: str
     units: dict[str, Unit] = field(default_factory=dict)
-    layers: dict[tuple[int, str], dict[str, Work]] = field(default_factory=dict)
+    layers: dict[tuple[int, str], dict[str, UnitWork]] = field(default_factory=dict)
 
 
-def record(result: Result) -> Record:
+def record(result: Result) -> GoldenRecord:
     """What a run did."""
     timeline, entries = result.timeline, result.program.ops
     sums: dict[tuple[int, str], list[int]] = {}
@@ -67,7 +67,7 @@ def record(result: Result) -> Record:
         for amounts in whose:
             for place, amount in enumerate((1, span.end_ps - span.start_ps, span.macs, span.bytes)):
                 amounts[place] += amount
-    found = Record(
+    found = GoldenRecord(
         _word(result.model),
         _word(result.config),
         {name: int(getattr(result, name)) for name in _TOTALS},
@@ -75,14 +75,14 @@ def record(result: Result) -> Record:
     )
     for name, unit in sorted(timeline.counters.units.items()):
         if unit.instructions:
-            work = Work(*alone.get(name, (0, 0, 0, 0)))
+            work = UnitWork(*alone.get(name, (0, 0, 0, 0)))
             found.units[name] = Unit(work, unit.busy_ps, unit.idle_ps, dict(sorted(unit.stalls.items())))
     for (op, unit_name), amounts in sorted(sums.items()):
-        found.layers.setdefault((op, _word(entries[op].name)), {})[unit_name] = Work(*amounts)
+        found.layers.setdefault((op, _word(entries[op].name)), {})[unit_name] = UnitWork(*amounts)
     return found
 
 
-def dump(found: Record) -> str:
+def dump(found: GoldenRecord) -> str:
     """The text of a record; :func:`load` reads the same back."""
     lines = [FIRST_LINE, f"model {found.model}", f"device {found.device}"]
     lines += [f"{name} {value}" for name, value in found.totals.items()]
@@ -97,19 +97,19 @@ def dump(found: Record) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read(path: str | os.PathLike[str]) -> Record:
+def read(path: str | os.PathLike[str]) -> GoldenRecord:
     """The record in a file. Raises InputError, UsageError if it cannot be read."""
     return load(GOLDEN.text(path), os.fspath(path))
 
 
-def load(text: str, where: str) -> Record:
+def load(text: str, where: str) -> GoldenRecord:
     """The record in a text. Raises InputError with file and line if it is none."""
     lines = text.split("\n")
     if lines[0] != FIRST_LINE:
         raise InputError(f"{where}: line 1: must be {FIRST_LINE!r}, got {shown(lines[0])}; --npu-update writes it anew")
     if lines[-1] or len(lines) > _MOST_LINES:
         raise InputError(f"{where}: is cut: a timeline ends with the end of a line; --npu-update writes it anew")
-    found = Record("", "", {}, "")
+    found = GoldenRecord("", "", {}, "")
     for number, line in enumerate(lines[1:-1], 2):
         try:
             _read(line, found)
@@ -122,7 +122,7 @@ def load(text: str, where: str) -> Record:
     return found
 
 
-def _read(line: str, found: Record) -> None:
+def _read(line: str, found: GoldenRecord) -> None:
     match line.split(" "):
         case ["", "", unit, *fields]:
             list(found.layers.values())[-1][unit] = _work(fields)
@@ -142,14 +142,14 @@ def _read(line: str, found: Record) -> None:
             raise ValueError(line)
 
 
-def _work(fields: list[str]) -> Work:
+def _work(fields: list[str]) -> UnitWork:
     pairs = dict(each.split("=") for each in fields)
     if not pairs.keys() <= set(_FIELDS):
         raise KeyError
-    return Work(*(int(pairs.get(name, "0")) for name in _FIELDS))
+    return UnitWork(*(int(pairs.get(name, "0")) for name in _FIELDS))
 
 
-def _fields(work: Work) -> str:
+def _fields(work: UnitWork) -> str:
     # Zeros are left out: a DMA channel has no MACs.
     return " ".join(f"{name}={value}" for name, value in zip(_FIELDS, work, strict=True) if value)
 

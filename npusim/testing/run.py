@@ -14,13 +14,13 @@ from npusim.errors import UsageError, shown
 from npusim.report.format import duration, grouped
 from npusim.runtime.result import Result
 from npusim.testing.changes import changes
-from npusim.testing.quantity import Share, Verdict, picoseconds, share
-from npusim.testing.record import Record, read, record
+from npusim.testing.quantity import Answer, Share, picoseconds, share
+from npusim.testing.record import GoldenRecord, read, record
 
 _MOST_NAMES = 8
 
 
-class Layer:
+class LayerTiming:
     """One operator of a run, from the start of its first instruction to the end of its last, in picoseconds since the
     device took the job. Layers that are computed together, some rows at a time, overlap."""
 
@@ -37,43 +37,43 @@ class Layer:
         """From start to end."""
         return self.end_ps - self.start_ps
 
-    def ends_before(self, moment: int | str | Layer) -> Verdict:
+    def ends_before(self, moment: int | str | LayerTiming) -> Answer:
         """Before a moment (``2 ms``, ``1500 cycles``, picoseconds), or before another layer starts."""
         limit, what = self._moment(moment, "the start of")
         late = self.end_ps - limit
-        return Verdict(late <= 0, f"{self!r}: ends {_apart(late)} {what} {_at(limit)}")
+        return Answer(late <= 0, f"{self!r}: ends {_apart(late)} {what} {_at(limit)}")
 
-    def starts_after(self, moment: int | str | Layer) -> Verdict:
+    def starts_after(self, moment: int | str | LayerTiming) -> Answer:
         """After a moment, or after another layer's end."""
-        if isinstance(moment, Layer):
+        if isinstance(moment, LayerTiming):
             limit, what = moment.end_ps, f"the end of {moment!r}"
         else:
             limit, what = picoseconds(moment, self._clock_hz), "the limit"
         late = self.start_ps - limit
-        return Verdict(late >= 0, f"{self!r}: starts {_apart(late)} {what} {_at(limit)}")
+        return Answer(late >= 0, f"{self!r}: starts {_apart(late)} {what} {_at(limit)}")
 
-    def overlaps(self, other: Layer) -> Verdict:
+    def overlaps(self, other: LayerTiming) -> Answer:
         """Whether there is a moment at which both are at work."""
         both = min(self.end_ps, other.end_ps) - max(self.start_ps, other.start_ps)
         reason = f"share {duration(both)}" if both > 0 else f"are {duration(-both)} apart"
-        return Verdict(both > 0, f"{self!r} and {other!r} {reason}")
+        return Answer(both > 0, f"{self!r} and {other!r} {reason}")
 
-    def takes_at_most(self, limit: int | str) -> Verdict:
+    def takes_at_most(self, limit: int | str) -> Answer:
         """From its start to its end."""
         most = picoseconds(limit, self._clock_hz)
-        return Verdict(
+        return Answer(
             self.time_ps <= most,
             f"{self!r}: takes {duration(self.time_ps)}, {_apart(self.time_ps - most, 'more', 'less')} than "
             f"{duration(most)}",
         )
 
-    def _moment(self, moment: int | str | Layer, edge: str) -> tuple[int, str]:
-        if isinstance(moment, Layer):
+    def _moment(self, moment: int | str | LayerTiming, edge: str) -> tuple[int, str]:
+        if isinstance(moment, LayerTiming):
             return moment.start_ps, f"{edge} {moment!r}"
         return picoseconds(moment, self._clock_hz), "the limit"
 
 
-class Run:
+class ModelRun:
     """One run of a model on a device. ``result``: everything that is known of it."""
 
     def __init__(self, result: Result) -> None:
@@ -103,17 +103,17 @@ class Run:
         return self.result.timeline.digest()
 
     @functools.cached_property
-    def record(self) -> Record:
+    def record(self) -> GoldenRecord:
         """What each unit did for each operator."""
         return record(self.result)
 
     @functools.cached_property
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[LayerTiming]:
         """In the order of the program."""
         hz = self.result.device.clock_hz
-        return [Layer(op.name, op.start_ps, op.end_ps, hz) for op in self.result.ops]
+        return [LayerTiming(op.name, op.start_ps, op.end_ps, hz) for op in self.result.ops]
 
-    def layer(self, name: str) -> Layer:
+    def layer(self, name: str) -> LayerTiming:
         """The layer of that name; a part of a name will do where it is unmistakable. Raises UsageError."""
         names = [layer.name for layer in self.layers]
         found = [layer for layer in self.layers if layer.name == name]
@@ -127,7 +127,7 @@ class Run:
             f"no layer is called {name!r}; {'near ones' if near != names else 'there'} are {_listed(near)}"
         )
 
-    def ends_before(self, limit: int | str) -> Verdict:
+    def ends_before(self, limit: int | str) -> Answer:
         """Whether the whole run takes at most that long."""
         most = picoseconds(limit, self.result.device.clock_hz)
         slowest = max(self.result.ops, key=lambda op: op.cycles, default=None)
@@ -136,7 +136,7 @@ class Run:
         if slowest is not None:
             reason += f"; longest on the device: {slowest.name}, {duration(slowest.end_ps - slowest.start_ps)}, "
             reason += f"most of it on {slowest.unit} ({slowest.bound})"
-        return Verdict(self.time_ps <= most, reason)
+        return Answer(self.time_ps <= most, reason)
 
     def idle(self, unit: str) -> Share:
         """The part of the time in which a unit had nothing to do."""
@@ -157,7 +157,7 @@ class Run:
         waited = sum(stalls.values()) if on is None else stalls.get(on, 0)
         return self._share(unit, waited, "waiting" + (f" for {on}" if on else ""))
 
-    def assert_within(self, baseline: Run | int | str | Path, tolerance: float | str) -> None:
+    def assert_within(self, baseline: ModelRun | int | str | Path, tolerance: float | str) -> None:
         """Fail unless the time is within ``2 %`` of that of another run, of a number of cycles, or of a golden file."""
         before = _baseline(baseline, self.result.device.clock_hz)
         expected = before if isinstance(before, int) else before.totals["time_ps"]
@@ -165,7 +165,7 @@ class Run:
         if abs(self.time_ps - expected) <= allowed * expected:
             return
         lines = [f"{self!r}: {duration(self.time_ps)} is not within {tolerance} of {duration(expected)}"]
-        if isinstance(before, Record):
+        if isinstance(before, GoldenRecord):
             lines += changes(before, self.record, "the baseline")
         raise AssertionError("\n".join(lines))
 
@@ -184,9 +184,9 @@ class Run:
         return Share(part, whole, f"{self.result.model} on {self.result.config}: the time that {unit} is {what}")
 
 
-def _baseline(baseline: Run | int | str | Path, clock_hz: int) -> int | Record:
+def _baseline(baseline: ModelRun | int | str | Path, clock_hz: int) -> int | GoldenRecord:
     match baseline:
-        case Run():
+        case ModelRun():
             return baseline.record
         case bool():
             raise UsageError(f"a baseline is a run, a number of cycles or a golden file, got {shown(baseline)}")

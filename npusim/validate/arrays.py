@@ -9,7 +9,7 @@ from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import cost
 from npusim.hw.units import matrix_direct
-from npusim.validate.base import DataSet, Excluded, Point, Record, machine, read
+from npusim.validate.base import DataPoint, DataRow, DataSet, Excluded, machine, read
 from npusim.work import MatrixWork
 
 _DATAFLOWS = {"OS": "output_stationary", "WS": "weight_stationary", "IS": "input_stationary"}
@@ -21,7 +21,7 @@ def matmul(dtype: DType, m: int, k: int, n: int, out_bytes: int = 1) -> MatrixWo
     return MatrixWork(dtype, 1, 1, m, n, k, 1, 1, False, True, True, out_bytes)
 
 
-def scalesim(records: Sequence[Record], folder: Path) -> Iterator[Point | Excluded]:
+def scalesim(records: Sequence[DataRow], folder: Path) -> Iterator[DataPoint | Excluded]:
     """Layers, and ``*`` = whole networks, of which the tool reports one cycle less than its schedule has, per layer."""
     layers: dict[str, list[tuple[str, int, MatrixWork]]] = {}
     for layer in read(folder / _LAYERS):
@@ -37,10 +37,10 @@ def scalesim(records: Sequence[Record], folder: Path) -> Iterator[Point | Exclud
         else:
             cycles = cost(config, record.one_of("layer", {name: work for name, _, work in network})).cycles - 1
         label = f"{record.text('network')} {wanted} {dataflow} {size}x{size}"
-        yield Point(label, record.integer("cycles"), cycles, dataflow)
+        yield DataPoint(label, record.integer("cycles"), cycles, dataflow)
 
 
-def gemmini(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def gemmini(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """One product on the mesh alone, from the first request to the last response."""
     base = machine("gemmini_mesh16")
     for record in records:
@@ -54,10 +54,10 @@ def gemmini(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             **{"matrix.dataflow": record.one_of("df", _DATAFLOWS), "matrix.mesh.row_stall_cycles": stall}
         )
         found = cost(config, matmul(DType.INT8, m, k, n))
-        yield Point(label, record.integer("cycles"), found.cycles, dataflow)
+        yield DataPoint(label, record.integer("cycles"), found.cycles, dataflow)
 
 
-def bench(record: Record) -> tuple[str, Config | None]:
+def bench(record: DataRow) -> tuple[str, Config | None]:
     """What a row is called, and the core with the memory of the testbench; None where its outputs were wrong."""
     base = machine("nvdla_small")
     label = f"{record.text('name')} latency {record.text('lat')} beat {record.text('rd_cyc_per_beat')}"
@@ -70,7 +70,7 @@ def bench(record: Record) -> tuple[str, Config | None]:
     return label, base.with_(**keys)
 
 
-def nvdla(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def nvdla(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """One job of the convolution core, from its start to its interrupt."""
     for record in records:
         label, config = bench(record)
@@ -81,7 +81,7 @@ def nvdla(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         oh, ow, oc, ic, kh, kw = (record.size(column) for column in ("P", "Q", "K", "C", "R", "S"))
         work = MatrixWork(DType.INT8, 1, oh, ow, oc, ic, kh, kw, False, True, True, 1)
         found = matrix_direct.job(config, work, pixels)
-        yield Point(label, record.integer("cycles"), found.cycles, record.text("set"))
+        yield DataPoint(label, record.integer("cycles"), found.cycles, record.text("set"))
 
 
 SETS = (

@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class DataPoint:
     """One measured row and what the model says. Times in the data set's unit; ``group``: a kind within the set."""
 
     label: str
@@ -37,7 +37,7 @@ class Excluded:
     reason: str
 
 
-class Record:
+class DataRow:
     """A line of a data file; a cell that is missing or not a number is an InputError that names file, line, column."""
 
     def __init__(self, path: Path, line: int, cells: dict[str, str]) -> None:
@@ -117,7 +117,7 @@ def changed(name: str, keys: Mapping[str, Any]) -> Iterator[None]:
         _changes.update(before)
 
 
-Replay = Callable[[Sequence[Record], Path], Iterator[Point | Excluded]]
+Replay = Callable[[Sequence[DataRow], Path], Iterator[DataPoint | Excluded]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +140,12 @@ class DataSet:
         return self.file or f"{self.name}.csv"
 
 
-def read(path: Path) -> list[Record]:
+def read(path: Path) -> list[DataRow]:
     """The lines of a CSV file with a header; raises InputError for one that is empty or not text."""
     try:
         lines = io.StringIO(TRUTH.text(path), newline="")
         rows = [
-            Record(path, number, {name: cell or "" for name, cell in cells.items() if name is not None})
+            DataRow(path, number, {name: cell or "" for name, cell in cells.items() if name is not None})
             for number, cells in enumerate(csv.DictReader(lines), start=2)
         ]
     except csv.Error as error:

@@ -19,7 +19,7 @@ from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
 from npusim.validate import tpu
 from npusim.validate.arrays import bench
-from npusim.validate.base import DataSet, Excluded, Point, Record, machine
+from npusim.validate.base import DataPoint, DataRow, DataSet, Excluded, machine
 from npusim.validate.networks.small import perceptron
 
 _PS = 1e6
@@ -33,7 +33,7 @@ def kernel_ps(config: Config, graph: Graph) -> int:
     return max(span.end_ps for span in spans) - min(span.start_ps for span in spans)
 
 
-def nvdla(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def nvdla(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """One convolution from DRAM to DRAM, with the bench's latency and beat, and its start and end as of a job."""
     for record in records:
         label, config = bench(record)
@@ -63,7 +63,7 @@ def nvdla(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         # The job's registers are written before, and its interrupt comes after, what the compiler makes of it.
         start = matrix.direct.start_cycles * 10**12 // config.clock_hz
         taken = (kernel_ps(config, graph) + start) * config.clock_hz / 10**12
-        yield Point(label, record.integer("cycles"), taken, record.text("set"))
+        yield DataPoint(label, record.integer("cycles"), taken, record.text("set"))
 
 
 _FUNCTIONS: dict[str, Unary | Binary] = {
@@ -80,7 +80,7 @@ _FUNCTIONS: dict[str, Unary | Binary] = {
 }
 
 
-def elementwise(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def elementwise(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """One operator from HBM to HBM, over elements padded as the chip stores them."""
     session = Session(machine("tpuv4"), cache_dir=False)
     known: dict[tuple[str, int], int] = {}
@@ -102,10 +102,10 @@ def elementwise(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded
             spans = session.run(program, timing_only=True).timeline.spans
             known[op, stored] = max(span.end_ps for span in spans) - min(span.start_ps for span in spans)
             session.unload(program)
-        yield Point(label, record.number("avg_us"), known[op, stored] / _PS, op)
+        yield DataPoint(label, record.number("avg_us"), known[op, stored] / _PS, op)
 
 
-def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def applications(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """TOPS of equal layers of whole tiles, as one network; rows and tiles as in the direct replay.
 
     What was published is a rate: inputs and results of one batch move while others compute. So it is the time of twice
@@ -122,7 +122,7 @@ def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Exclude
         sides = (down * config.matrix.rows, across * config.matrix.cols)
         once, twice = (kernel_ps(config, perceptron(rows, sides, times * layers)) for times in (1, 2))
         operations = 2 * rows * layers * tpu.weights(record)
-        yield Point(app, record.number("measured_tops"), operations / (twice - once), record.text("type"))
+        yield DataPoint(app, record.number("measured_tops"), operations / (twice - once), record.text("type"))
 
 
 SETS = (

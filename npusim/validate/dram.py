@@ -16,7 +16,7 @@ import numpy.typing as npt
 from npusim.hw.dram._memory import Memory
 from npusim.hw.dram._parts import PARTS
 from npusim.units import ceil_div
-from npusim.validate.base import DataSet, Excluded, Point, Record
+from npusim.validate.base import DataPoint, DataRow, DataSet, Excluded
 
 Addresses = npt.NDArray[np.int64]
 
@@ -27,7 +27,7 @@ GIGA = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class AccessPattern:
     """One row of a table of patterns, in bytes; ``count`` requests of ``size`` in a memory of ``capacity``."""
 
     pattern: str
@@ -59,7 +59,7 @@ WIDTH = 1024
 """Bytes of a line of ``tile2d``; the other patterns need no such choice."""
 
 
-def patterns(load: Load) -> Addresses:
+def patterns(load: AccessPattern) -> Addresses:
     """Byte addresses of the requests of a pattern; raises KeyError for one that is not known."""
     return _PATTERNS[load.pattern](load) % load.capacity
 
@@ -73,11 +73,11 @@ def _draws(count: int, below: int, seed: int) -> Addresses:
     return ((z ^ (z >> np.uint64(31))) % np.uint64(below)).astype(np.int64)
 
 
-def _random(load: Load) -> Addresses:
+def _random(load: AccessPattern) -> Addresses:
     return _draws(load.count, load.capacity // load.size, ADDRESSES) * load.size
 
 
-def _blocks(load: Load) -> Addresses:
+def _blocks(load: AccessPattern) -> Addresses:
     """Blocks of ``parameter`` bytes at random places, each read from its start to its end."""
     each = max(1, load.parameter // load.size)
     count = ceil_div(load.count, each)
@@ -85,21 +85,21 @@ def _blocks(load: Load) -> Addresses:
     return (starts[:, None] + np.arange(each, dtype=np.int64) * load.size).ravel()[: load.count]
 
 
-def _tile(load: Load) -> Addresses:
+def _tile(load: AccessPattern) -> Addresses:
     """Lines of ``WIDTH`` bytes, ``parameter`` bytes from one to the next."""
     each = WIDTH // load.size
     turn = np.arange(load.count, dtype=np.int64)
     return turn // each * load.parameter + turn % each * load.size
 
 
-def _streams(load: Load, offset: int = 0) -> Addresses:
+def _streams(load: AccessPattern, offset: int = 0) -> Addresses:
     """``parameter`` sequential streams in turn, each in its own part of the memory."""
     turn = np.arange(load.count, dtype=np.int64)
     apart = load.capacity // load.parameter // load.size * load.size + offset
     return turn % load.parameter * apart + turn // load.parameter * load.size
 
 
-_PATTERNS: dict[str, Callable[[Load], Addresses]] = {
+_PATTERNS: dict[str, Callable[[AccessPattern], Addresses]] = {
     "seq": lambda load: np.arange(load.count, dtype=np.int64) * load.size,
     "rand": _random,
     "rblk": _blocks,
@@ -115,7 +115,7 @@ def _requests(addresses: Addresses, read_pct: int) -> Addresses:
     return addresses * 2 + (_draws(len(addresses), 100, KINDS) >= read_pct)
 
 
-def dramsim3(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def dramsim3(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """Achieved bandwidth of one pattern."""
     for record in records:
         name, mapping = (record.text("cfg") + "__").split("__")[:2]
@@ -132,10 +132,10 @@ def dramsim3(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         memory = Memory(part, record.integer("channels"), DRAMSIM3[name], mapping, turn=1)
         # Enough for several refreshes; more channels would only repeat what four show.
         count = REQUESTS * min(4, memory.channels)
-        load = Load(pattern, parameter, count, part.burst_bytes, memory.bytes)
+        load = AccessPattern(pattern, parameter, count, part.burst_bytes, memory.bytes)
         result = memory.serve(_requests(patterns(load), percent), outstanding)
         kind = pattern if percent in {0, 100} else f"{pattern}, mixed"
-        yield Point(label, record.number("achieved_gbs"), memory.bandwidth_of(result) / GIGA, kind)
+        yield DataPoint(label, record.number("achieved_gbs"), memory.bandwidth_of(result) / GIGA, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ BESIDE = 480_000
 """Requests beside them at the most."""
 
 
-def ramulator2(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def ramulator2(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """Achieved bandwidth of a sequential stream, alone or beside a chain of random reads."""
     for record in records:
         name, mode = record.text("timing_preset"), record.text("mode")
@@ -179,12 +179,12 @@ def ramulator2(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]
         preset = RAMULATOR2[name]
         memory = _memory(preset, record.integer("refresh", 0) == 1)
         if mode == "stream":
-            load = Load("seq", 0, STREAM, memory.part.burst_bytes, memory.bytes)
+            load = AccessPattern("seq", 0, STREAM, memory.part.burst_bytes, memory.bytes)
             predicted = memory.bandwidth_of(memory.serve(_requests(patterns(load), percent), UNLIMITED))
         else:
             predicted = _beside(memory, percent, 32 * nops // preset.ticks)
         group = mode if percent in {0, 100} else f"{mode}, mixed"
-        yield Point(label, record.number("achieved_gbs"), predicted / GIGA, group)
+        yield DataPoint(label, record.number("achieved_gbs"), predicted / GIGA, group)
 
 
 def _memory(preset: Preset, refresh: bool) -> Memory:
@@ -200,8 +200,8 @@ def _memory(preset: Preset, refresh: bool) -> Memory:
 def _beside(memory: Memory, percent: int, pace: int) -> int:
     """The stream goes at its pace as long as the probes last."""
     size = memory.part.burst_bytes
-    stream = Load("seq", 0, BESIDE, size, memory.bytes)
-    probes = _random(Load("rand", 0, PROBES, size, memory.bytes)) * 2
+    stream = AccessPattern("seq", 0, BESIDE, size, memory.bytes)
+    probes = _random(AccessPattern("rand", 0, PROBES, size, memory.bytes)) * 2
     return memory.bandwidth_of(memory.serve(_requests(patterns(stream), percent), UNLIMITED, pace, probes, WARMUP))
 
 

@@ -12,7 +12,7 @@ from math import isqrt
 from pathlib import Path
 
 from npusim.runtime import Result, Session
-from npusim.validate.base import DataSet, Excluded, Point, Record, machine
+from npusim.validate.base import DataPoint, DataRow, DataSet, Excluded, machine
 from npusim.validate.networks import NETWORKS, Shape
 from npusim.validate.networks.small import perceptron
 
@@ -90,7 +90,7 @@ _INPUTS: dict[str, Shape] = {"ssd_mobilenet_v1": (1, 300, 300, 3), "ssd_mobilene
 """Networks whose file has another input than the table of the source says."""
 
 
-def networks(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def networks(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """Microseconds of one inference, compiled as a user's network is, for each row that can be expressed."""
     known: dict[tuple[str, str, Shape], Result] = {}
     sessions: dict[str, Session] = {}
@@ -132,7 +132,7 @@ def networks(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             remark = f"with the {chip.boxes_us / 1e3:.1f} ms that decoding boxes takes on its host"
         label += f" ({remark})" if remark else ""
         measured = _microseconds(record, machine(chip.config).clock_hz, 2 * weights * batch)
-        yield Point(label, measured, taken / _PS, name)
+        yield DataPoint(label, measured, taken / _PS, name)
 
 
 def _shape(text: str) -> Shape | None:
@@ -145,7 +145,7 @@ def _shape(text: str) -> Shape | None:
     return extents
 
 
-def _microseconds(record: Record, clock_hz: int, operations: int) -> float:
+def _microseconds(record: DataRow, clock_hz: int, operations: int) -> float:
     """What was published, as the time of an inference, which takes so many operations."""
     value = record.number("value")
     times = {
@@ -162,7 +162,7 @@ _SIZES = (2048, 1024, 512, 256, 128, 64, 32)
 """MACs of the NVDLAs that the primer sizes, each a config."""
 
 
-def primer(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def primer(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """Microseconds of a ResNet-50 on each NVDLA that its primer estimates."""
     for record in records:
         macs = record.size("macs_int8")
@@ -173,7 +173,9 @@ def primer(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         with Session(machine(f"nvdla_{macs}"), cache_dir=False) as session:
             program = session.compile(NETWORKS["resnet50_v1"].make((1, 224, 224, 3)))
             taken = session.run(program, timing_only=True).time_ps
-        yield Point(label, 1e6 / record.number("resnet50_int8_fps"), taken / _PS, f"{record.text('conv_buf_KB')} KB")
+        yield DataPoint(
+            label, 1e6 / record.number("resnet50_int8_fps"), taken / _PS, f"{record.text('conv_buf_KB')} KB"
+        )
 
 
 SETS = (

@@ -19,7 +19,7 @@ from npusim.hw.config import Config, list_configs, load_config
 from npusim.hw.costs import Breakdown
 from npusim.hw.energy import action_costs
 from npusim.runtime import Result, Session
-from npusim.validate.base import DataSet, Excluded, Point, Record, machine
+from npusim.validate.base import DataPoint, DataRow, DataSet, Excluded, machine
 from npusim.validate.networks import NETWORKS
 from npusim.validate.networks.small import perceptron
 
@@ -31,7 +31,7 @@ _OUTSIDE = ("dram", "phy")
 """What lies beside the chips whose energy or area was published."""
 
 
-def nvdla_energy(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def nvdla_energy(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """Millijoules of one ResNet-50, the network run as a user's is; the primer's power is the core's alone."""
     for record, name in _designs(records, _ENERGY):
         label = f"{record.text('machine')}, {record.text('node_nm')} nm"
@@ -42,10 +42,10 @@ def nvdla_energy(records: Sequence[Record], _: Path) -> Iterator[Point | Exclude
         with Session(config, cache_dir=False) as session:
             program = session.compile(NETWORKS["resnet50_v1"].make((1, 224, 224, 3)))
             result = session.run(program, timing_only=True)
-        yield Point(f"{label}{_remark(name)}", record.number("value"), _inside(result.energy) / 1e12, _kind(name))
+        yield DataPoint(f"{label}{_remark(name)}", record.number("value"), _inside(result.energy) / 1e12, _kind(name))
 
 
-def nvdla_area(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def nvdla_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """Square millimetres of the core at a node."""
     for record, name in _designs(records, _AREA):
         label = f"{record.text('machine')}, {record.text('node_nm')} nm"
@@ -53,10 +53,10 @@ def nvdla_area(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]
             yield Excluded(label, "no config of such a machine")
             continue
         found = area(_at(machine(f"nvdla_{name}"), record))
-        yield Point(f"{label}{_remark(name)}", record.number("value"), _inside(found) / 1e6, _kind(name))
+        yield DataPoint(f"{label}{_remark(name)}", record.number("value"), _inside(found) / 1e6, _kind(name))
 
 
-def _designs(records: Sequence[Record], item: str) -> Iterator[tuple[Record, str]]:
+def _designs(records: Sequence[DataRow], item: str) -> Iterator[tuple[DataRow, str]]:
     """Rows of an item of NVDLA's designs, with their MACs."""
     for record in records:
         found = _NVDLA.fullmatch(record.text("machine"))
@@ -64,7 +64,7 @@ def _designs(records: Sequence[Record], item: str) -> Iterator[tuple[Record, str
             yield record, found[1]
 
 
-def _at(config: Config, record: Record) -> Config:
+def _at(config: Config, record: DataRow) -> Config:
     return config.with_(**{"technology.node": f"{record.size('node_nm')} nm"})
 
 
@@ -82,7 +82,7 @@ def _inside(found: Breakdown) -> int:
     return sum(part.value or 0 for part in parts) if all(part.value is not None for part in parts) else 0
 
 
-def tpu_v1(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def tpu_v1(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """Watts of a die, its DRAM included, while it computes CNN0 as far as that is published: equal square layers."""
     for record in records:
         if record.text("machine") != "TPUv1" or not record.text("item").startswith("power per die at 100% CNN0"):
@@ -93,7 +93,7 @@ def tpu_v1(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             result: Result = session.run(program, timing_only=True)
         total = result.energy.total
         assert total is not None
-        yield Point("CNN0, incremental power of a die", record.number("value"), total / result.time_ps / 1000)
+        yield DataPoint("CNN0, incremental power of a die", record.number("value"), total / result.time_ps / 1000)
 
 
 EYERISS: Mapping[str, Any] = {
@@ -133,7 +133,7 @@ _COUNTED = {
 }
 
 
-def eyeriss(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def eyeriss(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """Milliwatts of a layer of VGG-16 from the actions that its authors counted: no machine here is row-stationary."""
     layers: dict[str, dict[str, float]] = {}
     for record in records:
@@ -145,7 +145,7 @@ def eyeriss(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
         if not {"power", "total latency", "global buffer accesses"} <= given.keys():
             yield Excluded(name, "power, latency or accesses are not in the file")
             continue
-        yield Point(name, given["power"], counted_mw(config, *_COUNTED[name], given))
+        yield DataPoint(name, given["power"], counted_mw(config, *_COUNTED[name], given))
 
 
 def counted_mw(config: Config, macs: float, zeros: float, given: Mapping[str, float]) -> float:
@@ -171,16 +171,16 @@ _GEMMINI = {
 _ROCKET, _WHOLE = "area CPU Rocket", "area total"
 
 
-def gemmini_area(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def gemmini_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """Square micrometres of the parts of Gemmini, and of all but the processor, which the vector unit stands for."""
     given = {record.text("item"): record.number("value") for record in records if record.text("machine") == "Gemmini"}
     config = machine("gemmini").with_(**{"matrix.throughput": {"int8": 1}, "vector": None, "scalar": None})
     found = area(config)
     for item, names in _GEMMINI.items():
         if item in given:
-            yield Point(item.removeprefix("area "), given[item], sum(found[name] or 0 for name in names), "part")
+            yield DataPoint(item.removeprefix("area "), given[item], sum(found[name] or 0 for name in names), "part")
     if _WHOLE in given and _ROCKET in given:
-        yield Point("all but the processor", given[_WHOLE] - given[_ROCKET], float(found.total or 0), "whole")
+        yield DataPoint("all but the processor", given[_WHOLE] - given[_ROCKET], float(found.total or 0), "whole")
 
 
 _SM_TRANSISTORS = (
@@ -220,15 +220,15 @@ A100: Mapping[str, Any] = {
 _MEMORY = "area memory PHY", "area memory control"
 
 
-def a100_area(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def a100_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """Square millimetres of the whole die, and of PHYs and controllers of its DRAM. A GPU is no device of ours: what it
     has besides is in the description by its published transistors."""
     rows = [row for row in records if row.text("machine") == "A100" and row.text("item").startswith("area ")]
     given = {record.text("item"): record.number("value") for record in rows}
     found = area(load_config("tiny").with_(**A100))
     if given.keys() >= set(_MEMORY):
-        yield Point("PHYs and controllers", sum(given[each] for each in _MEMORY), (found["phy"] or 0) / 1e6, "part")
-        yield Point("whole die", sum(given.values()), (found.total or 0) / 1e6, "whole")
+        yield DataPoint("PHYs and controllers", sum(given[each] for each in _MEMORY), (found["phy"] or 0) / 1e6, "part")
+        yield DataPoint("whole die", sum(given.values()), (found.total or 0) / 1e6, "whole")
 
 
 _FILE = "energy_area.csv"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from npusim.dtypes import DType
 from npusim.hw.cost import cost
-from npusim.validate.base import DataSet, Excluded, Point, Record, machine
+from npusim.validate.base import DataPoint, DataRow, DataSet, Excluded, machine
 from npusim.work import DmaWork, MatrixWork
 
 _DEVICES = {"VPU_2_7": "intel_npu27", "VPU_4_0": "intel_npu40"}
@@ -18,7 +18,7 @@ _SLOW_GEAR = "856 MHz"
 """Clock of the 2.7 in the tests without GEAR4 in their name; fitted: with it the DRAM's latencies in ns agree."""
 
 
-def dpu(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def dpu(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """One workload of one tile: its convolution, or a pass over channels that are not summed."""
     for record in records:
         device, op, dtype = record.text("device"), record.text("op"), record.text("in_dtype")
@@ -28,10 +28,10 @@ def dpu(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             yield Excluded(label, f"no config or law for {device} {op} {dtype}")
             continue
         found = cost(machine(_DEVICES[device]), _workload(record, op, _TYPES[dtype]))
-        yield Point(label, record.number("gt_cycles"), found.cycles, f"{device} {op}")
+        yield DataPoint(label, record.number("gt_cycles"), found.cycles, f"{device} {op}")
 
 
-def _workload(record: Record, op: str, dtype: DType) -> MatrixWork:
+def _workload(record: DataRow, op: str, dtype: DType) -> MatrixWork:
     """Pooling and elementwise workloads run as depthwise ones; of two operands each counts as a tap."""
     oh, ow, oc, ic, kh, kw = (record.size(column) for column in ("out_h", "out_w", "out_c", "in_c", "kh", "kw"))
     if op == "CONVOLUTION":
@@ -40,7 +40,7 @@ def _workload(record: Record, op: str, dtype: DType) -> MatrixWork:
     return MatrixWork(dtype, 1, oh, ow, oc, oc, kh, taps, True, True, True, 1)
 
 
-def dma(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def dma(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """One transfer, alone on the device."""
     for record in records:
         device, size = record.text("device"), record.size("bytes")
@@ -54,7 +54,7 @@ def dma(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             # Latencies in ns stay, cycles do not: the same chip at another clock.
             config = config.with_(clock=_SLOW_GEAR)
         work = DmaWork(size, 1, size, size * (source == "DRAM"), size * (target == "DRAM"))
-        yield Point(label, record.number("gt_cycles_raw"), cost(config, work).cycles, f"{device} {source}-{target}")
+        yield DataPoint(label, record.number("gt_cycles_raw"), cost(config, work).cycles, f"{device} {source}-{target}")
 
 
 SETS = (

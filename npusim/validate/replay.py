@@ -9,7 +9,7 @@ from typing import Any
 
 from npusim.errors import InputError
 from npusim.validate import arrays, compiled, dram, end_to_end, energy, intel, tpu
-from npusim.validate.base import DataSet, Excluded, Point, read
+from npusim.validate.base import DataPoint, DataSet, Excluded, read
 from npusim.validate.stats import Summary, error, summary
 
 _DIRECT = (*arrays.SETS, *dram.SETS, *intel.SETS, *tpu.SETS)
@@ -23,12 +23,12 @@ SETS: tuple[DataSet, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SetOutcome:
     """A data set, replayed."""
 
     data: DataSet
     path: Path
-    points: list[Point] = field(default_factory=list)
+    points: list[DataPoint] = field(default_factory=list)
     excluded: list[Excluded] = field(default_factory=list)
 
     @property
@@ -95,12 +95,12 @@ def find(folder: Path) -> tuple[list[tuple[DataSet, Path]], list[DataSet]]:
     return found, missing
 
 
-def replay(found: Sequence[tuple[DataSet, Path]]) -> Iterator[Outcome]:
+def replay(found: Sequence[tuple[DataSet, Path]]) -> Iterator[SetOutcome]:
     """The outcome of each, one after the other; raises InputError for a file that cannot be read."""
     for data, path in found:
-        outcome = Outcome(data, path)
+        outcome = SetOutcome(data, path)
         for row in data.replay(read(path), path.parent):
-            if isinstance(row, Point):
+            if isinstance(row, DataPoint):
                 if row.measured <= 0:
                     raise InputError(f"{path}: {row.label}: the measured value must be above 0, got {row.measured}")
                 outcome.points.append(row)

@@ -10,13 +10,13 @@ from npusim.errors import UsageError
 from npusim.report.format import table
 from npusim.units import ceil_div
 from npusim.validate.base import DataSet
-from npusim.validate.replay import Outcome
+from npusim.validate.replay import SetOutcome
 from npusim.validate.stats import Summary, error, worst
 
 _HEADER = ("data set", "points", "out", "MAPE", "median", "P90", "worst", "bias", "r")
 
 
-def text(outcomes: Sequence[Outcome], missing: Sequence[DataSet]) -> str:
+def text(outcomes: Sequence[SetOutcome], missing: Sequence[DataSet]) -> str:
     """A table of all data sets and their kinds of rows, then points of each - the worst, or all -, exclusions, absent
     files."""
     rows = []
@@ -48,7 +48,7 @@ def _row(name: str, value: Summary, excluded: int) -> tuple[str, ...]:
     return name, str(value.points), str(excluded or "-"), *shown, f"{value.bias:+.2f}", related
 
 
-def plot(path: Path, outcomes: Sequence[Outcome], kind_of_file: str) -> None:
+def plot(path: Path, outcomes: Sequence[SetOutcome], kind_of_file: str) -> None:
     """Predicted over measured of every data set, both axes logarithmic; raises UsageError without matplotlib."""
     try:
         from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from npusim.validate.base import Point
+from npusim.validate.base import DataPoint
 
 WORST = 5
 PERCENTILE = 90
@@ -29,12 +29,12 @@ class Summary:
     correlation: float | None
 
 
-def error(point: Point) -> float:
+def error(point: DataPoint) -> float:
     """Signed error of the prediction in percent."""
     return 100 * (point.predicted - point.measured) / point.measured
 
 
-def summary(points: Sequence[Point]) -> Summary | None:
+def summary(points: Sequence[DataPoint]) -> Summary | None:
     """None if there are no points."""
     if not points:
         return None
@@ -52,12 +52,12 @@ def summary(points: Sequence[Point]) -> Summary | None:
     )
 
 
-def worst(points: Sequence[Point], count: int = WORST) -> list[Point]:
+def worst(points: Sequence[DataPoint], count: int = WORST) -> list[DataPoint]:
     """The points of largest absolute error, that one first; equal ones in the order of the file."""
     return sorted(points, key=lambda point: -abs(error(point)))[:count]
 
 
-def _correlation(points: Sequence[Point]) -> float | None:
+def _correlation(points: Sequence[DataPoint]) -> float | None:
     measured, predicted = [point.measured for point in points], [point.predicted for point in points]
     mean_m, mean_p = fmean(measured), fmean(predicted)
     spread = sum((m - mean_m) ** 2 for m in measured) * sum((p - mean_p) ** 2 for p in predicted)

@@ -14,27 +14,27 @@ from npusim.hw.cost import cost
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Result, Session
 from npusim.units import ceil_div
-from npusim.validate.base import DataSet, Excluded, Point, Record, machine
+from npusim.validate.base import DataPoint, DataRow, DataSet, Excluded, machine
 from npusim.work import DmaWork, MatrixWork, VectorWork
 
 _PS = 1e6
 """Picoseconds in a microsecond."""
 
 
-def copy(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def copy(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """One transfer from HBM to VMEM."""
     config = machine("tpuv4")
     for record in records:
         size = record.size("raw_bytes")
         label = f"{record.text('kernel')} {size} B"
-        yield Point(label, record.number("copy_done_us"), cost(config, _read(size)).ps / _PS)
+        yield DataPoint(label, record.number("copy_done_us"), cost(config, _read(size)).ps / _PS)
 
 
 def _read(size: int) -> DmaWork:
     return DmaWork(size, 1, size, size, 0)
 
 
-def matmul_v4(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def matmul_v4(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """A compiled product, from the first transfer's start to the last one's end: the kernel without its dispatch."""
     session = Session(machine("tpuv4"), cache_dir=False)
     for record in records:
@@ -45,7 +45,7 @@ def matmul_v4(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             continue
         spans = _run(session, product(m, k, n, dtype)).timeline.spans
         kernel = max(span.end_ps for span in spans) - min(span.start_ps for span in spans)
-        yield Point(label, record.number("fusion_avg_us"), kernel / _PS, f"up to {record.text('set')}")
+        yield DataPoint(label, record.number("fusion_avg_us"), kernel / _PS, f"up to {record.text('set')}")
 
 
 _FLOATS = {"f16": DType.FLOAT16, "bf16": DType.BFLOAT16, "f32": DType.FLOAT32}
@@ -69,7 +69,7 @@ _NARROW = frozenset({"batch_norm_inference"})
 _BLOCK = 512
 
 
-def vector(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def vector(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """One kernel, whose blocks stream through: one comes in, all pass the slower of the two, one goes out."""
     config = machine("tpuv4")
     for record in records:
@@ -81,10 +81,10 @@ def vector(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             yield Excluded(label, f"{op} is no single function of the vector unit")
         else:
             dtype = DType.BFLOAT16 if op in _NARROW else DType.FLOAT32
-            yield Point(label, record.number("avg_us"), _streamed(config, op, dtype, stored(record)) / _PS, op)
+            yield DataPoint(label, record.number("avg_us"), _streamed(config, op, dtype, stored(record)) / _PS, op)
 
 
-def stored(record: Record) -> int:
+def stored(record: DataRow) -> int:
     """Elements with the padding of the TPU's tiles: one dimension fills lanes of 128, the best to do so."""
     extents = record.shape("shape")
     return min(prod(extents) // extent * ceil_div(extent, 128) * 128 for extent in extents)
@@ -106,7 +106,7 @@ _CHIPS = {"TPU_v6e": "tpuv6e", "TPU_v7": "tpuv7"}
 _TYPES = {"bfloat16": DType.BFLOAT16, "float32": DType.FLOAT32, "int8": DType.INT8}
 
 
-def gemm(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def gemm(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """A compiled product: the job on the device if a trace timed it, with the host's submission if a host did."""
     sessions: dict[str, Session] = {}
     known: dict[tuple[str, str, tuple[int, int, int]], int] = {}
@@ -123,7 +123,7 @@ def gemm(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
             known[name] = _run(session, product(m, k, n, _TYPES[dtype])).time_ps
         # A trace starts on the device; who timed on the host has waited for the submission as well.
         hosted = 0 if timing == "trace" else session.config.host.submit_ps
-        yield Point(label, record.number("latency_us"), (known[name] + hosted) / _PS, f"{chip} {timing}")
+        yield DataPoint(label, record.number("latency_us"), (known[name] + hosted) / _PS, f"{chip} {timing}")
 
 
 def product(m: int, k: int, n: int, dtype: DType) -> Graph:
@@ -141,7 +141,7 @@ def _run(session: Session, graph: Graph) -> Result:
     return result
 
 
-def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Excluded]:
+def applications(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """TOPS of equal layers that hold the published weights: the layers' shapes were never published.
 
     A layer is a product with as many rows as there are operations per byte of weights; its weights come from DRAM in
@@ -160,18 +160,18 @@ def applications(records: Sequence[Record], _: Path) -> Iterator[Point | Exclude
         work = MatrixWork(DType.INT8, 1, 1, rows, across * matrix.cols, down * matrix.rows, 1, 1, False, True, True, 1)
         fetch = _read(down * matrix.rows * across * matrix.cols)
         time = max(cost(config, fetch).ps, cost(config, work).ps)
-        yield Point(app, record.number("measured_tops"), 2 * rows * weights(record) / time, record.text("type"))
+        yield DataPoint(app, record.number("measured_tops"), 2 * rows * weights(record) / time, record.text("type"))
 
 
 IDLE = "more MACs lie idle for the layers' shapes than work, and the shapes are not published"
 
 
-def weights(record: Record) -> float:
+def weights(record: DataRow) -> float:
     """Of one of an application's layers, taken to be equal."""
     return millions(record.text("weights")) / record.size("layers")
 
 
-def tiles(record: Record, config: Config) -> tuple[int, int]:
+def tiles(record: DataRow, config: Config) -> tuple[int, int]:
     """Rows and columns of whole tiles of the array that hold a layer's weights, as nearly square as they can be.
 
     How full they are is published: of the MACs at work, those that have a weight.

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from npusim.conformance.subject import CODES, DeadError, DriverRefusedError, ProgramSubject
 from npusim.device.npu import NpuDevice
 from npusim.errors import NpusimError
 from npusim.linux import Initrd, run
-from npusim.promises.subject import CODES, DeadError, ProgramSubject, RefusedError
 
 _SCRIPT = """\
 #!/bin/busybox sh
@@ -58,7 +58,7 @@ class KernelSubject(ProgramSubject):
         self._thread.start()
         try:
             self._ask("open", "/dev/npu0")
-        except RefusedError:
+        except DriverRefusedError:
             self._end_kernel()
             raise
 
@@ -81,7 +81,7 @@ class KernelSubject(ProgramSubject):
         if answer[0] == "ok":
             return answer[1:]
         if answer[0] == "error" and len(answer) > 1 and answer[1] in CODES:
-            raise RefusedError(answer[1], " ".join(answer[2:]))
+            raise DriverRefusedError(answer[1], " ".join(answer[2:]))
         raise DeadError(f"{words[0]}: answered {' '.join(answer)}")
 
     def _say(self, text: str) -> None:
@@ -112,7 +112,7 @@ class KernelSubject(ProgramSubject):
 
 def report_of(subject: KernelSubject, config: Any, **options: Any) -> Any:
     """The suite, on this driver."""
-    from npusim.promises import endpoints, suite
+    from npusim.conformance import endpoints, suite
 
     endpoints.KINDS["kernel"] = itself
     try:

@@ -69,10 +69,18 @@ class QemuShop(Sources):
         return self._outcome(findings, device.now_ps)
 
     def run_served(self, module: Path, script: str) -> Run:
-        """The same with a device of ``npusim serve``, in a process of its own, which fails where it finds a driver's
-        mistake; its time is not known."""
+        """The same with the device of an ``npusim device-server`` process, which fails if it finds a driver mistake.
+        The simulated time is not known."""
         path, said = self.folder.parent / "served", self.folder.parent / "said"
-        serve = [sys.executable, "-m", "npusim", "serve", "tiny", "--set", f"dram.bytes={device_config().dram.bytes}"]
+        serve = [
+            sys.executable,
+            "-m",
+            "npusim",
+            "device-server",
+            "tiny",
+            "--set",
+            f"dram.bytes={device_config().dram.bytes}",
+        ]
         machine = self._machine(module, script, None)
         environment = {**os.environ, "NPUSIM_DRIVER_CHECK": "1"}
         with said.open("w") as errors:
@@ -89,7 +97,7 @@ class QemuShop(Sources):
                 command = [*serve, "--pci-proxy", "--", *machine]
                 code = self._ended(command, stderr=errors, env=environment)
         findings = [line for line in _text(said).splitlines() if "driver: " in line]
-        assert code == bool(findings), f"npusim serve ended with {code}\n{_text(said)}"
+        assert code == bool(findings), f"npusim device-server ended with {code}\n{_text(said)}"
         return self._outcome(findings, 0)
 
     def _machine(self, module: Path, script: str, parameters: Mapping[str, object] | None) -> list[str]:
@@ -124,7 +132,7 @@ class QemuShop(Sources):
                         return process.wait(1)
                 raise AssertionError(f"still runs after {LIMIT_S} s\n{self._logs()}")
             finally:
-                process.terminate()  # npusim serve, if it is that, takes QEMU with it
+                process.terminate()  # npusim device-server, if it is that, takes QEMU with it
 
     def _logs(self) -> str:
         return "".join(_text(self.folder.parent / name)[-3000:] for name in _LOGS)
@@ -140,7 +148,7 @@ class QemuShop(Sources):
 
     @contextlib.contextmanager
     def _serve_vfio_user(self, device: NpuDevice) -> Iterator[tuple[list[str], tuple[int, ...]]]:
-        """What ``npusim serve --vfio-user`` does, for one QEMU: its options."""
+        """What ``npusim device-server --vfio-user`` does, for one QEMU: its options."""
         path = self.folder.parent / "socket"
         server = VfioUser(device)
         with door(path) as listener:
@@ -155,7 +163,7 @@ class QemuShop(Sources):
 
     @contextlib.contextmanager
     def _serve_proxy(self, device: NpuDevice) -> Iterator[tuple[list[str], tuple[int, ...]]]:
-        """What ``npusim serve --pci-proxy`` does."""
+        """What ``npusim device-server --pci-proxy`` does."""
         (ours, theirs), (channel, far) = socket.socketpair(), socket.socketpair()
         server = PciProxy(device)
         thread = threading.Thread(target=lambda: server.serve(ours, channel))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from npusim.validate.replay import Outcome, carried_folder, find, replay
+from npusim.validate.replay import SetOutcome, carried_folder, find, replay
 
 RECORD = Path(__file__).with_name("golden.json")
 
 
-def figures(outcome: Outcome) -> dict[str, float]:
+def figures(outcome: SetOutcome) -> dict[str, float]:
     """What is on record of one data set; errors in percent, to three decimals."""
     found = outcome.summary
     assert found is not None

@@ -4,7 +4,7 @@ from statistics import fmean
 
 import pytest
 
-from npusim.validate.base import Excluded, Point, read
+from npusim.validate.base import DataPoint, Excluded, read
 from npusim.validate.end_to_end import networks
 from npusim.validate.replay import carried_folder
 
@@ -16,7 +16,7 @@ def test_rows_are_replayed_or_refused_with_a_reason():
     records = [record for record in read(FILE) if record.text("machine").startswith(wanted)]
     found = list(networks(records, FILE.parent))
     assert len(found) == len(records)
-    points = {row.label.partition(": ")[2]: row for row in found if isinstance(row, Point)}
+    points = {row.label.partition(": ")[2]: row for row in found if isinstance(row, DataPoint)}
     assert all(row.reason for row in found if isinstance(row, Excluded))
     assert {"ResNet-50", "MobileNetV2 1.0"} <= set(points)
     assert points["ResNet-50"].measured == pytest.approx(1e6 / 93)  # frames a second as microseconds
@@ -28,7 +28,7 @@ def test_rows_are_replayed_or_refused_with_a_reason():
 def errors(chip):
     """Of every row of a chip that is replayed, by network, as parts of what was measured."""
     records = [record for record in read(FILE) if record.text("machine").startswith(chip)]
-    rows = [row for row in networks(records, FILE.parent) if isinstance(row, Point)]
+    rows = [row for row in networks(records, FILE.parent) if isinstance(row, DataPoint)]
     return {row.label.partition(": ")[2].partition(" (")[0]: row.predicted / row.measured - 1 for row in rows}
 
 
@@ -62,6 +62,6 @@ def test_boxes_are_decoded_by_the_host_of_the_edge_tpu_alone():
     [row] = [
         row
         for row in networks([r for r in read(FILE) if r.text("network") == "MobileNet v1 SSD"], FILE.parent)
-        if isinstance(row, Point)
+        if isinstance(row, DataPoint)
     ]
     assert "5.2 ms that decoding boxes takes on its host" in row.label

@@ -8,7 +8,7 @@ import pytest
 from npusim.hw.area import area
 from npusim.hw.config import Config, load_config
 from npusim.runtime import Session
-from npusim.validate.base import Point
+from npusim.validate.base import DataPoint
 from npusim.validate.energy import FITTED
 from npusim.validate.networks import NETWORKS
 from npusim.validate.stats import error
@@ -18,7 +18,7 @@ BOUNDS = {"nvdla_energy": 20, "nvdla_area": 15, "tpu_v1_power": 30, "eyeriss_pow
 """Percent of the published value that a prediction may be off."""
 
 
-def points(name: str) -> list[Point]:
+def points(name: str) -> list[DataPoint]:
     assert not replayed(name).excluded
     return replayed(name).points
 

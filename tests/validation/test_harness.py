@@ -11,9 +11,9 @@ import pytest
 
 from npusim.cli.app import main
 from npusim.errors import InputError
-from npusim.validate.base import Point, Record, changed, read
+from npusim.validate.base import DataPoint, DataRow, changed, read
 from npusim.validate.intel import dma, dpu
-from npusim.validate.replay import Outcome, carried_folder, find, replay
+from npusim.validate.replay import SetOutcome, carried_folder, find, replay
 from npusim.validate.report import text
 from npusim.validate.stats import error, summary, worst
 from npusim.validate.tpu import applications, gemm, vector
@@ -25,12 +25,12 @@ def write(folder: Path, name: str, lines: str) -> Path:
     return path
 
 
-def records(folder: Path, lines: str) -> list[Record]:
+def records(folder: Path, lines: str) -> list[DataRow]:
     return read(write(folder, "rows.csv", lines))
 
 
 def test_errors_are_relative_to_the_measurement() -> None:
-    points = [Point("a", 100, 90), Point("b", 50, 60), Point("c", 10, 10), Point("d", 200, 202)]
+    points = [DataPoint("a", 100, 90), DataPoint("b", 50, 60), DataPoint("c", 10, 10), DataPoint("d", 200, 202)]
     assert [error(point) for point in points] == [-10, 20, 0, 1]
     found = summary(points)
     assert found is not None
@@ -38,7 +38,7 @@ def test_errors_are_relative_to_the_measurement() -> None:
     assert found.correlation == pytest.approx(0.99499, abs=1e-4)
     assert [point.label for point in worst(points, 2)] == ["b", "a"]
     assert summary([]) is None
-    alone = summary([Point("a", 1, 2)])
+    alone = summary([DataPoint("a", 1, 2)])
     assert alone is not None
     assert (alone.mape, alone.correlation) == (100, None)
 
@@ -77,8 +77,8 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 def test_rows_without_a_law_are_excluded_with_the_reason(tmp_path: Path) -> None:
     lines = "op,shape,avg_us,stable\nadd,128x128,1.0,1\nadd,128x128,1.0,0\nsort,128,1.0,1\n"
     point, unstable, unknown = vector(records(tmp_path, lines), tmp_path)
-    assert isinstance(point, Point)
-    assert [row.reason for row in (unstable, unknown) if not isinstance(row, Point)] == [
+    assert isinstance(point, DataPoint)
+    assert [row.reason for row in (unstable, unknown) if not isinstance(row, DataPoint)] == [
         "stable = 0: the measurement varies",
         "sort is no single function of the vector unit",
     ]
@@ -86,7 +86,7 @@ def test_rows_without_a_law_are_excluded_with_the_reason(tmp_path: Path) -> None
     row = "{},{},56,16,64,56,14,64,3,3,1,CUBOID_16x16,{},6265\n"
     cases = [("VPU_2_7", "CONVOLUTION", "UINT8"), ("VPU_9", "CONVOLUTION", "UINT8"), ("VPU_2_7", "CONVOLUTION", "INT4")]
     found = list(dpu(records(tmp_path, header + "".join(row.format(*case) for case in cases)), tmp_path))
-    assert [isinstance(one, Point) for one in found] == [True, False, False]
+    assert [isinstance(one, DataPoint) for one in found] == [True, False, False]
 
 
 def test_a_product_is_slower_by_its_dispatch_where_a_host_timed_it(tmp_path: Path) -> None:
@@ -94,21 +94,21 @@ def test_a_product_is_slower_by_its_dispatch_where_a_host_timed_it(tmp_path: Pat
         "hw,timing,dtype,M,N,K,latency_us\nTPU_v6e,trace,int8,512,512,512,1\nTPU_v6e,loop(host),int8,512,512,512,1\n"
     )
     traced, hosted = gemm(records(tmp_path, lines), tmp_path)
-    assert isinstance(traced, Point)
-    assert isinstance(hosted, Point)
+    assert isinstance(traced, DataPoint)
+    assert isinstance(hosted, DataPoint)
     assert hosted.predicted - traced.predicted == pytest.approx(110)
 
 
 def test_padding_to_lanes_costs(tmp_path: Path) -> None:
     lines = "op,shape,avg_us,stable\nrelu,1024x128,1,1\nrelu,1000x100,1,1\nrelu,1001x128,1,1\n"
-    whole, padded, fitting = (row for row in vector(records(tmp_path, lines), tmp_path) if isinstance(row, Point))
+    whole, padded, fitting = (row for row in vector(records(tmp_path, lines), tmp_path) if isinstance(row, DataPoint))
     assert padded.predicted < whole.predicted  # 1024 x 100, the longer side fills lanes
     assert fitting.predicted == pytest.approx(whole.predicted, rel=0.03)
 
 
 def test_a_slower_gear_waits_fewer_cycles_for_the_dram(tmp_path: Path) -> None:
     lines = "device,test,bytes,src,dst,gt_cycles_raw\nVPU_2_7,Sweep,64,DRAM,CMX,1\nVPU_2_7,Sweep_GEAR4,64,DRAM,CMX,1\n"
-    slow, fast = (row for row in dma(records(tmp_path, lines), tmp_path) if isinstance(row, Point))
+    slow, fast = (row for row in dma(records(tmp_path, lines), tmp_path) if isinstance(row, DataPoint))
     assert slow.predicted < fast.predicted
 
 
@@ -116,11 +116,11 @@ def test_applications_are_bound_by_weights_or_by_arithmetic(tmp_path: Path) -> N
     header = "app,type,layers,weights,ops_per_weight_byte,unused_macs_pct,useful_macs_pct,measured_tops\n"
     rows = "m,MLP,1,16M,100,0,1,1\nc,CNN,1,16M,100000,0,1,1\nx,CNN,1,16M,100,2,1,1\n"
     weights, arithmetic, excluded = applications(records(tmp_path, header + rows), tmp_path)
-    assert isinstance(weights, Point)
-    assert isinstance(arithmetic, Point)
+    assert isinstance(weights, DataPoint)
+    assert isinstance(arithmetic, DataPoint)
     assert weights.predicted == pytest.approx(2 * 100 * 30.6e9 / 1e12, rel=0.05)  # 34 GB/s at 0.9
     assert arithmetic.predicted == pytest.approx(91.75, rel=0.06)  # 2 * 65536 * 700 MHz, edge tiles off
-    assert not isinstance(excluded, Point)
+    assert not isinstance(excluded, DataPoint)
 
 
 def few(folder: Path) -> Path:
@@ -140,7 +140,7 @@ def test_missing_sets_are_skipped_and_said(tmp_path: Path) -> None:
 
 def test_an_outcome_without_points_has_no_errors() -> None:
     data, path = find(carried_folder())[0][0]
-    empty = Outcome(data, path)
+    empty = SetOutcome(data, path)
     assert empty.summary is None
     assert empty.to_json_dict()["mape"] is None
     json.dumps(empty.to_json_dict(), allow_nan=False)

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from npusim.validate.arrays import gemmini, nvdla
-from npusim.validate.base import Excluded, Point, Record, read
-from npusim.validate.dram import DRAMSIM3, Load, dramsim3, patterns
+from npusim.validate.base import DataPoint, DataRow, Excluded, read
+from npusim.validate.dram import DRAMSIM3, AccessPattern, dramsim3, patterns
 from npusim.validate.intel import dma
 from npusim.validate.tpu import matmul_v4, vector
 
-Law = Callable[[Sequence[Record], Path], Iterator[Point | Excluded]]
-Apply = Callable[..., list[Point | Excluded]]
+Law = Callable[[Sequence[DataRow], Path], Iterator[DataPoint | Excluded]]
+Apply = Callable[..., list[DataPoint | Excluded]]
 
 
 @pytest.fixture
 def law(tmp_path: Path) -> Apply:
     """What a law makes of rows: a header, and the cells of each row."""
 
-    def apply(kind: Law, *lines: str) -> list[Point | Excluded]:
+    def apply(kind: Law, *lines: str) -> list[DataPoint | Excluded]:
         path = tmp_path / "rows.csv"
         path.write_text("\n".join(lines) + "\n", "utf-8")
         found = list(kind(read(path), tmp_path))
@@ -31,12 +31,12 @@ def law(tmp_path: Path) -> Apply:
     return apply
 
 
-def predicted(rows: Sequence[Point | Excluded]) -> list[float]:
-    assert all(isinstance(row, Point) for row in rows), rows
-    return [row.predicted for row in rows if isinstance(row, Point)]
+def predicted(rows: Sequence[DataPoint | Excluded]) -> list[float]:
+    assert all(isinstance(row, DataPoint) for row in rows), rows
+    return [row.predicted for row in rows if isinstance(row, DataPoint)]
 
 
-def reasons(rows: Sequence[Point | Excluded]) -> list[str]:
+def reasons(rows: Sequence[DataPoint | Excluded]) -> list[str]:
     return [row.reason for row in rows if isinstance(row, Excluded)]
 
 
@@ -45,7 +45,7 @@ def test_a_product_of_the_tpu_is_its_kernel_alone(law: Apply) -> None:
     found = law(
         matmul_v4, header, "matmul,256,256,256,bf16,1k,3", "matmul,256,256,256,f64,1k,3", "conv,256,256,256,bf16,1k,3"
     )
-    assert found[0] == Point("256x256x256 bf16", 3.0, pytest.approx(2.136895), "up to 1k")
+    assert found[0] == DataPoint("256x256x256 bf16", 3.0, pytest.approx(2.136895), "up to 1k")
     assert reasons(found[1:]) == ["no law for matmul f64", "no law for conv bf16"]
 
 
@@ -69,7 +69,7 @@ def test_a_job_of_the_convolution_core(law: Apply) -> None:
         nvdla, header, "a,20,1,1,8,8,0,6,6,16,32,3,3,1000,conv", "b,90,1,1,8,8,0,6,6,16,32,3,3,1000,conv",
         "c,20,4,1,8,8,0,6,6,16,32,3,3,1000,conv", "d,20,1,0,8,8,0,6,6,16,32,3,3,1000,conv",
     )  # fmt: skip
-    assert near == Point("a latency 20 beat 1", 1000, 3371, "conv")
+    assert near == DataPoint("a latency 20 beat 1", 1000, 3371, "conv")
     assert predicted([near]) < predicted([far])
     assert predicted([near]) < predicted([narrow])
     assert reasons([wrong]) == ["match = 0: the outputs of the RTL were wrong"]
@@ -98,7 +98,7 @@ def test_a_memory_or_a_walk_that_nobody_has_described(law: Apply) -> None:
         f"{name}__rochrababgco,spiral,0,100,32,1,10",
     )  # fmt: skip
     assert name in DRAMSIM3
-    assert known == Point(
+    assert known == DataPoint(
         f"{name} rochrababgco seq 0, 100 % reads, 32 outstanding", 10.0, pytest.approx(29.763115826), "seq"
     )
     assert reasons([memory, walk]) == ["no timings of SRAM", "how spiral walks is not documented"]
@@ -115,14 +115,14 @@ def test_a_memory_or_a_walk_that_nobody_has_described(law: Apply) -> None:
     ],
 )
 def test_walks(pattern: str, parameter: int, addresses: list[int]) -> None:
-    assert patterns(Load(pattern, parameter, 6, 64, 4096)).tolist() == addresses
+    assert patterns(AccessPattern(pattern, parameter, 6, 64, 4096)).tolist() == addresses
 
 
 def test_walks_of_tiles_and_blocks() -> None:
     """A line of a tile has 1024 bytes; blocks begin at multiples of their size."""
-    tile = patterns(Load("tile2d", 4096, 18, 64, 1 << 20)).tolist()
+    tile = patterns(AccessPattern("tile2d", 4096, 18, 64, 1 << 20)).tolist()
     assert tile == [64 * turn for turn in range(16)] + [4096, 4160]
-    blocks = patterns(Load("rblk", 256, 7, 64, 1 << 20)).tolist()
+    blocks = patterns(AccessPattern("rblk", 256, 7, 64, 1 << 20)).tolist()
     assert [address - blocks[0] for address in blocks[:4]] == [0, 64, 128, 192]
     assert [address - blocks[4] for address in blocks[4:]] == [0, 64, 128]
     assert blocks[0] % 256 == blocks[4] % 256 == 0

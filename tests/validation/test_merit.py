@@ -7,16 +7,16 @@ from itertools import combinations
 
 import pytest
 
-from npusim.validate.base import Point
+from npusim.validate.base import DataPoint
 from tests.support.carried import replayed
 
 SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
 Shape = tuple[int, ...]
 
 
-def programs(points: list[Point]) -> dict[tuple[str, Shape], list[tuple[str, float, float]]]:
+def programs(points: list[DataPoint]) -> dict[tuple[str, Shape], list[tuple[str, float, float]]]:
     """For each product that was measured whole and in two parts: (how it is cut, measured, predicted) of each way."""
-    known: dict[tuple[str, Shape], Point] = {}
+    known: dict[tuple[str, Shape], DataPoint] = {}
     for point in points:
         found = SHAPE.search(point.label)
         if found:

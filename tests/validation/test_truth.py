@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npusim.validate.replay import Outcome, find, replay
+from npusim.validate.replay import SetOutcome, find, replay
 from npusim.validate.stats import Summary
 
 TRUTH = Path(os.environ.get("NPUSIM_TRUTH") or Path(__file__).resolve().parents[3] / "shared" / "truth")
@@ -30,7 +30,7 @@ FOUND = {data.name: (data, path) for data, path in find(TRUTH)[0]} if TRUTH.is_d
 
 
 @functools.cache
-def outcome(name: str) -> Outcome:
+def outcome(name: str) -> SetOutcome:
     """A data set replayed, once for all kinds of its rows."""
     [found] = replay([FOUND[name]])
     return found

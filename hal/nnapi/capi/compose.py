@@ -45,9 +45,9 @@ class _Composer:
             top,
             referenced,
             bytes(self._values),
-            self._pools,
+            self._pools,  # type: ignore[arg-type]
             main.relaxed,
-            names,  # type: ignore[arg-type]
+            names,
         )
 
     def _subgraph(self, model: BuiltModel) -> aidl_types.Subgraph:

@@ -18,7 +18,7 @@ MICROSOFT = "com.microsoft"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class OperatorEntry:
     """One importer; ``limits`` are the sentences of the manual about what it does not take."""
 
     op_type: str
@@ -28,7 +28,7 @@ class Entry:
     limits: tuple[str, ...]
 
 
-_ENTRIES: dict[tuple[str, str], list[Entry]] = {}
+_ENTRIES: dict[tuple[str, str], list[OperatorEntry]] = {}
 
 
 def handles(
@@ -41,7 +41,7 @@ def handles(
             entries = _ENTRIES.setdefault((domain, op_type), [])
             if any(entry.since == since for entry in entries):
                 raise ValueError(f"{op_type} since {since} is registered twice")
-            entries.append(Entry(op_type, domain, since, handler, tuple(limits)))
+            entries.append(OperatorEntry(op_type, domain, since, handler, tuple(limits)))
             entries.sort(key=lambda entry: entry.since)
         return handler
 
@@ -54,6 +54,6 @@ def lookup(domain: str, op_type: str, version: int) -> Handler | None:
     return known[-1] if known else None
 
 
-def entries() -> list[Entry]:
+def entries() -> list[OperatorEntry]:
     """Every entry, by domain, name and version."""
     return [entry for key in sorted(_ENTRIES) for entry in _ENTRIES[key]]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from npusim.hw.costs import Breakdown
-from npusim.report.layers import Layer
-from npusim.report.result import Result
+from npusim.report.layers import LayerReport
+from npusim.report.result import ReportedRun
 
 
-def energies(result: Result, found: Sequence[Layer]) -> dict[str, Any]:
+def energies(result: ReportedRun, found: Sequence[LayerReport]) -> dict[str, Any]:
     """``layers``: femtojoules of each, of what has a price, None where nothing has; ``unknown``: actions without one.
 
     A layer of which something is unknown has the sum of the rest, which the page says: it is no total.

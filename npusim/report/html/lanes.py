@@ -14,7 +14,7 @@ MOST_STRETCHES = 2_000
 """Likewise, of the critical path."""
 
 
-class Bar(NamedTuple):
+class LaneBar(NamedTuple):
     """Instructions of one layer on one unit, which run for ``busy_ps`` of its length: all of it if it is one."""
 
     start_ps: int
@@ -34,7 +34,7 @@ def lanes(spans: Sequence[Span], layer_of: Mapping[int, int], most: int = MOST_B
     for span in spans:
         groups[span.unit, layer_of.get(span.op, -1)].append(span)
     share = fair_share([len(group) for group in groups.values()], most)
-    bars: dict[str, list[Bar]] = defaultdict(list)
+    bars: dict[str, list[LaneBar]] = defaultdict(list)
     for (unit, layer), group in groups.items():
         bars[unit] += _bars(group, layer, share)
     return [_columns(unit, sorted(bars[unit])) for unit in sorted(bars)]
@@ -67,15 +67,15 @@ def fair_share(sizes: Sequence[int], most: int) -> int:
     return low
 
 
-def _bars(group: Sequence[Span] | Sequence[Stretch], layer: int, most: int) -> list[Bar]:
+def _bars(group: Sequence[Span] | Sequence[Stretch], layer: int, most: int) -> list[LaneBar]:
     if len(group) <= most:
-        return [Bar(s.start_ps, s.end_ps, s.end_ps - s.start_ps, layer, 1) for s in group]
+        return [LaneBar(s.start_ps, s.end_ps, s.end_ps - s.start_ps, layer, 1) for s in group]
     begin, end = min(s.start_ps for s in group), max(s.end_ps for s in group)
     parts: dict[int, list[Span | Stretch]] = defaultdict(list)
     for span in group:
         parts[(span.start_ps - begin) * most // max(1, end - begin)].append(span)
     return [
-        Bar(
+        LaneBar(
             min(s.start_ps for s in part),
             max(s.end_ps for s in part),
             sum(s.end_ps - s.start_ps for s in part),
@@ -86,7 +86,7 @@ def _bars(group: Sequence[Span] | Sequence[Stretch], layer: int, most: int) -> l
     ]
 
 
-def _columns(unit: str, bars: Sequence[Bar]) -> dict[str, Any]:
+def _columns(unit: str, bars: Sequence[LaneBar]) -> dict[str, Any]:
     starts = [bar.start_ps for bar in bars]
     return {
         "unit": unit,

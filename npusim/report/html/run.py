@@ -13,8 +13,8 @@ from npusim.report.html.energies import energies
 from npusim.report.html.held import held
 from npusim.report.html.lanes import lanes, path_lane
 from npusim.report.html.roofs import roofs
-from npusim.report.layers import Layer, layers, why
-from npusim.report.result import Result
+from npusim.report.layers import LayerReport, layers, why
+from npusim.report.result import ReportedRun
 from npusim.report.run import memories, totals, unit_rows
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SCRIPTS = ("base", "axes", "table", "layers", "roofline", "lanes", "bars", "run")
 
 
-class Run(Result, Protocol):
+class ReportedTrace(ReportedRun, Protocol):
     """A run that knows what ran where."""
 
     @property
@@ -33,7 +33,7 @@ class Run(Result, Protocol):
     def program(self) -> Program: ...
 
 
-def run_page(result: Run, *, notes: Sequence[tuple[str, str]] = ()) -> str:
+def run_page(result: ReportedTrace, *, notes: Sequence[tuple[str, str]] = ()) -> str:
     """One HTML file about a run, for any browser, without a network; the same run gives the same bytes.
 
     ``notes``: names and values that the summary says besides, such as what the inputs were. Times are simulated;
@@ -54,7 +54,7 @@ def run_page(result: Run, *, notes: Sequence[tuple[str, str]] = ()) -> str:
     return page.page(f"{result.model} on {result.config}", _body(result, config, notes), data, SCRIPTS)
 
 
-def _layers(found: Sequence[Layer], config: Config) -> dict[str, Any]:
+def _layers(found: Sequence[LayerReport], config: Config) -> dict[str, Any]:
     """Columns, in the order in which layers were done."""
     timings = [layer.timing for layer in found]
     return {
@@ -73,7 +73,7 @@ def _layers(found: Sequence[Layer], config: Config) -> dict[str, Any]:
     }
 
 
-def _body(result: Run, config: Config, notes: Sequence[tuple[str, str]]) -> str:
+def _body(result: ReportedTrace, config: Config, notes: Sequence[tuple[str, str]]) -> str:
     told = [
         ("device", f"{config.name}{changes(config)}: {summary(config)}"),
         *notes,
@@ -102,7 +102,7 @@ def _toml(config: Config) -> str:
     return "\n".join(page.text(line) for line in config.to_toml().splitlines())
 
 
-def _units(result: Run) -> str:
+def _units(result: ReportedTrace) -> str:
     """The same rows as the report in text."""
     header, rows = unit_rows(result.counters.units, result.counters.duration_ps)
     heads = "".join(f'<th scope="col">{page.text(name)}</th>' for name in header)

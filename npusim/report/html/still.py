@@ -10,10 +10,10 @@ from npusim.report.format import duration, quantity
 from npusim.report.html.lanes import lanes
 from npusim.report.html.page import text
 from npusim.report.html.roofs import roofs
-from npusim.report.layers import Layer, layers
+from npusim.report.layers import LayerReport, layers
 
 if TYPE_CHECKING:
-    from npusim.report.html.run import Run
+    from npusim.report.html.run import ReportedTrace
 
 COLOURS = {"compute": "#0072b2", "memory": "#e08a00", "latency": "#009e73"}
 """By what bounds a layer; those of the page, on any background."""
@@ -21,7 +21,7 @@ MOST_BARS = 1_500
 WIDTH, ROW, LEFT = 640, 16, 96
 
 
-def pictures(result: Run) -> str:
+def pictures(result: ReportedTrace) -> str:
     """The units over time and the roofline, side by side where there is room; empty for a run without instructions."""
     found = layers(result)
     if not found or not result.timeline.time_ps:
@@ -29,7 +29,7 @@ def pictures(result: Run) -> str:
     return f"{_units(result, found)}{_roofline(result, found)}"
 
 
-def _units(result: Run, found: Sequence[Layer]) -> str:
+def _units(result: ReportedTrace, found: Sequence[LayerReport]) -> str:
     rows = lanes(result.timeline.spans, {layer.op: number for number, layer in enumerate(found)}, MOST_BARS)
     scale = (WIDTH - LEFT - 8) / result.timeline.time_ps
     parts = []
@@ -58,7 +58,7 @@ def _legend(y: int) -> Iterator[str]:
         yield _label(x + 14, y, f"bound by {bound}")
 
 
-def _roofline(result: Run, found: Sequence[Layer]) -> str:
+def _roofline(result: ReportedTrace, found: Sequence[LayerReport]) -> str:
     tops = roofs(result.device, result.program)
     points = [
         (layer.timing.macs / layer.timing.dram_bytes, layer.timing.macs * 1e12 / layer.window_ps, layer.bound)

@@ -2,6 +2,6 @@
 
 from npusim.testing.coverage.collect import Collector
 from npusim.testing.coverage.measure import Measured
-from npusim.testing.coverage.universe import Point, universe
+from npusim.testing.coverage.universe import CoveragePoint, universe
 
-__all__ = ["Collector", "Measured", "Point", "universe"]
+__all__ = ["Collector", "CoveragePoint", "Measured", "universe"]

@@ -17,7 +17,7 @@ from npusim.sim.job import Job
 from npusim.sim.memory import DeviceMemory
 from npusim.sim.watch import Watcher
 from npusim.testing.coverage.universe import (
-    Point,
+    CoveragePoint,
     addresses,
     extras,
     label,
@@ -33,8 +33,8 @@ class Collector:
     :meth:`stop`."""
 
     def __init__(self) -> None:
-        self.counts: Counter[Point] = Counter()
-        self._programs: dict[bytes, Counter[Point]] = {}
+        self.counts: Counter[CoveragePoint] = Counter()
+        self._programs: dict[bytes, Counter[CoveragePoint]] = {}
 
     def start(self) -> None:
         """Watch every device that is switched on from here on."""
@@ -47,7 +47,7 @@ class Collector:
     def _watch(self, device: npu.NpuDevice) -> None:
         device.watch(_Ear(self, device.machine.memory))
 
-    def program(self, code: bytes) -> Counter[Point]:
+    def program(self, code: bytes) -> Counter[CoveragePoint]:
         """What the commands of a stream exercise; nothing for one that cannot be decoded."""
         digest = hashlib.blake2b(code, digest_size=16).digest()
         if digest not in self._programs:
@@ -85,52 +85,52 @@ class _Ear(Watcher):
         self._collector.counts.update(_of_register(register, "written", "written 1", value))
 
 
-def of_command(command: Command) -> Iterable[Point]:
+def of_command(command: Command) -> Iterable[CoveragePoint]:
     """What one command exercises when it is executed."""
     instruction: Instruction = command.instruction
     mnemonic = instruction.mnemonic
-    yield Point("instructions", mnemonic, "issued")
+    yield CoveragePoint("instructions", mnemonic, "issued")
     for name in listed(type(instruction)):
-        yield Point("instructions", mnemonic, f"{name} {label(getattr(instruction, name))}")
+        yield CoveragePoint("instructions", mnemonic, f"{name} {label(getattr(instruction, name))}")
     for name in addresses(type(instruction)):
-        yield Point("instructions", mnemonic, f"{name} in {space_name(getattr(instruction, name))}")
+        yield CoveragePoint("instructions", mnemonic, f"{name} in {space_name(getattr(instruction, name))}")
     for name in extras(type(instruction)):
         given: Any = instruction
         if getattr(given.extras, name) != getattr(NO_EXTRAS, name):
-            yield Point("instructions", mnemonic, f"with {name}")
+            yield CoveragePoint("instructions", mnemonic, f"with {name}")
 
 
-def of_job(job: Job, timeline: Timeline) -> Iterable[Point]:
+def of_job(job: Job, timeline: Timeline) -> Iterable[CoveragePoint]:
     """What a job that has ended has exercised besides its commands."""
     end = "fault" if timeline.fault else "aborted" if timeline.aborted else "done"
-    yield Point("jobs", "job", end)
+    yield CoveragePoint("jobs", "job", end)
     if timeline.fault:
-        yield Point("faults", timeline.fault.code.name, "happened")
+        yield CoveragePoint("faults", timeline.fault.code.name, "happened")
     if end == "done" and isinstance(job, device_job.Job):
-        yield Point("jobs", RINGS[job.ring], "done")
+        yield CoveragePoint("jobs", RINGS[job.ring], "done")
     if not job.arithmetic:
-        yield Point("jobs", "job", "without arithmetic")
+        yield CoveragePoint("jobs", "job", "without arithmetic")
     if timeline.preemptions:
-        yield Point("jobs", "job", "preempted")
+        yield CoveragePoint("jobs", "job", "preempted")
     if timeline.preemptions > 1:
-        yield Point("jobs", "job", "preempted again")
+        yield CoveragePoint("jobs", "job", "preempted again")
     if timeline.residents_held:
-        yield Point("jobs", "job", "residents held")
+        yield CoveragePoint("jobs", "job", "residents held")
     for unit, counters in timeline.counters.units.items():
         for other, spent in counters.stalls.items():
             if spent:
-                yield Point("stalls", _kind(unit), f"on {_kind(other)}")
+                yield CoveragePoint("stalls", _kind(unit), f"on {_kind(other)}")
 
 
-def _of_register(name: str, access: str, bit_is: str, value: int) -> Iterable[Point]:
+def _of_register(name: str, access: str, bit_is: str, value: int) -> Iterable[CoveragePoint]:
     register = BY_NAME[name]
     items = register_items(register)
-    yield Point("registers", name, access)
+    yield CoveragePoint("registers", name, access)
     for field in register.fields:
         for bit in range(field.low, field.low + field.width):
             item = f"{field.name}[{bit}] {bit_is}"
             if value >> bit & 1 and item in items:
-                yield Point("registers", name, item)
+                yield CoveragePoint("registers", name, item)
 
 
 def _kind(unit: str) -> str:

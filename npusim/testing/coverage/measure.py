@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npusim.testing.coverage.universe import GROUPS, Point, universe
+from npusim.testing.coverage.universe import GROUPS, CoveragePoint, universe
 
 FORMAT = 1
 _MOST = 9
@@ -17,10 +17,10 @@ _MOST = 9
 class Measured:
     """How often each point was exercised. Points that this version does not know are not in it."""
 
-    counts: Mapping[Point, int]
+    counts: Mapping[CoveragePoint, int]
 
     @property
-    def missing(self) -> list[Point]:
+    def missing(self) -> list[CoveragePoint]:
         """What was not exercised."""
         return [point for point in universe() if not self.counts.get(point)]
 
@@ -79,17 +79,17 @@ def _listed(missing: Sequence[str]) -> str:
     return "; ".join(f"{field} {', '.join(values)}".rstrip() for field, values in of_field.items()) + more
 
 
-def flat(counts: Mapping[Point, int]) -> list[list[Any]]:
+def flat(counts: Mapping[CoveragePoint, int]) -> list[list[Any]]:
     """Counts as another process takes them."""
     return [[*point, count] for point, count in counts.items()]
 
 
 def added(several: Sequence[Sequence[Sequence[Any]]]) -> Measured:
     """What several processes have exercised together."""
-    known, total = set(universe()), dict[Point, int]()
+    known, total = set(universe()), dict[CoveragePoint, int]()
     for counts in several:
         for group, subject, item, count in counts:
-            point = Point(group, subject, item)
+            point = CoveragePoint(group, subject, item)
             if point in known:
                 total[point] = total.get(point, 0) + int(count)
     return Measured(total)

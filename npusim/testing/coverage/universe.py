@@ -44,7 +44,7 @@ _PARTNERS = {
 """What a kind of unit can wait for."""
 
 
-class Point(NamedTuple):
+class CoveragePoint(NamedTuple):
     """One thing to exercise: ``item`` of ``subject``, an instruction, a unit, a register or a fault."""
 
     group: str
@@ -53,47 +53,47 @@ class Point(NamedTuple):
 
 
 @functools.cache
-def universe() -> tuple[Point, ...]:
+def universe() -> tuple[CoveragePoint, ...]:
     """Everything, in the order of a report."""
     return (*_instructions(), *_stalls(), *_jobs(), *_faults(), *_registers())
 
 
-def _instructions() -> Iterator[Point]:
+def _instructions() -> Iterator[CoveragePoint]:
     for _, cls in sorted(INSTRUCTIONS.items()):
-        yield Point("instructions", cls.mnemonic, "issued")
+        yield CoveragePoint("instructions", cls.mnemonic, "issued")
         for name, values in listed(cls).items():
             for value in values:
-                yield Point("instructions", cls.mnemonic, f"{name} {label(value)}")
+                yield CoveragePoint("instructions", cls.mnemonic, f"{name} {label(value)}")
         for name in addresses(cls):
             for space in SPACES:
-                yield Point("instructions", cls.mnemonic, f"{name} in {space}")
+                yield CoveragePoint("instructions", cls.mnemonic, f"{name} in {space}")
         for name in extras(cls):
-            yield Point("instructions", cls.mnemonic, f"with {name}")
+            yield CoveragePoint("instructions", cls.mnemonic, f"with {name}")
 
 
-def _stalls() -> Iterator[Point]:
+def _stalls() -> Iterator[CoveragePoint]:
     for unit, others in _PARTNERS.items():
         for other in others:
-            yield Point("stalls", unit, f"on {other}")
+            yield CoveragePoint("stalls", unit, f"on {other}")
 
 
-def _jobs() -> Iterator[Point]:
+def _jobs() -> Iterator[CoveragePoint]:
     for item in ("done", "fault", "aborted", "without arithmetic", "preempted", "preempted again", "residents held"):
-        yield Point("jobs", "job", item)
+        yield CoveragePoint("jobs", "job", item)
     for ring in RINGS:
-        yield Point("jobs", ring, "done")
+        yield CoveragePoint("jobs", ring, "done")
 
 
-def _faults() -> Iterator[Point]:
+def _faults() -> Iterator[CoveragePoint]:
     for code in FaultCode:
         if code is not FaultCode.NONE:
-            yield Point("faults", code.name, "happened")
+            yield CoveragePoint("faults", code.name, "happened")
 
 
-def _registers() -> Iterator[Point]:
+def _registers() -> Iterator[CoveragePoint]:
     for register in REGISTERS:
         for item in register_items(register):
-            yield Point("registers", register.name, item)
+            yield CoveragePoint("registers", register.name, item)
 
 
 @functools.cache

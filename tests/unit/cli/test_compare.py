@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from npusim import report
+from npusim.cli.base import RENAMED
 from tests.support.cli import models
 from tests.support.traces import packets
 from tests.unit.cli.conftest import Cli
@@ -136,17 +137,25 @@ def test_what_if(cli: Cli) -> None:
     assert "is for one device" in cli("whatif", "m.npu").message
 
 
-def test_serving(cli: Cli, here: Path) -> None:
+@pytest.mark.parametrize(("former", "name"), RENAMED.items())
+def test_a_former_name_of_a_command_names_the_new_one(cli: Cli, former: str, name: str) -> None:
+    done = cli(former, "s.toml")
+    assert (done.code, done.out) == (2, "")
+    assert done.message.startswith(f"the command {former} is now called {name}")
+    assert cli(name, "--help").code == 0
+
+
+def test_load_test(cli: Cli, here: Path) -> None:
     (here / "s.toml").write_text(
         'device = "tiny"\nuntil = "1 ms"\n[[model]]\nname = "m"\nfile = "m.onnx"\nevery = "100 us"\n'
     )
-    outcome = cli("serving", "s.toml", "--times", "t.csv", "--json", "s.json")
+    outcome = cli("load-test", "s.toml", "--times", "t.csv", "--json", "s.json")
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.startswith("10 requests on tiny in ")
     found = json.loads((here / "s.json").read_text())
     assert found["classes"][0]["requests"] == 10
     assert (here / "t.csv").read_text().startswith("model,phase,batch,length,context,operator,kind,time_ps,")
-    other = json.loads(cli("serving", "s.toml", "--config", "edge", "--json", "-").out)
+    other = json.loads(cli("load-test", "s.toml", "--config", "edge", "--json", "-").out)
     assert (found["config"], other["config"]) == ("tiny", "edge")
-    assert cli("serving", "no.toml").message == "no.toml: no such file"
-    assert "is a directory" in cli("serving", "s.toml", "--times", ".").message
+    assert cli("load-test", "no.toml").message == "no.toml: no such file"
+    assert "is a directory" in cli("load-test", "s.toml", "--times", ".").message

@@ -23,7 +23,7 @@ COMMANDS = {
     "input": ("run", "m.onnx", "--config", "tiny", "--input", "FILE.npy"),
     "faults": ("run", "m.onnx", "--config", "tiny", "--faults", "FILE"),
     "script": ("debug", "m.onnx", "--config", "tiny", "--script", "FILE"),
-    "scenario": ("serving", "FILE"),
+    "scenario": ("load-test", "FILE"),
     "initrd": ("uml", "tiny", "--kernel", "/bin/true", "--initrd", "FILE"),
     "busybox": ("uml", "tiny", "--kernel", "/bin/true", "--busybox", "FILE"),
 }

@@ -19,12 +19,12 @@ import pytest
 
 import npusim
 from npusim.cache import write_program
+from npusim.conformance import Report, run
+from npusim.conformance.subject import ProgramSubject
 from npusim.demo import network
 from npusim.device.findings import KINDS
 from npusim.device.transports.door import door
 from npusim.program import Program
-from npusim.promises import Report, run
-from npusim.promises.subject import ProgramSubject
 from tests.support.c_compiler import needs_gcc
 from tests.support.fuzz.damaged_programs import broken
 from tests.support.vfio_client import SMALL, Served

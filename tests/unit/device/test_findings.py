@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from npusim.conformance import suite
 from npusim.device import findings
-from npusim.promises import suite
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 

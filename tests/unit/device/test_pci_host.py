@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from npusim.conformance import run
+from npusim.conformance.subject import PythonSubject
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import PciHost
 from npusim.driver.reference import Driver
-from npusim.promises import run
-from npusim.promises.subject import PythonSubject
 from tests.support.bare_device import TINY
 from tests.support.driven_jobs import drive
 

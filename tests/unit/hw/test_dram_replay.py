@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npusim.validate.base import Excluded, Point, Record
-from npusim.validate.dram import OFFSET, SETS, Load, dramsim3, patterns, ramulator2
+from npusim.validate.base import DataPoint, DataRow, Excluded
+from npusim.validate.dram import OFFSET, SETS, AccessPattern, dramsim3, patterns, ramulator2
 from npusim.validate.replay import carried_folder
 
 MIB = 1 << 20
 
 
 def addresses(pattern, parameter=0, count=6, capacity=MIB):
-    return patterns(Load(pattern, parameter, count, 64, capacity)).tolist()
+    return patterns(AccessPattern(pattern, parameter, count, 64, capacity)).tolist()
 
 
 def splitmix(count):
@@ -47,7 +47,7 @@ def test_random_places_are_the_same_on_every_machine():
 
 
 def record(**cells):
-    return Record(Path("points.csv"), 2, {name: str(cell) for name, cell in cells.items()})
+    return DataRow(Path("points.csv"), 2, {name: str(cell) for name, cell in cells.items()})
 
 
 ROW = {
@@ -58,7 +58,7 @@ ROW = {
 
 def test_a_row_is_a_point():
     [point] = dramsim3([record(**ROW)], Path())
-    assert isinstance(point, Point)
+    assert isinstance(point, DataPoint)
     assert (point.measured, point.group) == (24.209, "seq")
     assert point.predicted == pytest.approx(24.209, rel=0.02)
 

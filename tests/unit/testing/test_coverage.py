@@ -9,7 +9,7 @@ from npusim.driver import Priority
 from npusim.faults import AtCommand, Fail, Fault
 from npusim.isa.base import INSTRUCTIONS
 from npusim.runtime import Session
-from npusim.testing.coverage import Collector, Measured, Point, universe
+from npusim.testing.coverage import Collector, CoveragePoint, Measured, universe
 from npusim.testing.coverage.measure import FORMAT, added, flat
 from npusim.testing.coverage.universe import listed
 from npusim.timeline import FaultCode
@@ -55,16 +55,18 @@ def test_jobs_stalls_and_registers_are_counted(collector):
     high = bench.submit(long_job(2), Priority.HIGH, 1000 * NS)
     bench.finish(low, high)
     counts = collector.counts
-    assert counts[Point("jobs", "LOW", "done")] == counts[Point("jobs", "HIGH", "done")] == 1
-    assert counts[Point("jobs", "job", "done")] == counts[Point("jobs", "job", "without arithmetic")] == 2
-    assert counts[Point("jobs", "job", "preempted")] == 1
-    assert Point("jobs", "job", "preempted again") not in counts
-    assert counts[Point("instructions", "dma.copy", "issued")] == 6
-    assert counts[Point("instructions", "dma.copy", "src in dram")] == 6
-    assert Point("instructions", "dma.copy", "src in sram") not in counts
-    assert counts[Point("registers", "PREEMPT", "ENABLE[0] written 1")] == 1
-    assert counts[Point("registers", "HIGH_DOORBELL", "written")] == 1
-    assert counts[Point("stalls", "dma", "on preempted")] == 1
+    assert counts[CoveragePoint("jobs", "LOW", "done")] == counts[CoveragePoint("jobs", "HIGH", "done")] == 1
+    assert (
+        counts[CoveragePoint("jobs", "job", "done")] == counts[CoveragePoint("jobs", "job", "without arithmetic")] == 2
+    )
+    assert counts[CoveragePoint("jobs", "job", "preempted")] == 1
+    assert CoveragePoint("jobs", "job", "preempted again") not in counts
+    assert counts[CoveragePoint("instructions", "dma.copy", "issued")] == 6
+    assert counts[CoveragePoint("instructions", "dma.copy", "src in dram")] == 6
+    assert CoveragePoint("instructions", "dma.copy", "src in sram") not in counts
+    assert counts[CoveragePoint("registers", "PREEMPT", "ENABLE[0] written 1")] == 1
+    assert counts[CoveragePoint("registers", "HIGH_DOORBELL", "written")] == 1
+    assert counts[CoveragePoint("stalls", "dma", "on preempted")] == 1
 
 
 def test_a_fault_counts_and_its_commands_do_not(collector):
@@ -73,8 +75,8 @@ def test_a_fault_counts_and_its_commands_do_not(collector):
     job = bench.submit(long_job(4), Priority.MEDIUM)
     with pytest.raises(Exception, match="bus error"):
         bench.finish(job)
-    assert collector.counts[Point("faults", "DMA", "happened")] == 1
-    assert Point("instructions", "dma.copy", "issued") not in collector.counts
+    assert collector.counts[CoveragePoint("faults", "DMA", "happened")] == 1
+    assert CoveragePoint("instructions", "dma.copy", "issued") not in collector.counts
 
 
 def test_nothing_is_counted_before_and_after(collector):
@@ -89,7 +91,7 @@ def test_nothing_is_counted_before_and_after(collector):
 
 
 def test_parts_add_up_and_unknown_points_are_left_out():
-    one, two = Point("jobs", "job", "done"), Point("faults", "DMA", "happened")
+    one, two = CoveragePoint("jobs", "job", "done"), CoveragePoint("faults", "DMA", "happened")
     measured = added([flat({one: 2}), flat({one: 1, two: 4}), [["jobs", "job", "of another version", 3]]])
     assert measured.counts == {one: 3, two: 4}
     assert measured.percent == pytest.approx(200 / len(universe()))

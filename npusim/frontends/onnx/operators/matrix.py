@@ -13,7 +13,7 @@ from npusim.units import ceil_div
 
 
 @dataclass(frozen=True)
-class Window:
+class SpatialWindow:
     """The geometry that convolutions and pools share, with one entry per spatial dimension."""
 
     kernel: list[int]
@@ -28,23 +28,23 @@ class Window:
         return (self.kernel[axis] - 1) * self.dilation[axis] + 1
 
     @property
-    def plane(self) -> Window:
+    def plane(self) -> SpatialWindow:
         """What it is over all spatial dimensions but the first."""
         lists = (self.kernel, self.stride, self.dilation, self.begin, self.end)
         kernel, stride, dilation, begin, end = (values[1:] for values in lists)
-        return Window(kernel, stride, dilation, self.auto_pad, begin, end)
+        return SpatialWindow(kernel, stride, dilation, self.auto_pad, begin, end)
 
     @property
-    def column(self) -> Window:
+    def column(self) -> SpatialWindow:
         """What it is over the first spatial dimension, beside another in which it is one wide."""
         kernel, stride, dilation = ([values[0], 1] for values in (self.kernel, self.stride, self.dilation))
-        return Window(kernel, stride, dilation, self.auto_pad, [self.begin[0], 0], [self.end[0], 0])
+        return SpatialWindow(kernel, stride, dilation, self.auto_pad, [self.begin[0], 0], [self.end[0], 0])
 
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
-def read_window(node: Node, rank: int, kernel: Sequence[int] | None) -> Window:
+def read_window(node: Node, rank: int, kernel: Sequence[int] | None) -> SpatialWindow:
     """The window attributes of a node with ``rank`` spatial dimensions; ``kernel`` when the weights give it."""
     shape = node.ints_attr("kernel_shape", kernel)
     if shape is None:
@@ -65,10 +65,10 @@ def read_window(node: Node, rank: int, kernel: Sequence[int] | None) -> Window:
         node.refuse(f"negative padding {pads} is not supported")
     if auto_pad != "NOTSET":
         pads = [0] * (2 * rank)
-    return Window(shape, stride, dilation, auto_pad, pads[:rank], pads[rank:])
+    return SpatialWindow(shape, stride, dilation, auto_pad, pads[:rank], pads[rank:])
 
 
-def padded(window: Window, sizes: Sequence[int]) -> Window:
+def padded(window: SpatialWindow, sizes: Sequence[int]) -> SpatialWindow:
     """The window with the padding that auto_pad asks for on an image of these sizes."""
     if not window.auto_pad.startswith("SAME"):
         return window
@@ -79,7 +79,7 @@ def padded(window: Window, sizes: Sequence[int]) -> Window:
         small, large = total // 2, total - total // 2
         begin.append(small if window.auto_pad == "SAME_UPPER" else large)
         end.append(large if window.auto_pad == "SAME_UPPER" else small)
-    return Window(window.kernel, window.stride, window.dilation, "NOTSET", begin, end)
+    return SpatialWindow(window.kernel, window.stride, window.dilation, "NOTSET", begin, end)
 
 
 def two_d(values: Sequence[int], fill: int) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ def image_of(node: Node, x: Tensor) -> Tensor:
     return x
 
 
-def window_attrs(window: Window) -> dict[str, tuple[int, ...]]:
+def window_attrs(window: SpatialWindow) -> dict[str, tuple[int, ...]]:
     """stride, dilation and pads of the graph's kinds."""
     top_left, bottom_right = two_d(window.begin, 0), two_d(window.end, 0)
     return {
@@ -119,14 +119,14 @@ def convolve(node: Node, x: Tensor, w: Tensor, bias: Tensor | None, x_zero: int 
 
 
 def _convolve_image(
-    node: Node, x: Tensor, w: Tensor, bias: Tensor | None, window: Window, attrs: Mapping[str, int]
+    node: Node, x: Tensor, w: Tensor, bias: Tensor | None, window: SpatialWindow, attrs: Mapping[str, int]
 ) -> Tensor:
     groups = node.int_attr("group", 1)
     return node.add("conv", x, w, bias, layout="NCHW", groups=groups, **attrs, **window_attrs(window))
 
 
 def _convolve_volume(
-    node: Node, x: Tensor, w: Tensor, bias: Tensor | None, window: Window, attrs: Mapping[str, int]
+    node: Node, x: Tensor, w: Tensor, bias: Tensor | None, window: SpatialWindow, attrs: Mapping[str, int]
 ) -> Tensor:
     """One convolution of images: those that a kernel's depth spans become channels of one, for each output image."""
     (batch, channels, depth, height, width), taps = x.shape, window.kernel[0]
@@ -162,7 +162,7 @@ def conv(node: Node) -> Tensor:
     return convolve(node, node.input(0), node.input(1), node.optional(2))
 
 
-def _transposed_sizes(node: Node, window: Window, sizes: Sequence[int]) -> tuple[list[int], Window]:
+def _transposed_sizes(node: Node, window: SpatialWindow, sizes: Sequence[int]) -> tuple[list[int], SpatialWindow]:
     """(output sizes, window with its padding) of a transposed convolution."""
     rank = len(sizes)
     extra = node.ints_attr("output_padding", [0] * rank) or []
@@ -179,7 +179,7 @@ def _transposed_sizes(node: Node, window: Window, sizes: Sequence[int]) -> tuple
     # As for a convolution forwards: SAME_UPPER has the odd element of padding at the end, SAME_LOWER at the beginning.
     halves, rests = [t // 2 for t in totals], [t - t // 2 for t in totals]
     begin, end = (halves, rests) if window.auto_pad == "SAME_UPPER" else (rests, halves)
-    return wanted, Window(window.kernel, window.stride, window.dilation, "NOTSET", begin, end)
+    return wanted, SpatialWindow(window.kernel, window.stride, window.dilation, "NOTSET", begin, end)
 
 
 @handles("ConvTranspose", limits=_ONE_OR_TWO)

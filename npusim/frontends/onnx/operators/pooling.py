@@ -6,14 +6,14 @@ import math
 from dataclasses import replace
 
 from npusim.frontends.onnx.node import Node
-from npusim.frontends.onnx.operators.matrix import Window, image_of, padded, read_window, two_d, window_attrs
+from npusim.frontends.onnx.operators.matrix import SpatialWindow, image_of, padded, read_window, two_d, window_attrs
 from npusim.frontends.onnx.registry import handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.units import ceil_div
 
 
-def _output_sizes(node: Node, window: Window, sizes: list[int]) -> list[int]:
+def _output_sizes(node: Node, window: SpatialWindow, sizes: list[int]) -> list[int]:
     """Windows per dimension; with ceil_mode the last may reach beyond the padding but must start before it."""
     ceil = node.int_attr("ceil_mode", 0)
     out = []
@@ -42,7 +42,7 @@ def pool(node: Node, x: Tensor, fn: str, count_include_pad: bool = False, *, who
         ends = zip(window.end, reach, window.begin, sizes, strict=True)
         window = replace(window, end=[max(end, last - begin - size) for end, last, begin, size in ends])
 
-    def part(image: Tensor, over: Window, out: list[int]) -> Tensor:
+    def part(image: Tensor, over: SpatialWindow, out: list[int]) -> Tensor:
         return node.add(
             "pool",
             image,

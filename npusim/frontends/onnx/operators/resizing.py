@@ -42,7 +42,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResizedAxis:
     """One dimension: its size before and after, the scale between, and the region of interest.
 
     ``is_sized``: the size after is given, and the scale follows from it."""
@@ -55,7 +55,7 @@ class Axis:
     is_sized: bool = False
 
 
-def source_positions(rule: Rule, axis: Axis) -> Array:
+def source_positions(rule: Rule, axis: ResizedAxis) -> Array:
     """For each output index the position in the input that it stands for, as float32."""
     # In single precision and in onnxruntime's order: which neighbour is the nearest may hang on the last bit.
     x, scale = np.arange(axis.out, dtype=np.float32), np.float32(axis.scale)
@@ -100,7 +100,7 @@ def _cubic(distance: Array, a: float) -> Array:
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
-def tables(rule: Rule, axis: Axis) -> tuple[Array, Array]:
+def tables(rule: Rule, axis: ResizedAxis) -> tuple[Array, Array]:
     """(index INT32 [out, taps], weight FLOAT32 [out, taps]); index -1 where nothing is taken."""
     position = source_positions(rule, axis)
     if rule.antialias and axis.out == axis.size:  # only what lies outside changes
@@ -132,7 +132,7 @@ def tables(rule: Rule, axis: Axis) -> tuple[Array, Array]:
     return index, weight.astype(np.float32)
 
 
-def resize(node: Node, x: Tensor, axes: dict[int, Axis], rule: Rule, extrapolation: float = 0.0) -> Tensor:
+def resize(node: Node, x: Tensor, axes: dict[int, ResizedAxis], rule: Rule, extrapolation: float = 0.0) -> Tensor:
     """x resampled along each of the axes."""
     # Resampling is linear and taps outside add nothing: so x less the value is resampled, and the value added again.
     if extrapolation:
@@ -174,16 +174,16 @@ def _read_rule(node: Node) -> Rule:
     )
 
 
-def scaled_axes(node: Node, shape: tuple[int, ...], axes: list[int], scales: list[float]) -> dict[int, Axis]:
+def scaled_axes(node: Node, shape: tuple[int, ...], axes: list[int], scales: list[float]) -> dict[int, ResizedAxis]:
     """Axes whose sizes follow from scales."""
     if len(scales) != len(axes) or any(not math.isfinite(s) or s <= 0 for s in scales):
         node.damaged(f"scales {scales} must be positive, one for each of {len(axes)} dimensions")
     pairs = zip(axes, scales, strict=True)
     # In single precision, as shape inference does it.
-    return {a: Axis(shape[a], math.floor(np.float32(shape[a]) * np.float32(scale)), scale) for a, scale in pairs}
+    return {a: ResizedAxis(shape[a], math.floor(np.float32(shape[a]) * np.float32(scale)), scale) for a, scale in pairs}
 
 
-def _sized_axes(node: Node, shape: tuple[int, ...], axes: list[int], sizes: list[int]) -> dict[int, Axis]:
+def _sized_axes(node: Node, shape: tuple[int, ...], axes: list[int], sizes: list[int]) -> dict[int, ResizedAxis]:
     """Axes of given sizes, which a policy may change to keep the aspect ratio."""
     policy = node.text_attr("keep_aspect_ratio_policy", "stretch")
     if len(sizes) != len(axes) or min(sizes, default=1) < 0 or any(shape[axis] == 0 for axis in axes):
@@ -196,7 +196,7 @@ def _sized_axes(node: Node, shape: tuple[int, ...], axes: list[int], sizes: list
         ratios = [ratio] * len(axes)
         sizes = [math.floor(shape[axis] * ratio + 0.5) for axis in axes]
     return {
-        axis: Axis(shape[axis], size, ratio, is_sized=True)
+        axis: ResizedAxis(shape[axis], size, ratio, is_sized=True)
         for axis, size, ratio in zip(axes, sizes, ratios, strict=True)
     }
 

@@ -20,7 +20,7 @@ PADDINGS = ("zeros", "border", "reflection")
 
 
 @dataclass(frozen=True)
-class Tap:
+class SampleTap:
     """Along one dimension: which index every output element takes, INT64, and with what weight (None: 1)."""
 
     index: Tensor
@@ -76,7 +76,7 @@ def _inside(node: Node, index: Tensor, size: int, padding: str, align: bool) -> 
     return node.binary(Binary.MIN, folded, mirrored)
 
 
-def _taps(node: Node, position: Tensor, size: int, mode: str, padding: str, align: bool) -> list[Tap]:
+def _taps(node: Node, position: Tensor, size: int, mode: str, padding: str, align: bool) -> list[SampleTap]:
     """The neighbours of a position along one dimension."""
     base = node.unary(Unary.ROUND if mode == "nearest" else Unary.FLOOR, position)
     first = node.cast(base, DType.INT64)
@@ -91,7 +91,7 @@ def _taps(node: Node, position: Tensor, size: int, mode: str, padding: str, alig
         if padding == "zeros":
             there = node.cast(node.binary(Binary.EQ, index, inside), position.dtype)
             weight = there if weight is None else node.binary(Binary.MUL, weight, there)
-        taps.append(Tap(inside, weight))
+        taps.append(SampleTap(inside, weight))
     return taps
 
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from npusim.conformance import run
+from npusim.conformance.subject import PythonSubject
+from npusim.conformance.suite import REMOVAL, names
 from npusim.errors import DeviceFaultError, DeviceGoneError, DeviceMemoryError, JobAbortedError, UsageError
 from npusim.hw.config import load_config
-from npusim.promises import run
-from npusim.promises.subject import PythonSubject
-from npusim.promises.suite import REMOVAL, names
 from tests.support.drivers import written_from_the_document as document
 from tests.support.drivers.written_from_the_document import DocumentDriver, Job, Loaded
 

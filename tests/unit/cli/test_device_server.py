@@ -1,4 +1,4 @@
-"""npusim serve: a device for one client, and what it says to who asks for what cannot be."""
+"""npusim device-server: a device for one client, and what it says to who asks for what cannot be."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def test_a_client_is_served_and_the_socket_goes(cli: Cli, tmp_path: Path) -> Non
     path = tmp_path / "s"
     served: list[int] = []
     thread = threading.Thread(
-        target=lambda: served.append(cli("serve", *SMALL, "--vfio-user", path, "--clients", 1, "--lockstep").code)
+        target=lambda: served.append(
+            cli("device-server", *SMALL, "--vfio-user", path, "--clients", 1, "--lockstep").code
+        )
     )
     thread.start()
     until(path.exists)
@@ -52,7 +54,7 @@ def test_the_end_tells_what_the_client_did_wrong_and_which_fault_did_not_happen(
         path, done = tmp_path / "s", []
         thread = threading.Thread(
             target=lambda path=path, done=done, options=options: done.append(
-                cli("serve", *SMALL, "--vfio-user", path, "--clients", 1, "--lockstep", *options)
+                cli("device-server", *SMALL, "--vfio-user", path, "--clients", 1, "--lockstep", *options)
             )
         )
         thread.start()
@@ -71,38 +73,38 @@ def test_the_end_tells_what_the_client_did_wrong_and_which_fault_did_not_happen(
 
 
 def test_without_a_way_the_ways_are_named(cli: Cli) -> None:
-    done = cli("serve", "tiny")
+    done = cli("device-server", "tiny")
     assert done.code == 2
-    assert done.message.splitlines()[0] == "npusim serve: say how software reaches the device, by one of"
+    assert done.message.splitlines()[0] == "npusim device-server: say how software reaches the device, by one of"
     assert "--vfio-user SOCKET" in done.message
     assert "--pci-proxy -- QEMU OPTIONS" in done.message
 
 
 @pytest.mark.parametrize("arguments", [("--pci-proxy",), ("--vfio-user", "s", "--", "qemu")])
 def test_a_qemu_and_its_way_go_together(cli: Cli, arguments: tuple[str, ...]) -> None:
-    done = cli("serve", *SMALL, *arguments)
+    done = cli("device-server", *SMALL, *arguments)
     assert done.code == 2
     assert done.message.startswith("--pci-proxy and the command of a QEMU behind -- go together")
 
 
 def test_a_path_that_is_taken(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = cli("serve", *SMALL, "--vfio-user", tmp_path / "file")
+    done = cli("device-server", *SMALL, "--vfio-user", tmp_path / "file")
     assert (done.code, done.message) == (2, f"{tmp_path}/file: is there, and is no socket")
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(tmp_path / "s"))
         other.listen()
-        done = cli("serve", *SMALL, "--vfio-user", tmp_path / "s")
+        done = cli("device-server", *SMALL, "--vfio-user", tmp_path / "s")
         assert (done.code, done.message) == (2, f"{tmp_path}/s: a server listens there already")
-    done = cli("serve", *SMALL, "--vfio-user", tmp_path / ("x" * 200))
+    done = cli("device-server", *SMALL, "--vfio-user", tmp_path / ("x" * 200))
     assert (done.code, done.message) == (2, f"{tmp_path}/{'x' * 200}: the path is too long for a socket")
-    done = cli("serve", *SMALL, "--vfio-user", tmp_path / "none/s")
+    done = cli("device-server", *SMALL, "--vfio-user", tmp_path / "none/s")
     assert (done.code, done.message) == (2, f"{tmp_path}/none/s: No such file or directory")
 
 
 def test_what_a_killed_server_left_is_replaced_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    command = [sys.executable, "-m", "npusim", "serve", *SMALL, "--vfio-user", str(path)]
+    command = [sys.executable, "-m", "npusim", "device-server", *SMALL, "--vfio-user", str(path)]
     for end in ("kill", "interrupt"):
         process = started(command)
         assert process.stdout is not None
@@ -143,7 +145,7 @@ def _unread() -> int:
 def test_nobody_reads_the_warnings(tmp_path: Path, stderr: Callable[[], int] | None) -> None:
     """Each client is dropped with a warning."""
     path = tmp_path / "s"
-    command = [sys.executable, "-m", "npusim", "serve", *SMALL, "--vfio-user", str(path), "--clients", "4"]
+    command = [sys.executable, "-m", "npusim", "device-server", *SMALL, "--vfio-user", str(path), "--clients", "4"]
     end = os.open(os.devnull, os.O_WRONLY) if stderr is None else stderr()
     if stderr is None:
         command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
@@ -167,12 +169,12 @@ def test_nobody_reads_the_warnings(tmp_path: Path, stderr: Callable[[], int] | N
 
 
 def test_a_qemu_that_is_not_there(cli: Cli) -> None:
-    done = cli("serve", *SMALL, "--pci-proxy", "--", "/none/qemu")
+    done = cli("device-server", *SMALL, "--pci-proxy", "--", "/none/qemu")
     assert (done.code, done.message) == (2, "/none/qemu: cannot be started: No such file or directory")
 
 
 def test_more_dram_than_the_proxy_can_show(cli: Cli) -> None:
-    done = cli("serve", "tiny", "--set", "dram.bytes='2 GiB'", "--pci-proxy", "--", "true")
+    done = cli("device-server", "tiny", "--set", "dram.bytes='2 GiB'", "--pci-proxy", "--", "true")
     assert done.code == 2
     assert done.message.startswith("dram.bytes: x-pci-proxy-dev has BARs of at most 1 GiB")
 
@@ -180,7 +182,7 @@ def test_more_dram_than_the_proxy_can_show(cli: Cli) -> None:
 @pytest.mark.skipif(shutil.which("true") is None, reason="no program that ends at once")
 def test_a_qemu_that_ends_at_once(cli: Cli) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    done = cli("serve", *SMALL, "--pci-proxy", "--", "true")
+    done = cli("device-server", *SMALL, "--pci-proxy", "--", "true")
     assert done.code == 0
     assert done.out == "QEMU ended with 0, after 0 ps of simulated time\n"
     assert len(os.listdir("/proc/self/fd")) <= before
@@ -191,7 +193,7 @@ def test_a_qemu_that_ends_at_once(cli: Cli) -> None:
 def test_a_qemu_with_both_channels() -> None:
     """It starts, sees the device, and ends when its monitor is told to."""
     options = [*qemu.COMMAND, *qemu.arguments(), "-monitor", "stdio"]
-    command = [sys.executable, "-m", "npusim", "serve", *SMALL, "--pci-proxy", "--", *options]
+    command = [sys.executable, "-m", "npusim", "device-server", *SMALL, "--pci-proxy", "--", *options]
     done = subprocess.run(command, input="info pci\nquit\n", capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert 'id "npusim"' in done.stdout

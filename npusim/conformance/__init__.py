@@ -4,6 +4,6 @@
 the driver sanitizer watching.
 """
 
-from npusim.promises.suite import Outcome, Report, run
+from npusim.conformance.suite import CaseOutcome, Report, run
 
-__all__ = ["Outcome", "Report", "run"]
+__all__ = ["CaseOutcome", "Report", "run"]

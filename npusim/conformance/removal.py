@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from npusim.conformance.cases import BrokenPromiseError, CaseContext
+from npusim.conformance.subject import DriverRefusedError
 from npusim.device.npu import NpuDevice
-from npusim.promises.cases import BrokenPromiseError, Trial
-from npusim.promises.subject import RefusedError
 from npusim.sim.watch import Watcher
 
 WAIT_PS = 10**12
@@ -46,7 +46,7 @@ class Unplugs(Watcher):
         self._accessed()
 
 
-def accesses(trial: Trial) -> int:
+def accesses(trial: CaseContext) -> int:
     """How many accesses a driver makes for a job while the device stays where it is."""
     loaded = trial.subject.load(trial.programs.twice())
     counter = Unplugs(trial.device)
@@ -64,22 +64,22 @@ def moments(count: int, most: int) -> Iterator[tuple[int, bool]]:
         yield from ((after, False), (after, True))
 
 
-def removed(trial: Trial, *, after: int, back: bool) -> None:
+def removed(trial: CaseContext, *, after: int, back: bool) -> None:
     """Outputs are right, or the job is refused; raises BrokenPromiseError for anything else."""
     loaded = trial.subject.load(trial.programs.twice())
     Unplugs(trial.device, after, back=back)
     try:
         _run(trial, loaded)
-    except RefusedError as error:
+    except DriverRefusedError as error:
         if error.code == "UNSUPPORTED" or (error.code != "GONE" and not back):
             raise BrokenPromiseError(f"must be refused with GONE, got {error}") from None
 
 
-def _run(trial: Trial, loaded: object) -> None:
+def _run(trial: CaseContext, loaded: object) -> None:
     inputs = {"x0": trial.values(3)}
     try:
         found = trial.subject.wait(trial.subject.submit(loaded, inputs), WAIT_PS)
-    except RefusedError as error:
+    except DriverRefusedError as error:
         if error.code != "UNSUPPORTED":
             raise
         found = trial.subject.run(loaded, inputs)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npusim.conformance.programs import SuitePrograms
+from npusim.conformance.subject import DriverRefusedError, Subject
 from npusim.device.npu import NpuDevice
 from npusim.device.registers import RINGS
 from npusim.faults import AtInterrupt, AtJob, Fail, Fault, Hang, Interrupts
 from npusim.program import Program
-from npusim.promises.programs import Programs
-from npusim.promises.subject import RefusedError, Subject
 from npusim.timeline import FaultCode
 
 LONG_PS = 10**13
@@ -32,12 +32,12 @@ class BrokenPromiseError(Exception):
 
 
 @dataclass
-class Trial:
+class CaseContext:
     """A driver that has been opened on a fresh device, and what the cases ask of it."""
 
     subject: Subject
     device: NpuDevice
-    programs: Programs
+    programs: SuitePrograms
     computes: bool = True
 
     def values(self, number: int = 0, size: int = 64) -> Array:
@@ -79,7 +79,7 @@ class Trial:
         wanted = f"{' or '.join(codes)} {fault}".strip()
         try:
             yield
-        except RefusedError as error:
+        except DriverRefusedError as error:
             if error.code == "UNSUPPORTED":
                 raise
             if error.code not in codes or (
@@ -94,13 +94,13 @@ def _kinds(found: dict[str, Array]) -> str:
     return ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in found.items()) or "nothing"
 
 
-CASES: dict[str, Callable[[Trial], None]] = {}
+CASES: dict[str, Callable[[CaseContext], None]] = {}
 WITHOUT_ARITHMETIC: set[str] = set()
 """Those that a driver keeps that computes nothing."""
 
 
-def _case(*, always: bool = False) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
-    def add(function: Callable[[Trial], None]) -> Callable[[Trial], None]:
+def _case(*, always: bool = False) -> Callable[[Callable[[CaseContext], None]], Callable[[CaseContext], None]]:
+    def add(function: Callable[[CaseContext], None]) -> Callable[[CaseContext], None]:
         name = function.__name__.replace("_", "-")
         CASES[name] = function
         if always:
@@ -111,13 +111,13 @@ def _case(*, always: bool = False) -> Callable[[Callable[[Trial], None]], Callab
 
 
 @_case(always=True)
-def computes(trial: Trial) -> None:
+def computes(trial: CaseContext) -> None:
     """A job's outputs have the program's names, shapes and types, and are right."""
     trial.right(trial.subject.load(trial.programs.round_trip()))
 
 
 @_case()
-def computes_again(trial: Trial) -> None:
+def computes_again(trial: CaseContext) -> None:
     """A program that is loaded runs again and again, more often than a ring has entries, with other inputs."""
     loaded = trial.subject.load(trial.programs.round_trip())
     for number in range(MANY):
@@ -125,17 +125,17 @@ def computes_again(trial: Trial) -> None:
 
 
 @_case()
-def many_bytes(trial: Trial) -> None:
+def many_bytes(trial: CaseContext) -> None:
     """Inputs and outputs of 100 kB come through whole."""
     size = 100_000
     if trial.device.config.sram.bytes < size:
-        raise RefusedError("UNSUPPORTED", f"the device has {trial.device.config.sram.bytes} bytes of SRAM")
+        raise DriverRefusedError("UNSUPPORTED", f"the device has {trial.device.config.sram.bytes} bytes of SRAM")
     values = np.random.default_rng(1).integers(0, 256, size).astype(np.uint8)
     trial.same(trial.subject.run(trial.subject.load(trial.programs.round_trip(size)), {"x0": values}), values)
 
 
 @_case()
-def jobs_in_flight(trial: Trial) -> None:
+def jobs_in_flight(trial: CaseContext) -> None:
     """Several jobs are in the device at once, in all rings; they are waited for in any order."""
     subject, loaded = trial.subject, [trial.subject.load(trial.programs.round_trip()) for _ in range(2)]
     trial.stopped()
@@ -150,7 +150,7 @@ def jobs_in_flight(trial: Trial) -> None:
 
 
 @_case()
-def a_full_ring(trial: Trial) -> None:
+def a_full_ring(trial: CaseContext) -> None:
     """As many jobs as fit are taken, the next one is refused and leaves no trace; all that were taken end well."""
     subject, loaded, jobs = trial.subject, trial.subject.load(trial.programs.slow()), []
     trial.stopped()
@@ -158,7 +158,7 @@ def a_full_ring(trial: Trial) -> None:
         before = trial.announced
         try:
             jobs.append(subject.submit(loaded, {"x0": trial.values(number)}))
-        except RefusedError as error:
+        except DriverRefusedError as error:
             if error.code not in ("FULL", "MEMORY") or not jobs:
                 raise
             if trial.announced != before:
@@ -173,7 +173,7 @@ def a_full_ring(trial: Trial) -> None:
 
 
 @_case()
-def constants(trial: Trial) -> None:
+def constants(trial: CaseContext) -> None:
     """Each program has its own constants, at an address that was another's, too."""
     subject = trial.subject
     first, second = (bytes([value] * 64) for value in (3, 5))
@@ -189,7 +189,7 @@ def constants(trial: Trial) -> None:
 
 
 @_case(always=True)
-def wrong_inputs(trial: Trial) -> None:
+def wrong_inputs(trial: CaseContext) -> None:
     """Inputs that are missing or of another size are refused before the device sees anything."""
     loaded = trial.subject.load(trial.programs.round_trip())
     for inputs in ({}, {"x0": trial.values(size=63)}, {"x0": trial.values(size=65)}):
@@ -199,7 +199,7 @@ def wrong_inputs(trial: Trial) -> None:
 
 
 @_case(always=True)
-def too_large(trial: Trial) -> None:
+def too_large(trial: CaseContext) -> None:
     """A program that does not fit is refused, at load or at its first run, and takes no memory."""
     # Of the second one a part fits: who keeps it has no room for a program of that size.
     for program in (trial.programs.huge(), trial.programs.half(twice=True)):
@@ -214,7 +214,7 @@ def too_large(trial: Trial) -> None:
 
 
 @_case(always=True)
-def unloaded(trial: Trial) -> None:
+def unloaded(trial: CaseContext) -> None:
     """A program that was unloaded is refused, and its memory is there again."""
     for _ in range(2):
         loaded = trial.subject.load(trial.programs.half())
@@ -226,7 +226,7 @@ def unloaded(trial: Trial) -> None:
             trial.subject.unload(loaded)
 
 
-def _fails_alone(trial: Trial, broken: Program, inputs: dict[str, Array], name: str) -> None:
+def _fails_alone(trial: CaseContext, broken: Program, inputs: dict[str, Array], name: str) -> None:
     subject, good = trial.subject, trial.subject.load(trial.programs.round_trip())
     bad = subject.load(broken)
     with trial.refused("FAULT", fault=name):
@@ -241,13 +241,13 @@ def _fails_alone(trial: Trial, broken: Program, inputs: dict[str, Array], name: 
 
 
 @_case()
-def a_program_that_is_none(trial: Trial) -> None:
+def a_program_that_is_none(trial: CaseContext) -> None:
     """Fault PROGRAM is reported for its job, and no other job suffers."""
     _fails_alone(trial, trial.programs.nonsense(), {"x0": trial.values()}, "PROGRAM")
 
 
 @_case()
-def indices_outside(trial: Trial) -> None:
+def indices_outside(trial: CaseContext) -> None:
     """Fault DATA is reported for the job whose data it was, and the same program goes on with other data."""
     subject, loaded = trial.subject, trial.subject.load(trial.programs.picked())
     good, bad = np.arange(16, dtype="<i4").view(np.uint8), np.full(16, 99, "<i4").view(np.uint8)
@@ -259,7 +259,7 @@ def indices_outside(trial: Trial) -> None:
 
 
 @_case()
-def a_bus_error(trial: Trial) -> None:
+def a_bus_error(trial: CaseContext) -> None:
     """Fault DMA is reported; the next job is right."""
     loaded = trial.subject.load(trial.programs.round_trip())
     trial.device.faults.add([Fault(AtJob(job=1), Fail(fail=CHANNEL))])
@@ -269,7 +269,7 @@ def a_bus_error(trial: Trial) -> None:
 
 
 @_case()
-def a_unit_that_hangs(trial: Trial) -> None:
+def a_unit_that_hangs(trial: CaseContext) -> None:
     """A unit stops without a word: its job is given up in its time, the next one is right."""
     subject, loaded = trial.subject, trial.subject.load(trial.programs.round_trip())
     trial.device.faults.add([Fault(AtJob(job=2), Hang(hang=CHANNEL))])
@@ -281,7 +281,7 @@ def a_unit_that_hangs(trial: Trial) -> None:
 
 
 @_case()
-def a_lost_interrupt(trial: Trial) -> None:
+def a_lost_interrupt(trial: CaseContext) -> None:
     """A job whose interrupt was lost is found all the same."""
     loaded = trial.subject.load(trial.programs.round_trip())
     trial.device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose", count=2))])
@@ -290,7 +290,7 @@ def a_lost_interrupt(trial: Trial) -> None:
 
 
 @_case()
-def odd_interrupts(trial: Trial) -> None:
+def odd_interrupts(trial: CaseContext) -> None:
     """Messages that come late, twice, for nothing, or a thousand times do no harm."""
     loaded = trial.subject.load(trial.programs.slow())  # so that some come before the end of a job
     for kind, count in (("delay", 1), ("double", 1), ("spurious", 1), ("storm", 1000)):
@@ -301,7 +301,7 @@ def odd_interrupts(trial: Trial) -> None:
 
 
 @_case()
-def aborts(trial: Trial) -> None:
+def aborts(trial: CaseContext) -> None:
     """A job that runs and one that waits end with ABORTED; one that has ended can be aborted, too, and is right, as are
     the others."""
     subject, loaded = trial.subject, trial.subject.load(trial.programs.slow())
@@ -319,7 +319,7 @@ def aborts(trial: Trial) -> None:
 
 
 @_case()
-def a_job_that_takes_too_long(trial: Trial) -> None:
+def a_job_that_takes_too_long(trial: CaseContext) -> None:
     """A job that does not end in its time is given up, and the device works again."""
     subject, loaded = trial.subject, trial.subject.load(trial.programs.endless())
     job = subject.submit(loaded, {"x0": trial.values()})
@@ -330,7 +330,7 @@ def a_job_that_takes_too_long(trial: Trial) -> None:
 
 
 @_case()
-def a_reset(trial: Trial) -> None:
+def a_reset(trial: CaseContext) -> None:
     """A reset fails the jobs that have not ended; programs stay loaded."""
     subject, loaded = trial.subject, trial.subject.load(trial.programs.round_trip())
     trial.stopped()
@@ -343,12 +343,12 @@ def a_reset(trial: Trial) -> None:
 
 
 @_case()
-def a_device_that_goes(trial: Trial) -> None:
+def a_device_that_goes(trial: CaseContext) -> None:
     """When the device is unplugged each job in it fails with GONE, as do later ones, and nothing hangs."""
     subject, loaded = trial.subject, trial.subject.load(trial.programs.round_trip())
     trial.right(loaded)
     jobs = []
-    with suppress(RefusedError):  # UNSUPPORTED: a driver that only runs
+    with suppress(DriverRefusedError):  # UNSUPPORTED: a driver that only runs
         trial.stopped()
         jobs = [subject.submit(loaded, {"x0": trial.values()}) for _ in range(2)]
     trial.device.unplug()

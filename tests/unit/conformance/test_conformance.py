@@ -14,17 +14,17 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
+from npusim.conformance import endpoints, run
+from npusim.conformance.cases import CASES
+from npusim.conformance.removal import moments
+from npusim.conformance.subject import ProgramSubject, PythonSubject
+from npusim.conformance.suite import ADVERSARY, REMOVAL, Report, names
 from npusim.device.npu import NpuDevice
 from npusim.device.transports.bus_socket import REQUEST, SocketBus
 from npusim.driver.null import NullDriver
 from npusim.driver.reference import Driver
 from npusim.errors import DeviceFaultError, DeviceGoneError, UsageError
 from npusim.hw.config import load_config
-from npusim.promises import endpoints, run
-from npusim.promises.cases import CASES
-from npusim.promises.removal import moments
-from npusim.promises.subject import ProgramSubject, PythonSubject
-from npusim.promises.suite import ADVERSARY, REMOVAL, Report, names
 from tests.support.drivers.program import MISTAKES
 from tests.support.drivers.written_from_the_document import DocumentDriver, Job
 from tests.support.programs.streams import round_trip

@@ -1,4 +1,4 @@
-"""``npusim serve``: a device for software outside of this process."""
+"""``npusim device-server``: a device for software in another process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npusim.errors import UsageError
 if TYPE_CHECKING:
     from npusim.device.npu import NpuDevice
 
-_WAYS = """npusim serve: say how software reaches the device, by one of
+_WAYS = """npusim device-server: say how software reaches the device, by one of
   --vfio-user SOCKET            for QEMU 10.1 and newer, and for programs in C such as drivers/c
   --pci-proxy -- QEMU OPTIONS   starts a QEMU that is older, such as Debian 12's 7.2
 docs/guide/transports.md shows both"""
@@ -25,7 +25,7 @@ _GRACE_S = 5
 """What a QEMU has to end in when we do."""
 
 
-@click.command(cls=Command, short_help="A device for QEMU and for drivers in C.")
+@click.command("device-server", cls=Command, short_help="Offer a device to QEMU and to drivers in C.")
 @click.argument("config", metavar="NAME|FILE", shell_complete=complete_config)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- QEMU OPTIONS]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the device.")
@@ -48,7 +48,7 @@ _GRACE_S = 5
     help="The device comes to rest after each access: the same accesses give the same simulated times.",
 )
 @driven_options
-def serve(
+def device_server(
     config: str,
     command: tuple[str, ...],
     overrides: tuple[str, ...],
@@ -60,16 +60,16 @@ def serve(
     check_driver: bool,
     adversary: int | None,
 ) -> None:
-    """Serve a simulated device to software in another process, until Ctrl-C.
+    """Offer a simulated device to software in another process, until Ctrl-C.
 
-    One client at a time; the next one finds the device as the last one left it, and resets it. What a driver has done
-    wrong, and faults that did not happen, are told at the end.
+    The server takes one client at a time. The next client gets the device as the previous one left it, and resets it.
+    At the end the command reports driver mistakes, and faults of the script that did not happen.
 
     \b
     Examples:
-      npusim serve tiny --vfio-user npu.sock
-      npusim serve edge --set dram.bytes='64 MiB' --vfio-user npu.sock --clients 1 --check-driver
-      npusim serve tiny --set dram.bytes='64 MiB' --pci-proxy -- qemu-system-x86_64 -machine q35 disk.img
+      npusim device-server tiny --vfio-user npu.sock
+      npusim device-server edge --set dram.bytes='64 MiB' --vfio-user npu.sock --clients 1 --check-driver
+      npusim device-server tiny --set dram.bytes='64 MiB' --pci-proxy -- qemu-system-x86_64 -machine q35 disk.img
     """
     from npusim.device.npu import NpuDevice
 

@@ -21,7 +21,7 @@ def _copy(dst: int, src: int, size: int) -> Copy:
     return Copy(dst, LINE, src, LINE, (1, 1, 1, size), 1, NO_PADDING, NO_PADDING, 0)
 
 
-class Programs:
+class SuitePrograms:
     """Made for one device, on its first DMA channel."""
 
     def __init__(self, config: Config) -> None:

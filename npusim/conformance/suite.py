@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from npusim.conformance import endpoints, removal
+from npusim.conformance.cases import CASES, LONG_PS, OPENING, WITHOUT_ARITHMETIC, BrokenPromiseError, CaseContext
+from npusim.conformance.programs import SuitePrograms
+from npusim.conformance.subject import DeadError, DriverRefusedError, Subject
 from npusim.device.npu import NpuDevice
 from npusim.errors import UsageError
 from npusim.hw.config import Config
-from npusim.promises import endpoints, removal
-from npusim.promises.cases import CASES, LONG_PS, OPENING, WITHOUT_ARITHMETIC, BrokenPromiseError, Trial
-from npusim.promises.programs import Programs
-from npusim.promises.subject import DeadError, RefusedError, Subject
 from npusim.report.format import printable
 
 _log = logging.getLogger("npusim.device")
@@ -31,7 +31,7 @@ MOST_FINDINGS = 5
 
 
 @dataclass
-class Outcome:
+class CaseOutcome:
     """What came of a case. ``state``: passed, failed, left out; ``text``: why; ``told``: what the program has told
     people meanwhile; ``findings``: the sanitizer's, as JSON values."""
 
@@ -48,10 +48,10 @@ class Report:
     """All cases."""
 
     driver: str
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[CaseOutcome] = field(default_factory=list)
 
     @property
-    def failed(self) -> list[Outcome]:
+    def failed(self) -> list[CaseOutcome]:
         return [outcome for outcome in self.outcomes if outcome.state == "failed"]
 
     @property
@@ -95,7 +95,7 @@ def run(
     seeds: int = 20,
     computes: bool = True,
     cases: Iterable[str] | None = None,
-    progress: Callable[[Outcome], None] = lambda outcome: None,
+    progress: Callable[[CaseOutcome], None] = lambda outcome: None,
 ) -> Report:
     """Hold a driver to its promises. ``computes`` False: it drives nothing, and only keeps what it says about arguments
     and memory; ``cases``: only these. Raises UsageError for a case or an endpoint that is not there."""
@@ -118,7 +118,7 @@ def run(
             elif seeds:
                 report.outcomes.append(special(seeds))
             else:
-                report.outcomes.append(Outcome(each, _promise(each), "left out", "no seeds were asked for"))
+                report.outcomes.append(CaseOutcome(each, _promise(each), "left out", "no seeds were asked for"))
             progress(report.outcomes[-1])
     finally:
         _log.setLevel(level)
@@ -168,8 +168,8 @@ class _Bench:
         finally:
             device.close()
 
-    def case(self, name: str) -> Outcome:
-        outcome = Outcome(name, _promise(name), "passed")
+    def case(self, name: str) -> CaseOutcome:
+        outcome = CaseOutcome(name, _promise(name), "passed")
         with self._device() as (device, endpoint):
             if name in OPENING:
                 self._guarded(outcome, lambda: self._opens_not(name, device, endpoint))
@@ -178,8 +178,8 @@ class _Bench:
         self._judge(outcome, device)
         return outcome
 
-    def adversary(self, seeds: int) -> Outcome:
-        outcome = Outcome(
+    def adversary(self, seeds: int) -> CaseOutcome:
+        outcome = CaseOutcome(
             ADVERSARY, _promise(ADVERSARY), *(("passed",) if seeds else ("left out", "no seeds were asked for"))
         )
         for seed in range(seeds):
@@ -191,8 +191,8 @@ class _Bench:
                 break
         return outcome
 
-    def removal(self, most: int) -> Outcome:
-        outcome, counts = Outcome(REMOVAL, _promise(REMOVAL), "passed"), list[int]()
+    def removal(self, most: int) -> CaseOutcome:
+        outcome, counts = CaseOutcome(REMOVAL, _promise(REMOVAL), "passed"), list[int]()
         with self._device() as (device, endpoint):
             self._guarded(
                 outcome, lambda: self._tried(lambda trial: counts.append(removal.accesses(trial)), device, endpoint)
@@ -212,23 +212,23 @@ class _Bench:
     def _opens_not(self, name: str, device: NpuDevice, endpoint: Any) -> None:
         code, change = OPENING[name]
         change(device)
-        trial = Trial(self._subject, device, Programs(self._config))
+        trial = CaseContext(self._subject, device, SuitePrograms(self._config))
         with trial.refused(code):
             self._subject.open(endpoint)
 
-    def _tried(self, work: Callable[[Trial], None], device: NpuDevice, endpoint: Any) -> None:
+    def _tried(self, work: Callable[[CaseContext], None], device: NpuDevice, endpoint: Any) -> None:
         self._subject.open(endpoint)
         try:
-            work(Trial(self._subject, device, Programs(self._config), self._computes))
+            work(CaseContext(self._subject, device, SuitePrograms(self._config), self._computes))
         finally:
             removed = not device.connected or device.plugged
-            with contextlib.suppress(*([RefusedError] if removed else [])):
+            with contextlib.suppress(*([DriverRefusedError] if removed else [])):
                 self._subject.close()
 
-    def _guarded(self, outcome: Outcome, work: Callable[[], None]) -> None:
+    def _guarded(self, outcome: CaseOutcome, work: Callable[[], None]) -> None:
         try:
             work()
-        except RefusedError as error:
+        except DriverRefusedError as error:
             left_out = error.code == "UNSUPPORTED"
             outcome.state, outcome.text = ("left out", error.text) if left_out else ("failed", f"refused: {error}")
         except (BrokenPromiseError, DeadError) as error:
@@ -237,7 +237,7 @@ class _Bench:
             outcome.state, outcome.text = "failed", f"{type(error).__name__}: {error}"
         outcome.told += self._subject.told()
 
-    def _judge(self, outcome: Outcome, device: NpuDevice) -> None:
+    def _judge(self, outcome: CaseOutcome, device: NpuDevice) -> None:
         """What the sanitizer has seen."""
         findings = device.checker.findings if device.checker is not None and self._computes else []
         if findings and outcome.state != "failed":
@@ -246,14 +246,14 @@ class _Bench:
         outcome.told += "".join(f"{finding}\n" for finding in findings[:MOST_FINDINGS])
 
 
-def _any_times(trial: Trial) -> None:
+def _any_times(trial: CaseContext) -> None:
     loaded, slow = (trial.subject.load(each) for each in (trial.programs.round_trip(), trial.programs.slow()))
     try:
         jobs = [
             trial.subject.submit(slow if number == 1 else loaded, {"x0": trial.values(number)}, ring)
             for number, ring in enumerate((1, 0, 2, 1, 0))
         ]
-    except RefusedError as error:
+    except DriverRefusedError as error:
         if error.code != "UNSUPPORTED":
             raise
         for number in range(5):

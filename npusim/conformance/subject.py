@@ -43,7 +43,7 @@ LONGEST_LINE = 1 << 16
 SLICE_S = 0.2
 
 
-class RefusedError(Exception):
+class DriverRefusedError(Exception):
     """The driver has refused, or the job has failed: (code, text)."""
 
     def __init__(self, code: str, text: str, /) -> None:
@@ -63,7 +63,7 @@ class Subject(ABC):
 
     @abstractmethod
     def open(self, endpoint: Any) -> None:
-        """Take over a device. Every verb raises RefusedError for what is refused, DeadError for the driver's end."""
+        """Take over a device. Each verb raises DriverRefusedError for a refusal, DeadError if the driver has ended."""
 
     @abstractmethod
     def load(self, program: Program) -> Any: ...
@@ -116,12 +116,12 @@ def _refusals() -> Iterator[None]:
         yield
     except DeviceFaultError as error:
         if isinstance(error, DeviceGoneError):
-            raise RefusedError("GONE", str(error)) from error
+            raise DriverRefusedError("GONE", str(error)) from error
         if error.code == "TIMEOUT" or error.code in _OTHER_DEVICE:
-            raise RefusedError("TIMEOUT" if error.code == "TIMEOUT" else "DEVICE", str(error)) from error
-        raise RefusedError("FAULT", f"{error.code} {error}") from error
+            raise DriverRefusedError("TIMEOUT" if error.code == "TIMEOUT" else "DEVICE", str(error)) from error
+        raise DriverRefusedError("FAULT", f"{error.code} {error}") from error
     except tuple(kind for kind, _ in _MEANT) as error:
-        raise RefusedError(next(code for kind, code in _MEANT if isinstance(error, kind)), str(error)) from error
+        raise DriverRefusedError(next(code for kind, code in _MEANT if isinstance(error, kind)), str(error)) from error
 
 
 class PythonSubject(Subject):
@@ -150,7 +150,7 @@ class PythonSubject(Subject):
         try:
             return getattr(self._driver, name)
         except AttributeError:
-            raise RefusedError("UNSUPPORTED", f"the driver has no {name}()") from None
+            raise DriverRefusedError("UNSUPPORTED", f"the driver has no {name}()") from None
 
     def load(self, program: Program) -> Any:
         with _refusals():
@@ -243,7 +243,7 @@ class ProgramSubject(Subject):
         if answer[0] == "ok":
             return answer[1:]
         if answer[0] == "error" and len(answer) > 1 and answer[1] in CODES:
-            raise RefusedError(answer[1], " ".join(answer[2:]))
+            raise DriverRefusedError(answer[1], " ".join(answer[2:]))
         raise self._dead(f"{line}: the answer must be ok or error and a code, got {shown(' '.join(answer))}")
 
     def _answer(self, process: subprocess.Popen[bytes], line: str) -> str:

@@ -1,4 +1,4 @@
-"""``npusim serving``: requests that arrive over time."""
+"""``npusim load-test``: latency and throughput of requests that arrive over time."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from npusim.cli.base import Command, complete_config, device, json_option
 from npusim.cli.output import answer, check_destination, progress, write_text
 
 
-@click.command(cls=Command, short_help="Latencies and throughput of requests that arrive over time.")
+@click.command("load-test", cls=Command, short_help="Simulate requests that arrive over time: latency, throughput.")
 @click.argument("scenario", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.toml")
 @click.option(
-    "--config", "-c", metavar="NAME|FILE", shell_complete=complete_config, help="Another device than the file says."
+    "--config",
+    "-c",
+    metavar="NAME|FILE",
+    shell_complete=complete_config,
+    help="Override the device of the file.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the device.")
-@click.option("--seed", type=click.IntRange(min=0), help="Another seed than the file says.")
+@click.option("--seed", type=click.IntRange(min=0), help="Override the seed of the file.")
 @click.option(
     "--times",
     type=click.Path(path_type=Path),
     metavar="FILE.csv",
-    help="Write what each operator of each program takes.",
+    help="Write the time of each operator of each program.",
 )
 @json_option("all figures")
-def serving(
+def load_test(
     scenario: Path,
     config: str | None,
     overrides: tuple[str, ...],
@@ -32,15 +36,15 @@ def serving(
     times: Path | None,
     json_file: str | None,
 ) -> None:
-    """Serve the requests of a scenario on a simulated device: several models with priorities, or a decoder.
+    """Simulate the requests of a scenario on a device: several models with priorities, or a decoder.
 
-    Each distinct program is compiled and simulated once. Requests for several models then go through the rings of the
-    device; those to a decoder are events with the times of its programs.
+    Each distinct program is compiled and simulated once. Requests for several models then pass through the rings of
+    the device. Requests to a decoder are events with the simulated times of its programs.
 
     \b
     Examples:
-      npusim serving cameras.toml
-      npusim serving llm.toml --config server --json serving.json --times times.csv
+      npusim load-test cameras.toml
+      npusim load-test llm.toml --config server --json load.json --times times.csv
     """
     from npusim.explore.serving.scenario import read_scenario
     from npusim.explore.serving.serve import serve

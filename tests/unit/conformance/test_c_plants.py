@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
+from npusim.conformance import run
+from npusim.conformance.subject import ProgramSubject
 from npusim.hw.config import load_config
-from npusim.promises import run
-from npusim.promises.subject import ProgramSubject
 from tests.support.c_compiler import gcc, needs_gcc
 
 pytestmark = [needs_gcc, pytest.mark.slow]
