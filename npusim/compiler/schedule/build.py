@@ -13,14 +13,15 @@ from npusim.compiler.codegen.issue import Item, Scheduler, Tile
 from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
 from npusim.compiler.lower.base import ConstantPool, Context, Lowering, Pinned, SlotTable, TooManyError, facts_of
 from npusim.compiler.lower.matrix import MatrixLowering
-from npusim.compiler.schedule.allocate import Known, Layout, plan
 from npusim.compiler.schedule.attention import form_attention
 from npusim.compiler.schedule.cascade import before_stripe, load_stripe
 from npusim.compiler.schedule.exchange import giving
 from npusim.compiler.schedule.layout import Placement, place
 from npusim.compiler.schedule.memory_map import Record
+from npusim.compiler.schedule.memory_plan import MemoryPlan, plan
 from npusim.compiler.schedule.scratchpad import Ends, Fitted, ScheduleStep, fit
 from npusim.compiler.schedule.sharding import Spread, spread
+from npusim.compiler.schedule.step_costs import Known
 from npusim.errors import CompileError
 from npusim.graph import Graph
 from npusim.hw.config import Config
@@ -39,7 +40,7 @@ class Order:
     sizes: tuple[int, ...]
     constants: ConstantPool
     groups: list[Group]
-    layout: Layout
+    layout: MemoryPlan
     record: Record
     flows: bool
     prologue: int = 0
@@ -155,7 +156,7 @@ class Draft:
         self._values = _region_bytes(graph, context, self.layout.scratch_bytes)
         _check_capacity(graph, (0, *self._values), config)  # before tiles are made of what fits nowhere
         self._graph, self._context, self._groups, self._flows = graph, context, placement.groups, flows
-        self._record = Record(placement.groups, context, self.layout.planner, placement.buffers, self.layout.steps)
+        self._record = Record(placement.groups, context, self.layout.alternatives, placement.buffers, self.layout.steps)
         self._scheduler = Scheduler(config, budget)
         fits, self._prologue = _fits(self.layout, context), 0
         if context.pinned.starts:  # all lowerings are made first: what stays is loaded before anything else
@@ -320,7 +321,7 @@ def _schedule(
         yield step.groups[-1].index
 
 
-def _fits(layout: Layout, context: Context) -> Iterator[tuple[ScheduleStep, Fitted | None]]:
+def _fits(layout: MemoryPlan, context: Context) -> Iterator[tuple[ScheduleStep, Fitted | None]]:
     """The lowerings of each step in turn; None where there is nothing to do."""
     ends = Ends(layout.steps)
     for number, step in enumerate(layout.steps):

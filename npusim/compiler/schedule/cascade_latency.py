@@ -18,7 +18,7 @@ from npusim.hw.units.dma import latency_ps
 from npusim.timing.tile import OVERLAP
 
 
-def together(cascade: Cascade, groups: Sequence[Group], lowerings: Sequence[Lowering], context: Context) -> int:
+def cascade_latency(cascade: Cascade, groups: Sequence[Group], lowerings: Sequence[Lowering], context: Context) -> int:
     """Picoseconds, without what a cascade waits for the weights of its first group: those in front hide that."""
     config, turns = context.config, cascade.images * len(cascade.stripes)
     with RollingBuffers(context, cascade.loaded):

@@ -12,7 +12,7 @@ from typing import Any
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group, outside
-from npusim.compiler.schedule.allocate import Trial
+from npusim.compiler.schedule.alternatives import Alternative
 from npusim.compiler.schedule.cascade import Cascade
 from npusim.compiler.schedule.memory_map import Record
 from npusim.compiler.schedule.scratchpad import ScheduleStep
@@ -61,7 +61,7 @@ def decisions(record: Record) -> list[Decision]:
 class _Judge:
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._planner = record.planner
+        self._alternatives = record.alternatives
         self._step_of = {group.index: number for number, each in enumerate(record.steps) for group in each.groups}
         self._makers: dict[Buffer, int] = {}
         self._users: dict[Buffer, set[int]] = {}
@@ -109,7 +109,7 @@ class _Judge:
 
     def _in_sram(self, buffer: Buffer) -> Decision:
         life = self._life(buffer)
-        trial = self._planner.in_dram(buffer, life) if self._planner else Trial(None)
+        trial = self._alternatives.in_dram(buffer, life) if self._alternatives else Alternative(None)
         why = f"fits beside the tiles of {life[0].groups[0].name} to {life[-1].groups[-1].name}"
         taken = align(buffer.nbytes)
         more = {"other": DRAM, "other_ps": trial.added_ps, "offset": buffer.offset, "taken": taken}
@@ -118,16 +118,16 @@ class _Judge:
     def _outside(self, buffer: Buffer, home: str) -> Decision:
         """Of a value that is in DRAM or L2: why it is not nearer."""
         more: dict[str, Any] = {"offset": buffer.offset, "taken": align(buffer.nbytes)} if home == L2 else {}
-        if self._planner is None:
+        if self._alternatives is None:
             return self._decision(buffer, buffer.nbytes, home, "several cores work on it", **more)
         life = self._life(buffer)
-        trials = {SRAM: self._planner.in_sram(buffer, life)}
+        trials = {SRAM: self._alternatives.in_scratchpad(buffer, life)}
         if all(step.cascade is None for step in life):
-            trials[WINDOW] = self._planner.in_window(buffer, life)
+            trials[WINDOW] = self._alternatives.in_rolling_buffer(buffer, life)
         else:
-            trials[WINDOW] = Trial(None, "a cascade begins or ends in its life")
+            trials[WINDOW] = Alternative(None, "a cascade begins or ends in its life")
         reasons = [f"{home}: {trial.obstacle}" for home, trial in trials.items() if trial.obstacle]
-        if buffer in self._planner.untried:
+        if buffer in self._alternatives.untried:
             reasons.insert(0, f"{SRAM}: not tried for {len(life)} steps, after others that are used more often")
         possible = {home: trial.added_ps for home, trial in trials.items() if trial.added_ps is not None}
         if not possible:
@@ -141,8 +141,8 @@ class _Judge:
         return self._decision(buffer, buffer.nbytes, home, "; ".join(reasons), **more)
 
     def _in_windows(self, step: ScheduleStep, cascade: Cascade) -> Iterator[Decision]:
-        assert self._planner is not None
-        trial = self._planner.apart(step)
+        assert self._alternatives is not None
+        trial = self._alternatives.without_cascade(step)
         why = (
             f"{step.groups[0].name} to {step.groups[-1].name} run together, "
             f"in {len(cascade.stripes) * cascade.images} stripes"

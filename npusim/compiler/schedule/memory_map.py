@@ -9,7 +9,7 @@ from typing import NamedTuple
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, total_bytes
-from npusim.compiler.schedule.allocate import Planner
+from npusim.compiler.schedule.alternatives import Alternatives
 from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep
 from npusim.hw.memory import align
 from npusim.isa.base import Space
@@ -29,11 +29,11 @@ class Slots(NamedTuple):
 
 @dataclass(slots=True)
 class Record:
-    """What an order of execution has put where, and who has chosen that; ``planner`` is None where nobody had to."""
+    """Where a schedule has put everything; ``alternatives`` is None if nothing was chosen, or on several cores."""
 
     groups: Sequence[Group]
     context: Context
-    planner: Planner | None
+    alternatives: Alternatives | None
     buffers: Sequence[Buffer]
     steps: Sequence[ScheduleStep]
     slots: list[Slots] = field(default_factory=list)

@@ -383,6 +383,11 @@ def weight_bytes(context: Context, group: Group) -> int:
     return known
 
 
+def held_bytes(context: Context, group: Group) -> int:
+    """The bytes that a cascade needs for a group's weights, beside those that are pinned for all inferences."""
+    return 0 if group.index in context.pinned.starts else weight_bytes(context, group)
+
+
 def _weight_bytes(group: Group) -> int:
     anchor = group.anchor
     if anchor is None or anchor.kind != "conv":

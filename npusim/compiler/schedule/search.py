@@ -10,10 +10,10 @@ from itertools import takewhile
 from operator import itemgetter
 
 from npusim.compiler.lower.base import ConstantPool, Context, Pinned, facts_of
-from npusim.compiler.schedule.allocate import Layout
 from npusim.compiler.schedule.build import Draft, Order, another, formed, in_parts, ordered, until
 from npusim.compiler.schedule.dram import by_l2
 from npusim.compiler.schedule.layout import place
+from npusim.compiler.schedule.memory_plan import MemoryPlan
 from npusim.compiler.schedule.pinned_weights import body, candidates, choices
 from npusim.compiler.schedule.repeats import shortened
 from npusim.compiler.schedule.scratchpad import ScheduleStep
@@ -80,7 +80,7 @@ _MOST_WORSE = 2
 
 def _of_all_channels(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, Order]] | None) -> Order:
     best, near = ordered(graph, config, copy(budget)), by_l2(config)
-    if config.cores == 1 and not best.layout.is_close and near is None:
+    if config.cores == 1 and not best.layout.needs_forecast and near is None:
         return best
     orders = [(forecast(best.commands, config), best)]
     alone: Order | None = best
@@ -90,7 +90,7 @@ def _of_all_channels(graph: Graph, config: Config, budget: Budget, tried: list[t
     if alone is not None and alone is not best:
         orders.append((forecast(alone.commands, config), alone))
     # Of one core the last is the first, too: either way it is the forecast of the order on one core.
-    if alone is not None and alone.layout.is_close and _may_be_whole(alone.layout, orders[-1][0]):
+    if alone is not None and alone.layout.needs_forecast and _may_be_whole(alone.layout, orders[-1][0]):
         # Beside orders for values in L2 it is not these two alone that are compared.
         orders += _whole(graph, config, budget, orders[-1], near is None, tried)
     if near is not None:
@@ -103,9 +103,9 @@ def _of_all_channels(graph: Graph, config: Config, budget: Budget, tried: list[t
     return _first(orders, config)
 
 
-def _may_be_whole(layout: Layout, striped_ps: int) -> bool:
+def _may_be_whole(layout: MemoryPlan, striped_ps: int) -> bool:
     """Whether whole values may take no longer than stripes, which are forecast to take so long."""
-    return layout.whole_ps * 100 <= striped_ps * (100 + _WHOLE_PERCENT)
+    return layout.no_cascade_ps * 100 <= striped_ps * (100 + _WHOLE_PERCENT)
 
 
 _WHOLE_PERCENT = 20
@@ -187,7 +187,7 @@ def _again(chosen: Order, graph: Graph, budget: Budget, like: Config) -> Order |
     if chosen.parts:
         return in_parts(graph, replace(like, cores=chosen.parts), budget)
     order = another(graph, like, budget)
-    if order is not None and chosen.whole and order.layout.is_close:
+    if order is not None and chosen.whole and order.layout.needs_forecast:
         return another(graph, like, budget, known=order.layout.known, flows=order.flows)
     return order
 

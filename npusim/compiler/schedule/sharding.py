@@ -20,10 +20,10 @@ from npusim.compiler.buffers import Buffer, View
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.lower.kinds import lower
-from npusim.compiler.schedule.allocate import Layout, plan
 from npusim.compiler.schedule.dram import lay_out
 from npusim.compiler.schedule.exchange import CoreTransfer, SharedTensor, gifts, join
 from npusim.compiler.schedule.layout import Placement
+from npusim.compiler.schedule.memory_plan import MemoryPlan, plan
 from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, Span, fit
 from npusim.compiler.schedule.shards import Part, axes_of, interval, is_in_groups, operand_axes, part_of
 from npusim.errors import CompileError
@@ -43,7 +43,7 @@ class Spread:
     parts: list[list[Part] | None]
     axes: Sequence[int | None]
     """Along which dimension of its result each group is cut."""
-    layout: Layout = field(default_factory=lambda: Layout([]))
+    layout: MemoryPlan = field(default_factory=lambda: MemoryPlan([]))
     scratch_bytes: int = 0
     gifts: dict[int, list[CoreTransfer]] = field(default_factory=dict)
     """What cores give to others when they have made their parts of a group."""

@@ -1,6 +1,6 @@
 """The planner's choices for many designs at once: values in SRAM as a whole, cascades in stripes, else in DRAM.
 
-Twin of :class:`npusim.compiler.schedule.allocate.Planner`, without its addresses: what lies in SRAM side by side is
+Twin of :mod:`npusim.compiler.schedule.memory_plan`, without its addresses: what lies in SRAM side by side is
 taken to fit where its bytes do. Choices are made by the tiler's estimate, as the compiler
 makes them; what is then told is what the chosen cuts take with all channels of DMA, and without the tiler's dislike of
 traffic.
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.compiler.grouping.groups import on_matrix, side_by_side
-from npusim.compiler.schedule.allocate import CLOSE_PERCENT
+from npusim.compiler.schedule.cascade_search import CLOSE_PERCENT
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.cuts import Case, Rooms
 from npusim.explore.estimates.designs import VECTORISED, Array, Designs, Index

@@ -11,9 +11,10 @@ from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
 from npusim.compiler.lower.base import ConstantPool, Context
 from npusim.compiler.passes.legalize import separate_outputs
 from npusim.compiler.pipeline import prepare
-from npusim.compiler.schedule.allocate import LONGEST, MEAN_LIFE
 from npusim.compiler.schedule.cascade import Cascade, Inner, imports, inners, outline, rows_of
+from npusim.compiler.schedule.cascade_search import LONGEST
 from npusim.compiler.schedule.layout import place
+from npusim.compiler.schedule.residency import MEAN_LIFE
 from npusim.explore.estimates.cuts import Case
 from npusim.explore.estimates.layers import layers
 from npusim.explore.estimates.tables import Known

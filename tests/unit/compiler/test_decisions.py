@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from npusim.compiler.pipeline import Explained, compile_graph, explain_graph
-from npusim.compiler.schedule import allocate as memory
-from npusim.compiler.schedule.allocate import Planner
+from npusim.compiler.schedule import residency
+from npusim.compiler.schedule.allocate import Scratchpad
+from npusim.compiler.schedule.cascade_search import CascadeSearch
 from npusim.compiler.schedule.explain import DRAM, INPUT, OUTPUT, SRAM, TILE, WINDOW, Decision, decisions
 from npusim.dtypes import DType
 from npusim.graph import Graph
@@ -91,7 +92,7 @@ def test_a_value_that_is_wanted_for_long(monkeypatch: pytest.MonkeyPatch) -> Non
     _, found = of(skipped(40))
     assert next(each for each in found if each.made == 0).home == SRAM, "however long that is"
     # Each other value is there for two of 42 steps: what may be tried beside them is less than its life.
-    monkeypatch.setattr(memory, "MEAN_LIFE", 2)
+    monkeypatch.setattr(residency, "MEAN_LIFE", 2)
     _, found = of(skipped(40))
     first = next(each for each in found if each.made == 0)
     assert first.home == DRAM
@@ -148,8 +149,8 @@ def test_the_next_best_is_what_planning_without_that_home_gives(monkeypatch: pyt
     graph = build.finish([conv(build, value, 8, seed=2)])
     record = record_of(graph, monkeypatch)
     (between,) = [each for each in decisions(record) if each.home == SRAM]
-    kept = record.planner._total(record.steps)
-    monkeypatch.setattr(Planner, "_places", lambda *arguments: ())
-    monkeypatch.setattr(Planner, "_cascades", lambda *arguments: [])
+    kept = record.alternatives.costs.total(record.steps)
+    monkeypatch.setattr(Scratchpad, "places", lambda *arguments: ())
+    monkeypatch.setattr(CascadeSearch, "run", lambda search: [])
     without = record_of(graph, monkeypatch)
-    assert between.other_ps == without.planner._total(without.steps) - kept
+    assert between.other_ps == without.alternatives.costs.total(without.steps) - kept

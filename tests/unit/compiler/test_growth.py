@@ -12,7 +12,7 @@ from npusim.compiler import pipeline
 from npusim.compiler.codegen import issue as schedule
 from npusim.compiler.grouping import groups
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.schedule import allocate as memory
+from npusim.compiler.schedule import allocate, cascade_search, residency
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.frontends.onnx import load
@@ -45,10 +45,10 @@ def test_four_times_the_nodes_are_four_times_the_work(family: str, monkeypatch: 
     # Small enough for the smaller graph to have groups, and uses of a buffer, of full length, too.
     monkeypatch.setattr(groups, "MAX_OPS", 8)
     monkeypatch.setattr(schedule, "RECENT", 8)
-    monkeypatch.setattr(memory, "LONGEST", 4)
-    monkeypatch.setattr(memory, "MEAN_LIFE", 4)
-    monkeypatch.setattr(memory, "MOST_BESIDE", 4)
-    monkeypatch.setattr(memory, "MOST_RIVALS", 8)
+    monkeypatch.setattr(cascade_search, "LONGEST", 4)
+    monkeypatch.setattr(residency, "MEAN_LIFE", 4)
+    monkeypatch.setattr(allocate, "MOST_BESIDE", 4)
+    monkeypatch.setattr(allocate, "MOST_RIVALS", 8)
     lines(family, 10)  # what is imported and remembered at the first call
     assert lines(family, TIMES * SMALL) < MORE * TIMES * lines(family, SMALL)
 

@@ -17,8 +17,8 @@ from npusim.compiler.lower.base import facts_of
 from npusim.compiler.lower.conv import ConvLowering
 from npusim.compiler.lower.element import Chain
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.schedule import allocate as memory
 from npusim.compiler.schedule import build as order
+from npusim.compiler.schedule import cascade_search, memory_plan
 from npusim.compiler.schedule import scratchpad as fit
 from npusim.compiler.schedule.cascade import _walk
 from npusim.compiler.schedule.prepared import PreparedGraph
@@ -214,7 +214,7 @@ def compiled(graph: PreparedGraph | Graph, config: Config) -> tuple[bytes, tuple
 def test_channels_beyond_two_share_a_plan() -> None:
     settled = PreparedGraph(residual_net(24))
     compile_graph(settled, EDGE.with_(**{"dma.channels": 2}))
-    with mock.patch.object(memory.Planner, "_best_height", side_effect=AssertionError("planned again")):
+    with mock.patch.object(cascade_search, "best_stripes", side_effect=AssertionError("planned again")):
         for channels in (3, 4):
             compile_graph(settled, EDGE.with_(**{"dma.channels": channels}))
 
@@ -235,12 +235,12 @@ def test_a_settled_graph_is_rewritten_and_grouped_once() -> None:
 
 def test_what_is_remembered_of_a_settled_graph_is_bounded() -> None:
     settled = PreparedGraph(residual_net(24))
-    with mock.patch.object(memory, "MOST_MEMORIES", 2), mock.patch.object(pipeline, "_MOST_REWRITTEN", 2):
+    with mock.patch.object(memory_plan, "_MOST_PLANS", 2), mock.patch.object(pipeline, "_MOST_REWRITTEN", 2):
         for gigabytes in range(2, 7):
             compile_graph(settled, EDGE.with_(**{"dram.bytes": f"{gigabytes} GiB"}))
             assert len(settled.rewritten) <= 2
             for graph, _ in settled.rewritten.values():
-                assert len(facts_of(graph).get("memories", ())) <= 2
+                assert len(facts_of(graph).get("known costs", ())) <= 2
 
 
 def test_to_another_process_goes_the_graph_alone() -> None:

@@ -14,10 +14,10 @@ from npusim.compiler.lower.kinds import lower
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.schedule import search as compare
-from npusim.compiler.schedule.allocate import Memory, Planner
 from npusim.compiler.schedule.cascade import moved_bytes
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.scratchpad import ScheduleStep, place_slots
+from npusim.compiler.schedule.step_costs import KnownCosts, StepCosts, value_uses
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
@@ -105,18 +105,20 @@ def test_a_stripe_is_made_while_the_one_before_is_read() -> None:
 
 def test_a_value_that_is_whole_is_waited_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where no stripes are made: uses of a value by one operator are told apart."""
-    monkeypatch.setattr("npusim.compiler.schedule.allocate.Planner._cascades", lambda *arguments: [])
+    monkeypatch.setattr("npusim.compiler.schedule.cascade_search.CascadeSearch.run", lambda search: [])
     assert waited(layers("sc")) < 0.7, "its weights come behind the last tile's pixels, but it does not wait for these"
 
 
 def test_a_window_is_gone_through_as_quickly_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stripe is made while the one before is read, however many there have been: 64 of one row each."""
-    beside = Planner._beside_taken
+    cost_of = StepCosts.of
 
-    def low(planner: Planner, groups: Any, cascade: Any, *others: Any) -> int | None:
-        return beside(planner, groups, cascade, *others) and 1 if cascade.height == 1 else None
+    def low(costs: StepCosts, step: ScheduleStep) -> int | None:
+        if step.cascade is None:
+            return cost_of(costs, step)
+        return cost_of(costs, step) and 1 if step.cascade.height == 1 else None
 
-    monkeypatch.setattr(Planner, "_beside_taken", low)
+    monkeypatch.setattr(StepCosts, "of", low)
     with Session(EDGE, cache_dir=False) as session:
         spans = session.run(compile_graph(layers("sc"), EDGE), timing_only=True).timeline.spans
     ends = [span.end_ps for span in spans if span.unit == "core0.matrix"]
@@ -135,7 +137,7 @@ def test_a_chain_hides_the_next_stripe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where all values are in SRAM: while sigmoids are taken of one stripe, the next one's products are made."""
     graph = layers("ccccss")
     together = taken(graph)
-    monkeypatch.setattr("npusim.compiler.schedule.allocate.Planner._cascades", lambda *arguments: [])
+    monkeypatch.setattr("npusim.compiler.schedule.cascade_search.CascadeSearch.run", lambda search: [])
     assert together < taken(graph) * 0.95
 
 
@@ -154,8 +156,8 @@ def test_layers_work_on_the_first_rows_of_an_input_while_others_come(monkeypatch
     config = EDGE.with_(**{"sram.bytes": "8 MiB", "dram.bandwidth": "2 GB/s"})
     graph = windows((1, 1, 1, 8))
     together = taken(graph, config)
-    for why in ("_may_wait", "_may_spare"):
-        monkeypatch.setattr(f"npusim.compiler.schedule.allocate.Planner.{why}", lambda *arguments: False)
+    for why in ("_may_hide_input", "_may_save_padding"):
+        monkeypatch.setattr(f"npusim.compiler.schedule.cascade_search.CascadeSearch.{why}", lambda *arguments: False)
     assert together < taken(graph, config) * 0.9
 
 
@@ -172,8 +174,8 @@ def test_nobody_computes_before_the_first_tile_is_there() -> None:
         for window in cascade.windows:
             context.views[window.inner.tensor] = window.view
             window.buffer.core = 0
-        planner = Planner(placement, context, Memory())
-        costs.append(planner._estimate(ScheduleStep(placement.groups, cascade)) or 0)
+        estimates = StepCosts(value_uses(placement, context), context, KnownCosts())
+        costs.append(estimates.of(ScheduleStep(placement.groups, cascade)) or 0)
     coming = graph.inputs[0].nbytes * 10**12 // 10**10
     assert costs[0] - costs[1] > coming / OVERLAP + coming / 64
 
@@ -215,15 +217,15 @@ def test_what_is_stored_is_the_result_of_the_chain() -> None:
 def test_lower_stripes_are_tried_until_they_have_been_worse_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where lower ones take longer, still lower ones may take less."""
     tried: dict[int, int] = {}
-    estimated = Planner._estimate
+    cost_of = StepCosts.of
 
-    def noted(planner: Planner, step: ScheduleStep) -> int | None:
-        cost = estimated(planner, step)
+    def noted(costs: StepCosts, step: ScheduleStep) -> int | None:
+        cost = cost_of(costs, step)
         if step.cascade is not None and cost is not None:
             tried.setdefault(step.cascade.height, cost)
         return cost
 
-    monkeypatch.setattr(Planner, "_estimate", noted)
+    monkeypatch.setattr(StepCosts, "of", noted)
     compile_graph(layers("cc"), EDGE.with_(**{"sram.bytes": "192 KiB"}))
     heights = list(tried)
     assert heights == [32, 16, 8, 4, 2, 1][: len(heights)]
@@ -234,10 +236,10 @@ def test_lower_stripes_are_tried_until_they_have_been_worse_twice(monkeypatch: p
 def test_nobody_works_before_the_first_rows_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """An estimate counts their loads beside all that is computed, which hides those of other rows alone."""
     tried: dict[int, tuple[int, int]] = {}
-    estimated = Planner._estimate
+    cost_of = StepCosts.of
 
-    def noted(planner: Planner, step: ScheduleStep) -> int | None:
-        cost = estimated(planner, step)
+    def noted(costs: StepCosts, step: ScheduleStep) -> int | None:
+        cost = cost_of(costs, step)
         if step.cascade is not None and step.cascade.loaded and cost is not None:
             (window,), (stripe, *_) = step.cascade.loaded, step.cascade.stripes
             (reader,) = window.inner.readers
@@ -245,7 +247,7 @@ def test_nobody_works_before_the_first_rows_are_there(monkeypatch: pytest.Monkey
             tried[step.cascade.height] = cost, first
         return cost
 
-    monkeypatch.setattr(Planner, "_estimate", noted)
+    monkeypatch.setattr(StepCosts, "of", noted)
     monkeypatch.setattr(MatrixLowering, "estimate", lambda lowering: 10**8)
     monkeypatch.setattr(MatrixLowering, "striped", lambda lowering, rows: 10**8)
     build = GraphBuilder("windows")

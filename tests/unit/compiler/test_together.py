@@ -9,6 +9,7 @@ from npusim.compiler.lower.base import loading
 from npusim.compiler.pipeline import prepare
 from npusim.compiler.schedule.cascade import Cascade
 from npusim.compiler.schedule.cascade_cuts import Cuts
+from npusim.compiler.schedule.scratchpad import held_bytes
 from npusim.compiler.schedule.search import best_order
 from npusim.dtypes import DType
 from npusim.graph import Graph
@@ -47,10 +48,10 @@ def chain() -> Graph:
 def test_estimates_of_all_steps_are_near_to_what_they_take(graph: Graph, kib: int) -> None:
     config = EDGE.with_(**{"sram.bytes": f"{kib} KiB"})
     order = best_order(prepare(graph, config), config, Budget.of(config))
-    planner = order.layout.planner
-    assert planner is not None
+    alternatives = order.layout.alternatives
+    assert alternatives is not None
     assert any(step.cascade for step in order.layout.steps)
-    estimated = sum(planner._estimate(step) or 0 for step in order.layout.steps)
+    estimated = sum(alternatives.costs.of(step) or 0 for step in order.layout.steps)
     assert estimated == pytest.approx(forecast(order.commands, config), rel=0.08)
 
 
@@ -75,10 +76,13 @@ def test_held_weights_come_from_where_constants_are() -> None:
     assert loading(1 << 16, constants_side(flash)) > 7 * loading(1 << 16, flash)
     graph = NETWORKS["mobilenet_v2"].make((1, 96, 96, 3))
     order = best_order(prepare(graph, flash), flash, Budget.of(flash))
-    planner = order.layout.planner
-    assert planner is not None
+    alternatives = order.layout.alternatives
+    assert alternatives is not None
     held = [
-        (planner._estimate(step) or 0, sum(map(planner._held, step.groups[1:])))
+        (
+            alternatives.costs.of(step) or 0,
+            sum(held_bytes(alternatives.costs.context, group) for group in step.groups[1:]),
+        )
         for step in order.layout.steps
         if step.cascade
     ]

@@ -1,0 +1,263 @@
+"""Choose the cascades: which neighbouring groups run together, stripe by stripe.
+
+Values that do not fit into the scratchpad between neighbours are the main reason for a cascade. It is estimated for
+every run of groups that may form one, and compared with the same groups alone or in smaller cascades; dynamic
+programming (``cascade_cuts``) then takes the best cuts of the whole graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from operator import itemgetter
+
+from npusim.compiler.buffers import Buffer
+from npusim.compiler.grouping.groups import Group, on_matrix, side_by_side
+from npusim.compiler.lower.base import loading, sram_rate
+from npusim.compiler.schedule.cascade import Cascade, Inner, outline, rows_of
+from npusim.compiler.schedule.cascade_cuts import Cuts
+from npusim.compiler.schedule.residency import SLACK
+from npusim.compiler.schedule.scratchpad import ScheduleStep, boundary, held_bytes, seen
+from npusim.compiler.schedule.step_costs import StepCosts
+from npusim.compiler.schedule.stripe_heights import best_stripes, is_closed, rolling_values, room_for_cascade
+from npusim.errors import CompileError
+from npusim.graph import Tensor
+from npusim.hw.memory import align, constants_side
+from npusim.polling import poll
+
+LONGEST = 16
+"""Groups of a cascade at most."""
+CLOSE_PERCENT = 1
+"""Estimates may be off by so much: a smaller gain is none."""
+_FAR_PERCENT = 20
+"""If a cascade with the whole scratchpad to itself takes so much longer than its groups without it, longer ones that
+begin with the same group are not looked at."""
+
+
+class CascadeSearch:
+    """Looks for cascades; ``steps`` and ``alone``: each group alone, with the values that are in the scratchpad, and
+    its picoseconds."""
+
+    def __init__(self, steps: Sequence[ScheduleStep], alone: Sequence[int], costs: StepCosts) -> None:
+        self._steps, self._alone, self._costs = steps, alone, costs
+        self._context, self._uses, self._groups = costs.context, costs.uses, costs.uses.groups
+        self._keeps = self._context.config.sram.keeps_values
+        self._seen = [seen(self._context, group) for group in self._groups]
+        self._idle: dict[Group, int] = {}
+        self._delays: dict[int, int] = {}
+
+    def run(self) -> list[Cascade]:
+        """The cascades that lower the estimate of all groups most, in order."""
+        cuts = Cuts(self._alone)
+        for first in reversed(range(len(self._groups))):
+            for last, cost, cascade in self._beginning_with(first, cuts):
+                cuts.add(first, last, cost, cascade)
+        return cuts.best()
+
+    def _beginning_with(self, first: int, cuts: Cuts) -> Iterator[tuple[int, int, Cascade]]:
+        """Cascades whose first group is ``first`` and that lower the estimate: (last group, picoseconds, cascade).
+
+        A cascade that a constraint demands belongs here: it is yielded whatever it costs, and no other that overlaps
+        with it."""
+        for groups in self._runs(first):
+            last = groups[-1].index
+            near = self._uses.all_on_chip(groups)
+            # If all values are in the scratchpad as a whole, only a few effects can make a cascade faster.
+            if near and not self._may_gain(groups):
+                continue
+            alone = cuts.least(first, last)
+            inner = rolling_values(groups, self._context)
+            # With the whole scratchpad to itself a cascade is as fast as it can be. If that is no gain, nothing is.
+            best = self._best_stripes(groups, inner, self._context.sram_bytes) if inner else None
+            if best and best[0] * 100 > alone * (100 + _FAR_PERCENT):
+                return
+            if inner is None or best is None or best[0] >= alone:
+                continue
+            option = self._beside_values(groups, inner, best[0])
+            if option is None:
+                continue
+            cost, cascade = option
+            cost += self._weights_delay(first)
+            least_gain = CLOSE_PERCENT if near else 0
+            if cost < alone and cost * 100 <= sum(self._alone[first : last + 1]) * (100 - least_gain):
+                yield last, cost, cascade
+
+    def _runs(self, first: int) -> Iterator[Sequence[Group]]:
+        """Runs of groups from ``first`` on that may form a cascade, as far as structure and weights allow."""
+        end = min(first + (LONGEST if self._keeps else 2), len(self._groups))
+        left, reader = self._context.sram_bytes, first
+        for last in range(first, end):
+            poll()
+            group = self._groups[last]
+            # No cascade ends before the last reader of what its groups make; here that is out of reach.
+            if rows_of(group, self._context) is None or reader >= end:
+                return
+            # The weights of all groups stay for all stripes. If they do not fit, those of more groups do not either.
+            left -= held_bytes(self._context, group)
+            if left <= 0:
+                return
+            is_complete = reader <= last
+            reader = max(reader, self._last_use(group))
+            groups = self._groups[first : last + 1]
+            if last > first and is_complete and is_closed(groups, self._uses, self._context):
+                yield groups
+
+    def _last_use(self, group: Group) -> int:
+        """The last group that uses a group's result; beyond all groups if the result is one of the graph."""
+        users = self._uses.users.get(self._context.view(group.outputs[0]).buffer)
+        return users[-1] if users else len(self._groups)
+
+    # Which stripes, beside which values
+
+    def _beside_values(self, groups: Sequence[Group], inner: Sequence[Inner], best: int) -> tuple[int, Cascade] | None:
+        """The best stripes beside the values that are in the scratchpad, or with some of these in DRAM instead; with
+        its picoseconds. ``best``: what it would take with the whole scratchpad to itself."""
+        option = self._best_stripes(groups, inner, room_for_cascade(groups, inner, self._steps, self._context))
+        if option is not None and best * 1000 >= option[0] * (1000 - SLACK):
+            return option
+        return min(filter(None, [option, *self._with_values_in_dram(groups)]), key=itemgetter(0), default=None)
+
+    def _best_stripes(self, groups: Sequence[Group], inner: Sequence[Inner], room: int) -> tuple[int, Cascade] | None:
+        """:func:`best_stripes`, remembered for all groups that see the same: networks repeat blocks."""
+        numbers: dict[Tensor, int] = {}
+        same = [
+            numbers.setdefault(tensor, len(numbers)) for group in groups for tensor in boundary(self._context, group)
+        ]
+        values = [(numbers[value.tensor], *value[1:]) for value in inner]
+        looks = self._seen[groups[0].index : groups[-1].index + 1]
+        key = (*looks, tuple(same), tuple(values), room)
+        heights = self._costs.known.heights
+        if key not in heights:
+            found = best_stripes(groups, inner, room, self._costs)
+            heights[key] = found and (found[0], found[1].height, found[1].apart)
+            return found
+        known = heights[key]
+        shape = outline(groups, inner, self._context) if known else None
+        return (known[0], shape.cut(known[1], apart=known[2])) if known and shape else None
+
+    def _with_values_in_dram(self, groups: Sequence[Group]) -> Iterator[tuple[int, Cascade]]:
+        """The best stripes when values at the ends of the cascade leave it their bytes, one of them or all; the
+        picoseconds include what other groups lose by that."""
+        first, last = groups[0].index, groups[-1].index
+        users = self._uses.users
+        touched = dict.fromkeys(buffer for group in groups for buffer in self._uses.touched[group.index])
+        ends = [each for each in touched if each.on_chip and not first <= users[each][0] <= users[each][-1] <= last]
+        for moved in ([end] for end in ends) if len(ends) < 2 else (*([end] for end in ends), ends):
+            others = sorted({user for buffer in moved for user in users[buffer] if not first <= user <= last})
+            with self._in_dram(moved, [self._steps[user] for user in others], groups):
+                after = self._costs.total(self._steps[user] for user in others)
+                inner = rolling_values(groups, self._context) if after is not None else None
+                option = inner and self._best_stripes(
+                    groups, inner, room_for_cascade(groups, inner, self._steps, self._context)
+                )
+            if option and after is not None:
+                yield option[0] + after - sum(self._alone[user] for user in others), option[1]
+
+    @contextlib.contextmanager
+    def _in_dram(
+        self, values: Collection[Buffer], others: Sequence[ScheduleStep], groups: Sequence[Group]
+    ) -> Iterator[None]:
+        """While this is active, values are in DRAM: for some groups, and for the other steps that use them."""
+        cores, residents = [buffer.core for buffer in values], [step.resident for step in others]
+        first, end = groups[0].index, groups[-1].index + 1
+        known = self._seen[first:end]
+        for buffer in values:
+            buffer.core = None
+        for step in others:
+            step.resident = [each for each in step.resident if each not in values]
+        self._seen[first:end] = [seen(self._context, group) for group in groups]
+        yield
+        self._seen[first:end] = known
+        for buffer, core in zip(values, cores, strict=True):
+            buffer.core = core
+        for step, resident in zip(others, residents, strict=True):
+            step.resident = resident
+
+    # Why a cascade may gain something though all values are in the scratchpad
+
+    def _may_gain(self, groups: Sequence[Group]) -> bool:
+        return (
+            side_by_side(groups)
+            or self._may_hide_vector(groups)
+            or self._may_hide_input(groups)
+            or self._may_save_padding(groups)
+        )
+
+    def _may_hide_vector(self, groups: Sequence[Group]) -> bool:
+        """Whether the matrix unit waits so long for the vector unit in the last group that the others, done meanwhile,
+        would gain something."""
+        last = groups[-1]
+        if not last.chain or not all(map(on_matrix, groups)):
+            return False
+        if last not in self._idle:
+            try:
+                self._idle[last] = self._costs.fitted(self._steps[last.index]).lowerings[0].waiting()
+            except CompileError:
+                return False
+        return self._hides(self._idle[last], groups[:-1], last)
+
+    def _may_hide_input(self, groups: Sequence[Group]) -> bool:
+        """Whether inputs of the graph arrive so slowly at the first group that the others, begun on the first rows,
+        would gain something."""
+        arriving = loading(self._uses.input_bytes[groups[0].index], self._context.config)
+        return self._hides(arriving, groups[1:], groups[0])
+
+    def _hides(self, hiding: int, others: Sequence[Group], group: Group) -> bool:
+        """Whether ``others`` gain more than the error of estimates when they run during ``hiding`` picoseconds of a
+        group."""
+        total = sum(self._alone[other.index] for other in others)
+        return min(hiding, total) * 100 > (total + self._alone[group.index]) * CLOSE_PERCENT
+
+    def _may_save_padding(self, groups: Sequence[Group]) -> bool:
+        """Whether copies of tiles that only add padding take so long that rolling buffers, which have padding around
+        the image, would gain something."""
+        copied = sum(
+            group.anchor.input(0).nbytes
+            for group in groups[1:]
+            if group.anchor is not None and group.anchor.kind == "conv" and any(group.anchor.attrs["pads"])
+        )
+        copying = copied * 10**12 // sram_rate(self._context.config)
+        return copying * 100 > sum(self._alone[group.index] for group in groups) * CLOSE_PERCENT
+
+    def _weights_delay(self, first: int) -> int:
+        """Picoseconds that a cascade waits for the weights of its first group. They are loaded while the group before
+        works on its last tile, which hides a part."""
+        if first not in self._delays:
+            context = self._context
+            held, tile = held_bytes(context, self._groups[first]), 0
+            if held and first and not self._steps[first - 1].is_empty:
+                with contextlib.suppress(CompileError):
+                    before = self._costs.fitted(self._steps[first - 1]).lowerings[0]
+                    tile = self._alone[first - 1] // before.turns()
+            # Two transfers: the weights, and bias and scales.
+            wait = loading(held, constants_side(context.config), 2) if held else 0
+            self._delays[first] = max(0, wait - tile)
+        return self._delays[first]
+
+
+def with_cascades(cascades: Sequence[Cascade], costs: StepCosts) -> list[ScheduleStep]:
+    """Steps with these cascades, their rolling buffers at the low end of the scratchpad and nothing else in it. A
+    cascade that does not fit after all becomes single groups again."""
+    context, groups = costs.context, costs.uses.groups
+    for buffer in costs.uses.users:
+        buffer.core, buffer.offset = None, 0
+    steps: list[ScheduleStep] = []
+    at = 0
+    for cascade in cascades:
+        steps += [ScheduleStep([group]) for group in groups[at : cascade.first]]
+        step = ScheduleStep(list(groups[cascade.first : cascade.last + 1]), cascade)
+        made = {window.inner.tensor: window.view for window in cascade.windows if window.source is None}
+        whole = {tensor: context.views[tensor] for tensor in made}
+        offset = 0
+        for window in cascade.windows:
+            window.buffer.core, window.buffer.offset = 0, offset
+            offset = align(offset + window.buffer.nbytes)
+            step.resident.append(window.buffer)
+        context.views.update(made)
+        if costs.of(step) is None:
+            context.views.update(whole)
+            steps += [ScheduleStep([group]) for group in step.groups]
+        else:
+            steps.append(step)
+        at = cascade.last + 1
+    return steps + [ScheduleStep([group]) for group in groups[at:]]

@@ -1,0 +1,123 @@
+"""Plan the memory of one core: values in the scratchpad, cascades with rolling buffers, the rest in DRAM or L2.
+
+The three steps depend on each other, so they are done in turn. Values are chosen first (``residency``), because a value
+that is in the scratchpad needs no cascade. Cascades are chosen beside them (``cascade_search``); they may take the room
+of such a value if that is worth more. With the cascades known, values are chosen again. All other values are laid out
+in L2 and DRAM at the end (``dram``). Where several cores have shards, ``sharding`` plans the first one's for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from npusim.compiler.grouping.groups import ANCHORS, ROWS, Group
+from npusim.compiler.lower.base import Context
+from npusim.compiler.schedule.alternatives import Alternatives
+from npusim.compiler.schedule.cascade_search import CascadeSearch, with_cascades
+from npusim.compiler.schedule.dram import lay_out
+from npusim.compiler.schedule.layout import Placement
+from npusim.compiler.schedule.residency import choose_values, choose_values_again
+from npusim.compiler.schedule.scratchpad import ScheduleStep
+from npusim.compiler.schedule.step_costs import Known, KnownCosts, StepCosts, value_uses
+from npusim.hw.config import Config
+
+_NEAR_PERCENT = 30
+"""The forecast decides about cascades if groups alone take no longer than so much more by estimate: the estimate of
+single groups does not see that each begins on the first rows of the one before."""
+_ALIKE_PERCENT = 15
+"""If the estimates differ by no more, both forecasts are made in full. Where plans without cascades were faster they
+had been estimated to take up to 8 % longer."""
+_MOST_PLANS = 128
+"""Plans of one graph whose estimates are kept: about 1 MB each for a network of 100 layers."""
+
+
+@dataclass(slots=True)
+class MemoryPlan:
+    """Which groups run together, in order, and the bytes of DRAM for values."""
+
+    steps: list[ScheduleStep]
+    scratch_bytes: int = 0
+    needs_forecast: bool = False
+    """There are cascades, and by estimate the plan without them might be as fast."""
+    no_cascade_ps: int = 0
+    """What that plan is estimated to take; 0 if the estimates are too close to say."""
+    known: Known = field(default_factory=dict)
+    alternatives: Alternatives | None = None
+    """What other memory areas would cost; None where all values are in DRAM."""
+
+
+def plan(placement: Placement, context: Context, known: Known | None = None) -> MemoryPlan:
+    """Choose a memory area and an address for every buffer of a placement. ``known``: the estimates of a plan with
+    cascades for the same groups, to make the one without."""
+    costs = _known_costs(placement.groups, context) if known is None else KnownCosts(known)
+    result = MemoryPlan([ScheduleStep([group]) for group in placement.groups], known=costs.steps)
+    if context.config.cores == 1 and (context.config.sram.keeps_values or passes_on(context.config)):
+        _choose(result, StepCosts(value_uses(placement, context), context, costs), cascades=known is None)
+        # A value that a rolling buffer has replaced takes no bytes of its own.
+        used = {
+            context.view(t).buffer
+            for group in placement.groups
+            for op in group.ops
+            for t in (*op.inputs, *op.outputs)
+            if t in context.views
+        }
+        placement.buffers = [buffer for buffer in placement.buffers if buffer in used or not buffer.is_scratch]
+    result.scratch_bytes = lay_out(placement.buffers, context.config)
+    return result
+
+
+def _choose(result: MemoryPlan, costs: StepCosts, *, cascades: bool) -> None:
+    steps, keeps = result.steps, costs.context.config.sram.keeps_values
+    if cascades:
+        costs.make_lowerings(steps)
+    alone, untried = choose_values(steps, costs)
+    found = CascadeSearch(steps, alone, costs).run() if cascades else []
+    if found:
+        beside = {buffer for step in steps for buffer in step.resident}
+        result.steps = with_cascades(found, costs)
+        together, untried = choose_values_again(result.steps, costs, beside)
+        single, striped = sum(alone), sum(together)
+        # A convolution and its pooling, the only cascade where the scratchpad keeps no values, work on two units in
+        # step. Estimates know little of that, so the forecast decides.
+        result.needs_forecast = not keeps or single * 100 <= striped * (100 + _NEAR_PERCENT)
+        result.no_cascade_ps = single if keeps and single * 100 > striped * (100 + _ALIKE_PERCENT) else 0
+    result.alternatives = Alternatives(costs, untried)
+
+
+def passes_on(config: Config) -> bool:
+    """Whether the matrix unit passes rows to pooling although the scratchpad keeps no values."""
+    return not config.sram.keeps_values and config.vector is not None and config.vector.pools_outputs
+
+
+def _known_costs(groups: Sequence[Group], context: Context) -> KnownCosts:
+    """The estimates of an earlier plan of these groups on a device that plans alike, or new ones."""
+    pinned = context.pinned
+    key = (
+        planning(groups, context.config),
+        tuple(groups),
+        tuple(pinned.starts.items()),
+        pinned.nbytes,
+        pinned.large_tiles,
+    )
+    plans: dict[Any, KnownCosts] = context.facts.setdefault("known costs", {})
+    known = plans.pop(key, None)
+    if known is None and len(plans) >= _MOST_PLANS:
+        del plans[next(iter(plans))]  # the least recently used
+    found = plans[key] = known or KnownCosts()
+    return found
+
+
+def planning(groups: Sequence[Group], config: Config) -> Config:
+    """The part of a description that a plan for one core depends on, with the rest at fixed values: equal for devices
+    that share all plans."""
+    dma = config.dma
+    # Tiles of most kinds only depend on whether loads and stores share a channel.
+    if all(not group.parts and (group.anchor is None or group.anchor.kind in _ONE_OR_MORE) for group in groups):
+        dma = replace(dma, channels=min(dma.channels, 2))
+    return replace(config, description="", layer_cycles=0, layer_bytes=0, dma=dma)
+
+
+_ONE_OR_MORE = ANCHORS | ROWS | {"pool", "reduce"}
+"""Kinds whose estimates do not depend on the number of channels beyond two."""

@@ -1,0 +1,129 @@
+"""Choose the values that live in the scratchpad as a whole.
+
+A value in the scratchpad saves its traffic and takes room from the tiles of every group that runs during its life. So
+each value is tried, those that are used most often for the length of their life first, and kept there if the estimates
+of all steps of its life fall. The choice is greedy: later values find what earlier ones have left.
+
+This is the one place where a value between groups gets or loses the scratchpad as its memory area. A constraint on the
+area belongs into :func:`choose_values`: it removes the value from ``tried``, or puts it first and skips the comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Mapping, Sequence
+
+from npusim.compiler.buffers import Buffer
+from npusim.compiler.schedule.allocate import Scratchpad
+from npusim.compiler.schedule.scratchpad import ScheduleStep
+from npusim.compiler.schedule.step_costs import StepCosts
+
+SLACK = 10
+"""In thousandths: estimates of the same steps that differ by less are taken for equal."""
+MEAN_LIFE = 24
+"""Steps for which values are tried in the scratchpad, for each step of the graph. All steps of a life are estimated, so
+without a limit the work would grow with the square of the graph. Values of long life are tried while there are few."""
+
+
+def choose_values(
+    steps: Sequence[ScheduleStep], costs: StepCosts, first: Container[Buffer] = ()
+) -> tuple[list[int], set[Buffer]]:
+    """Put values into the scratchpad beside what is resident in the steps already; values in ``first`` are tried before
+    all others. Returns the picoseconds of each step, and the values that were not tried because of ``MEAN_LIFE``."""
+    lives = _lives(steps, costs)
+    scratchpad = Scratchpad(steps, costs.context.sram_bytes)
+    taken = [costs.of(step) for step in steps]
+
+    def order(buffer: Buffer) -> tuple[bool, float, int, int]:
+        uses_per_step = len(costs.uses.users[buffer]) / len(lives[buffer])
+        return buffer not in first, -uses_per_step, buffer.nbytes, buffer.born
+
+    left = MEAN_LIFE * len(steps)
+    untried: set[Buffer] = set()
+    tried = sorted(lives, key=order) if costs.context.config.sram.keeps_values else ()
+    for buffer in tried:
+        life = lives[buffer]
+        if len(life) > left:
+            untried.add(buffer)
+            continue
+        left -= len(life)
+        for offsets in scratchpad.places(buffer, life):
+            now = _try(buffer, life, scratchpad, offsets, costs, taken)
+            if now is not None:
+                for number, cost in now.items():
+                    taken[number] = cost
+                break
+    return [cost or 0 for cost in taken], untried
+
+
+def _lives(steps: Sequence[ScheduleStep], costs: StepCosts) -> dict[Buffer, range]:
+    """The steps during which each value exists, for values without a rolling buffer."""
+    step_of = {group.index: number for number, step in enumerate(steps) for group in step.groups}
+    lives: dict[Buffer, range] = {}
+    for buffer in costs.uses.users:
+        if has_rolling_buffer(buffer, costs):
+            continue
+        life = lives[buffer] = range(step_of[buffer.born], step_of[buffer.dies] + 1)
+        # The groups of a cascade take turns, so a value that one of them uses exists during the whole cascade. DRAM is
+        # laid out by these ends, too: it must not give the bytes to another value of the same cascade.
+        buffer.born, buffer.dies = steps[life.start].groups[0].index, steps[life.stop - 1].groups[-1].index
+    return lives
+
+
+def has_rolling_buffer(buffer: Buffer, costs: StepCosts) -> bool:
+    """Whether a cascade has replaced the value by a rolling buffer."""
+    return all(costs.context.views[tensor].buffer is not buffer for tensor in costs.uses.tensors[buffer])
+
+
+def _try(
+    buffer: Buffer,
+    life: range,
+    scratchpad: Scratchpad,
+    offsets: Mapping[Buffer, int],
+    costs: StepCosts,
+    taken: Sequence[int | None],
+) -> dict[int, int | None] | None:
+    """Put a value into the scratchpad at ``offsets`` and keep it there if the estimate does not rise. Returns the new
+    picoseconds of the steps. Otherwise takes it out again: returns nothing if they rise, None if some step would not
+    fit, so that another address is worth trying."""
+    before = {other: (other.core, other.offset) for other in offsets}
+    scratchpad.add(buffer, life, offsets)
+    numbers = scratchpad.life_of(offsets)
+    now = {number: costs.of(scratchpad.steps[number]) for number in numbers}
+    fits = None not in now.values()
+    limit = sum(taken[number] or 0 for number in numbers) * (1000 + SLACK)
+    # Equal estimates decide for the scratchpad: it saves traffic, hence energy.
+    if fits and sum(cost or 0 for cost in now.values()) * 1000 < limit:
+        return now
+    scratchpad.remove(buffer, before)
+    return {} if fits else None
+
+
+def choose_values_again(
+    steps: Sequence[ScheduleStep], costs: StepCosts, beside: Collection[Buffer]
+) -> tuple[list[int], set[Buffer]]:
+    """:func:`choose_values` after cascades were chosen while the values ``beside`` were in the scratchpad.
+
+    Cascades shorten the lives of values, which changes the order in which they are tried: some of ``beside`` may lose
+    their place, though the cascades were only worth it with them. So if that happens, a second choice tries those
+    first, and the better of both is kept."""
+    rolling = [step.resident[:] for step in steps]
+    best, untried = choose_values(steps, costs)
+    chosen = {buffer: buffer.offset for step in steps for buffer in step.resident}
+    if all(buffer in chosen or has_rolling_buffer(buffer, costs) for buffer in beside):
+        return best, untried
+    residents = [step.resident for step in steps]
+    for step, windows in zip(steps, rolling, strict=True):
+        step.resident = windows
+    for buffer in chosen:
+        if not buffer.is_rolling:
+            buffer.core, buffer.offset = None, 0
+    second, untried = choose_values(steps, costs, beside)
+    if sum(second) < sum(best):
+        return second, untried
+    for buffer in costs.uses.users:
+        buffer.core, buffer.offset = None, 0
+    for buffer, offset in chosen.items():
+        buffer.core, buffer.offset = 0, offset
+    for step, resident in zip(steps, residents, strict=True):
+        step.resident = resident
+    return best, untried

@@ -1,0 +1,149 @@
+"""Estimated time of the steps of a schedule, and which groups use which values.
+
+Choosing memory areas and cascades asks for the same few thousand estimates many times over; it is most of the time of a
+compilation. An estimate is therefore remembered by everything that it depends on: the groups, which of their values
+are in the scratchpad, and the bytes of the scratchpad that values leave free. Addresses and names do not matter, so the
+estimates also serve other designs that share this part of the description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from npusim.compiler.buffers import Buffer, View
+from npusim.compiler.grouping.groups import Group
+from npusim.compiler.lower.base import Context
+from npusim.compiler.schedule.cascade_latency import cascade_latency
+from npusim.compiler.schedule.layout import Placement
+from npusim.compiler.schedule.scratchpad import Fitted, Made, ScheduleStep, Span, fit
+from npusim.errors import CompileError
+from npusim.graph import Tensor
+
+StepKey = tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]]
+"""What an estimate depends on: the group, or the first and the last of a cascade with its stripe height; which of the
+values that they use are in the scratchpad; the free bytes."""
+
+Known = dict[StepKey, int | None]
+"""Picoseconds of steps; None for a step that does not fit."""
+
+Heights = dict[tuple[Any, ...], tuple[int, int, bool] | None]
+"""The best stripes of a cascade: picoseconds, rows of the last result, and ``apart`` as in ``Cascade``; None if none
+fit. The key is what each group sees, which values are the same, and the bytes that are left: so equal blocks of a
+network share one search."""
+
+
+@dataclass(slots=True)
+class KnownCosts:
+    """Estimates for one graph, shared by all devices for which they are equal."""
+
+    steps: Known = field(default_factory=dict)
+    heights: Heights = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ValueUses:
+    """The values of a placement that may live in the scratchpad, and the groups that use them. It does not change while
+    memory areas are chosen."""
+
+    groups: Sequence[Group]
+    users: dict[Buffer, list[int]]
+    """Numbers of the groups that read or write each value, in order."""
+    tensors: dict[Buffer, dict[Tensor, None]]
+    touched: list[list[Buffer]]
+    """The values that each group reads or writes."""
+    input_bytes: list[int]
+    """Bytes of inputs of the graph that each group reads."""
+    views: dict[Tensor, View]
+    """The views of values that are stored as a whole, also while a rolling buffer replaces them in the context."""
+
+    def all_on_chip(self, groups: Iterable[Group]) -> bool:
+        """Whether all values that some groups use are in the scratchpad."""
+        return all(buffer.on_chip for group in groups for buffer in self.touched[group.index])
+
+
+def value_uses(placement: Placement, context: Context) -> ValueUses:
+    """The uses of all values between groups, before any of them has a rolling buffer."""
+    groups = placement.groups
+    values = [buffer for buffer in placement.buffers if buffer.is_scratch and buffer.nbytes]
+    uses = ValueUses(
+        groups,
+        {buffer: [] for buffer in values},
+        {buffer: {} for buffer in values},
+        [[] for _ in groups],
+        [0] * len(groups),
+        dict(context.views),
+    )
+    for group in groups:
+        for tensor in _stored(group, context):
+            buffer = context.views[tensor].buffer
+            if not buffer.is_scratch and tensor not in group.outputs and tensor.data is None:
+                uses.input_bytes[group.index] += tensor.nbytes
+            if buffer in uses.users:
+                uses.tensors[buffer][tensor] = None
+                if group.index not in uses.users[buffer][-1:]:
+                    uses.users[buffer].append(group.index)
+                    uses.touched[group.index].append(buffer)
+    return uses
+
+
+def _stored(group: Group, context: Context) -> Iterator[Tensor]:
+    """The operands and results of a group that are kept in memory, once for each operator that uses them."""
+    inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
+    for op in group.ops:
+        for tensor in (*op.inputs, *op.outputs):
+            if tensor is not None and tensor in context.views and tensor not in inside:
+                yield tensor
+
+
+class StepCosts:
+    """Estimates of steps as values lie at the moment of the call."""
+
+    def __init__(self, uses: ValueUses, context: Context, known: KnownCosts) -> None:
+        self.uses, self.context, self.known = uses, context, known
+        self._made: Made = {}
+
+    def of(self, step: ScheduleStep) -> int | None:
+        """Picoseconds of a step; None if it does not fit."""
+        if step.is_empty:
+            return 0
+        key = self._key(step)
+        if key not in self.known.steps:
+            self.known.steps[key] = self._estimated(step)
+        return self.known.steps[key]
+
+    def total(self, steps: Iterable[ScheduleStep]) -> int | None:
+        """Picoseconds of several steps, one after the other; None if one of them does not fit."""
+        costs = [self.of(step) for step in steps]
+        return None if None in costs else sum(cost or 0 for cost in costs)
+
+    def fitted(self, step: ScheduleStep) -> Fitted:
+        """The lowerings that the estimate of a step is made of. Raises CompileError if it does not fit."""
+        return fit(step, self.context, made=self._made)
+
+    def make_lowerings(self, steps: Sequence[ScheduleStep]) -> None:
+        """Make each group's own lowering, also where the estimate is known already: making one places its constants,
+        and their order is part of the program."""
+        for step in steps:
+            if not step.is_empty and self._key(step) in self.known.steps:
+                self._estimated(step)
+            else:
+                self.of(step)
+
+    def _key(self, step: ScheduleStep) -> StepKey:
+        cascade, touched = step.cascade, self.uses.touched
+        which: tuple[int, ...] = (step.groups[0].index,)
+        if cascade:
+            which = cascade.first, cascade.last, cascade.height, cascade.apart
+        on_chip = tuple([tuple([buffer.on_chip for buffer in touched[group.index]]) for group in step.groups])
+        return which, on_chip, tuple(step.free(self.context))
+
+    def _estimated(self, step: ScheduleStep) -> int | None:
+        try:
+            fitted = self.fitted(step)
+        except CompileError:
+            return None
+        if step.cascade is None:
+            return fitted.lowerings[0].estimate()
+        return cascade_latency(step.cascade, step.groups, fitted.lowerings, self.context)

@@ -1,0 +1,126 @@
+"""The best stripes of a cascade: how many rows of its last result are made at a time.
+
+High stripes repeat little; low ones leave room for other values and for larger tiles, and let the units of neighbouring
+groups work side by side earlier. Heights are halved from the whole image downwards. The time has more than one minimum,
+because what a cascade hides and what it repeats both grow with the number of stripes, so the search goes on a little
+beyond the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+
+from npusim.compiler.buffers import Buffer
+from npusim.compiler.grouping.groups import Group, side_by_side
+from npusim.compiler.lower.base import Context
+from npusim.compiler.schedule.cascade import Cascade, Inner, Outline, imports, inners, outline, rows_of
+from npusim.compiler.schedule.scratchpad import MadeAlike, RollingBuffers, ScheduleStep, held_bytes
+from npusim.compiler.schedule.step_costs import StepCosts, ValueUses
+from npusim.hw.memory import align
+from npusim.units import ceil_div
+
+_MOST_RISEN = 2
+"""Heights in turn that may take longer than the best one before the search stops."""
+_HEIGHT_SLACK = 20
+"""In thousandths: of heights whose times differ by less, the one that needs the least room is chosen. What it leaves
+over is for values beside the cascade; where all of those are in the scratchpad already, time alone decides."""
+
+
+def rolling_values(groups: Sequence[Group], context: Context) -> list[Inner] | None:
+    """The values that have rolling buffers when some groups form a cascade; None if they cannot form one."""
+    keeps = context.config.sram.keeps_values
+    # A scratchpad that keeps no values still passes rows from a convolution to its pooling.
+    if not keeps and [group.anchor and group.anchor.kind for group in groups] != ["conv", "pool"]:
+        return None
+    inner = inners(groups, context)
+    if inner is None or not keeps:
+        return inner
+    return [*inner, *imports(groups, inner, context)]
+
+
+def is_closed(groups: Sequence[Group], uses: ValueUses, context: Context) -> bool:
+    """Whether no other group uses the values between some groups, and each of them has a buffer of its own."""
+    first, last = groups[0].index, groups[-1].index
+    for group in groups[:-1]:
+        buffer = context.views[group.outputs[0]].buffer
+        users = uses.users.get(buffer)
+        if users is None or users[0] < first or users[-1] > last or len(uses.tensors[buffer]) > 1:
+            return False
+    return True
+
+
+def room_for_cascade(
+    groups: Sequence[Group],
+    inner: Sequence[Inner],
+    steps: Sequence[ScheduleStep] | Mapping[int, ScheduleStep],
+    context: Context,
+) -> int:
+    """Bytes of the scratchpad that are left for a cascade beside the values that stay there meanwhile; ``steps``: of
+    each group alone, by its number."""
+    replaced = {context.views[value.tensor].buffer for value in inner if value.maker < len(groups)}
+    resident = {
+        buffer
+        for group in groups
+        for buffer in steps[group.index].resident
+        if buffer not in replaced and buffer.on_chip
+    }
+    return context.sram_bytes - sum(align(max(buffer.nbytes, 1)) for buffer in resident)
+
+
+def best_stripes(
+    groups: Sequence[Group], inner: Sequence[Inner], room: int, costs: StepCosts
+) -> tuple[int, Cascade] | None:
+    """The cascade of least picoseconds that fits into ``room`` bytes, after its time; None if none fits.
+
+    A constraint on the height of a cascade belongs here: it replaces :func:`_heights`."""
+    held = sum(held_bytes(costs.context, group) for group in groups)
+    shape = outline(groups, inner, costs.context) if room > held else None
+    if shape is None:
+        return None
+    found: list[tuple[int, int, Cascade]] = []
+    least, risen = None, 0
+    made: list[MadeAlike] = []  # shared by all heights: what the groups see does not depend on it
+    height = _highest(groups, costs.context)
+    while height > 1 and risen < _MOST_RISEN:
+        height = ceil_div(height, 2)
+        option = _of_height(shape, height, room, held, costs, made)
+        if option is not None:
+            found.append(option)
+            cost = option[0]
+            risen = 0 if least is None or cost < least else risen + 1
+            least = cost if least is None else min(cost, least)
+    if least is None:
+        return None
+    slack = 0 if costs.uses.all_on_chip(groups) else _HEIGHT_SLACK
+    limit = least * (1000 + slack) // 1000
+    cost, _, cascade = min((each for each in found if each[0] <= limit), key=itemgetter(1, 0))
+    return cost, cascade
+
+
+def _highest(groups: Sequence[Group], context: Context) -> int:
+    """Twice the height of the first stripes that are tried."""
+    result = groups[-1].outputs[0]
+    rows = result.shape[rows_of(groups[-1], context) or 0]
+    # A single stripe of all rows is a cascade over the images of a batch. For one image it would save nothing.
+    return rows * 2 if result.shape[0] > 1 else rows
+
+
+def _of_height(
+    shape: Outline, height: int, room: int, held: int, costs: StepCosts, made: list[MadeAlike]
+) -> tuple[int, int, Cascade] | None:
+    """Picoseconds, bytes of rolling buffers less ``room``, and the cascade; None if it does not fit."""
+    # Stripes that lie apart let two units work side by side, so they are preferred if there is room for them.
+    for apart in (True, False) if side_by_side(shape.groups) else (True,):
+        left = room - shape.window_bytes(height, apart=apart)
+        if left <= held:
+            continue
+        cascade = shape.cut(height, apart=apart)
+        # What the cascade may not use stands for one value at the low end: only the size of the rest matters.
+        others = Buffer("others", 0, costs.context.sram_bytes - left, 0)
+        step = ScheduleStep(list(shape.groups), cascade, [others], made)
+        with RollingBuffers(costs.context, cascade.windows):
+            cost = costs.of(step)
+        if cost is not None:
+            return cost, -left, cascade
+    return None
