@@ -1,4 +1,4 @@
-"""Where every value of a network lives, why, and what is in the memories when."""
+"""The memory area of every value of a network, the reason for it, and the contents of the memories over time."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from npusim.compiler.pipeline import Explained
 
 NAMED = 3
-"""Layers that are named where a value has more."""
+"""At most this many layers of a value are named."""
 
 
 @dataclass(slots=True)
 class MemoryStage:
-    """Operators ``first`` to ``last``, which run together, and the bytes of SRAM meanwhile by kind.
+    """Operators ``first`` to ``last``, which run together, and their bytes of SRAM by kind.
 
-    ``constants``: how many bytes of them the operators read, ``read``: how many they load; more if some are loaded
-    again.
+    ``constants``: bytes of constants that the operators read. ``read``: bytes that they load, which is more if some
+    are loaded repeatedly.
     """
 
     first: int
@@ -90,14 +90,17 @@ def text(found: Explained, result: ReportedRun) -> str:
     ]
     times = {row.name: (row.start_ps, row.end_ps) for row in result.ops}
     blocks = [
-        [f"where the values of {result.model} live on {result.config}"],
+        [f"memory areas of the values of {result.model} on {result.config}"],
         facts(rows),
-        ["what is in SRAM meanwhile, layer by layer", *_map(program, times)],
-        ["values, and what the next best home would add by estimate", *_values(program, found.decisions, times)],
+        ["SRAM contents by layer", *_map(program, times)],
+        [
+            "values, and the estimated time that the next best memory area would add",
+            *_values(program, found.decisions, times),
+        ],
     ]
     tiles = sum(each.home == TILE for each in found.decisions)
     if tiles:
-        blocks.append([f"{counted(tiles, 'more value')} of fused operators: on tiles, never as a whole"])
+        blocks.append([f"{counted(tiles, 'more value')} of fused operators: on tiles only"])
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
@@ -114,7 +117,7 @@ def _map(program: Program, times: _Times) -> list[str]:
         held = [quantity(stage.held.get(kind, 0), "B") for kind in ("value", "window", "weights", "tile", "sums")]
         again = f"{stage.read / stage.constants:.3g} x {quantity(stage.constants, 'B')}" if stage.constants else ""
         rows.append((layers, _span(program, times, stage.first, stage.last), *held, again))
-    header = ("layers", "time", "values", "windows", "weights", "tiles", "sums", "constants loaded")
+    header = ("layers", "time", "values", "rolling buffers", "weights", "tiles", "sums", "constants loaded")
     return table(header, rows, right="<>>>>>>>")
 
 
@@ -141,7 +144,7 @@ def _values(program: Program, decisions: Sequence[Decision], times: _Times) -> l
                 each.why,
             )
         )
-    header = ("value", "bytes", "made by", "used by", "from - to", "lives in", "next best", "why")
+    header = ("value", "bytes", "made by", "used by", "from - to", "memory area", "next best", "why")
     return table(header, rows, right="<><<>")
 
 
@@ -156,7 +159,9 @@ def _home(each: Decision) -> str:
         case "SRAM" | "L2":
             return f"{each.home} at {each.offset}"
         case "window":
-            return f"window of {counted(each.rows, 'row')}, {quantity(each.taken, 'B')} of SRAM at {each.offset}"
+            return (
+                f"rolling buffer of {counted(each.rows, 'row')}, {quantity(each.taken, 'B')} of SRAM at {each.offset}"
+            )
         case "input" | "output":
             return f"DRAM, {each.home}"
         case _:

@@ -90,18 +90,18 @@ def first_run(first: ReportedRun | None, config: Config) -> list[tuple[str, str]
 
 
 def memories(result: ReportedRun) -> list[tuple[str, str]]:
-    """How full each sort of memory was at its fullest, and with what; of several cores, the one with most."""
+    """The peak occupancy of each kind of memory and its contents; of several cores, the one with the highest peak."""
     rows = []
-    for label, suffix in (("SRAM", ".sram"), ("accumulators", ".accumulators"), ("L2", "l2"), ("DRAM holds", "dram")):
+    for label, suffix in (("SRAM", ".sram"), ("accumulators", ".accumulators"), ("L2", "l2"), ("DRAM", "dram")):
         same = [each for each in result.memory if each.memory.endswith(suffix)]
         full = max(same, key=lambda each: each.peak_bytes, default=None)
         if full is None or not full.peak_bytes:
             continue
         parts = sorted(full.at_peak.items(), key=lambda item: (-item[1], item[0]))
         held = ", ".join(f"{PLURALS[kind]} {quantity(count, 'B')}" for kind, count in parts if count)
-        where = f"of {full.memory.partition('.')[0]}, the fullest, " if len(same) > 1 else ""
-        share = f"{quantity(full.peak_bytes, 'B')} = {percent(full.peak_bytes, full.capacity_bytes)} at most"
-        rows.append((label, f"{where}{share}, at {duration(full.peak_ps)}: {held}"))
+        where = f", {full.memory.partition('.')[0]}" if len(same) > 1 else ""
+        share = f"{quantity(full.peak_bytes, 'B')} = {percent(full.peak_bytes, full.capacity_bytes)}"
+        rows.append((f"{label} peak", f"{share}{where}, at {duration(full.peak_ps)}: {held}"))
     return rows
 
 
@@ -109,7 +109,7 @@ MOST_DECIDED = 8
 """So many decisions are listed."""
 PLURALS = {
     "value": "values",
-    "window": "windows",
+    "window": "rolling buffers",
     "weights": "weights",
     "tile": "tiles",
     "sums": "sums",

@@ -1,4 +1,4 @@
-"""The page of a study in a browser: its front, brushes, effects, descriptions, and names it does not obey."""
+"""The page of a study in a browser: its Pareto front, filters, effects, descriptions, and names it does not obey."""
 
 from __future__ import annotations
 
@@ -77,20 +77,20 @@ def test_every_description_comes_back_whole(page: Browser) -> None:
         assert page.texts("#design pre") == [ROWS[number]["config"]]
 
 
-def test_a_brush_keeps_what_passes_it(page: Browser) -> None:
+def test_a_filter_keeps_the_designs_that_pass_it(page: Browser) -> None:
     axis = "#parallel [data-axis='0']"
     page.press(axis, "ARROW_UP")
     kept = [row for row in ROWS if row["knobs"]["matrix.rows"] in (32, 64)]
     assert page.texts("#table [role=status]") == [f"{len(kept)} of 300 shown"]
-    assert f"{len(kept)} of 300 designs pass the brushes" in page.texts("#parallel [role=status]")
+    assert f"{len(kept)} of 300 designs pass the filters" in page.texts("#parallel [role=status]")
     assert page.ask("return document.activeElement.dataset.axis") == "0"
-    assert page.attribute(axis, "aria-valuetext") == "kept from 50 to 100 per cent of the axis"
+    assert page.attribute(axis, "aria-valuetext") == "kept from 50 to 100 percent of the axis"
     assert page.count("#scatter path[data-index]") == sum(ROWS[n] in kept for n in DATA["front"])
     page.press(axis, "ESCAPE")
     assert page.texts("#table [role=status]") == ["300 of 300 shown"]
 
 
-def test_a_brush_is_dragged(page: Browser) -> None:
+def test_a_filter_is_dragged(page: Browser) -> None:
     drag = """
     const hit = document.querySelector("[data-axis='0'] .hit"); const box = hit.getBoundingClientRect();
     const say = (name, part) => hit.dispatchEvent(new PointerEvent(name, {bubbles: true, buttons: 1,

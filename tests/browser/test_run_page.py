@@ -28,7 +28,7 @@ def test_every_part_is_drawn(page: Browser) -> None:
     units = sorted({span.unit for span in demo_run().timeline.spans})
     drawn = page.texts("#lanes svg.picture:first-of-type > text")
     assert [text for text in drawn if "." in text and ":" not in text] == [unit for unit in units if "." in unit]
-    titles = [text for text in page.texts("#lanes svg.picture > text") if "at most" in text]
+    titles = [text for text in page.texts("#lanes svg.picture > text") if ": peak " in text]
     assert [title.partition(":")[0] for title in titles] == [each.memory for each in demo_run().memory]
     assert page.count("#layers tbody tr") == LAYERS
     assert page.count("#units tbody tr") == len(demo_run().counters.units)

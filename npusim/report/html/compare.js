@@ -1,11 +1,11 @@
-// The page of two runs: what the second takes more, or less.
+// The page of two runs: the time of the second minus that of the first.
 
 const LAYERS = DATA.layers;
 const COUNT = LAYERS.name.length;
 const delta = (index) => LAYERS.second[index] - LAYERS.first[index];
 const signed = (ps) => `${ps > 0 ? "+" : ps < 0 ? "\u2212" : ""}${show(Math.abs(ps), "ps")}`;
 const way = (ps) => (ps > 0 ? "memory" : "compute"); // the colours of longer and of shorter
-const ways = () => legend([["the second takes longer", "memory"], ["the second takes less long", "compute"]]);
+const ways = () => legend([["second run slower", "memory"], ["second run faster", "compute"]]);
 const largest = (index) => LAYERS.parts[index].reduce((best, part) => (Math.abs(part[2]) > Math.abs(best[2]) ? part : best), ["", "", 0]);
 
 function shares(host, { title, names, values }) {
@@ -58,7 +58,7 @@ function deltas(host) {
 }
 
 function panel(host) {
-  const nothing = () => html("p", { class: "note" }, "None. Click a bar or a row, or walk with the arrow keys.");
+  const nothing = () => html("p", { class: "note" }, "None. Click a bar or a row, or use the arrow keys.");
   const own = html("div", { class: "panel", "aria-live": "polite" }, nothing());
   host.append(own);
   const fact = ([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value));

@@ -1,4 +1,4 @@
-"""Two runs side by side as a page: what the second takes more, by unit, by cause and by layer."""
+"""A page that compares two runs: the difference of their times by unit, by cause and by layer."""
 
 from __future__ import annotations
 

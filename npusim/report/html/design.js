@@ -1,8 +1,8 @@
-// The selected design: figures with their tier, knobs, and its description to take along.
+// The selected design: its figures with their tier, its knobs, and its description.
 
 function designPanel(host) {
   const panel = html("div", { class: "panel", "aria-live": "polite" });
-  const nothing = () => html("p", { class: "note" }, "None. Click a point, a line's end or a row, or walk the front with the arrow keys.");
+  const nothing = () => html("p", { class: "note" }, "None. Click a point, the end of a line or a row, or use the arrow keys on the Pareto front.");
   host.append(panel);
   const fact = ([name, ...value]) => html("div", {}, html("dt", {}, name), html("dd", {}, ...value));
   selection.watch((index) => {
@@ -15,7 +15,7 @@ function designPanel(host) {
 }
 function designState(index) {
   if (!DATA.feasible[index]) return `Not feasible: ${decoded(DATA.reasons, index) || "no reason given"}.`;
-  return FRONT.has(index) ? "On the front: no other beats it in every aim." : "Beaten: another is as good in every aim and better in one.";
+  return FRONT.has(index) ? "On the Pareto front: no other design dominates it." : "Dominated: another design is at least as good in every objective and better in one.";
 }
 const tierWords = (each, index) => (figure(each, index) === null ? "" : ` ${tierMark(tierOf(each, index))} ${tierOf(each, index) || "tier unknown"}`);
 

@@ -1,4 +1,4 @@
-// What each knob does to a metric on average: a small picture for each knob, the one that moves most first.
+// Main effects: the mean of a metric at each value of a knob, one small picture per knob, largest swing first.
 
 function effects(host) {
   const found = DATA.effects.filter((each) => each.knobs.length);
@@ -11,8 +11,8 @@ function effects(host) {
   const draw = (name) => {
     const own = found.find((each) => each.metric === name);
     said.textContent = `Means of ${name} over ${own.count} feasible designs${own.tier ? `, ${own.tier}` : ", of unknown tier"}; `
-      + `over all of them ${show(own.mean, metric(name).unit)}. The swing is the way from the least mean to the greatest, in parts of that. `
-      + "Where a search looked at some values more closely, a mean shows that, too.";
+      + `mean of all designs: ${show(own.mean, metric(name).unit)}. The swing is the largest mean minus the smallest, relative to that. `
+      + "A search that samples some values more often biases the means.";
     grid.replaceChildren(...own.knobs.map((row) => effect(row, metric(name), own)));
   };
   host.append(html("div", { class: "controls" }, choice("metric", found.map((each) => [each.metric, each.metric]), found[0].metric, draw)), said, grid);

@@ -1,4 +1,4 @@
-"""A study as a page: which designs nobody beats, what each knob does, every design's description and figures."""
+"""The page of a study: its Pareto front, the main effect of each knob, and the figures of every design."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def front_page(
     ``tier``      ``"estimated"``, ``"simulated"``, or {metric: one of these}
     ``feasible``  bool, True if left out; ``reason``: why not, a text
     ``config``    the complete description as TOML text, or None
-    ``front``     bool: whether the study counts it as undominated. If any row has it, those that say True are the
-                  front; otherwise it is found here, among feasible rows whose objectives are all known
+    ``front``     bool: whether the design is on the Pareto front. If no row has this field, the front is computed
+                  here, from the feasible rows whose objectives are all known
 
-    ``objectives``: the metrics that the front is about, at least one. A sequence: less of each is better; a mapping:
-    ``"min"`` or ``"max"`` for each. The first two are shown first. ``limits``: {metric: (least, most) that was
-    allowed, None for no limit}, drawn as lines. ``notes``: names and values for the summary (network, device, seed).
+    ``objectives``: the metrics of the Pareto front, at least one. A sequence: all are minimised; a mapping: ``"min"``
+    or ``"max"`` for each. The first two are shown first. ``limits``: {metric: (lower, upper) limit, None for no limit},
+    drawn as lines. ``notes``: names and values for the summary (network, device, seed).
 
     Raises UsageError that names row and field.
     """
@@ -59,7 +59,7 @@ def front_page(
             known = [other for other in names if any(value is not None for value in figures[other])]
             raise UsageError(f"objective {name!r}: no row has this figure; there are {', '.join(known) or 'none'}")
     feasible = [bool(row.get("feasible", True)) for row in rows]
-    found = _front(rows, figures, feasible, goals)
+    found = _pareto_front(rows, figures, feasible, goals)
     knobs = {name: levels(row["knobs"].get(name) for row in rows) for name in _knobs(rows)}
     tiers = {name: [_tier(row, name) for row in rows] for name in names}
     data = {
@@ -115,13 +115,13 @@ def _tier(row: Mapping[str, Any], metric: str) -> str:
     return str(tier.get(metric, "") if isinstance(tier, Mapping) else tier)
 
 
-def _front(
+def _pareto_front(
     rows: Sequence[Mapping[str, Any]],
     figures: Mapping[str, Sequence[float | None]],
     feasible: Sequence[bool],
     goals: Mapping[str, str],
 ) -> list[int]:
-    """Numbers of the rows on the front, best in the first objective first."""
+    """Indices of the rows on the Pareto front, best in the first objective first."""
     if any("front" in row for row in rows):
         found = [number for number, row in enumerate(rows) if row.get("front")]
     else:
@@ -153,31 +153,31 @@ def _body(
 ) -> str:
     refused = len(rows) - sum(feasible)
     kinds = sorted({tier for column in tiers.values() for tier in column if tier})
-    aims = ", ".join(f"{'less' if goal == 'min' else 'more'} {name}" for name, goal in goals.items())
+    aims = ", ".join(f"{'lower' if goal == 'min' else 'higher'} {name}" for name, goal in goals.items())
     told = [
         *notes,
         ("shown", counted(len(rows), "design") + (f", {refused} of them not feasible" if refused else "")),
-        ("figures are", " and ".join(kinds) or "of unknown origin"),
-        ("better is", aims),
-        ("front", f"{counted(len(found), 'design')} that no other beats in all of these"),
+        ("figures", " and ".join(kinds) or "of unknown tier"),
+        ("objectives", aims),
+        ("Pareto front", counted(len(found), "design")),
     ]
     if len(kinds) > 1:
-        told.append(("mind", "estimated and simulated figures stand side by side; every figure is marked with its own"))
+        told.append(("note", "estimated and simulated figures are shown together; each figure is marked with its tier"))
     return "\n".join(
         [
             page.section("summary", "Summary", page.facts(told)),
             '<div class="pair">'
             + page.section(
-                "scatter", "Front", note="Hollow and faint: beaten by another design. Crosses: not feasible."
+                "scatter", "Pareto front", note="Hollow and faint: dominated designs. Crosses: not feasible."
             )
             + page.section("design", "Selected design")
             + "</div>",
             page.section(
                 "parallel",
                 "All knobs and figures",
-                note="Each line is a design. Drag along an axis to keep what passes there.",
+                note="Each line is a design. Drag along an axis to filter the designs by its values.",
             ),
-            page.section("effects", "What each knob does"),
+            page.section("effects", "Main effects of the knobs"),
             page.section("table", "Designs"),
         ]
     )

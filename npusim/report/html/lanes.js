@@ -62,8 +62,8 @@ function gantt(host) {
   host.insertBefore(html("div", { class: "controls" }, ...buttons), view.root);
   host.insertBefore(legend(boundLegend().map(([name, cls]) => [name, cls])), view.root);
   const many = [PATH, ...LANES].some((lane) => lane.bars.some((bar) => bar.count > 1));
-  host.append(html("p", { class: "note" }, "The first row says at each moment which layer the end of the job waits for. Neighbouring layers differ in shade.",
-    many ? " A bar may stand for several instructions, or waits, of a layer; it is as dark as the part of its time that they take." : ""));
+  host.append(html("p", { class: "note" }, "The first row is the critical path: at each moment, the layer that the end of the job waits for. Neighbouring layers differ in shade.",
+    many ? " A bar may stand for several instructions, or waits, of a layer. Its darkness is the share of its time that they take." : ""));
   timeControls(view, (event) => barAt(rows, view.root, event));
   const label = () => view.root.setAttribute("aria-label", `Units over time, from ${duration(Math.round(timeView.from))} to ${duration(Math.round(timeView.to))}`
     + (selection.index < 0 ? "" : `; selected: ${LAYERS.name[selection.index]}`));
@@ -171,7 +171,7 @@ function timeControls({ root }, at) {
 
 function memories(host) {
   if (!DATA.memory.length) {
-    host.append(html("p", { class: "note" }, "What is in the memories is unknown: the program does not say."));
+    host.append(html("p", { class: "note" }, "The contents of the memories are unknown: the program has no memory map."));
     return;
   }
   const kinds = new Map(DATA.memory.flatMap((each) => each.kinds.map((kind) => [kind.colour, kind.name])));
@@ -182,7 +182,7 @@ function memory(host, each) {
   let at = 0;
   const times = each.time.map((by) => { at += by; return at; });
   const high = each.peak * 2 >= each.capacity ? each.capacity : each.peak * 1.15 || 1;
-  const title = `${each.memory}: ${show(each.peak, "B")} = ${percent(each.peak, each.capacity)} of ${show(each.capacity, "B")} at most`;
+  const title = `${each.memory}: peak ${show(each.peak, "B")} = ${percent(each.peak, each.capacity)} of ${show(each.capacity, "B")}`;
   const view = picture(host, 132, title, (width, height) => {
     const frame = [LEFT, 22, width - 14, height - 26];
     const x = linear([timeView.from, timeView.to], [frame[0], frame[2]]);
@@ -193,7 +193,7 @@ function memory(host, each) {
     return [leftAxis(y, frame, "", (tick) => show(tick, "B")), svg("text", { x: 2, y: 12 }, title), ...selectedSpan(x, frame),
       ...stacked(each, times, x, y, frame), ...capacity, ...arrow];
   });
-  if (!each.all) host.append(html("p", { class: "note" }, "Thinned: of neighbouring moments the fullest is drawn."));
+  if (!each.all) host.append(html("p", { class: "note" }, "Downsampled: of neighbouring moments, the one with the highest occupancy is drawn."));
   view.keys.textContent = "";
   view.root.tabIndex = -1;
   timeView.watchers.push(view.redraw);

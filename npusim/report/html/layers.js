@@ -5,12 +5,12 @@ const COUNT = LAYERS.name.length;
 const bound = (index) => (index < 0 ? "none" : decoded(LAYERS.bound, index));
 const duration = (ps) => show(ps, "ps");
 const stay = (index) => LAYERS.end[index] - LAYERS.start[index];
-// MACs for each byte that passed the pins; null without MACs, Infinity where nothing passed.
+// Arithmetic intensity: MACs per byte of DRAM traffic; null without MACs, Infinity without traffic.
 const intensity = (index) => (LAYERS.macs[index] ? LAYERS.macs[index] / LAYERS.dram[index] : null);
 const rate = (index) => (stay(index) ? (LAYERS.macs[index] * 1e12) / stay(index) : 0);
-// Of what has a price; null where nothing has.
+// Energy of the priced actions; null if no action of the layer has a price.
 const energyOf = (index) => DATA.energy.layers[index];
-const energyName = DATA.energy.unknown.length ? "energy of what has a price" : "energy";
+const energyName = DATA.energy.unknown.length ? "energy of priced actions" : "energy";
 const BOUNDS = [["compute", "circle"], ["memory", "square"], ["latency", "triangle"]];
 const boundLegend = () => BOUNDS.map(([name, shape]) => [`bound by ${name}`, name, svg("path", { d: MARKS[shape](7, 7, 5), class: name })]);
 
@@ -28,9 +28,9 @@ function layerPanel(host) {
     panel.replaceChildren(html("h3", {}, LAYERS.name[index]), html("dl", { class: "facts" }, ...layerFacts(index).map(fact)),
       html("div", { class: "controls" }, button("previous", () => step(-1)), button("next", () => step(1)),
         button("zoom to it", () => timeView.zoomTo(index)), button("clear", () => selection.set(-1))));
-    if (index < 0) panel.replaceChildren(html("p", { class: "note" }, "None. Click a layer in any picture or row, or walk with the arrow keys."));
+    if (index < 0) panel.replaceChildren(html("p", { class: "note" }, "None. Click a layer in a picture or a row, or use the arrow keys."));
   });
-  panel.append(html("p", { class: "note" }, "None. Click a layer in any picture or row, or walk with the arrow keys."));
+  panel.append(html("p", { class: "note" }, "None. Click a layer in a picture or a row, or use the arrow keys."));
 }
 function layerFacts(index) {
   if (index < 0) return [];
@@ -45,11 +45,11 @@ function layerFacts(index) {
     ["instructions", grouped(LAYERS.instructions[index])],
     ["MACs", macs ? `${show(macs, "MAC")}, ${show(rate(index), "MAC/s")}` : "none"],
     ["DRAM", show(LAYERS.dram[index], "B")],
-    ["intensity", macs ? intensityText(index) : "no MACs"],
+    ["arithmetic intensity", macs ? intensityText(index) : "no MACs"],
     [energyName, show(energyOf(index), "fJ")],
   ];
 }
-const intensityText = (index) => (LAYERS.dram[index] ? `${significant(intensity(index))} MAC/B` : "nothing passes the pins");
+const intensityText = (index) => (LAYERS.dram[index] ? `${significant(intensity(index))} MAC/B` : "no DRAM traffic");
 
 function layerTable(host) {
   const text = (name, of) => ({ name, value: of, text: of });

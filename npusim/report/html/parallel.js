@@ -1,15 +1,15 @@
-// Parallel coordinates: a line for each design through all its knobs and figures; brushes keep what passes there.
+// Parallel coordinates: a line for each design through all its knobs and figures; a filter on an axis keeps the lines that pass through it.
 
 const PLOT = [54, 46, 84, 26]; // left, top, right, bottom
-const UNKNOWN = -0.07; // where a line passes an axis whose value it has not: below its end
+const UNKNOWN = -0.07; // where a line crosses an axis for which the design has no value: below its lower end
 
 function parallel(host) {
   const axes = [...KNOBS.filter((knob) => knob.levels.length > 1).map(knobAxis), ...METRICS.filter((each) => each.figures.some((value) => value !== null)).map(metricAxis)];
   const ranges = axes.map(() => null);
-  brushes.kept = (index) => ranges.every((range, n) => !range || (axes[n].at[index] >= range[0] - 1e-9 && axes[n].at[index] <= range[1] + 1e-9));
+  filters.kept = (index) => ranges.every((range, n) => !range || (axes[n].at[index] >= range[0] - 1e-9 && axes[n].at[index] <= range[1] + 1e-9));
   let focus = -1;
   const line = (className) => svg("path", { d: "M0 7h14", class: `lines ${className}` });
-  host.append(legend([["on the front", "", line("best")], ["others", "", line("kept")], ["left out by a brush", "", line("out")], ["selected", "", line("own")]]));
+  host.append(legend([["Pareto front", "", line("best")], ["others", "", line("kept")], ["filtered out", "", line("out")], ["selected", "", line("own")]]));
   const frame = html("div", { class: "scroll wide" });
   host.append(frame);
   const view = picture(frame, 360, `${DESIGNS} designs on ${axes.length} axes`, (width, height) => {
@@ -19,20 +19,20 @@ function parallel(host) {
     return [...lineGroups(axes, x, y), ...axes.map((axis, n) => axisGroup(axis, n, x(n), y, ranges[n]))];
   }, 92 * axes.length);
   view.root.setAttribute("tabindex", -1);
-  view.keys.textContent = "Keys, on an axis: \u2191 \u2193 make and move a brush, Shift with them widens and narrows it, Esc takes it away.";
+  view.keys.textContent = "Keys on an axis: \u2191 \u2193 set and move the filter, Shift with them resizes it, Esc clears it.";
   const said = html("p", { class: "note", role: "status" });
-  host.append(html("div", { class: "controls" }, button("take all brushes away", () => { ranges.fill(null); told_(); })), said);
+  host.append(html("div", { class: "controls" }, button("clear filters", () => { ranges.fill(null); told_(); })), said);
   const told_ = () => {
     view.redraw();
-    brushes.changed();
-    const left = indices(DESIGNS).filter(brushes.kept).length;
-    said.textContent = `${left} of ${DESIGNS} designs pass the brushes`;
+    filters.changed();
+    const left = indices(DESIGNS).filter(filters.kept).length;
+    said.textContent = `${left} of ${DESIGNS} designs pass the filters`;
     const again = focus >= 0 && view.root.querySelector(`[data-axis="${focus}"]`);
     if (again) again.focus({ preventScroll: true }); // the axis was drawn anew
   };
   view.root.addEventListener("focusin", (event) => { focus = Number((event.target.closest("[data-axis]") || { dataset: { axis: -1 } }).dataset.axis); });
-  mouseBrush(view, ranges, told_, (n) => { focus = n; });
-  keyBrush(view, ranges, told_);
+  mouseFilter(view, ranges, told_, (n) => { focus = n; });
+  keyFilter(view, ranges, told_);
   selection.watch(view.redraw);
 }
 function knobAxis(knob) {
@@ -56,13 +56,13 @@ function lineGroups(axes, x, y) {
   }).join("");
   const path = (chosen, className, opacity) => svg("path", { d: chosen.map(line).join(""), class: `lines ${className}`, "stroke-opacity": opacity });
   const [kept, out] = [[], []];
-  for (const index of indices(DESIGNS)) (brushes.kept(index) ? kept : out).push(index);
+  for (const index of indices(DESIGNS)) (filters.kept(index) ? kept : out).push(index);
   const own = selection.index >= 0 ? [path([selection.index], "own", 1)] : [];
   return [path(out, "out", 0.5), path(kept.filter((index) => !FRONT.has(index)), "kept", clamp(40 / (kept.length || 1), 0.04, 0.5)),
     path(kept.filter((index) => FRONT.has(index)), "best", 0.9), ...own];
 }
 function axisGroup(axis, n, x, y, range) {
-  const words = range ? `kept from ${Math.round(range[0] * 100)} to ${Math.round(range[1] * 100)} per cent of the axis` : "no brush";
+  const words = range ? `kept from ${Math.round(range[0] * 100)} to ${Math.round(range[1] * 100)} percent of the axis` : "no filter";
   return svg("g", { class: "axis", tabindex: 0, role: "slider", "data-axis": n, "aria-label": axis.name, "aria-valuetext": words,
     "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": range ? Math.round(range[0] * 100) : 0 },
   svg("rect", { x: x - 14, y: y(1) - 6, width: 28, height: y(0) - y(1) + 12, class: "hit" }),
@@ -71,14 +71,14 @@ function axisGroup(axis, n, x, y, range) {
   ...axis.ticks.map(([t, text]) => svg("text", { x: x + 6, y: y(t) + 4 }, text)),
   svg("text", { x, y: n % 2 ? 14 : 30, "text-anchor": "middle", class: "title" }, `${axis.name}${axis.goal === "min" ? " \u2193" : axis.goal === "max" ? " \u2191" : ""}`));
 }
-function mouseBrush(view, ranges, told_, focus) {
+function mouseFilter(view, ranges, told_, focus) {
   let drag = null;
   let waiting = 0;
   const partAt = (event) => {
     const [, py] = placeIn(view.root, event);
     const height = view.root.viewBox.baseVal.height;
     const part = (height - PLOT[3] - py) / (height - PLOT[1] - PLOT[3]);
-    return part > 0.97 ? 1 : part < 0.03 ? 0 : part; // who aims at an end means the end
+    return part > 0.97 ? 1 : part < 0.03 ? 0 : part; // a pointer near an end selects the end
   };
   view.root.addEventListener("pointerdown", (event) => {
     const axis = event.target.closest("[data-axis]");
@@ -95,12 +95,12 @@ function mouseBrush(view, ranges, told_, focus) {
   addEventListener("pointerup", (event) => {
     if (!drag) return;
     focus(drag.n);
-    if (Math.abs(partAt(event) - drag.from) < 0.02) ranges[drag.n] = null; // a click without a way takes it away
+    if (Math.abs(partAt(event) - drag.from) < 0.02) ranges[drag.n] = null; // a click without a drag clears the filter
     drag = null;
     told_();
   });
 }
-function keyBrush(view, ranges, told_) {
+function keyFilter(view, ranges, told_) {
   const move = (event, by) => {
     const n = Number(event.target.dataset.axis);
     const range = ranges[n];

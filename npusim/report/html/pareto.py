@@ -1,4 +1,4 @@
-"""Which of many designs are beaten by no other."""
+"""The Pareto front of many designs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ _BLOCK = 1024
 
 
 def undominated(costs: Sequence[Sequence[float]]) -> list[int]:
-    """Indices, ascending, of the points on the front; see :func:`on_front`. ``costs``: one row a point."""
+    """Indices of the points on the Pareto front, ascending. ``costs``: [points, objectives], all to be minimised."""
     return np.flatnonzero(on_front(np.array(costs, np.float64))).tolist() if costs else []
 
 
 def on_front(points: Floats) -> Mask:
-    """Which of ``points`` [n, costs] no other beats: less or equal in every cost, less in one. Equal ones are all kept;
-    those with a nan never are."""
-    # In lexical order nothing is dominated by what comes after it, so that the front is grown in one pass.
+    """Mask of the points on the Pareto front. ``points``: [n, objectives], all to be minimised.
+
+    Equal points are all on the front; points with a nan are not.
+    """
+    # In lexical order no point is dominated by a later one, so one pass finds the front.
     places = np.flatnonzero(~np.any(np.isnan(points), axis=1))
     order = places[np.lexsort(points[places].T[::-1])]
     kept = np.empty((0, points.shape[1]))
@@ -35,11 +37,11 @@ def on_front(points: Floats) -> Mask:
 
 
 def _dominated(points: Floats, by: Floats) -> Mask:
-    """Which of ``points`` one of ``by`` dominates."""
-    beaten = np.zeros(len(points), np.bool_)
+    """Mask of ``points`` that a point of ``by`` dominates: nowhere more, somewhere less."""
+    dominated = np.zeros(len(points), np.bool_)
     for start in range(0, len(by), _BLOCK):
         part = by[start : start + _BLOCK]
         no_worse = np.all(part[None] <= points[:, None], axis=2)
         better = np.any(part[None] < points[:, None], axis=2)
-        beaten |= np.any(no_worse & better, axis=1)
-    return beaten
+        dominated |= np.any(no_worse & better, axis=1)
+    return dominated

@@ -1,10 +1,10 @@
-// The roofline: what each layer reached, below what the device can compute and what its DRAM can feed.
+// The roofline: the MAC rate of each layer, below the peak rate of the device and the bandwidth of its DRAM.
 
 function roofline(host) {
   const points = indices(COUNT).filter((index) => LAYERS.macs[index] && rate(index));
   const without = COUNT - points.length;
   if (!points.length || !DATA.roofs.compute.length) {
-    host.append(html("p", { class: "note" }, "No layer multiplies on a matrix unit: there is no roof to compare with."));
+    host.append(html("p", { class: "note" }, "No layer uses a matrix unit, so there is no roof to compare with."));
     return;
   }
   const ordered = [...points].sort((a, b) => intensity(a) - intensity(b) || a - b);
@@ -14,17 +14,17 @@ function roofline(host) {
     const scales = roofScales(points, frame);
     drawn = points.map((index) => pointOf(index, scales, frame));
     return [
-      bottomAxis(scales.x, frame, "MACs for each byte from or to DRAM", (tick) => show(tick, "")),
+      bottomAxis(scales.x, frame, "arithmetic intensity, MACs per byte of DRAM traffic", (tick) => show(tick, "")),
       leftAxis(scales.y, frame, "MAC/s", (tick) => show(tick, "")),
       ...roofLines(scales, frame),
       ...drawn.map(mark),
       ...ring(drawn.find((point) => point.index === selection.index)),
     ];
   });
-  view.keys.textContent = "Keys: \u2190 \u2192 next layer by MACs for each byte, Home and End the ends, Enter zooms the timeline to it.";
+  view.keys.textContent = "Keys: \u2190 \u2192 next layer by arithmetic intensity, Home and End the ends, Enter zooms the timeline to it.";
   host.insertBefore(legend([...boundLegend(), ["roof", "", svg("path", { d: "M0 7h14", class: "roof" })]]), view.root);
-  const notes = [without ? `${without} of ${COUNT} layers multiply nothing and are not here. ` : "",
-    "A point is as large as the time that its layer adds; at the right edge nothing passes the pins."];
+  const notes = [without ? `${without} of ${COUNT} layers have no MACs and are not shown. ` : "",
+    "The size of a point is the time that its layer adds. Layers at the right edge have no DRAM traffic."];
   host.append(html("p", { class: "note" }, ...notes));
   const walk = (by) => {
     const at = ordered.indexOf(selection.index);

@@ -1,4 +1,4 @@
-"""One run as a page: roofline, units and memories over time, traffic and energy by layer, a table of layers."""
+"""The page of a run: roofline, units and memories over time, traffic and energy by layer, a table of layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCRIPTS = ("base", "axes", "table", "layers", "roofline", "lanes", "bars", "run"
 
 
 class ReportedTrace(ReportedRun, Protocol):
-    """A run that knows what ran where."""
+    """A reported run with its device and program."""
 
     @property
     def device(self) -> Config: ...
@@ -80,9 +80,9 @@ def _body(result: ReportedTrace, config: Config, notes: Sequence[tuple[str, str]
         *totals(result, config),
         *memories(result),
         *energy_rows(result.energy, result.time_ps),
-        ("digest", f"{result.timeline.digest()[:16]} of the timeline; equal digests are equal runs"),
+        ("digest", f"{result.timeline.digest()[:16]} of the timeline; equal digests mean equal timelines"),
     ]
-    description = f"<details><summary>Description of the device, complete</summary><pre>{_toml(config)}</pre></details>"
+    description = f"<details><summary>Complete device description</summary><pre>{_toml(config)}</pre></details>"
     return "\n".join(
         [
             page.section("summary", "Summary", page.facts(told) + description),

@@ -1,15 +1,15 @@
-// Two figures of all designs: the front, what it beats, what is not feasible, and the limits.
+// Two figures of all designs: the Pareto front, dominated and infeasible designs, and the limits.
 
 function scatter(host) {
-  const aims = METRICS.filter((each) => each.goal);
-  const state = { x: aims[0].name, y: (aims[1] || METRICS.find((each) => each !== aims[0]) || aims[0]).name, log: true };
+  const objectives = METRICS.filter((each) => each.goal);
+  const state = { x: objectives[0].name, y: (objectives[1] || METRICS.find((each) => each !== objectives[0]) || objectives[0]).name, log: true };
   let drawn = [];
-  const view = picture(host, 440, "Front", (width, height) => {
+  const view = picture(host, 440, "Pareto front", (width, height) => {
     const frame = [78, 24, width - 16, height - 44];
     const [mx, my] = [metric(state.x), metric(state.y)];
     const [x, y] = [scaleOf(mx, state.log, frame[0], frame[2]), scaleOf(my, state.log, frame[3], frame[1])];
     drawn = placed(mx, my, x, y);
-    view.root.setAttribute("aria-label", `${mx.name} and ${my.name} of ${drawn.length} designs, ${DATA.front.length} on the front`);
+    view.root.setAttribute("aria-label", `${mx.name} and ${my.name} of ${drawn.length} designs, ${DATA.front.length} on the Pareto front`);
     return [
       bottomAxis(x, frame, `${mx.name}${aim(mx)}`, (tick) => show(tick, mx.unit)),
       leftAxis(y, frame, `${my.name}${aim(my)}`, (tick) => show(tick, my.unit)),
@@ -22,10 +22,10 @@ function scatter(host) {
   });
   const change = (key) => (value) => { state[key] = value; view.redraw(); };
   const names = METRICS.map((each) => [each.name, each.name]);
-  host.insertBefore(html("div", { class: "controls" }, choice("across", names, state.x, change("x")), choice("up", names, state.y, change("y")),
+  host.insertBefore(html("div", { class: "controls" }, choice("x axis", names, state.x, change("x")), choice("y axis", names, state.y, change("y")),
     choice("scale", [["log", "logarithmic"], ["lin", "linear"]], "log", (value) => { state.log = value === "log"; view.redraw(); })), view.root);
   host.insertBefore(legend(scatterLegend()), view.root);
-  view.keys.textContent = "Keys: \u2190 \u2192 next design of the front, Home and End the ends.";
+  view.keys.textContent = "Keys: \u2190 \u2192 next design of the Pareto front, Home and End the ends.";
   const ends = () => drawn.filter((point) => FRONT.has(point.index)).sort((a, b) => a.x - b.x || a.index - b.index).map((point) => point.index);
   const walk = (to) => {
     const order = ends();
@@ -35,7 +35,7 @@ function scatter(host) {
   onKeys(view.root, { ArrowRight: () => walk((at) => at + 1), ArrowLeft: () => walk((at) => at - 1), Home: () => walk(() => 0), End: () => walk((_, n) => n - 1) });
   const under = (event) => {
     const best = nearest(drawn.filter((point) => FRONT.has(point.index)), ...placeIn(view.root, event), 6);
-    return best >= 0 ? best : nearest(drawn, ...placeIn(view.root, event), 12); // the front lies over what it beats
+    return best >= 0 ? best : nearest(drawn, ...placeIn(view.root, event), 12); // the Pareto front is drawn above dominated designs
   };
   view.root.addEventListener("click", (event) => under(event) >= 0 && selection.set(under(event)));
   view.root.addEventListener("mousemove", (event) => {
@@ -45,26 +45,26 @@ function scatter(host) {
   });
   view.root.addEventListener("mouseleave", () => tip.hide());
   selection.watch(view.redraw);
-  brushes.watchers.push(view.redraw);
+  filters.watchers.push(view.redraw);
 }
-const aim = (each) => (each.goal === "min" ? " (less is better)" : each.goal === "max" ? " (more is better)" : "");
+const aim = (each) => (each.goal === "min" ? " (lower is better)" : each.goal === "max" ? " (higher is better)" : "");
 function scatterLegend() {
   const own = (shape, className) => svg("path", { d: MARKS[shape](7, 7, 4), class: className });
-  return [["on the front, estimated", "", own("circle", "point")], ["on the front, simulated", "", own("diamond", "point simulated")],
-    ["beaten", "", own("circle", "beaten")], ["not feasible", "", own("cross", "refused")],
-    ["allowed at most or at least", "", svg("path", { d: "M0 7h14", class: "limit" })]];
+  return [["Pareto front, estimated", "", own("circle", "point")], ["Pareto front, simulated", "", own("diamond", "point simulated")],
+    ["dominated", "", own("circle", "dominated")], ["not feasible", "", own("cross", "refused")],
+    ["limit", "", svg("path", { d: "M0 7h14", class: "limit" })]];
 }
 function scaleOf(each, log, from, to) {
   const known = [...each.figures, ...each.limits].filter((value) => value !== null);
   let [low, high] = known.reduce(([a, b], value) => [Math.min(a, value), Math.max(b, value)], [Infinity, -Infinity]);
   if (!known.length) [low, high] = [0, 1];
-  // A logarithm of what is not positive is nothing: such a figure is shown linearly.
+  // Figures that are not positive have no logarithm: they are shown on a linear scale.
   if (log && low > 0) return logarithmic([low / 1.15, high * 1.15], [from, to]);
   const room = (high - low) * 0.05 || Math.abs(high) * 0.05 || 1;
   return linear([low - room, high + room], [from, to]);
 }
 function placed(mx, my, x, y) {
-  return indices(DESIGNS).filter((index) => figure(mx, index) !== null && figure(my, index) !== null && brushes.kept(index)).map((index) => ({
+  return indices(DESIGNS).filter((index) => figure(mx, index) !== null && figure(my, index) !== null && filters.kept(index)).map((index) => ({
     index, x: x(figure(mx, index)), y: y(figure(my, index)), simulated: tierOf(mx, index) === "simulated" && tierOf(my, index) === "simulated",
   }));
 }
@@ -73,11 +73,11 @@ function crowds(points) {
   const far = points.filter((point) => !FRONT.has(point.index));
   const path = (chosen, shape) => chosen.map((point) => MARKS[point.simulated && shape === "circle" ? "diamond" : shape](near(point.x), near(point.y), 3)).join("");
   return [svg("path", { d: path(far.filter((point) => !DATA.feasible[point.index]), "cross"), class: "refused" }),
-    svg("path", { d: path(far.filter((point) => DATA.feasible[point.index]), "circle"), class: "beaten" })];
+    svg("path", { d: path(far.filter((point) => DATA.feasible[point.index]), "circle"), class: "dominated" })];
 }
 const frontPoint = (point) => svg("path", { d: MARKS[point.simulated ? "diamond" : "circle"](near(point.x), near(point.y), 5),
   class: `point${point.simulated ? " simulated" : ""}`, "data-index": point.index });
-// The edge of what is reached in these two figures, where both are aims.
+// The Pareto front of these two figures, if both are objectives.
 function staircase(points, mx, my) {
   if (!mx.goal || !my.goal || mx === my) return [];
   const value = (each, point) => figure(each, point.index) * (each.goal === "min" ? 1 : -1);

@@ -85,7 +85,9 @@ def _roofline(result: ReportedTrace, found: Sequence[LayerReport]) -> str:
         f'<path d="{roof}" fill="none" stroke="currentColor" stroke-width="1.5"/>',
         _label(WIDTH - 8, round(y(peak)) - 5, quantity(peak, "MAC/s"), "end"),
         _label(
-            LEFT + 6, 200, f"{quantity(slope, 'B/s')} of DRAM; MACs for each byte, {across[0]:.2g} to {across[1]:.2g}"
+            LEFT + 6,
+            200,
+            f"{quantity(slope, 'B/s')} of DRAM; arithmetic intensity in MAC/B, {across[0]:.2g} to {across[1]:.2g}",
         ),
         _label(LEFT - 6, 186, quantity(up[0], "MAC/s"), "end"),
     ]

@@ -1,4 +1,4 @@
-// The designs of a study: columns, what is on the front, and which ones the brushes leave.
+// The designs of a study: columns, the Pareto front, and the designs that pass the filters.
 
 const DESIGNS = DATA.ids.length;
 const METRICS = DATA.metrics;
@@ -12,8 +12,8 @@ const level = (knob, index) => (knob.rows[index] < 0 ? "-" : knob.levels[knob.ro
 const TIER_MARKS = { simulated: "\u25c6", estimated: "\u25cb" };
 const tierMark = (tier) => TIER_MARKS[tier] || "?";
 
-// Several pictures keep some designs and leave others out; whoever changes that says so to all.
-const brushes = {
+// Several pictures filter the designs; a change of the filters redraws all of them.
+const filters = {
   kept: () => true,
   watchers: [],
   changed() {
@@ -21,7 +21,7 @@ const brushes = {
   },
 };
 function designLines(index, shown) {
-  const state = FRONT.has(index) ? "on the front" : DATA.feasible[index] ? "beaten by another" : `not feasible: ${decoded(DATA.reasons, index)}`;
+  const state = FRONT.has(index) ? "on the Pareto front" : DATA.feasible[index] ? "dominated" : `not feasible: ${decoded(DATA.reasons, index)}`;
   return [`design ${DATA.ids[index]}, ${state}`, ...shown.map((each) => `${each.name} ${told(each, index)} (${tierOf(each, index) || "tier unknown"})`),
     ...KNOBS.filter((knob) => knob.levels.length > 1).map((knob) => `${knob.name} = ${level(knob, index)}`)];
 }

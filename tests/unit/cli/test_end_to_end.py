@@ -140,7 +140,7 @@ def test_an_explanation_of_the_memory(cli: Cli) -> None:
     """It is compiled as `run` compiles it, so places and times are the same."""
     outcome = cli("explain", "m.onnx", "--config", "tiny", "--memory", "--json", "memory.json")
     assert outcome.code == 0, outcome.err
-    assert outcome.out.startswith("where the values of m live on tiny\n")
+    assert outcome.out.startswith("memory areas of the values of m on tiny\n")
     said = json.loads(Path("memory.json").read_text())
     run = json.loads(cli("run", "m.onnx", "--config", "tiny", "--timing-only", "--json", "-").out)
     assert (said["memory"], said["time_ps"]) == (run["memory"], run["time_ps"])

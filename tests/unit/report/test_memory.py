@@ -51,14 +51,14 @@ def test_weights_that_are_loaded_again_are_counted_again() -> None:
 def test_every_value_has_a_row_with_its_reason() -> None:
     found, result = explained(16)
     said = text(found, result)
-    assert said.startswith("where the values of residual live on tiny\n")
+    assert said.startswith("memory areas of the values of residual on tiny\n")
     for each in found.decisions:
         if each.home != "tile":
             (row,) = [line for line in said.splitlines() if line.split()[:1] == [each.value]]
             assert each.why in row
-    assert "of fused operators: on tiles, never as a whole" in said
+    assert "of fused operators: on tiles only" in said
     assert "chosen" in said
-    assert "at most, at" in said
+    assert "SRAM peak" in said
 
 
 def test_as_json() -> None:

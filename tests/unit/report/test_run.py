@@ -39,7 +39,7 @@ def test_totals() -> None:
 
 def test_how_full_a_memory_was() -> None:
     (line,) = [line for line in lines() if line.strip().startswith("SRAM")]
-    assert line.split(maxsplit=1)[1] == ("8.19 kB = 50.0 % at most, at 1 us: values 5 kB, tiles 3 kB, weights 192 B")
+    assert line.split(maxsplit=2)[1:] == ["peak", "8.19 kB = 50.0 %, at 1 us: values 5 kB, tiles 3 kB, weights 192 B"]
     assert not any("accumulators" in line for line in lines())
 
 
@@ -47,7 +47,7 @@ def test_of_several_cores_the_fullest_is_told() -> None:
     run = sample()
     (first,) = run.memory
     run.memory.append(replace(first, memory="core1.sram", at_peak={"tile": 16000}))
-    assert "of core1, the fullest, 16 kB = 97.7 % at most" in text(run, CONFIG, "")
+    assert "SRAM peak  16 kB = 97.7 %, core1, at" in text(run, CONFIG, "")
 
 
 def test_outputs_count_what_is_not_finite() -> None:
