@@ -18,6 +18,7 @@ import difflib
 import fnmatch
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -215,9 +216,9 @@ class Copy:
         for package in ("npusim", "hal", "tests"):
             compileall.compile_dir(folder / package, quiet=2)
 
-    def passes(self, tests: str, limit: float | None) -> bool:
-        """Whether ``tests`` pass within ``limit`` seconds."""
-        chosen = sorted(str(path.relative_to(self.folder)) for path in self.folder.glob(tests))
+    def passes(self, tests: str, limit: float | None, mutated: str = "") -> bool:
+        """Whether ``tests`` pass within ``limit`` seconds; those that name the ``mutated`` file's module come first."""
+        chosen = [str(path.relative_to(self.folder)) for path in self._in_order(tests, mutated)]
         # A mutant's bytecode is not written: it could have the time and size of the original's.
         env = os.environ | {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
         command, nowhere = [sys.executable, "-c", _RUN, *chosen], subprocess.DEVNULL
@@ -234,6 +235,13 @@ class Copy:
             except ProcessLookupError:
                 pass
             process.wait()
+
+    def _in_order(self, tests: str, mutated: str) -> list[Path]:
+        places = self.folder.glob(tests)
+        files = sorted(file for place in places for file in (place.rglob("test_*.py") if place.is_dir() else [place]))
+        package, _, module = mutated.removesuffix(".py").removesuffix("/__init__").replace("/", ".").rpartition(".")
+        named = re.compile(rf"{package}(\.| import (.*, )?){module}\b")
+        return sorted(files, key=lambda file: not named.search(file.read_text(encoding="utf-8")))
 
     def limit(self, tests: str) -> float:
         """Seconds that ``tests`` may take with a mutant: five times what they take without."""
@@ -252,7 +260,7 @@ class Copy:
         try:
             path.write_bytes(mutant.apply(source))
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 10**10))
-            return self.passes(tests, limit)
+            return self.passes(tests, limit, mutant.file)
         finally:
             path.write_bytes(source)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))

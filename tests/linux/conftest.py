@@ -1,4 +1,4 @@
-"""Where the kernel module is built, and the module: once for each file of tests."""
+"""Where the kernel module is built, and the modules: once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import pytest
 from tests.support.kernel_module import Workshop
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return Workshop(tmp_path_factory.mktemp("kernel"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def module(shop: Workshop) -> Path:
     return shop.module()
+
+
+@pytest.fixture(scope="session")
+def pin(shop: Workshop) -> Path:
+    return shop.pin()

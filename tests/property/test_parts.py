@@ -23,6 +23,7 @@ from npusim.ops import reference
 from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
+from tests.support.examples import examples
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import compiled, interpreted, outputs_of, simulated
 from tests.support.graphs.random_graphs import QUIET, graphs
@@ -45,7 +46,7 @@ def in_parts(graph: Graph, config: Config) -> Program | None:
     return program if orders and orders[0] else None
 
 
-@settings(max_examples=60, suppress_health_check=QUIET)
+@settings(max_examples=examples(60), suppress_health_check=QUIET)
 @given(graphs(), devices(), st.integers(2, 5))
 def test_parts_compute_the_same_bits_without_races(case: RandomGraph, device: Device, cores: int) -> None:
     config = device.config.with_(cores=cores)
@@ -64,7 +65,7 @@ def test_parts_compute_the_same_bits_without_races(case: RandomGraph, device: De
 WAYS = st.sampled_from([1, 8, 64])
 
 
-@settings(max_examples=200, suppress_health_check=QUIET)
+@settings(max_examples=examples(80), suppress_health_check=QUIET)
 @given(graphs(), devices(), st.integers(1, 4), WAYS)
 def test_cores_that_exchange_values_compute_the_same_bits_without_races(
     case: RandomGraph, device: Device, cores: int, way: int
@@ -121,7 +122,7 @@ def _next(draw: st.DrawFn, rng: np.random.Generator, build: GraphBuilder, layout
     return value if value.dtype.is_float else build.add("cast", [value], {"to": DType.INT8})
 
 
-@settings(max_examples=250, suppress_health_check=QUIET)
+@settings(max_examples=examples(50), suppress_health_check=QUIET)
 @given(chains(), devices(), st.integers(2, 4), WAYS, st.randoms(use_true_random=False), st.booleans())
 def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
     case: RandomGraph, device: Device, cores: int, way: int, random: Random, stay: bool

@@ -22,6 +22,7 @@ from npusim.ops.build import GraphBuilder
 from npusim.runtime import Result, Session
 from npusim.units import ceil_div
 from npusim.work import DmaWork
+from tests.support.examples import examples
 
 CONFIGS = {name: load_config(name) for name in ("tiny", "edge", "mobile", "server")}
 EDGE = CONFIGS["edge"]
@@ -70,7 +71,7 @@ def shared_run(shape: tuple[int, ...], perm: tuple[int, ...]) -> int:
 
 
 @given(permutations(most=5000), TYPES, st.sampled_from(sorted(CONFIGS)), st.sampled_from([1, 2, 3]), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=examples(25))
 def test_values_are_those_of_numpy(
     what: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType, name: str, channels: int, small: bool
 ) -> None:
@@ -84,7 +85,7 @@ def test_values_are_those_of_numpy(
 
 
 @given(permutations(least=4000), TYPES, st.sampled_from(sorted(CONFIGS)))
-@settings(max_examples=60)
+@settings(max_examples=examples(25))
 def test_none_is_faster_than_words_of_sram_or_a_plain_copy(
     what: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType, name: str
 ) -> None:
@@ -102,7 +103,7 @@ def test_none_is_faster_than_words_of_sram_or_a_plain_copy(
 
 
 @given(permutations(least=4000), TYPES, st.sampled_from(sorted(CONFIGS)))
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 def test_none_is_much_slower_than_its_words_and_bytes(
     what: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType, name: str
 ) -> None:
@@ -115,7 +116,7 @@ def test_none_is_much_slower_than_its_words_and_bytes(
 
 
 @given(permutations(least=4000, most=1 << 15), TYPES, st.sampled_from(sorted(CONFIGS)))
-@settings(max_examples=30)
+@settings(max_examples=examples(12))
 def test_the_way_back_takes_about_as_long(
     what: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType, name: str
 ) -> None:
@@ -127,7 +128,7 @@ def test_the_way_back_takes_about_as_long(
 
 
 @given(permutations(least=4000, most=1 << 15), TYPES, st.sampled_from(sorted(CONFIGS)))
-@settings(max_examples=30)
+@settings(max_examples=examples(12))
 def test_dimensions_that_stay_together_are_one(
     what: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType, name: str
 ) -> None:
@@ -139,7 +140,7 @@ def test_dimensions_that_stay_together_are_one(
 
 
 @given(permutations(least=500, most=1 << 13), TYPES)
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 def test_the_identity_is_a_plain_copy(what: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType) -> None:
     shape, _ = what
     found = timed(turned(shape, tuple(range(len(shape))), dtype), EDGE)
@@ -165,7 +166,7 @@ SIDES = {"dram": (region(2), region(3)), "load": (sram(0), region(3)), "store": 
 
 
 @given(FOUR, st.permutations(range(4)), TYPES, st.sampled_from(sorted(SIDES)), st.sampled_from(["tiny", "edge"]))
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 def test_a_larger_reorder_buffer_is_never_slower(
     shape: tuple[int, ...], perm: Any, dtype: DType, side: str, name: str
 ) -> None:

@@ -13,5 +13,6 @@
 ``removal``           a device that is unplugged, reset or throttled at any moment, through every interface
 ``fuzz``              damaged calls for the C libraries, damaged models and program files
 ``warm``              a Python that has imported already what takes long, for tests that start programs
+``examples``          numbers of examples that grow with the profile
 ``c_programs``        clients in C, and ``c_compiler`` for them
 """

@@ -17,9 +17,19 @@ from tests.support.driven_jobs import drive
 FULL = TINY.with_(**{"pci.vectors": 5})
 
 
-@pytest.mark.parametrize("config", [TINY, FULL], ids=["tiny", "full"])
-@pytest.mark.parametrize("kind", ["msix", "msi", "intx"])
-def test_the_reference_driver_keeps_its_promises(config: Any, kind: str) -> None:
+MIXED = [("msix", FULL), ("intx", TINY)]
+"""Several vectors and the pin; the other kinds of interrupts with the other numbers of vectors are slow."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        pytest.param(kind, config, id=f"{kind}-{name}", marks=[] if (kind, config) in MIXED else [pytest.mark.slow])
+        for kind in ("msix", "msi", "intx")
+        for name, config in (("tiny", TINY), ("full", FULL))
+    ],
+)
+def test_the_reference_driver_keeps_its_promises(kind: str, config: Any) -> None:
     class OverPci(Driver):
         def __init__(self, bus: Any) -> None:
             super().__init__(PciHost(bus._device, kind))

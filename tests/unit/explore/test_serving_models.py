@@ -36,7 +36,7 @@ def poisson(load: float, service_ps: int, count: int, seed: int) -> list[int]:
     return arrivals.times(source, int(count / rate * 10**12), seed, "m", Path())
 
 
-@pytest.mark.parametrize("load", [0.3, 0.5, 0.7])
+@pytest.mark.parametrize("load", [*(pytest.param(load, marks=pytest.mark.slow) for load in (0.3, 0.5)), 0.7])
 def test_random_requests_of_one_length_wait_as_long_as_theory_says(timed: Timed, load: float) -> None:
     """M/D/1, Pollaczek and Khinchine: a mean wait of load / (2 (1 - load)) times what one takes."""
     asked = {"m": Asked(timed, Priority.MEDIUM)}
