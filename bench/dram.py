@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npusim.hw.dram._memory import READS, WRITES, Memory
+from npusim.hw.dram._memory import READS, WRITES, DramMemory
 from npusim.hw.dram._parts import PARTS
 
 GIB = 1 << 30
 LEAST = 20e6
 """Bursts a second of host time, for streams."""
 MEMORIES = {
-    "DDR4-3200, 1 channel": Memory(PARTS["DDR4_3200AA"]),
-    "LPDDR5-6400, 4 channels": Memory(PARTS["LPDDR5_6400"], channels=4),
-    "HBM2 2 Gb/s, 8 channels": Memory(PARTS["HBM2_8Gb_x128"], channels=8, mapping="rorabgbachco"),
+    "DDR4-3200, 1 channel": DramMemory(PARTS["DDR4_3200AA"]),
+    "LPDDR5-6400, 4 channels": DramMemory(PARTS["LPDDR5_6400"], channels=4),
+    "HBM2 2 Gb/s, 8 channels": DramMemory(PARTS["HBM2_8Gb_x128"], channels=8, mapping="rorabgbachco"),
 }
 
 

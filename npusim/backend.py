@@ -37,7 +37,7 @@ Arrays = Sequence[Any] | Mapping[str, Any] | npt.NDArray[Any]
 """Inputs: in the model's order, None for one that is left out; by name; or the only one."""
 
 
-class RefusedError(UnsupportedError, unittest.SkipTest):
+class BackendUnsupportedError(UnsupportedError, unittest.SkipTest):
     """npusim, or this device, does not do this; a test runner shows it as skipped."""
 
 
@@ -46,9 +46,9 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except UnsupportedError as error:
-        raise RefusedError(error.reasons) from error
+        raise BackendUnsupportedError(error.reasons) from error
     except CompileError as error:
-        raise RefusedError([("", "model", str(error))]) from error
+        raise BackendUnsupportedError([("", "model", str(error))]) from error
 
 
 class PreparedModel(BackendRep):

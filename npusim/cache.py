@@ -72,7 +72,7 @@ _log = logging.getLogger("npusim.cache")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """A cached program: its file, what it was compiled from and for, its size in bytes."""
 
     path: Path
@@ -249,14 +249,14 @@ class Cache:
     def _kept(self) -> int:
         return sum(size for _, _, size in self._files())
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CacheEntry]:
         """Every program that would be used, by name of its file; other files are left out."""
         found = []
         for path in sorted(self.directory.glob(f"*{SUFFIX}")):
             program = self._sound(path, "left out")
             if program is not None:
                 with contextlib.suppress(FileNotFoundError):  # another process clears the directory
-                    found.append(Entry(path, program.name, program.config_name, path.stat().st_size))
+                    found.append(CacheEntry(path, program.name, program.config_name, path.stat().st_size))
         return found
 
     def clear(self) -> list[int]:

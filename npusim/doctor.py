@@ -16,7 +16,7 @@ from pathlib import Path
 from npusim.errors import NpusimError
 
 
-class Verdict(enum.Enum):
+class Severity(enum.Enum):
     """How much a finding matters: FAILED means that npusim does not work."""
 
     OK = "ok"
@@ -25,17 +25,17 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One line of the report."""
 
     subject: str
-    verdict: Verdict
+    verdict: Severity
     detail: str
 
 
-def examine(cache_directory: Path) -> list[Finding]:
+def examine(cache_directory: Path) -> list[Diagnosis]:
     """Every finding, in a fixed order; a check that goes wrong is a finding, not an exception."""
-    checks: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+    checks: tuple[tuple[str, Callable[[], Iterator[Diagnosis]]], ...] = (
         ("python", _python),
         ("packages", _packages),
         ("kernels", _kernels),
@@ -43,41 +43,41 @@ def examine(cache_directory: Path) -> list[Finding]:
         ("cache", lambda: _cache(cache_directory)),
         ("hal", _hal),
     )
-    found: list[Finding] = []
+    found: list[Diagnosis] = []
     for subject, check in checks:
         try:
             found.extend(check())
         except Exception as error:  # noqa: BLE001 a doctor does not die of a disease
-            found.append(Finding(subject, Verdict.FAILED, f"{type(error).__name__}: {error}"))
+            found.append(Diagnosis(subject, Severity.FAILED, f"{type(error).__name__}: {error}"))
     return found
 
 
-def _python() -> Iterator[Finding]:
-    yield Finding("python", Verdict.OK, f"{platform.python_version()} at {sys.executable}, {platform.platform()}")
+def _python() -> Iterator[Diagnosis]:
+    yield Diagnosis("python", Severity.OK, f"{platform.python_version()} at {sys.executable}, {platform.platform()}")
     version = importlib.metadata.version("npusim")
-    yield Finding("npusim", Verdict.OK, f"{version} at {Path(__file__).parent}")
+    yield Diagnosis("npusim", Severity.OK, f"{version} at {Path(__file__).parent}")
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[Diagnosis]:
     for name in ("numpy", "simpy", "click"):
-        yield Finding(name, Verdict.OK, importlib.metadata.version(name))
+        yield Diagnosis(name, Severity.OK, importlib.metadata.version(name))
     for name, purpose in (("onnx", "reading .onnx files"), ("ml_dtypes", "bfloat16 arrays in numpy")):
         try:
-            yield Finding(name, Verdict.OK, importlib.metadata.version(name))
+            yield Diagnosis(name, Severity.OK, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
-            yield Finding(name, Verdict.NOTE, f"not installed, needed for {purpose}: pip install 'npusim[onnx]'")
+            yield Diagnosis(name, Severity.NOTE, f"not installed, needed for {purpose}: pip install 'npusim[onnx]'")
 
 
-def _kernels() -> Iterator[Finding]:
+def _kernels() -> Iterator[Diagnosis]:
     try:
         from npusim import _core
     except ImportError as error:
-        yield Finding("kernels", Verdict.FAILED, f"not built ({error}): pip install . needs a C compiler")
+        yield Diagnosis("kernels", Severity.FAILED, f"not built ({error}): pip install . needs a C compiler")
         return
-    yield Finding("kernels", Verdict.OK, f"{Path(str(_core.__file__)).name}, SIMD {_core.simd()}")
+    yield Diagnosis("kernels", Severity.OK, f"{Path(str(_core.__file__)).name}, SIMD {_core.simd()}")
 
 
-def _configs() -> Iterator[Finding]:
+def _configs() -> Iterator[Diagnosis]:
     from npusim.hw.config import list_configs, load_config
     from npusim.hw.files import config_folder
 
@@ -86,12 +86,12 @@ def _configs() -> Iterator[Finding]:
         try:
             load_config(name)
         except NpusimError as error:
-            yield Finding("configs", Verdict.FAILED, f"{name}: {error}")
-    verdict = Verdict.OK if names else Verdict.FAILED
-    yield Finding("configs", verdict, f"{', '.join(names) or 'none'} in {config_folder()}")
+            yield Diagnosis("configs", Severity.FAILED, f"{name}: {error}")
+    verdict = Severity.OK if names else Severity.FAILED
+    yield Diagnosis("configs", verdict, f"{', '.join(names) or 'none'} in {config_folder()}")
 
 
-def _cache(directory: Path) -> Iterator[Finding]:
+def _cache(directory: Path) -> Iterator[Diagnosis]:
     existing = directory
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -101,22 +101,22 @@ def _cache(directory: Path) -> Iterator[Finding]:
             file.flush()
     except OSError as error:
         advice = "programs are compiled anew in every run; --cache-dir or NPUSIM_CACHE_DIR choose another place"
-        yield Finding("cache", Verdict.NOTE, f"{directory}: cannot be written ({error.strerror}); {advice}")
+        yield Diagnosis("cache", Severity.NOTE, f"{directory}: cannot be written ({error.strerror}); {advice}")
         return
-    yield Finding("cache", Verdict.OK, f"{directory} can be written")
+    yield Diagnosis("cache", Severity.OK, f"{directory} can be written")
 
 
-def _hal() -> Iterator[Finding]:
+def _hal() -> Iterator[Diagnosis]:
     """npusim installs a top-level package called hal; another distribution that does so would hide or mix with it."""
     owners = set(importlib.metadata.packages_distributions().get("hal", ())) - {"npusim"}
     spec = importlib.util.find_spec("hal")
     place = os.path.dirname(spec.origin) if spec is not None and spec.origin else ""
     if owners:
         others = ", ".join(sorted(owners))
-        yield Finding("hal", Verdict.NOTE, f"{others} also installs a package hal; import hal gives {place}")
+        yield Diagnosis("hal", Severity.NOTE, f"{others} also installs a package hal; import hal gives {place}")
     elif spec is None:
-        yield Finding("hal", Verdict.NOTE, "not installed: the facades in the package hal cannot be imported")
+        yield Diagnosis("hal", Severity.NOTE, "not installed: the facades in the package hal cannot be imported")
     elif Path(place).parent != Path(__file__).resolve().parents[1]:
-        yield Finding("hal", Verdict.NOTE, f"import hal gives {place}, which is not npusim's")
+        yield Diagnosis("hal", Severity.NOTE, f"import hal gives {place}, which is not npusim's")
     else:
-        yield Finding("hal", Verdict.OK, place)
+        yield Diagnosis("hal", Severity.OK, place)

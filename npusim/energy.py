@@ -28,7 +28,7 @@ CHIP, SEQUENCER = "chip", "sequencer"
 """Who takes what no unit does: clock and leakage; and what is fetched or moved between instructions."""
 
 
-class Run(Protocol):
+class EnergyInputs(Protocol):
     """What is needed of a result."""
 
     @property
@@ -77,7 +77,7 @@ Counts = dict[tuple[int, str], Actions]
 NONE = -1
 
 
-def energy(run: Run) -> Energy:
+def energy(run: EnergyInputs) -> Energy:
     """The energy of a run on its device. A program is decoded once, however many runs of it are asked for."""
     counted = counts(run.device, run.program, run.timeline)
     priced = action_costs(run.device)
@@ -203,4 +203,4 @@ def _add(into: Actions, found: Mapping[str, int], times: int) -> None:
         into[name] = into.get(name, 0) + count * times
 
 
-__all__ = ["Energy", "LayerEnergy", "Run", "counts", "energy"]
+__all__ = ["Energy", "EnergyInputs", "LayerEnergy", "counts", "energy"]

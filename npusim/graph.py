@@ -23,7 +23,7 @@ import numpy.typing as npt
 from npusim.dtypes import DType, raw_bytes
 from npusim.errors import ModelError
 from npusim.polling import poll
-from npusim.weights import Origin, packed, unpacked
+from npusim.weights import ArrayOrigin, packed, unpacked
 
 
 @dataclass(eq=False, slots=True)
@@ -218,7 +218,7 @@ class Graph:
             digest.update(repr(sorted(op.attrs.items())).encode())
         for tensor in self.constants():
             if tensor.data is not None:
-                origin = None if values else Origin.of(tensor.data)
+                origin = None if values else ArrayOrigin.of(tensor.data)
                 if origin is None:
                     _digest_data(digest, tensor.data)
                 else:

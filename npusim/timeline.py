@@ -84,7 +84,7 @@ class FaultCode(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DeviceFault:
     """``address``: the device address of the offending access or of the command; 0 where there is none."""
 
     code: FaultCode
@@ -121,7 +121,7 @@ class Timeline:
     preemptions: int = 0
     aborted: bool = False
     residents_held: bool = False
-    fault: Fault | None = None
+    fault: DeviceFault | None = None
     error: BaseException | None = None
     injected: tuple[Injected, ...] = ()
 
@@ -142,7 +142,7 @@ class Timeline:
         """SHA-256 over every field of every span, in hex."""
         return digest(self.spans)
 
-    def critical_path(self) -> list[Stretch]:
+    def critical_path(self) -> list[PathSegment]:
         """What the job's end waited for, moment by moment: stretches that follow each other from 0 to ``time_ps``.
 
         Walked from the end: what runs last, then what ended last before it began, and so on; between the two lies what
@@ -186,7 +186,7 @@ CAUSES = {
 """What a moment of the critical path may be spent on, and what that means."""
 
 
-class Stretch(NamedTuple):
+class PathSegment(NamedTuple):
     """A part of the critical path: for operator ``op`` (NO_OP: for none) on ``unit``, because of ``cause``."""
 
     op: int
@@ -221,17 +221,17 @@ def _differing(sums: Counter[_K]) -> dict[_K, int]:
     return {name: value for name, value in sums.items() if value}
 
 
-def _critical_path(timeline: Timeline) -> list[Stretch]:
+def _critical_path(timeline: Timeline) -> list[PathSegment]:
     # What takes no time cannot be waited for; without it the walk gets earlier with each step.
     spans = sorted((span for span in timeline.spans if span.end_ps > span.start_ps), key=lambda span: span.end_ps)
     ends = [span.end_ps for span in spans]
-    path: list[Stretch] = []
+    path: list[PathSegment] = []
     until = timeline.time_ps
     after: Span | None = None
     while until:
         last = bisect_right(ends, until) - 1
         if last < 0:
-            path.append(Stretch(NO_OP, SEQUENCER, "fetch", 0, until))
+            path.append(PathSegment(NO_OP, SEQUENCER, "fetch", 0, until))
             break
         end = ends[last]
         chosen = spans[last]
@@ -239,7 +239,7 @@ def _critical_path(timeline: Timeline) -> list[Stretch]:
             chosen = _waited_for(spans[bisect_left(ends, end) : last + 1], after)
         if end < until:
             path.append(_between(chosen, after, end, until))
-        path.append(Stretch(chosen.op, chosen.unit, _cause(chosen), chosen.start_ps, end))
+        path.append(PathSegment(chosen.op, chosen.unit, _cause(chosen), chosen.start_ps, end))
         until, after = chosen.start_ps, chosen
     return path[::-1]
 
@@ -250,13 +250,13 @@ def _waited_for(together: Iterable[Span], after: Span | None) -> Span:
     return min(together, key=lambda span: (span.unit != own, span.start_ps, span.unit))
 
 
-def _between(before: Span, after: Span | None, start: int, end: int) -> Stretch:
+def _between(before: Span, after: Span | None, start: int, end: int) -> PathSegment:
     """What passes where nothing that the next waits for runs."""
     if after is None:
-        return Stretch(NO_OP, SEQUENCER, "completion", start, end)
+        return PathSegment(NO_OP, SEQUENCER, "completion", start, end)
     if before.unit == SEQUENCER and after.unit == SEQUENCER:
-        return Stretch(NO_OP, SEQUENCER, "parked", start, end)
-    return Stretch(after.op, SEQUENCER, "dispatch", start, end)
+        return PathSegment(NO_OP, SEQUENCER, "parked", start, end)
+    return PathSegment(after.op, SEQUENCER, "dispatch", start, end)
 
 
 def _cause(span: Span) -> str:

@@ -163,7 +163,7 @@ def owner(array: Array) -> object:
     return found
 
 
-class Origin(NamedTuple):
+class ArrayOrigin(NamedTuple):
     """Where an array comes from: a source by its key, and which elements of it."""
 
     key: tuple[str | int, ...]
@@ -173,7 +173,7 @@ class Origin(NamedTuple):
     dtype: str
 
     @classmethod
-    def of(cls, array: Array) -> Origin | None:
+    def of(cls, array: Array) -> ArrayOrigin | None:
         """That of an array; None if it is in memory."""
         source = owner(array)
         if not isinstance(source, WeightFile | MissingWeights | _Zeros):
@@ -215,7 +215,7 @@ def _file(path: Path, stamp: Stamp) -> WeightFile:
 
 def packed(array: Array) -> object:
     """What a pickle holds in place of an array; :func:`unpacked` makes it one again. Repeated elements go once."""
-    origin = Origin.of(array)
+    origin = ArrayOrigin.of(array)
     if origin is not None:
         return origin
     if 0 in array.strides and array.size:
@@ -225,7 +225,7 @@ def packed(array: Array) -> object:
 
 def unpacked(found: Any) -> Array:
     """The inverse of :func:`packed`. Raises ModelError."""
-    if isinstance(found, Origin):
+    if isinstance(found, ArrayOrigin):
         return found.array()
     if isinstance(found, tuple):
         once, shape = found

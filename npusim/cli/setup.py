@@ -60,7 +60,7 @@ def demo(config: str, overrides: tuple[str, ...], save: Path | None, json_file: 
 def doctor(json_file: str | None) -> None:
     """Check this installation: versions, compiled kernels, configs, cache, clashes."""
     from npusim.cache import default_directory
-    from npusim.doctor import Verdict, examine
+    from npusim.doctor import Severity, examine
     from npusim.report.format import table
 
     found = examine(default_directory())
@@ -70,7 +70,7 @@ def doctor(json_file: str | None) -> None:
         lambda: [dict(zip(("subject", "verdict", "detail"), row, strict=True)) for row in rows],
         lambda: "\n".join(table(("what", "verdict", "found"), rows)),
     )
-    failed = [finding.subject for finding in found if finding.verdict is Verdict.FAILED]
+    failed = [finding.subject for finding in found if finding.verdict is Severity.FAILED]
     if failed:
         raise NpusimError(f"this installation does not work: {', '.join(failed)}")
 

@@ -14,7 +14,7 @@ from npusim.conformance.programs import SuitePrograms
 from npusim.conformance.subject import DriverRefusedError, Subject
 from npusim.device.npu import NpuDevice
 from npusim.device.registers import RINGS
-from npusim.faults import AtInterrupt, AtJob, Fail, Fault, Hang, Interrupts
+from npusim.faults import AtInterrupt, AtJob, Fail, Fault, Hang, MessageFault
 from npusim.program import Program
 from npusim.timeline import FaultCode
 
@@ -284,7 +284,7 @@ def a_unit_that_hangs(trial: CaseContext) -> None:
 def a_lost_interrupt(trial: CaseContext) -> None:
     """A job whose interrupt was lost is found all the same."""
     loaded = trial.subject.load(trial.programs.round_trip())
-    trial.device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose", count=2))])
+    trial.device.faults.add([Fault(AtInterrupt(interrupt=1), MessageFault(interrupt="lose", count=2))])
     for number in range(4):
         trial.right(loaded, number)
 
@@ -294,7 +294,7 @@ def odd_interrupts(trial: CaseContext) -> None:
     """Messages that come late, twice, for nothing, or a thousand times do no harm."""
     loaded = trial.subject.load(trial.programs.slow())  # so that some come before the end of a job
     for kind, count in (("delay", 1), ("double", 1), ("spurious", 1), ("storm", 1000)):
-        trial.device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt=kind, count=count))])
+        trial.device.faults.add([Fault(AtInterrupt(interrupt=1), MessageFault(interrupt=kind, count=count))])
         for number in range(3):
             trial.right(loaded, number)
         trial.device.faults.clear()

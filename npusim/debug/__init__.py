@@ -1,9 +1,9 @@
 """A debugger for the simulated device: a clock that a test owns, breakpoints, watchpoints, views, and the way back."""
 
-from npusim.debug.bench import Arrival, Bench, JobRequest, read_trace
+from npusim.debug.bench import Bench, JobRequest, PendingRequest, read_trace
 from npusim.debug.debugger import Debugger
 from npusim.debug.stops import Breakpoint, Stop
 from npusim.debug.view import look
 from npusim.debug.viewtext import view_text
 
-__all__ = ["Arrival", "Bench", "Breakpoint", "Debugger", "JobRequest", "Stop", "look", "read_trace", "view_text"]
+__all__ = ["Bench", "Breakpoint", "Debugger", "JobRequest", "PendingRequest", "Stop", "look", "read_trace", "view_text"]

@@ -15,7 +15,7 @@ from npusim.debug.stops import Stop
 from npusim.device.checkpoint import Checkpoint
 from npusim.device.npu import NpuDevice
 from npusim.device.stepping import HOUR_PS
-from npusim.driver import Driver, Job, LoadedProgram, Priority
+from npusim.driver import Driver, DriverJob, LoadedProgram, Priority
 from npusim.driver.state import driver_state, resume_driver
 from npusim.dtypes import from_storage, to_storage
 from npusim.errors import CheckpointError, NpusimError, UsageError, shown
@@ -41,14 +41,14 @@ class JobRequest:
 
 
 @dataclass(slots=True, eq=False)
-class Arrival:
+class PendingRequest:
     """A request on its way. ``arrived_ps``: when it was submitted; ``timeline`` and ``outputs`` once it has ended, or
     ``error``; no timeline where it had ended before the checkpoint that this has come from."""
 
     request: JobRequest
     at_ps: int
     arrived_ps: int | None = None
-    job: Job | None = None
+    job: DriverJob | None = None
     timeline: Timeline | None = None
     outputs: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     error: NpusimError | None = None
@@ -71,7 +71,7 @@ class Bench:
         if preemption:
             self.driver.enable_preemption()
         self.debugger = Debugger(self.device, history=history)
-        self.arrivals: list[Arrival] = []
+        self.arrivals: list[PendingRequest] = []
         """All requests, in the order in which they were made."""
         self._timelines: dict[int, Timeline] = {}
         self.device.listener = self._timelines.__setitem__
@@ -102,7 +102,7 @@ class Bench:
             bench.debugger.programs.append(each.program)
         for job in jobs:
             request = JobRequest(job.program, None, {}, Priority(job.priority), job.timing_only)
-            bench.arrivals.append(Arrival(request, checkpoint.now_ps, checkpoint.now_ps, job))
+            bench.arrivals.append(PendingRequest(request, checkpoint.now_ps, checkpoint.now_ps, job))
         return bench
 
     def load(self, program: Program) -> LoadedProgram:
@@ -112,7 +112,7 @@ class Bench:
             self.debugger.programs.append(program)
         return self._loaded[program]
 
-    def submit(self, request: JobRequest) -> Arrival:
+    def submit(self, request: JobRequest) -> PendingRequest:
         """Have a job arrive at its time, or now, and wait for nothing. Raises UsageError for a time that is over, and
         what the driver refuses a job with."""
         now = self.device.now_ps
@@ -120,13 +120,13 @@ class Bench:
         if at < now:
             raise UsageError(f"at_ps must be >= {now}, which is now, got {at}")
         self.load(request.program)
-        arrival = Arrival(request, max(at, self.device.now_ps) if request.at_ps is None else at)
+        arrival = PendingRequest(request, max(at, self.device.now_ps) if request.at_ps is None else at)
         self.arrivals.append(arrival)
         if request.at_ps is None:
             self._arrive(arrival)
         return arrival
 
-    def _arrive(self, arrival: Arrival) -> None:
+    def _arrive(self, arrival: PendingRequest) -> None:
         request = arrival.request
         inputs = {name: to_storage(np.asarray(array)) for name, array in request.inputs.items()}
         arrival.arrived_ps = self.device.now_ps
@@ -152,7 +152,7 @@ class Bench:
                     continue
             return stop
 
-    def finish(self) -> list[Arrival]:
+    def finish(self) -> list[PendingRequest]:
         """Let everything come to its end, whatever is armed; all requests."""
         limit = self.device.now_ps + HOUR_PS
         while not all(each.ended for each in self.arrivals) and self.device.now_ps < limit:

@@ -14,14 +14,14 @@ from npusim.debug.history import History
 from npusim.debug.stops import (
     ACCESSES,
     MEMORIES,
-    AtFence,
     AtInstruction,
-    AtInterrupt,
     AtLayer,
     AtMemory,
     AtRegister,
     Breakpoint,
+    InterruptBreakpoint,
     Range,
+    SeqnoBreakpoint,
     Stop,
     fence_of,
     how,
@@ -29,11 +29,11 @@ from npusim.debug.stops import (
 from npusim.debug.view import command_numbers
 from npusim.device.npu import NpuDevice
 from npusim.device.registers import BY_NAME
-from npusim.device.stepping import HOUR_PS, Ends, Layers
+from npusim.device.stepping import HOUR_PS, InstructionCounter, Layers
 from npusim.errors import UsageError
 from npusim.isa.base import INSTRUCTIONS
 from npusim.program import Program
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import Step
 from npusim.sim.watch import Watcher
@@ -48,7 +48,7 @@ class _JobEnds(Watcher):
     def __init__(self, tell: Callable[[Stop], None], now: Callable[[], int]) -> None:
         self._tell, self._now = tell, now
 
-    def job_ends(self, job: Job, timeline: Timeline) -> None:
+    def job_ends(self, job: MachineJob, timeline: Timeline) -> None:
         self._tell(Stop("end", self._now(), f"job of fence {fence_of(job)} has ended{how(timeline)}"))
 
 
@@ -140,11 +140,11 @@ class Debugger:
 
     def break_fence(self, fence: int | None = None) -> Breakpoint:
         """Stop where the job of a fence, or any, gets the machine, and where it ends."""
-        return self._arm(lambda number: AtFence(self, number, self._tell, fence))
+        return self._arm(lambda number: SeqnoBreakpoint(self, number, self._tell, fence))
 
     def break_interrupt(self) -> Breakpoint:
         """Stop where an interrupt leaves the device."""
-        return self._arm(lambda number: AtInterrupt(self, number, self._tell))
+        return self._arm(lambda number: InterruptBreakpoint(self, number, self._tell))
 
     def watch(
         self, memory: str, address: int, size: int = 4, access: str = "value", *, core: int = 0, label: str = ""
@@ -199,7 +199,7 @@ class Debugger:
             return self.run_until(self.device.now_ps + count * self.device.machine.cycle_ps)
         if what not in ("instruction", "layer"):
             raise UsageError(f"step: must be instruction, layer or cycle, got {what!r}")
-        counter = Ends() if what == "instruction" else Layers(self.device.machine.current)
+        counter = InstructionCounter() if what == "instruction" else Layers(self.device.machine.current)
         clock = self.device.machine.clock
         self.device.watch(counter)
         try:

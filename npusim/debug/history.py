@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from npusim.device.checkpoint import Checkpoint
 from npusim.device.npu import NpuDevice
-from npusim.device.stepping import Ends, Layers
+from npusim.device.stepping import InstructionCounter, Layers
 from npusim.errors import UsageError
 from npusim.sim.watch import Watcher
 
@@ -16,7 +16,7 @@ APART = 4000
 KEPT = 24
 
 
-class Place(NamedTuple):
+class HistoryPosition(NamedTuple):
     """Events since the history began, and the time, which may be later than the last of them."""
 
     events: int
@@ -44,9 +44,9 @@ class History:
     def __init__(self, device: NpuDevice, *, keep: bool) -> None:
         self._device = device
         self._keep = keep
-        self._marks: list[tuple[Place, Checkpoint]] = []
-        self._stops: list[Place] = []
-        self._at = Place(0, -1)
+        self._marks: list[tuple[HistoryPosition, Checkpoint]] = []
+        self._stops: list[HistoryPosition] = []
+        self._at = HistoryPosition(0, -1)
         self._software = _Software()
         if keep:
             device.watch(self._software)
@@ -62,7 +62,7 @@ class History:
         """A checkpoint here, where the last one is long ago; of all that came before software's doing none is good."""
         if self._at.now_ps != self._device.now_ps or self._software.touched:
             self._marks, self._stops = [], []
-            self._at, self._software.touched = Place(0, self._device.now_ps), False
+            self._at, self._software.touched = HistoryPosition(0, self._device.now_ps), False
         if not self._marks or self._at.events - self._marks[-1][0].events >= APART:
             self._marks.append((self._at, self._device.checkpoint()))
             if len(self._marks) > KEPT:
@@ -83,7 +83,7 @@ class History:
             clock.run_looked_at(counted, limit_ps)
         finally:
             self._device.unwatch(watcher)
-            self._at = Place(self._at.events + max(asked, 0), clock.now)
+            self._at = HistoryPosition(self._at.events + max(asked, 0), clock.now)
 
     def back(self, what: str, count: int) -> str:
         """Go back; says how far."""
@@ -103,9 +103,11 @@ class History:
         start = self._marks[0][0]
         return "the beginning of the history" if self._at == start else f"back by {count} {what}"
 
-    def _boundary(self, what: str, count: int, here: Place) -> Place:
+    def _boundary(self, what: str, count: int, here: HistoryPosition) -> HistoryPosition:
         """Where so many instructions or layers less had come."""
-        behind: list[Place] = []  # where one has just ended or begun, the last of them first among those to undo
+        behind: list[
+            HistoryPosition
+        ] = []  # where one has just ended or begun, the last of them first among those to undo
         end = here
         for place, checkpoint in reversed(self._marks):
             if place >= here:
@@ -116,18 +118,20 @@ class History:
                 return behind[-1 - count]
         return self._marks[0][0]
 
-    def _boundaries(self, place: Place, checkpoint: Checkpoint, end: Place, what: str) -> list[Place]:
+    def _boundaries(
+        self, place: HistoryPosition, checkpoint: Checkpoint, end: HistoryPosition, what: str
+    ) -> list[HistoryPosition]:
         """The places from one to another, the latter included, where one has just ended or begun."""
         self._restore(place, checkpoint)
-        found: list[Place] = []
-        counter = Ends() if what == "instruction" else Layers(self._device.machine.current)
+        found: list[HistoryPosition] = []
+        counter = InstructionCounter() if what == "instruction" else Layers(self._device.machine.current)
         known = events = 0
 
         def done() -> bool:
             nonlocal known, events
             if counter.count > known:
                 known = counter.count
-                found.append(Place(place.events + events, self._device.now_ps))
+                found.append(HistoryPosition(place.events + events, self._device.now_ps))
             events += 1
             return place.events + events > end.events
 
@@ -138,11 +142,11 @@ class History:
             self._device.unwatch(counter)
         return found
 
-    def _restore(self, place: Place, checkpoint: Checkpoint) -> None:
+    def _restore(self, place: HistoryPosition, checkpoint: Checkpoint) -> None:
         self._device.restore(checkpoint)
         self._at = place
 
-    def _go(self, target: Place) -> None:
+    def _go(self, target: HistoryPosition) -> None:
         """Be where the device was."""
         place, checkpoint = [mark for mark in self._marks if mark[0] <= target][-1]
         self._restore(place, checkpoint)

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from npusim.device.job import Job
+from npusim.device.job import DeviceJob
 from npusim.device.npu import NpuDevice
 from npusim.device.stepping import begun
 from npusim.isa.base import ByteArray, Space, offset_of, space_of
@@ -36,7 +36,7 @@ class Stop(NamedTuple):
     layer: str = ""
 
 
-class Names(Protocol):
+class SymbolTable(Protocol):
     """Who knows what things are called."""
 
     device: NpuDevice
@@ -53,7 +53,7 @@ class Breakpoint(Watcher):
 
     kind: ClassVar[str] = ""
 
-    def __init__(self, names: Names, number: int, hit: Callable[[Stop], None]) -> None:
+    def __init__(self, names: SymbolTable, number: int, hit: Callable[[Stop], None]) -> None:
         self.names = names
         self.number = number
         self.hits = 0
@@ -80,7 +80,7 @@ class AtLayer(Breakpoint):
 
     kind = "layer"
 
-    def __init__(self, names: Names, number: int, hit: Callable[[Stop], None], layer: str) -> None:
+    def __init__(self, names: SymbolTable, number: int, hit: Callable[[Stop], None], layer: str) -> None:
         super().__init__(names, number, hit)
         self.layer = layer
         self.again()
@@ -91,7 +91,7 @@ class AtLayer(Breakpoint):
     def again(self) -> None:
         self._seen = begun(self.names.device.machine.current)
 
-    def job_begins(self, job: machine_job.Job) -> None:
+    def job_begins(self, job: machine_job.MachineJob) -> None:
         self._seen = set()
 
     def step_begins(self, unit: str, step: Step) -> None:
@@ -108,7 +108,7 @@ class AtInstruction(Breakpoint):
 
     def __init__(
         self,
-        names: Names,
+        names: SymbolTable,
         number: int,
         hit: Callable[[Stop], None],
         *,
@@ -143,7 +143,7 @@ class AtRegister(Breakpoint):
     steps = False
 
     def __init__(
-        self, names: Names, number: int, hit: Callable[[Stop], None], register: str, value: int | None = None
+        self, names: SymbolTable, number: int, hit: Callable[[Stop], None], register: str, value: int | None = None
     ) -> None:
         super().__init__(names, number, hit)
         self.register, self.value = register, value
@@ -160,32 +160,32 @@ class AtRegister(Breakpoint):
             self.stop(f"software has written {value:#x} to {register}")
 
 
-class AtFence(Breakpoint):
+class SeqnoBreakpoint(Breakpoint):
     """The job of a fence has the machine, or has ended; of any, if it is None."""
 
     kind = "fence"
     steps = False
 
-    def __init__(self, names: Names, number: int, hit: Callable[[Stop], None], fence: int | None) -> None:
+    def __init__(self, names: SymbolTable, number: int, hit: Callable[[Stop], None], fence: int | None) -> None:
         super().__init__(names, number, hit)
         self.fence = fence
 
     def __str__(self) -> str:
         return "fence" if self.fence is None else f"fence {self.fence}"
 
-    def _is_it(self, job: machine_job.Job) -> bool:
-        return isinstance(job, Job) and job.entry is not None and self.fence in (None, job.entry.fence)
+    def _is_it(self, job: machine_job.MachineJob) -> bool:
+        return isinstance(job, DeviceJob) and job.entry is not None and self.fence in (None, job.entry.fence)
 
-    def job_begins(self, job: machine_job.Job) -> None:
+    def job_begins(self, job: machine_job.MachineJob) -> None:
         if self._is_it(job):
             self.stop(f"job of fence {fence_of(job)} gets the machine")
 
-    def job_ends(self, job: machine_job.Job, timeline: Timeline) -> None:
+    def job_ends(self, job: machine_job.MachineJob, timeline: Timeline) -> None:
         if self._is_it(job):
             self.stop(f"job of fence {fence_of(job)} has ended{how(timeline)}")
 
 
-class AtInterrupt(Breakpoint):
+class InterruptBreakpoint(Breakpoint):
     """An interrupt message leaves the device."""
 
     kind = "interrupt"
@@ -230,7 +230,7 @@ class AtMemory(Breakpoint):
     kind = "watch"
 
     def __init__(
-        self, names: Names, number: int, hit: Callable[[Stop], None], where: Range, access: str, label: str = ""
+        self, names: SymbolTable, number: int, hit: Callable[[Stop], None], where: Range, access: str, label: str = ""
     ) -> None:
         super().__init__(names, number, hit)
         self.where, self.access = where, access
@@ -306,9 +306,9 @@ def touched(device: NpuDevice, step: Step) -> Iterator[tuple[str, int, int, int,
             yield memory, core, low, low + size, access.write
 
 
-def fence_of(job: machine_job.Job) -> int | None:
+def fence_of(job: machine_job.MachineJob) -> int | None:
     """The fence of a job, if its entry could be read."""
-    return job.entry.fence if isinstance(job, Job) and job.entry is not None else None
+    return job.entry.fence if isinstance(job, DeviceJob) and job.entry is not None else None
 
 
 def how(timeline: Timeline) -> str:

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from npusim.device.job import Job
+from npusim.device.job import DeviceJob
 from npusim.device.npu import NpuDevice
 from npusim.device.registers import RINGS
 from npusim.device.ring import ENTRY, RingEntry
@@ -80,7 +80,7 @@ def _ring(device: NpuDevice, number: int) -> dict[str, Any]:
     return {"class": name, "base": base, "size": size, "head": head, "tail": tail, "entries": entries}
 
 
-def _job(device: NpuDevice, job: Job, layer: Layer) -> dict[str, Any]:
+def _job(device: NpuDevice, job: DeviceJob, layer: Layer) -> dict[str, Any]:
     player, fence = job.player, None if job.entry is None else job.entry.fence
     found: dict[str, Any] = {
         "class": RINGS[job.ring],

@@ -65,7 +65,7 @@ class Bus(ABC):
     def fill_memory(self, address: int, size: int, fill: Callable[[npt.NDArray[np.uint8]], None]) -> None:
         """A bulk copy of ``size`` bytes that lie scattered: ``fill`` writes them into the array that it is given.
 
-        A carrier that reaches device DRAM directly gives that array, and nothing is copied twice.
+        A transport that reaches device DRAM directly gives that array, and nothing is copied twice.
         """
         data = np.empty(size, np.uint8)
         fill(data)
@@ -76,12 +76,12 @@ class Bus(ABC):
         """Wait for an interrupt: the set of vectors that came, as bits, which are taken off; 0 after ``timeout_ps``."""
 
     def now_ps(self) -> int | None:
-        """The host's clock, which stands still while nothing passes the bus; None where the carrier has none."""
+        """The host's clock, which stands still while nothing passes the bus; None where the transport has none."""
         return None
 
     def quiet_ps(self) -> int | None:
         """How long the device certainly does nothing, if software does nothing: a simulator may know it. None: for
-        ever, so that what has not ended will not end. 0 where the carrier does not know."""
+        ever, so that what has not ended will not end. 0 where the transport does not know."""
         return 0
 
     @abstractmethod
@@ -97,15 +97,15 @@ class Bus(ABC):
     def repeat(self, rounds: Sequence[Sequence[Turn]], most: int) -> int:
         """Do rounds of jobs once more, in turn, up to ``most``; how many were done, and the time of that has passed.
 
-        It is what submitting them one after the other would do, on a device that does nothing else. A round does not
-        count, and is the last, when a job is a fault or a read after it is doubtful. A carrier that has no shorter way
-        than rings and interrupts leaves it at this, and does none.
+        The effect is that of submitting them one after the other, on a device that does nothing else. A round does not
+        count, and is the last, when a job is a fault or a read after it is doubtful. The default does none: it is for
+        transports without a shorter way than rings and interrupts.
         """
         return 0
 
 
 class RegisterModel(Protocol):
-    """A device as its carrier sees it: accesses take no time here, the carrier charges it."""
+    """A device as its transport sees it: accesses take no time here, the transport charges it."""
 
     def read(self, bar: int, offset: int, size: int) -> int:
         """As :meth:`Bus.read`."""
@@ -123,20 +123,20 @@ class DmaError(Exception):
         self.explanation = explanation
 
 
-class Carrier(Protocol):
-    """Where a device's interrupts go, and its accesses to host memory."""
+class Transport(Protocol):
+    """Delivers interrupts and accesses to host memory."""
 
     pinned: bool
-    """Whether it has a pin, and so wants to be told of the level."""
+    """Whether it has an interrupt pin, so that :meth:`level` must be called."""
 
     def irq(self, vector: int) -> None:
-        """The device sends a message."""
+        """The device sends the interrupt message of a vector."""
 
     def level(self) -> None:
-        """The device's level may have changed."""
+        """The level of the interrupt pin may have changed."""
 
     def withdraw_irqs(self) -> None:
-        """After a reset: messages that have not left will not leave."""
+        """Drop messages that have not been sent, after a reset."""
 
     def dma_read(self, address: int, size: int) -> bytes:
         """Bytes of host memory by bus address. Raises DmaError."""

@@ -1,8 +1,8 @@
-"""A sanitizer for drivers: it knows which bytes are the device's between a doorbell and the moment at which the driver
-can know that the job has ended, and what was done in between.
+"""A sanitizer for drivers. It tracks which bytes the device owns between a doorbell and the moment at which the driver
+can know that the job has ended, and checks accesses to them.
 
-It watches at the device, so it is the same for every carrier and every language. It changes nothing, neither times nor
-bits. Each thing that is wrong becomes a :class:`npusim.device.findings.Finding`.
+It watches at the device, so it works for every transport and language. It changes neither times nor bits. Each mistake
+becomes a :class:`npusim.device.findings.Finding`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 
-from npusim.device.findings import Access
-from npusim.device.flights import ENTRY_SPAN, Flight, Load, Span
+from npusim.device.findings import ConflictSide
+from npusim.device.flights import ENTRY_SPAN, Flight, JobSpan, Load
 from npusim.device.job_checks import Boarding, at_span
 from npusim.device.registers import BY_NAME, RINGS
 from npusim.device.ring import COMPLETION, ENTRY, HOST
@@ -73,7 +73,7 @@ class Checker(Boarding, Watcher):
         return cls(machine, registers, load, poison=check == "poison")
 
     def carried(self, *, mapped: bool, in_step: bool = False) -> None:
-        """Software is behind a carrier that does not tell when it waits for interrupts or takes them. ``mapped``: it
+        """Software is behind a transport that does not tell when it waits for interrupts or takes them. ``mapped``: it
         reaches DRAM past the device. What is in flight is then compared at the end of its job, and who has read what
         is not known. ``in_step``: its time is the device's, so that what takes it long has a meaning."""
         self._remote, self._mapped, self._in_step = True, mapped, in_step
@@ -147,7 +147,7 @@ class Checker(Boarding, Watcher):
             text = f"CONTEXT_BASE is {base:#x}, {size:#x} bytes are needed of DRAM of {self._memory.dram_bytes:#x}"
             self._say("preempt-without-context", None, text, "write of PREEMPT")
         else:
-            self._context = Span(base, base + size, True, "context area"), Access(now, "write of PREEMPT")
+            self._context = JobSpan(base, base + size, True, "context area"), ConflictSide(now, "write of PREEMPT")
 
     def reset(self) -> None:
         """The device is about to be reset, by whatever way."""
@@ -159,7 +159,7 @@ class Checker(Boarding, Watcher):
             if not self._mapped and self._in_step and (oldest.looked_ps is None or oldest.looked_ps < now - LOOK_PS):
                 looked = "never" if oldest.looked_ps is None else f"last at {oldest.looked_ps} ps"
                 text = f"its record was looked at {looked}; is the job done, or lost?"
-                blind.append((oldest, text, Access(now, "RESET")))
+                blind.append((oldest, text, ConflictSide(now, "RESET")))
         for ring in self._moved:
             self._say_unrung(ring, "RESET")
         self._check_masked("RESET")
@@ -176,10 +176,10 @@ class Checker(Boarding, Watcher):
 
     # From doorbell to end
 
-    def job_ends(self, job: machine_job.Job, timeline: Timeline) -> None:
+    def job_ends(self, job: machine_job.MachineJob, timeline: Timeline) -> None:
         now, ring = self._clock.now, getattr(job, "ring", 0)
         if timeline.fault is not None:
-            self._fault = Access(now, f"fault {timeline.fault.code.name}")
+            self._fault = ConflictSide(now, f"fault {timeline.fault.code.name}")
         flight = next((each for each in self._flights if each.ring == ring and each.ended_ps is None), None)
         if flight is None:
             return
@@ -225,7 +225,11 @@ class Checker(Boarding, Watcher):
         for flight, span in self._owners(address, end):
             if span.written and not span.alone:
                 self._say(
-                    "output-early", flight, f"{at_span(span)}{_luck(flight)}", what, Access(flight.rung_ps, "doorbell")
+                    "output-early",
+                    flight,
+                    f"{at_span(span)}{_luck(flight)}",
+                    what,
+                    ConflictSide(flight.rung_ps, "doorbell"),
                 )
 
     def copied(self, source: int, destination: int, size: int) -> None:
@@ -252,21 +256,25 @@ class Checker(Boarding, Watcher):
             self._say("changed-in-flight", None, text, what, self._context[1])
         for number, held in self._residents.items():
             if held.changed is None and address < held.high and held.low < end:
-                self._residents[number] = held._replace(changed=Access(self._clock.now, what))
+                self._residents[number] = held._replace(changed=ConflictSide(self._clock.now, what))
         self._written.add(address, end)
         self._fresh.add(address, end)
 
-    def _owners(self, low: int, high: int) -> Iterator[tuple[Flight, Span]]:
+    def _owners(self, low: int, high: int) -> Iterator[tuple[Flight, JobSpan]]:
         for flight in self._flights:
             if not flight.excused:
                 yield from ((flight, span) for span in flight.spans if span.meets(low, high))
 
-    def _say_changed(self, flight: Flight, span: Span, what: str) -> None:
+    def _say_changed(self, flight: Flight, span: JobSpan, what: str) -> None:
         self._say(
-            "changed-in-flight", flight, f"{at_span(span)}{_luck(flight)}", what, Access(flight.rung_ps, "doorbell")
+            "changed-in-flight",
+            flight,
+            f"{at_span(span)}{_luck(flight)}",
+            what,
+            ConflictSide(flight.rung_ps, "doorbell"),
         )
 
-    # What a carrier or a driver tells besides
+    # What a transport or a driver tells besides
 
     def waits(self, timeout_ps: int) -> None:
         if timeout_ps <= 0:
@@ -279,10 +287,10 @@ class Checker(Boarding, Watcher):
         if self._flights and not self._registers["INT_MASK"] & _DONE:
             oldest = self._flights[0]
             text = f"INT_MASK is {self._registers['INT_MASK']:#x}"
-            self._say("wait-masked", oldest, text, "wait for an interrupt", Access(oldest.rung_ps, "doorbell"))
+            self._say("wait-masked", oldest, text, "wait for an interrupt", ConflictSide(oldest.rung_ps, "doorbell"))
 
     def takes(self, vectors: int) -> None:
-        self._taken = Access(self._clock.now, "interrupt")
+        self._taken = ConflictSide(self._clock.now, "interrupt")
         self._excuse()
 
     def misused(self, problem: str) -> None:
@@ -309,7 +317,7 @@ class Checker(Boarding, Watcher):
         end, what = address + self._blocks.pop(address, size), f"free of {address:#x}"
         for flight, span in self._owners(address, end):
             text = f"{at_span(span)}{_luck(flight)}"
-            self._say("freed-in-flight", flight, text, what, Access(flight.rung_ps, "doorbell"))
+            self._say("freed-in-flight", flight, text, what, ConflictSide(flight.rung_ps, "doorbell"))
         for span, since in self._fixed():
             if span.meets(address, end):
                 self._say("freed-in-flight", None, f"the {at_span(span)} is still set up", what, since)
@@ -340,23 +348,23 @@ class Checker(Boarding, Watcher):
             self._say("fault-ignored", None, "CONTROL was not written since", what, self._fault)
         for flight in self._flights:
             if flight.ended_ps is None:
-                self._say("left-in-flight", flight, flight.name, what, Access(flight.rung_ps, "doorbell"))
+                self._say("left-in-flight", flight, flight.name, what, ConflictSide(flight.rung_ps, "doorbell"))
             elif flight.masked:
-                ended = Access(flight.ended_ps, "end of the job")
+                ended = ConflictSide(flight.ended_ps, "end of the job")
                 self._say("wait-masked", flight, "INT_MASK was closed when it ended, nobody has looked", what, ended)
             elif not flight.excused and not self._mapped and self._fault is None:
-                ended = Access(flight.ended_ps, "end of the job")
+                ended = ConflictSide(flight.ended_ps, "end of the job")
                 self._say("never-looked-at", flight, flight.name, what, ended)
 
     def _check_masked(self, what: str) -> None:
         """Likewise."""
         for flight in self._flights:
             if self._remote and flight.masked and flight.ended_ps is not None:
-                ended = Access(flight.ended_ps, "end of the job")
+                ended = ConflictSide(flight.ended_ps, "end of the job")
                 self._say("wait-masked", flight, "INT_MASK was closed when it ended, nobody has looked", what, ended)
 
     def _check_acknowledged(self, what: str) -> None:
-        """For carriers that do not see when software takes interrupts."""
+        """For transports that do not see when software takes interrupts."""
         if self._sent > 1 and not self._acknowledged and not self._flights:
             text = f"{self._sent} interrupts were sent since the reset, INT_STATUS was never written"
             self._say("interrupt-unacknowledged", None, text, what)
@@ -373,12 +381,12 @@ class Checker(Boarding, Watcher):
         for flight in self._flights:
             if flight.masked and flight.ended_ps is not None and now - flight.ended_ps > DEAF_PS:
                 text = "INT_MASK was closed when it ended, and nobody has looked since"
-                self._say("wait-masked", flight, text, "next access", Access(flight.ended_ps, "end of the job"))
+                self._say("wait-masked", flight, text, "next access", ConflictSide(flight.ended_ps, "end of the job"))
 
     def _say_unrung(self, ring: int, what: str) -> None:
         name = RINGS[ring]
         text = f"{name}_TAIL is {self._registers[f'{name}_TAIL']}, at the doorbell before it was {self._seen[ring]}"
-        self._say("no-doorbell", None, text, what, Access(self._moved[ring], f"write of {name}_TAIL"))
+        self._say("no-doorbell", None, text, what, ConflictSide(self._moved[ring], f"write of {name}_TAIL"))
 
 
 def _head(flight: Flight) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from npusim.device.job import Job, Stage
+from npusim.device.job import DeviceJob, JobStage
 from npusim.errors import CheckpointError
 from npusim.hw.units.dma import FETCH_BYTES
 from npusim.sim.engine import NEVER, Engine
@@ -26,44 +26,46 @@ def bad(where: str, what: str) -> CheckpointError:
     return CheckpointError(f"state: {where}: {what}")
 
 
-def check_jobs(machine: Machine, begun: Sequence[Job | None], current: Job | None, context_base: int) -> None:
+def check_jobs(
+    machine: Machine, begun: Sequence[DeviceJob | None], current: DeviceJob | None, context_base: int
+) -> None:
     """The stages of the jobs, who has the machine, and each job by itself. Raises CheckpointError."""
     dram, size = machine.memory.dram_bytes, machine.context_bytes
     if context_base and context_base + len(begun) * size > dram:
         raise bad("queues.context_base", "has no room for the contexts of all jobs")
     jobs = [job for job in begun if job is not None]
-    here = [job for job in jobs if job.stage is not Stage.PARKED]
+    here = [job for job in jobs if job.stage is not JobStage.PARKED]
     if here != ([] if current is None else [current]):
         raise bad("queues.current", "must be the one job that has begun and is not parked")
     moving = machine.moving
     if moving is not None and (current is None or moving.stepper is not current.player):
         raise bad("queues.moving", "must be the context of the current job")
-    on_machine = current is not None and current.stage in (Stage.RUNNING, Stage.LEAVING, Stage.RETURNING)
+    on_machine = current is not None and current.stage in (JobStage.RUNNING, JobStage.LEAVING, JobStage.RETURNING)
     if machine.current is not (current.player if current is not None and on_machine else None):
         raise bad("queues.machine", "must be the job that runs, or whose context is on its way")
     for job in jobs:
         _check_stage(machine, job, f"queues.jobs[{job.ring}]")
         if isinstance(job.player, Stepper) and not job.player.over:
             check_stepper(job.player, f"queues.jobs[{job.ring}].player")
-        if job.context + size > dram and job.stage in (Stage.LEAVING, Stage.PARKED, Stage.RETURNING):
+        if job.context + size > dram and job.stage in (JobStage.LEAVING, JobStage.PARKED, JobStage.RETURNING):
             raise bad(f"queues.jobs[{job.ring}].context", "must lie in DRAM as a whole")
 
 
-def _check_stage(machine: Machine, job: Job, where: str) -> None:
+def _check_stage(machine: Machine, job: DeviceJob, where: str) -> None:
     player, moving = job.player, machine.moving
-    if (job.stage is Stage.FETCHING) != (player is None) and job.stage is not Stage.ENDING:
+    if (job.stage is JobStage.FETCHING) != (player is None) and job.stage is not JobStage.ENDING:
         raise bad(f"{where}.player", f"does not go with the stage {job.stage.name}")
-    if player is not None and player.over != (job.stage is Stage.ENDING):
+    if player is not None and player.over != (job.stage is JobStage.ENDING):
         raise bad(f"{where}.player.over", f"does not go with the stage {job.stage.name}")
     mine = moving is not None and moving.stepper is player
-    if mine != (job.stage is Stage.RETURNING) and job.stage is not Stage.LEAVING:
+    if mine != (job.stage is JobStage.RETURNING) and job.stage is not JobStage.LEAVING:
         raise bad("queues.moving", f"does not go with the stage {job.stage.name} of its job")
     if not isinstance(player, Stepper) or player.over:
         return
-    if mine and (moving is not None and moving.kind == SAVE) != (job.stage is Stage.LEAVING):
+    if mine and (moving is not None and moving.kind == SAVE) != (job.stage is JobStage.LEAVING):
         raise bad("queues.moving", f"goes the wrong way for the stage {job.stage.name} of its job")
-    away = mine or job.stage is Stage.PARKED
-    if player.parked != away or player.holding != (away or job.stage is Stage.LEAVING):
+    away = mine or job.stage is JobStage.PARKED
+    if player.parked != away or player.holding != (away or job.stage is JobStage.LEAVING):
         raise bad(f"{where}.player.parked, holding", f"do not go with the stage {job.stage.name}")
 
 
@@ -182,7 +184,7 @@ class Due:
                     raise bad(f"events of {part}", f"must not be {what}, as nothing waits for it")
 
 
-def check_due(machine: Machine, begun: Sequence[Job | None], names: Sequence[str], due: Due) -> None:
+def check_due(machine: Machine, begun: Sequence[DeviceJob | None], names: Sequence[str], due: Due) -> None:
     """Exactly those events are to come to jobs that their parts wait for; ``names``: of the jobs. Raises
     CheckpointError."""
     for job, name in zip(begun, names, strict=True):
@@ -205,11 +207,11 @@ def check_due(machine: Machine, begun: Sequence[Job | None], names: Sequence[str
     due.take("context", *["flow", "flowed on dram"] * (machine.moving is not None))
 
 
-def _awaited(job: Job) -> list[str]:
+def _awaited(job: DeviceJob) -> list[str]:
     """Of which accesses one is under way."""
-    if job.stage is Stage.ENDING:
+    if job.stage is JobStage.ENDING:
         return ["_record_went"]
-    if job.stage is not Stage.FETCHING:
+    if job.stage is not JobStage.FETCHING:
         return []
     return ["_entry_came"] if job.entry is None else ["_table_came", "_code_came"]
 

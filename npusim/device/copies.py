@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from npusim.device.interrupts import COPIED, FAULT, FROM_COPY, FROM_FAULT
-from npusim.device.port import Port, fault_of
+from npusim.device.port import ControlPort, fault_of
 from npusim.device.registers import BY_NAME, COPY, RegisterFile
 from npusim.device.ring import COMPLETION, DESCRIPTOR, HOST, Completion, CopyFlag, Descriptor, JobStatus
 from npusim.hw.hostside import PciConfig
@@ -22,7 +22,7 @@ from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
 from npusim.sim.owner import EventOwner
 from npusim.sim.saved import Saved
-from npusim.timeline import Fault, FaultCode
+from npusim.timeline import DeviceFault, FaultCode
 from npusim.units import cycles_spanned
 
 _log = logging.getLogger("npusim.device")
@@ -40,7 +40,7 @@ class _Turn(NamedTuple):
     address: int
     began: int
     copy: Descriptor | None = None
-    fault: Fault | None = None
+    fault: DeviceFault | None = None
 
 
 class Copies(EventOwner):
@@ -53,7 +53,7 @@ class Copies(EventOwner):
         self,
         machine: Machine,
         registers: RegisterFile,
-        port: Port,
+        port: ControlPort,
         pci: PciConfig,
         interrupt: Callable[..., None],
     ) -> None:
@@ -96,7 +96,7 @@ class Copies(EventOwner):
         self._busy, self._read_entry = True, False
         waiting = self._tail - head & _COUNT
         if not size or size & (size - 1) or waiting > size:
-            self._stop(Fault(FaultCode.RING, 0, f"{waiting} descriptors wait in a ring of {size}"))
+            self._stop(DeviceFault(FaultCode.RING, 0, f"{waiting} descriptors wait in a ring of {size}"))
             return
         address = self._registers.get_pair(f"{COPY}_BASE") + head % size * DESCRIPTOR.size
         began = self._machine.clock.now
@@ -117,14 +117,14 @@ class Copies(EventOwner):
         copy = Descriptor(*DESCRIPTOR.unpack(raw))
         problem = copy.mistake
         if problem:
-            self._stop(Fault(FaultCode.RING, address, problem))
+            self._stop(DeviceFault(FaultCode.RING, address, problem))
             return
         dram = self._machine.config.dram.bytes
         for place in (copy.source, copy.destination):
             # Before any time is reckoned with: the size may be anything.
             if not place & HOST and place + copy.size > dram:
                 explanation = f"copy: {copy.size} bytes at {place:#x}: DRAM has {dram:#x} bytes"
-                self._ended(turn._replace(copy=copy, fault=Fault(FaultCode.ADDRESS, place, explanation)))
+                self._ended(turn._replace(copy=copy, fault=DeviceFault(FaultCode.ADDRESS, place, explanation)))
                 return
         self._machine.clock.after(self._move_ps(copy), self._move, turn._replace(copy=copy))
 
@@ -185,7 +185,7 @@ class Copies(EventOwner):
         self._registers.set(f"{COPY}_HEAD", self._values[f"{COPY}_HEAD"] + 1 & _COUNT)
         self._consider()
 
-    def _stop(self, fault: Fault) -> None:
+    def _stop(self, fault: DeviceFault) -> None:
         _log.info("copies have stopped: fault %s at %#x: %s", fault.code.name, fault.address, fault.explanation)
         self._busy, self._stopped = False, True
         self._registers.set("COPY_FAULT_CODE", fault.code)

@@ -1,4 +1,4 @@
-"""A device as one piece of state: what its parts say, the events that are to come, and the way back."""
+"""Save and restore the state of a whole device: its parts and the pending events."""
 
 from __future__ import annotations
 
@@ -22,57 +22,59 @@ from npusim.sim.saved import LONGEST_PS, Saved
 from npusim.sim.stepper import Stepper
 
 
-class Carrier(Protocol):
-    """Who carries the device: interrupts that software has not taken yet."""
+class PendingVectors(Protocol):
+    """Interrupts that software has not taken yet."""
 
     connected: bool
 
     def pending(self) -> list[int]:
-        """Their vectors."""
+        """Their vectors, in the order in which they were sent."""
 
     def restore(self, vectors: list[int], *, connected: bool) -> None:
-        """Have these pending."""
+        """Make these vectors pending."""
 
 
 def _void(event: Event) -> None:
-    """An event that does nothing: it was overtaken before the checkpoint."""
+    """Stands for an event that had become void before the checkpoint."""
 
 
-class Part(Protocol):
-    """A part besides those that every device has, or that has nothing to do with jobs; an EventOwner, too."""
+class StatefulPart(Protocol):
+    """A part of the device with state of its own, such as firmware or power management; also an EventOwner."""
 
     def awaits(self) -> list[list[str]]:
-        """The events that must be to come, each as the methods of which it may be one."""
+        """The events that must be pending, each as the methods that may handle it."""
 
     def state(self) -> Any:
-        """As plain data."""
+        """The state as plain data."""
 
     def restore(self, saved: Saved) -> None:
-        """Be as it was. Raises CheckpointError."""
+        """Restore a saved state. Raises CheckpointError."""
 
 
 class DeviceState:
-    """The parts of one device; ``parts``: others besides those with names of their own; ``reset``: of the
-    whole device, as when its power is lost."""
+    """The state of one device.
+
+    ``parts``: further parts, by name. ``reset``: resets the whole device, as a loss of power does.
+    """
 
     def __init__(
         self,
         machine: Machine,
         registers: RegisterFile,
         queues: SavedQueues,
-        carrier: Carrier,
-        parts: Mapping[str, Part],
+        vectors: PendingVectors,
+        parts: Mapping[str, StatefulPart],
         reset: Callable[[], None],
     ) -> None:
         self._machine = machine
         self._registers = registers
         self._queues = queues
-        self._carrier = carrier
+        self._vectors = vectors
         self._parts = parts
         self._reset = reset
 
     def checkpoint(self) -> Checkpoint:
-        """Everything as it is now. Raises CheckpointError in the midst of an event."""
+        """The current state. Raises CheckpointError while an event is being processed."""
         machine = self._machine
         machine.clock.check_outside("a checkpoint")
         if machine.adversary is not None:
@@ -87,8 +89,8 @@ class DeviceState:
             "now_ps": machine.clock.now,
             "registers": dict(self._registers.values),
             "misuse": list(self._registers.misuse),
-            "messages": self._carrier.pending(),
-            "connected": self._carrier.connected,
+            "messages": self._vectors.pending(),
+            "connected": self._vectors.connected,
             "parts": {name: part.state() for name, part in self._parts.items()},
             "queues": self._queues.state(owners),
             "links": [link.state(owners) for link in machine.links.values()],
@@ -98,7 +100,7 @@ class DeviceState:
         return Checkpoint(state, pages)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Be that device at that moment. Raises CheckpointError; then the device is as after power-on."""
+        """Restore a checkpoint. Raises CheckpointError, after which the device is as after power-on."""
         self._machine.clock.check_outside("to restore a checkpoint")
         saved = Saved(checkpoint.state)
         if saved["fingerprint"].text() != self._machine.config.fingerprint():
@@ -118,7 +120,7 @@ class DeviceState:
         restore_memory(machine.memory, saved["pages"], checkpoint.pages)
         self._restore_registers(saved)
         vectors = [item.integer(0, 31) for item in saved["messages"]]
-        self._carrier.restore(vectors, connected=saved["connected"].flag())
+        self._vectors.restore(vectors, connected=saved["connected"].flag())
         for name, part in self._parts.items():
             part.restore(saved["parts"][name])
         owners = self._owners()
@@ -130,13 +132,13 @@ class DeviceState:
         self._check_events(self._restore_events(saved["events"], owners), owners)
 
     def _clear(self, now: int) -> None:
-        """As after power-on, at a time."""
+        """Reset to the state after power-on, at time ``now`` in ps."""
         self._reset()
         self._machine.clock.jump(now)
-        # None has a transfer any more; from here on they count from this time.
+        # No link has a transfer any more; their byte counts start at this time.
         for link in self._machine.links.values():
             link.clear()
-        self._carrier.restore([], connected=True)
+        self._vectors.restore([], connected=True)
 
     def _owners(self) -> Owners:
         owners = Owners()
@@ -158,7 +160,7 @@ class DeviceState:
         events: list[list[Any]] = []
         for time, callback, value in self._machine.clock.pending():
             owner = getattr(callback, "__self__", None)
-            # What was overtaken is kept, too: whether another event comes is what decides how a job is carried.
+            # Void events are kept too: a job is only fast-forwarded if no other event is pending.
             if callback is _void or (isinstance(owner, EventOwner) and owner.is_void(value)):
                 events.append([time, None, None])
             else:
@@ -168,7 +170,7 @@ class DeviceState:
         return events
 
     def _restore_events(self, saved: Saved, owners: Owners) -> Due:
-        """What is to come besides what does nothing."""
+        """Schedule the saved events; return those that are not void."""
         clock, due = self._machine.clock, Due()
         last = clock.now
         for item in saved:
@@ -186,7 +188,7 @@ class DeviceState:
         return due
 
     def _check_events(self, due: Due, owners: Owners) -> None:
-        """Each part is told what it waits for, once. Raises CheckpointError."""
+        """Check that every event that a part waits for is pending exactly once. Raises CheckpointError."""
         for link_name, link in self._machine.links.items():
             for done in link.awaited():
                 part, method = owners.name(done)

@@ -14,8 +14,8 @@ from npusim.faults import (
     Fail,
     Flip,
     Hang,
-    Interrupts,
     LoseWrite,
+    MessageFault,
     Resets,
     Slow,
     Stuck,
@@ -28,10 +28,10 @@ from npusim.faults.what import EVER, JOB, MEMORIES, RESET
 from npusim.isa.base import ByteArray
 from npusim.sim.breaks import Acted, Repeated
 from npusim.sim.clock import Event
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.machine import Machine
 from npusim.sim.stepper import Stepper
-from npusim.timeline import Fault, FaultCode
+from npusim.timeline import DeviceFault, FaultCode
 
 _RESET_BIT = BY_NAME["CONTROL"].fields[0].mask
 _READY = BY_NAME["STATUS"].fields[0].mask
@@ -82,7 +82,7 @@ class _Lasting:
     """What goes on until it is ended: by a time, a reset, the end of a job, or never."""
 
     until: str
-    job: Job | None
+    job: MachineJob | None
     end: Callable[[], None]
 
 
@@ -95,13 +95,13 @@ class Effects:
         self._clock, self._breaks = body.machine.clock, body.machine.breaks
         self._altered: dict[str, list[_Altered]] = {}
         self._lost: dict[str, Repeated[Acted]] = {}
-        self._messages = Repeated[tuple[Interrupts, Acted]]()
+        self._messages = Repeated[tuple[MessageFault, Acted]]()
         self._resets: list[tuple[Resets, Acted]] = []
-        self._errors: list[tuple[Fault, Acted]] = []  # that the next job will find
+        self._errors: list[tuple[DeviceFault, Acted]] = []  # that the next job will find
         self._lasting: list[_Lasting] = []
         self._epoch = 0
         self._status = 0  # what STATUS is when the reset comes back
-        self.beginning: Job | None = None
+        self.beginning: MachineJob | None = None
         """The job that gets the machine in this moment."""
         self.resetting = False
 
@@ -170,7 +170,7 @@ class Effects:
         self.resetting = False
         self._body.registers.set("STATUS", self._status)
 
-    def job_begins(self, job: Job) -> None:
+    def job_begins(self, job: MachineJob) -> None:
         """A job gets the machine: what waits for one is about it."""
         for lasting in self._lasting:
             if lasting.until == JOB and lasting.job is None:
@@ -181,7 +181,7 @@ class Effects:
         if self._errors:
             self._fail(*self._errors.pop(0))
 
-    def job_ends(self, job: Job) -> None:
+    def job_ends(self, job: MachineJob) -> None:
         """Its record is written."""
         for lasting in tuple(self._lasting):
             if lasting.until == JOB and lasting.job is job:
@@ -249,7 +249,7 @@ class Effects:
         self._breaks.failing.setdefault(what.fail, Repeated()).add(acted, what.count)
 
     @do.register
-    def _interrupts(self, what: Interrupts, acted: Acted) -> None:
+    def _interrupts(self, what: MessageFault, acted: Acted) -> None:
         if what.interrupt not in ("spurious", "storm"):
             self._messages.add((what, acted), what.count)
             return
@@ -298,7 +298,9 @@ class Effects:
             acted()
             return
         place = what.memory if what.memory == MEMORIES[0] else f"{what.memory} of core {what.core}"
-        fault = Fault(FaultCode.ECC, what.address, f"{place}: an error at {what.address:#x} that cannot be corrected")
+        fault = DeviceFault(
+            FaultCode.ECC, what.address, f"{place}: an error at {what.address:#x} that cannot be corrected"
+        )
         if self.beginning is None and isinstance(self._machine.current, Stepper):
             self._fail(fault, acted)
         else:
@@ -328,7 +330,7 @@ class Effects:
         if what.reset == "never":
             self._last(what.lasts, partial(self._resets.remove, row))
 
-    def _fail(self, fault: Fault, acted: Acted) -> None:
+    def _fail(self, fault: DeviceFault, acted: Acted) -> None:
         """The job that has the machine ends here."""
         player = self._machine.current
         if isinstance(player, Stepper) and not player.over:

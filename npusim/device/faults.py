@@ -13,11 +13,11 @@ from npusim.errors import UsageError
 from npusim.faults import (
     AtCommand,
     AtDoorbell,
-    AtFence,
     AtInterrupt,
     AtJob,
     AtLabel,
     AtRead,
+    AtSeqno,
     AtTime,
     AtWrite,
     Fault,
@@ -27,7 +27,7 @@ from npusim.faults import (
 from npusim.faults.script import Hardware, Script, check_script, lead
 from npusim.faults.what import MEMORIES
 from npusim.sim.clock import Clock, Event
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.machine import Machine
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import HALT, Step
@@ -89,7 +89,7 @@ class Faults(Watcher):
         self._watch, self._unwatch = watch, unwatch
         self._entries: list[_Entry] = []
         self._of: dict[type[Any], list[_Entry]] = {}
-        self._runs: dict[Job, _Run] = {}
+        self._runs: dict[MachineJob, _Run] = {}
         self._operators: dict[int, Sequence[Sequence[str]]] = {}
         self.active = False
         """Whether there are any."""
@@ -175,7 +175,7 @@ class Faults(Watcher):
 
     def _count(self, entry: _Entry, seen: int) -> None:
         when: Any = entry.fault.when
-        first = 1 if isinstance(when, AtFence) else getattr(when, "nth", None) or getattr(when, lead(type(when)))
+        first = 1 if isinstance(when, AtSeqno) else getattr(when, "nth", None) or getattr(when, lead(type(when)))
         if seen >= first and (not when.times or seen < first + when.times):
             if when.after_ps:
                 self._later(entry, when.after_ps)
@@ -226,7 +226,7 @@ class Faults(Watcher):
 
     # What a watcher is told
 
-    def job_begins(self, job: Job) -> None:
+    def job_begins(self, job: MachineJob) -> None:
         self._runs[job] = _Run(self._operators.get(job.code, ()))
         self._effects.beginning = job
         self._effects.job_begins(job)
@@ -262,15 +262,15 @@ class Faults(Watcher):
             if not run.left[step.op]:
                 self._label(run, step.op, "ends")
 
-    def job_ends(self, job: Job, timeline: Timeline) -> None:
+    def job_ends(self, job: MachineJob, timeline: Timeline) -> None:
         self._runs.pop(job, None)
         self._stage(job, "ends")
         self._effects.job_ends(job)
         timeline.injected = tuple(each for each in self.happened if each.at_ps >= job.started_ps)
 
-    def _stage(self, job: Job, stage: str) -> None:
+    def _stage(self, job: MachineJob, stage: str) -> None:
         fence = _fence_of(job)
-        self._match(AtFence, lambda when: when.stage == stage and when.fence == fence)
+        self._match(AtSeqno, lambda when: when.stage == stage and when.fence == fence)
         self._match(AtJob, lambda when: when.stage == stage)
 
     def _label(self, run: _Run, op: int, edge: str) -> None:
@@ -278,7 +278,7 @@ class Faults(Watcher):
         self._match(AtLabel, lambda when: when.edge == edge and when.label in names)
 
 
-def _fence_of(job: Job) -> int | None:
+def _fence_of(job: MachineJob) -> int | None:
     entry = getattr(job, "entry", None)
     return None if entry is None else entry.fence
 

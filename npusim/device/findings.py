@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Kind(NamedTuple):
+class FindingKind(NamedTuple):
     """A mistake that drivers make: what it means, and what to do about it."""
 
     meaning: str
@@ -16,112 +16,112 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "no-doorbell": Kind(
+    "no-doorbell": FindingKind(
         "TAIL was moved, its doorbell not rung, and the driver waits: the device looks at TAIL at the doorbell only",
         "write 1 to the DOORBELL of the same ring, after TAIL",
     ),
-    "doorbell-without-tail": Kind(
+    "doorbell-without-tail": FindingKind(
         "a doorbell that announces nothing: TAIL is where it was at the one before",
         "write TAIL first, then DOORBELL",
     ),
-    "entry-late": Kind(
+    "entry-late": FindingKind(
         "at the doorbell the ring entry is not there yet, or is that of an earlier job",
         "write the whole entry, then TAIL, then DOORBELL; on a host that reorders writes with a barrier between them",
     ),
-    "changed-in-flight": Kind(
+    "changed-in-flight": FindingKind(
         "the driver writes what belongs to the device: the entry, table, code, constants, inputs, outputs, scratch or "
         "record of a job that it does not know to have ended, or the context area",
         "write before the doorbell, or after the completion record was seen; use a second buffer for the next input",
     ),
-    "output-early": Kind(
+    "output-early": FindingKind(
         "the driver reads what a job writes without knowing that the job has ended; if it has, that was luck",
         "read the completion record first; a status of 0 means that nothing may be read yet",
     ),
-    "shared-in-flight": Kind(
+    "shared-in-flight": FindingKind(
         "two jobs in flight use the same bytes, one of them writes, and nothing orders the two: they are in "
         "different rings, or it is the completion record; or a job lies over a ring or the context area",
         "give each job outputs, scratch, record and text of its own; jobs of one ring may share the first two",
     ),
-    "freed-in-flight": Kind(
+    "freed-in-flight": FindingKind(
         "memory is freed that the device still uses: of a job in flight, a ring, the context area",
         "free when the completion record was seen, and rings and context area after a reset",
     ),
-    "used-after-free": Kind(
+    "used-after-free": FindingKind(
         "the driver, or a job, uses memory that the driver has freed and not allocated again",
         "allocate before you use; look for a second owner of the address",
     ),
-    "record-not-cleared": Kind(
+    "record-not-cleared": FindingKind(
         "at the doorbell the status in the completion record is not 0: the job would seem to have ended",
         "write a record with status 0 before each doorbell",
     ),
-    "fence-reused": Kind(
+    "fence-reused": FindingKind(
         "the fence of a job in flight is given to another one: records and ABORT cannot tell them apart",
         "count fences up, in one counter for all rings",
     ),
-    "ring-overrun": Kind(
+    "ring-overrun": FindingKind(
         "more entries are announced than the ring has: the oldest are overwritten, the device stops with fault RING",
         "do not let TAIL - HEAD exceed SIZE",
     ),
-    "tail-back": Kind(
+    "tail-back": FindingKind(
         "TAIL was moved back: entries that were announced are no longer, and the device may have taken them already",
         "only count TAIL up, and set the flag WITHDRAWN in the entry of a job that is not to run",
     ),
-    "ring-changed": Kind(
+    "ring-changed": FindingKind(
         "BASE or SIZE of a ring is changed while jobs are in it",
         "set rings up after a reset, before the first job",
     ),
-    "ring-not-set-up": Kind(
+    "ring-not-set-up": FindingKind(
         "a doorbell for a ring whose SIZE is 0 or no power of two, or the first one without a RESET before",
         "RESET, then BASE and SIZE, then jobs; after each later RESET again",
     ),
-    "interrupt-unacknowledged": Kind(
+    "interrupt-unacknowledged": FindingKind(
         "interrupts are taken and INT_STATUS is never cleared: with a level-triggered line the host would hang in it",
         "write the bits to INT_STATUS first, then look at the completion records",
     ),
-    "wait-masked": Kind(
+    "wait-masked": FindingKind(
         "the driver waits for an interrupt, and INT_MASK lets none through",
         "open INT_MASK after each RESET, which closes it, and before you wait",
     ),
-    "uninitialised": Kind(
+    "uninitialised": FindingKind(
         "a job reads bytes that neither the driver nor a job has ever written",
         "write the whole table, code, constants and inputs before the doorbell; check offsets and sizes",
     ),
-    "preempt-without-context": Kind(
+    "preempt-without-context": FindingKind(
         "PREEMPT is enabled without memory to park jobs in: CONTEXT_BASE is 0 or leaves too little room",
         "allocate CAP_CONTEXT bytes, write CONTEXT_BASE_LO and _HI, then PREEMPT",
     ),
-    "reset-in-flight": Kind(
+    "reset-in-flight": FindingKind(
         "RESET with jobs in flight, no look at their records just before, and the driver goes on: they may be done",
         "look at the records once more, then reset, then fail the jobs that had not ended",
     ),
-    "stale-residents": Kind(
+    "stale-residents": FindingKind(
         "the constants were written again, and a job comes with the number of before: what is in SRAM is stale",
         "another number in the ring entry's field residents whenever region 0 is written",
     ),
-    "register-misuse": Kind(
+    "register-misuse": FindingKind(
         "an access that has no effect: a reserved bit, a read-only register, a wrong width, memory that is not there",
         "see the table of registers; NpuDevice.misuse has the list",
     ),
-    "fault-ignored": Kind(
+    "fault-ignored": FindingKind(
         "the device has stopped with a fault, and stood still until it was switched off",
         "on bit FAULT of STATUS write CONTINUE, or RESET, to CONTROL",
     ),
-    "never-looked-at": Kind(
+    "never-looked-at": FindingKind(
         "a job has ended, and nobody has ever looked at its completion record",
         "look at the records of all jobs in flight at each interrupt: one message may be for several",
     ),
-    "left-in-flight": Kind(
+    "left-in-flight": FindingKind(
         "the device was switched off with a job in flight",
         "at the end wait for the jobs or RESET, then free their memory",
     ),
-    "leaked": Kind(
+    "leaked": FindingKind(
         "memory that was allocated and not freed when the driver was done",
         "free on every way out, that of errors too",
     ),
 }  # fmt: skip
 
 
-class Access(NamedTuple):
+class ConflictSide(NamedTuple):
     """One side of a conflict: what was done, and when."""
 
     time_ps: int
@@ -138,8 +138,8 @@ class Finding(NamedTuple):
     kind: str
     time_ps: int
     fence: int | None
-    first: Access | None
-    second: Access
+    first: ConflictSide | None
+    second: ConflictSide
     text: str
 
     def __str__(self) -> str:

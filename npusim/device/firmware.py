@@ -11,7 +11,7 @@ import struct
 import zlib
 from typing import Any, NamedTuple, cast
 
-from npusim.device.port import Port
+from npusim.device.port import ControlPort
 from npusim.device.registers import BY_NAME, RegisterFile
 from npusim.errors import UsageError
 from npusim.hw.hostside import FirmwareConfig
@@ -79,7 +79,7 @@ class Firmware(EventOwner):
 
     EVENTS = ("_read", "_run")
 
-    def __init__(self, config: FirmwareConfig, clock: Clock, registers: RegisterFile, port: Port) -> None:
+    def __init__(self, config: FirmwareConfig, clock: Clock, registers: RegisterFile, port: ControlPort) -> None:
         self._config = config
         self._clock = clock
         self._registers = registers

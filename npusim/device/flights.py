@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from npusim.device.registers import RINGS
 from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC, REGION_ROW, JobFlag, RingEntry
-from npusim.device.spans import Extent, touched
+from npusim.device.spans import AccessExtent, touched
 from npusim.isa.base import ByteArray
 from npusim.program import CONSTANTS, SCRATCH
 from npusim.sim.memory import AddressError
 
 Load = Callable[[int, int], bytes]
 """The bytes at an address, in DRAM or in host memory, as the device reads them; raises AddressError."""
-_NOTHING = Extent()
+_NOTHING = AccessExtent()
 _WITHDRAWN = int(JobFlag.WITHDRAWN)
 _FLAGS = slice(4, 8)
 ENTRY_SPAN = "ring entry"
@@ -25,7 +25,7 @@ COUNT_MASK = 0xFFFF_FFFF
 RESIDENT_CONSTANTS = "constants of which some stay in SRAM"
 
 
-class Span(NamedTuple):
+class JobSpan(NamedTuple):
     """Bytes [low, high) that a job uses. ``filled``: it reads them, and nobody but software has put them there;
     ``alone``: no other job may use them, be it of the same ring."""
 
@@ -55,13 +55,13 @@ class Flight:
     raw: bytes
     entry: RingEntry | None
     rung_ps: int
-    spans: tuple[Span, ...] = ()
+    spans: tuple[JobSpan, ...] = ()
     ended_ps: int | None = None
     looked_ps: int | None = None
     masked: bool = False
     excused: bool = False
     aborted: bool = False
-    digests: dict[Span, bytes] = field(default_factory=dict)
+    digests: dict[JobSpan, bytes] = field(default_factory=dict)
 
     @property
     def fence(self) -> int | None:
@@ -80,7 +80,7 @@ class Flight:
         """Whether it is one of the entries before a HEAD or a TAIL."""
         return count - self.number - 1 & COUNT_MASK <= COUNT_MASK >> 1
 
-    def changed(self, span: Span, now: ByteArray) -> bool:
+    def changed(self, span: JobSpan, now: ByteArray) -> bool:
         """Whether bytes that must not change have."""
         if span.low == self.address and span.what == ENTRY_SPAN:
             return not self.withdrawn_only(now.tobytes())
@@ -100,19 +100,21 @@ def take_off(load: Load, dram_bytes: int, ring: int, number: int, address: int, 
         return Flight(ring, number, address, b"", None, now)
     entry = RingEntry(*ENTRY.unpack(raw))
     if entry.magic != ENTRY_MAGIC or entry.mistake:
-        return Flight(ring, number, address, raw, None, now, (Span(address, address + ENTRY.size, False, ENTRY_SPAN),))
+        return Flight(
+            ring, number, address, raw, None, now, (JobSpan(address, address + ENTRY.size, False, ENTRY_SPAN),)
+        )
     inside = (span for span in _spans(load, address, entry) if span.low < span.high <= dram_bytes)
     return Flight(ring, number, address, raw, entry, now, tuple(inside))
 
 
-def _spans(load: Load, address: int, entry: RingEntry) -> Iterator[Span]:
+def _spans(load: Load, address: int, entry: RingEntry) -> Iterator[JobSpan]:
     table_bytes = entry.region_count * REGION_ROW.size
     code_end, table_end = entry.program_address + entry.program_bytes, entry.region_table + table_bytes
-    yield Span(address, address + ENTRY.size, False, ENTRY_SPAN)
-    yield Span(entry.program_address, code_end, False, "code", filled=True)
-    yield Span(entry.region_table, table_end, False, "region table", filled=True)
-    yield Span(entry.completion, entry.completion + COMPLETION.size, True, "completion record", alone=True)
-    yield Span(entry.log, entry.log + entry.log_bytes, True, "text of a fault", alone=True)
+    yield JobSpan(address, address + ENTRY.size, False, ENTRY_SPAN)
+    yield JobSpan(entry.program_address, code_end, False, "code", filled=True)
+    yield JobSpan(entry.region_table, table_end, False, "region table", filled=True)
+    yield JobSpan(entry.completion, entry.completion + COMPLETION.size, True, "completion record", alone=True)
+    yield JobSpan(entry.log, entry.log + entry.log_bytes, True, "text of a fault", alone=True)
     try:
         code = load(entry.program_address, entry.program_bytes)
         rows = list(REGION_ROW.iter_unpack(load(entry.region_table, table_bytes)))
@@ -128,14 +130,14 @@ def _spans(load: Load, address: int, entry: RingEntry) -> Iterator[Span]:
         if first < last:
             kind = "scratch" if number == SCRATCH else "output"
             hull = (min(low, first), max(high, last)) if low < high else (first, last)
-            yield Span(base + hull[0], base + hull[1], True, f"{kind}, region {number}")
+            yield JobSpan(base + hull[0], base + hull[1], True, f"{kind}, region {number}")
         elif low < high:
             what, filled = f"input, region {number}", True
             if number == CONSTANTS:
                 what = RESIDENT_CONSTANTS if stream.keeps and entry.residents else "constants"
             elif number == SCRATCH:
                 what, filled = "scratch", False  # what a program reads there before it writes is its own affair
-            yield Span(base + low, base + high, False, what, filled)
+            yield JobSpan(base + low, base + high, False, what, filled)
 
 
 def digest(bytes_: ByteArray) -> bytes:

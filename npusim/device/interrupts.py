@@ -1,6 +1,6 @@
 """Which interrupts leave the device, and when: status and mask, vectors by source, moderation.
 
-What a message goes through behind that, such as the masks of MSI-X, is its carrier's.
+What a message goes through behind that, such as the masks of MSI-X, is its transport's.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from npusim.device.bus import Carrier
+from npusim.device.bus import Transport
 from npusim.device.registers import BY_NAME, COPY, RINGS, SOURCES, RegisterFile
 from npusim.sim.adversary import Adversary
 from npusim.sim.clock import Clock, Event
@@ -25,14 +25,14 @@ _INTERVAL, _COUNT = BY_NAME["INT_MODERATION"].fields
 _PS_PER_NS = 1000
 
 
-class Breaks(Protocol):
+class InterruptFaults(Protocol):
     """What may be wrong with messages."""
 
     def deliver(self, vector: int) -> None:
         """One is about to leave."""
 
 
-class Interrupts(EventOwner):
+class InterruptController(EventOwner):
     """Raises, routes and holds back."""
 
     EVENTS = ("_due",)
@@ -43,7 +43,7 @@ class Interrupts(EventOwner):
         clock: Clock,
         vectors: int,
         watchers: Sequence[Watcher],
-        carrier: Carrier,
+        transport: Transport,
         adversary: Adversary | None = None,
     ) -> None:
         self._adversary = adversary
@@ -53,22 +53,22 @@ class Interrupts(EventOwner):
         self._vectors = vectors
         self._routed = "vectors" in registers.parts  # else there is one vector, and nothing is held back
         self._watchers = watchers
-        self.carrier = carrier
+        self.transport = transport
         self.connected = True
-        self.breaks: Breaks | None = None
+        self.breaks: InterruptFaults | None = None
         """What is asked about each message, while there is any."""
         self._epoch = 0
         self.reset()
 
     @property
-    def carrier(self) -> Carrier:
+    def transport(self) -> Transport:
         """Where messages go."""
-        return self._carrier
+        return self._transport
 
-    @carrier.setter
-    def carrier(self, carrier: Carrier) -> None:
-        self._carrier = carrier
-        self._pinned = carrier.pinned
+    @transport.setter
+    def transport(self, transport: Transport) -> None:
+        self._transport = transport
+        self._pinned = transport.pinned
 
     def reset(self) -> None:
         """Nothing has come and nothing is held back."""
@@ -95,7 +95,7 @@ class Interrupts(EventOwner):
         elif bits & mask:
             self._leave(0)
         if self._pinned:
-            self._carrier.level()
+            self._transport.level()
 
     def mask_written(self, mask: int) -> None:
         """What came while the mask was closed has sent nothing: without this a driver that masks while it looks at its
@@ -105,14 +105,14 @@ class Interrupts(EventOwner):
         elif mask & self._values["INT_STATUS"]:
             self._leave(0)
         if self._pinned:
-            self._carrier.level()
+            self._transport.level()
 
     def status_written(self, left: int) -> None:
         """Software has cleared bits of INT_STATUS."""
         if self._came:
             self._came = {source for source in self._came if _BIT_OF[source] & left}
         if self._pinned:
-            self._carrier.level()
+            self._transport.level()
 
     def route_written(self, value: int) -> None:
         """Each source has a vector from here on; one that the device lacks is refused, and the source keeps its own."""
@@ -178,7 +178,7 @@ class Interrupts(EventOwner):
                 watcher.interrupt(vector)
             delay = self._adversary.interrupt_ps() if self._adversary is not None else 0
             if not delay:
-                self._carrier.irq(vector)
+                self._transport.irq(vector)
             elif vector not in self._under_way:  # else that one is for both: it arrives after what both are about
                 self._under_way.add(vector)
                 self._clock.after(delay, self._arrive, (self._epoch, vector))
@@ -189,7 +189,7 @@ class Interrupts(EventOwner):
         if epoch == self._epoch:
             self._under_way.discard(vector)
             if self.connected:
-                self._carrier.irq(vector)
+                self._transport.irq(vector)
 
     # Its state
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from npusim.device.ring import RingEntry
 from npusim.sim import job as machine_job
 from npusim.sim.machine import Player
-from npusim.timeline import Fault
+from npusim.timeline import DeviceFault
 
 
-class Stage(enum.Enum):
+class JobStage(enum.Enum):
     """Where a job is on its way."""
 
     FETCHING = "ring entry and region table are on the way"
@@ -23,21 +23,21 @@ class Stage(enum.Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Job(machine_job.Job):
+class DeviceJob(machine_job.MachineJob):
     """A job that the device has taken from a ring. ``player``: what carries it through the machine, once it has begun
     there; ``context``: where it is parked."""
 
     ring: int = 0
-    stage: Stage = Stage.FETCHING
+    stage: JobStage = JobStage.FETCHING
     entry: RingEntry | None = None
     player: Player | None = None
-    fault: Fault | None = None
+    fault: DeviceFault | None = None
     aborted: bool = False
     context: int = 0
 
 
-def job_of(player: Player) -> Job:
+def job_of(player: Player) -> DeviceJob:
     """Whose player it is."""
     job = player.job
-    assert isinstance(job, Job)
+    assert isinstance(job, DeviceJob)
     return job

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from npusim.device.findings import Access, Finding
-from npusim.device.flights import COUNT_MASK, RESIDENT_CONSTANTS, Flight, Load, Span, digest, take_off
+from npusim.device.findings import ConflictSide, Finding
+from npusim.device.flights import COUNT_MASK, RESIDENT_CONSTANTS, Flight, JobSpan, Load, digest, take_off
 from npusim.device.registers import RINGS
 from npusim.device.ring import COMPLETION, ENTRY, ENTRY_MAGIC
-from npusim.device.spans import Ranges
+from npusim.device.spans import ByteRanges
 from npusim.sim.memory import AddressError
 from npusim.sim.parts import Parts
 
@@ -26,7 +26,7 @@ class Held(NamedTuple):
 
     low: int
     high: int
-    changed: Access | None = None
+    changed: ConflictSide | None = None
 
 
 class Boarding:
@@ -41,24 +41,24 @@ class Boarding:
         self._registers = registers
         self._told: set[tuple[str, int | None, str]] = set()
         self._flights: list[Flight] = []
-        self._fresh = Ranges()  # written since the entry there was announced
-        self._written = Ranges()  # ever, by whomever
-        self._freed = Ranges()
+        self._fresh = ByteRanges()  # written since the entry there was announced
+        self._written = ByteRanges()  # ever, by whomever
+        self._freed = ByteRanges()
         self._was_reset = False
         self._begin_anew()
 
     def _begin_anew(self) -> None:
         self._flights.clear()
         self._gone = False
-        self._blind: list[tuple[Flight, str, Access]] = []  # jobs that a RESET took, and nobody had looked
+        self._blind: list[tuple[Flight, str, ConflictSide]] = []  # jobs that a RESET took, and nobody had looked
         self._seen = [0] * len(RINGS)  # TAIL at the last doorbell
         self._moved: dict[int, int] = {}  # when TAIL moved of a ring whose doorbell has not rung since
-        self._fault: Access | None = None
-        self._context: tuple[Span, Access] | None = None
+        self._fault: ConflictSide | None = None
+        self._context: tuple[JobSpan, ConflictSide] | None = None
         self._residents: dict[int, Held] = {}
         self._sent = 0  # messages since INT_STATUS was written
         self._acknowledged = False  # it was written since the reset
-        self._taken: Access | None = None  # a message, since then
+        self._taken: ConflictSide | None = None  # a message, since then
 
     def _doorbell(self, ring: int) -> None:
         name, registers = RINGS[ring], self._registers
@@ -117,7 +117,7 @@ class Boarding:
     def _check_new(self, flight: Flight, what: str) -> None:
         entry = flight.entry
         assert entry is not None
-        record = Span(entry.completion, entry.completion + COMPLETION.size, True, "completion record")
+        record = JobSpan(entry.completion, entry.completion + COMPLETION.size, True, "completion record")
         with contextlib.suppress(AddressError):
             status = COMPLETION.unpack(self._load(record.low, COMPLETION.size))[1]
             if status:
@@ -125,7 +125,7 @@ class Boarding:
         for other in self._flights:
             if other.fence == entry.fence:
                 text = f"{other.name} has it, and is in flight"
-                self._say("fence-reused", flight, text, what, Access(other.rung_ps, "doorbell"))
+                self._say("fence-reused", flight, text, what, ConflictSide(other.rung_ps, "doorbell"))
             self._check_apart(flight, other, what)
         for span in flight.spans:
             if self._freed.meets(span.low, span.high):
@@ -152,7 +152,7 @@ class Boarding:
                     if other.excused:
                         continue
                     text = f"{at_span(mine)} shares bytes with {at_span(theirs)} of {other.name}"
-                    self._say("shared-in-flight", flight, text, what, Access(other.rung_ps, "doorbell"))
+                    self._say("shared-in-flight", flight, text, what, ConflictSide(other.rung_ps, "doorbell"))
                     return
 
     def _check_residents(self, flight: Flight, number: int, what: str) -> None:
@@ -165,22 +165,22 @@ class Boarding:
             self._say("stale-residents", flight, text, what, held.changed)
         self._residents[number] = Held(constants.low, constants.high)
 
-    def _fixed(self) -> Iterator[tuple[Span, Access]]:
+    def _fixed(self) -> Iterator[tuple[JobSpan, ConflictSide]]:
         """What is the device's as long as it is set up: the rings and the context area."""
         for name in RINGS:
             base, size = self._pair(f"{name}_BASE"), self._registers[f"{name}_SIZE"]
             if size and not self._gone:
-                yield Span(base, base + size * ENTRY.size, False, f"ring {name}"), Access(0, "ring set up")
+                yield JobSpan(base, base + size * ENTRY.size, False, f"ring {name}"), ConflictSide(0, "ring set up")
         if self._context is not None:
             yield self._context
 
-    def _say(self, kind: str, flight: Flight | None, text: str, what: str, first: Access | None = None) -> None:
+    def _say(self, kind: str, flight: Flight | None, text: str, what: str, first: ConflictSide | None = None) -> None:
         fence = flight.fence if flight is not None else None
         key = kind, fence, text if flight is None else text.partition(" at ")[0]
         if key in self._told or len(self.findings) >= MOST_FINDINGS:
             return
         self._told.add(key)
-        finding = Finding(kind, self._clock.now, fence, first, Access(self._clock.now, what), text)
+        finding = Finding(kind, self._clock.now, fence, first, ConflictSide(self._clock.now, what), text)
         self.findings.append(finding)
         _log.error("driver: %s", finding)
 
@@ -188,6 +188,6 @@ class Boarding:
         return self._registers[name + "_HI"] << 32 | self._registers[name + "_LO"]
 
 
-def at_span(span: Span) -> str:
+def at_span(span: JobSpan) -> str:
     """A span for messages."""
     return f"{span.what} at {span.low:#x}..{span.high:#x}"

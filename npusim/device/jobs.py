@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from npusim.device.interrupts import DONE, FAULT, FROM_FAULT
-from npusim.device.job import Job, Stage, job_of
-from npusim.device.port import HostError, Port, fault_of
+from npusim.device.job import DeviceJob, JobStage, job_of
+from npusim.device.port import ControlPort, HostError, fault_of
 from npusim.device.registers import BY_NAME, RINGS, RegisterFile
 from npusim.device.ring import COMPLETION, ENTRY, HOST, REGION_ROW, Completion, JobFlag, JobStatus, RingEntry
 from npusim.sim.adversary import Adversary
@@ -24,9 +24,9 @@ from npusim.sim.clock import Event
 from npusim.sim.machine import Machine, Player
 from npusim.sim.memory import AddressError
 from npusim.sim.stepper import Stepper
-from npusim.sim.steps import RefusedError
+from npusim.sim.steps import InvalidProgramError
 from npusim.sim.watch import Watcher
-from npusim.timeline import Counters, Fault, FaultCode, Timeline
+from npusim.timeline import Counters, DeviceFault, FaultCode, Timeline
 from npusim.units import cycles_spanned
 
 _log = logging.getLogger("npusim.device")
@@ -51,7 +51,7 @@ class JobQueues:
         self,
         machine: Machine,
         registers: RegisterFile,
-        port: Port,
+        port: ControlPort,
         interrupt: Callable[..., None],
         ended: Callable[[int | None, Timeline], None],
     ) -> None:
@@ -62,7 +62,7 @@ class JobQueues:
         self._load, self._control_ps = port.load, machine.control_ps
         self._interrupt = interrupt
         self._tell = ended
-        self._begun: list[Job | None] = []
+        self._begun: list[DeviceJob | None] = []
         self._epoch = 0
         self.reset()
 
@@ -77,8 +77,8 @@ class JobQueues:
         self._tails = [0] * len(RINGS)  # as they were at the doorbells
         self._context_base = 0  # 0: jobs are not parked
         self._begun = [None] * len(RINGS)
-        self._current: Job | None = None
-        self._faulted: Job | None = None
+        self._current: DeviceJob | None = None
+        self._faulted: DeviceJob | None = None
 
     def doorbell(self, ring: int) -> None:
         """Take over the ring's TAIL. While the device stands still after a fault, what it says waits for go_on."""
@@ -119,7 +119,7 @@ class JobQueues:
                 job.player = self._machine.step_by_step(job.player)
 
     @property
-    def begun(self) -> tuple[Job | None, ...]:
+    def begun(self) -> tuple[DeviceJob | None, ...]:
         """The job of each class that has been taken from its ring and has not left it."""
         return tuple(self._begun)
 
@@ -155,8 +155,8 @@ class JobQueues:
         job = self._current
         if job is None:
             self._take_next()
-        elif job.stage is Stage.RUNNING and self._preempted(job):
-            job.stage = Stage.LEAVING
+        elif job.stage is JobStage.RUNNING and self._preempted(job):
+            job.stage = JobStage.LEAVING
             # Now, not when it has come to a stop: software may have changed its mind by then.
             job.context = self._context_base + job.ring * self._machine.context_bytes
             assert job.player is not None
@@ -172,28 +172,28 @@ class JobQueues:
                 if self._tails[ring] != self._values[_HEADS[ring]]:
                     self._take(ring)
                     return
-            elif job.stage is Stage.PARKED:
+            elif job.stage is JobStage.PARKED:
                 assert isinstance(job.player, Stepper)
-                job.stage = Stage.RETURNING
+                job.stage = JobStage.RETURNING
                 self._current = job
                 self._machine.restore(job.player, job.context, self._returned)
                 return
 
-    def _higher(self, job: Job) -> bool:
+    def _higher(self, job: DeviceJob) -> bool:
         """Whether a job of a higher class waits."""
         for ring in _DOWN[: -1 - job.ring]:
             if self._begun[ring] is None and self._tails[ring] != self._values[_HEADS[ring]]:
                 return True
         return False
 
-    def _preempted(self, job: Job) -> bool:
+    def _preempted(self, job: DeviceJob) -> bool:
         return self._context_base != 0 and self._higher(job)
 
     def _stopped(self, player: Stepper) -> None:
         self._machine.save(player, job_of(player).context, self._parked)
 
     def _parked(self, player: Player) -> None:
-        job_of(player).stage = Stage.PARKED
+        job_of(player).stage = JobStage.PARKED
         self._current = None
         self.consider()
 
@@ -204,7 +204,7 @@ class JobQueues:
             self._machine.leave(player)
             self._parked(player)
             return
-        job.stage = Stage.RUNNING
+        job.stage = JobStage.RUNNING
         job.player.resume()
 
     # Beginning
@@ -212,17 +212,17 @@ class JobQueues:
     def _take(self, ring: int) -> None:
         """Begin with the next entry of a ring."""
         registers, name = self._registers, RINGS[ring]
-        job = self._current = self._begun[ring] = Job(ring=ring, started_ps=self._machine.clock.now)
+        job = self._current = self._begun[ring] = DeviceJob(ring=ring, started_ps=self._machine.clock.now)
         self._show_status()
         size, head = self._values[f"{name}_SIZE"], self._values[_HEADS[ring]]
         waiting = self._tails[ring] - head & _COUNT  # this one among them
         if not size or size & (size - 1) or waiting > size:
-            self._refuse(job, Fault(FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}"))
+            self._refuse(job, DeviceFault(FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}"))
             return
         address = registers.get_pair(f"{name}_BASE") + head % size * ENTRY.size
         self._read(job, address, ENTRY.size, self._entry_came)
 
-    def _read(self, job: Job, address: int, size: int, then: Callable[[Event], None]) -> None:
+    def _read(self, job: DeviceJob, address: int, size: int, then: Callable[[Event], None]) -> None:
         """Read control data, which takes time; ``then`` gets what :meth:`_accessed` understands.
 
         The bytes are those at the end of that time, so a mark that software sets meanwhile still counts.
@@ -232,7 +232,7 @@ class JobQueues:
             delay += self._machine.adversary.control_ps()
         self._machine.clock.after(delay, then, (self._epoch, job, address, size))
 
-    def _accessed(self, event: Event) -> tuple[Job, int, int] | None:
+    def _accessed(self, event: Event) -> tuple[DeviceJob, int, int] | None:
         """Whose access it was, address and size; None after a reset, which makes it void."""
         value: Any = event.value
         epoch, job, address, size = value
@@ -252,7 +252,7 @@ class JobQueues:
         job.tail_ps = self._control_ps(size) if place < HOST else self._port.write_ps(place, size)
         problem = entry.mistake
         if problem:
-            self._refuse(job, Fault(FaultCode.RING, address, problem))
+            self._refuse(job, DeviceFault(FaultCode.RING, address, problem))
         elif entry.flags & _WITHDRAWN:
             job.aborted = True
             self._ended(job)
@@ -280,7 +280,7 @@ class JobQueues:
         assert job.entry is not None
         self._start(job, job.entry, loaded=True)
 
-    def _start(self, job: Job, entry: RingEntry, *, loaded: bool) -> None:
+    def _start(self, job: DeviceJob, entry: RingEntry, *, loaded: bool) -> None:
         if job.aborted:
             self._ended(job)
             return
@@ -296,15 +296,15 @@ class JobQueues:
                 access = entry.region_table, entry.region_count * REGION_ROW.size
                 self._machine.clock.after(delay, self._code_came, (self._epoch, job, *access))
                 return
-            job.stage = Stage.RUNNING
+            job.stage = JobStage.RUNNING
             job.player = self._machine.start(job, self.played)
-        except RefusedError as error:
-            self._ended(job, Fault(FaultCode.PROGRAM, entry.program_address + error.offset, error.explanation))
+        except InvalidProgramError as error:
+            self._ended(job, DeviceFault(FaultCode.PROGRAM, entry.program_address + error.offset, error.explanation))
         except AddressError as error:
-            self._ended(job, Fault(FaultCode.ADDRESS, error.address, error.explanation))
+            self._ended(job, DeviceFault(FaultCode.ADDRESS, error.address, error.explanation))
         except Exception as error:  # noqa: BLE001 - whatever software wrote must not come back to it as an exception
             _log.exception("starting a job")
-            self._ended(job, Fault(FaultCode.INTERNAL, entry.program_address, f"{type(error).__name__}: {error}"))
+            self._ended(job, DeviceFault(FaultCode.INTERNAL, entry.program_address, f"{type(error).__name__}: {error}"))
 
     # Ending
 
@@ -312,16 +312,16 @@ class JobQueues:
         """End the job of that fence now, in the midst of whatever it does; no effect before it has begun."""
         for job in self._begun:
             # A job whose record is on its way has ended, as far as the record says: one record for each job.
-            if job is not None and job.entry and job.entry.fence == fence and job.stage is not Stage.ENDING:
+            if job is not None and job.entry and job.entry.fence == fence and job.stage is not JobStage.ENDING:
                 job.aborted = True
                 if job.player is not None:  # else it ends when its region table has come
                     job.player = self._machine.step_by_step(job.player)
                     self._machine.drop(job.player)
                     self._ended(job)
 
-    def _ended(self, job: Job, fault: Fault | None = None) -> None:
+    def _ended(self, job: DeviceJob, fault: DeviceFault | None = None) -> None:
         """The job is over; its completion record is on its way."""
-        job.stage = Stage.ENDING
+        job.stage = JobStage.ENDING
         job.fault = fault
         assert job.entry is not None
         delay = job.tail_ps
@@ -367,17 +367,17 @@ class JobQueues:
         else:
             self.consider()
 
-    def _tell_end(self, job: Job, fence: int | None, timeline: Timeline) -> None:
+    def _tell_end(self, job: DeviceJob, fence: int | None, timeline: Timeline) -> None:
         for watcher in self._machine.watchers[:]:
             watcher.job_ends(job, timeline)
         self._tell(fence, timeline)
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: DeviceJob) -> None:
         self._begun[job.ring] = None
         if self._current is job:
             self._current = None
 
-    def _timeline(self, job: Job) -> Timeline:
+    def _timeline(self, job: DeviceJob) -> Timeline:
         now, clock_hz = self._machine.clock.now, self._machine.config.clock_hz
         if job.player is not None:
             timeline = job.player.timeline(now, clock_hz)
@@ -388,14 +388,14 @@ class JobQueues:
         timeline.aborted, timeline.residents_held = job.aborted, job.held
         return timeline
 
-    def _refuse(self, job: Job, fault: Fault) -> None:
+    def _refuse(self, job: DeviceJob, fault: DeviceFault) -> None:
         """A fault before there is an entry that can be believed: nobody knows where a record would belong."""
         job.fault = fault
         self._forget(job)
         self._tell_end(job, None, self._timeline(job))
         self._stop(job, fault)
 
-    def _stop(self, job: Job, fault: Fault) -> None:
+    def _stop(self, job: DeviceJob, fault: DeviceFault) -> None:
         _log.info("fault %s at %#x: %s", fault.code.name, fault.address, fault.explanation)
         self._faulted = job
         self._registers.set("FAULT_CODE", fault.code)
@@ -408,7 +408,7 @@ class JobQueues:
         own = _FAULT if self._faulted else _READY | (_BUSY if any(self._begun) else 0)
         self._registers.set("STATUS", own | self._values["STATUS"] & _OF_OTHERS)
 
-    def _store(self, address: int, data: bytes) -> Fault | None:
+    def _store(self, address: int, data: bytes) -> DeviceFault | None:
         """Write what software waits for; the fault if that is host memory which cannot be reached."""
         try:
             self._port.store(address, data)

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from npusim.device.job import Job, Stage
+from npusim.device.job import DeviceJob, JobStage
 from npusim.device.registers import RINGS
 from npusim.device.ring import ENTRY, MAX_REGIONS, RingEntry
 from npusim.errors import CheckpointError
@@ -21,12 +21,12 @@ from npusim.sim.jobstate import (
     restored_stepper,
     stepper_state,
 )
-from npusim.sim.machine import Decoded, Ending, Machine, Player, Residents
+from npusim.sim.machine import DecodedProgram, Ending, Machine, Player, Residents
 from npusim.sim.memory import AddressError
 from npusim.sim.owner import Owners
 from npusim.sim.saved import LONGEST_PS, Saved
 from npusim.sim.stepper import Stepper
-from npusim.sim.steps import RefusedError
+from npusim.sim.steps import InvalidProgramError
 
 ADDRESS = (1 << 64) - 1
 _PLAIN = ("code", "code_bytes", "context", "residents", "started_ps", "tail_ps")
@@ -38,7 +38,7 @@ def owner_name(ring: int) -> str:
     return f"job {RINGS[ring]}"
 
 
-class Programs:
+class SavedPrograms:
     """The programs of jobs under way, each once. Most of them still lie in DRAM, and need not be kept twice."""
 
     def __init__(self, machine: Machine) -> None:
@@ -46,7 +46,7 @@ class Programs:
         self._numbers: dict[tuple[bytes, tuple[int, ...]], int] = {}
         self.state: list[dict[str, Any]] = []
 
-    def number(self, program: Decoded, address: int) -> int:
+    def number(self, program: DecodedProgram, address: int) -> int:
         """The number of a program that was read from an address."""
         key = program.code, program.sizes
         if key not in self._numbers:
@@ -62,12 +62,12 @@ class Programs:
         return self._numbers[key]
 
     @staticmethod
-    def restored(machine: Machine, saved: Saved) -> list[Decoded]:
+    def restored(machine: Machine, saved: Saved) -> list[DecodedProgram]:
         """The programs again, DRAM being as it was. Raises CheckpointError."""
         return [_decoded(machine, item) for item in saved]
 
 
-def _decoded(machine: Machine, saved: Saved) -> Decoded:
+def _decoded(machine: Machine, saved: Saved) -> DecodedProgram:
     sizes = tuple(size.integer(0, ADDRESS) for size in saved["sizes"])
     if len(sizes) > MAX_REGIONS:
         raise saved["sizes"].refuse(f"a list of at most {MAX_REGIONS}")
@@ -78,13 +78,13 @@ def _decoded(machine: Machine, saved: Saved) -> Decoded:
         else:
             code = base64.b64decode(saved["code"].text(), validate=True)
         return machine.decoded(code, sizes)
-    except (AddressError, RefusedError) as error:
+    except (AddressError, InvalidProgramError) as error:
         raise CheckpointError(f"{saved.path}: {error.explanation}") from None
     except (binascii.Error, ValueError) as error:
         raise CheckpointError(f"{saved.path}.code: {error}") from None
 
 
-def residents_state(residents: Residents | None, programs: Programs, address: int) -> list[Any] | None:
+def residents_state(residents: Residents | None, programs: SavedPrograms, address: int) -> list[Any] | None:
     """What is in SRAM; ``address``: where the code of a job of that program lies, or lay."""
     if residents is None:
         return None
@@ -92,7 +92,7 @@ def residents_state(residents: Residents | None, programs: Programs, address: in
     return [number, list(residents.constants), residents.number, residents.computed]
 
 
-def residents_of(saved: Saved, programs: list[Decoded]) -> Residents | None:
+def residents_of(saved: Saved, programs: list[DecodedProgram]) -> Residents | None:
     """The same again."""
     if saved.missing:
         return None
@@ -102,7 +102,7 @@ def residents_of(saved: Saved, programs: list[Decoded]) -> Residents | None:
     return Residents(found, (address, size), number.integer(0, 0xFFFF_FFFF), computed.flag())
 
 
-def job_state(job: Job, programs: Programs, owners: Owners, record_ps: int) -> dict[str, Any]:
+def job_state(job: DeviceJob, programs: SavedPrograms, owners: Owners, record_ps: int) -> dict[str, Any]:
     """A job; ``record_ps``: when its record will be written, if it has ended."""
     state: dict[str, Any] = {name: getattr(job, name) for name in (*_PLAIN, *_FLAGS)}
     state |= {"ring": job.ring, "stage": job.stage.name, "regions": [list(row) for row in job.regions]}
@@ -112,7 +112,7 @@ def job_state(job: Job, programs: Programs, owners: Owners, record_ps: int) -> d
     return state
 
 
-def _player_state(player: Player, programs: Programs, owners: Owners, record_ps: int) -> dict[str, Any]:
+def _player_state(player: Player, programs: SavedPrograms, owners: Owners, record_ps: int) -> dict[str, Any]:
     ending = player.done
     assert isinstance(ending, Ending)
     state = {
@@ -137,9 +137,9 @@ class Told(NamedTuple):
     stopped: Callable[[Stepper], None]
 
 
-def job_of_state(machine: Machine, saved: Saved, programs: list[Decoded], told: Told) -> Job:
+def job_of_state(machine: Machine, saved: Saved, programs: list[DecodedProgram], told: Told) -> DeviceJob:
     """The job again; the banks and the context that its player may have come later. Raises CheckpointError."""
-    job = Job(ring=saved["ring"].index(len(RINGS)))
+    job = DeviceJob(ring=saved["ring"].index(len(RINGS)))
     for name in _PLAIN:
         setattr(job, name, saved[name].integer(0, ADDRESS))
     saved["started_ps"].integer(0, machine.clock.now)
@@ -148,16 +148,16 @@ def job_of_state(machine: Machine, saved: Saved, programs: list[Decoded], told: 
         setattr(job, name, saved[name].flag())
     job.regions = tuple((row.integers(2, 0, ADDRESS)[0], row.integers(2, 0, ADDRESS)[1]) for row in saved["regions"])
     stage = saved["stage"].text()
-    if stage not in Stage.__members__:
-        raise saved["stage"].refuse(f"one of {', '.join(Stage.__members__)}")
-    job.stage = Stage[stage]
+    if stage not in JobStage.__members__:
+        raise saved["stage"].refuse(f"one of {', '.join(JobStage.__members__)}")
+    job.stage = JobStage[stage]
     if not saved["entry"].missing:
         job.entry = RingEntry(*saved["entry"].integers(len(RingEntry._fields), 0, ADDRESS))
         try:
             ENTRY.pack(*job.entry)
         except struct.error:
             raise saved["entry"].refuse("the fields of a ring entry, each as wide as it is there") from None
-        if job.entry.mistake and job.stage is not Stage.ENDING:
+        if job.entry.mistake and job.stage is not JobStage.ENDING:
             raise saved["entry"].refuse(f"a ring entry that is taken: {job.entry.mistake}")
     job.fault = fault_of(saved["fault"])[0]
     if not saved["player"].missing:
@@ -166,7 +166,7 @@ def job_of_state(machine: Machine, saved: Saved, programs: list[Decoded], told: 
     return job
 
 
-def _player_of(machine: Machine, job: Job, saved: Saved, programs: list[Decoded], told: Told) -> Player:
+def _player_of(machine: Machine, job: DeviceJob, saved: Saved, programs: list[DecodedProgram], told: Told) -> Player:
     program = programs[saved["program"].index(len(programs))]
     # What was verified is what bounds the accesses: the regions must be those.
     if tuple(size for _, size in job.regions) != program.sizes:
@@ -181,14 +181,14 @@ def _player_of(machine: Machine, job: Job, saved: Saved, programs: list[Decoded]
         raise CheckpointError(f"{saved.path}: {error.explanation}") from None
 
 
-def _check(job: Job, saved: Saved) -> None:
+def _check(job: DeviceJob, saved: Saved) -> None:
     """A job of each stage has what that stage works with."""
-    if job.stage is not Stage.FETCHING and job.entry is None and job.fault is None:
+    if job.stage is not JobStage.FETCHING and job.entry is None and job.fault is None:
         raise saved["entry"].refuse("a ring entry, as the job has begun")
-    moves = job.stage in (Stage.LEAVING, Stage.PARKED, Stage.RETURNING)
+    moves = job.stage in (JobStage.LEAVING, JobStage.PARKED, JobStage.RETURNING)
     if moves and not isinstance(job.player, Stepper):
         raise saved["player"].refuse("one that goes step by step, as the job is parked or is to be")
     if len(job.regions) > MAX_REGIONS or (job.entry and job.regions and len(job.regions) != job.entry.region_count):
         raise saved["regions"].refuse("as many as the ring entry says")
-    if job.stage is Stage.RUNNING and job.player is None:
+    if job.stage is JobStage.RUNNING and job.player is None:
         raise saved["player"].refuse("what carries a job that runs")

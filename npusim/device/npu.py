@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Carrier, Turn
+from npusim.device.bus import BAR_MEMORY, BAR_REGISTERS, Transport, Turn
 from npusim.device.check import Checker
 from npusim.device.checkpoint import Checkpoint
 from npusim.device.copies import Copies
@@ -19,8 +19,8 @@ from npusim.device.device_state import DeviceState
 from npusim.device.faults import Faults
 from npusim.device.firmware import Firmware
 from npusim.device.host import HostBus
-from npusim.device.interrupts import Interrupts
-from npusim.device.port import HostPort, Port
+from npusim.device.interrupts import InterruptController
+from npusim.device.port import ControlPort, HostPort
 from npusim.device.queuestate import SavedQueues
 from npusim.device.registers import BY_NAME, COPY, RINGS, RegisterFile
 from npusim.device.stepping import HOUR_PS, run_until, step
@@ -29,7 +29,7 @@ from npusim.faults import Faulty
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
 from npusim.sim.adversary import Adversary
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
 from npusim.sim.watch import Watcher
@@ -90,16 +90,16 @@ class NpuDevice:
         """How often it was put back."""
         self.vectors = pci.vectors if pci else 1
         """Interrupt messages, numbered from 0."""
-        self._interrupts = Interrupts(
+        self._interrupts = InterruptController(
             registers, self._clock, self.vectors, watchers, self._host, self.machine.adversary
         )
         raise_ = self._interrupts.raise_
         # None where the device has no such part; then no register leads there.
         self._copies: Copies | None = None
         self._firmware: Firmware | None = None
-        port = Port(self.machine)
+        port = ControlPort(self.machine)
         if pci and pci.address_bits:
-            port = HostPort(self.machine, pci, lambda: self._interrupts.carrier)
+            port = HostPort(self.machine, pci, lambda: self._interrupts.transport)
             self._copies = Copies(self.machine, registers, port, pci, raise_)
         if config.firmware:
             self._firmware = Firmware(config.firmware, self._clock, registers, port)
@@ -155,14 +155,14 @@ class NpuDevice:
         return self._interrupts.pending
 
     @property
-    def carrier(self) -> Carrier:
+    def transport(self) -> Transport:
         """Where interrupts and accesses to host memory go."""
-        return self._interrupts.carrier
+        return self._interrupts.transport
 
     @exclusive
-    def connect(self, carrier: Carrier) -> None:
-        """Interrupts and accesses to host memory go to this carrier from here on, and no longer to :attr:`bus`."""
-        self._interrupts.carrier = carrier
+    def connect(self, transport: Transport) -> None:
+        """Interrupts and accesses to host memory go to this transport from here on, and no longer to :attr:`bus`."""
+        self._interrupts.transport = transport
 
     @exclusive
     def reset(self) -> None:
@@ -177,8 +177,8 @@ class NpuDevice:
         if self._firmware:
             self._firmware.show()
         # A message that is still on its way would come to a driver that has nothing it could be about.
-        self._interrupts.carrier.withdraw_irqs()
-        self._interrupts.carrier.level()
+        self._interrupts.transport.withdraw_irqs()
+        self._interrupts.transport.level()
         if self.faults.active:
             self.faults.was_reset()
 
@@ -335,7 +335,7 @@ class NpuDevice:
     @exclusive
     def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
         """For the bus: what a job computes; see :class:`npusim.device.host.InProcess`."""
-        return self.machine.arithmetic(Job(turn.code, turn.code_bytes, turn.regions, self._clock.now))
+        return self.machine.arithmetic(MachineJob(turn.code, turn.code_bytes, turn.regions, self._clock.now))
 
     # Registers
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from npusim.device.bus import Carrier, DmaError
+from npusim.device.bus import DmaError, Transport
 from npusim.device.ring import HOST
 from npusim.hw.hostside import PciConfig
 from npusim.sim.machine import Machine
 from npusim.sim.memory import AddressError
-from npusim.timeline import Fault, FaultCode
+from npusim.timeline import DeviceFault, FaultCode
 
 
 class HostError(AddressError):
     """An access to host memory that failed; ``address`` is that on the bus."""
 
 
-class Port:
+class ControlPort:
     """Control structures and copies, in DRAM only."""
 
     def __init__(self, machine: Machine) -> None:
@@ -36,13 +36,13 @@ class Port:
         return self._control_ps(size)
 
 
-class HostPort(Port):
+class HostPort(ControlPort):
     """Addresses with the bit HOST are those of host memory, by their other bits."""
 
-    def __init__(self, machine: Machine, pci: PciConfig, carrier: Callable[[], Carrier]) -> None:
+    def __init__(self, machine: Machine, pci: PciConfig, transport: Callable[[], Transport]) -> None:
         super().__init__(machine)
         self._pci = pci
-        self._carrier = carrier
+        self._transport = transport
         self._near_load, self._near_store = self.load, self.store
         self.load, self.store = self._far_load, self._far_store
 
@@ -51,7 +51,7 @@ class HostPort(Port):
             return self._near_load(address, size)
         address = self._checked(address, size)
         try:
-            data = self._carrier().dma_read(address, size)
+            data = self._transport().dma_read(address, size)
         except DmaError as error:
             raise _fault(error) from None
         if len(data) != size:
@@ -64,7 +64,7 @@ class HostPort(Port):
             return
         address = self._checked(address, len(data))
         try:
-            self._carrier().dma_write(address, data)
+            self._transport().dma_write(address, data)
         except DmaError as error:
             raise _fault(error) from None
 
@@ -88,10 +88,10 @@ class HostPort(Port):
         return address
 
 
-def fault_of(error: AddressError, what: str) -> Fault:
+def fault_of(error: AddressError, what: str) -> DeviceFault:
     """The fault that an access ends in."""
     code = FaultCode.HOST if isinstance(error, HostError) else FaultCode.ADDRESS
-    return Fault(code, error.address, f"{what}: {error.explanation}")
+    return DeviceFault(code, error.address, f"{what}: {error.explanation}")
 
 
 def _fault(error: DmaError) -> HostError:

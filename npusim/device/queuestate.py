@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, cast
 
 from npusim.device.consistent import check_jobs
-from npusim.device.job import Job, Stage, job_of
+from npusim.device.job import DeviceJob, JobStage, job_of
 from npusim.device.jobs import JobQueues
 from npusim.device.jobstate import (
     ADDRESS,
-    Programs,
+    SavedPrograms,
     Told,
     job_of_state,
     job_state,
@@ -20,7 +20,7 @@ from npusim.device.jobstate import (
 from npusim.device.registers import RINGS
 from npusim.device.ring import ENTRY, RingEntry
 from npusim.errors import CheckpointError
-from npusim.sim.context import Move
+from npusim.sim.context import ContextMove
 from npusim.sim.jobstate import restore_banks
 from npusim.sim.memory import AddressError
 from npusim.sim.owner import EventOwner, Owners
@@ -37,17 +37,17 @@ class SavedQueues(JobQueues, EventOwner):
     EVENTS = ("_code_came", "_entry_came", "_record_went", "_table_came")
 
     def is_void(self, value: Any) -> bool:
-        epoch, job, _, _ = cast("tuple[int, Job, int, int]", value)
+        epoch, job, _, _ = cast("tuple[int, DeviceJob, int, int]", value)
         return epoch != self._epoch or self._begun[job.ring] is not job
 
     def which(self, value: Any) -> str:
-        return f" {cast('tuple[int, Job, int, int]', value)[1].ring}"
+        return f" {cast('tuple[int, DeviceJob, int, int]', value)[1].ring}"
 
     def value_state(self, value: Any) -> list[int]:
-        _, job, address, size = cast("tuple[int, Job, int, int]", value)
+        _, job, address, size = cast("tuple[int, DeviceJob, int, int]", value)
         return [job.ring, address, size]
 
-    def value_of(self, method: str, saved: Saved) -> tuple[int, Job, int, int]:
+    def value_of(self, method: str, saved: Saved) -> tuple[int, DeviceJob, int, int]:
         ring, address, size = saved.integers(3, 0, ADDRESS)
         job = self._begun[ring] if ring < len(RINGS) else None
         if job is None or (job.entry is None) != (method == "_entry_came"):
@@ -67,7 +67,7 @@ class SavedQueues(JobQueues, EventOwner):
 
     def state(self, owners: Owners) -> dict[str, Any]:
         """As plain data; jobs go step by step by now. ``owners`` knows whom :meth:`own` names."""
-        programs, machine, records = Programs(self._machine), self._machine, self._records()
+        programs, machine, records = SavedPrograms(self._machine), self._machine, self._records()
         jobs = [
             None if job is None else job_state(job, programs, owners, records.get(ring, 0))
             for ring, job in enumerate(self._begun)
@@ -88,7 +88,7 @@ class SavedQueues(JobQueues, EventOwner):
     def _records(self) -> dict[int, int]:
         """When the records of jobs that have ended will be written, by ring."""
         return {
-            cast("tuple[int, Job, int, int]", value)[1].ring: time
+            cast("tuple[int, DeviceJob, int, int]", value)[1].ring: time
             for time, callback, value in self._machine.clock.pending()
             if callback == self._record_went and not self.is_void(value)
         }
@@ -97,7 +97,7 @@ class SavedQueues(JobQueues, EventOwner):
         """Be as it was, after a reset, with registers and DRAM as they were; and be known to ``owners``. Raises
         CheckpointError."""
         machine = self._machine
-        programs = Programs.restored(machine, saved["programs"])
+        programs = SavedPrograms.restored(machine, saved["programs"])
         told = Told(self.played, self._stopped)
         items = saved["jobs"].items(len(RINGS))
         for ring, item in enumerate(items):
@@ -110,7 +110,7 @@ class SavedQueues(JobQueues, EventOwner):
             faulted_ring, has_entry = saved["faulted"].items(2)
             # Of the job that the device has stopped at no more is needed: its record is written, and it is forgotten.
             entry = RingEntry(*[0] * len(RingEntry._fields)) if has_entry.flag() else None
-            self._faulted = Job(ring=faulted_ring.index(len(RINGS)), stage=Stage.ENDING, entry=entry)
+            self._faulted = DeviceJob(ring=faulted_ring.index(len(RINGS)), stage=JobStage.ENDING, entry=entry)
         self._tails = saved["tails"].integers(len(RINGS), 0, _COUNT)
         self._context_base = saved["context_base"].integer(0, ADDRESS)
         machine.residents = residents_of(saved["residents"], programs)
@@ -127,7 +127,7 @@ class SavedQueues(JobQueues, EventOwner):
         """What was restored fits together. Raises CheckpointError."""
         check_jobs(self._machine, self._begun, self._current, self._context_base)
 
-    def _job_named(self, saved: Saved) -> Job | None:
+    def _job_named(self, saved: Saved) -> DeviceJob | None:
         """The job that has begun in a ring; None for null."""
         if saved.missing:
             return None
@@ -143,7 +143,7 @@ class SavedQueues(JobQueues, EventOwner):
             raise saved.refuse("a job's ring, the kind of its context's way, an address and a time")
         told = self._parked if kind.value == SAVE else self._returned
         try:
-            move: Move = self._machine.move(job.player, kind.value, address.integer(0, ADDRESS), told)
+            move: ContextMove = self._machine.move(job.player, kind.value, address.integer(0, ADDRESS), told)
         except AddressError as error:
             raise CheckpointError(f"{saved.path}: {error.explanation}") from None
         move.begun_ps = begun_ps.integer(0, self._machine.clock.now)

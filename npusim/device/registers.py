@@ -23,7 +23,7 @@ ALL_ONES = 0xFFFF_FFFF
 MISUSE_KEPT = 100
 
 
-class Access(enum.Enum):
+class FieldAccess(enum.Enum):
     """Who may do what: the value is the name in a datasheet."""
 
     RO = "read only"
@@ -60,7 +60,7 @@ class Register:
 
     name: str
     offset: int
-    access: Access
+    access: FieldAccess
     fields: tuple[Field, ...]
     reset: int | None = 0
     on_write: str = ""
@@ -73,7 +73,7 @@ class Register:
         return sum(field.mask for field in self.fields)
 
 
-RO, RW, WO, W1C = Access.RO, Access.RW, Access.WO, Access.W1C
+RO, RW, WO, W1C = FieldAccess.RO, FieldAccess.RW, FieldAccess.WO, FieldAccess.W1C
 
 
 def _word(name: str, doc: str) -> tuple[Field, ...]:
@@ -213,7 +213,7 @@ SPACE_BYTES = 0x1000
 """Bytes of the map."""
 
 
-class Breaks(Protocol):
+class RegisterFaults(Protocol):
     """What may be wrong with registers."""
 
     def read(self, register: str, value: int) -> int:
@@ -242,7 +242,7 @@ class RegisterFile:
         self._writes = writes
         self._reads = reads
         self._watchers = watchers
-        self.breaks: Breaks | None = None
+        self.breaks: RegisterFaults | None = None
         """What is asked about each access, while there is any."""
         self.parts = frozenset(parts)
         self._at = {register.offset: register for register in REGISTERS if register.part in ("", *parts)}

@@ -15,7 +15,7 @@ from npusim.isa.control import Residents
 STREAMS_KEPT = 32
 
 
-class Ranges:
+class ByteRanges:
     """A set of bytes: disjoint ranges [low, high), in order, none beside another."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Ranges:
         return iter(list(zip(self._lows, self._highs, strict=True)))
 
 
-class Extent(NamedTuple):
+class AccessExtent(NamedTuple):
     """Of one region the bytes from the first to the last that a stream reads, and those that it writes; low = high
     where there are none."""
 
@@ -69,14 +69,14 @@ class Extent(NamedTuple):
 class Touched(NamedTuple):
     """What a stream touches, by region; whether it begins with what stays in SRAM for the next job."""
 
-    regions: dict[int, Extent]
+    regions: dict[int, AccessExtent]
     keeps: bool
 
 
 @lru_cache(STREAMS_KEPT)
 def touched(code: bytes) -> Touched | None:
     """What a stream touches; None for one that the device will refuse."""
-    found: dict[int, Extent] = {}
+    found: dict[int, AccessExtent] = {}
     keeps = False
     try:
         for command in decode(code):
@@ -86,7 +86,7 @@ def touched(code: bytes) -> Touched | None:
                 if access is None or space_of(access.address) < Space.REGION:
                     continue
                 number, offset = space_of(access.address) - Space.REGION, offset_of(access.address)
-                known = found.get(number, Extent())
+                known = found.get(number, AccessExtent())
                 reach = offset + access.low, offset + access.high
                 if access.write:
                     found[number] = known._replace(written=_hull(known.written, reach))

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from npusim.errors import UsageError
 from npusim.sim.engine import NEVER
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.machine import Machine, Player
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import Step
@@ -59,7 +59,7 @@ def step(device: Stepped, what: str, count: int, limit_ps: int) -> bool:
     now = device.now_ps
     if what == "cycle":
         return run_until(device, now + min(count * device.machine.cycle_ps, limit_ps), limit_ps)
-    counter = Ends() if what == "instruction" else Layers(device.machine.current)
+    counter = InstructionCounter() if what == "instruction" else Layers(device.machine.current)
     device.watch(counter)
     try:
         return device.machine.clock.run_looked_at(lambda: counter.count >= count, now + limit_ps)
@@ -67,7 +67,7 @@ def step(device: Stepped, what: str, count: int, limit_ps: int) -> bool:
         device.unwatch(counter)
 
 
-class Ends(Watcher):
+class InstructionCounter(Watcher):
     """Counts instructions that end."""
 
     count = 0
@@ -84,7 +84,7 @@ class Layers(Watcher):
         self.count = 0
         self._seen = begun(player)
 
-    def job_begins(self, job: Job) -> None:
+    def job_begins(self, job: MachineJob) -> None:
         self._seen.clear()
 
     def step_begins(self, unit: str, step: Step) -> None:

@@ -136,7 +136,7 @@ def region_sizes(program: Program) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-class Job:
+class DriverJob:
     """One run of a program: first of whoever made it, then in a ring of the device, at last ended.
 
     Making one checks the inputs, so that there is no job whose inputs do not fit: InputError; and that the program can

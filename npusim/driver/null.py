@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from npusim.device.bus import Bus
 from npusim.driver.alloc import Allocator
-from npusim.driver.jobs import Job
+from npusim.driver.jobs import DriverJob
 from npusim.errors import UsageError
 from npusim.program import Program
 
@@ -62,10 +62,10 @@ class NullDriver:
 
     def run(
         self, loaded: NullProgram, inputs: Mapping[str, npt.NDArray[Any]] | None = None, *, timing_only: bool = False
-    ) -> Job:
+    ) -> DriverJob:
         """Check everything before the device sees anything; then submit, wait, read back."""
         self._check(loaded)
-        job = Job(loaded.program, inputs, timing_only=timing_only)  # has checked the inputs
+        job = DriverJob(loaded.program, inputs, timing_only=timing_only)  # has checked the inputs
         # TALK: copy the inputs, job.arrays, into their regions.
         self._fence += 1
         job.fence = self._fence

@@ -12,16 +12,16 @@ import numpy.typing as npt
 from npusim.device.bus import BAR_REGISTERS, Bus, Turn
 from npusim.driver import header
 from npusim.driver.alloc import Allocator, block_bytes, whole
-from npusim.driver.jobs import Array, HostCounters, Job, LoadedProgram, Priority, region_sizes
+from npusim.driver.jobs import Array, DriverJob, HostCounters, LoadedProgram, Priority, region_sizes
 from npusim.driver.link import Link
 from npusim.driver.rings import Rings
-from npusim.driver.slots import Slots
+from npusim.driver.slots import SlotFactory
 from npusim.errors import DeviceFaultError, DeviceGoneError, FileCutError, NpusimError, UsageError
 from npusim.program import CONSTANTS, Binding, Program
 from npusim.turns import Turns, serialised
 
 TIMEOUT_PS = 3600 * 10**12
-"""An hour: the default where the carrier does not know whether the device still works."""
+"""An hour: the default where the transport does not know whether the device still works."""
 
 WOKEN_PS = 10**6
 """What an interrupt costs at least."""
@@ -29,7 +29,7 @@ WOKEN_PS = 10**6
 FIRMWARE_PS, POLL_PS = 2 * 10**12, 10**9
 """Two seconds of simulated time for a device to start its firmware; it is asked each millisecond."""
 
-Past = tuple[LoadedProgram, Job, int]
+Past = tuple[LoadedProgram, DriverJob, int]
 """A job that has been finished, its program, and the picoseconds from its request to its outputs."""
 
 
@@ -56,18 +56,18 @@ class Driver:
             self._boot(firmware)
         self._rings = Rings(self._link, self._memory)
         self._link.on_gone = self._is_gone
-        self._slots = Slots(bus, self._memory)
+        self._slots = SlotFactory(bus, self._memory)
         self._fence = self._loads = 0
         self.reset()
 
     @serialised
-    def state(self, jobs: Sequence[Job]) -> dict[str, Any]:
+    def state(self, jobs: Sequence[DriverJob]) -> dict[str, Any]:
         """What it knows besides programs and jobs; for :func:`npusim.driver.state.driver_state`."""
         own = {"fence": self._fence, "loads": self._loads, "counters": dataclasses.asdict(self.counters)}
         return {**own, "memory": self._memory.state(), "rings": self._rings.state(jobs)}
 
     @serialised
-    def resume(self, state: Mapping[str, Any], jobs: Sequence[Job], blocks: Sequence[int]) -> None:
+    def resume(self, state: Mapping[str, Any], jobs: Sequence[DriverJob], blocks: Sequence[int]) -> None:
         """Know that again; see :func:`npusim.driver.state.resume_driver`. ``blocks``: of the programs and their
         slots."""
         self._memory.resume(state["memory"])
@@ -204,7 +204,7 @@ class Driver:
     def footprint(self, program: Program) -> tuple[int, int]:
         """Bytes of device memory that a program takes while it is loaded, and those that each run takes besides."""
         sizes = region_sizes(program)
-        return block_bytes(len(program.code)) + block_bytes(sizes[CONSTANTS]), Slots.bytes_of(sizes)
+        return block_bytes(len(program.code)) + block_bytes(sizes[CONSTANTS]), SlotFactory.bytes_of(sizes)
 
     # Runs
 
@@ -216,8 +216,8 @@ class Driver:
         *,
         timing_only: bool = False,
         timeout_ps: int | None = None,
-    ) -> Job:
-        """Run a loaded program once; the job with its outputs. See :class:`Job` and :meth:`wait` for the arguments.
+    ) -> DriverJob:
+        """Run a loaded program once; return its job with outputs. Arguments: see :class:`DriverJob` and :meth:`wait`.
 
         Raises InputError, or DeviceFaultError, after which the driver goes on.
         """
@@ -232,15 +232,15 @@ class Driver:
         bound: Mapping[int, int] | None = None,
         priority: int = Priority.MEDIUM,
         timing_only: bool = False,
-    ) -> Job:
+    ) -> DriverJob:
         """Make a job of a loaded program and :meth:`start` it. Raises InputError and what that raises."""
         self._check_loaded(loaded)
-        job = Job(loaded.program, inputs, bound=bound, priority=priority, timing_only=timing_only)
+        job = DriverJob(loaded.program, inputs, bound=bound, priority=priority, timing_only=timing_only)
         self.start(loaded, job)
         return job
 
     @serialised
-    def start(self, loaded: LoadedProgram, job: Job) -> None:
+    def start(self, loaded: LoadedProgram, job: DriverJob) -> None:
         """Hand a job of a loaded program to the device, and wait for nothing.
 
         Raises DeviceMemoryError, QueueFullError, FileCutError; then the device has seen nothing of it.
@@ -294,11 +294,11 @@ class Driver:
     @property
     def hung(self) -> bool:
         """Whether the last :meth:`poll` has shown that no job in the device will ever end, because nothing goes on in
-        it. Only carriers of simulated devices know that; never True on others."""
+        it. Only transports of simulated devices know that; never True on others."""
         return self._rings.hung
 
     @serialised
-    def finish(self, job: Job) -> Job:
+    def finish(self, job: DriverJob) -> DriverJob:
         """Read back the outputs of a job that has ended, once. Raises the error it ended with, and DeviceGoneError."""
         loaded = self._inside(job)
         if not job.ended:
@@ -320,12 +320,12 @@ class Driver:
         return job
 
     @serialised
-    def wait(self, job: Job, timeout_ps: int | None = None) -> Job:
+    def wait(self, job: DriverJob, timeout_ps: int | None = None) -> DriverJob:
         """Wait for a job and :meth:`finish` it.
 
         ``timeout_ps``: one that has not ended after this time, when its record is looked at for the last time, ends
         with a reset and DeviceFaultError TIMEOUT. None: as long as the device works on anything, however slowly; an
-        hour where the carrier does not know.
+        hour where the transport does not know.
         """
         loaded, began = self._inside(job), self._bus.now_ps()
         if timeout_ps is None and began is None:
@@ -355,7 +355,7 @@ class Driver:
         return self.finish(job)
 
     @serialised
-    def abort(self, job: Job) -> None:
+    def abort(self, job: DriverJob) -> None:
         """Ask the device to end a job; :meth:`poll` sees it end, with JobAbortedError unless it was quicker."""
         self._inside(job)
         if not job.ended:
@@ -383,7 +383,7 @@ class Driver:
 
     # Steps
 
-    def _inside(self, job: Job) -> LoadedProgram:
+    def _inside(self, job: DriverJob) -> LoadedProgram:
         """The program of a job that has been started and not been finished."""
         if job.loaded is None:
             raise UsageError(f"there is no job {job.fence} in the device")
@@ -432,7 +432,7 @@ class Driver:
             raise UsageError(f"program {loaded.program.name!r} has been unloaded")
 
 
-def _turn(loaded: LoadedProgram, job: Job, spent_ps: int) -> Turn | None:
+def _turn(loaded: LoadedProgram, job: DriverJob, spent_ps: int) -> Turn | None:
     """A job as the bus repeats it; None if its program has left the device, if making room comes first, or if it took a
     look for the device, which the next one may not."""
     own = loaded.idle[-1].own if loaded.loaded and loaded.resident and loaded.idle else {}

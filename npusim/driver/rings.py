@@ -8,7 +8,7 @@ from typing import Any
 
 from npusim.driver import header
 from npusim.driver.alloc import Allocator, whole
-from npusim.driver.jobs import Job
+from npusim.driver.jobs import DriverJob
 from npusim.driver.link import Link
 from npusim.errors import DeviceFaultError, JobAbortedError, NpusimError, QueueFullError
 
@@ -32,7 +32,7 @@ class Rings:
         link.on_gone = self.lose
         self._bases = [memory.allocate(RING_ENTRIES * header.ENTRY.size, "command ring") for _ in header.RINGS]
         self._tails = [0] * len(header.RINGS)
-        self._inside: list[deque[Job]] = [deque() for _ in header.RINGS]
+        self._inside: list[deque[DriverJob]] = [deque() for _ in header.RINGS]
         self._silent_ps = 0
         self._looked = False  # the last thing that was done is a look at all records, and none has ended
         self._context: int | None = None
@@ -96,7 +96,7 @@ class Rings:
         if len(self._inside[ring]) == RING_ENTRIES:
             raise QueueFullError(f"{RING_ENTRIES} jobs of class {ring} are in the device: its ring holds no more")
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: DriverJob) -> None:
         """Hand a job to the device."""
         self._looked = False
         loaded, slot, ring = job.loaded, job.slot, job.priority
@@ -116,7 +116,7 @@ class Rings:
         self._link.put(header.RINGS[ring] + header.TAIL, self._tails[ring])
         self._link.put(header.RINGS[ring] + header.DOORBELL, header.DOORBELL_RING)
 
-    def abort(self, job: Job) -> None:
+    def abort(self, job: DriverJob) -> None:
         """Ask for the end of a job: an entry that has not been read is marked, a job that has begun is stopped."""
         job.flags |= header.FLAG_WITHDRAWN
         self._bus.write_memory(job.entry + header.FLAGS_OFFSET, header.FLAGS.pack(job.flags))
@@ -146,7 +146,7 @@ class Rings:
 
     @property
     def hung(self) -> bool:
-        """Whether no job that is in the device will ever end, as far as the carrier knows: nothing goes on in it, and
+        """Whether no job that is in the device will ever end, as far as the transport knows: nothing goes on in it, and
         its records say so."""
         return self._looked and any(self._inside) and self._bus.quiet_ps() is None
 
@@ -177,7 +177,7 @@ class Rings:
                 count += 1
         return count
 
-    def _take(self, job: Job) -> bool:
+    def _take(self, job: DriverJob) -> bool:
         """Whether a job has ended; if so, how."""
         slot = job.slot
         assert slot is not None
@@ -211,7 +211,7 @@ class Rings:
         self.reset(fault)
         return lost
 
-    def state(self, jobs: Sequence[Job]) -> dict[str, Any]:
+    def state(self, jobs: Sequence[DriverJob]) -> dict[str, Any]:
         """As plain data; ``jobs``: all that have been started and not been finished."""
         return {
             "bases": list(self._bases),
@@ -222,7 +222,7 @@ class Rings:
             "mask": self._link.mask,
         }
 
-    def resume(self, state: Mapping[str, Any], jobs: Sequence[Job]) -> None:
+    def resume(self, state: Mapping[str, Any], jobs: Sequence[DriverJob]) -> None:
         """Be as it was, the device being so. Raises ValueError, TypeError and KeyError for what makes no sense."""
         bases, tails, inside = ([*state[name]] for name in ("bases", "tails", "inside"))
         if not len(bases) == len(tails) == len(inside) == len(header.RINGS):

@@ -12,7 +12,7 @@ from npusim.driver.rings import LOG_BYTES
 from npusim.program import CONSTANTS, FIRST_IO
 
 
-class Slots:
+class SlotFactory:
     """Makes slots and fills them. A region that the caller binds to an address of his own takes no memory here."""
 
     def __init__(self, bus: Bus, memory: Allocator) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from npusim.driver import header
 from npusim.driver.alloc import whole
-from npusim.driver.jobs import Job, LoadedProgram, Priority, Slot, region_sizes
+from npusim.driver.jobs import DriverJob, LoadedProgram, Priority, Slot, region_sizes
 from npusim.errors import CheckpointError
 from npusim.program import CONSTANTS, Program
 
@@ -23,7 +23,7 @@ _PLAIN = ("code", "constants", "number", "running", "resident")
 _JOB = ("priority", "timing_only", "fence", "flags", "entry", "ended")
 
 
-def driver_state(driver: Driver, loaded: Sequence[LoadedProgram], jobs: Sequence[Job]) -> dict[str, Any]:
+def driver_state(driver: Driver, loaded: Sequence[LoadedProgram], jobs: Sequence[DriverJob]) -> dict[str, Any]:
     """A driver, all programs that it has loaded, and all jobs that it has started and not finished."""
     for job in jobs:
         if job.error is not None or job.loaded not in loaded:
@@ -37,7 +37,7 @@ def driver_state(driver: Driver, loaded: Sequence[LoadedProgram], jobs: Sequence
 
 def resume_driver(
     driver: Driver, state: Mapping[str, Any], programs: Sequence[Program]
-) -> tuple[list[LoadedProgram], list[Job]]:
+) -> tuple[list[LoadedProgram], list[DriverJob]]:
     """Make a driver, new on a device that has been restored, what it was; its programs and jobs in their order.
 
     Raises CheckpointError for a state that makes no sense, or if a program is not among those given.
@@ -106,7 +106,7 @@ def _pairs(rows: Sequence[Sequence[int]]) -> dict[int, int]:
     return found
 
 
-def _job_state(job: Job, loaded: Sequence[LoadedProgram]) -> dict[str, Any]:
+def _job_state(job: DriverJob, loaded: Sequence[LoadedProgram]) -> dict[str, Any]:
     assert job.loaded is not None
     assert job.slot is not None
     plain = {name: getattr(job, name) for name in _JOB}
@@ -114,10 +114,10 @@ def _job_state(job: Job, loaded: Sequence[LoadedProgram]) -> dict[str, Any]:
     return {**plain, **rows, "program": loaded.index(job.loaded), "slot": _slot_state(job.slot)}
 
 
-def _job(state: Mapping[str, Any], loaded: Sequence[LoadedProgram]) -> Job:
+def _job(state: Mapping[str, Any], loaded: Sequence[LoadedProgram]) -> DriverJob:
     program, bound = loaded[whole(state["program"])], _pairs(state["bound"])
     # Its inputs are on the device: none are needed here.
-    job = Job(program.program, bound=bound, priority=Priority(whole(state["priority"])), timing_only=True)
+    job = DriverJob(program.program, bound=bound, priority=Priority(whole(state["priority"])), timing_only=True)
     job.timing_only, job.ended = bool(state["timing_only"]), bool(state["ended"])
     job.fence, job.flags, job.entry = (whole(state[name]) for name in ("fence", "flags", "entry"))
     job.loaded, job.slot, job.addresses = (

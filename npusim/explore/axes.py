@@ -14,7 +14,7 @@ from typing import Any
 from npusim.errors import UsageError, shown
 from npusim.explore.formula import DIMENSIONS, FLAG, NUMBER, TEXT, Name
 from npusim.hw.config import Config
-from npusim.hw.keys import Choice, Count, Flag, Key, Kind, MapOf, Quantity, Ratio, Section, Text, entries, unknown
+from npusim.hw.keys import Choice, Count, Flag, Key, MapOf, Quantity, Ratio, Section, Text, ValueType, entries, unknown
 from npusim.units import Dimension, parse, show
 
 Refuse = Callable[[str], None]
@@ -50,7 +50,7 @@ class Axis:
 
 
 @functools.lru_cache(4096)
-def config_key(key: str) -> Kind | Section | str:
+def config_key(key: str) -> ValueType | Section | str:
     """The kind of a dotted key of a description, or the section; text is the problem with it."""
     cls: type[Any] = Config
     *above, last = key.split(".")
@@ -69,7 +69,7 @@ def config_key(key: str) -> Kind | Section | str:
     return found.kind if isinstance(found, Key) else found
 
 
-def config_keys(cls: type[Any] = Config, path: str = "") -> Iterator[tuple[str, Kind]]:
+def config_keys(cls: type[Any] = Config, path: str = "") -> Iterator[tuple[str, ValueType]]:
     """Every dotted key that has a single value, and its kind."""
     for _, entry in entries(cls):
         if isinstance(entry, Section):
@@ -78,7 +78,7 @@ def config_keys(cls: type[Any] = Config, path: str = "") -> Iterator[tuple[str, 
             yield path + entry.name, entry.kind
 
 
-def name_of(kind: Kind | Section | None) -> Name | None:
+def name_of(kind: ValueType | Section | None) -> Name | None:
     """What a formula may do with values of a kind; None for what is no single value."""
     match kind:
         case Quantity():
@@ -92,7 +92,7 @@ def name_of(kind: Kind | Section | None) -> Name | None:
     return None
 
 
-def read_axis(key: str, raw: object, kind: Kind | Section | None, refuse: Refuse) -> Axis | None:
+def read_axis(key: str, raw: object, kind: ValueType | Section | None, refuse: Refuse) -> Axis | None:
     """The axis of an entry of ``[vary]``; None if something is wrong, all of which goes to ``refuse``.
 
     ``kind``: None for a variable of the space's own, whose values are numbers, quantities of one unit, or names.
@@ -129,17 +129,17 @@ def _less(a: Any, b: Any) -> bool:
     return bool(Fraction(a) < Fraction(b))
 
 
-def _toml(plain: Any, kind: Kind | Section) -> Any:
+def _toml(plain: Any, kind: ValueType | Section) -> Any:
     return show(plain, kind.dimension) if isinstance(kind, Quantity) and plain is not None else plain
 
 
-def _reader(kind: Kind | Section) -> tuple[Name, Callable[[object, Refuse], Any]]:
+def _reader(kind: ValueType | Section) -> tuple[Name, Callable[[object, Refuse], Any]]:
     if isinstance(kind, Section):
         return Name(FLAG), lambda value, refuse: _switched(value, kind, refuse)
     return name_of(kind) or Name(TEXT), lambda value, refuse: _read(value, kind, refuse)
 
 
-def _kind_of(values: Sequence[object]) -> Kind:
+def _kind_of(values: Sequence[object]) -> ValueType:
     """What a variable of the space's own is, by the first of its values."""
     dimension = next((d for d in Dimension if isinstance(values[0], str) and _parses(values[0], d)), None)
     if dimension is not None:
@@ -173,7 +173,7 @@ def _switched(value: object, kind: Section, refuse: Refuse) -> Any:
     return dict(value)
 
 
-def _read(value: object, kind: Kind, refuse: Refuse) -> Any:
+def _read(value: object, kind: ValueType, refuse: Refuse) -> Any:
     """The value as plain data in base units."""
     found = kind.read(value, lambda below, problem: refuse(f"{below}: {problem}" if below else problem), False)
     return None if found is None else kind.raw(found)
@@ -193,7 +193,7 @@ def _is_range(raw: Mapping[str, object], refuse: Refuse) -> bool:
     return not wrong and not lacking
 
 
-def _range(raw: Mapping[str, object], kind: Kind | Section | None, refuse: Refuse) -> list[Any] | None:
+def _range(raw: Mapping[str, object], kind: ValueType | Section | None, refuse: Refuse) -> list[Any] | None:
     """The values from ``from`` to ``to``, that included if it is met."""
     if not _is_range(raw, refuse):
         return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from npusim.errors import shown
 from npusim.hw.build import Reading, read_section
-from npusim.hw.keys import Choice, Count, Kind, Ratio, Refuse, Text, key, section
+from npusim.hw.keys import Choice, Count, Ratio, Refuse, Text, ValueType, key, section
 from npusim.hw.schema import object_schema
 
 METHODS = ("auto", "exhaustive", "halving", "optuna")
@@ -21,7 +21,7 @@ SAMPLERS = ("tpe", "nsga2", "random")
 
 
 @dataclasses.dataclass(frozen=True)
-class Texts(Kind):
+class Texts(ValueType):
     """A list of texts; ``alone``: one text may stand for a list of it."""
 
     alone: bool = False
@@ -45,7 +45,7 @@ class Texts(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape(Kind):
+class Shape(ValueType):
     """Dimensions of a tensor."""
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
@@ -62,10 +62,10 @@ class Shape(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class TableOf(Kind):
+class TableOf(ValueType):
     """A table with names of the writer's own and one kind of value."""
 
-    element: Kind
+    element: ValueType
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
         if not isinstance(value, Mapping):
@@ -84,7 +84,7 @@ class TableOf(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class Numbers(Kind):
+class Numbers(ValueType):
     """The value of an input: a number, a truth value, or a list of them."""
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
@@ -103,7 +103,7 @@ class Numbers(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class Anything(Kind):
+class Anything(ValueType):
     """A table that is read later, when it is known which device it is about."""
 
     texts: bool = False
@@ -134,7 +134,7 @@ class Anything(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows(Kind):
+class Rows(ValueType):
     """``[[name]]`` tables of one class."""
 
     cls: type[Any]

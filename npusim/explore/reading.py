@@ -20,7 +20,7 @@ from npusim.explore.space import MOST_DESIGNS, Derived, Space
 from npusim.explore.workloads import Workload, workloads
 from npusim.hw.build import Reading, read_section
 from npusim.hw.config import Config, load_config
-from npusim.hw.keys import Kind, Section, entries
+from npusim.hw.keys import Section, ValueType, entries
 from npusim.untrusted import TOML_BYTES, FileKind
 
 MOST_KEYS = 256
@@ -189,7 +189,7 @@ class _Maker:
 
     def _derive(self, key: str, raw: object, scope: Scope, own: set[str]) -> Derived | None:
         path = f"derive.{key}"
-        kind: Kind | Section | str | None = None if key in own else config_key(key)
+        kind: ValueType | Section | str | None = None if key in own else config_key(key)
         if isinstance(kind, str):
             self._reading.refuse(path, f"{kind}; a variable of your own must be used in a formula")
             return None

@@ -20,7 +20,7 @@ from npusim.explore.kinds import SearchConfig
 from npusim.explore.workloads import Workload
 from npusim.hw.build import walk
 from npusim.hw.config import Config
-from npusim.hw.keys import Choice, Flag, Kind, Ratio, Text
+from npusim.hw.keys import Choice, Flag, Ratio, Text, ValueType
 
 MOST_DESIGNS = (1 << 63) - 1
 """A design's number is a signed integer of 64 bits in the store."""
@@ -31,7 +31,7 @@ class Derived:
     """A key that follows from others, or a name for formulas."""
 
     key: str
-    kind: Kind | None
+    kind: ValueType | None
     formula: Formula
 
 

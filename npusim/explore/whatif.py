@@ -17,7 +17,7 @@ from typing import Any
 from npusim.errors import ConfigError, NpusimError
 from npusim.hw.build import walk
 from npusim.hw.config import Config
-from npusim.hw.keys import Count, Key, Kind, MapOf, Quantity, Ratio
+from npusim.hw.keys import Count, Key, MapOf, Quantity, Ratio, ValueType
 from npusim.report.layers import unit_kind
 from npusim.units import Dimension
 
@@ -44,7 +44,7 @@ class Resource:
     value: str
     cost: bool
     host: bool
-    _kind: Kind
+    _kind: ValueType
     _number: Any
 
     def variants(self, config: Config) -> Iterator[tuple[str, Config | str]]:
@@ -186,7 +186,7 @@ def _dimension(entry: Key) -> Dimension | None:
     return kind.dimension if isinstance(kind, Quantity) else None
 
 
-def _scaled(kind: Kind, number: Any, factor: Fraction, clamped: bool) -> Any:
+def _scaled(kind: ValueType, number: Any, factor: Fraction, clamped: bool) -> Any:
     """The number times a factor; None if that is not in its range. ``clamped``: then it is the end of its range."""
     if isinstance(kind, MapOf):
         # What is at its end already stays there while the others change; 0 says that there is none.

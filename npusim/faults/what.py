@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from npusim.errors import UsageError, shown
-from npusim.hw.keys import Choice, Count, Flag, Kind, Quantity, Ratio, Refuse, Text, key
+from npusim.hw.keys import Choice, Count, Flag, Quantity, Ratio, Refuse, Text, ValueType, key
 from npusim.units import Dimension, parse, show
 
 WORD = (1 << 32) - 1
@@ -17,7 +17,7 @@ EVER, RESET, JOB = "ever", "reset", "job"
 
 
 @dataclasses.dataclass(frozen=True)
-class Lasts(Kind):
+class Lasts(ValueType):
     """A time, or a word for what ends it."""
 
     words: tuple[str, ...] = (EVER, RESET)
@@ -91,7 +91,7 @@ MESSAGES = ("lose", "delay", "double", "spurious", "storm")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Interrupts:
+class MessageFault:
     """Messages do not come, come late, come twice, or come for nothing."""
 
     interrupt: str = key(
@@ -166,8 +166,8 @@ class Resets:
     lasts: int | str = key(Lasts((EVER,)), "never: how long RESET does nothing, a time since the fault, or ever", EVER)
 
 
-What = Flip | Hang | Slow | Fail | Interrupts | Stuck | Wrong | LoseWrite | Ecc | Throttle | Unplug | Resets
+What = Flip | Hang | Slow | Fail | MessageFault | Stuck | Wrong | LoseWrite | Ecc | Throttle | Unplug | Resets
 WHAT: tuple[type[What], ...] = (
-    Flip, Hang, Slow, Fail, Interrupts, Stuck, Wrong, LoseWrite, Ecc, Throttle, Unplug, Resets,
+    Flip, Hang, Slow, Fail, MessageFault, Stuck, Wrong, LoseWrite, Ecc, Throttle, Unplug, Resets,
 )  # fmt: skip
 """All of them."""

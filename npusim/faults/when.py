@@ -41,7 +41,7 @@ STAGES = ("begins", "runs", "ends")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AtFence:
+class AtSeqno:
     """A job of that fence is at a stage."""
 
     fence: int = key(Count(0, (1 << 64) - 1), "the fence of the job; the reference driver counts from 1")
@@ -111,8 +111,8 @@ class AtInterrupt:
     after_ps: int = key(_AFTER, _AFTER_DOC, 0)
 
 
-When = AtTime | AtDoorbell | AtFence | AtJob | AtRead | AtWrite | AtCommand | AtLabel | AtInterrupt
+When = AtTime | AtDoorbell | AtSeqno | AtJob | AtRead | AtWrite | AtCommand | AtLabel | AtInterrupt
 WHEN: tuple[type[When], ...] = (
-    AtTime, AtDoorbell, AtFence, AtJob, AtRead, AtWrite, AtCommand, AtLabel, AtInterrupt,
+    AtTime, AtDoorbell, AtSeqno, AtJob, AtRead, AtWrite, AtCommand, AtLabel, AtInterrupt,
 )  # fmt: skip
 """All of them."""

@@ -28,13 +28,13 @@ from npusim.hw.keys import (
     Count,
     Flag,
     Key,
-    Kind,
     MapOf,
     Quantity,
     Ratio,
     Section,
     Table,
     Text,
+    ValueType,
     entries,
     key,
     section,
@@ -575,7 +575,7 @@ def _with_leaves(config: Config, overrides: dict[str, Any]) -> Config | None:
 
 
 @functools.lru_cache(1024)
-def _leaf(dotted: str) -> tuple[tuple[str, ...], str, str, Kind] | None:
+def _leaf(dotted: str) -> tuple[tuple[str, ...], str, str, ValueType] | None:
     """(sections above, field, dotted TOML key, kind) of a key with one value; None for sections and tables."""
     cls: Any = Config
     above: list[str] = []

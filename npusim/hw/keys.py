@@ -46,7 +46,7 @@ class Table(Mapping[str, V]):
         return f"Table({self._items})"
 
 
-class Kind(ABC):
+class ValueType(ABC):
     """A type of value; ``read`` returns the value inside npusim, or calls ``refuse`` and returns None."""
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Kind(ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Count(Kind):
+class Count(ValueType):
     """A whole number without a unit."""
 
     minimum: int = 0
@@ -97,7 +97,7 @@ class Count(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class Quantity(Kind):
+class Quantity(ValueType):
     """A number with a unit, kept as an integer in the base unit; a size may be written as plain bytes."""
 
     dimension: Dimension
@@ -152,7 +152,7 @@ def _within(number: int, kind: Count | Quantity, refuse: Refuse, shown: Callable
 
 
 @dataclasses.dataclass(frozen=True)
-class Flag(Kind):
+class Flag(ValueType):
     """true or false."""
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
@@ -172,7 +172,7 @@ class Flag(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice(Kind):
+class Choice(ValueType):
     """One of a few names; a function of no arguments where the names are found at run time (kinds of units)."""
 
     names: tuple[str, ...] | Callable[[], tuple[str, ...]]
@@ -197,7 +197,7 @@ class Choice(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class Text(Kind):
+class Text(ValueType):
     """Free text of one line."""
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
@@ -221,7 +221,7 @@ _RATIO = re.compile(r"[0-9]{1,9}(/0*[1-9][0-9]{0,8}|\.[0-9]{1,9})?", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
-class Ratio(Kind):
+class Ratio(ValueType):
     """An exact fraction: a whole number, a decimal, or text such as "1/2"; never rounded."""
 
     maximum: int = 1024
@@ -266,11 +266,11 @@ class Ratio(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class MapOf(Kind):
+class MapOf(ValueType):
     """A table with a fixed set of names and one kind of value; names that are left out keep their default, if any."""
 
     names: tuple[str, ...]
-    element: Kind
+    element: ValueType
     defaults: tuple[tuple[str, Any], ...] = ()
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
@@ -306,7 +306,7 @@ class Key:
     """A key of a section: its name in TOML, what it holds, what it means."""
 
     name: str
-    kind: Kind
+    kind: ValueType
     doc: str
     required: bool
     nullable: bool
@@ -325,7 +325,7 @@ class Section:
 _UNIT_SUFFIXES = ("_hz", "_ps", "_fj", "_uw", "_um2", "_nm")
 
 
-def key(kind: Kind, doc: str, default: Any = dataclasses.MISSING) -> Any:
+def key(kind: ValueType, doc: str, default: Any = dataclasses.MISSING) -> Any:
     """A dataclass field for one value; without ``default`` the key must be written, with None it may be left out."""
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata={"kind": kind, "doc": doc, "required": True})

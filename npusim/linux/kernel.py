@@ -57,7 +57,7 @@ COMPLAINT = re.compile(
 
 
 @dataclass(frozen=True)
-class Outcome:
+class KernelOutcome:
     """``status``: what the kernel ended with, as a shell counts; ``complaints``: lines of its log in which it finds
     fault with itself or its modules; ``failures``: tests in its log (KUnit, kselftest) that failed or are missing;
     ``simulated_ps``: how long it ran; ``accesses``: to the device; ``connected``: whether it has asked for its time."""
@@ -90,7 +90,7 @@ def run(
     arguments: Sequence[str] = (),
     patience_s: float = 60,
     limit_ps: int = 10**15,
-) -> Outcome:
+) -> KernelOutcome:
     """Run a kernel until it ends, and write its console to ``log``. ``arguments``: more for its command line.
 
     Raises UsageError for a kernel that cannot be started, NpusimError for one that had to be stopped.
@@ -98,7 +98,7 @@ def run(
     kernel = kernel.resolve()
     if not os.access(kernel, os.X_OK) or not kernel.is_file():
         raise UsageError(f"{kernel}: must be a User Mode Linux kernel, such as make uml builds")
-    carrier = UmlTransport(device, patience_s, limit_ps)
+    transport = UmlTransport(device, patience_s, limit_ps)
     with tempfile.TemporaryDirectory(prefix="npusim-uml-") as folder, contextlib.ExitStack() as stack:
         Path(folder, "initrd").write_bytes(initrd)
         calendar, served = (stack.enter_context(_listening(Path(folder, name))) for name in ("calendar", "device"))
@@ -107,7 +107,7 @@ def run(
         console = _Console(process.stdout, log)
         ended = stack.enter_context(open(os.pidfd_open(process.pid), "rb", buffering=0))
         try:
-            carrier.serve(calendar, served, ended)
+            transport.serve(calendar, served, ended)
             status = process.wait(patience_s)
         except PeerError as error:
             raise NpusimError(f"{kernel.name}: {error}") from None
@@ -119,7 +119,9 @@ def run(
             _kill(process)
             console.close()
     status = status if status >= 0 else 128 - status
-    return Outcome(status, console.complaints, console.failures, device.now_ps, carrier.accesses, carrier.connected)
+    return KernelOutcome(
+        status, console.complaints, console.failures, device.now_ps, transport.accesses, transport.connected
+    )
 
 
 @contextlib.contextmanager

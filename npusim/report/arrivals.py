@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.steps import Step
 from npusim.sim.watch import Watcher
 
@@ -15,7 +15,7 @@ class Arrivals(Watcher):
         self.of_units: dict[str, list[int]] = {}
         self._started_ps = 0
 
-    def job_begins(self, job: Job) -> None:
+    def job_begins(self, job: MachineJob) -> None:
         self.of_units = {}
         self._started_ps = job.started_ps
 

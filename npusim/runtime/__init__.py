@@ -11,9 +11,18 @@ from npusim.runtime.request import DeviceBuffer, Request
 from npusim.runtime.result import Result
 from npusim.runtime.session import Session
 from npusim.runtime.state import State
-from npusim.runtime.store import Recent, Store
+from npusim.runtime.store import ProgramStore, Recent
 
 __all__ = [
-    "DeviceBuffer", "Executor", "HostCounters", "Job", "Priority", "Recent", "Request", "Result", "Session", "State",
-    "Store",
+    "DeviceBuffer",
+    "Executor",
+    "HostCounters",
+    "Job",
+    "Priority",
+    "ProgramStore",
+    "Recent",
+    "Request",
+    "Result",
+    "Session",
+    "State",
 ]  # fmt: skip

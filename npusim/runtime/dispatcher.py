@@ -33,7 +33,7 @@ from npusim.hw.config import Config
 from npusim.isa import decode
 from npusim.program import Program
 from npusim.runtime.job import Job
-from npusim.runtime.request import Block, Request
+from npusim.runtime.request import MemoryBlock, Request
 from npusim.runtime.result import Result
 from npusim.runtime.store import Residence
 from npusim.timeline import FaultCode, Timeline
@@ -207,7 +207,7 @@ class Dispatcher:
 
     # Of jobs that run() makes, this is the owner
 
-    def drop_block(self, block: Block) -> None:
+    def drop_block(self, block: MemoryBlock) -> None:
         self.turns.post(partial(self.memory.drop, block))
 
     def check_may_wait(self) -> None:

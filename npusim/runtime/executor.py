@@ -18,8 +18,8 @@ from npusim.hw.config import Config, load_config
 from npusim.program import Program
 from npusim.runtime.dispatcher import SLICE_PS, Dispatcher
 from npusim.runtime.job import Job, check_program
-from npusim.runtime.request import Block, DeviceBuffer, Request
-from npusim.runtime.store import Store
+from npusim.runtime.request import DeviceBuffer, MemoryBlock, Request
+from npusim.runtime.store import ProgramStore
 from npusim.runtime.worker import Message, Reply, Worker
 
 _T = TypeVar("_T")
@@ -66,7 +66,7 @@ class Executor:
         self._worker = Worker(self._dispatcher)
         self._end = weakref.finalize(self, self._worker.stop)
         worker, memory = self._worker, self._dispatcher.memory  # not self: whoever keeps the store keeps no executor
-        self.programs = Store(self.config, lambda program: worker.post(partial(memory.unload, program)))
+        self.programs = ProgramStore(self.config, lambda program: worker.post(partial(memory.unload, program)))
 
     @property
     def device(self) -> NpuDevice:
@@ -103,7 +103,7 @@ class Executor:
         address = self._inside(buffer, offset, nbytes)
         return self._call(partial(self._dispatcher.driver.read, address, nbytes)) if nbytes else bytearray()
 
-    def drop_block(self, block: Block) -> None:
+    def drop_block(self, block: MemoryBlock) -> None:
         """For DeviceBuffer, also while Python collects it: no lock, no waiting."""
         self._worker.post(partial(self._dispatcher.memory.drop, block))
 

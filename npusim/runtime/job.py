@@ -14,7 +14,7 @@ from npusim.driver import HostCounters
 from npusim.driver.alloc import block_bytes
 from npusim.errors import InputError, NpusimError, UsageError
 from npusim.program import Program
-from npusim.runtime.request import Array, Block, DeviceBuffer, Keeper, Request
+from npusim.runtime.request import Array, DeviceBuffer, Keeper, MemoryBlock, Request
 from npusim.runtime.result import Result
 
 _log = logging.getLogger("npusim.runtime")
@@ -36,7 +36,7 @@ class Owner(Keeper, Protocol):
         """A job does not wait or run any more."""
 
 
-class Job(driver.Job):
+class Job(driver.DriverJob):
     """The promise of a result: exactly once it becomes done, with a Result or an error.
 
     Making one checks the request: InputError for inputs that do not fit the program; UsageError for unknown outputs and
@@ -53,7 +53,7 @@ class Job(driver.Job):
 
     def __init__(self, request: Request, owner: Owner) -> None:
         self.request = request
-        self.blocks: dict[int, Block] = {}  # of the buffers, by the region that each stands for
+        self.blocks: dict[int, MemoryBlock] = {}  # of the buffers, by the region that each stands for
         arrays: Mapping[str, Any] = request.inputs
         if request.outputs or DeviceBuffer in map(type, arrays.values()):
             arrays = _bind(request, owner, self.blocks)
@@ -166,7 +166,7 @@ def _check_decided(program: Program, arrays: Mapping[str, Array]) -> None:
         check(arrays)
 
 
-def _bind(request: Request, owner: Owner, blocks: dict[int, Block]) -> dict[str, Array]:
+def _bind(request: Request, owner: Owner, blocks: dict[int, MemoryBlock]) -> dict[str, Array]:
     """Check the buffers of a request and put them into ``blocks``; the other inputs."""
     program, given = request.program, request.inputs
     buffers = {name: item for name, item in given.items() if isinstance(item, DeviceBuffer)}

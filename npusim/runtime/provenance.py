@@ -54,7 +54,7 @@ def overrides(config: Config) -> dict[str, str]:
     return {key: value for key, value, origin, _ in config.resolved() if origin == "override"}
 
 
-class Run(Protocol):
+class ProvenanceInputs(Protocol):
     """What is told of a result."""
 
     program: Program
@@ -76,7 +76,7 @@ def of_device(config: Config) -> dict[str, Any]:
     }
 
 
-def provenance(result: Run) -> dict[str, Any]:
+def provenance(result: ProvenanceInputs) -> dict[str, Any]:
     """As JSON values; the schema is in npusim/report/run.schema.json."""
     return {
         **of_device(result.device),

@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class MemoryBlock:
     """Device memory at ``address``. ``users``: jobs that were submitted with it and have not ended, as far as the
     dispatcher's thread knows, to whom alone it belongs."""
 
@@ -29,7 +29,7 @@ class Block:
 class Keeper(Protocol):
     """Who takes the memory of buffers back."""
 
-    def drop_block(self, block: Block) -> None:
+    def drop_block(self, block: MemoryBlock) -> None:
         """Nobody can submit jobs with the block any more. Takes no lock: Python may collect a buffer anywhere."""
 
 
@@ -39,14 +39,14 @@ class DeviceBuffer:
     Jobs that were submitted with it keep the memory until they have ended, whatever happens to the buffer.
     """
 
-    def __init__(self, executor: Keeper, block: Block) -> None:
+    def __init__(self, executor: Keeper, block: MemoryBlock) -> None:
         self.executor = executor
         self.nbytes = block.nbytes
         self._block = block
         self._released = False
 
     @property
-    def block(self) -> Block:
+    def block(self) -> MemoryBlock:
         """The memory behind it. Raises UsageError after release."""
         if self._released:
             raise UsageError(f"a device buffer of {self.nbytes} bytes is used after its release")

@@ -33,7 +33,7 @@ from npusim.runtime.provenance import Origin
 from npusim.runtime.request import Request
 from npusim.runtime.result import Result
 from npusim.runtime.state import State
-from npusim.runtime.store import Store
+from npusim.runtime.store import ProgramStore
 from npusim.turns import Turns, serialised
 from npusim.units import Dimension, parse
 from npusim.weights import check
@@ -85,7 +85,7 @@ class Session:
         # What is compiled belongs to the caller: nothing is kept here but files.
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
         self.turns = Turns()
-        self._store = Store(self.config, self.unload, None if cache_dir is False else Cache(folder))
+        self._store = ProgramStore(self.config, self.unload, None if cache_dir is False else Cache(folder))
         self._deciding: dict[str, tuple[str, ...]] = {}  # inputs that decide, by models and shapes
         self._forms: weakref.WeakValueDictionary[tuple[str, ...], Program] = weakref.WeakValueDictionary()  # by values
         self._origins: weakref.WeakKeyDictionary[Program, Origin] = weakref.WeakKeyDictionary()

@@ -14,7 +14,7 @@ from npusim.errors import DeviceMemoryError
 from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.program import ConstantData, Program
-from npusim.runtime.request import Block
+from npusim.runtime.request import MemoryBlock
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -51,7 +51,7 @@ class Recent(OrderedDict[_K, _V], Generic[_K, _V]):
         return value
 
 
-class Store:
+class ProgramStore:
     """Compiles graphs for one device, once for equal graphs, and knows who needs which program. For any thread.
 
     ``unload`` takes a program that nobody needs any more off the device. ``cache``: files in which programs are kept.
@@ -190,7 +190,7 @@ class Residence:
         self._pins: Counter[Program] = Counter()
         self._jobs: Counter[Program] = Counter()  # that wait or run
         self._unwanted: set[Program] = set()
-        self._blocks: dict[Block, None] = {}
+        self._blocks: dict[MemoryBlock, None] = {}
 
     def close(self) -> None:
         """The device is to be switched off, nothing runs on it: give everything back, what clients hold, too."""
@@ -288,11 +288,11 @@ class Residence:
                 return True
         return False
 
-    def allocate(self, nbytes: int) -> Block:
+    def allocate(self, nbytes: int) -> MemoryBlock:
         """New device memory. Raises DeviceMemoryError when there is none, even without idle programs."""
         while True:
             try:
-                block = Block(self._driver.allocate(nbytes), nbytes)
+                block = MemoryBlock(self._driver.allocate(nbytes), nbytes)
             except DeviceMemoryError:
                 if not self.make_room(None):
                     raise
@@ -300,13 +300,13 @@ class Residence:
                 self._blocks[block] = None
                 return block
 
-    def drop(self, block: Block) -> None:
+    def drop(self, block: MemoryBlock) -> None:
         """Nobody can submit jobs with the block any more."""
         block.dropped = True
         self.short = False
         self.free_unused(block)
 
-    def free_unused(self, block: Block) -> None:
+    def free_unused(self, block: MemoryBlock) -> None:
         if block.dropped and not block.users and block in self._blocks:
             del self._blocks[block]
             self._driver.free(block.address)

@@ -31,7 +31,7 @@ _RANK = attrgetter("rank")
 
 
 @dataclass(slots=True, eq=False)
-class Transfer:
+class LinkTransfer:
     """Bytes on their way over a link."""
 
     left: int
@@ -51,14 +51,14 @@ class SharedLink(EventOwner):
         self.capacity = capacity
         self.busy_ps = 0
         self._clock = clock
-        self._transfers: list[Transfer] = []  # by (rank, cap, serial)
+        self._transfers: list[LinkTransfer] = []  # by (rank, cap, serial)
         self._updated = self._serial = self._timer = 0
 
-    def start(self, size: int, cap: int, done: Callable[[], None], rank: int = 0) -> Transfer:
+    def start(self, size: int, cap: int, done: Callable[[], None], rank: int = 0) -> LinkTransfer:
         """Begin a transfer of ``size`` bytes at no more than ``cap`` bytes/s; ``done()`` is called at its end."""
         self._flow()
         self._serial += 1
-        transfer = Transfer(size * PS_PER_S, cap, done, self._serial, rank)
+        transfer = LinkTransfer(size * PS_PER_S, cap, done, self._serial, rank)
         insort(self._transfers, transfer, key=_ORDER)
         self._share()
         return transfer
@@ -164,7 +164,7 @@ class SharedLink(EventOwner):
             left, cap, done, serial, rank, rate = item.items(6)
             # Below 0: for less than a picosecond too much has flowed, and its end is due.
             most = cap.integer(1)
-            made = Transfer(
+            made = LinkTransfer(
                 left.integer(-PS_PER_S * self.capacity, most * LONGEST_PS), most, owners.callback(done),
                 serial.integer(), rank.integer(-1), rate.integer(0, min(most, self.capacity)),
             )  # fmt: skip

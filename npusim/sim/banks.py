@@ -24,7 +24,7 @@ from npusim.units import ceil_div
 
 
 @dataclass(slots=True, eq=False)
-class Work:
+class ActiveInstruction:
     """One unit's instruction under way."""
 
     left: int
@@ -42,7 +42,7 @@ class Banks(EventOwner):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._works: list[Work] = []
+        self._works: list[ActiveInstruction] = []
         self._demand = 0
         self._speed = WHOLE
         self._updated = clock.now
@@ -50,7 +50,7 @@ class Banks(EventOwner):
     def start(self, duration_ps: int, share: int, done: Callable[[], None]) -> None:
         """Begin work that takes ``duration_ps`` alone and ``share`` of WHOLE of the banks; ``done()`` at its end."""
         self._flow()
-        work = Work(duration_ps * WHOLE, share, done)
+        work = ActiveInstruction(duration_ps * WHOLE, share, done)
         self._works.append(work)
         self._demand += share
         # Where the speed has not changed the others' timers are still right; only the new work needs one.
@@ -77,13 +77,13 @@ class Banks(EventOwner):
             self._time(work)
         return True
 
-    def _time(self, work: Work) -> None:
+    def _time(self, work: ActiveInstruction) -> None:
         work.timer += 1
         delay = max(0, ceil_div(work.left, self._speed))
         self._clock.after(delay, self._ended, (work, work.timer))
 
     def _ended(self, event: Event) -> None:
-        work, timer = cast("tuple[Work, int]", event.value)
+        work, timer = cast("tuple[ActiveInstruction, int]", event.value)
         if timer != work.timer:
             return  # the speed has changed since: another timer runs
         self._flow()
@@ -106,15 +106,15 @@ class Banks(EventOwner):
         return f" {self.value_state(value)}"
 
     def is_void(self, value: Any) -> bool:
-        work, timer = cast("tuple[Work, int]", value)
+        work, timer = cast("tuple[ActiveInstruction, int]", value)
         unit = getattr(work.done, "__self__", None)  # whose job may be over: nobody has told the banks
         return timer != work.timer or work not in self._works or (isinstance(unit, EventOwner) and unit.is_void(None))
 
     def value_state(self, value: Any) -> int:
         """Which of its works ends."""
-        return self._works.index(cast("tuple[Work, int]", value)[0])
+        return self._works.index(cast("tuple[ActiveInstruction, int]", value)[0])
 
-    def value_of(self, method: str, saved: Saved) -> tuple[Work, int]:
+    def value_of(self, method: str, saved: Saved) -> tuple[ActiveInstruction, int]:
         work = self._works[saved.index(len(self._works))]
         return work, work.timer
 
@@ -129,7 +129,7 @@ class Banks(EventOwner):
         for item in saved:
             left, share, done = item.items(3)
             self._works.append(
-                Work(
+                ActiveInstruction(
                     left.integer(-WHOLE * WHOLE, WHOLE * LONGEST_PS), share.integer(0, WHOLE), owners.callback(done), 1
                 )
             )

@@ -46,7 +46,7 @@ class Repeated(Generic[_T]):
         return bool(self._rows)
 
 
-class Breaks:
+class UnitFaults:
     """``hangs``: units, or the sequencer, that have stopped; ``slow``: by which factors a unit's commands take longer;
     ``clock``: by which those of all units do; ``failing``: for a DMA channel how many transfers fail. Each with what to
     call when it is felt."""

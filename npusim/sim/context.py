@@ -15,7 +15,7 @@ from npusim.sim.stepper import SAVE, Stepper
 
 
 @dataclass(slots=True, eq=False)
-class Move(EventOwner):
+class ContextMove(EventOwner):
     """The DRAM's latency, then the bytes at the rate that the DMA channels of the job's cores reach together.
 
     ``kind``: SAVE or RESTORE; ``address``: where the context lies, a core's bytes at it plus its number times the bytes
@@ -29,7 +29,7 @@ class Move(EventOwner):
     stepper: Stepper
     kind: str
     address: int
-    done: Callable[[Move], None]
+    done: Callable[[ContextMove], None]
     told: Callable[[Stepper], None]
     begun_ps: int = 0
     _areas: list[tuple[int, ByteArray]] = field(init=False)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from simpy.events import Event, Timeout
 
 from npusim.sim.banks import Banks
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.owner import EventOwner
 from npusim.sim.parts import Parts
 from npusim.sim.steps import Step
@@ -45,7 +45,7 @@ class Progress(ABC):
     engines: Sequence[Engine]
     sequencer: Front
 
-    def __init__(self, machine: Parts, job: Job, steps: Sequence[Step]) -> None:
+    def __init__(self, machine: Parts, job: MachineJob, steps: Sequence[Step]) -> None:
         self.steps = steps
         self.latency_ps = machine.fabric.latency_ps
         self.fetch_rate = machine.fabric.fetch_rate

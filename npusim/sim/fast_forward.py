@@ -15,7 +15,7 @@ from typing import Any
 from simpy.events import Event
 
 from npusim.hw.units.dma import FETCH_BYTES
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.memory import JobMemory
 from npusim.sim.owner import EventOwner
 from npusim.sim.parts import Parts
@@ -23,7 +23,7 @@ from npusim.sim.replayer import Course
 from npusim.sim.sequencer import CODE_RANK, FETCH
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import HALT
-from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, Span, Timeline, UnitCounters
+from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, DeviceFault, Span, Timeline, UnitCounters
 from npusim.timing._timeline import TimingRun, timing_run
 from npusim.units import cycles_spanned
 
@@ -46,12 +46,12 @@ class FastForward(EventOwner):
     """Plays a job from what was foreseen, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
 
     machine: Parts
-    job: Job
+    job: MachineJob
     _course: Course
     _found: TimingRun
     done: Callable[[FastForward | Stepper], None]
     over: bool = False
-    fault: Fault | None = None
+    fault: DeviceFault | None = None
     preemptions: int = 0
     begun_ps: int = 0
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from npusim.errors import ProgramError
 from npusim.sim.memory import AddressError, JobMemory
 from npusim.sim.steps import Step
-from npusim.timeline import Fault, FaultCode
+from npusim.timeline import DeviceFault, FaultCode
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class MachineJob:
     """``code_bytes`` of instructions at DRAM address ``code``, and (address, bytes) of each region.
 
     ``started_ps``: when the device took it; times in the timeline count from there. ``arithmetic`` False: everything
@@ -30,21 +30,21 @@ class Job:
     tail_ps: int = 0
 
 
-Attempt = tuple[Fault, BaseException | None] | None
+Attempt = tuple[DeviceFault, BaseException | None] | None
 """What came of a command's arithmetic: None, or the fault and what the simulator itself raised for it."""
 
 
-def attempt(memory: JobMemory, job: Job, step: Step) -> Attempt:
+def attempt(memory: JobMemory, job: MachineJob, step: Step) -> Attempt:
     """Do a command's arithmetic."""
     command = job.code + step.begin
     try:
         step.instruction.execute(memory, step.core)
     except ProgramError as error:
-        return Fault(FaultCode.DATA, command, str(error)), None
+        return DeviceFault(FaultCode.DATA, command, str(error)), None
     except ValueError as error:  # a kernel refuses fields that the instruction's own check has let through
-        return Fault(FaultCode.PROGRAM, command, f"{step.kind}: {error}"), None
+        return DeviceFault(FaultCode.PROGRAM, command, f"{step.kind}: {error}"), None
     except AddressError as error:
-        return Fault(FaultCode.ADDRESS, error.address, f"{step.kind}: {error.explanation}"), None
+        return DeviceFault(FaultCode.ADDRESS, error.address, f"{step.kind}: {error.explanation}"), None
     except Exception as error:  # noqa: BLE001 - a device never raises at software, even if its model is wrong
-        return Fault(FaultCode.INTERNAL, command, f"{step.kind}: {type(error).__name__}: {error}"), error
+        return DeviceFault(FaultCode.INTERNAL, command, f"{step.kind}: {type(error).__name__}: {error}"), error
     return None

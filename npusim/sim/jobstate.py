@@ -11,7 +11,7 @@ from typing import Any
 
 from npusim.errors import CheckpointError
 from npusim.sim.engine import NEVER, Engine
-from npusim.sim.job import Attempt, Job
+from npusim.sim.job import Attempt, MachineJob
 from npusim.sim.machine import Ending, Machine
 from npusim.sim.owner import Owners
 from npusim.sim.replayer import Course, Replayer
@@ -19,7 +19,7 @@ from npusim.sim.saved import Saved
 from npusim.sim.sequencer import Sequencer
 from npusim.sim.stepper import RESTORE, SAVE, Stepper
 from npusim.sim.steps import HALT, Step
-from npusim.timeline import NO_OP, SEQUENCER, Counters, Fault, FaultCode, Span, Timeline, UnitCounters
+from npusim.timeline import NO_OP, SEQUENCER, Counters, DeviceFault, FaultCode, Span, Timeline, UnitCounters
 
 _ENGINE = ("busy_ps", "bytes", "completed", "idle_ps", "macs", "wait_at")
 _SEQUENCER = ("busy_ps", "dispatched", "fetched", "idle_ps", "requested")
@@ -34,14 +34,14 @@ _SPECIAL = (SAVE, RESTORE)
 # Faults
 
 
-def fault_state(fault: Fault | None, error: BaseException | None = None) -> list[Any] | None:
+def fault_state(fault: DeviceFault | None, error: BaseException | None = None) -> list[Any] | None:
     """A fault, and what the simulator raised for it, of which the text stays."""
     if fault is None:
         return None
     return [int(fault.code), fault.address, fault.explanation, None if error is None else f"{error}"]
 
 
-def fault_of(saved: Saved) -> tuple[Fault | None, BaseException | None]:
+def fault_of(saved: Saved) -> tuple[DeviceFault | None, BaseException | None]:
     """The same again; the error is a RuntimeError."""
     if saved.missing:
         return None, None
@@ -50,7 +50,7 @@ def fault_of(saved: Saved) -> tuple[Fault | None, BaseException | None]:
     if not known:
         raise code.refuse("a fault code")
     raised = None if error.missing else RuntimeError(error.text())
-    return Fault(known[0], address.integer(0, (1 << 64) - 1), explanation.text()), raised
+    return DeviceFault(known[0], address.integer(0, (1 << 64) - 1), explanation.text()), raised
 
 
 def _stalls(saved: Saved) -> dict[str, int]:
@@ -111,7 +111,7 @@ def _sequencer_state(sequencer: Sequencer, engines: Sequence[Engine]) -> dict[st
 
 
 def restored_stepper(
-    machine: Machine, job: Job, course: Course, ending: Ending, stopped: Callable[[Stepper], None], saved: Saved
+    machine: Machine, job: MachineJob, course: Course, ending: Ending, stopped: Callable[[Stepper], None], saved: Saved
 ) -> Stepper:
     """A stepper as it was; its banks come later, see :func:`restore_banks`. Raises CheckpointError."""
     steps = course.steps
@@ -232,7 +232,7 @@ def replayer_state(timeline: Timeline, *, over: bool) -> dict[str, Any]:
     return {"timeline": timeline_state(timeline), "over": over}
 
 
-def restored_replayer(machine: Machine, job: Job, ending: Ending, saved: Saved) -> Replayer:
+def restored_replayer(machine: Machine, job: MachineJob, ending: Ending, saved: Saved) -> Replayer:
     """A replayer as it was, its arithmetic done. Raises CheckpointError."""
     # A course of its own: what a file says is believed of this job, not of the program.
     course = Course(())

@@ -9,14 +9,14 @@ from functools import cached_property, lru_cache
 from npusim.hw.config import Config
 from npusim.program import CONSTANTS
 from npusim.sim.adversary import Adversary
-from npusim.sim.context import Move
+from npusim.sim.context import ContextMove
 from npusim.sim.fast_forward import FastForward, foresee
-from npusim.sim.job import Attempt, Job, attempt
+from npusim.sim.job import Attempt, MachineJob, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
 from npusim.sim.replayer import Course, Replayer
 from npusim.sim.stepper import RESTORE, SAVE, Stepper
-from npusim.sim.steps import Decoder, Step, Steps
+from npusim.sim.steps import Step, StepDecoder, Steps
 from npusim.timeline import NO_OP
 
 COURSES_KEPT = 32
@@ -51,11 +51,11 @@ class _Courses:
         return self.body if held else self.whole
 
 
-class Decoded:
+class DecodedProgram:
     """A program. Raises RefusedError for one that breaks a rule; what the compiler of this process has written is
     decoded and verified when a job computes, and only then."""
 
-    def __init__(self, decoder: Decoder, code: bytes, sizes: tuple[int, ...]) -> None:
+    def __init__(self, decoder: StepDecoder, code: bytes, sizes: tuple[int, ...]) -> None:
         self._decoder, self.code, self.sizes = decoder, code, sizes
         known = decoder.known(code, sizes)
         self._timed = _Courses(known) if known is not None else self.verified
@@ -82,7 +82,7 @@ class Residents:
     """What is in SRAM: what the prologue of a program has loaded, from constants at a place, which jobs of a number
     say that they share. ``computed``: its bytes are there, too; a job without arithmetic moves none."""
 
-    program: Decoded
+    program: DecodedProgram
     constants: tuple[int, int]
     number: int
     computed: bool
@@ -98,7 +98,7 @@ class Ending:
     """What comes when a job has ended: it leaves the machine, and ``left`` in SRAM, then ``done(player)``."""
 
     machine: Machine
-    program: Decoded
+    program: DecodedProgram
     left: Residents | None
     done: Callable[[Player], None]
 
@@ -113,20 +113,20 @@ class Machine(Parts):
 
     def __init__(self, config: Config, adversary: Adversary | None = None, *, shared_memory: bool = False) -> None:
         super().__init__(config, adversary, shared_memory=shared_memory)
-        fabric, decoder = self.fabric, Decoder(config, self.layout, self.fabric)
+        fabric, decoder = self.fabric, StepDecoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
         """The time of an access to so many bytes of control data in DRAM."""
-        self.decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: Decoded(decoder, code, sizes))
+        self.decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: DecodedProgram(decoder, code, sizes))
         memory = self.memory
         self.memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
         self.current: Player | None = None
         """What has the machine: a job that runs, or whose context is on the way."""
-        self.moving: Move | None = None
+        self.moving: ContextMove | None = None
         """The context that is on its way."""
         self.residents: Residents | None = None
         """What the next job may find in SRAM."""
 
-    def loading_ps(self, job: Job) -> int:
+    def loading_ps(self, job: MachineJob) -> int:
         """How long instructions of a job are on the way before it can begin, beside those of its stream.
 
         Raises as :meth:`start`.
@@ -135,7 +135,7 @@ class Machine(Parts):
         size = each * self._decoded_of(job).layers if each else 0
         return self.control_ps(size) if size else 0
 
-    def start(self, job: Job, done: Callable[[Player], None]) -> Player:
+    def start(self, job: MachineJob, done: Callable[[Player], None]) -> Player:
         """Begin a job; ``done(player)`` is called when it has ended and left the machine.
 
         Raises RefusedError for a bad program, AddressError for regions outside of DRAM.
@@ -182,11 +182,11 @@ class Machine(Parts):
         """Whatever the next job finds in SRAM, it loads its own."""
         self.residents = None
 
-    def _decoded_of(self, job: Job) -> Decoded:
+    def _decoded_of(self, job: MachineJob) -> DecodedProgram:
         code = self.memory.slice(job.code, job.code_bytes)
         return self.decoded(code.tobytes(), tuple([size for _, size in job.regions]))
 
-    def _foreseeable(self, job: Job, course: Course) -> bool:
+    def _foreseeable(self, job: MachineJob, course: Course) -> bool:
         """Whether a job will go as the last one of its program, and nobody can look before its end."""
         # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
         # Where the record lies may be elsewhere, too.
@@ -197,7 +197,7 @@ class Machine(Parts):
             return False
         return self.clock.is_quiet(course.length_ps)
 
-    def _fast_forward(self, job: Job, course: Course, ended: Callable[[Player], None]) -> FastForward | None:
+    def _fast_forward(self, job: MachineJob, course: Course, ended: Callable[[Player], None]) -> FastForward | None:
         """Who plays a job that only times from what it will do; None if somebody watches, or if there is something
         else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who
         interferes has it step by step, see :meth:`step_by_step`."""
@@ -223,7 +223,7 @@ class Machine(Parts):
         self.current = made[0]
         return made[0]
 
-    def arithmetic(self, job: Job) -> Callable[[], bool] | None:
+    def arithmetic(self, job: MachineJob) -> Callable[[], bool] | None:
         """What a job computes, to be done any number of times while nothing else happens; it gives False for a fault.
         None if the course of such jobs is not known, or depends on what was before, or if somebody
         watches."""
@@ -256,12 +256,12 @@ class Machine(Parts):
         stepper.join_link()
         move.begin()
 
-    def move(self, stepper: Stepper, kind: str, address: int, told: Callable[[Player], None]) -> Move:
+    def move(self, stepper: Stepper, kind: str, address: int, told: Callable[[Player], None]) -> ContextMove:
         """The context of a job, which is to be on its way."""
-        self.moving = Move(self, stepper, kind, address, self._moved, told)
+        self.moving = ContextMove(self, stepper, kind, address, self._moved, told)
         return self.moving
 
-    def _moved(self, move: Move) -> None:
+    def _moved(self, move: ContextMove) -> None:
         self.moving = None
         if move.kind == SAVE:
             self.leave(move.stepper)

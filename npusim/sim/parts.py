@@ -5,11 +5,11 @@ from __future__ import annotations
 from npusim.hw.config import Config
 from npusim.sim.adversary import Adversary
 from npusim.sim.bandwidth import SharedLink
-from npusim.sim.breaks import Breaks
+from npusim.sim.breaks import UnitFaults
 from npusim.sim.clock import Clock
 from npusim.sim.fabric import Fabric
 from npusim.sim.memory import DeviceMemory
-from npusim.sim.steps import Layout
+from npusim.sim.steps import UnitLayout
 from npusim.sim.watch import Watcher
 from npusim.units import cycles_to_ps
 from npusim.work import Port
@@ -41,7 +41,7 @@ class Parts:
         self.link = self.links["dram"]
         self.ways = tuple(self.links.get(port.name.lower(), self.link) for port in Port)
         """By port; one that the device has not is that to DRAM, and nobody is sent there."""
-        self.layout = Layout(config)
-        self.breaks = Breaks()
+        self.layout = UnitLayout(config)
+        self.breaks = UnitFaults()
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)
         self.layer_ps = cycles_to_ps(config.layer_cycles, config.clock_hz)

@@ -15,13 +15,13 @@ from typing import Any
 
 from simpy.events import Event
 
-from npusim.sim.job import Attempt, Job, attempt
+from npusim.sim.job import Attempt, MachineJob, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.owner import EventOwner, Owners
 from npusim.sim.parts import Parts
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import Step
-from npusim.timeline import Fault, Timeline
+from npusim.timeline import DeviceFault, Timeline
 from npusim.timing._timeline import TimingRun
 
 MOST_STEPS = 1024
@@ -63,12 +63,12 @@ class Replayer(EventOwner):
     EVENTS = ("_ended",)
 
     _machine: Parts
-    job: Job
+    job: MachineJob
     _memory: JobMemory
     course: Course
     done: Callable[[Replayer], None]
     over: bool = False
-    fault: Fault | None = None
+    fault: DeviceFault | None = None
     preemptions: int = 0
 
     def begin(self) -> dict[Step, Attempt]:

@@ -12,14 +12,14 @@ from typing import Any
 from simpy.events import Event
 
 from npusim.sim.engine import NEVER, Engine, Progress
-from npusim.sim.job import Attempt, Job, attempt
+from npusim.sim.job import Attempt, MachineJob, attempt
 from npusim.sim.memory import JobMemory
 from npusim.sim.owner import EventOwner, Owners
 from npusim.sim.parts import Parts
 from npusim.sim.sequencer import Sequencer
 from npusim.sim.steps import HALT, Step
 from npusim.sim.watched import HinderedEngine, WatchedEngine, WatchedSequencer
-from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, Fault, FaultCode, Span, Timeline
+from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, DeviceFault, FaultCode, Span, Timeline
 from npusim.units import cycles_spanned
 
 SAVE, RESTORE = "context.save", "context.restore"
@@ -36,7 +36,7 @@ class Stepper(Progress, EventOwner):
     def __init__(
         self,
         machine: Parts,
-        job: Job,
+        job: MachineJob,
         memory: JobMemory,
         steps: Sequence[Step],
         done: Callable[[Stepper], None],
@@ -52,7 +52,7 @@ class Stepper(Progress, EventOwner):
         self.parked_ps = 0  # since when
         self.suspended_ps = 0
         self.preemptions = 0
-        self.fault: Fault | None = None
+        self.fault: DeviceFault | None = None
         self.error: BaseException | None = None
         self.done = done
         self._learn = learn
@@ -85,9 +85,9 @@ class Stepper(Progress, EventOwner):
         return False
 
     def fail_transfer(self, unit: str, step: Step) -> None:
-        self.fail(Fault(FaultCode.DMA, self.job.code + step.begin, f"{unit}: {step.kind}: bus error"))
+        self.fail(DeviceFault(FaultCode.DMA, self.job.code + step.begin, f"{unit}: {step.kind}: bus error"))
 
-    def fail(self, fault: Fault) -> None:
+    def fail(self, fault: DeviceFault) -> None:
         """End the job here."""
         self.fault = fault
         self._end()
@@ -107,7 +107,7 @@ class Stepper(Progress, EventOwner):
             assert self.stopped is not None
             self.stopped(self)
         elif not self.breaks.hangs:  # what hangs is silent: somebody outside has to notice
-            self.fail(Fault(FaultCode.DEADLOCK, 0, f"no unit can go on: {self._stuck()}"))
+            self.fail(DeviceFault(FaultCode.DEADLOCK, 0, f"no unit can go on: {self._stuck()}"))
 
     def _stuck(self) -> str:
         lines = []

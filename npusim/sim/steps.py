@@ -28,7 +28,7 @@ HALT = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class CommandCost:
     """What a command costs, which depends on its work alone. Times in ps, sizes in bytes.
 
     ``fixed_ps`` passes first, longer if other units of the core want the SRAM too, of which this one takes ``share``
@@ -64,17 +64,17 @@ class Charge:
         return "memory" if moving + longer >= taken_ps - longer - moving else self.bound
 
 
-NOTHING = Charge(0, 0)
+NOTHING = CommandCost(0, 0)
 """Halting takes no time of its own."""
 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One command, ready to run. ``engine`` is an index into :attr:`Layout.names`."""
+    """One command, ready to run. ``engine`` is an index into :attr:`UnitLayout.names`."""
 
     engine: int
     waits: tuple[tuple[int, int], ...]
-    charge: Charge
+    charge: CommandCost
     begin: int  # byte offsets of the command in the stream: for messages,
     end: int  # and to know when it has been fetched
     core: int
@@ -136,7 +136,7 @@ def _set_ranks(steps: Sequence[Step], engines: int) -> None:
             step.rank = need = min(need, at)
 
 
-class Layout:
+class UnitLayout:
     """The units of a device in a fixed order: per core matrix, vector, scalar where present, then the DMA channels.
 
     ``depths``: how many commands each may have begun at once.
@@ -153,7 +153,7 @@ class Layout:
         self.depths = tuple([of_unit(unit, each) for _, unit in pairs])
 
 
-class RefusedError(Exception):
+class InvalidProgramError(Exception):
     """A program is refused. Arguments: byte offset of the command in the stream, explanation."""
 
     def __init__(self, offset: int, explanation: str, /) -> None:
@@ -184,15 +184,15 @@ class _Draft:
         self.end = end
 
 
-class Decoder:
+class StepDecoder:
     """Makes the steps of programs for one device; looks at each distinct piece of work once."""
 
-    def __init__(self, config: Config, layout: Layout, fabric: Fabric) -> None:
+    def __init__(self, config: Config, layout: UnitLayout, fabric: Fabric) -> None:
         self._config = config
         self._layout = layout
         self._fabric = fabric
         self._cost = cost_model(config).cost
-        self._charges: dict[Work, Charge] = {}
+        self._charges: dict[Work, CommandCost] = {}
 
     def steps(self, stream: bytes, region_bytes: Sequence[int]) -> Steps:
         """The steps of a stream. Raises RefusedError for what cannot be decoded or breaks a rule of ``isa.verify``."""
@@ -206,7 +206,7 @@ class Decoder:
         try:
             verify(checked(), limits_of(self._config, region_bytes))
         except NpusimError as error:
-            raise RefusedError(draft.end, str(error)) from None
+            raise InvalidProgramError(draft.end, str(error)) from None
         return self._ranked(draft.made)
 
     def known(self, stream: bytes, region_bytes: Sequence[int]) -> Steps | None:
@@ -224,7 +224,7 @@ class Decoder:
             for command, end in zip(found.commands, found.ends, strict=True):
                 draft.add(command, end)
         except NpusimError as error:
-            raise RefusedError(draft.end, str(error)) from None
+            raise InvalidProgramError(draft.end, str(error)) from None
         return self._ranked(draft.made)
 
     def _ranked(self, steps: Steps) -> Steps:
@@ -242,13 +242,13 @@ class Decoder:
         waits = tuple([(index[core, unit], count) for core, unit, count in command.waits if count])
         return Step(engine, waits, self._charged(work), begin, end, command.core, command.op, instruction)
 
-    def _charged(self, work: Work) -> Charge:
+    def _charged(self, work: Work) -> CommandCost:
         charge = self._charges.get(work)
         if charge is None:
             charge = self._charges[work] = self._charge(work)
         return charge
 
-    def _charge(self, work: Work) -> Charge:
+    def _charge(self, work: Work) -> CommandCost:
         if isinstance(work, ControlWork):
             return NOTHING
         price = self._cost(work)
@@ -256,14 +256,14 @@ class Decoder:
             fixed, bus_bytes, rate, ahead, front = self._fabric.transfer(work)
             link = self._fabric.link(work)
             alone = fixed + self._fabric.flow_ps(bus_bytes, rate, link)
-            return Charge(
+            return CommandCost(
                 fixed, alone, bus_bytes, rate, bytes=work.bytes, reads=work.reads, writes=work.writes,
                 bound=price.bound, link=link, ahead_ps=ahead, front_ps=front,
             )  # fmt: skip
         ahead, front = ahead_ps(self._config, work, price)
         if isinstance(work, DmaWork):
             ahead = front = min(price.ps, self._fabric.front_ps)
-        return Charge(
+        return CommandCost(
             price.ps,
             price.ps,
             share=price.share,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.steps import Step
 from npusim.timeline import Timeline
 
@@ -23,8 +23,8 @@ class Watcher:
 
     steps: ClassVar[bool] = True
 
-    def job_begins(self, job: Job) -> None:
-        """A job is about to have the machine; in a device it is a :class:`npusim.device.job.Job`."""
+    def job_begins(self, job: MachineJob) -> None:
+        """A job is about to have the machine; in a device it is a :class:`npusim.device.job.MachineJob`."""
 
     def dispatched(self, unit: str, step: Step, at_ps: int) -> None:
         """A command goes to the queue of its unit, where it arrives at a time, now or some cycles later."""
@@ -35,7 +35,7 @@ class Watcher:
     def step_ends(self, unit: str, step: Step) -> None:
         """The time of a command is over and its arithmetic done; nobody who waits for it has been told yet."""
 
-    def job_ends(self, job: Job, timeline: Timeline) -> None:
+    def job_ends(self, job: MachineJob, timeline: Timeline) -> None:
         """The record of a job is written, its interrupt not yet raised; or it was refused, and has no record."""
 
     def register_read(self, register: str, value: int) -> None:
@@ -57,7 +57,7 @@ class Watcher:
         """An interrupt message leaves the device."""
 
     def waits(self, timeout_ps: int) -> None:
-        """Software begins to wait for an interrupt. Only carriers that see it tell this."""
+        """Software begins to wait for an interrupt. Only transports that see it tell this."""
 
     def takes(self, vectors: int) -> None:
         """Software takes interrupts, as bits. Likewise."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from npusim.hw.dram._memory import Memory
+from npusim.hw.dram._memory import DramMemory
 from npusim.hw.dram._parts import PARTS
 from npusim.units import ceil_div
 from npusim.validate.base import DataPoint, DataRow, DataSet, Excluded
@@ -129,7 +129,7 @@ def dramsim3(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclud
             yield Excluded(label, f"how {pattern} walks is not documented")
             continue
         part = PARTS[name]
-        memory = Memory(part, record.integer("channels"), DRAMSIM3[name], mapping, turn=1)
+        memory = DramMemory(part, record.integer("channels"), DRAMSIM3[name], mapping, turn=1)
         # Enough for several refreshes; more channels would only repeat what four show.
         count = REQUESTS * min(4, memory.channels)
         load = AccessPattern(pattern, parameter, count, part.burst_bytes, memory.bytes)
@@ -187,17 +187,17 @@ def ramulator2(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excl
         yield DataPoint(label, record.number("achieved_gbs"), predicted / GIGA, group)
 
 
-def _memory(preset: Preset, refresh: bool) -> Memory:
+def _memory(preset: Preset, refresh: bool) -> DramMemory:
     part = PARTS[preset.part]
     if preset.rfc:
         part = replace(part, rfc=preset.rfc)
     queue = 32 * part.pseudo
-    return Memory(
+    return DramMemory(
         part, 1, 1, preset.mapping, read_queue=queue, write_queue=queue, bank_queue=0, refresh=refresh, shared=True
     )
 
 
-def _beside(memory: Memory, percent: int, pace: int) -> int:
+def _beside(memory: DramMemory, percent: int, pace: int) -> int:
     """The stream goes at its pace as long as the probes last."""
     size = memory.part.burst_bytes
     stream = AccessPattern("seq", 0, BESIDE, size, memory.bytes)

@@ -19,7 +19,7 @@ from hal.nnapi.aidl import burst as aidl_burst
 from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.packets import deserialize_result, serialize_request
 from hal.nnapi.types import BufferDesc, BufferRole, DataLocation, DeviceStatus, ErrorStatus, MemoryPool, Request
-from npusim.faults import AtCommand, AtInterrupt, AtJob, Fail, Fault, Flip, Hang, Interrupts
+from npusim.faults import AtCommand, AtInterrupt, AtJob, Fail, Fault, Flip, Hang, MessageFault
 from npusim.hw.config import load_config
 from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepare, prepared_model
 from tests.support.nnapi.models import Case, add, add_case, chain, dense
@@ -162,7 +162,7 @@ def test_the_device_goes_while_everybody_works(how: str) -> None:
 FAULTS = {
     "a unit hangs": Fault(AtCommand(command=3, unit="core0.vector", per="job"), Hang(hang="core0.vector")),
     "transfers fail": Fault(AtCommand(command=2, unit="core0.dma0", per="job"), Fail(fail="core0.dma0")),
-    "interrupts are lost": Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose", count=5)),
+    "interrupts are lost": Fault(AtInterrupt(interrupt=1), MessageFault(interrupt="lose", count=5)),
 }
 
 

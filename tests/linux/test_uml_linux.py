@@ -18,7 +18,7 @@ from npusim.cli.app import main
 from npusim.device.npu import NpuDevice
 from npusim.errors import NpusimError, UsageError
 from npusim.hw.config import Config, load_config
-from npusim.linux import Initrd, Outcome, find_kernel, run
+from npusim.linux import Initrd, KernelOutcome, find_kernel, run
 from tests.support.c_compiler import PROGRAMS, gcc, needs_gcc
 
 KERNEL = find_kernel()
@@ -37,7 +37,7 @@ class Machine:
 
     def run(
         self, script: str, config: Config = TINY, files: Mapping[str, Path] | None = None, **options: object
-    ) -> tuple[Outcome, str]:
+    ) -> tuple[KernelOutcome, str]:
         program = self.folder / "script.sh"
         program.write_text(f"#!/bin/busybox sh\n{script}\n")
         initrd = Initrd(self.kernel.parent / "busybox", (), [str(program)], files or {})

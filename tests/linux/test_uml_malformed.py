@@ -1,4 +1,4 @@
-"""Malformed messages, one after the other, to a carrier in each state: nothing but an error that is foreseen.
+"""Malformed messages, one after the other, to a transport in each state: nothing but an error that is foreseen.
 
 Whole sessions with damaged messages are in :mod:`tests.support.fuzz.uml_kernels`.
 """
@@ -37,11 +37,11 @@ OUTCOMES = Counter[str]
 
 
 class Target:
-    """A carrier whose kernel has booted; each message goes over fresh sockets, what was set up stays."""
+    """A transport whose kernel has booted; each message goes over fresh sockets, what was set up stays."""
 
     def __init__(self) -> None:
         device = NpuDevice(load_config("tiny").with_(**{"dram.bytes": "1 MiB"}))
-        self.carrier = UmlTransport(device, 0.001, 10**18)
+        self.transport = UmlTransport(device, 0.001, 10**18)
         self.file = os.memfd_create("kernel")
         self.vhost = self.calendar = None
         self.restart()
@@ -52,10 +52,10 @@ class Target:
         os.truncate(self.file, MEMORY_BYTES)
         self.peers, ends = zip(socket.socketpair(), socket.socketpair(), socket.socketpair(), strict=True)
         wires = [Wire(end, 0.001) for end in ends]
-        self.calendar = Calendar(wires[0], lambda: 0, lambda: self.carrier._await_message(wires[0]))
-        self.vhost = VhostUser(wires[1], 0.001, self.carrier._kicked)
+        self.calendar = Calendar(wires[0], lambda: 0, lambda: self.transport._await_message(wires[0]))
+        self.vhost = VhostUser(wires[1], 0.001, self.transport._kicked)
         self.vhost.back = wires[2]
-        self.carrier._calendar, self.carrier._vhost = self.calendar, self.vhost
+        self.transport._calendar, self.transport._vhost = self.calendar, self.vhost
         self.send(5, struct.pack("<II4Q", 1, 0, MEMORY, MEMORY_BYTES, MEMORY, 0), (self.file,))
         for index in range(2):
             base = MEMORY + index * QUEUE_BYTES
@@ -102,7 +102,7 @@ def _a_time(target: Target, rng: random.Random) -> None:
     target.peers[0].shutdown(socket.SHUT_WR)
     target.calendar.handle()
     if target.calendar.waiting:
-        target.carrier._let_time_pass(target.calendar)
+        target.transport._let_time_pass(target.calendar)
 
 
 def _an_access(target: Target, rng: random.Random) -> None:
@@ -142,7 +142,7 @@ def _an_answer(target: Target, rng: random.Random) -> None:
     message = HEADER.pack(*(rng.choice((4, 5, 8, _number(rng) & 0xFFFF_FFFF)) for _ in range(3))) + bytes(8)
     target.peers[2].sendall(message[: rng.choice((20, rng.randrange(1, 21)))])
     target.peers[2].shutdown(socket.SHUT_WR)
-    target.vhost.call(1, target.carrier._await_message)
+    target.vhost.call(1, target.transport._await_message)
 
 
 def attack(seed: int, count: int) -> OUTCOMES:

@@ -47,7 +47,7 @@ INT_MASK = BY_NAME["INT_MASK"].offset
 
 
 @pytest.fixture
-def carrier() -> UmlTransport:
+def transport() -> UmlTransport:
     return UmlTransport(NpuDevice(TINY), 10, 10 * SECOND)
 
 
@@ -61,24 +61,24 @@ def ready(kernel: Kernel) -> KernelBus:
 # Time
 
 
-def test_an_access_takes_its_time_on_both_clocks(carrier: UmlTransport, tmp_path: Path) -> None:
-    with kernel_of(carrier, tmp_path) as kernel:
+def test_an_access_takes_its_time_on_both_clocks(transport: UmlTransport, tmp_path: Path) -> None:
+    with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
-        before, device_before = kernel.now, carrier.function.device.now_ps
+        before, device_before = kernel.now, transport.function.device.now_ps
         bus.read(BAR_REGISTERS, 0, 4)
         assert kernel.now == before + MMIO_NS
         bus.write(BAR_REGISTERS, INT_MASK, 4, 1)
         assert kernel.now == before + 2 * MMIO_NS
         bus.write_memory(0x1000, bytes(1 << 16))
         took = 2 * TINY.host.mmio_ps + TINY.host.copy_ps(1 << 16)
-        assert carrier.function.device.now_ps == device_before + took
+        assert transport.function.device.now_ps == device_before + took
         assert kernel.now == (device_before + took) // 1000
 
 
 def test_no_time_behind_the_kernels_timer_is_told_and_what_is_left_out_follows(
-    carrier: UmlTransport, tmp_path: Path
+    transport: UmlTransport, tmp_path: Path
 ) -> None:
-    with kernel_of(carrier, tmp_path) as kernel:
+    with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
         start = kernel.now
         kernel.say(REQUEST, start + MMIO_NS - 1)
@@ -91,8 +91,8 @@ def test_no_time_behind_the_kernels_timer_is_told_and_what_is_left_out_follows(
         assert kernel.now == start + 2 * MMIO_NS
 
 
-def test_while_the_next_timer_is_not_known_the_kernels_clock_stands(carrier: UmlTransport, tmp_path: Path) -> None:
-    with kernel_of(carrier, tmp_path) as kernel:
+def test_while_the_next_timer_is_not_known_the_kernels_clock_stands(transport: UmlTransport, tmp_path: Path) -> None:
+    with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
         kernel.say(REQUEST, kernel.now)
         kernel.wait()  # it may have timers that it has not told
@@ -107,10 +107,10 @@ def test_while_the_next_timer_is_not_known_the_kernels_clock_stands(carrier: Uml
         assert kernel.now == start + 3 * MMIO_NS
 
 
-def test_a_loop_that_reads_without_a_pause_meets_the_end_of_a_job(carrier: UmlTransport, tmp_path: Path) -> None:
+def test_a_loop_that_reads_without_a_pause_meets_the_end_of_a_job(transport: UmlTransport, tmp_path: Path) -> None:
     """The kernel's clock stands at its timer, which it does not let run; that of the device does not."""
-    with kernel_of(carrier, tmp_path) as kernel:
-        bare = BareDevice(device=carrier.function.device, carrier=lambda _: ready(kernel))
+    with kernel_of(transport, tmp_path) as kernel:
+        bare = BareDevice(device=transport.function.device, transport=lambda _: ready(kernel))
         bare.submit("LOW", JOB)
         kernel.say(REQUEST, kernel.now + 1)
         reads = 0
@@ -133,11 +133,13 @@ def script(bare: BareDevice) -> tuple[list[object], list[int]]:
     return seen, [*times, bare.now_ps]
 
 
-def test_jobs_take_the_same_cycles_as_in_this_process_and_the_same_time(carrier: UmlTransport, tmp_path: Path) -> None:
-    with kernel_of(carrier, tmp_path) as kernel:
+def test_jobs_take_the_same_cycles_as_in_this_process_and_the_same_time(
+    transport: UmlTransport, tmp_path: Path
+) -> None:
+    with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
-        start = carrier.function.device.now_ps
-        seen, times = script(BareDevice(device=carrier.function.device, carrier=lambda _: bus))
+        start = transport.function.device.now_ps
+        seen, times = script(BareDevice(device=transport.function.device, transport=lambda _: bus))
     device = NpuDevice(TINY)
     device.machine.clock.advance(start)  # what the probe took
     expected, when = script(BareDevice(device=device))
@@ -147,18 +149,18 @@ def test_jobs_take_the_same_cycles_as_in_this_process_and_the_same_time(carrier:
     assert all(0 <= ps < 1000 * interrupts for interrupts, ps in enumerate(late, 1)), late
 
 
-def test_an_interrupt_is_heard_after_its_time_and_not_before(carrier: UmlTransport, tmp_path: Path) -> None:
+def test_an_interrupt_is_heard_after_its_time_and_not_before(transport: UmlTransport, tmp_path: Path) -> None:
     raised: list[int] = []
-    function = carrier.function
-    interrupt = carrier.interrupt
+    function = transport.function
+    interrupt = transport.interrupt
 
     def noted(vector: int) -> None:
         raised.append(function.device.now_ps)
         interrupt(vector)
 
-    carrier.interrupt = noted  # type: ignore[method-assign]
-    with kernel_of(carrier, tmp_path) as kernel:
-        bare = BareDevice(device=function.device, carrier=lambda _: ready(kernel))
+    transport.interrupt = noted  # type: ignore[method-assign]
+    with kernel_of(transport, tmp_path) as kernel:
+        bare = BareDevice(device=function.device, transport=lambda _: ready(kernel))
         bare.submit("LOW", JOB)
         kernel.say(REQUEST, FAR)
         kernel.wait()
@@ -167,11 +169,11 @@ def test_an_interrupt_is_heard_after_its_time_and_not_before(carrier: UmlTranspo
 
 
 @pytest.mark.parametrize(("late", "heard"), [(0, False), (1, True)])
-def test_a_timer_at_the_very_time_goes_first(carrier: UmlTransport, tmp_path: Path, late: int, heard: bool) -> None:
-    with kernel_of(carrier, tmp_path) as kernel:
+def test_a_timer_at_the_very_time_goes_first(transport: UmlTransport, tmp_path: Path, late: int, heard: bool) -> None:
+    with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
-        carrier.interrupt(0)
-        arrives = -(-(carrier.function.device.now_ps + IRQ_PS) // 1000)
+        transport.interrupt(0)
+        arrives = -(-(transport.function.device.now_ps + IRQ_PS) // 1000)
         kernel.say(REQUEST, arrives + late)
         kernel.wait()
         assert kernel.now == arrives
@@ -221,20 +223,20 @@ def test_a_kernel_that_would_never_end_is_stopped(
 # Interrupts
 
 
-def test_messages_of_one_vector_that_were_not_heard_are_one(carrier: UmlTransport, tmp_path: Path) -> None:
-    with kernel_of(carrier, tmp_path) as kernel:
+def test_messages_of_one_vector_that_were_not_heard_are_one(transport: UmlTransport, tmp_path: Path) -> None:
+    with kernel_of(transport, tmp_path) as kernel:
         ready(kernel)
         for _ in range(3):
-            carrier.interrupt(0)
+            transport.interrupt(0)
         kernel.say(REQUEST, FAR)
         kernel.wait()
         assert len(kernel.messages) == 1
 
 
-def test_the_pin_comes_again_and_again_until_its_cause_is_cleared(carrier: UmlTransport, tmp_path: Path) -> None:
-    with kernel_of(carrier, tmp_path) as kernel:
+def test_the_pin_comes_again_and_again_until_its_cause_is_cleared(transport: UmlTransport, tmp_path: Path) -> None:
+    with kernel_of(transport, tmp_path) as kernel:
         kernel.say(REQUEST, FAR)
-        carrier.intx(True)
+        transport.intx(True)
         times = []
         for _ in range(3):
             kernel.say(REQUEST, FAR)
@@ -242,7 +244,7 @@ def test_the_pin_comes_again_and_again_until_its_cause_is_cleared(carrier: UmlTr
             times.append(kernel.now)
         assert times[2] - times[1] == times[1] - times[0] == IRQ_PS // 1000
         assert kernel.messages == [struct.pack("<BBHIQ", 6, 0, 0, 0, 1)] * 3
-        carrier.intx(False)
+        transport.intx(False)
         kernel.say(REQUEST, kernel.now + 10**6)
         kernel.wait()
         assert len(kernel.messages) == 4  # what was on its way
@@ -251,12 +253,12 @@ def test_the_pin_comes_again_and_again_until_its_cause_is_cleared(carrier: UmlTr
         assert len(kernel.messages) == 4
 
 
-def test_interrupts_wait_for_room(carrier: UmlTransport, tmp_path: Path) -> None:
-    with kernel_of(carrier, tmp_path) as kernel:
+def test_interrupts_wait_for_room(transport: UmlTransport, tmp_path: Path) -> None:
+    with kernel_of(transport, tmp_path) as kernel:
         ready(kernel)
         kernel.offer = lambda head, kick=True: None  # type: ignore[method-assign]  # a driver that is slow
         for number in range(12):  # of ten, and two that wait
-            carrier._arrive(bytes([number]) * 20)
+            transport._arrive(bytes([number]) * 20)
         kernel.say(REQUEST, FAR)
         kernel.wait()
         assert len(kernel.messages) == 10
@@ -274,11 +276,11 @@ def test_interrupts_wait_for_room(carrier: UmlTransport, tmp_path: Path) -> None
 # Accesses
 
 
-def test_configuration_space_and_bars_are_the_functions(carrier: UmlTransport, tmp_path: Path) -> None:
-    with kernel_of(carrier, tmp_path) as kernel:
+def test_configuration_space_and_bars_are_the_functions(transport: UmlTransport, tmp_path: Path) -> None:
+    with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
         assert kernel.config_read(0, 4) == 0x00421E4E
-        assert bus.read(BAR_REGISTERS, 0, 4) == carrier.function.device.read(BAR_REGISTERS, 0, 4)
+        assert bus.read(BAR_REGISTERS, 0, 4) == transport.function.device.read(BAR_REGISTERS, 0, 4)
         bus.write_memory(0x100, bytes(range(200)))
         assert bus.read_memory(0x101, 100) == bytes(range(1, 101))
         assert bus.read(BAR_MEMORY, 0x108, 8) == int.from_bytes(bytes(range(8, 16)), "little")
@@ -289,25 +291,25 @@ def test_configuration_space_and_bars_are_the_functions(carrier: UmlTransport, t
         assert kernel.access(MMIO_READ, BAR_REGISTERS, 1 << 40, 3, room=3) == b"\xff" * 3
 
 
-def test_of_large_memory_the_aperture_shows_the_beginning(carrier: UmlTransport, tmp_path: Path) -> None:
+def test_of_large_memory_the_aperture_shows_the_beginning(transport: UmlTransport, tmp_path: Path) -> None:
     assert TINY.dram.bytes > APERTURE_BYTES
-    with kernel_of(carrier, tmp_path) as kernel:
+    with kernel_of(transport, tmp_path) as kernel:
         kernel.config_write(0x18, 4, 0xFFFF_FFFF)
         assert kernel.config_read(0x18, 4) & ~0xF == 0x1_0000_0000 - APERTURE_BYTES
 
 
 @pytest.mark.parametrize("operation", [MMIO_MEMSET, CFG_WRITE])
-def test_memset_io_also_as_linux_6_1_sends_it(carrier: UmlTransport, tmp_path: Path, operation: int) -> None:
-    with kernel_of(carrier, tmp_path) as kernel:
+def test_memset_io_also_as_linux_6_1_sends_it(transport: UmlTransport, tmp_path: Path, operation: int) -> None:
+    with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
         bus.write_memory(0x100, bytes(range(100)))
         kernel.access(operation, BAR_MEMORY, 0x104, 8, b"\xab" + bytes(7))
         assert bus.read_memory(0x100, 16) == bytes(range(4)) + b"\xab" * 8 + bytes(range(12, 16))
 
 
-def test_an_answer_comes_before_the_writes_that_were_posted(carrier: UmlTransport, tmp_path: Path) -> None:
+def test_an_answer_comes_before_the_writes_that_were_posted(transport: UmlTransport, tmp_path: Path) -> None:
     """Which Linux 6.1 would wait for, 1 us each: reads and writes take what the config says, in any order."""
-    with kernel_of(carrier, tmp_path) as kernel:
+    with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
         start = kernel.now
         for _ in range(20):
@@ -317,9 +319,9 @@ def test_an_answer_comes_before_the_writes_that_were_posted(carrier: UmlTranspor
 
 
 def test_writes_that_the_kernel_has_no_place_for_are_told_of(
-    carrier: UmlTransport, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    transport: UmlTransport, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with kernel_of(carrier, tmp_path) as kernel, caplog.at_level(logging.WARNING, "npusim.device"):
+    with kernel_of(transport, tmp_path) as kernel, caplog.at_level(logging.WARNING, "npusim.device"):
         bus = ready(kernel)
         for _ in range(KEPT):  # so that none is left
             bus.write(BAR_MEMORY, 0, 4, 0)
@@ -333,8 +335,8 @@ def test_writes_that_the_kernel_has_no_place_for_are_told_of(
         assert f"written to the device {MOST_POSTED} times without reading" in caplog.text
 
 
-def test_a_kernel_that_waits_takes_back_what_it_has_written(carrier: UmlTransport, tmp_path: Path) -> None:
-    with kernel_of(carrier, tmp_path) as kernel:
+def test_a_kernel_that_waits_takes_back_what_it_has_written(transport: UmlTransport, tmp_path: Path) -> None:
+    with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
         for number in range(20 * MOST_POSTED):
             if number % KEPT == 0:
@@ -346,15 +348,15 @@ def test_a_kernel_that_waits_takes_back_what_it_has_written(carrier: UmlTranspor
         assert not kernel.messages
 
 
-def test_the_devices_dma_reaches_what_the_kernel_shares_and_no_more(carrier: UmlTransport, tmp_path: Path) -> None:
+def test_the_devices_dma_reaches_what_the_kernel_shares_and_no_more(transport: UmlTransport, tmp_path: Path) -> None:
     with pytest.raises(DmaError, match="no kernel shares its memory"):
-        carrier.dma_read(MEMORY, 1)
-    with kernel_of(carrier, tmp_path) as kernel:
-        carrier.dma_write(MEMORY + 0x20_0000, b"hello")
+        transport.dma_read(MEMORY, 1)
+    with kernel_of(transport, tmp_path) as kernel:
+        transport.dma_write(MEMORY + 0x20_0000, b"hello")
         assert kernel.peek(MEMORY + 0x20_0000, 5) == b"hello"
-        assert carrier.dma_read(MEMORY + 0x20_0001, 4) == b"ello"
+        assert transport.dma_read(MEMORY + 0x20_0001, 4) == b"ello"
         with pytest.raises(DmaError):
-            carrier.dma_read(MEMORY - 1, 2)
+            transport.dma_read(MEMORY - 1, 2)
 
 
 # A kernel that lies, stops or dies
@@ -426,22 +428,22 @@ LIES: dict[str, tuple[Callable[[Kernel], object], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_ends_it_and_is_named(carrier: UmlTransport, tmp_path: Path, lie: str) -> None:
+def test_a_lie_ends_it_and_is_named(transport: UmlTransport, tmp_path: Path, lie: str) -> None:
     tell, message = LIES[lie]
 
     def tell_and_ask(kernel: Kernel) -> None:
         tell(kernel)
         kernel.say(GET)
 
-    error = error_of(carrier, tmp_path, tell_and_ask)
+    error = error_of(transport, tmp_path, tell_and_ask)
     assert isinstance(error, PeerError)
     assert message in str(error)
 
 
 @pytest.mark.parametrize("bytes_sent", [0, 5])
 def test_a_kernel_that_says_nothing_is_given_up(tmp_path: Path, bytes_sent: int) -> None:
-    carrier = UmlTransport(NpuDevice(TINY), 0.2, SECOND)
-    served = Served(carrier, tmp_path)
+    transport = UmlTransport(NpuDevice(TINY), 0.2, SECOND)
+    served = Served(transport, tmp_path)
     calendar, device = served.connect()
     calendar.sendall(bytes(bytes_sent))
     error = served.join()
@@ -468,10 +470,10 @@ class DiesError(Exception):
 
 
 @pytest.mark.parametrize("after", [*range(1, 40, 3), 60, 100, 140])
-def test_a_kernel_may_die_at_any_message(carrier: UmlTransport, tmp_path: Path, after: int) -> None:
+def test_a_kernel_may_die_at_any_message(transport: UmlTransport, tmp_path: Path, after: int) -> None:
     """Nothing is raised, nothing is kept, and the next kernel is served."""
     files = set(os.listdir("/proc/self/fd"))
-    served = Served(carrier, tmp_path)
+    served = Served(transport, tmp_path)
     kernel = Kernel(*served.connect())
     left = after
 
@@ -488,18 +490,18 @@ def test_a_kernel_may_die_at_any_message(carrier: UmlTransport, tmp_path: Path, 
     kernel.say, kernel.request = dying(kernel.say), dying(kernel.request)  # type: ignore[method-assign]
     with contextlib.suppress(DiesError):
         kernel.boot()
-        script(BareDevice(device=carrier.function.device, carrier=lambda _: ready(kernel)))
+        script(BareDevice(device=transport.function.device, transport=lambda _: ready(kernel)))
     assert left <= 0
     kernel.close()
     assert served.join() is None
     assert set(os.listdir("/proc/self/fd")) == files
-    with kernel_of(carrier, tmp_path) as again:
+    with kernel_of(transport, tmp_path) as again:
         assert again.config_read(0, 4) == 0x00421E4E
 
 
 def test_each_vector_of_msi_x_is_a_message_of_its_own(tmp_path: Path) -> None:
-    carrier = UmlTransport(NpuDevice(TINY.with_(**{"pci.vectors": 4})), 10, 10 * SECOND)
-    with kernel_of(carrier, tmp_path) as kernel:
+    transport = UmlTransport(NpuDevice(TINY.with_(**{"pci.vectors": 4})), 10, 10 * SECOND)
+    with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
         capability = kernel.capability(0x11)
         table = kernel.config_read(capability + 4, 4)  # in BAR 0
@@ -508,7 +510,7 @@ def test_each_vector_of_msi_x_is_a_message_of_its_own(tmp_path: Path) -> None:
                 bus.write(BAR_REGISTERS, table + 16 * vector + place, 4, value)
         kernel.config_write(capability + 2, 2, kernel.config_read(capability + 2, 2) | 1 << 15)
         for vector in (2, 0, 3, 2):
-            carrier.function.irq(vector)
+            transport.function.irq(vector)
         kernel.say(REQUEST, FAR)
         kernel.wait()
         assert [struct.unpack("<QI", message[8:]) for message in kernel.messages] == [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from npusim.compiler.pipeline import compile_graph
 from npusim.device.npu import NpuDevice
-from npusim.driver import Driver, Job, Priority
+from npusim.driver import Driver, DriverJob, Priority
 from npusim.errors import DeviceFaultError
 from npusim.faults import AtCommand, AtInterrupt, AtJob, AtTime, Ecc, Fault
 from npusim.faults.what import MEMORIES
@@ -51,13 +51,13 @@ class Bench:
         loaded = [driver.load(each) for each in self.programs]
         scratch = [each.regions[SCRATCH] for each in loaded]  # of random streams; networks have outputs
         device.faults.add(faults)
-        jobs: list[tuple[int, Job]] = []
+        jobs: list[tuple[int, DriverJob]] = []
         for number, priority, after_ps in self.jobs:
             device.machine.clock.advance(after_ps)
             jobs.append((number, driver.submit(loaded[number], self.given(number), priority=priority)))
         self.seen = []
 
-        def finish(number: int, job: Job) -> None:
+        def finish(number: int, job: DriverJob) -> None:
             try:
                 found = driver.wait(job).outputs
             except DeviceFaultError as error:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.driver import Job, LoadedProgram, Priority
+from npusim.driver import DriverJob, LoadedProgram, Priority
 from npusim.errors import NpusimError
 from npusim.isa.base import region
 from npusim.program import CONSTANTS, FIRST_IO, Program
@@ -48,7 +48,7 @@ class Run:
         self.bench = Bench()
         self.driver = self.bench.driver
         self.loaded: list[LoadedProgram] = [self.driver.load(program) for program in PROGRAMS]
-        self.open: list[tuple[int, Job]] = []
+        self.open: list[tuple[int, DriverJob]] = []
         self.held = 0
 
     def do(self, what: str, *args: Any) -> None:

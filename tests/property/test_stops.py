@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from npusim.debug import look, view_text
-from npusim.device.job import Stage
+from npusim.device.job import JobStage
 from tests.support.programs.stopped_jobs import AFTER_PS, NETWORKS, Course, seen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def test_who_looks_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_who_looks_at_two_hundred_moments_of_each_network_changes_nothing(name: str) -> None:
     stages = _stopped_at(name, 200)
-    assert {"running", "parked", "leaving", "returning"} <= stages <= {stage.name.lower() for stage in Stage}
+    assert {"running", "parked", "leaving", "returning"} <= stages <= {stage.name.lower() for stage in JobStage}
 
 
 def _restored_elsewhere(name: str, count: int, each: int, folder: Path) -> None:

@@ -27,13 +27,13 @@ class BareDevice:
     def __init__(
         self,
         config: Config = QUICK,
-        carrier: Callable[[NpuDevice], Bus] | None = None,
+        transport: Callable[[NpuDevice], Bus] | None = None,
         *,
         device: NpuDevice | None = None,
         bus: Bus | None = None,
     ) -> None:
         self.device = device or NpuDevice(config)
-        self.bus = bus or (carrier(self.device) if carrier else self.device.bus)
+        self.bus = bus or (transport(self.device) if transport else self.device.bus)
         self.records: dict[int, Timeline] = {}
         self.device.listener = self.records.__setitem__
         self._free = 1 << 20

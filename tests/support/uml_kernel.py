@@ -35,7 +35,7 @@ MSI_DATA = 0x21
 
 
 class Closed(Exception):  # noqa: N818 it is what a test expects
-    """The carrier has ended the connection."""
+    """The transport has ended the connection."""
 
 
 class Kernel:
@@ -237,7 +237,7 @@ class Kernel:
 
     def _readable(self, *sources: socket.socket) -> socket.socket:
         ready = select.select(sources, [], [], self._patience_s)[0]
-        assert ready, "the carrier says nothing"
+        assert ready, "the transport says nothing"
         return next(source for source in sources if source in ready)
 
     def close(self) -> None:
@@ -280,10 +280,10 @@ class KernelBus(Bus):
 
 
 class Served:
-    """A carrier at work in a thread of its own; ``error``: what ended it, after ``join()``."""
+    """A transport at work in a thread of its own; ``error``: what ended it, after ``join()``."""
 
-    def __init__(self, carrier: UmlTransport, folder: Path) -> None:
-        self.carrier = carrier
+    def __init__(self, transport: UmlTransport, folder: Path) -> None:
+        self.transport = transport
         self.error: BaseException | None = None
         self.listeners = [socket.socket(socket.AF_UNIX) for _ in range(2)]
         self._paths = [str(folder / name) for name in ("calendar", "device")]
@@ -295,7 +295,7 @@ class Served:
 
     def _serve(self) -> None:
         try:
-            self.carrier.serve(*self.listeners)
+            self.transport.serve(*self.listeners)
         except BaseException as error:  # noqa: BLE001 it is the test's
             self.error = error
 
@@ -307,7 +307,7 @@ class Served:
 
     def join(self) -> BaseException | None:
         self._thread.join(20)
-        assert not self._thread.is_alive(), "the carrier hangs"
+        assert not self._thread.is_alive(), "the transport hangs"
         for listener, path in zip(self.listeners, self._paths, strict=True):
             listener.close()
             os.unlink(path)
@@ -315,9 +315,9 @@ class Served:
 
 
 @contextlib.contextmanager
-def kernel_of(carrier: UmlTransport, folder: Path) -> Iterator[Kernel]:
-    """A kernel that a carrier serves, booted. The error that ends the carrier is raised here."""
-    served = Served(carrier, folder)
+def kernel_of(transport: UmlTransport, folder: Path) -> Iterator[Kernel]:
+    """A kernel that a transport serves, booted. The error that ends the transport is raised here."""
+    served = Served(transport, folder)
     kernel = Kernel(*served.connect())
     try:
         kernel.boot()
@@ -332,16 +332,16 @@ def kernel_of(carrier: UmlTransport, folder: Path) -> Iterator[Kernel]:
         raise error
 
 
-def error_of(carrier: UmlTransport, folder: Path, tell: Callable[[Kernel], object]) -> BaseException:
-    """What ends a carrier when a kernel has booted and done something."""
+def error_of(transport: UmlTransport, folder: Path, tell: Callable[[Kernel], object]) -> BaseException:
+    """What ends a transport when a kernel has booted and done something."""
     try:
-        with kernel_of(carrier, folder) as kernel:
+        with kernel_of(transport, folder) as kernel:
             tell(kernel)
     except Closed:
-        raise AssertionError("the carrier has closed, and does not say why") from None
+        raise AssertionError("the transport has closed, and does not say why") from None
     except (NpusimError, PeerError) as error:
         return error
-    raise AssertionError("nothing has ended the carrier")
+    raise AssertionError("nothing has ended the transport")
 
 
 def _exactly(source: socket.socket, size: int) -> bytes:

@@ -15,7 +15,7 @@ import npusim
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.errors import DeadlineError, DeviceFaultError
-from npusim.faults import AtCommand, AtInterrupt, AtTime, Fault, Hang, Interrupts
+from npusim.faults import AtCommand, AtInterrupt, AtTime, Fault, Hang, MessageFault
 from npusim.runtime import Executor, Request
 from npusim.runtime.dispatcher import Dispatcher
 from npusim.sim.watch import Watcher
@@ -28,8 +28,8 @@ US, MS, S = 10**6, 10**9, 10**12
 SUBMITTED_PS = 4
 """What the reads of records cost at most on a host that is as fast as a description may say."""
 HANG = Fault(AtCommand(command=1, unit="core0.vector"), Hang(hang="core0.vector"))
-STORM = Fault(AtTime(time_ps=20 * US), Interrupts(interrupt="storm", count=400, delay_ps=3 * US))
-LOST = Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose"))
+STORM = Fault(AtTime(time_ps=20 * US), MessageFault(interrupt="storm", count=400, delay_ps=3 * US))
+LOST = Fault(AtInterrupt(interrupt=1), MessageFault(interrupt="lose"))
 PROGRAM = adder(slow=8, config=QUICK)
 X = values()
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from npusim import doctor
-from npusim.doctor import Finding, Verdict, examine
+from npusim.doctor import Diagnosis, Severity, examine
 
 
-def finding(subject: str, directory: Path) -> Finding:
+def finding(subject: str, directory: Path) -> Diagnosis:
     (found,) = [line for line in examine(directory) if line.subject == subject]
     return found
 
@@ -24,7 +24,7 @@ def test_this_installation_is_sound(tmp_path: Path) -> None:
     assert [line.subject for line in found] == [
         "python", "npusim", "numpy", "simpy", "click", "onnx", "ml_dtypes", "kernels", "configs", "cache", "hal",
     ]  # fmt: skip
-    assert {line.verdict for line in found} == {Verdict.OK}, found
+    assert {line.verdict for line in found} == {Severity.OK}, found
     assert "tiny" in finding("configs", tmp_path).detail
     assert ", SIMD " in finding("kernels", tmp_path).detail
     assert finding("cache", tmp_path).detail == f"{tmp_path} can be written"
@@ -40,17 +40,17 @@ def test_packages_that_are_missing_are_noted(monkeypatch: pytest.MonkeyPatch, tm
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     found = finding("onnx", tmp_path)
-    assert found.verdict is Verdict.NOTE
+    assert found.verdict is Severity.NOTE
     assert found.detail == "not installed, needed for reading .onnx files: pip install 'npusim[onnx]'"
-    assert finding("ml_dtypes", tmp_path).verdict is Verdict.OK
+    assert finding("ml_dtypes", tmp_path).verdict is Severity.OK
 
 
 def test_a_folder_that_is_not_there_yet_is_looked_for_above(tmp_path: Path) -> None:
-    assert finding("cache", tmp_path / "a" / "b").verdict is Verdict.OK
+    assert finding("cache", tmp_path / "a" / "b").verdict is Severity.OK
     assert not (tmp_path / "a").exists()
     (tmp_path / "file").write_text("")
     found = finding("cache", tmp_path / "file")
-    assert found.verdict is Verdict.NOTE
+    assert found.verdict is Severity.NOTE
     assert "cannot be written" in found.detail
     assert "NPUSIM_CACHE_DIR" in found.detail
 
@@ -64,11 +64,11 @@ def test_configs_that_do_not_load_are_named(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(config, "list_configs", lambda: ("one", "two"))
     monkeypatch.setattr(config, "load_config", load)
     found = [line for line in examine(tmp_path) if line.subject == "configs"]
-    assert [line.verdict for line in found] == [Verdict.FAILED, Verdict.FAILED, Verdict.OK]
+    assert [line.verdict for line in found] == [Severity.FAILED, Severity.FAILED, Severity.OK]
     assert found[1].detail == "two: two.toml: clock: must be given"
     monkeypatch.setattr(config, "list_configs", lambda: ())
     found = [line for line in examine(tmp_path) if line.subject == "configs"]
-    assert [line.verdict for line in found] == [Verdict.FAILED]
+    assert [line.verdict for line in found] == [Severity.FAILED]
     assert found[0].detail.startswith("none in ")
 
 
@@ -77,20 +77,20 @@ def test_a_check_that_breaks_down_is_a_finding(monkeypatch: pytest.MonkeyPatch, 
         raise RuntimeError("no idea")
 
     monkeypatch.setattr(doctor, "_kernels", broken)
-    assert finding("kernels", tmp_path) == Finding("kernels", Verdict.FAILED, "RuntimeError: no idea")
-    assert finding("hal", tmp_path).verdict is Verdict.OK
+    assert finding("kernels", tmp_path) == Diagnosis("kernels", Severity.FAILED, "RuntimeError: no idea")
+    assert finding("hal", tmp_path).verdict is Severity.OK
 
 
 def test_whose_hal_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ours = str(Path(doctor.__file__).resolve().parents[1] / "hal")
-    assert finding("hal", tmp_path) == Finding("hal", Verdict.OK, ours)
+    assert finding("hal", tmp_path) == Diagnosis("hal", Severity.OK, ours)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None, origin="/x/hal/__init__.py"))
-    assert finding("hal", tmp_path) == Finding("hal", Verdict.NOTE, "import hal gives /x/hal, which is not npusim's")
+    assert finding("hal", tmp_path) == Diagnosis("hal", Severity.NOTE, "import hal gives /x/hal, which is not npusim's")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert finding("hal", tmp_path).detail.startswith("not installed")
     owners = {"hal": ["npusim", "robots", "arms"], "other": ["more"]}
     monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: owners)
     found = finding("hal", tmp_path)
     assert (found.verdict, found.detail) == (
-        Verdict.NOTE, "arms, robots also installs a package hal; import hal gives ",
+        Severity.NOTE, "arms, robots also installs a package hal; import hal gives ",
     )  # fmt: skip

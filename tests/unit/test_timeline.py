@@ -7,7 +7,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npusim.timeline import CAUSES, NO_OP, Counters, Span, Stretch, Timeline, UnitCounters, digest
+from npusim.timeline import CAUSES, NO_OP, Counters, PathSegment, Span, Timeline, UnitCounters, digest
 
 SPAN = Span("core0.matrix", 5, 17, 2, "matrix.conv", 64, 128, "compute", 32)
 
@@ -51,12 +51,12 @@ def test_the_critical_path_goes_from_what_runs_last_to_what_ended_before_it_bega
     ahead = _span("core0.dma0", 40, 70, 1, "memory", 64)
     vector = _span("core0.vector", 95, 99, 1, "latency")
     assert _of([load, product, ahead, vector], 100).critical_path() == [
-        Stretch(NO_OP, "sequencer", "fetch", 0, 10),
-        Stretch(0, "core0.dma0", "dram", 10, 40),
-        Stretch(0, "core0.matrix", "compute", 40, 90),
-        Stretch(1, "sequencer", "dispatch", 90, 95),
-        Stretch(1, "core0.vector", "setup", 95, 99),
-        Stretch(NO_OP, "sequencer", "completion", 99, 100),
+        PathSegment(NO_OP, "sequencer", "fetch", 0, 10),
+        PathSegment(0, "core0.dma0", "dram", 10, 40),
+        PathSegment(0, "core0.matrix", "compute", 40, 90),
+        PathSegment(1, "sequencer", "dispatch", 90, 95),
+        PathSegment(1, "core0.vector", "setup", 95, 99),
+        PathSegment(NO_OP, "sequencer", "completion", 99, 100),
     ]
 
 
@@ -70,7 +70,7 @@ def test_of_what_ends_together_the_own_unit_has_not_waited_and_else_the_longest_
 
 
 def test_spans_without_duration_and_empty_timelines_have_paths() -> None:
-    assert _of([_span("core0.matrix", 5, 5)], 9).critical_path() == [Stretch(NO_OP, "sequencer", "fetch", 0, 9)]
+    assert _of([_span("core0.matrix", 5, 5)], 9).critical_path() == [PathSegment(NO_OP, "sequencer", "fetch", 0, 9)]
     assert Timeline().critical_path() == []
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from npusim.errors import FileCutError, ModelError
-from npusim.weights import MissingWeights, Origin, WeightFile, check, packed, unpacked, view_of, zeros
+from npusim.weights import ArrayOrigin, MissingWeights, WeightFile, check, packed, unpacked, view_of, zeros
 
 COUNT = 3000
 
@@ -28,14 +28,14 @@ def whole(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
 
 def test_a_view_of_a_view_says_where_it_lies_and_is_found_there_again(path: Path) -> None:
     array = whole(path)[4:1004].reshape(100, 10).T[3:, ::7]
-    origin = Origin.of(array)
+    origin = ArrayOrigin.of(array)
     assert origin is not None
     assert (origin.key[:2], origin.offset) == (("file", str(path)), 4 * (4 + 3))
     again = unpacked(pickle.loads(pickle.dumps(packed(array))))
     np.testing.assert_array_equal(again, array)
     assert (again.strides, again.flags.writeable) == (array.strides, False)
-    assert Origin.of(again) == origin
-    assert Origin.of(array.copy()) is None
+    assert ArrayOrigin.of(again) == origin
+    assert ArrayOrigin.of(array.copy()) is None
 
 
 def test_a_file_is_mapped_once_while_somebody_has_it(path: Path) -> None:

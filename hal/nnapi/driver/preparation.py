@@ -12,7 +12,7 @@ from npusim.errors import UnsupportedError
 from npusim.graph import Graph
 from npusim.polling import poll
 from npusim.program import Program
-from npusim.runtime import Store
+from npusim.runtime import ProgramStore
 
 from .. import extensions
 from ..cache import files as cache
@@ -67,9 +67,9 @@ def scope_of(model: Model) -> str:
 
 
 def compiler(
-    store: Store, scope: str = "", confirm: Callable[[], object] = lambda: None, *, needed: bool = True
+    store: ProgramStore, scope: str = "", confirm: Callable[[], object] = lambda: None, *, needed: bool = True
 ) -> Callable[[Graph], Program]:
-    """What makes the programs of a model whose constants lie in the memory ``scope``; see :meth:`Store.compile`."""
+    """A function that compiles the graphs of a model with constants in memory ``scope``; see ProgramStore.compile."""
     return lambda graph: store.compile(graph.fingerprint() + scope, lambda: graph, confirm, needed=needed)
 
 
@@ -171,5 +171,5 @@ def refuse_unknown(model: Model, vocabulary: Vocabulary) -> None:
         raise UnsupportedError(unknown)
 
 
-def _release(programs: Store, plan: Plan) -> None:
+def _release(programs: ProgramStore, plan: Plan) -> None:
     programs.release(plan.programs())  # those that it has by then: executions compile, and drop, more

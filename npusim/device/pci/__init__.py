@@ -2,7 +2,7 @@
 
 from npusim.device.bus import DmaError
 from npusim.device.pci.function import HostSide, PciFunction
-from npusim.device.pci.host import PciHost, Window
+from npusim.device.pci.host import HostWindow, PciHost
 from npusim.device.pci.space import Bar
 
-__all__ = ["Bar", "DmaError", "HostSide", "PciFunction", "PciHost", "Window"]
+__all__ = ["Bar", "DmaError", "HostSide", "HostWindow", "PciFunction", "PciHost"]

@@ -1,6 +1,6 @@
 """One PCI Express endpoint around a device; whoever carries it gives it a :class:`HostSide`.
 
-An access takes no time here: the carrier lets it pass. What software may not do has no effect, as in hardware: an
+An access takes no time here: the transport lets it pass. What software may not do has no effect, as in hardware: an
 access to memory that is not enabled reads as all ones.
 """
 
@@ -24,7 +24,7 @@ _SIZES = (1, 2, 4, 8)
 
 
 class HostSide(Protocol):
-    """What a carrier gives to the function."""
+    """What a transport gives to the function."""
 
     def interrupt(self, vector: int) -> None:
         """An MSI or MSI-X message; :meth:`PciFunction.message` says what it writes where."""
@@ -138,7 +138,7 @@ class PciFunction:
         self._clock.advance(self._reset_ps)
 
     def _back_after(self, delay_ps: int) -> int:
-        """When it answers again. That is an event: carriers let time pass by itself as long as one is to come, and
+        """When it answers again. That is an event: transports let time pass by itself as long as one is to come, and
         software that waits by a clock of its own makes no accesses meanwhile."""
         if delay_ps:
             self._clock.after(delay_ps, lambda _: None)
@@ -202,7 +202,7 @@ class PciFunction:
             return self._messages.pending >> 8 * place & (1 << 8 * size) - 1
         return 0
 
-    # What the device does: it knows the function as its carrier
+    # What the device does: it knows the function as its transport
 
     def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
         """As :meth:`NpuDevice.arithmetic`."""

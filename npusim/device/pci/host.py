@@ -30,7 +30,7 @@ _BOTH = space.COMMAND_MEMORY | space.COMMAND_MASTER
 
 
 @dataclass
-class Window:
+class HostWindow:
     """Host memory that the device reaches: ``data`` from ``address`` on, as the bus has it."""
 
     address: int
@@ -58,7 +58,7 @@ class PciHost(HostBus):
         super().__init__(
             device.config, device.machine.clock, device.machine.memory, self.function, device.machine.watchers
         )
-        self.windows: list[Window] = []
+        self.windows: list[HostWindow] = []
         self._next = _FIRST_WINDOW
         self._pin = False
         self._most_messages = most_messages
@@ -146,15 +146,15 @@ class PciHost(HostBus):
 
     # Memory that the device reaches
 
-    def map(self, size: int) -> Window:
+    def map(self, size: int) -> HostWindow:
         """New host memory, zeros, which the IOMMU lets the device reach. Between two windows lies a page that it does
         not."""
-        window = Window(self._next, bytearray(size))
+        window = HostWindow(self._next, bytearray(size))
         self._next += -(-size // _PAGE) * _PAGE + _PAGE
         self.windows.append(window)
         return window
 
-    def unmap(self, window: Window) -> None:
+    def unmap(self, window: HostWindow) -> None:
         """From here on the device does not reach it."""
         self.windows.remove(window)
 
@@ -166,7 +166,7 @@ class PciHost(HostBus):
         window, at = self._find(address, len(data))
         window.data[at : at + len(data)] = data
 
-    def _find(self, address: int, size: int) -> tuple[Window, int]:
+    def _find(self, address: int, size: int) -> tuple[HostWindow, int]:
         for window in self.windows:
             at = address - window.address
             if 0 <= at < len(window.data):

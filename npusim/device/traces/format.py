@@ -42,7 +42,7 @@ _MOST_BYTES = 1 << 30
 DIGEST_BYTES = 16
 
 
-class Kind(enum.IntEnum):
+class RecordKind(enum.IntEnum):
     """What passed. Each has numbers besides when it began and how long it took."""
 
     READ = 0  # bar, size, offset, value
@@ -59,23 +59,37 @@ class Kind(enum.IntEnum):
     CONFIG_READ = 11  # size, offset, value
     CONFIG_WRITE = 12  # size, offset, value
     PASS = 13  # nothing but time, at the end
-    RESTART = 14  # the carrier resets the function
+    RESTART = 14  # the transport resets the function
 
 
 _NUMBERS = {
-    Kind.READ: 4, Kind.WRITE: 4, Kind.READ_MEMORY: 3, Kind.WRITE_MEMORY: 2, Kind.WAIT: 2, Kind.WORK: 1,
-    Kind.INTERRUPT: 1, Kind.PIN: 1, Kind.DMA_READ: 2, Kind.DMA_WRITE: 3, Kind.DMA_REFUSED: 3, Kind.CONFIG_READ: 3,
-    Kind.CONFIG_WRITE: 3, Kind.PASS: 0, Kind.RESTART: 0,
-}  # fmt: skip
-FROM_DEVICE = frozenset((Kind.INTERRUPT, Kind.PIN, Kind.DMA_READ, Kind.DMA_WRITE, Kind.DMA_REFUSED))
+    RecordKind.READ: 4,
+    RecordKind.WRITE: 4,
+    RecordKind.READ_MEMORY: 3,
+    RecordKind.WRITE_MEMORY: 2,
+    RecordKind.WAIT: 2,
+    RecordKind.WORK: 1,
+    RecordKind.INTERRUPT: 1,
+    RecordKind.PIN: 1,
+    RecordKind.DMA_READ: 2,
+    RecordKind.DMA_WRITE: 3,
+    RecordKind.DMA_REFUSED: 3,
+    RecordKind.CONFIG_READ: 3,
+    RecordKind.CONFIG_WRITE: 3,
+    RecordKind.PASS: 0,
+    RecordKind.RESTART: 0,
+}
+FROM_DEVICE = frozenset(
+    (RecordKind.INTERRUPT, RecordKind.PIN, RecordKind.DMA_READ, RecordKind.DMA_WRITE, RecordKind.DMA_REFUSED)
+)
 WORKS = ("submit", "map")
 
 
-class Access(NamedTuple):
+class TraceRecord(NamedTuple):
     """One row. ``gap_ps``: from the end of the access before it to its beginning, of an interrupt to its moment;
-    ``spent_ps``: what it took, 0 of what comes from the device; ``numbers``: see :class:`Kind`."""
+    ``spent_ps``: what it took, 0 of what comes from the device; ``numbers``: see :class:`RecordKind`."""
 
-    kind: Kind
+    kind: RecordKind
     gap_ps: int
     spent_ps: int
     numbers: tuple[int, ...]
@@ -99,14 +113,14 @@ class Trace:
     WRITE_MEMORY refers to by number; ``complete``: whether whoever wrote it came to the end."""
 
     head: Mapping[str, Any]
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[TraceRecord] = field(default_factory=list)
     contents: list[bytes] = field(default_factory=list)
     complete: bool = False
 
     @property
     def compared(self) -> int:
         """How many accesses of the host there are: what a replay compares."""
-        return sum(access.kind not in FROM_DEVICE and access.kind is not Kind.PASS for access in self.accesses)
+        return sum(access.kind not in FROM_DEVICE and access.kind is not RecordKind.PASS for access in self.accesses)
 
 
 TRACE = FileKind("bus trace", 1 << 40, InputError, InputError)
@@ -153,7 +167,7 @@ class Writer:
             self._block(_Block.CONTENTS, bytes(data))
         return number
 
-    def access(self, access: Access) -> None:
+    def access(self, access: TraceRecord) -> None:
         """The next row."""
         self._count += 1
         rows = self._rows
@@ -280,7 +294,7 @@ def _head(kind: _Block, data: bytes, label: str) -> Mapping[str, Any]:
     return head
 
 
-def _rows(data: bytes, label: str, before: int, contents: int) -> Iterator[Access]:
+def _rows(data: bytes, label: str, before: int, contents: int) -> Iterator[TraceRecord]:
     """The accesses of a block."""
     place = 0
 
@@ -305,10 +319,10 @@ def _rows(data: bytes, label: str, before: int, contents: int) -> Iterator[Acces
         place += 1
         if code not in _NUMBERS:
             raise bad(f"kind must be 0 to {len(_NUMBERS) - 1}, got {code}")
-        kind = Kind(code)
+        kind = RecordKind(code)
         gap, spent = number(), number()
         numbers = tuple(number() for _ in range(_NUMBERS[kind]))
-        access = Access(kind, gap, spent, numbers)
+        access = TraceRecord(kind, gap, spent, numbers)
         problem = _problem(access, contents)
         if problem:
             raise bad(problem)
@@ -316,20 +330,20 @@ def _rows(data: bytes, label: str, before: int, contents: int) -> Iterator[Acces
         before += 1
 
 
-def _problem(access: Access, contents: int) -> str:
+def _problem(access: TraceRecord, contents: int) -> str:
     """What is wrong with an access after so many contents; empty if nothing is."""
     kind, numbers = access.kind, access.numbers
-    longest = max(access.gap_ps, access.spent_ps, numbers[0] if kind is Kind.WAIT else 0)
+    longest = max(access.gap_ps, access.spent_ps, numbers[0] if kind is RecordKind.WAIT else 0)
     if longest > _MOST_PS:
         return f"a time of {longest} ps must be at most {_MOST_PS}"
-    if kind in (Kind.READ_MEMORY, Kind.DMA_WRITE, Kind.DMA_REFUSED) and numbers[1] > _MOST_BYTES:
+    if kind in (RecordKind.READ_MEMORY, RecordKind.DMA_WRITE, RecordKind.DMA_REFUSED) and numbers[1] > _MOST_BYTES:
         return f"copies {numbers[1]} bytes, must be at most {_MOST_BYTES}"
-    if kind in (Kind.READ, Kind.WRITE) and numbers[1] not in (1, 2, 4, 8):
+    if kind in (RecordKind.READ, RecordKind.WRITE) and numbers[1] not in (1, 2, 4, 8):
         return f"size must be 1, 2, 4 or 8, got {numbers[1]}"
-    if kind in (Kind.CONFIG_READ, Kind.CONFIG_WRITE) and numbers[0] not in (1, 2, 4, 8):
+    if kind in (RecordKind.CONFIG_READ, RecordKind.CONFIG_WRITE) and numbers[0] not in (1, 2, 4, 8):
         return f"size must be 1, 2, 4 or 8, got {numbers[0]}"
-    if kind in (Kind.WRITE_MEMORY, Kind.DMA_READ) and numbers[1] >= contents:
+    if kind in (RecordKind.WRITE_MEMORY, RecordKind.DMA_READ) and numbers[1] >= contents:
         return f"refers to contents {numbers[1]}, and there are {contents} before it"
-    if kind is Kind.WORK and numbers[0] >= len(WORKS):
+    if kind is RecordKind.WORK and numbers[0] >= len(WORKS):
         return f"kind of host work must be 0 to {len(WORKS) - 1}, got {numbers[0]}"
     return ""

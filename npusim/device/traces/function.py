@@ -1,4 +1,4 @@
-"""Recording at a PCI function: what a carrier of any kind brings to it, and what the device does to the host."""
+"""Recording at a PCI function: what a transport of any kind brings to it, and what the device does to the host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from npusim.device.bus import DmaError
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import HostSide, PciFunction
-from npusim.device.traces.format import Kind, digest
+from npusim.device.traces.format import RecordKind, digest
 from npusim.device.traces.record import Recorder, unwritable, wanted_path
 
 
@@ -20,35 +20,35 @@ class TracedHost:
         self._recorder = recorder
 
     def interrupt(self, vector: int) -> None:
-        self._recorder.event(Kind.INTERRUPT, vector)
+        self._recorder.event(RecordKind.INTERRUPT, vector)
         self._host.interrupt(vector)
 
     def intx(self, asserted: bool) -> None:
-        self._recorder.event(Kind.PIN, int(asserted))
+        self._recorder.event(RecordKind.PIN, int(asserted))
         self._host.intx(asserted)
 
     def dma_read(self, address: int, size: int) -> bytes:
         try:
             data = self._host.dma_read(address, size)
         except DmaError as error:
-            self._recorder.event(Kind.DMA_REFUSED, address, size, error.address)
+            self._recorder.event(RecordKind.DMA_REFUSED, address, size, error.address)
             raise
-        self._recorder.event(Kind.DMA_READ, address, self._recorder.contents(data))
+        self._recorder.event(RecordKind.DMA_READ, address, self._recorder.contents(data))
         return data
 
     def dma_write(self, address: int, data: bytes) -> None:
         try:
             self._host.dma_write(address, data)
         except DmaError as error:
-            self._recorder.event(Kind.DMA_REFUSED, address, len(data), error.address)
+            self._recorder.event(RecordKind.DMA_REFUSED, address, len(data), error.address)
             raise
-        self._recorder.event(Kind.DMA_WRITE, address, len(data), digest(data))
+        self._recorder.event(RecordKind.DMA_WRITE, address, len(data), digest(data))
 
 
 class TracedFunction(PciFunction):
-    """A function every access to which is written to a file. Raises OSError.
+    """A PCI function that records every access in a file. Raises OSError.
 
-    What a host writes into DRAM that it has mapped passes nobody: a carrier that lends it does not while it is traced.
+    Writes to DRAM that the host has mapped cannot be recorded, so transports do not offer the mapping while tracing.
     """
 
     traced = True
@@ -63,49 +63,49 @@ class TracedFunction(PciFunction):
 
     def config_read(self, offset: int, size: int) -> int:
         value = super().config_read(offset, size)
-        self._config_access(Kind.CONFIG_READ, size, offset, value)
+        self._config_access(RecordKind.CONFIG_READ, size, offset, value)
         return value
 
     def config_write(self, offset: int, size: int, value: int) -> None:
         super().config_write(offset, size, value)
-        self._config_access(Kind.CONFIG_WRITE, size, offset, value)
+        self._config_access(RecordKind.CONFIG_WRITE, size, offset, value)
 
     def restart(self) -> None:
         began = self._clock.now
         super().restart()
-        self._recorder.access(Kind.RESTART, began)
+        self._recorder.access(RecordKind.RESTART, began)
 
-    def _config_access(self, kind: Kind, size: int, offset: int, value: int) -> None:
+    def _config_access(self, kind: RecordKind, size: int, offset: int, value: int) -> None:
         if size in (1, 2, 4, 8) and offset >= 0:  # else it has no effect
             self._recorder.access(kind, self._clock.now, size, offset, value & (1 << 64) - 1)
 
     def read(self, bar: int, offset: int, size: int) -> int:
         value = super().read(bar, offset, size)
-        self._access(Kind.READ, bar, size, offset, value)
+        self._access(RecordKind.READ, bar, size, offset, value)
         return value
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
         super().write(bar, offset, size, value)
-        self._access(Kind.WRITE, bar, size, offset, value & (1 << 64) - 1)
+        self._access(RecordKind.WRITE, bar, size, offset, value & (1 << 64) - 1)
 
-    def _access(self, kind: Kind, bar: int, size: int, offset: int, value: int) -> None:
+    def _access(self, kind: RecordKind, bar: int, size: int, offset: int, value: int) -> None:
         if size in (1, 2, 4, 8) and offset >= 0 and bar >= 0:
             self._recorder.access(kind, self._clock.now, bar, size, offset, value)
 
     def read_memory(self, offset: int, size: int) -> bytes:
         began = self._clock.now
         data = super().read_memory(offset, size)
-        self._recorder.access(Kind.READ_MEMORY, began, offset, size, digest(data))
+        self._recorder.access(RecordKind.READ_MEMORY, began, offset, size, digest(data))
         return data
 
     def write_memory(self, offset: int, data: bytes) -> None:
         began = self._clock.now
         super().write_memory(offset, data)
-        self._recorder.access(Kind.WRITE_MEMORY, began, offset, self._recorder.contents(data))
+        self._recorder.access(RecordKind.WRITE_MEMORY, began, offset, self._recorder.contents(data))
 
 
 def function_of(device: NpuDevice, host: HostSide, **how: Any) -> PciFunction:
-    """A function for a carrier; it is traced if ``$NPUSIM_BUS_TRACE`` asks for it. Raises UsageError for a file that
+    """A function for a transport; it is traced if ``$NPUSIM_BUS_TRACE`` asks for it. Raises UsageError for a file that
     cannot be written."""
     path = wanted_path(None)
     if path is None:

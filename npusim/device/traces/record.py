@@ -1,4 +1,4 @@
-"""Recording: a bus that writes down what passes, and a carrier that writes down interrupts."""
+"""Recording: a bus that writes down what passes, and a transport that writes down interrupts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from npusim.device.bus import Bus, Carrier
+from npusim.device.bus import Bus, Transport
 from npusim.device.npu import INTERFACE_VERSION, NpuDevice
-from npusim.device.traces.format import WORKS, Access, Kind, Writer, digest
+from npusim.device.traces.format import WORKS, RecordKind, TraceRecord, Writer, digest
 from npusim.errors import UsageError
 from npusim.isa.base import ByteArray
 
@@ -22,29 +22,29 @@ VARIABLE = "NPUSIM_BUS_TRACE"
 _devices = count(1)
 
 
-class Tap:
-    """Sits between a device and its carrier, and tells of each interrupt message."""
+class InterruptTap:
+    """Sits between a device and its transport, and tells of each interrupt message."""
 
-    def __init__(self, carrier: Carrier, tell: Callable[[int], None]) -> None:
-        self._carrier = carrier
+    def __init__(self, transport: Transport, tell: Callable[[int], None]) -> None:
+        self._transport = transport
         self._tell = tell
-        self.pinned = carrier.pinned
+        self.pinned = transport.pinned
 
     def irq(self, vector: int) -> None:
         self._tell(vector)
-        self._carrier.irq(vector)
+        self._transport.irq(vector)
 
     def level(self) -> None:
-        self._carrier.level()
+        self._transport.level()
 
     def withdraw_irqs(self) -> None:
-        self._carrier.withdraw_irqs()
+        self._transport.withdraw_irqs()
 
     def dma_read(self, address: int, size: int) -> bytes:
-        return self._carrier.dma_read(address, size)
+        return self._transport.dma_read(address, size)
 
     def dma_write(self, address: int, data: bytes) -> None:
-        self._carrier.dma_write(address, data)
+        self._transport.dma_write(address, data)
 
 
 class Recorder:
@@ -77,16 +77,16 @@ class Recorder:
         """Whether rows are still written."""
         return not self._file.closed
 
-    def access(self, kind: Kind, began: int, *numbers: int) -> None:
+    def access(self, kind: RecordKind, began: int, *numbers: int) -> None:
         """Software has done something, which ends now."""
         if not self._file.closed:
-            self._writer.access(Access(kind, began - self._last_ps, self._clock.now - began, numbers))
+            self._writer.access(TraceRecord(kind, began - self._last_ps, self._clock.now - began, numbers))
             self._last_ps = self._clock.now
 
-    def event(self, kind: Kind, *numbers: int) -> None:
+    def event(self, kind: RecordKind, *numbers: int) -> None:
         """The device does something."""
         if not self._file.closed:
-            self._writer.access(Access(kind, self._clock.now - self._last_ps, 0, numbers))
+            self._writer.access(TraceRecord(kind, self._clock.now - self._last_ps, 0, numbers))
 
     def contents(self, data: bytes | bytearray | memoryview) -> int:
         """The number of these bytes."""
@@ -94,7 +94,7 @@ class Recorder:
 
     def close(self) -> None:
         """What passes from here on is not written."""
-        self.access(Kind.PASS, self._clock.now)
+        self.access(RecordKind.PASS, self._clock.now)
         self._end()
 
 
@@ -126,7 +126,7 @@ class TracedBus(Bus):
         self._bus = device.bus
         self._clock = device.machine.clock
         self._recorder = Recorder(device, path, {"seam": "bus"})
-        device.connect(Tap(device.carrier, partial(self._recorder.event, Kind.INTERRUPT)))
+        device.connect(InterruptTap(device.transport, partial(self._recorder.event, RecordKind.INTERRUPT)))
 
     @classmethod
     def wanted(cls, device: NpuDevice, path: str | os.PathLike[str] | None) -> TracedBus | None:
@@ -146,25 +146,25 @@ class TracedBus(Bus):
     def read(self, bar: int, offset: int, size: int) -> int:
         began = self._clock.now
         value = self._bus.read(bar, offset, size)
-        self._recorder.access(Kind.READ, began, bar, size, offset, value)
+        self._recorder.access(RecordKind.READ, began, bar, size, offset, value)
         return value
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
         began = self._clock.now
         self._bus.write(bar, offset, size, value)
-        self._recorder.access(Kind.WRITE, began, bar, size, offset, value)
+        self._recorder.access(RecordKind.WRITE, began, bar, size, offset, value)
 
     def read_memory(self, address: int, size: int) -> bytearray:
         began = self._clock.now
         data = self._bus.read_memory(address, size)
         if self._recorder.open:
-            self._recorder.access(Kind.READ_MEMORY, began, address, size, digest(data))
+            self._recorder.access(RecordKind.READ_MEMORY, began, address, size, digest(data))
         return data
 
     def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
         began = self._clock.now
         self._bus.write_memory(address, data)
-        self._recorder.access(Kind.WRITE_MEMORY, began, address, self._recorder.contents(data))
+        self._recorder.access(RecordKind.WRITE_MEMORY, began, address, self._recorder.contents(data))
 
     def fill_memory(self, address: int, size: int, fill: Callable[[ByteArray], None]) -> None:
         data = np.empty(size, np.uint8)
@@ -174,7 +174,7 @@ class TracedBus(Bus):
     def wait_irq(self, timeout_ps: int) -> int:
         began = self._clock.now
         vectors = self._bus.wait_irq(timeout_ps)
-        self._recorder.access(Kind.WAIT, began, timeout_ps, vectors)
+        self._recorder.access(RecordKind.WAIT, began, timeout_ps, vectors)
         return vectors
 
     def now_ps(self) -> int:
@@ -186,7 +186,7 @@ class TracedBus(Bus):
     def host_work(self, kind: str) -> None:
         began = self._clock.now
         self._bus.host_work(kind)
-        self._recorder.access(Kind.WORK, began, WORKS.index(kind))
+        self._recorder.access(RecordKind.WORK, began, WORKS.index(kind))
 
     def note(self, what: str, address: int = 0, size: int = 0) -> None:
         self._bus.note(what, address, size)

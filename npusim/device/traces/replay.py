@@ -12,8 +12,8 @@ from npusim.device.bus import BAR_REGISTERS, Bus, DmaError
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import PciFunction
 from npusim.device.registers import REGISTERS
-from npusim.device.traces.format import FROM_DEVICE, WORKS, Access, Kind, Trace, digest
-from npusim.device.traces.record import Tap
+from npusim.device.traces.format import FROM_DEVICE, WORKS, RecordKind, Trace, TraceRecord, digest
+from npusim.device.traces.record import InterruptTap
 from npusim.errors import InputError
 
 _NAMES = {register.offset: register.name for register in REGISTERS}
@@ -22,7 +22,7 @@ _Event = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TraceDifference:
     """The first access that went otherwise: its number in the trace, when it began, what it is, and what was expected
     and came."""
 
@@ -45,7 +45,7 @@ Told = Callable[[int, int, str, int], None]
 does."""
 
 
-def replay(trace: Trace, device: NpuDevice, told: Told | None = None) -> Difference | None:
+def replay(trace: Trace, device: NpuDevice, told: Told | None = None) -> TraceDifference | None:
     """Do what the trace says with a device that was just switched on; the first difference, None if there is none.
 
     Each access begins as long after the one before it as in the trace, so that a difference in time shows once, where
@@ -59,46 +59,46 @@ def replay(trace: Trace, device: NpuDevice, told: Told | None = None) -> Differe
     return played.run()
 
 
-def describe(access: Access, trace: Trace) -> str:
+def describe(access: TraceRecord, trace: Trace) -> str:
     """What an access is, in words."""
     numbers = access.numbers
     match access.kind:
-        case Kind.READ | Kind.WRITE:
+        case RecordKind.READ | RecordKind.WRITE:
             bar, size, offset, value = numbers
             name = f" ({_NAMES[offset]})" if bar == BAR_REGISTERS and offset in _NAMES else ""
             what = f"{size} bytes at {offset:#x} of BAR {bar}{name}"
-            return f"read of {what}" if access.kind is Kind.READ else f"write of {value:#x}, {what}"
-        case Kind.CONFIG_READ | Kind.CONFIG_WRITE:
+            return f"read of {what}" if access.kind is RecordKind.READ else f"write of {value:#x}, {what}"
+        case RecordKind.CONFIG_READ | RecordKind.CONFIG_WRITE:
             size, offset, value = numbers
             what = f"{size} bytes at {offset:#x} of configuration space"
-            return f"read of {what}" if access.kind is Kind.CONFIG_READ else f"write of {value:#x}, {what}"
-        case Kind.READ_MEMORY:
+            return f"read of {what}" if access.kind is RecordKind.CONFIG_READ else f"write of {value:#x}, {what}"
+        case RecordKind.READ_MEMORY:
             return f"copy of {numbers[1]} bytes from {numbers[0]:#x}"
-        case Kind.WRITE_MEMORY:
+        case RecordKind.WRITE_MEMORY:
             return f"copy of {len(trace.contents[numbers[1]])} bytes to {numbers[0]:#x}"
-        case Kind.WAIT:
+        case RecordKind.WAIT:
             return f"wait for an interrupt, at most {numbers[0]} ps"
-        case Kind.WORK:
+        case RecordKind.WORK:
             return f"host work {WORKS[numbers[0]]!r}"
-        case Kind.PASS:
+        case RecordKind.PASS:
             return "the end of the trace"
-        case Kind.RESTART:
-            return "reset by the carrier"
+        case RecordKind.RESTART:
+            return "reset by the transport"
         case _:
             return _event(access, trace)
 
 
-def _event(access: Access, trace: Trace) -> str:
+def _event(access: TraceRecord, trace: Trace) -> str:
     """What the device does, in words; two that are not the same differ in them."""
     numbers = access.numbers
     match access.kind:
-        case Kind.INTERRUPT:
+        case RecordKind.INTERRUPT:
             return f"interrupt {numbers[0]}"
-        case Kind.PIN:
+        case RecordKind.PIN:
             return f"pin {'asserted' if numbers[0] else 'released'}"
-        case Kind.DMA_READ:
+        case RecordKind.DMA_READ:
             return f"DMA read of {len(trace.contents[numbers[1]])} bytes at {numbers[0]:#x}"
-        case Kind.DMA_WRITE:
+        case RecordKind.DMA_WRITE:
             return f"DMA write of {numbers[1]} bytes at {numbers[0]:#x}, digest {numbers[2]:032x}"
         case _:
             return f"DMA of {numbers[1]} bytes at {numbers[0]:#x}"
@@ -107,7 +107,7 @@ def _event(access: Access, trace: Trace) -> str:
 class _Host:
     """The host side of a function that is played: its memory is what the trace says that was read there."""
 
-    def __init__(self, trace: Trace, tell: Callable[[str], None], reads: deque[Access]) -> None:
+    def __init__(self, trace: Trace, tell: Callable[[str], None], reads: deque[TraceRecord]) -> None:
         self._trace = trace
         self._tell = tell
         self._reads = reads  # and what was refused, in the order of the trace
@@ -119,7 +119,7 @@ class _Host:
         self._tell(f"pin {'asserted' if asserted else 'released'}")
 
     def dma_read(self, address: int, size: int) -> bytes:
-        if self._reads and self._reads[0].kind is Kind.DMA_READ and self._reads[0].numbers[0] == address:
+        if self._reads and self._reads[0].kind is RecordKind.DMA_READ and self._reads[0].numbers[0] == address:
             data = self._trace.contents[self._reads.popleft().numbers[1]]
             if len(data) == size:
                 self._tell(f"DMA read of {size} bytes at {address:#x}")
@@ -128,13 +128,13 @@ class _Host:
         raise DmaError(address, "the trace has no such read")
 
     def dma_write(self, address: int, data: bytes) -> None:
-        if self._reads and self._reads[0].kind is Kind.DMA_REFUSED and self._reads[0].numbers[0] == address:
+        if self._reads and self._reads[0].kind is RecordKind.DMA_REFUSED and self._reads[0].numbers[0] == address:
             self._refuse(address, len(data))
         self._tell(f"DMA write of {len(data)} bytes at {address:#x}, digest {digest(data):032x}")
 
     def _refuse(self, address: int, size: int) -> None:
         self._tell(f"DMA of {size} bytes at {address:#x}")
-        if self._reads and self._reads[0].kind is Kind.DMA_REFUSED and self._reads[0].numbers[0] == address:
+        if self._reads and self._reads[0].kind is RecordKind.DMA_REFUSED and self._reads[0].numbers[0] == address:
             raise DmaError(self._reads.popleft().numbers[2], "as in the trace")
 
 
@@ -146,14 +146,14 @@ class _Replay:
         self._told = told
         self._carried: Bus | PciFunction
         if trace.head.get("seam", "bus") == "function":
-            asked = (Kind.DMA_READ, Kind.DMA_REFUSED)
+            asked = (RecordKind.DMA_READ, RecordKind.DMA_REFUSED)
             host = _Host(trace, self._tell, deque(each for each in trace.accesses if each.kind in asked))
             self._carried = PciFunction(device, host, **_how(trace))
         else:
             self._carried = device.bus
-            device.connect(Tap(device.carrier, lambda vector: self._tell(f"interrupt {vector}")))
+            device.connect(InterruptTap(device.transport, lambda vector: self._tell(f"interrupt {vector}")))
 
-    def run(self) -> Difference | None:
+    def run(self) -> TraceDifference | None:
         expected: list[_Event] = []
         last = self._clock.now
         for number, access in enumerate(self._trace.accesses):
@@ -168,7 +168,7 @@ class _Replay:
             if self._told is not None:
                 self._told(began, began + spent, what, _bytes(access, self._trace))
             for was, now in self._differing(access, expected, came, spent):
-                return Difference(number, began, what, was, now)
+                return TraceDifference(number, began, what, was, now)
             expected.clear()
             self._came.clear()
             last = self._clock.now
@@ -180,7 +180,9 @@ class _Replay:
         if self._told is not None:
             self._told(now, now, what, 0)
 
-    def _differing(self, access: Access, expected: list[_Event], came: int | None, spent: int) -> list[tuple[str, str]]:
+    def _differing(
+        self, access: TraceRecord, expected: list[_Event], came: int | None, spent: int
+    ) -> list[tuple[str, str]]:
         """What an access should have given, and what it has, where these differ."""
         found = []
         if expected != self._came:
@@ -191,44 +193,44 @@ class _Replay:
             found.append((f"{access.spent_ps} ps", f"{spent} ps"))
         return found
 
-    def _do(self, access: Access) -> int | None:
+    def _do(self, access: TraceRecord) -> int | None:
         """What came of an access that gives something: the last of its numbers."""
         carried, numbers = self._carried, access.numbers
         match access.kind:
-            case Kind.READ:
+            case RecordKind.READ:
                 return carried.read(numbers[0], numbers[2], numbers[1])
-            case Kind.WRITE:
+            case RecordKind.WRITE:
                 carried.write(numbers[0], numbers[2], numbers[1], numbers[3])
-            case Kind.READ_MEMORY:
+            case RecordKind.READ_MEMORY:
                 return digest(carried.read_memory(numbers[0], numbers[1]))
-            case Kind.WRITE_MEMORY:
+            case RecordKind.WRITE_MEMORY:
                 carried.write_memory(numbers[0], self._trace.contents[numbers[1]])
-            case Kind.PASS:
+            case RecordKind.PASS:
                 pass
             case _ if isinstance(carried, PciFunction):
                 return _do_to_function(carried, access)
-            case Kind.WAIT:
+            case RecordKind.WAIT:
                 return carried.wait_irq(numbers[0])
-            case Kind.WORK:
+            case RecordKind.WORK:
                 carried.host_work(WORKS[numbers[0]])
             case _:
                 raise _misplaced(access)
         return None
 
 
-def _do_to_function(function: PciFunction, access: Access) -> int | None:
-    if access.kind is Kind.CONFIG_READ:
+def _do_to_function(function: PciFunction, access: TraceRecord) -> int | None:
+    if access.kind is RecordKind.CONFIG_READ:
         return function.config_read(access.numbers[1], access.numbers[0])
-    if access.kind is Kind.CONFIG_WRITE:
+    if access.kind is RecordKind.CONFIG_WRITE:
         function.config_write(access.numbers[1], access.numbers[0], access.numbers[2])
-    elif access.kind is Kind.RESTART:
+    elif access.kind is RecordKind.RESTART:
         function.restart()
     else:
         raise _misplaced(access)
     return None
 
 
-def _misplaced(access: Access) -> InputError:
+def _misplaced(access: TraceRecord) -> InputError:
     return InputError(f"bus trace: {access.kind.name} does not belong into a trace of this kind")
 
 
@@ -242,17 +244,17 @@ def _how(trace: Trace) -> dict[str, Any]:
     raise InputError("bus trace: its head does not say how the function was made")
 
 
-def _bytes(access: Access, trace: Trace) -> int:
+def _bytes(access: TraceRecord, trace: Trace) -> int:
     """What passed, at least one: a wait or work of the host is an access, too."""
-    if access.kind in (Kind.READ, Kind.WRITE, Kind.READ_MEMORY):
+    if access.kind in (RecordKind.READ, RecordKind.WRITE, RecordKind.READ_MEMORY):
         return max(access.numbers[1], 1)
-    return max(len(trace.contents[access.numbers[1]]), 1) if access.kind is Kind.WRITE_MEMORY else 1
+    return max(len(trace.contents[access.numbers[1]]), 1) if access.kind is RecordKind.WRITE_MEMORY else 1
 
 
-def _values(access: Access, came: int) -> tuple[str, str]:
-    if access.kind is Kind.READ_MEMORY:
+def _values(access: TraceRecord, came: int) -> tuple[str, str]:
+    if access.kind is RecordKind.READ_MEMORY:
         return f"bytes with digest {access.numbers[-1]:032x}", f"bytes with digest {came:032x}"
-    if access.kind is Kind.WAIT:
+    if access.kind is RecordKind.WAIT:
         return f"vectors {access.numbers[-1]:#b}", f"vectors {came:#b}"
     return f"{access.numbers[-1]:#x}", f"{came:#x}"
 

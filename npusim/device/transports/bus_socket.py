@@ -1,4 +1,4 @@
-"""The calls of a bus over a UNIX stream socket: for drivers in another process that have no carrier of their own.
+"""The calls of a bus over a UNIX stream socket: for drivers in another process that have no transport of their own.
 
 docs/reference/driver-test.md has the protocol. Simulated time passes as it does in process.
 """

@@ -31,7 +31,7 @@ class Remote(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class DmaWindow:
     """Bus addresses from ``address`` on. ``file``: where they lie, from ``offset`` on; None: they come by messages."""
 
     address: int
@@ -50,13 +50,13 @@ class HostMemory:
     """Windows that do not overlap. OSError with a number for one that cannot be; DmaError for an access outside."""
 
     def __init__(self, remote: Remote | None = None) -> None:
-        self._windows: list[Window] = []  # by address
+        self._windows: list[DmaWindow] = []  # by address
         self._remote = remote
 
     def __len__(self) -> int:
         return len(self._windows)
 
-    def add(self, window: Window) -> None:
+    def add(self, window: DmaWindow) -> None:
         """From here on the descriptor is ours, to be closed with the window; if this raises, it is not."""
         if not 0 < window.size <= END - window.address or window.address < 0:
             raise OSError(errno.EINVAL, "a window must have bytes and end within 64 bits")
@@ -99,7 +99,7 @@ class HostMemory:
         for window, begin, count in cover:
             self._write(window, begin, data[begin - address : begin - address + count])
 
-    def _read(self, window: Window, address: int, size: int) -> bytes:
+    def _read(self, window: DmaWindow, address: int, size: int) -> bytes:
         if window.file is None:
             return self._by_message().read(address, size)
         try:
@@ -110,7 +110,7 @@ class HostMemory:
             raise DmaError(address + len(data), "the host has cut the file that its memory lies in")
         return data
 
-    def _write(self, window: Window, address: int, data: bytes) -> None:
+    def _write(self, window: DmaWindow, address: int, data: bytes) -> None:
         if window.file is None:
             self._by_message().write(address, data)
             return
@@ -126,12 +126,12 @@ class HostMemory:
             raise AssertionError("a window without a file needs a remote")
         return self._remote
 
-    def _overlapping(self, address: int, size: int) -> list[Window]:
+    def _overlapping(self, address: int, size: int) -> list[DmaWindow]:
         first = max(bisect.bisect_right(self._windows, address, key=lambda each: each.address) - 1, 0)
         last = bisect.bisect_left(self._windows, address + size, key=lambda each: each.address)
         return [each for each in self._windows[first:last] if each.end > address]
 
-    def _cover(self, address: int, size: int) -> list[tuple[Window, int, int]]:
+    def _cover(self, address: int, size: int) -> list[tuple[DmaWindow, int, int]]:
         """The windows that an access goes through: each with the address and the bytes that are of it."""
         found, here, end = [], address, address + size
         for window in self._overlapping(address, size) if size else ():
@@ -145,7 +145,7 @@ class HostMemory:
         return found
 
 
-def _check_file(file: int, window: Window) -> None:
+def _check_file(file: int, window: DmaWindow) -> None:
     """OSError for a descriptor that is no memory: a pipe could keep the device waiting for ever."""
     status, mode = os.fstat(file), fcntl.fcntl(file, fcntl.F_GETFL)
     access = mode & os.O_ACCMODE

@@ -12,7 +12,7 @@ _KINDS = {"intx": INTX, "msi": MSI, "msix": MSIX}
 _EVENTFD = "anon_inode:[eventfd]"
 
 
-class Interrupts:
+class EventfdInterrupts:
     """``counts``: how many there are of each kind. OSError with a number for a request that cannot be.
 
     The pin is level-triggered, an eventfd is not: so whoever is told that the pin is asserted is not told again before

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from npusim.device.bus import BAR_MEMORY
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import DmaError, PciFunction
-from npusim.device.transports.host_memory import HostMemory, Window
-from npusim.device.transports.interrupts import INTX, Interrupts, check_eventfds
+from npusim.device.transports.host_memory import DmaWindow, HostMemory
+from npusim.device.transports.interrupts import INTX, EventfdInterrupts, check_eventfds
 from npusim.device.transports.pace import Pace
 from npusim.device.transports.wire import PATIENCE_S, PeerError, PeerGoneError, Wire, close_all
 from npusim.errors import UsageError
@@ -68,7 +68,7 @@ class PciProxy:
             raise UsageError(
                 f"dram.bytes: x-pci-proxy-dev has BARs of at most 1 GiB, got {device.config.dram.bytes:#x} bytes"
             )
-        self._interrupts = Interrupts((1,))
+        self._interrupts = EventfdInterrupts((1,))
         self._resample: int | None = None
         self._ram = HostMemory()
         self._channel: Wire | None = None
@@ -165,7 +165,7 @@ class PciProxy:
             if not fds:
                 return
             try:
-                self._ram.add(Window(address, size, True, True, fds[0], offset))
+                self._ram.add(DmaWindow(address, size, True, True, fds[0], offset))
             except OSError as error:
                 raise PeerError(f"RAM of {size} bytes at {address:#x}: {error.strerror}") from None
             fds.pop(0)

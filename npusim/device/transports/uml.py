@@ -33,7 +33,7 @@ from npusim.device.traces.function import function_of
 from npusim.device.transports.calendar import PS_PER_NS, Calendar
 from npusim.device.transports.host_memory import HostMemory
 from npusim.device.transports.vhost_user import VhostUser
-from npusim.device.transports.virtio import CHAIN_BYTES, Chain, Queue
+from npusim.device.transports.virtio import CHAIN_BYTES, DescriptorChain, Queue
 from npusim.device.transports.wire import PeerError, PeerGoneError, Wire
 from npusim.errors import NpusimError
 
@@ -59,14 +59,14 @@ class EndlessError(NpusimError):
     """A kernel goes on for longer than it may, or nothing can happen any more."""
 
 
-class Arrival(NamedTuple):
+class PendingInterrupt(NamedTuple):
     """An interrupt on its way: when the kernel hears of it, and the message, a ``struct virtio_pcidev_msg``."""
 
     at_ps: int
     message: bytes
 
 
-class Source(Protocol):
+class Readable(Protocol):
     """What may have something to read."""
 
     def fileno(self) -> int: ...
@@ -86,15 +86,15 @@ class UmlTransport:
         self._host = device.config.host
         self._patience_s = patience_s
         self._limit_ps = limit_ps
-        self._gone: Source | None = None
+        self._gone: Readable | None = None
         self.connected = False
         self._calendar: Calendar | None = None
         self._vhost: VhostUser | None = None
-        self._arrivals: deque[Arrival] = deque()
+        self._arrivals: deque[PendingInterrupt] = deque()
         self._pin = False
         self._returned = 0  # writes that were given back since the kernel has last looked
 
-    def serve(self, calendar: socket.socket, device: socket.socket, gone: Source | None = None) -> None:
+    def serve(self, calendar: socket.socket, device: socket.socket, gone: Readable | None = None) -> None:
         """Answer one kernel until it has ended. ``calendar``, ``device``: listening sockets that it connects to;
         ``gone``: has something to read when it has ended, for one that ends before it connects.
 
@@ -135,7 +135,7 @@ class UmlTransport:
         else:
             self._vhost = VhostUser(self._accept(listener), self._patience_s, self._kicked)
 
-    def _first_readable(self, *sources: Source) -> Source:
+    def _first_readable(self, *sources: Readable) -> Readable:
         """The first of them that has something to read, when there is one. Raises PeerGoneError."""
         poll = select.poll()
         for source in (*sources, *([self._gone] if self._gone is not None else [])):
@@ -216,7 +216,7 @@ class UmlTransport:
     def _arrive(self, message: bytes) -> None:
         # Those of one vector that have not arrived yet are one, as in hardware.
         if all(message != each.message for each in self._arrivals):
-            self._arrivals.append(Arrival(self._clock.now + self._host.irq_ps, message))
+            self._arrivals.append(PendingInterrupt(self._clock.now + self._host.irq_ps, message))
 
     def interrupt(self, vector: int) -> None:
         """An MSI or MSI-X message leaves the function; the kernel hears of it ``host.irq`` later."""
@@ -264,7 +264,7 @@ class UmlTransport:
                 self._check_limit()
         calendar.catch_up()
 
-    def _access(self, chain: Chain) -> bytes:
+    def _access(self, chain: DescriptorChain) -> bytes:
         """Do what a ``struct virtio_pcidev_msg`` says; the answer of a read."""
         if len(chain.data) < _ACCESS.size:
             raise PeerError(f"an access must have {_ACCESS.size} bytes at least, got {len(chain.data)}")
@@ -291,7 +291,7 @@ class UmlTransport:
             self._write(bar, address, data[:size] if operation == _MMIO_WRITE else data[:1] * size)
         return b""
 
-    def _keep(self, queue: Queue, chain: Chain) -> None:
+    def _keep(self, queue: Queue, chain: DescriptorChain) -> None:
         """A posted write is done. Linux 6.1 waits 1 us for each that it finds given back before the answer of a read.
         So none is, until it waits for something else or has few places left."""
         queue.keep(chain)

@@ -23,8 +23,8 @@ from npusim.device.bus import BAR_MEMORY
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import DmaError
 from npusim.device.traces.function import function_of
-from npusim.device.transports.host_memory import MOST_WINDOWS, HostMemory, Window
-from npusim.device.transports.interrupts import INTX, Interrupts
+from npusim.device.transports.host_memory import MOST_WINDOWS, DmaWindow, HostMemory
+from npusim.device.transports.interrupts import INTX, EventfdInterrupts
 from npusim.device.transports.pace import Pace
 from npusim.device.transports.wire import MOST_FDS, PATIENCE_S, PeerError, PeerGoneError, Wire, close_all
 
@@ -93,7 +93,7 @@ class VfioUser:
         self._session: _Session | None = None
         self.function = function_of(device, self, host_masks=True)
         self.sizes = {bar.number: bar.size for bar in self.function.bars} | {CONFIG_REGION: CONFIG_BYTES}
-        self.interrupts = Interrupts((1, self.function.vectors, self.function.vectors))
+        self.interrupts = EventfdInterrupts((1, self.function.vectors, self.function.vectors))
 
     def serve(self, peer: socket.socket) -> None:
         """Serve one client until it goes, or says what cannot be followed; takes the socket over."""
@@ -311,7 +311,7 @@ class _Session:
         if len(message.fds) > 1 or not flags & 3 or flags & ~3:
             raise OSError(errno.EINVAL, f"{len(message.fds)} descriptors, flags {flags:#x}")
         file = message.fds[0] if message.fds else None
-        self.host.add(Window(address, size, bool(flags & 1), bool(flags & 2), file, offset))
+        self.host.add(DmaWindow(address, size, bool(flags & 1), bool(flags & 2), file, offset))
         message.fds.clear()
         return b"", None
 

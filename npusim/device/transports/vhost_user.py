@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from npusim.device.transports.host_memory import HostMemory, Window
+from npusim.device.transports.host_memory import DmaWindow, HostMemory
 from npusim.device.transports.virtio import Queue
 from npusim.device.transports.wire import MOST_FDS, PeerError, Wire, close_all
 
@@ -145,7 +145,7 @@ class VhostUser:
         for number in range(count):
             address, size, _user_address, offset = struct.unpack_from("<QQQQ", payload, 8 + 32 * number)
             try:
-                self.memory.add(Window(address, size, True, True, self._fds[0], offset))
+                self.memory.add(DmaWindow(address, size, True, True, self._fds[0], offset))
             except OSError as error:
                 raise PeerError(f"vhost-user: {size:#x} bytes of memory at {address:#x}: {error.strerror}") from None
             del self._fds[0]  # the memory's from here on

@@ -25,7 +25,7 @@ _USED = struct.Struct("<II")  # head of a chain, bytes written
 _INDEX = struct.Struct("<H")
 
 
-class Chain(NamedTuple):
+class DescriptorChain(NamedTuple):
     """One request: ``data``, what the driver wrote; ``room``, addresses and sizes of where the answer goes."""
 
     head: int
@@ -64,7 +64,7 @@ class Queue:
             raise PeerError(f"a virtqueue of {self.size} cannot have {waiting} chains available")
         return waiting
 
-    def take(self) -> Chain:
+    def take(self) -> DescriptorChain:
         """The next chain; only if there is one :meth:`waiting`."""
         (head,) = _INDEX.unpack(self._read(self.available + 4 + 2 * (self.taken % self.size), 2))
         self.taken = self.taken + 1 & 0xFFFF
@@ -76,7 +76,7 @@ class Queue:
                 raise PeerError("a chain must have what the device reads before what it writes")
             else:
                 data.append(self._read(address, size))
-        return Chain(head, b"".join(data), tuple(room))
+        return DescriptorChain(head, b"".join(data), tuple(room))
 
     def _walk(self, index: int) -> Iterator[tuple[int, int, int]]:
         total = 0
@@ -95,7 +95,7 @@ class Queue:
                 return
         raise PeerError(f"a chain must end within the {self.size} descriptors of its virtqueue")
 
-    def give(self, chain: Chain, answer: bytes) -> None:
+    def give(self, chain: DescriptorChain, answer: bytes) -> None:
         """Hand a chain back with an answer, of which goes in what has room."""
         place = 0
         for address, size in chain.room:
@@ -105,7 +105,7 @@ class Queue:
             place += len(part)
         self._give(chain.head, place)
 
-    def keep(self, chain: Chain) -> None:
+    def keep(self, chain: DescriptorChain) -> None:
         """Have done with a chain that has no answer, but give it back later: at :meth:`give_kept`."""
         self.kept.append(chain.head)
 

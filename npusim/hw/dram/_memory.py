@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from npusim.hw.dram import _dram
-from npusim.hw.dram._parts import MAPPING, Part
+from npusim.hw.dram._parts import MAPPING, DramPart
 from npusim.units import PS_PER_S, ceil_div
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ READS, WRITES, COPY = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DramResult:
     """What a simulation returns. ``cycles`` to the last datum; latencies are sums over all reads, in clocks.
 
     ``hits``, ``misses``, ``conflicts``: bursts that found their row open, no row open, another row open. ``skipped``:
@@ -50,14 +50,14 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class DramMemory:
     """``channels`` of a part with ``ranks`` each; ``mapping`` names the fields of an address, highest bits first.
 
     ``turn``: clocks from a datum at the pins until its requester may ask for the next burst. ``shared``: all ranks are
     refreshed at the same time, as pseudo channels always are; else one after the other.
     """
 
-    part: Part
+    part: DramPart
     channels: int = 1
     ranks: int = 1
     mapping: str = MAPPING
@@ -155,12 +155,12 @@ class Memory:
         pace: int = 0,
         probes: npt.NDArray[np.int64] | None = None,
         warmup: int = 0,
-    ) -> Result:
+    ) -> DramResult:
         """Serve bursts one by one; see ``_dram.serve``."""
         asked = requests[:0] if probes is None else probes
-        return Result(**_dram.serve(self.parameters(), requests, self.unit, outstanding, pace, asked, warmup))
+        return DramResult(**_dram.serve(self.parameters(), requests, self.unit, outstanding, pace, asked, warmup))
 
-    def transfer(self, runs: int, run: int, stride: int, mode: int, outstanding: int, fast: bool = True) -> Result:
+    def transfer(self, runs: int, run: int, stride: int, mode: int, outstanding: int, fast: bool = True) -> DramResult:
         """Serve ``runs`` runs of ``run`` bursts, ``stride`` bursts apart; a copy writes to the other half of the rows.
 
         Refresh takes its share of the time, wherever in its interval the transfer begins: everything stops while the
@@ -170,7 +170,7 @@ class Memory:
         other = self.bytes >> self.unit + 1
         # Without refresh the pattern repeats itself, which lets most of a long stream be skipped.
         quiet = replace(self, refresh=False).parameters()
-        found = Result(**_dram.serve_runs(quiet, 0, other, runs, run, stride, mode, outstanding, fast))
+        found = DramResult(**_dram.serve_runs(quiet, 0, other, runs, run, stride, mode, outstanding, fast))
         if not self.refresh:
             return found
         between = self.part.refi - self.refresh_clocks
@@ -185,7 +185,7 @@ class Memory:
         """The clocks that cover a time."""
         return ceil_div(ps, self.part.tck_ps)
 
-    def bandwidth_of(self, result: Result) -> int:
+    def bandwidth_of(self, result: DramResult) -> int:
         """Bytes a second that a simulation has moved."""
         moved = (result.reads + result.writes) << self.unit
         return moved * PS_PER_S // max(1, self.ps(result.cycles))

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DramPart:
     """A channel of one kind of DRAM, as wide as its data bus. ``rows``, ``row_bytes``: of one bank, of one rank.
 
     ``rate``: million transfers a second. ``bits``: of the data bus of a channel, or of each of its ``pseudo`` channels.
@@ -83,114 +83,114 @@ class Part:
 
 # fmt: off
 _ROWS = (
-    Part(
+    DramPart(
         "DDR4_8Gb_x8_3200", "DRAMsim3 configs/DDR4_8Gb_x8_3200.ini",
         rate=3175, tck_ps=630, bits=64, burst_length=8, groups=4, banks=4, rows=65536, row_bytes=8192,
         cl=22, cwl=16, rcd_rd=22, rcd_wr=22, rp=22, ras=52, rc=74, rfc=560, refi=12480,
         rrd_s=4, rrd_l=8, faw=34, ccd_s=4, ccd_l=8, wr=24, rtp=12, wtr_s=4, wtr_l=12,
     ),
-    Part(
+    DramPart(
         "DDR4_8Gb_x8_2400", "DRAMsim3 configs/DDR4_8Gb_x8_2400.ini",
         rate=2410, tck_ps=830, bits=64, burst_length=8, groups=4, banks=4, rows=65536, row_bytes=8192,
         cl=17, cwl=12, rcd_rd=17, rcd_wr=17, rp=17, ras=39, rc=56, rfc=420, refi=9360,
         rrd_s=4, rrd_l=6, faw=26, ccd_s=4, ccd_l=6, wr=18, rtp=9, wtr_s=3, wtr_l=9,
     ),
-    Part(
+    DramPart(
         "DDR4_8Gb_x16_3200", "DRAMsim3 configs/DDR4_8Gb_x16_3200.ini",
         rate=3175, tck_ps=630, bits=64, burst_length=8, groups=2, banks=4, rows=65536, row_bytes=8192,
         cl=22, cwl=16, rcd_rd=22, rcd_wr=22, rp=22, ras=52, rc=74, rfc=560, refi=12480,
         rrd_s=9, rrd_l=11, faw=48, ccd_s=4, ccd_l=8, wr=24, rtp=12, wtr_s=4, wtr_l=12,
     ),
-    Part(
+    DramPart(
         "LPDDR4_8Gb_x16_2400", "DRAMsim3 configs/LPDDR4_8Gb_x16_2400.ini",
         rate=2410, tck_ps=830, bits=64, burst_length=16, groups=2, banks=4, rows=65536, row_bytes=8192,
         cl=17, cwl=14, rcd_rd=15, rcd_wr=15, rp=15, ras=32, rc=47, rfc=392, refi=8660,
         rrd_s=8, rrd_l=8, faw=32, ccd_s=8, ccd_l=8, wr=30, rtp=12, wtr_s=8, wtr_l=16,
     ),
-    Part(
+    DramPart(
         "LPDDR3_8Gb_x32_1866", "DRAMsim3 configs/LPDDR3_8Gb_x32_1866.ini",
         rate=1869, tck_ps=1070, bits=64, burst_length=8, groups=1, banks=8, rows=32768, row_bytes=8192,
         cl=14, cwl=11, rcd_rd=17, rcd_wr=17, rp=17, ras=40, rc=57, rfc=196, refi=3645,
         rrd_s=10, rrd_l=10, faw=47, ccd_s=4, ccd_l=4, wr=15, rtp=7, wtr_s=7, wtr_l=7,
     ),
-    Part(
+    DramPart(
         "HBM2_8Gb_x128", "DRAMsim3 configs/HBM2_8Gb_x128.ini",
         rate=2000, tck_ps=1000, bits=128, burst_length=4, groups=4, banks=4, rows=32768, row_bytes=2048, dual=True,
         cl=14, cwl=4, rcd_rd=14, rcd_wr=14, rp=14, ras=34, rc=48, rfc=260, refi=3900,
         rrd_s=4, rrd_l=6, faw=30, ccd_s=2, ccd_l=2, wr=16, rtp=6, wtr_s=6, wtr_l=8,
     ),
-    Part(
+    DramPart(
         "HBM1_4Gb_x128", "DRAMsim3 configs/HBM1_4Gb_x128.ini",
         rate=1000, tck_ps=2000, bits=128, burst_length=4, groups=4, banks=4, rows=16384, row_bytes=2048, dual=True,
         cl=7, cwl=2, rcd_rd=7, rcd_wr=7, rp=7, ras=17, rc=24, rfc=130, refi=1950,
         rrd_s=2, rrd_l=3, faw=15, ccd_s=2, ccd_l=2, wr=8, rtp=3, wtr_s=3, wtr_l=4,
     ),
     # The command clock is an eighth of the data rate (JESD250: 8 bits a clock and pin).
-    Part(
+    DramPart(
         "GDDR6_8Gb_x16", "DRAMsim3 configs/GDDR6_8Gb_x16.ini",
         rate=12121, tck_ps=660, bits=128, burst_length=16, groups=4, banks=4, rows=16384, row_bytes=2048,
         cl=24, cwl=16, rcd_rd=24, rcd_wr=20, rp=24, ras=54, rc=78, rfc=126, refi=11862,
         rrd_s=9, rrd_l=9, faw=32, ccd_s=3, ccd_l=4, wr=16, rtp=3, wtr_s=7, wtr_l=7,
     ),
-    Part(
+    DramPart(
         "DDR4_3200AA", "Ramulator 2.1 python/ramulator/dram/ddr4.py",
         rate=3200, tck_ps=625, bits=64, burst_length=8, groups=4, banks=4, rows=65536, row_bytes=8192,
         cl=22, cwl=16, rcd_rd=22, rcd_wr=22, rp=22, ras=52, rc=74, rfc=576, refi=12480,
         rrd_s=4, rrd_l=8, faw=34, ccd_s=4, ccd_l=8, wr=24, rtp=12, wtr_s=4, wtr_l=12,
     ),
-    Part(
+    DramPart(
         "DDR4_3200W", "Ramulator 2.1 python/ramulator/dram/ddr4.py",
         rate=3200, tck_ps=625, bits=64, burst_length=8, groups=4, banks=4, rows=65536, row_bytes=8192,
         cl=20, cwl=16, rcd_rd=20, rcd_wr=20, rp=20, ras=52, rc=72, rfc=576, refi=12480,
         rrd_s=4, rrd_l=8, faw=34, ccd_s=4, ccd_l=8, wr=24, rtp=12, wtr_s=4, wtr_l=12,
     ),
-    Part(
+    DramPart(
         "DDR4_3200AA_x16", "Ramulator 2.1 python/ramulator/dram/ddr4.py",
         rate=3200, tck_ps=625, bits=64, burst_length=8, groups=2, banks=4, rows=65536, row_bytes=8192,
         cl=22, cwl=16, rcd_rd=22, rcd_wr=22, rp=22, ras=52, rc=74, rfc=576, refi=12480,
         rrd_s=9, rrd_l=11, faw=48, ccd_s=4, ccd_l=8, wr=24, rtp=12, wtr_s=4, wtr_l=12,
     ),
-    Part(
+    DramPart(
         "LPDDR5_6400", "Ramulator 2.1 python/ramulator/dram/lpddr5.py",
         rate=6400, tck_ps=1250, bits=16, burst_length=16, groups=4, banks=4, rows=32768, row_bytes=2048, act_slots=2,
         cl=17, cwl=9, rcd_rd=15, rcd_wr=15, rp=15, ras=34, rc=49, rfc=168, refi=3125,
         rrd_s=4, rrd_l=4, faw=16, ccd_s=2, ccd_l=4, wr=28, rtp=8, wtr_s=5, wtr_l=10,
     ),
-    Part(
+    DramPart(
         "LPDDR5_6400_16Gb", "Ramulator 2.1 python/ramulator/dram/lpddr5.py",
         rate=6400, tck_ps=1250, bits=16, burst_length=16, groups=4, banks=4, rows=65536, row_bytes=2048, act_slots=2,
         cl=17, cwl=9, rcd_rd=15, rcd_wr=15, rp=15, ras=34, rc=49, rfc=224, refi=3125,
         rrd_s=4, rrd_l=4, faw=16, ccd_s=2, ccd_l=4, wr=28, rtp=8, wtr_s=5, wtr_l=10,
     ),
-    Part(
+    DramPart(
         "HBM2_2000Mbps", "Ramulator 2.1 python/ramulator/dram/hbm2.py",
         rate=2000, tck_ps=1000, bits=64, burst_length=4, groups=4, banks=4, rows=65536, row_bytes=1024,
         pseudo=2, dual=True, act_slots=2,
         cl=14, cwl=5, rcd_rd=14, rcd_wr=12, rp=14, ras=34, rc=48, rfc=350, refi=3900,
         rrd_s=4, rrd_l=4, faw=15, ccd_s=2, ccd_l=4, wr=16, rtp=5, wtr_s=6, wtr_l=8,
     ),
-    Part(
+    DramPart(
         "HBM2_2400Mbps", "Ramulator 2.1 python/ramulator/dram/hbm2.py",
         rate=2400, tck_ps=833, bits=64, burst_length=4, groups=4, banks=4, rows=65536, row_bytes=1024,
         pseudo=2, dual=True, act_slots=2,
         cl=17, cwl=6, rcd_rd=17, rcd_wr=14, rp=17, ras=40, rc=57, rfc=421, refi=4682,
         rrd_s=5, rrd_l=5, faw=19, ccd_s=2, ccd_l=4, wr=19, rtp=6, wtr_s=8, wtr_l=10,
     ),
-    Part(
+    DramPart(
         "DDR5_6400AN", "Ramulator 2.1 python/ramulator/dram/ddr5.py",
         rate=6400, tck_ps=312, bits=32, burst_length=16, groups=4, banks=4, rows=131072, row_bytes=4096,
         cl=46, cwl=44, rcd_rd=46, rcd_wr=46, rp=46, ras=103, rc=149, rfc=1315, refi=12500,
         rrd_s=16, rrd_l=16, faw=80, ccd_s=8, ccd_l=16, wr=96, rtp=24, wtr_s=5, wtr_l=32,
     ),
     # Older commits of the same file have other cycles under this name: CL, RCD and RP 26.
-    Part(
+    DramPart(
         "HBM3_6400Mbps", "Ramulator 2.1 python/ramulator/dram/hbm3.py at commit 300e25f",
         rate=6400, tck_ps=625, bits=32, burst_length=8, groups=4, banks=4, rows=32768, row_bytes=1024,
         pseudo=2, dual=True, act_slots=2,
         cl=20, cwl=10, rcd_rd=31, rcd_wr=15, rp=26, ras=45, rc=72, rfc=560, refi=6240,
         rrd_s=4, rrd_l=5, faw=24, ccd_s=2, ccd_l=4, wr=33, rtp=9, wtr_s=7, wtr_l=10,
     ),
-    Part(
+    DramPart(
         "LPDDR4_4266", "DRAMSys configs/memspec/JEDEC_1Gbx16_LPDDR4-4266.json",
         rate=4266, tck_ps=469, bits=16, burst_length=16, groups=1, banks=8, rows=131072, row_bytes=2048,
         cl=36, cwl=18, rcd_rd=39, rcd_wr=39, rp=39, ras=90, rc=129, rfc=812, refi=8341,

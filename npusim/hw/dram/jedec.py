@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from npusim.hw.dram._memory import COPY, READS, WRITES, Memory
+from npusim.hw.dram._memory import COPY, READS, WRITES, DramMemory
 from npusim.hw.dram._parts import PARTS
 from npusim.units import PS_PER_S, bytes_to_ps, ceil_div, cycles_to_ps
 
@@ -107,12 +107,12 @@ class JedecDram:
         return both + ceil_div((both - first) * (runs - 2 * half), half)
 
 
-def memory_of(config: Config) -> Memory:
+def memory_of(config: Config) -> DramMemory:
     """The memory that a config with ``dram.kind = "jedec"`` describes."""
     dram = config.dram
     part = PARTS[dram.part]
     outside = dram.latency_ps + cycles_to_ps(config.interconnect.latency_cycles, config.clock_hz)
-    return Memory(
+    return DramMemory(
         part=part,
         channels=dram.channels,
         ranks=dram.ranks,

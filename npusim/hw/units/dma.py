@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from npusim.work import DmaWork
 
 
-class Transfer(NamedTuple):
+class TransferTimes(NamedTuple):
     """The parts of a transfer: ``start_ps`` before it asks for anything, ``latency_ps`` before the first datum flows.
 
     Then ``bus_bytes`` flow at no more than ``rate`` bytes a second. ``writing_ps``: how much longer the channel writes
@@ -91,7 +91,7 @@ class Channel:
         self._in_flight = dma.in_flight
         self._config = config
 
-    def transfer(self, work: DmaWork, beyond: Channel | None = None) -> Transfer:
+    def transfer(self, work: DmaWork, beyond: Channel | None = None) -> TransferTimes:
         """Of a work on this side of the bus; ``beyond``: the side that the other end of a copy is on."""
         start, model = self._start, self._model
         bus_bytes = model.transfer_bytes(work)
@@ -99,7 +99,7 @@ class Channel:
             words = work.runs * ceil_div(work.run_bytes, self._local_width)
             beats = max(words, ceil_div(work.bytes, self._local_width))
             local = max(cycles_to_ps(beats, self.hz), self._least) if work.bytes else 0
-            return Transfer(start, 0, 0, local, ahead_ps=start)
+            return TransferTimes(start, 0, 0, local, ahead_ps=start)
         between, shared = self._between, self.shared
         rate = model.rate(work, self._channel_bandwidth)
         if work.features:
@@ -130,18 +130,18 @@ class Channel:
         if work.decoded:
             written = max(written, cycles_to_ps(ceil_div(work.decoded, self._decoder), self.hz))
         writing = max(0, written - bytes_to_ps(bus_bytes, min(rate, shared)))
-        return Transfer(start, latency + waiting, bus_bytes, 0, rate, writing, start + latency)
+        return TransferTimes(start, latency + waiting, bus_bytes, 0, rate, writing, start + latency)
 
-    def streaming_ps(self, parts: Transfer, alone: int) -> int:
+    def streaming_ps(self, parts: TransferTimes, alone: int) -> int:
         """From one transfer to the next of a stream of equals, each of which takes so long alone."""
         return _streaming_ps(parts, alone, self._in_flight)
 
-    def moving_ps(self, parts: Transfer) -> int:
+    def moving_ps(self, parts: TransferTimes) -> int:
         """Alone on the bus: the slowest of channel, interconnect and pins is what bytes flow at."""
         return parts.local_ps or bytes_to_ps(parts.bus_bytes, min(parts.rate or self.shared, self.shared))
 
 
-def _streaming_ps(parts: Transfer, alone: int, in_flight: int) -> int:
+def _streaming_ps(parts: TransferTimes, alone: int, in_flight: int) -> int:
     if in_flight == 1:
         return alone
     # Set-ups follow each other, so do the data; and the oldest must be over before one too many is asked for.
@@ -163,16 +163,16 @@ class Exchange:
         self._rate = config.dma.bytes_per_cycle * self.hz
         self._in_flight = config.dma.in_flight
 
-    def transfer(self, work: DmaWork) -> Transfer:
+    def transfer(self, work: DmaWork) -> TransferTimes:
         """Of a work that is exchanged."""
         flowing = work.runs * ceil_div(work.run_bytes, self._width) * self._width
-        return Transfer(self._start, self._latency, flowing, 0, self._rate, ahead_ps=self._start + self._latency)
+        return TransferTimes(self._start, self._latency, flowing, 0, self._rate, ahead_ps=self._start + self._latency)
 
-    def streaming_ps(self, parts: Transfer, alone: int) -> int:
+    def streaming_ps(self, parts: TransferTimes, alone: int) -> int:
         """From one transfer to the next of a stream of equals, each of which takes so long alone."""
         return _streaming_ps(parts, alone, self._in_flight)
 
-    def moving_ps(self, parts: Transfer) -> int:
+    def moving_ps(self, parts: TransferTimes) -> int:
         """Alone on the way: what flows at the slower of channel and way."""
         return bytes_to_ps(parts.bus_bytes, min(parts.rate, self.shared))
 
@@ -203,11 +203,11 @@ class Channels:
 
         return min(reordered(work, self._buffer), key=alone)
 
-    def transfer(self, work: DmaWork) -> tuple[Channel | Exchange, Transfer]:
+    def transfer(self, work: DmaWork) -> tuple[Channel | Exchange, TransferTimes]:
         """A work, and the side that it is on."""
         return self._transfer(self.settled(work))
 
-    def _transfer(self, work: DmaWork) -> tuple[Channel | Exchange, Transfer]:
+    def _transfer(self, work: DmaWork) -> tuple[Channel | Exchange, TransferTimes]:
         if work.exchanged:
             way = exchange(self._config)
             return way, way.transfer(work)
@@ -229,7 +229,7 @@ exchange = functools.lru_cache(maxsize=64)(Exchange)
 """A channel of a device as what passes from core to core sees it."""
 
 
-def transfer(config: Config, work: DmaWork) -> Transfer:
+def transfer(config: Config, work: DmaWork) -> TransferTimes:
     """What the simulator needs to let transfers compete."""
     return channels(config).transfer(work)[1]
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from npusim.work import MatrixWork
 
 
-class Group(NamedTuple):
+class PassCycles(NamedTuple):
     """Cycles of one pass over the output: its arithmetic, that up to its first row, all output, the last row's."""
 
     mac: int
@@ -81,7 +81,7 @@ def beside(config: Config, work: MatrixWork) -> tuple[int, int]:
     return before + max(0, done - groups * plan.output), before + macs
 
 
-def _tile(config: Config, work: MatrixWork) -> tuple[Group, int]:
+def _tile(config: Config, work: MatrixWork) -> tuple[PassCycles, int]:
     """A group of a tile, and how many there are."""
     matrix = unit_for(config, work)
     direct = matrix.direct or DirectConfig()
@@ -118,7 +118,7 @@ def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:
     return total(config.matrix_hz, terms)
 
 
-def group(matrix: MatrixConfig, work: MatrixWork) -> Group:
+def group(matrix: MatrixConfig, work: MatrixWork) -> PassCycles:
     """The cycles of one group of kernels, alone."""
     direct = matrix.direct or DirectConfig()
     pixels = work.oh * work.ow
@@ -137,10 +137,10 @@ def group(matrix: MatrixConfig, work: MatrixWork) -> Group:
     gaps = pixels // direct.output_row_atoms if pixels > direct.output_row_atoms else 0
     output = pixels * direct.output_cycles_per_atom + gaps * direct.output_gap_cycles
     tail = min(pixels, direct.output_row_atoms) * direct.output_cycles_per_atom
-    return Group(mac, min(mac, direct.output_row_atoms * atoms), output, tail)
+    return PassCycles(mac, min(mac, direct.output_row_atoms * atoms), output, tail)
 
 
-def _resident(plan: Group, groups: int, last: bool) -> int:
+def _resident(plan: PassCycles, groups: int, last: bool) -> int:
     """When groups whose operands are in the buffer are done, one after the other."""
     macs = done = 0
     for _ in range(groups):
@@ -152,7 +152,7 @@ def _resident(plan: Group, groups: int, last: bool) -> int:
     return done
 
 
-def _fetched(config: Config, work: MatrixWork, features: int, plan: Group) -> tuple[int, int]:
+def _fetched(config: Config, work: MatrixWork, features: int, plan: PassCycles) -> tuple[int, int]:
     """When a job is done whose operands come over the port, features (in bursts) first, and what of that it waited."""
     matrix, burst = config.matrix, config.dma.burst_bytes
     assert matrix is not None

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from npusim.work import MatrixWork
 
 
-class Placement(NamedTuple):
+class ArrayMapping(NamedTuple):
     """One matmul on the array, ``matmuls`` times, ``packed`` of them in one fold."""
 
     rows: int
@@ -135,7 +135,7 @@ def _terms(config: Config, pace: _Pace, work: MatrixWork) -> tuple[list[tuple[st
     return terms, traffic
 
 
-def place(matrix: MatrixConfig, work: MatrixWork) -> Placement:
+def place(matrix: MatrixConfig, work: MatrixWork) -> ArrayMapping:
     """Which dimension of the work lies on the rows, on the columns, and in time."""
     m, k = work.oh * work.ow, work.kh * work.kw
     n = ceil_div(work.oc, work.ic) if work.depthwise else work.oc
@@ -148,10 +148,10 @@ def place(matrix: MatrixConfig, work: MatrixWork) -> Placement:
     else:
         rows, columns, streamed = k, m, n
     if not work.depthwise:
-        return Placement(rows, columns, streamed, work.batch, 1)
+        return ArrayMapping(rows, columns, streamed, work.batch, 1)
     # Channels of a depthwise convolution share no operand, so they fit the array along its diagonal only.
     packed = max(1, min(matrix.rows // rows, matrix.cols // columns)) if rows and columns else 1
-    return Placement(rows, columns, streamed, work.batch * work.ic, packed)
+    return ArrayMapping(rows, columns, streamed, work.batch * work.ic, packed)
 
 
 def drain_cycles(matrix: MatrixConfig, work: MatrixWork) -> int:
@@ -186,7 +186,7 @@ def _once(work: MatrixWork) -> int:
     )
 
 
-def traffic_cycles(config: Config, work: MatrixWork, placed: Placement) -> int:
+def traffic_cycles(config: Config, work: MatrixWork, placed: ArrayMapping) -> int:
     """Cycles of the unit's clock for the bytes that pass the SRAM ports while the work runs."""
     matrix, size = config.matrix, work.dtype.itemsize
     assert matrix is not None

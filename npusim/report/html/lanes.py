@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from npusim.timeline import Span, Stretch
+from npusim.timeline import PathSegment, Span
 
 MOST_BARS = 20_000
 """On a page; at some 20 bytes each the largest part of what it may weigh."""
@@ -40,15 +40,15 @@ def lanes(spans: Sequence[Span], layer_of: Mapping[int, int], most: int = MOST_B
     return [_columns(unit, sorted(bars[unit])) for unit in sorted(bars)]
 
 
-def path_lane(path: Iterable[Stretch], layer_of: Mapping[int, int], most: int = MOST_STRETCHES) -> dict[str, Any]:
+def path_lane(path: Iterable[PathSegment], layer_of: Mapping[int, int], most: int = MOST_STRETCHES) -> dict[str, Any]:
     """A lane of what the end of the job waits for: stretches of one layer that follow each other are one bar."""
-    turns: list[Stretch] = []
+    turns: list[PathSegment] = []
     for stretch in path:
         if turns and turns[-1].op == stretch.op:
             turns[-1] = turns[-1]._replace(end_ps=stretch.end_ps)
         else:
             turns.append(stretch)
-    groups: dict[int, list[Stretch]] = defaultdict(list)
+    groups: dict[int, list[PathSegment]] = defaultdict(list)
     for turn in turns:
         groups[layer_of.get(turn.op, -1)].append(turn)
     share = fair_share([len(group) for group in groups.values()], most)
@@ -67,11 +67,11 @@ def fair_share(sizes: Sequence[int], most: int) -> int:
     return low
 
 
-def _bars(group: Sequence[Span] | Sequence[Stretch], layer: int, most: int) -> list[LaneBar]:
+def _bars(group: Sequence[Span] | Sequence[PathSegment], layer: int, most: int) -> list[LaneBar]:
     if len(group) <= most:
         return [LaneBar(s.start_ps, s.end_ps, s.end_ps - s.start_ps, layer, 1) for s in group]
     begin, end = min(s.start_ps for s in group), max(s.end_ps for s in group)
-    parts: dict[int, list[Span | Stretch]] = defaultdict(list)
+    parts: dict[int, list[Span | PathSegment]] = defaultdict(list)
     for span in group:
         parts[(span.start_ps - begin) * most // max(1, end - begin)].append(span)
     return [

@@ -13,7 +13,7 @@ from npusim.device.registers import BY_NAME, RINGS
 from npusim.errors import NpusimError
 from npusim.isa.base import Command, Instruction, decode
 from npusim.isa.matrix import NO_EXTRAS
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.memory import DeviceMemory
 from npusim.sim.watch import Watcher
 from npusim.testing.coverage.universe import (
@@ -66,12 +66,12 @@ class _Ear(Watcher):
 
     def __init__(self, collector: Collector, memory: DeviceMemory) -> None:
         self._collector, self._memory = collector, memory
-        self._code: dict[Job, bytes] = {}  # as it was when the job began
+        self._code: dict[MachineJob, bytes] = {}  # as it was when the job began
 
-    def job_begins(self, job: Job) -> None:
+    def job_begins(self, job: MachineJob) -> None:
         self._code[job] = self._memory.slice(job.code, job.code_bytes).tobytes()
 
-    def job_ends(self, job: Job, timeline: Timeline) -> None:
+    def job_ends(self, job: MachineJob, timeline: Timeline) -> None:
         counts = self._collector.counts
         code = self._code.pop(job, None)
         if code is not None and timeline.fault is None and not timeline.aborted:
@@ -100,13 +100,13 @@ def of_command(command: Command) -> Iterable[CoveragePoint]:
             yield CoveragePoint("instructions", mnemonic, f"with {name}")
 
 
-def of_job(job: Job, timeline: Timeline) -> Iterable[CoveragePoint]:
+def of_job(job: MachineJob, timeline: Timeline) -> Iterable[CoveragePoint]:
     """What a job that has ended has exercised besides its commands."""
     end = "fault" if timeline.fault else "aborted" if timeline.aborted else "done"
     yield CoveragePoint("jobs", "job", end)
     if timeline.fault:
         yield CoveragePoint("faults", timeline.fault.code.name, "happened")
-    if end == "done" and isinstance(job, device_job.Job):
+    if end == "done" and isinstance(job, device_job.DeviceJob):
         yield CoveragePoint("jobs", RINGS[job.ring], "done")
     if not job.arithmetic:
         yield CoveragePoint("jobs", "job", "without arithmetic")

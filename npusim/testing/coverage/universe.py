@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim._core import Strided
-from npusim.device.registers import REGISTERS, RINGS, Access, Register
+from npusim.device.registers import REGISTERS, RINGS, FieldAccess, Register
 from npusim.errors import NpusimError
 from npusim.isa.base import INSTRUCTIONS, Instruction, Space, Unit, region, space_of
 from npusim.isa.dma import Exchange, Expand, Fetch, Multicast
@@ -100,7 +100,7 @@ def _registers() -> Iterator[CoveragePoint]:
 def register_items(register: Register) -> tuple[str, ...]:
     """What can be done with a register."""
     items = []
-    readable, writable = register.access is not Access.WO, register.access is not Access.RO
+    readable, writable = register.access is not FieldAccess.WO, register.access is not FieldAccess.RO
     if readable:
         items.append("read")
     if writable:

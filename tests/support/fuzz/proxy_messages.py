@@ -1,4 +1,4 @@
-"""What no QEMU says to the carrier for its x-pci-proxy-dev: messages changed at random, cut, with strange descriptors.
+"""Messages that no QEMU sends for its x-pci-proxy-dev: changed at random, cut, with strange descriptors.
 
 A case is one connection. All that QEMU will ever say lies in the socket before the server looks; then it has hung up.
 """

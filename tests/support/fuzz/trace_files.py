@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from npusim.device.npu import NpuDevice
-from npusim.device.traces import Access, Kind, TracedBus, read_trace, replay
+from npusim.device.traces import RecordKind, TracedBus, TraceRecord, read_trace, replay
 from npusim.device.traces.format import FROM_DEVICE, Writer
 from npusim.driver import Driver
 from npusim.hw.config import config_of
@@ -18,7 +18,7 @@ from npusim.report.bus import Lanes
 from tests.support.bare_device import TINY
 from tests.support.driven_jobs import drive
 from tests.support.fuzz.given_files import NUMBERS, altered
-from tests.support.fuzz.given_files import Kind as FileKind
+from tests.support.fuzz.given_files import RecordKind as FileKind
 from tests.support.pci_recordings import COSTLY, record
 
 _BLOCK = struct.Struct("<BIII")
@@ -68,7 +68,7 @@ class Traces(FileKind):
             writer.flush()
         return file.getvalue()
 
-    def _change(self, rows: list[Access], contents: list[bytes], rng: random.Random) -> None:
+    def _change(self, rows: list[TraceRecord], contents: list[bytes], rng: random.Random) -> None:
         at, kind = rng.randrange(max(len(rows), 1)), rng.randrange(8)
         if not rows:
             return
@@ -83,7 +83,7 @@ class Traces(FileKind):
             place = rng.randrange(len(contents))
             contents[place] = rng.choice((b"", bytes(1 << 16), contents[place][:-1], rng.randbytes(64)))
         elif kind == 4:
-            rows[at] = row._replace(kind=rng.choice(list(Kind)))  # with the numbers of the other
+            rows[at] = row._replace(kind=rng.choice(list(RecordKind)))  # with the numbers of the other
         elif kind == 5:
             rows[at] = row._replace(gap_ps=_number(row.gap_ps, rng), spent_ps=row.spent_ps)
         elif row.numbers:
@@ -102,7 +102,7 @@ class Traces(FileKind):
             found = replay(trace, device, lanes and lanes.accessed)
         finally:
             device.close()
-        if not any(row.kind not in FROM_DEVICE and row.kind is not Kind.PASS for row in trace.accesses):
+        if not any(row.kind not in FROM_DEVICE and row.kind is not RecordKind.PASS for row in trace.accesses):
             raise AssertionError("a trace without accesses has been compared")
         return "the same" if found is None and trace.complete else "cut" if found is None else "differs"
 

@@ -21,7 +21,7 @@ from unittest import mock
 import onnx
 from onnx.backend.test import BackendTest
 
-from npusim.backend import NpusimBackend, RefusedError
+from npusim.backend import BackendUnsupportedError, NpusimBackend
 from npusim.errors import UnsupportedError
 from npusim.pages import write_or_check
 from tests.support.onnx_node_tests.cases import ATOL, HALF_RTOL
@@ -94,7 +94,7 @@ def judge(category: str, name: str, test: Callable[[], None]) -> Case:
         # The suite keeps inputs of networks in the user's home directory unless it is told of another.
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"ONNX_MODELS": folder}):
             test()
-    except RefusedError as error:
+    except BackendUnsupportedError as error:
         return Case(category, name, "refused", _first(error))
     except (Exception, unittest.SkipTest) as error:  # noqa: BLE001 - whatever it is, it is this case's verdict
         return Case(category, name, "failed", f"{type(error).__name__}: {error}")

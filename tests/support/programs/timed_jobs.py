@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npusim.device.npu import NpuDevice
-from npusim.driver import Driver, Job, LoadedProgram, Priority
+from npusim.driver import Driver, DriverJob, LoadedProgram, Priority
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import region
 from npusim.program import Program
@@ -39,13 +39,13 @@ class Bench:
         if preempt:
             self.driver.enable_preemption()
 
-    def submit(self, program: Program | LoadedProgram, priority: Priority, wait_ps: int = SUBMIT_PS) -> Job:
+    def submit(self, program: Program | LoadedProgram, priority: Priority, wait_ps: int = SUBMIT_PS) -> DriverJob:
         """Ring the doorbell of a job ``wait_ps`` from now."""
         loaded = self.driver.load(program) if isinstance(program, Program) else program
         self.device.machine.clock.advance(wait_ps - SUBMIT_PS)
         return self.driver.submit(loaded, priority=priority, timing_only=True)
 
-    def finish(self, *jobs: Job) -> list[Timeline]:
+    def finish(self, *jobs: DriverJob) -> list[Timeline]:
         for job in jobs:
             self.driver.wait(job)
         return [self.records[job.fence] for job in jobs]

@@ -28,7 +28,7 @@ from npusim.device import npu
 from npusim.device.npu import NpuDevice
 from npusim.faults import AtTime, AtWrite, Fault, Hang, Resets, Throttle, Unplug
 from npusim.sim.adversary import VARIABLE
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.steps import Step
 from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
@@ -60,7 +60,7 @@ class Clock(Watcher):
     def _now(self, *_: object) -> None:
         self.times.add(self._device.now_ps)
 
-    def job_begins(self, job: Job) -> None:
+    def job_begins(self, job: MachineJob) -> None:
         self._now()
 
     def dispatched(self, unit: str, step: Step, at_ps: int) -> None:
@@ -73,7 +73,7 @@ class Clock(Watcher):
     def step_ends(self, unit: str, step: Step) -> None:
         self._now()
 
-    def job_ends(self, job: Job, timeline: Timeline) -> None:
+    def job_ends(self, job: MachineJob, timeline: Timeline) -> None:
         self._now()
 
     def register_read(self, register: str, value: int) -> None:

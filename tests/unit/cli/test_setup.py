@@ -17,18 +17,18 @@ import pytest
 from npusim import doctor
 from npusim.cli.app import main
 from npusim.cli.output import progress
-from npusim.doctor import Finding, Verdict
+from npusim.doctor import Diagnosis, Severity
 from tests.unit.cli.conftest import Cli
 
 
-def finding(subject: str, cache: Path) -> Finding:
+def finding(subject: str, cache: Path) -> Diagnosis:
     """The one finding about a subject."""
     return next(found for found in doctor.examine(cache) if found.subject == subject)
 
 
 def test_this_installation_is_sound(tmp_path: Path) -> None:
     found = doctor.examine(tmp_path)
-    assert [f for f in found if f.verdict is Verdict.FAILED] == []
+    assert [f for f in found if f.verdict is Severity.FAILED] == []
     assert {f.subject for f in found} >= {
         "python",
         "npusim",
@@ -45,19 +45,19 @@ def test_this_installation_is_sound(tmp_path: Path) -> None:
 def test_missing_kernels_are_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "npusim._core", None)
     monkeypatch.delattr("npusim._core", raising=False)
-    assert finding("kernels", tmp_path).verdict is Verdict.FAILED
+    assert finding("kernels", tmp_path).verdict is Severity.FAILED
     assert "needs a C compiler" in finding("kernels", tmp_path).detail
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
     found = finding("cache", tmp_path / "file")
-    assert found.verdict is Verdict.NOTE
+    assert found.verdict is Severity.NOTE
     assert "NPUSIM_CACHE_DIR" in found.detail
 
 
 def test_a_cache_that_is_not_there_yet_is_fine(tmp_path: Path) -> None:
-    assert finding("cache", tmp_path / "a" / "b").verdict is Verdict.OK
+    assert finding("cache", tmp_path / "a" / "b").verdict is Severity.OK
     assert list(tmp_path.iterdir()) == []
 
 
@@ -65,7 +65,7 @@ def test_another_owner_of_hal_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path
     owners = {"hal": ["npusim", "some-hal"]}
     monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: owners)
     found = finding("hal", tmp_path)
-    assert found.verdict is Verdict.NOTE
+    assert found.verdict is Severity.NOTE
     assert "some-hal" in found.detail
 
 
@@ -79,7 +79,7 @@ def test_a_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(importlib.metadata, "version", without_onnx)
     found = finding("onnx", tmp_path)
-    assert (found.verdict, "pip install 'npusim[onnx]'" in found.detail) == (Verdict.NOTE, True)
+    assert (found.verdict, "pip install 'npusim[onnx]'" in found.detail) == (Severity.NOTE, True)
 
 
 def test_a_check_that_goes_wrong_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -87,16 +87,16 @@ def test_a_check_that_goes_wrong_is_a_finding(monkeypatch: pytest.MonkeyPatch, t
         raise RuntimeError("odd")
 
     monkeypatch.setattr(importlib.util, "find_spec", broken)
-    assert finding("hal", tmp_path) == Finding("hal", Verdict.FAILED, "RuntimeError: odd")
+    assert finding("hal", tmp_path) == Diagnosis("hal", Severity.FAILED, "RuntimeError: odd")
 
 
-@pytest.mark.parametrize("verdict", Verdict)
-def test_only_what_failed_makes_the_command_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> None:
-    found = [Finding("kernels", verdict, "as it is"), Finding("numpy", Verdict.OK, "2.0")]
+@pytest.mark.parametrize("verdict", Severity)
+def test_only_what_failed_makes_the_command_fail(cli: Cli, monkeypatch: pytest.MonkeyPatch, verdict: Severity) -> None:
+    found = [Diagnosis("kernels", verdict, "as it is"), Diagnosis("numpy", Severity.OK, "2.0")]
     monkeypatch.setattr(doctor, "examine", lambda directory: found)
     outcome = cli("doctor")
     assert re.search(rf"^kernels +{verdict.value} +as it is$", outcome.out, re.MULTILINE)
-    if verdict is Verdict.FAILED:
+    if verdict is Severity.FAILED:
         assert outcome.code != 0
         assert outcome.message == "this installation does not work: kernels"
     else:

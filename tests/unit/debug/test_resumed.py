@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npusim.debug import Arrival, Bench, JobRequest
+from npusim.debug import Bench, JobRequest, PendingRequest
 from npusim.device.checkpoint import Checkpoint
 from npusim.driver import Priority
 from npusim.errors import CheckpointError
@@ -31,7 +31,7 @@ def _submitted(program: Program) -> Bench:
     return bench
 
 
-def _seen(arrivals: list[Arrival]) -> list[tuple[Any, ...]]:
+def _seen(arrivals: list[PendingRequest]) -> list[tuple[Any, ...]]:
     return [(each.outputs["y0"].tobytes(), each.timeline and each.timeline.digest()) for each in arrivals]
 
 

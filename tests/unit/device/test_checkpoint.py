@@ -16,7 +16,7 @@ from npusim.device.npu import NpuDevice
 from npusim.device.registers import BY_NAME
 from npusim.device.ring import COPY_MAGIC, DESCRIPTOR, Descriptor
 from npusim.driver import Driver, Priority
-from npusim.driver.jobs import Job
+from npusim.driver.jobs import DriverJob
 from npusim.errors import CheckpointError
 from npusim.faults import AtCommand, Fault, Hang
 from npusim.hw.config import Config, load_config
@@ -56,7 +56,7 @@ def _goes_on_alike(device: NpuDevice, folder: Path, then: Callable[[NpuDevice], 
     assert found[0] == found[1]
 
 
-def _submitted(device: NpuDevice, **options: object) -> tuple[Driver, Job]:
+def _submitted(device: NpuDevice, **options: object) -> tuple[Driver, DriverJob]:
     driver = Driver(device.bus)
     return driver, driver.submit(driver.load(planted(None)), INPUTS, **options)  # type: ignore[arg-type]
 

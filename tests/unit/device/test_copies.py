@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npusim.device.pci import PciHost, Window, space
+from npusim.device.pci import HostWindow, PciHost, space
 from npusim.device.ring import (
     COMPLETION,
     COPY_MAGIC,
@@ -73,7 +73,7 @@ class Copier:
         return Completion(*COMPLETION.unpack_from(self.records.data, 32 * fence))
 
 
-def lies_in_host(bare: BareDevice, host: PciHost, program) -> tuple[Window, int]:
+def lies_in_host(bare: BareDevice, host: PciHost, program) -> tuple[HostWindow, int]:
     """Submit a job whose ring, region table, record and text are in host memory; the window and the record's offset."""
     window = host.map(4096)
     table, record, text = 1024, 2048, 3072

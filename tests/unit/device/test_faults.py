@@ -13,7 +13,7 @@ from npusim.device.ring import ENTRY, ENTRY_MAGIC, RingEntry
 from npusim.driver import Driver, LoadedProgram, Priority, header
 from npusim.driver.rings import SLICE_PS
 from npusim.errors import DeviceFaultError, JobAbortedError
-from npusim.faults import AtCommand, AtInterrupt, AtJob, Fail, Fault, Flip, Hang, Interrupts
+from npusim.faults import AtCommand, AtInterrupt, AtJob, Fail, Fault, Flip, Hang, MessageFault
 from npusim.hw.config import load_config
 from npusim.isa.base import Command, Unit, Wait, encode, region
 from npusim.isa.control import Halt
@@ -336,7 +336,7 @@ def test_a_dma_error(bench: Bench) -> None:
 
 
 def test_a_lost_interrupt_costs_time_but_no_job(bench: Bench) -> None:
-    bench.device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose"))])
+    bench.device.faults.add([Fault(AtInterrupt(interrupt=1), MessageFault(interrupt="lose"))])
     before = bench.device.now_ps
     assert bench.works()
     assert SLICE_PS <= bench.device.now_ps - before < 2 * SLICE_PS

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.device.npu import NpuDevice
-from npusim.device.registers import BY_NAME, Access
+from npusim.device.registers import BY_NAME, FieldAccess
 from npusim.driver import Driver, LoadedProgram
 from npusim.errors import DeviceFaultError, ProgramError, QueueFullError
 from npusim.hw.config import load_config
@@ -184,7 +184,7 @@ def test_any_register_traffic(traffic: list[tuple[bool, int, int]]) -> None:
 NAMES = sorted(
     name
     for name, register in BY_NAME.items()
-    if register.access is not Access.RO and not name.endswith(("_BASE_HI", "INT_STATUS", "INT_MASK"))
+    if register.access is not FieldAccess.RO and not name.endswith(("_BASE_HI", "INT_STATUS", "INT_MASK"))
 )
 MEDDLING = st.lists(
     st.one_of(

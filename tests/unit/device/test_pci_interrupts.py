@@ -7,7 +7,7 @@ import pytest
 from npusim.device.pci import space
 from npusim.device.pci.function import MSIX_PENDING, MSIX_TABLE
 from npusim.errors import UsageError
-from npusim.faults import AtInterrupt, Fault, Interrupts
+from npusim.faults import AtInterrupt, Fault, MessageFault
 from tests.support.bare_device import QUICK, SECOND
 from tests.support.pci_slots import PCI, in_slot, on_host
 from tests.support.programs.streams import round_trip
@@ -209,7 +209,7 @@ def test_messages_take_the_place_of_the_pin() -> None:
 
 def test_a_lost_message_leaves_the_level_alone() -> None:
     bare, host = on_host(QUICK, "intx")
-    bare.device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose"))])
+    bare.device.faults.add([Fault(AtInterrupt(interrupt=1), MessageFault(interrupt="lose"))])
     bare.submit("LOW", JOB)
     assert host.wait_irq(SECOND) == 1
 

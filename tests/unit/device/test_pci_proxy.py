@@ -1,4 +1,4 @@
-"""The carrier for QEMU's x-pci-proxy-dev, message by message, and what becomes of a QEMU that breaks the protocol."""
+"""The transport for QEMU's x-pci-proxy-dev, message by message, and what becomes of a QEMU that breaks the protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The carriers under a real QEMU: a driver that is nothing but reads and writes of a processor runs a job."""
+"""The transports under a real QEMU: a driver that is nothing but reads and writes of a processor runs a job."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npusim.device.registers import BY_NAME, REGISTERS, SPACE_BYTES, WIDTH, Access, Register, RegisterFile
+from npusim.device.registers import BY_NAME, REGISTERS, SPACE_BYTES, WIDTH, FieldAccess, Register, RegisterFile
 
 RESETS = {register.name: 0x1234 & register.mask for register in REGISTERS if register.reset is None}
 NAMES = sorted(BY_NAME)
@@ -22,9 +22,9 @@ def make() -> tuple[RegisterFile, list[tuple[str, int]]]:
 
 def expected_after_write(register: Register, before: int, value: int) -> int:
     """The datasheet: what a register holds after a write."""
-    if register.access is Access.RW:
+    if register.access is FieldAccess.RW:
         return value & register.mask
-    if register.access is Access.W1C:
+    if register.access is FieldAccess.W1C:
         return before & ~value
     return before
 
@@ -50,12 +50,12 @@ def test_writes_do_what_the_kind_of_register_says(name: str, before: int, value:
     before &= register.mask
     registers.write(register.offset, 4, value)
     assert registers.get(name) == expected_after_write(register, before, value & register.mask)
-    misused = register.access is Access.RO or bool(value & ~register.mask)
+    misused = register.access is FieldAccess.RO or bool(value & ~register.mask)
     assert bool(registers.misuse) == misused
-    if register.access is Access.RO or not register.on_write:
+    if register.access is FieldAccess.RO or not register.on_write:
         assert not effects
     else:
-        after = value & register.mask if register.access is Access.WO else registers.get(name)
+        after = value & register.mask if register.access is FieldAccess.WO else registers.get(name)
         assert effects == [(register.on_write, after)]
 
 
@@ -65,8 +65,8 @@ def test_reads_change_nothing_but_by_a_declared_effect(name: str, value: int) ->
     register = BY_NAME[name]
     registers.set(name, value)
     seen = registers.read(register.offset, 4)
-    assert seen == (0 if register.access is Access.WO else value & register.mask)
-    assert bool(registers.misuse) == (register.access is Access.WO)
+    assert seen == (0 if register.access is FieldAccess.WO else value & register.mask)
+    assert bool(registers.misuse) == (register.access is FieldAccess.WO)
     assert effects == ([(register.on_read, -1)] if register.on_read else [])
     assert registers.get(name) == value & register.mask
 

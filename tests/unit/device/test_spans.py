@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npusim.device.spans import Ranges, touched
+from npusim.device.spans import ByteRanges, touched
 from npusim.isa.base import region
 from npusim.program import CONSTANTS, FIRST_IO, SCRATCH
 from tests.support.programs.streams import Stream, copy, fill, keeper
@@ -17,7 +17,7 @@ STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 40), st.integers(0, 12)
 
 @given(STEPS, st.integers(0, 50), st.integers(0, 10))
 def test_ranges_are_sets_of_bytes(steps: list[tuple[bool, int, int]], low: int, size: int) -> None:
-    ranges, model = Ranges(), set[int]()
+    ranges, model = ByteRanges(), set[int]()
     for adds, first, count in steps:
         if adds:
             ranges.add(first, first + count)

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.device.npu import NpuDevice
-from npusim.device.traces import Access, Kind, Trace, TracedBus, read_trace, replay
+from npusim.device.traces import RecordKind, Trace, TracedBus, TraceRecord, read_trace, replay
 from npusim.device.traces import format as format_
 from npusim.device.traces.format import _NUMBERS, Writer, digest
 from npusim.driver.reference import Driver
 from npusim.errors import InputError, UsageError
-from npusim.faults import AtInterrupt, Fault, Interrupts
+from npusim.faults import AtInterrupt, Fault, MessageFault
 from npusim.hw.config import config_of
 from npusim.runtime import Session
 from tests.support.bare_device import QUICK, SECOND, TINY, BareDevice
@@ -43,7 +43,9 @@ def record(path: Path, config=TINY) -> tuple[bytes, int]:
     return out, device.now_ps
 
 
-def write(path: Path, accesses: list[Access], contents: tuple[bytes, ...] = (), end: bool = True, head=HEAD) -> Path:
+def write(
+    path: Path, accesses: list[TraceRecord], contents: tuple[bytes, ...] = (), end: bool = True, head=HEAD
+) -> Path:
     with open(path, "wb") as file:
         writer = Writer(file, head)
         for data in contents:
@@ -104,7 +106,7 @@ def test_what_costs_otherwise_is_named_at_the_first_access(
     assert str(found).startswith(f"access {found.number} at {found.at_ps} ps: {found.access}: expected")
 
 
-LOSE = [Fault(AtInterrupt(interrupt=2), Interrupts(interrupt="lose"))]
+LOSE = [Fault(AtInterrupt(interrupt=2), MessageFault(interrupt="lose"))]
 
 
 def test_bytes_that_come_out_otherwise_are_named(tmp_path: Path) -> None:
@@ -281,15 +283,21 @@ def test_files_that_are_none(tmp_path: Path, raw: bytes, message: str) -> None:
 @pytest.mark.parametrize(
     ("access", "message"),
     [
-        (Access(Kind.READ, 0, 0, (0, 3, 0, 0)), "access 0: size must be 1, 2, 4 or 8, got 3"),
-        (Access(Kind.WRITE_MEMORY, 0, 0, (0, 0)), "access 0: refers to contents 0, and there are 0 before it"),
-        (Access(Kind.WORK, 0, 0, (2,)), "access 0: kind of host work must be 0 to 1, got 2"),
-        (Access(Kind.WAIT, 0, 0, (1 << 200, 0)), "access 0: ends in the midst of a number, or has too long a one"),
-        (Access(Kind.READ_MEMORY, 0, 0, (0, 1 << 33, 0)), "access 0: copies 8589934592 bytes"),
-        (Access(Kind.WAIT, 1 << 100, 0, (0, 0)), "access 0: a time of 1267650600228229401496703205376 ps"),
+        (TraceRecord(RecordKind.READ, 0, 0, (0, 3, 0, 0)), "access 0: size must be 1, 2, 4 or 8, got 3"),
+        (
+            TraceRecord(RecordKind.WRITE_MEMORY, 0, 0, (0, 0)),
+            "access 0: refers to contents 0, and there are 0 before it",
+        ),
+        (TraceRecord(RecordKind.WORK, 0, 0, (2,)), "access 0: kind of host work must be 0 to 1, got 2"),
+        (
+            TraceRecord(RecordKind.WAIT, 0, 0, (1 << 200, 0)),
+            "access 0: ends in the midst of a number, or has too long a one",
+        ),
+        (TraceRecord(RecordKind.READ_MEMORY, 0, 0, (0, 1 << 33, 0)), "access 0: copies 8589934592 bytes"),
+        (TraceRecord(RecordKind.WAIT, 1 << 100, 0, (0, 0)), "access 0: a time of 1267650600228229401496703205376 ps"),
     ],
 )
-def test_accesses_that_cannot_be(tmp_path: Path, access: Access, message: str) -> None:
+def test_accesses_that_cannot_be(tmp_path: Path, access: TraceRecord, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_trace(write(tmp_path / "f.npt", [access]))
 
@@ -301,13 +309,13 @@ def test_heads_that_describe_no_device(tmp_path: Path) -> None:
 
 
 def test_an_end_that_counts_wrong_and_what_follows_an_end(tmp_path: Path) -> None:
-    raw = write(tmp_path / "f.npt", [Access(Kind.WORK, 0, 0, (0,))]).read_bytes()
+    raw = write(tmp_path / "f.npt", [TraceRecord(RecordKind.WORK, 0, 0, (0,))]).read_bytes()
     (tmp_path / "f.npt").write_bytes(raw + b"x")
     with pytest.raises(InputError, match="goes on behind its end"):
         read_trace(tmp_path / "f.npt")
     packed = zlib.compress(bytes(8), 1)
     end = struct.pack("<BIII", 4, len(packed), 8, zlib.crc32(bytes(8))) + packed
-    cut = write(tmp_path / "f.npt", [Access(Kind.WORK, 0, 0, (0,))], end=False).read_bytes()
+    cut = write(tmp_path / "f.npt", [TraceRecord(RecordKind.WORK, 0, 0, (0,))], end=False).read_bytes()
     (tmp_path / "f.npt").write_bytes(cut + end)
     with pytest.raises(InputError, match="its end does not count the 1 accesses before it"):
         read_trace(tmp_path / "f.npt")
@@ -317,7 +325,10 @@ def test_an_end_that_counts_wrong_and_what_follows_an_end(tmp_path: Path) -> Non
 def test_any_damage_is_seen(tmp_path_factory, data) -> None:
     """Of a file without contents that is read to its end: nothing that was changed is taken for a trace of before."""
     path = tmp_path_factory.mktemp("traces") / "f.npt"
-    accesses = [Access(Kind.READ, 5, 100_000, (0, 4, 0, 0x3155_504E)), Access(Kind.WAIT, 0, 7, (7, 0))]
+    accesses = [
+        TraceRecord(RecordKind.READ, 5, 100_000, (0, 4, 0, 0x3155_504E)),
+        TraceRecord(RecordKind.WAIT, 0, 7, (7, 0)),
+    ]
     raw = bytearray(write(path, accesses).read_bytes())
     bit = data.draw(st.integers(0, 8 * len(raw) - 1))
     raw[bit // 8] ^= 1 << bit % 8
@@ -357,7 +368,7 @@ def test_what_is_recorded_can_be_read_however_well_it_compresses(
 ) -> None:
     monkeypatch.setattr(format_, "MOST_ROWS", 1 << 12)
     monkeypatch.setattr(format_, "MOST_CONTENTS", 1 << 12)
-    accesses = [Access(Kind.PASS, 0, 0, ())] * 100_000
+    accesses = [TraceRecord(RecordKind.PASS, 0, 0, ())] * 100_000
     contents = [bytes([number]) * 3000 for number in range(20)]
     trace = read_trace(write(tmp_path / "f.npt", accesses, contents))
     assert (trace.accesses, trace.contents, trace.complete) == (accesses, contents, True)
@@ -366,12 +377,12 @@ def test_what_is_recorded_can_be_read_however_well_it_compresses(
 _NUMBER = st.one_of(st.integers(0, 300), st.integers(0, (1 << 64) - 1))
 
 
-@given(st.lists(st.tuples(st.sampled_from(Kind), _NUMBER, _NUMBER, st.tuples(*[_NUMBER] * 4)), max_size=20))
+@given(st.lists(st.tuples(st.sampled_from(RecordKind), _NUMBER, _NUMBER, st.tuples(*[_NUMBER] * 4)), max_size=20))
 def test_any_accesses_replay_to_an_end(tmp_path_factory, rows) -> None:
     """Whatever a file holds that the reader lets through, the device bears it, and the first difference has a name."""
     count = _NUMBERS
-    accesses = [Access(kind, gap, spent, numbers[: count[kind]]) for kind, gap, spent, numbers in rows]
-    accesses.append(Access(Kind.PASS, 0, 0, ()))
+    accesses = [TraceRecord(kind, gap, spent, numbers[: count[kind]]) for kind, gap, spent, numbers in rows]
+    accesses.append(TraceRecord(RecordKind.PASS, 0, 0, ()))
     path = write(tmp_path_factory.mktemp("traces") / "f.npt", accesses, (b"some", b"contents"))
     try:
         trace = read_trace(path)

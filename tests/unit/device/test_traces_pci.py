@@ -10,7 +10,7 @@ import pytest
 
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import PciFunction, PciHost
-from npusim.device.traces import Kind, Trace, read_trace, replay
+from npusim.device.traces import RecordKind, Trace, read_trace, replay
 from npusim.device.traces.function import TracedFunction, function_of
 from npusim.driver.reference import Driver
 from npusim.errors import InputError, UsageError
@@ -26,8 +26,15 @@ def test_what_a_host_did_goes_the_same_way_without_it(tmp_path: Path, kind: str)
     assert record(tmp_path / "f.npt", kind=kind)
     trace = read_trace(tmp_path / "f.npt")
     kinds = {each.kind for each in trace.accesses}
-    assert kinds >= {Kind.DMA_READ, Kind.DMA_WRITE, Kind.DMA_REFUSED, Kind.CONFIG_READ, Kind.CONFIG_WRITE, Kind.RESTART}
-    assert (Kind.PIN if kind == "intx" else Kind.INTERRUPT) in kinds
+    assert kinds >= {
+        RecordKind.DMA_READ,
+        RecordKind.DMA_WRITE,
+        RecordKind.DMA_REFUSED,
+        RecordKind.CONFIG_READ,
+        RecordKind.CONFIG_WRITE,
+        RecordKind.RESTART,
+    }
+    assert (RecordKind.PIN if kind == "intx" else RecordKind.INTERRUPT) in kinds
     assert replay(trace, NpuDevice(COSTLY)) is None
 
 
@@ -62,7 +69,7 @@ def test_bytes_of_host_memory_that_are_others_are_seen(tmp_path: Path) -> None:
 
 
 def test_any_accesses_are_recorded_and_go_the_same_way(tmp_path: Path) -> None:
-    """The accesses of the fuzzer, which a carrier lets through whatever they are."""
+    """The accesses of the fuzzer, which a transport lets through whatever they are."""
     for seed in range(20):
         random = Random(seed)
         function = TracedFunction(NpuDevice(CONFIG), Slot(), tmp_path / "f.npt")
@@ -80,7 +87,7 @@ def test_recording_changes_nothing(tmp_path: Path) -> None:
     assert ends[0] == ends[1]
 
 
-def test_carriers_are_traced_when_the_environment_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transports_are_traced_when_the_environment_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NPUSIM_BUS_TRACE", raising=False)
     assert not function_of(NpuDevice(TINY), Slot()).traced
     monkeypatch.setenv("NPUSIM_BUS_TRACE", str(tmp_path / "f.npt"))

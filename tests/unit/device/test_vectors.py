@@ -27,8 +27,8 @@ def send_times(bare: BareDevice, moderation: int, rings: list[str]) -> tuple[lis
     ends: list[int] = []
     sent: list[int] = []
     bare.device.listener = lambda *_: ends.append(bare.now_ps)
-    carrier = bare.bus.irq
-    bare.bus.irq = lambda vector: (sent.append(bare.now_ps), carrier(vector))  # type: ignore[attr-defined]
+    transport = bare.bus.irq
+    bare.bus.irq = lambda vector: (sent.append(bare.now_ps), transport(vector))  # type: ignore[attr-defined]
     for ring in rings:
         bare.submit(ring, JOB)
     bare.advance(SECOND)

@@ -9,7 +9,7 @@ import npusim
 from npusim.demo import network
 from npusim.device.npu import NpuDevice
 from npusim.errors import DeviceFaultError, DeviceGoneError, DeviceMemoryError, InputError, JobAbortedError, UsageError
-from npusim.faults import AtCommand, AtInterrupt, Fault, Hang, Interrupts
+from npusim.faults import AtCommand, AtInterrupt, Fault, Hang, MessageFault
 from npusim.hw.config import load_config
 from npusim.isa.base import region
 from npusim.program import CONSTANTS, FIRST_IO
@@ -90,7 +90,7 @@ def test_faults_aborts_timeouts_and_lost_interrupts(device: NpuDevice, driver: D
             driver.wait(job)
     driver.wait(jobs[2])
 
-    device.faults.add([Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose"))])
+    device.faults.add([Fault(AtInterrupt(interrupt=1), MessageFault(interrupt="lose"))])
     assert np.array_equal(driver.run(good, {"x0": VALUES}).outputs["y0"], VALUES)
 
     device.faults.add([Fault(AtCommand(command=1, unit="core0.dma0"), Hang(hang="core0.dma0"))])

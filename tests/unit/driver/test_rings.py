@@ -9,7 +9,7 @@ import pytest
 from npusim.device.bus import Bus
 from npusim.driver import LoadedProgram, header
 from npusim.driver.alloc import Allocator
-from npusim.driver.jobs import Job, Slot
+from npusim.driver.jobs import DriverJob, Slot
 from npusim.driver.link import Link
 from npusim.driver.rings import LOG_BYTES, RING_ENTRIES, SLICE_PS, Rings
 from npusim.errors import DeviceFaultError, DeviceGoneError, JobAbortedError, QueueFullError
@@ -60,7 +60,7 @@ class Recorder(Bus):
         seen, self.seen = self.seen, []
         return seen
 
-    def complete(self, job: Job, status: int = header.JOB_DONE, code: int = 0, address: int = 0) -> None:
+    def complete(self, job: DriverJob, status: int = header.JOB_DONE, code: int = 0, address: int = 0) -> None:
         """The device writes the completion record of a job."""
         assert job.slot is not None
         self.memory[job.slot.completion] = header.COMPLETION.pack(job.fence, status, code, address, 77)
@@ -76,9 +76,9 @@ def rings(bus: Recorder) -> Rings:
     return Rings(Link(bus), Allocator(HIGH, 1 << 20))
 
 
-def a_job(fence: int, priority: int = 1) -> Job:
+def a_job(fence: int, priority: int = 1) -> DriverJob:
     program = round_trip(64)
-    job = Job(program, priority=priority, timing_only=True)
+    job = DriverJob(program, priority=priority, timing_only=True)
     job.loaded, job.fence = LoadedProgram(program, 0x1000, 0x2000, (1, 2, 3), 7), fence
     job.slot = Slot(0x3000 + fence, 0x4000 + fence, 0x5000 + fence)
     return job

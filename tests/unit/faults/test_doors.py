@@ -31,8 +31,8 @@ from npusim.faults import (
     Fault,
     Flip,
     Hang,
-    Interrupts,
     LoseWrite,
+    MessageFault,
     Throttle,
     Unplug,
 )
@@ -43,7 +43,7 @@ from tests.support.nnapi.client import prepared_model
 from tests.support.nnapi.models import add, add_case
 from tests.support.programs.executor_jobs import TINY, adder, request, run, values
 
-LOST = Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose"))
+LOST = Fault(AtInterrupt(interrupt=1), MessageFault(interrupt="lose"))
 NEVER = Fault(AtTime(time_ps=10**18), Flip(flip="dram", address=0, bit=0), "too late")
 HANG = Fault(AtCommand(command=2, unit="core0.dma0"), Hang(hang="core0.dma0"))
 LOST_TOML = "[[fault]]\nwhen = { interrupt = 1 }\nwhat = { interrupt = 'lose' }\n"
@@ -126,7 +126,7 @@ def test_a_device_that_was_away_is_gone_for_its_session_and_not_for_the_next() -
 
 
 def test_a_storm_of_interrupts_does_not_use_up_the_time_of_a_job() -> None:
-    device = NpuDevice(TINY, [Fault(AtJob(job=1), Interrupts(interrupt="storm", count=50, delay_ps=10**6))])
+    device = NpuDevice(TINY, [Fault(AtJob(job=1), MessageFault(interrupt="storm", count=50, delay_ps=10**6))])
     driver = Driver(device.bus)
     slow = driver.load(adder(slow=100))
     job = driver.run(slow, {"x0": values()}, timeout_ps=10**9)  # it takes 60 us, and 50 interrupts come

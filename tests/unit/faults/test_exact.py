@@ -15,18 +15,18 @@ from npusim.errors import DeviceFaultError, JobAbortedError
 from npusim.faults import (
     AtCommand,
     AtDoorbell,
-    AtFence,
     AtInterrupt,
     AtJob,
     AtRead,
+    AtSeqno,
     AtTime,
     AtWrite,
     Ecc,
     Fault,
     Flip,
     Hang,
-    Interrupts,
     LoseWrite,
+    MessageFault,
     Resets,
     Slow,
     Stuck,
@@ -148,7 +148,7 @@ def test_a_reset_that_never_comes_back_does_when_the_fault_is_over() -> None:
 
 
 def test_messages_about_nothing_come_at_their_times() -> None:
-    bare = device(at(Interrupts(interrupt="storm", count=4, delay_ps=300)))
+    bare = device(at(MessageFault(interrupt="storm", count=4, delay_ps=300)))
     messages = Messages(bare)
     bare.advance(2 * T)
     assert messages.times == [T, T + 300, T + 600, T + 900]
@@ -164,7 +164,7 @@ def test_a_message_comes_as_it_is_told(kind: str, times: list[int]) -> None:
     plain.submit("MEDIUM", long_job())
     plain.advance(10 * T)
     (sent,) = usual.times
-    bare = device(Fault(AtInterrupt(interrupt=1), Interrupts(interrupt=kind, delay_ps=700)))
+    bare = device(Fault(AtInterrupt(interrupt=1), MessageFault(interrupt=kind, delay_ps=700)))
     messages = Messages(bare)
     bare.submit("MEDIUM", long_job())
     bare.advance(10 * T)
@@ -173,7 +173,7 @@ def test_a_message_comes_as_it_is_told(kind: str, times: list[int]) -> None:
 
 
 def test_a_message_that_is_late_does_not_come_after_a_reset() -> None:
-    bare = device(Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="delay", delay_ps=50 * T)))
+    bare = device(Fault(AtInterrupt(interrupt=1), MessageFault(interrupt="delay", delay_ps=50 * T)))
     messages = Messages(bare)
     bare.submit("MEDIUM", long_job())
     bare.advance(10 * T)
@@ -319,7 +319,7 @@ def test_a_parked_job_comes_back_though_its_unit_hung_meanwhile() -> None:
 def test_a_fence_is_met_at_each_stage() -> None:
     for stage in ("begins", "runs", "ends"):
         bench = Bench(preempt=False)
-        bench.device.faults.add([Fault(AtFence(fence=2, stage=stage), Ecc(ecc="corrected", address=1))])
+        bench.device.faults.add([Fault(AtSeqno(fence=2, stage=stage), Ecc(ecc="corrected", address=1))])
         first, second = (bench.finish(bench.submit(long_job(), Priority.MEDIUM))[0] for _ in range(2))
         assert first.injected == ()
         assert len(bench.device.faults.happened) == 1

@@ -20,7 +20,7 @@ from npusim.faults.script import lead
 from npusim.faults.what import WHAT
 from npusim.faults.when import WHEN
 from npusim.hw.config import load_config
-from npusim.hw.keys import Choice, Count, Flag, Key, Kind, Quantity, Ratio, Text, entries
+from npusim.hw.keys import Choice, Count, Flag, Key, Quantity, Ratio, Text, ValueType, entries
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = load_config("tiny")
@@ -210,7 +210,7 @@ def test_the_schema_knows_what_the_reader_knows() -> None:
         assert validator.is_valid(tomllib.loads(text)) == right, text
 
 
-def value_of(kind: Kind) -> st.SearchStrategy[Any]:
+def value_of(kind: ValueType) -> st.SearchStrategy[Any]:
     match kind:
         case Flag():
             return st.just(True)

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.hw.dram import _dram
-from npusim.hw.dram._memory import COPY, READS, WRITES, Memory
+from npusim.hw.dram._memory import COPY, READS, WRITES, DramMemory
 from npusim.hw.dram._parts import PARTS
 
 DDR4 = PARTS["DDR4_3200AA"]
-WINDOW = Memory(DDR4, mapping="rorachbabgco", bank_queue=0, refresh=False)
+WINDOW = DramMemory(DDR4, mapping="rorachbabgco", bank_queue=0, refresh=False)
 ROW, BANK, GROUP = 8192 * 16, 8192 * 4, 8192  # bytes from one to the next, in the mapping of WINDOW
 
 
@@ -86,7 +86,7 @@ def test_ranks_share_the_bus_and_pseudo_channels_do_not():
     two = replace(WINDOW, ranks=2, mapping="rochbabgcora")
     alternate = [column * 64 for column in range(16)]
     assert serve(two, *alternate).cycles == 22 + 1 + 15 * (4 + 1) + 22 + 4 - 1  # the second activation is a clock later
-    wide = Memory(PARTS["HBM2_2000Mbps"], mapping="rochbabgcora", bank_queue=0, refresh=False)
+    wide = DramMemory(PARTS["HBM2_2000Mbps"], mapping="rochbabgcora", bank_queue=0, refresh=False)
     narrow = serve(wide, *[column * 64 for column in range(32)])  # one row of one pseudo channel
     assert narrow.cycles == 14 + 31 * 4 + 14 + 2
     both = serve(wide, *[column * 32 for column in range(64)])
@@ -110,7 +110,7 @@ def test_refresh_takes_its_share():
 
 @pytest.mark.parametrize("name", sorted(PARTS))
 def test_the_share_of_refresh_in_a_transfer_is_that_of_its_events(name):
-    memory = Memory(PARTS[name], ranks=1 if PARTS[name].pseudo > 1 else 2, shared=True)
+    memory = DramMemory(PARTS[name], ranks=1 if PARTS[name].pseudo > 1 else 2, shared=True)
     count = 12 * memory.part.refi // memory.part.burst_clocks
     events = memory.serve(np.arange(count, dtype=np.int64) * (2 * memory.part.burst_bytes), 1 << 20)
     assert memory.transfer(1, count, count, READS, 1 << 20).cycles == pytest.approx(events.cycles, rel=0.02)
@@ -118,13 +118,13 @@ def test_the_share_of_refresh_in_a_transfer_is_that_of_its_events(name):
 
 @pytest.mark.parametrize("name", sorted(PARTS))
 def test_every_part_reaches_what_refresh_leaves(name):
-    memory = Memory(PARTS[name])
+    memory = DramMemory(PARTS[name])
     result = memory.transfer(1, 1 << 16, 1 << 16, READS, 1 << 20)
     assert 0.93 * memory.sustained <= memory.bandwidth_of(result) <= memory.sustained
 
 
 MEMORIES = st.builds(
-    Memory,
+    DramMemory,
     part=st.sampled_from([PARTS[name] for name in ("DDR4_3200AA", "LPDDR5_6400", "HBM2_2000Mbps", "HBM2_8Gb_x128")]),
     channels=st.sampled_from([1, 2, 4]),
     mapping=st.sampled_from(["rocorababgch", "rochrababgco", "rorabgbachco", "rochracobabg"]),
@@ -151,7 +151,7 @@ def test_the_shortcut_changes_no_number(memory, transfer, outstanding):
 @pytest.mark.parametrize("mode", [READS, WRITES])
 @pytest.mark.parametrize("bank_queue", [0, 8])
 def test_the_shortcut_is_taken_by_streams(mode, bank_queue):
-    memory = Memory(DDR4, bank_queue=bank_queue)
+    memory = DramMemory(DDR4, bank_queue=bank_queue)
     quick = memory.transfer(1, 100_000, 100_000, mode, 64)
     slow = memory.transfer(1, 100_000, 100_000, mode, 64, fast=False)
     assert quick.skipped > 40_000

@@ -22,7 +22,7 @@ from npusim.report.html.roofs import roofs
 from npusim.report.html.still import pictures
 from npusim.report.layers import layers
 from npusim.runtime import Result
-from npusim.timeline import Span, Stretch, Timeline
+from npusim.timeline import PathSegment, Span, Timeline
 from tests.support.pages import HOSTILE, demo_run, hostile_run
 
 
@@ -112,7 +112,7 @@ def test_the_first_row_is_the_critical_path() -> None:
 
 
 def test_a_path_that_changes_often_is_thinned_and_keeps_its_time() -> None:
-    path = [Stretch(n % 2, "core0.matrix", "compute", 10 * n, 10 * n + 10) for n in range(1000)]
+    path = [PathSegment(n % 2, "core0.matrix", "compute", 10 * n, 10 * n + 10) for n in range(1000)]
     lane = path_lane(path, {0: 0, 1: 1}, 100)
     assert len(lane["busy"]) == 100
     assert sum(lane["busy"]) == 10_000

@@ -11,7 +11,7 @@ from npusim.errors import (
     DeviceGoneError,
     JobAbortedError,
 )
-from npusim.faults import AtCommand, AtInterrupt, Fault, Hang, Interrupts
+from npusim.faults import AtCommand, AtInterrupt, Fault, Hang, MessageFault
 from npusim.runtime import Executor, Priority
 from tests.support.programs.executor_jobs import SIZE, TINY, adder, made_for, request, run, values
 from tests.support.waits_and_leaks import until
@@ -123,7 +123,7 @@ def test_a_unit_that_hangs_fails_its_job(executor: Executor) -> None:
 
 
 def test_lost_interrupts_cost_time_but_no_job() -> None:
-    lost = Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose"))
+    lost = Fault(AtInterrupt(interrupt=1), MessageFault(interrupt="lose"))
     with Executor(TINY, faults=[lost]) as executor:
         done = run(executor, adder(), values())
         assert np.array_equal(done.outputs["y0"], values() + 1)

@@ -12,7 +12,7 @@ import pytest
 
 from npusim.compiler.pipeline import compile_graph
 from npusim.demo import network
-from npusim.driver import Driver, Job, LoadedProgram
+from npusim.driver import Driver, DriverJob, LoadedProgram
 from npusim.dtypes import DType
 from npusim.errors import (
     DeviceFaultError,
@@ -486,7 +486,7 @@ def test_models_by_path_bytes_and_object(session: Session, tmp_path: Path) -> No
 class Forgetful(Driver):
     """The reference driver with a mistake: it writes inputs after the doorbell, too."""
 
-    def start(self, loaded: LoadedProgram, job: Job) -> None:
+    def start(self, loaded: LoadedProgram, job: DriverJob) -> None:
         super().start(loaded, job)
         for binding, array in job.arrays:
             self._bus.write_memory(job.addresses[binding.region], array.tobytes())

@@ -15,7 +15,7 @@ from npusim.graph import Graph
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from npusim.runtime import store
-from npusim.runtime.store import Recent, Residence, Store
+from npusim.runtime.store import ProgramStore, Recent, Residence
 from tests.support.programs.executor_jobs import TINY, adder
 
 # What is compiled
@@ -27,7 +27,7 @@ class Keeper:
     def __init__(self, remembered: int = 2) -> None:
         self.compiled: list[str] = []
         self.unloaded: list[Program] = []
-        self.store = Store(TINY, self.unloaded.append, remembered=remembered)
+        self.store = ProgramStore(TINY, self.unloaded.append, remembered=remembered)
 
     def compile(self, key: str, *, needed: bool = False) -> Program:
         return self.store.compile(key, lambda: self._graph(key), needed=needed)

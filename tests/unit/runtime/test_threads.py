@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from npusim.errors import DeadlineError, DeviceFaultError, JobAbortedError, UsageError
-from npusim.faults import AtCommand, AtInterrupt, Fail, Fault, Hang, Interrupts
+from npusim.faults import AtCommand, AtInterrupt, Fail, Fault, Hang, MessageFault
 from npusim.program import Program
 from npusim.runtime import DeviceBuffer, Executor, Job, Priority, Request
 from tests.support.programs.executor_jobs import SIZE, TINY, adder, request, run, values
@@ -128,7 +128,7 @@ def test_faults_that_come_and_go_hurt_only_the_jobs_that_they_meet() -> None:
             faults = [
                 Fault(AtCommand(command=1, unit="core0.vector"), Hang(hang="core0.vector")),
                 Fault(AtCommand(command=1 + draw.randrange(6), unit="core0.dma0"), Fail(fail="core0.dma0")),
-                Fault(AtInterrupt(interrupt=1), Interrupts(interrupt="lose")),
+                Fault(AtInterrupt(interrupt=1), MessageFault(interrupt="lose")),
             ]
             executor.faults.add([fault for fault in faults if draw.random() < 0.3])
             over.wait(0.001)

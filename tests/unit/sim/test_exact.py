@@ -13,7 +13,7 @@ from npusim.hw.config import Config
 from npusim.isa.base import region
 from npusim.isa.dma import Exchange
 from npusim.program import FIRST_IO, Program
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.machine import Machine, Player
 from npusim.sim.stepper import Stepper
 from tests.support.programs.streams import LINE, ZERO4, Stream, add, copy, exchange, fill, multicast, round_trip
@@ -191,7 +191,7 @@ def test_what_passes_is_there_at_the_picosecond() -> None:
     code = stream.code()
     machine.memory.store(0, code)
     ended: list[Player] = []
-    machine.start(Job(0, len(code), ((0, 0), (0, 0)), 0), ended.append)
+    machine.start(MachineJob(0, len(code), ((0, 0), (0, 0)), 0), ended.append)
     machine.clock.advance(LATENCY + flow(len(code)) + START + 5 * NS + 64 * NS - 1)
     assert not ended
     assert not machine.memory.sram[1].any()
@@ -239,7 +239,7 @@ def start_machine(program: Program, config: Config = TINY) -> tuple[Machine, Ste
     machine = Machine(config)
     machine.memory.dram[: len(program.code)] = list(program.code)
     regions = tuple((1 << 16, size) for size in program.region_bytes)
-    machine.start(Job(0, len(program.code), regions, 0, arithmetic=False), lambda _: None)
+    machine.start(MachineJob(0, len(program.code), regions, 0, arithmetic=False), lambda _: None)
     assert machine.current is not None
     current = machine.step_by_step(machine.current)
     assert isinstance(current, Stepper)

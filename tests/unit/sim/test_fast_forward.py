@@ -25,7 +25,7 @@ from npusim.sim import steps
 from npusim.sim.fabric import Fabric
 from npusim.sim.fast_forward import FastForward
 from npusim.sim.machine import Machine
-from npusim.sim.steps import HALT, Charge, Decoder, Layout, Step
+from npusim.sim.steps import HALT, CommandCost, Step, StepDecoder, UnitLayout
 from npusim.timeline import Span
 from npusim.timing._timeline import TimingRun, timing_run
 from npusim.validate.networks import NETWORKS
@@ -199,11 +199,11 @@ def session_input(program: Program) -> np.ndarray[Any, Any]:
 
 
 def decoded(stream: Stream, config: Config = TINY) -> list[Step]:
-    return list(Decoder(config, Layout(config), Fabric(config)).steps(stream.code(), (0, 1 << 16)).all)
+    return list(StepDecoder(config, UnitLayout(config), Fabric(config)).steps(stream.code(), (0, 1 << 16)).all)
 
 
 def course(found: list[Step], config: Config = TINY, engines: int | None = None) -> TimingRun | None:
-    depths = Layout(config).depths if engines is None else (1,) * engines
+    depths = UnitLayout(config).depths if engines is None else (1,) * engines
     rates = [10**9] * len(Port)
     return timing_run(found, depths, config.cores, 0, 1000, 0, 4, 1000, 10**9, 4096, rates, -1, True, 0, False)
 
@@ -223,9 +223,9 @@ def test_numbers_that_machine_integers_do_not_hold_are_for_the_stepper() -> None
     found = decoded(stream)
     longest = 2**62 - 1
     for fixed_ps in (longest, longest + 1):
-        found[0].charge = Charge(fixed_ps, fixed_ps)
+        found[0].charge = CommandCost(fixed_ps, fixed_ps)
         assert course(found) is None  # the instructions are fetched before
-    found[0].charge = Charge(longest - 10**9, longest - 10**9)
+    found[0].charge = CommandCost(longest - 10**9, longest - 10**9)
     assert course(found) is not None
 
 
@@ -235,7 +235,7 @@ def test_bytes_times_picoseconds_beyond_64_bits() -> None:
     found = decoded(stream)
     ends = []
     for nbytes in (1 << 23, 1 << 24, 1 << 40):
-        found[0].charge = Charge(1, 1, bus_bytes=nbytes, rate=10**9)
+        found[0].charge = CommandCost(1, 1, bus_bytes=nbytes, rate=10**9)
         ends.append(course(found).ends[0] - nbytes * 1000)
     assert ends[0] == ends[1] == ends[2]
 
@@ -330,7 +330,7 @@ def told(step: Step) -> tuple[Any, ...]:
 def test_the_compilers_commands_cost_what_their_code_costs() -> None:
     for name, case in CASES.items():
         config = case.config
-        decoder = Decoder(config, Layout(config), Fabric(config))
+        decoder = StepDecoder(config, UnitLayout(config), Fabric(config))
         with Session(config, cache_dir=False) as session:
             program = session.compile(case.graph()[0])
         known, read = (

@@ -12,10 +12,10 @@ import pytest
 from npusim.errors import DeviceMemoryError
 from npusim.hw.config import load_config
 from npusim.isa.base import acc, region, sram
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.machine import COURSES_KEPT, Machine
 from npusim.sim.memory import AddressError, DeviceMemory, JobMemory
-from npusim.sim.steps import Decoder, Step
+from npusim.sim.steps import Step, StepDecoder
 from tests.support.programs.streams import Stream, fill
 
 TINY = load_config("tiny")
@@ -115,13 +115,13 @@ def test_slices_outside_of_dram(address: int, size: int) -> None:
 
 def test_a_plan_is_made_once_for_the_same_bytes_and_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    steps = Decoder.steps
+    steps = StepDecoder.steps
 
-    def counted(self: Decoder, code: bytes, sizes: Sequence[int]) -> list[Step]:
+    def counted(self: StepDecoder, code: bytes, sizes: Sequence[int]) -> list[Step]:
         made.append(len(code))
         return steps(self, code, sizes)
 
-    monkeypatch.setattr(Decoder, "steps", counted)
+    monkeypatch.setattr(StepDecoder, "steps", counted)
     machine = Machine(TINY)
 
     def start(value: int, size: int = 64) -> None:
@@ -129,7 +129,7 @@ def test_a_plan_is_made_once_for_the_same_bytes_and_sizes(monkeypatch: pytest.Mo
         stream.dma(fill(region(1), 8, value))
         code = stream.code()
         machine.memory.dram[: len(code)] = np.frombuffer(code, np.uint8)
-        machine.drop(machine.start(Job(0, len(code), ((4096, 0), (4096, size)), 0), lambda _: None))
+        machine.drop(machine.start(MachineJob(0, len(code), ((4096, 0), (4096, size)), 0), lambda _: None))
 
     start(1)
     start(1)

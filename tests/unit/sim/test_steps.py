@@ -10,14 +10,14 @@ from npusim.hw.config import list_configs, load_config
 from npusim.hw.cost import cost
 from npusim.isa.base import Unit, Wait, region
 from npusim.sim.fabric import Fabric
-from npusim.sim.job import Job
+from npusim.sim.job import MachineJob
 from npusim.sim.machine import Machine, Player
-from npusim.sim.steps import HALT, Charge, Decoder, Layout, RefusedError
+from npusim.sim.steps import HALT, CommandCost, InvalidProgramError, StepDecoder, UnitLayout
 from npusim.work import DmaWork
 from tests.support.programs.streams import Stream, add, copy, fill
 
 CONFIGS = {name: load_config(name) for name in list_configs()}
-DECODERS = {name: Decoder(config, Layout(config), Fabric(config)) for name, config in CONFIGS.items()}
+DECODERS = {name: StepDecoder(config, UnitLayout(config), Fabric(config)) for name, config in CONFIGS.items()}
 TINY = CONFIGS["tiny"]
 
 
@@ -47,7 +47,7 @@ def test_the_machine_takes_that_long_for_it(name: str, size: int) -> None:
     machine = Machine(config)
     machine.memory.dram[: len(code)] = list(code)
     ended: list[Player] = []
-    machine.start(Job(0, len(code), ((1 << 16, 0), (1 << 16, size)), 0, arithmetic=False), ended.append)
+    machine.start(MachineJob(0, len(code), ((1 << 16, 0), (1 << 16, size)), 0, arithmetic=False), ended.append)
     machine.clock.run_until(lambda: bool(ended), 10**12)
     [span] = ended[0].timeline(machine.clock.now, config.clock_hz).spans
     assert span.end_ps - span.start_ps == cost(config, stream.commands[0].instruction.work()).ps
@@ -64,7 +64,7 @@ def test_steps_carry_the_offsets_of_their_commands() -> None:
         (first.size, first.size + second.size),
         (first.size + second.size, len(stream.code())),
     ]
-    layout = Layout(TINY)
+    layout = UnitLayout(TINY)
     assert layout.names == ("core0.matrix", "core0.vector", "core0.scalar", "core0.dma0")
     assert [step.op for step in steps] == [3, 4, 0]
     assert steps[1].waits == ((layout.index[0, Unit.DMA], 1),)  # a wait for nothing is no wait
@@ -84,7 +84,7 @@ def test_without_its_prologue_a_stream_waits_and_is_fetched_as_if_that_were_done
     assert [step.begin for step in found.all[:2]] == [mark.size, mark.size + first.size]
     body = found.body()
     assert [step.op for step in body] == [3, 4, 5, 0]
-    channel = Layout(TINY).index[0, Unit.DMA]
+    channel = UnitLayout(TINY).index[0, Unit.DMA]
     assert [step.waits for step in body] == [(), (), ((channel, 1),), ()]
     assert [step.begin for step in body] == [step.begin for step in found.all[2:]]  # where they stand, for messages
     assert body[0].end == mark.size + stream.commands[3].size
@@ -93,7 +93,7 @@ def test_without_its_prologue_a_stream_waits_and_is_fetched_as_if_that_were_done
 
 def test_units_are_in_a_fixed_order() -> None:
     config = TINY.with_(**{"cores": 2, "scalar": None, "dma.channels": 2})
-    assert Layout(config).names == (
+    assert UnitLayout(config).names == (
         "core0.matrix", "core0.vector", "core0.dma0", "core0.dma1",
         "core1.matrix", "core1.vector", "core1.dma0", "core1.dma1",
     )  # fmt: skip
@@ -103,7 +103,7 @@ def test_a_refused_program_says_where() -> None:
     stream = Stream()
     stream.dma(fill(0, 8, 1))
     stream.dma(fill(1 << 20, 8, 1))
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(InvalidProgramError) as caught:
         DECODERS["tiny"].steps(stream.code(), (0, 0))
     assert caught.value.offset == stream.commands[0].size
     assert caught.value.explanation.startswith("command 1 (dma.fill): writes bytes")
@@ -113,7 +113,7 @@ def test_a_refused_program_says_where() -> None:
     ("taken", "bound"), [(90, "compute"), (100, "compute"), (101, "compute"), (199, "compute"), (200, "memory")]
 )
 def test_a_unit_is_bound_by_a_memory_where_others_cost_it_most(taken: int, bound: str) -> None:
-    assert Charge(100, 100, share=1, bound="compute").bound_in(taken) == bound
+    assert CommandCost(100, 100, share=1, bound="compute").bound_in(taken) == bound
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,4 @@ def test_a_unit_is_bound_by_a_memory_where_others_cost_it_most(taken: int, bound
 )
 def test_a_transfer_is_bound_by_what_it_spends_most_time_on(taken: int, bound: str) -> None:
     """60 of latency and 40 of bytes: bytes that others hold up take longer, latency behind an older transfer less."""
-    assert Charge(60, 100, bus_bytes=8, rate=1, bound="latency").bound_in(taken) == bound
+    assert CommandCost(60, 100, bus_bytes=8, rate=1, bound="latency").bound_in(taken) == bound
