@@ -39,7 +39,7 @@ def run(config: Config, program: Program) -> tuple[float, str]:
 
 def long_way(config: Config, program: Program) -> tuple[float, str]:
     """The same with an event for each thing that happens."""
-    with mock.patch.object(Machine, "_runner", return_value=None):
+    with mock.patch.object(Machine, "_fast_forward", return_value=None):
         return run(config, program)
 
 

@@ -50,7 +50,7 @@ def spans(program: Program, config: Config, unit: str = "core0.dma0") -> list[tu
 @pytest.fixture(params=["in one go", "event by event"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "event by event":
-        monkeypatch.setattr(Machine, "_runner", lambda *_: None)
+        monkeypatch.setattr(Machine, "_fast_forward", lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ DEVICE = TINY.with_(**{**MEMORIES, "dma.channels": 3})
 @pytest.fixture(params=["in one go", "event by event"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "event by event":
-        monkeypatch.setattr(Machine, "_runner", lambda *_: None)
+        monkeypatch.setattr(Machine, "_fast_forward", lambda *_: None)
 
 
 def timeline(program: Program, config: Config = DEVICE) -> Timeline:
