@@ -68,15 +68,22 @@ def exact_accesses() -> Iterator[None]:
 
 
 def bytes_of(access: Access) -> Bytes:
-    """The byte offsets, within their memory, that an access touches."""
+    """The byte offsets, within their memory, that an access touches, each once."""
     base = offset_of(access.address)
     if not isinstance(access, _Strided):
         return np.arange(base + access.low, base + access.high)
-    offsets = np.arange(access.itemsize, dtype=np.int64) + base
-    for dim, stride in zip(access.dims, access.strides, strict=True):
-        if stride and dim > 1:
-            offsets = np.add.outer(np.arange(dim, dtype=np.int64) * stride, offsets).reshape(-1)
-    return np.unique(offsets)
+    dims = sorted((abs(stride), stride, dim) for dim, stride in zip(access.dims, access.strides, strict=True) if dim > 1)
+    low, offsets, overlapping = base, np.arange(access.itemsize, dtype=np.int64), False
+    for step, stride, dim in dims:
+        if not step:
+            continue
+        low += min(0, stride * (dim - 1))
+        if step == offsets.size == offsets[-1] + 1 and not overlapping:  # dense
+            offsets = np.arange(step * dim, dtype=np.int64)
+        else:
+            overlapping |= step <= offsets[-1]
+            offsets = np.add.outer(np.arange(dim, dtype=np.int64) * step, offsets).reshape(-1)
+    return low + (np.unique(offsets) if overlapping else offsets)
 
 
 class _Shadow:
@@ -102,11 +109,13 @@ class Detector:
         self._number = {key: index for index, key in enumerate(self._units)}
         self._clocks: dict[Key, list[npt.NDArray[np.int64]]] = {key: [] for key in self._units}
         self._commands: list[Command] = []
-        self._place: list[tuple[int, int]] = []  # (unit number, 1-based count) of each command
+        # Unit and 1-based count of each command. The last element stands for no command, whose index is -1.
+        self._unit, self._count = np.zeros(1, np.int64), np.zeros(1, np.int64)
         self.races: list[Race] = []
 
     def run(self, commands: Sequence[Command]) -> list[Race]:
         """Every race of the stream."""
+        self._unit, self._count = np.zeros((2, len(commands) + 1), np.int64)
         with exact_accesses():
             for command in commands:
                 self._step(command)
@@ -126,7 +135,7 @@ class Detector:
         history.append(clock)
         index = len(self._commands)
         self._commands.append(command)
-        self._place.append((self._number[key], len(history)))
+        self._unit[index], self._count[index] = self._number[key], len(history)
         touched = [(access, bytes_of(access)) for access in command.instruction.accesses() if access is not None]
         cores = command.instruction.targets(command.core)
         for access, where in touched:
@@ -159,15 +168,12 @@ class Detector:
 
     def _compare(self, index: int, clock: npt.NDArray[np.int64], access: Access, where: Bytes, core: int) -> None:
         shadow = self._shadow(core, access.address)
-        rivals = set(np.unique(shadow.writer[where]).tolist())
-        if access.write:
-            rivals.update(np.unique(shadow.readers[:, where]).tolist())
-        for rival in sorted(rivals - {-1}):
-            unit, count = self._place[rival]
-            if clock[unit] < count:
-                pair = self._commands[rival], self._commands[index]
-                names = tuple(f"{c.instruction.mnemonic} of op {c.op} on {unit_name(c.core, c.unit)}" for c in pair)
-                self.races.append(Race(rival, index, describe_address(access.address), (names[0], names[1])))
+        seen = [shadow.writer[where], *(shadow.readers[:, where] if access.write else ())]
+        late = [rivals[clock[self._unit[rivals]] < self._count[rivals]] for rivals in seen]
+        for rival in sorted({index for rivals in late if rivals.size for index in rivals.tolist()}):
+            pair = self._commands[rival], self._commands[index]
+            names = tuple(f"{c.instruction.mnemonic} of op {c.op} on {unit_name(c.core, c.unit)}" for c in pair)
+            self.races.append(Race(rival, index, describe_address(access.address), (names[0], names[1])))
 
 
 def find_races(commands: Sequence[Command], limits: Limits) -> list[Race]:
