@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from npusim.errors import named, shown
-from npusim.hw.keys import Key, MapOf, Section, Table, entries, unknown
+from npusim.hw.keys import FrozenTable, Key, MapOf, Section, entries, unknown
 
 
 @dataclasses.dataclass
@@ -108,7 +108,7 @@ def override(plain: dict[str, Any], cls: type[Any], dotted: str, value: object, 
     elif value is None and isinstance(entry, Section):
         place[name] = False
     else:
-        place[name] = dict(value) if isinstance(value, Table) else value
+        place[name] = dict(value) if isinstance(value, FrozenTable) else value
     return _join(path, name)
 
 

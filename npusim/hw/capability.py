@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from npusim.hw.config import Config
-from npusim.hw.keys import Table
+from npusim.hw.keys import FrozenTable
 from npusim.hw.memory import dram_model
 from npusim.hw.units.dma import channel_bandwidth, interconnect_bandwidth
 
@@ -21,8 +21,8 @@ class Capabilities:
     ``ridge``: operations per byte at which the fastest type goes from memory- to compute-bound; None without matrix.
     """
 
-    peak_macs: Table[int]
-    vector_ops: Table[int]
+    peak_macs: FrozenTable[int]
+    vector_ops: FrozenTable[int]
     scalar_elements: int
     dram_peak: int
     dram_bandwidth: int
@@ -37,9 +37,9 @@ class Capabilities:
         return tuple(self.peak_macs)
 
     @property
-    def peak_ops(self) -> Table[int]:
+    def peak_ops(self) -> FrozenTable[int]:
         """Operations a second by type: a MAC is a multiplication and an addition."""
-        return Table({dtype: 2 * macs for dtype, macs in self.peak_macs.items()})
+        return FrozenTable({dtype: 2 * macs for dtype, macs in self.peak_macs.items()})
 
 
 def capabilities(config: Config) -> Capabilities:
@@ -55,8 +55,8 @@ def capabilities(config: Config) -> Capabilities:
     channels = config.cores * config.dma.channels * channel_bandwidth(config)
     reached = min(dram_model(config).bandwidth, interconnect_bandwidth(config), channels)
     return Capabilities(
-        peak_macs=Table(peak_macs),
-        vector_ops=Table(vector_ops),
+        peak_macs=FrozenTable(peak_macs),
+        vector_ops=FrozenTable(vector_ops),
         scalar_elements=config.cores * config.clock_hz // config.scalar.cycles_per_element if config.scalar else 0,
         dram_peak=config.dram.bandwidth,
         dram_bandwidth=reached,

@@ -27,12 +27,12 @@ from npusim.hw.keys import (
     Choice,
     Count,
     Flag,
+    FrozenTable,
     Key,
     MapOf,
     Quantity,
     Ratio,
     Section,
-    Table,
     Text,
     ValueType,
     entries,
@@ -65,7 +65,7 @@ class MatrixConfig:
         "stationary operand, which stays in the PEs",
     )
     model: str = key(Choice(lambda: unit_kinds.kinds("matrix")), "cost model", "systolic")
-    throughput: Table[Fraction] = key(
+    throughput: FrozenTable[Fraction] = key(
         MapOf(MATRIX_DTYPES, Ratio(64)),
         "MACs per PE and cycle, by type; 0 or missing = not supported; unsigned types use the signed rate",
     )
@@ -129,7 +129,7 @@ class VectorConfig:
     packed: bool = key(Flag(), "several narrow elements share a lane", False)
     setup_cycles: int = key(Count(0), "cycles before the first operand of an instruction", 8)
     setup_hidden: bool = key(Flag(), "the set-up of an instruction overlaps the previous instruction", False)
-    cost: Table[int] = table(
+    cost: FrozenTable[int] = table(
         MapOf(
             FUNCTIONS,
             Count(1, 4096),
@@ -395,7 +395,7 @@ class Config:
     energy: EnergyConfig | None = section(EnergyConfig, "energy per action", optional=True)
     area: AreaConfig | None = section(AreaConfig, "area per component", optional=True)
     origin: str = dataclasses.field(default="", compare=False)
-    origins: Table[str] = dataclasses.field(default_factory=Table, compare=False, repr=False)
+    origins: FrozenTable[str] = dataclasses.field(default_factory=FrozenTable, compare=False, repr=False)
 
     def __hash__(self) -> int:
         """A cheap hash of few values, because cost models are looked up by config."""
@@ -453,7 +453,7 @@ class Config:
         plain = to_table(self)
         changed = [override(plain, Config, dotted, value, reading) for dotted, value in overrides.items()]
         reading.origins = dict.fromkeys(changed, f"{self.origin} (override)")
-        return _build(plain, reading, self.name, Table({**self.origins, **dict.fromkeys(changed, "override")}))
+        return _build(plain, reading, self.name, FrozenTable({**self.origins, **dict.fromkeys(changed, "override")}))
 
     def to_table(self) -> dict[str, Any]:
         """Every value as plain numbers and text in base units, defaults included, for JSON."""
@@ -506,7 +506,7 @@ def load_config(source: str | os.PathLike[str] | Config) -> Config:
     stem = os.path.basename(label).removesuffix(".toml")
     if origins.get("name", label) != label:
         del plain["name"]  # not the name of the inherited device
-    return _build(plain, Reading(label, origins=origins), stem, Table(origins))
+    return _build(plain, Reading(label, origins=origins), stem, FrozenTable(origins))
 
 
 LARGEST_TABLE = 1 << 15
@@ -521,7 +521,7 @@ def config_of(plain: Mapping[str, Any], label: str) -> Config:
     # A limit, because the error has a line with suggestions for each wrong key.
     if len(repr(plain)) > LARGEST_TABLE:
         raise ConfigError(f"{label}: the table of a device must have at most {LARGEST_TABLE} characters")
-    return _build(dict(plain), Reading(label, bare=True), os.path.basename(label), Table())
+    return _build(dict(plain), Reading(label, bare=True), os.path.basename(label), FrozenTable())
 
 
 def list_configs() -> tuple[str, ...]:
@@ -529,7 +529,7 @@ def list_configs() -> tuple[str, ...]:
     return config_names()
 
 
-def _build(plain: dict[str, Any], reading: Reading, name: str, origins: Table[str]) -> Config:
+def _build(plain: dict[str, Any], reading: Reading, name: str, origins: FrozenTable[str]) -> Config:
     config: Config | None = read_section(Config, plain, "", reading)
     if config is not None:
         config = dataclasses.replace(config, name=config.name or name, origin=reading.label, origins=origins)
@@ -569,7 +569,7 @@ def _with_leaves(config: Config, overrides: dict[str, Any]) -> Config | None:
                     return None
             changes[above[:-1]][above[-1]] = dataclasses.replace(section, **values)
     own = changes.get((), {})
-    origins = Table({**config.origins, **dict.fromkeys(names, "override")})
+    origins = FrozenTable({**config.origins, **dict.fromkeys(names, "override")})
     made = dataclasses.replace(config, **{**own, "name": own.get("name") or config.name}, origins=origins)
     return None if any(True for _ in contradictions(made)) else made
 

@@ -21,7 +21,7 @@ Refuse = Callable[[str, str], None]
 """Called with (name below the key or '', problem)."""
 
 
-class Table(Mapping[str, V]):
+class FrozenTable(Mapping[str, V]):
     """A read-only mapping that can be hashed and pickled, so that a config can be a dictionary key."""
 
     __slots__ = ("_items",)
@@ -285,7 +285,7 @@ class MapOf(ValueType):
             inner = self.element.read(item, lambda _, problem, name=name: refuse(name, problem), bare)  # type: ignore[misc]
             if inner is not None:
                 found[name] = inner
-        return Table({name: found[name] for name in self.names if name in found})
+        return FrozenTable({name: found[name] for name in self.names if name in found})
 
     def raw(self, value: Any) -> Any:
         return {name: self.element.raw(item) for name, item in value.items()}
@@ -334,7 +334,9 @@ def key(kind: ValueType, doc: str, default: Any = dataclasses.MISSING) -> Any:
 
 def table(kind: MapOf, doc: str) -> Any:
     """A dataclass field for a table of values, by default the table's own defaults."""
-    return dataclasses.field(default=Table(dict(kind.defaults)), metadata={"kind": kind, "doc": doc, "required": False})
+    return dataclasses.field(
+        default=FrozenTable(dict(kind.defaults)), metadata={"kind": kind, "doc": doc, "required": False}
+    )
 
 
 def section(cls: type[Any], doc: str, optional: bool = False) -> Any:

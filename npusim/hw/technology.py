@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from fractions import Fraction
 
-from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio, Table, key, table
+from npusim.hw.keys import Choice, Count, Flag, FrozenTable, MapOf, Quantity, Ratio, key, table
 from npusim.hw.nodes import DRAMS
 from npusim.units import Dimension
 
@@ -66,7 +66,7 @@ class TechnologyConfig:
 class EnergyConfig:
     """Energy per action. A value given here overrides the one derived from the technology."""
 
-    mac: Table[int] = table(MapOf(PRICED, ENERGY), "one multiply-accumulate, by type")
+    mac: FrozenTable[int] = table(MapOf(PRICED, ENERGY), "one multiply-accumulate, by type")
     operand_byte_fj: int | None = key(ENERGY, "one byte latched by the registers of a PE", None)
     accumulator_byte_fj: int | None = key(ENERGY, "one byte read from or written to the accumulators", None)
     vector_fj: int | None = key(ENERGY, "one vector lane operation", None)

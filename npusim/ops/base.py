@@ -41,7 +41,7 @@ Place = tuple[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
+class ElementForm:
     """Each element of the output comes from one element of each operand.
 
     ``instruction(op, places, dims)``: output first, then the operands, over four dimensions. Such kinds join the chain
@@ -52,7 +52,7 @@ class Elements:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowForm:
     """The output along ``axis`` depends on the whole row of the input, and on nothing else.
 
     ``fields(attrs)``: the instruction's own fields; without it they are the attributes of the same names. ``trailing``:
@@ -81,7 +81,7 @@ class Lowered(enum.Enum):
     REWRITTEN = "rule"  # that always rewrites it as other kinds
 
 
-Form = Elements | Rows | Lowered
+Form = ElementForm | RowForm | Lowered
 
 
 class Folding(enum.Enum):

@@ -15,7 +15,7 @@ from npusim.ops.base import (
     REQUIRED,
     Array,
     Attrs,
-    Elements,
+    ElementForm,
     Folding,
     Inputs,
     Result,
@@ -73,7 +73,7 @@ define(
     "quantize", "x, scale, zero",
     "clamp(rint(float32(x) / scale) + zero); scale (float32) and zero (int32) broadcast to x",
     infer=_infer, reference=_quantize, unit=Unit.VECTOR,
-    form=Elements(lambda op, at, dims: vector.Quantize(
+    form=ElementForm(lambda op, at, dims: vector.Quantize(
         op.output.dtype, *at[0], op.input(0).dtype, *at[1], *at[2], *at[3], dims
     )),
     attrs={"to": REQUIRED}, constraints=(_quantize_types,),
@@ -81,7 +81,7 @@ define(
 define(
     "dequantize", "x, scale, zero", "float32(x - zero) * scale; scale (float32) and zero (int32) broadcast to x",
     infer=_infer, reference=_dequantize, unit=Unit.VECTOR,
-    form=Elements(lambda op, at, dims: vector.Dequantize(
+    form=ElementForm(lambda op, at, dims: vector.Dequantize(
         op.output.dtype, *at[0], op.input(0).dtype, *at[1], *at[2], *at[3], dims
     )),
     attrs={"to": REQUIRED}, constraints=(_dequantize_types,), folding=Folding.NEVER,

@@ -20,7 +20,7 @@ from npusim.ops.base import (
     Inputs,
     Lowered,
     Result,
-    Rows,
+    RowForm,
     Shape,
     check_axis,
     define,
@@ -151,7 +151,7 @@ define(
 define(
     "arg_reduce", "x", "the int64 position of the largest (fn max) or smallest (fn min) element along the axis",
     infer=_infer_arg_reduce, reference=_arg_reduce, unit=Unit.VECTOR,
-    form=Rows(
+    form=RowForm(
         ArgReduce,
         lambda attrs: {"fn": ("max", "min").index(attrs["fn"]), "select_last": attrs["select_last"]},
         single=True,

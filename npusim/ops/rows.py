@@ -18,7 +18,7 @@ from npusim.ops.base import (
     Attrs,
     Inputs,
     Result,
-    Rows,
+    RowForm,
     check_axis,
     define,
     is_float,
@@ -107,31 +107,31 @@ def _lrn(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 define(
     "softmax", "x", "softmax along the axis, or its logarithm",
-    infer=_infer, reference=_softmax, unit=Unit.VECTOR, form=Rows(reduction.Softmax),
+    infer=_infer, reference=_softmax, unit=Unit.VECTOR, form=RowForm(reduction.Softmax),
     attrs={"axis": REQUIRED, "log": REQUIRED}, constraints=(is_float,),
 )  # fmt: skip
 define(
     "normalize", "x",
     "(x - mean) / sqrt(variance + epsilon) over all dimensions from the axis on; mode rms: without the mean",
     infer=_infer_normalize, reference=_normalize, unit=Unit.VECTOR,
-    form=Rows(
+    form=RowForm(
         reduction.Normalize, lambda attrs: {"rms": attrs["mode"] == "rms", "epsilon": attrs["epsilon"]}, trailing=True
     ),
     attrs={"axis": REQUIRED, "mode": REQUIRED, "epsilon": REQUIRED}, constraints=(is_float,),
 )  # fmt: skip
 define(
     "cumsum", "x", "running sums along the axis",
-    infer=_infer, reference=functools.partial(_scan, np.add), unit=Unit.VECTOR, form=Rows(reduction.CumSum),
+    infer=_infer, reference=functools.partial(_scan, np.add), unit=Unit.VECTOR, form=RowForm(reduction.CumSum),
     attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED}, constraints=(is_numeric,),
 )  # fmt: skip
 define(
     "cumprod", "x", "running products along the axis",
-    infer=_infer, reference=functools.partial(_scan, np.multiply), unit=Unit.VECTOR, form=Rows(reduction.CumProd),
+    infer=_infer, reference=functools.partial(_scan, np.multiply), unit=Unit.VECTOR, form=RowForm(reduction.CumProd),
     attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED}, constraints=(is_numeric,),
 )  # fmt: skip
 define(
     "lrn", "x", "x / (bias + alpha / size * sum of squares)^beta over size neighbours along the axis",
-    infer=_infer_lrn, reference=_lrn, unit=Unit.VECTOR, form=Rows(reduction.Lrn),
+    infer=_infer_lrn, reference=_lrn, unit=Unit.VECTOR, form=RowForm(reduction.Lrn),
     attrs={"axis": REQUIRED, "size": REQUIRED, "alpha": REQUIRED, "beta": REQUIRED, "bias": REQUIRED},
     constraints=(is_float,),
 )  # fmt: skip

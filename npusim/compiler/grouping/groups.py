@@ -10,19 +10,21 @@ from npusim.dtypes import DType
 from npusim.graph import Op, Tensor, consumers
 from npusim.isa.base import Unit
 from npusim.isa.functions import Reduce
-from npusim.ops.base import REGISTRY, Elements, Lowered, Rows
+from npusim.ops.base import REGISTRY, ElementForm, Lowered, RowForm
 from npusim.polling import poll
 
-ELEMENTWISE = frozenset(name for name, kind in REGISTRY.items() if isinstance(kind.form, Elements))
+ELEMENTWISE = frozenset(name for name, kind in REGISTRY.items() if isinstance(kind.form, ElementForm))
 """Kinds that compute each element of their output by itself."""
 
 ANCHORS = frozenset(name for name, kind in REGISTRY.items() if kind.unit is Unit.MATRIX and kind.form is Lowered.TILES)
 """Kinds of the matrix unit."""
 
-ROWS = frozenset(name for name, kind in REGISTRY.items() if isinstance(kind.form, Rows))
+ROWS = frozenset(name for name, kind in REGISTRY.items() if isinstance(kind.form, RowForm))
 """Kinds that go through rows, one after the other."""
 
-CONTINUED = ANCHORS | {name for name, kind in REGISTRY.items() if isinstance(kind.form, Rows) and not kind.form.single}
+CONTINUED = ANCHORS | {
+    name for name, kind in REGISTRY.items() if isinstance(kind.form, RowForm) and not kind.form.single
+}
 """Kinds whose tiles elementwise operators may continue in SRAM."""
 
 VIEWS = frozenset(name for name, kind in REGISTRY.items() if kind.form is Lowered.VIEW)

@@ -23,7 +23,7 @@ from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.hw.cost import cost_model
 from npusim.isa.base import MAX_ELEMENTS, Instruction, Space, Unit
-from npusim.ops.base import REGISTRY, Rows
+from npusim.ops.base import REGISTRY, RowForm
 from npusim.program import SCRATCH
 from npusim.timing.tile import SLACK_PERCENT, acc_bytes, tilings
 from npusim.units import ceil_div
@@ -285,7 +285,7 @@ def _on_rows(part: Group, rows: int, out: int, x: int) -> Instruction:
     """The instruction of a part on whole rows, one after the other."""
     assert part.anchor is not None
     form = REGISTRY[part.anchor.kind].form
-    assert isinstance(form, Rows)
+    assert isinstance(form, RowForm)
     source, target = part.anchor.input(0), part.outputs[0]
     length = source.shape[-1]
     places = [

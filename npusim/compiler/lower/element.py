@@ -35,7 +35,7 @@ from npusim.hw.cost import cost_model
 from npusim.hw.memory import constants_side
 from npusim.hw.units import dma
 from npusim.isa.base import Instruction, Space, sram
-from npusim.ops.base import REGISTRY, Elements, Place
+from npusim.ops.base import REGISTRY, ElementForm, Place
 from npusim.program import CONSTANTS
 from npusim.timing.tile import Epilogue
 from npusim.timing.tile_costs import vector_pricing
@@ -441,9 +441,9 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], n
     return place
 
 
-def _form(op: Op) -> Elements:
+def _form(op: Op) -> ElementForm:
     form = REGISTRY[op.kind].form
-    assert isinstance(form, Elements), f"{op.kind} is in a chain, but its form is {form}"
+    assert isinstance(form, ElementForm), f"{op.kind} is in a chain, but its form is {form}"
     return form
 
 

@@ -17,7 +17,7 @@ from npusim.compiler.lower.element import Elementwise
 from npusim.compiler.lower.movement import VIEW_RULES, CopyLowering
 from npusim.compiler.lower.rows import RowLowering
 from npusim.compiler.passes.legalize import RULES
-from npusim.ops.base import REGISTRY, Kind, Lowered, Rows
+from npusim.ops.base import REGISTRY, Kind, Lowered, RowForm
 from npusim.polling import poll
 
 
@@ -29,7 +29,7 @@ def lower(context: Context, group: Group) -> Lowering:
     if group.anchor is None:
         return Elementwise(context, group)
     kind = group.anchor.kind
-    if isinstance(REGISTRY[kind].form, Rows):
+    if isinstance(REGISTRY[kind].form, RowForm):
         return RowLowering(context, group)
     return (CopyLowering if kind in VIEWS else TILES[kind])(context, group)
 

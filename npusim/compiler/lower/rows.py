@@ -27,7 +27,7 @@ from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
 from npusim.dtypes import DType
 from npusim.hw.cost import Cost, cost_model
 from npusim.isa import reduction
-from npusim.ops.base import REGISTRY, Rows
+from npusim.ops.base import REGISTRY, RowForm
 from npusim.units import ceil_div
 from npusim.work import DmaWork
 
@@ -71,7 +71,7 @@ class RowLowering(TiledLowering):
         super().__init__(context, group)
         attrs = self.op.attrs
         form = REGISTRY[self.op.kind].form
-        assert isinstance(form, Rows), f"{self.op.kind} has no rows, its form is {form}"
+        assert isinstance(form, RowForm), f"{self.op.kind} has no rows, its form is {form}"
         self._form = form
         rank = len(self.x.shape)
         self._axis = attrs["axis"]

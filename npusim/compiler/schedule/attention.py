@@ -13,7 +13,7 @@ from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import sram_budget
 from npusim.graph import Op, Tensor, consumers
 from npusim.hw.config import Config
-from npusim.ops.base import REGISTRY, Rows
+from npusim.ops.base import REGISTRY, RowForm
 
 
 def form_attention(groups: Sequence[Group], outputs: Sequence[Tensor], config: Config) -> list[Group]:
@@ -83,7 +83,7 @@ def _keeps_rows(group: Group, value: Tensor) -> bool:
     form = REGISTRY[group.anchor.kind].form
     last = len(value.shape) - 1
     # Rows are computed in place, so who comes behind them cannot read the value as it was.
-    whole = isinstance(form, Rows) and not form.single and group.anchor.attrs["axis"] == last
+    whole = isinstance(form, RowForm) and not form.single and group.anchor.attrs["axis"] == last
     return whole and value not in group.loads()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from npusim.compiler.grouping.groups import ELEMENTWISE, Group
 from npusim.graph import Op, Tensor
-from npusim.ops.base import REGISTRY, Rows
+from npusim.ops.base import REGISTRY, RowForm
 from npusim.units import ceil_div
 
 Axes = Mapping[Tensor, int | None]
@@ -126,14 +126,14 @@ _Rule = Callable[[Op, int], _Cut | None]
 
 def _rule(anchor: Op) -> _Rule | None:
     form = REGISTRY[anchor.kind].form
-    if isinstance(form, Rows):
+    if isinstance(form, RowForm):
         return _rows
     return _RULES.get(anchor.kind)
 
 
 def _rows(op: Op, axis: int) -> _Cut | None:
     form, row = REGISTRY[op.kind].form, op.attrs["axis"]
-    assert isinstance(form, Rows)
+    assert isinstance(form, RowForm)
     if form.single and not op.attrs["keepdims"]:
         axis += axis >= row
     inside = axis >= row if form.trailing else axis == row

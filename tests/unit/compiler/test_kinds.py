@@ -29,7 +29,7 @@ from npusim.isa.base import Unit, decode
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.isa.reduction import CumProd, CumSum
 from npusim.ops import REGISTRY, reference
-from npusim.ops.base import Elements, Lowered, Rows, define
+from npusim.ops.base import ElementForm, Lowered, RowForm, define
 from npusim.ops.build import GraphBuilder
 from npusim.ops.routine import routine_attrs
 from npusim.runtime import Session
@@ -262,7 +262,7 @@ WHOLE: dict[str, Any] = {
     "infer": nothing,
     "reference": nothing,
     "unit": Unit.VECTOR,
-    "form": Rows(CumSum),
+    "form": RowForm(CumSum),
 }
 
 
@@ -303,8 +303,8 @@ def test_the_compiler_must_know_what_a_form_leaves_to_it(form: Lowered, lacks: s
         kinds.check_kinds({**REGISTRY, "odd": odd}, KNOWN)
 
 
-@pytest.mark.parametrize("form", [Rows(CumSum), Elements(nothing)])
-def test_forms_that_bring_their_instruction_along_need_nothing(form: Rows | Elements) -> None:
+@pytest.mark.parametrize("form", [RowForm(CumSum), ElementForm(nothing)])
+def test_forms_that_bring_their_instruction_along_need_nothing(form: RowForm | ElementForm) -> None:
     odd = dataclasses.replace(REGISTRY["cumsum"], name="odd", form=form)
     kinds.check_kinds({**REGISTRY, "odd": odd}, KNOWN)
 

@@ -8,7 +8,7 @@ import pytest
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.dtypes import to_storage
 from npusim.ops import reference
-from npusim.ops.base import REGISTRY, Rows
+from npusim.ops.base import REGISTRY, RowForm
 from npusim.runtime import Session
 from tests.support.graphs.every_kind import CASES, ROOMY, SMALL, TWIN
 from tests.support.graphs.execution import interpreted
@@ -46,7 +46,7 @@ def test_programs_are_those_on_record(name: str) -> None:
 def lowered_as(kind: str) -> object:
     """What decides how a kind is cut: kinds on rows differ in their instruction alone, which test_kinds looks at."""
     form = REGISTRY[kind].form
-    return (form.trailing, form.single) if isinstance(form, Rows) else kind
+    return (form.trailing, form.single) if isinstance(form, RowForm) else kind
 
 
 def test_every_way_to_lower_has_a_case() -> None:

@@ -1,0 +1,46 @@
+"""Each public class of npusim has a name of its own, so that a name in an error, a page or a search means one thing."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2] / "npusim"
+SHARED = frozenset(
+    {
+        "Cuts",
+        "Epilogue",
+        "Estimates",
+        "Figures",
+        "Move",
+        "Network",
+        "Row",
+        "Scope",
+        "Screen",
+        "Span",
+        "Spread",
+        "Table",
+        "Task",
+    }
+)
+"""Names that still have two classes."""
+
+
+def public_classes() -> dict[str, set[str]]:
+    """Modules by the names of their public classes; records of instructions are named as their instructions are."""
+    found = defaultdict(set)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = path.relative_to(PACKAGE).as_posix()
+        if not module.startswith("isa/"):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found[node.name].add(module)
+    return found
+
+
+def test_no_public_class_name_is_in_two_modules() -> None:
+    found = public_classes()
+    assert len(found) > 500
+    shared = {name: sorted(modules) for name, modules in found.items() if len(modules) > 1}
+    assert {name: modules for name, modules in shared.items() if name not in SHARED} == {}
