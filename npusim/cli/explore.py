@@ -102,8 +102,8 @@ def explore(
     for file in (csv_file, parquet_file, html_file, Path(json_file) if json_file not in (None, "-") else None):
         if file is not None:
             check_destination(file)
+    from npusim.explore.report import text, to_json_dict, write_csv, write_parquet
     from npusim.explore.study import Study
-    from npusim.explore.tell import text, to_json_dict, write_csv, write_parquet
 
     with Study(space, store=store, trust=trust_store) as study:
         try:

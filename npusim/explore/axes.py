@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20}|/[0-9]{1,20})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SpaceAxis:
     """One key and the values that it runs through.
 
     ``plain``: as ``Config.with_`` takes them, numbers in base units; ``toml``: as a file has them; ``ordered``: the
@@ -92,7 +92,7 @@ def name_of(kind: ValueType | Section | None) -> Name | None:
     return None
 
 
-def read_axis(key: str, raw: object, kind: ValueType | Section | None, refuse: Refuse) -> Axis | None:
+def read_axis(key: str, raw: object, kind: ValueType | Section | None, refuse: Refuse) -> SpaceAxis | None:
     """The axis of an entry of ``[vary]``; None if something is wrong, all of which goes to ``refuse``.
 
     ``kind``: None for a variable of the space's own, whose values are numbers, quantities of one unit, or names.
@@ -122,7 +122,7 @@ def read_axis(key: str, raw: object, kind: ValueType | Section | None, refuse: R
         refuse(f"must have each value once, got {shown(again)} again")
         return None
     ordered = not isinstance(name.dim, str) and len(plain) > 1 and all(_less(a, b) for a, b in pairwise(plain))
-    return Axis(key, tuple(plain), tuple(_toml(value, kind) for value in plain), ordered, name)
+    return SpaceAxis(key, tuple(plain), tuple(_toml(value, kind) for value in plain), ordered, name)
 
 
 def _less(a: Any, b: Any) -> bool:

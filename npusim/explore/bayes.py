@@ -12,7 +12,7 @@ from npusim.errors import UsageError
 from npusim.explore.search import Rounds
 
 if TYPE_CHECKING:
-    from npusim.explore.question import Question
+    from npusim.explore.objectives import Objectives
     from npusim.explore.screening import Screen
     from npusim.explore.space import Space
 
@@ -22,7 +22,7 @@ IDLE = 25
 """Rounds without a new design after which the sampler has no more ideas."""
 
 
-def drawn(space: Space, question: Question, screen: Screen, budget: int) -> Rounds:
+def drawn(space: Space, objectives: Objectives, screen: Screen, budget: int) -> Rounds:
     """``budget`` designs at most, by the sampler of the space. Raises UsageError without Optuna."""
     try:
         import optuna
@@ -30,7 +30,7 @@ def drawn(space: Space, question: Question, screen: Screen, budget: int) -> Roun
         raise UsageError("search.method = \"optuna\" needs optuna: pip install 'npusim[explore]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
-        directions=["minimize"] * len(space.objectives), sampler=_sampler(space, question.space.constraints != ())
+        directions=["minimize"] * len(space.objectives), sampler=_sampler(space, objectives.space.constraints != ())
     )
     axes = _distributions(space)
     rows: dict[int, Any] = {}
@@ -45,17 +45,17 @@ def drawn(space: Space, question: Question, screen: Screen, budget: int) -> Roun
             budget -= len(wanted)
         for trial, number in zip(trials, numbers, strict=True):
             row = rows.get(number)
-            objectives = question.objectives(row) if row is not None and row.known else ()
-            if row is None or not objectives or any(map(math.isnan, objectives)):
+            values = objectives.of(row) if row is not None and row.known else ()
+            if row is None or not values or any(map(math.isnan, values)):
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
                 continue
-            lacks = [0.0 if math.isnan(lack) else lack for lack in question.lacks(row)]
+            lacks = [0.0 if math.isnan(lack) else lack for lack in objectives.lacks(row)]
             if hasattr(trial, "set_constraint"):
                 for place, lack in enumerate(lacks):
                     trial.set_constraint(str(place), lack)
             else:
                 trial.set_user_attr(_LACKS, lacks)
-            study.tell(trial, list(objectives))
+            study.tell(trial, list(values))
 
 
 _LACKS = "lacks"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from npusim.errors import UsageError
-from npusim.explore.figures import Row
+from npusim.explore.figures import StudyRow
 from npusim.explore.workers import evaluated, failed
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Cluster:
         # Not an argument of each task: those would all go to the worker that has it. New workers get it as well.
         self._client.register_plugin(_evaluator(evaluate), name=self._name)
 
-    def rows(self, designs: Iterable[Design]) -> Iterator[Row]:
+    def rows(self, designs: Iterable[Design]) -> Iterator[StudyRow]:
         """The row of each design, as they come."""
         import distributed
 
@@ -82,7 +82,7 @@ def _evaluator(evaluate: Evaluate) -> Any:
     return Evaluator(pickle.dumps(evaluate, pickle.HIGHEST_PROTOCOL))
 
 
-def _evaluated(name: str, design: Design) -> Row:
+def _evaluated(name: str, design: Design) -> StudyRow:
     """On a worker."""
     from distributed import get_worker
 

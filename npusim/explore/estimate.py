@@ -18,8 +18,8 @@ import numpy.typing as npt
 from npusim.errors import CompileError, ConfigError, UsageError, shown
 from npusim.explore.estimates.designs import VECTORISED, Array, Designs, Index, fields_of, known_keys
 from npusim.explore.estimates.energies import config_at, energy
-from npusim.explore.estimates.homes import BOUNDS, Figures, Plan, Planner
-from npusim.explore.estimates.network import Network
+from npusim.explore.estimates.homes import BOUNDS, LayerFigures, PlacementPlanner, Plan
+from npusim.explore.estimates.network import PreparedNetwork
 from npusim.explore.estimates.tables import COUNTS
 from npusim.graph import Graph
 from npusim.hw.config import Config
@@ -31,7 +31,6 @@ __all__ = ["BOUNDS", "UNSEEN", "VECTORISED", "Estimates", "Estimator"]
 
 UNSEEN = (
     "queue_depth", "layer_cycles", "layer_bytes", "sram.resident_weights", "sram.resident_bytes",
-    "l2.bytes", "l2.bytes_per_cycle", "l2.latency_cycles", "l2.line_bytes",
     "exchange.bytes_per_cycle", "exchange.latency_cycles",
     "vector.setup_hidden", "interconnect.arbitration", "interconnect.separate_code_port",
     "interconnect.separate_write_port",
@@ -39,9 +38,9 @@ UNSEEN = (
     "dma.duplex", "dma.decoder_weights_per_cycle", "dram.channels",
     "dram.ranks", "dram.mapping", "dram.read_queue", "dram.write_queue", "dram.bank_queue", "dram.refresh",
 )  # fmt: skip
-"""Keys that move a simulation and no estimate: what they do shows between instructions only; those of the L2, as if
-all that lies there were in DRAM; those of a way between cores, as if all values passed by DRAM; and the rate of a
-decoder, as if all weights lay as they are: how short they become only their values say."""
+"""Keys that move a simulation and no estimate: what they do shows between instructions only; those of a way between
+cores, as if all values passed by DRAM; and the rate of a decoder, as if all weights lay as they are: how short they
+become only their values say."""
 
 
 @dataclass(slots=True)
@@ -76,7 +75,7 @@ class Estimator:
     def __init__(self, graph: Graph, base: Config) -> None:
         self._graph = graph
         self._base = base
-        self._networks: dict[Config, Network] = {}
+        self._networks: dict[Config, PreparedNetwork] = {}
         network = self._network(base)
         if base.sram.keeps_values:
             network.spans  # noqa: B018 - found now, so that the first estimate is as fast as others
@@ -159,13 +158,13 @@ class Estimator:
             time_ps: Array = np.sum([figures.ps for figures in best.layers], axis=0)
             result.put(rows[chunk], network, best, time_ps, energy(network.layers, some, best, time_ps))
 
-    def _network(self, config: Config) -> Network:
+    def _network(self, config: Config) -> PreparedNetwork:
         """What designs of a kind share: one core's, since several run the same layers."""
         alike = dataclasses.replace(
             config, name="", description="", cores=1, energy=None, technology=None, area=None, host=self._base.host
         )
         if alike not in self._networks:
-            self._networks[alike] = Network(self._graph, alike)
+            self._networks[alike] = PreparedNetwork(self._graph, alike)
         return self._networks[alike]
 
 
@@ -173,9 +172,9 @@ _AT_ONCE = 2048
 """Designs in one pass: more would leave the caches of the host."""
 
 
-def _plan(network: Network, designs: Designs, cores: int) -> Plan:
+def _plan(network: PreparedNetwork, designs: Designs, cores: int) -> Plan:
     """The order of least time: values and segments on one core, or tiles shared out among several."""
-    planner = Planner(network, designs)
+    planner = PlacementPlanner(network, designs)
     keeps = designs.config.sram.keeps_values
     best = planner.whole(keeps=keeps)
     if keeps:
@@ -183,7 +182,7 @@ def _plan(network: Network, designs: Designs, cores: int) -> Plan:
         best = _less(best, striped)
     counts = sorted({cores, *(count for count in (2, 4, 8, 16, 32) if count < cores)}) if cores > 1 else []
     for count in counts:
-        best = _less(best, Planner(network, designs, count).whole(keeps=False))
+        best = _less(best, PlacementPlanner(network, designs, count).whole(keeps=False))
     return best
 
 
@@ -207,9 +206,9 @@ class _Result:
     def __init__(self, count: int, *, layers: bool) -> None:
         self._time, self._dram, self._energy = (np.full(count, np.nan) for _ in range(3))
         self._wanted, self._count = layers, count
-        self._rows: dict[str, Figures] = {}
+        self._rows: dict[str, LayerFigures] = {}
 
-    def put(self, rows: Index, network: Network, plan: Plan, time_ps: Array, energy_fj: Array) -> None:
+    def put(self, rows: Index, network: PreparedNetwork, plan: Plan, time_ps: Array, energy_fj: Array) -> None:
         fits = np.isfinite(time_ps)
         traffic = np.sum([_dram(figures) for figures in plan.layers], axis=0)
         for into, values in ((self._time, time_ps), (self._dram, traffic), (self._energy, energy_fj)):
@@ -218,7 +217,7 @@ class _Result:
             return
         for layer, figures in zip(network.layers, plan.layers, strict=True):
             if layer.group.name not in self._rows:
-                empty = Figures.empty(self._count)
+                empty = LayerFigures.empty(self._count)
                 empty.ps[:], empty.counts[:], empty.bound[:] = np.nan, np.nan, -1
                 self._rows[layer.group.name] = empty
             self._rows[layer.group.name].put(rows[fits], figures, fits)
@@ -233,7 +232,7 @@ class _Result:
         return found
 
 
-def _dram(figures: Figures) -> Array:
+def _dram(figures: LayerFigures) -> Array:
     total: Array = figures.counts[COUNTS.index("dram")] + figures.counts[COUNTS.index("code")]
     return total
 

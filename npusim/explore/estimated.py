@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from npusim.explore.screening import Estimate, Estimates
+from npusim.explore.screening import Estimate, EstimatedFigures
 
 if TYPE_CHECKING:
     from npusim.graph import Graph
@@ -18,7 +18,7 @@ def estimate_of(graphs: Mapping[str, Graph]) -> Estimate:
 
     known: dict[tuple[str, Config], Estimator] = {}
 
-    def estimate(model: str, base: Config, columns: Mapping[str, Sequence[object]]) -> Estimates:
+    def estimate(model: str, base: Config, columns: Mapping[str, Sequence[object]]) -> EstimatedFigures:
         if (model, base) not in known:
             known[model, base] = Estimator(graphs[model], base)
         return known[model, base].estimate(columns)

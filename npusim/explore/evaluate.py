@@ -14,7 +14,7 @@ from npusim.errors import (
     UnsupportedError,
     UsageError,
 )
-from npusim.explore.figures import REFUSED, SIMULATED, Figures, Row, power_uw
+from npusim.explore.figures import REFUSED, SIMULATED, ModelFigures, StudyRow, power_uw
 from npusim.explore.workloads import Workload, digest_of
 from npusim.report.format import printable
 from npusim.report.layers import unit_kind
@@ -28,7 +28,7 @@ _UNFIT = (UnsupportedError, CompileError, DeviceMemoryError, DeviceFaultError)
 """What a design cannot do; anything else that is raised is a mistake of ours or of the machine."""
 
 
-class Task(Protocol):
+class EvaluationTask(Protocol):
     """What a worker evaluates: (number, base's name, settings, device)."""
 
     @property
@@ -44,7 +44,7 @@ class Task(Protocol):
 class Evaluate(Protocol):
     """Gives the row of a design. Picklable, for workers have one each; the row depends on the design alone."""
 
-    def __call__(self, design: Task, /) -> Row: ...
+    def __call__(self, design: EvaluationTask, /) -> StudyRow: ...
 
 
 class Simulator:
@@ -65,7 +65,7 @@ class Simulator:
         """The models."""
         return {name: settled.graph for name, settled, _ in self._models}
 
-    def __call__(self, design: Task, /) -> Row:
+    def __call__(self, design: EvaluationTask, /) -> StudyRow:
         from npusim.compiler.pipeline import uncollected
 
         config = design.config
@@ -77,7 +77,7 @@ class Simulator:
                     found.append(figures_of(name, simulate(graph, config, digest)))
             except _UNFIT as error:
                 reason = f"{name}: {_one_line(error)}"
-        return Row(
+        return StudyRow(
             design.number, design.base, design.settings, config.fingerprint(), REFUSED if reason else SIMULATED, reason,
             area_um2(config), () if reason else tuple(found),
         )  # fmt: skip
@@ -118,11 +118,11 @@ def area_um2(config: Config) -> int | None:
     return area(config).total
 
 
-def figures_of(model: str, result: Result) -> Figures:
+def figures_of(model: str, result: Result) -> ModelFigures:
     """What a study wants to know of a run of a model."""
     energy = result.energy.total
     traffic = result.dram_read_bytes + result.dram_write_bytes
-    return Figures(
+    return ModelFigures(
         model, result.time_ps, result.cycles, traffic, energy, power_uw(energy, result.time_ps),
         result.timeline.digest(), busy_shares(result),
     )  # fmt: skip

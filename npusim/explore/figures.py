@@ -28,7 +28,7 @@ REFUSED, FAILED = "refused", "failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ModelFigures:
     """Of one model on one design; None is unknown. ``busy``: part of the time in which each resource works."""
 
     model: str
@@ -42,7 +42,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StudyRow:
     """What is known of one design. ``status``: a tier, REFUSED or FAILED, with the ``reason``."""
 
     number: int
@@ -52,7 +52,7 @@ class Row:
     status: str
     reason: str = ""
     area: int | float | None = None
-    figures: tuple[Figures, ...] = ()
+    figures: tuple[ModelFigures, ...] = ()
 
     @property
     def known(self) -> bool:
@@ -65,7 +65,7 @@ def power_uw(energy_fj: float | None, latency_ps: float) -> int | None:
     return None if energy_fj is None or not latency_ps else int(energy_fj * 1000 // latency_ps)
 
 
-def values_of(row: Row, weights: Mapping[str, Fraction]) -> dict[str, Any]:
+def values_of(row: StudyRow, weights: Mapping[str, Fraction]) -> dict[str, Any]:
     """The figures by the names that formulas have for them; over all models, the mean by their weights.
 
     Power over all models is their energy over their time, as of one after the other.

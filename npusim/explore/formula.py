@@ -93,7 +93,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class FormulaScope:
     """What may be named. ``figures`` may be called with a model's name in quotes; alone, they are of all models."""
 
     names: Mapping[str, Name]
@@ -125,7 +125,7 @@ class Formula:
         return self._evaluate(values)
 
 
-def formula(text: str, scope: Scope) -> Formula:
+def formula(text: str, scope: FormulaScope) -> Formula:
     """An arithmetic formula. Raises FormulaError."""
     found = _Compiler(text, scope).compile()
     if found.dim is FLAG and isinstance(found, _Condition):
@@ -133,7 +133,7 @@ def formula(text: str, scope: Scope) -> Formula:
     return Formula(text, found.dim, frozenset(found.uses), found.evaluate, found.size)
 
 
-def condition(text: str, scope: Scope) -> Formula:
+def condition(text: str, scope: FormulaScope) -> Formula:
     """A comparison, or several with ``and`` and ``or``. Raises FormulaError."""
     found = _Compiler(text, scope).compile()
     if not isinstance(found, _Condition):
@@ -169,7 +169,7 @@ _ALLOWED = "numbers with units, names, + - * / **, comparisons, and, or, min, ma
 
 
 class _Compiler:
-    def __init__(self, text: str, scope: Scope) -> None:
+    def __init__(self, text: str, scope: FormulaScope) -> None:
         self._text, self._scope = text, scope
         self._quantities: dict[str, tuple[Fraction, Dim]] = {}
         self._spelt: dict[str, str] = {}

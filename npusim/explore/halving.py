@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from npusim.explore.figures import OF_MODELS, Row
+from npusim.explore.figures import OF_MODELS, StudyRow
 from npusim.explore.front import Places, layers, non_dominated, spread
 from npusim.explore.search import Rounds, neighbours
 from npusim.report.html.pareto import Floats, Mask
 
 if TYPE_CHECKING:
-    from npusim.explore.question import Question
-    from npusim.explore.screening import Screen, Table
+    from npusim.explore.objectives import Objectives
+    from npusim.explore.screening import EstimateTable, Screen
     from npusim.explore.space import Space
 
 FIRST = 3
@@ -37,10 +37,10 @@ NEAR = 6
 class Halving:
     """The search over one space; ``table`` keeps the estimates."""
 
-    def __init__(self, space: Space, question: Question, screen: Screen, table: Table) -> None:
-        self._space, self._question, self._screen, self.table = space, question, screen, table
+    def __init__(self, space: Space, objectives: Objectives, screen: Screen, table: EstimateTable) -> None:
+        self._space, self._objectives, self._screen, self.table = space, objectives, screen, table
         self._margin = float(space.search.margin)
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, StudyRow] = {}
         self._random = random.Random(space.search.seed)
         self._known_places: dict[int, list[float]] = {}
 
@@ -118,7 +118,7 @@ class Halving:
 
     def _front(self) -> list[int]:
         """The numbers of the designs that are the answer so far."""
-        fit = [number for number, row in self._rows.items() if not self._question.broken(row)]
+        fit = [number for number, row in self._rows.items() if not self._objectives.broken(row)]
         if not fit:
             return self._nearly()
         mask = non_dominated(self._points(fit))
@@ -127,11 +127,11 @@ class Halving:
     def _nearly(self) -> list[int]:
         """Where nothing fulfils the constraints yet: what lacks least."""
         known = [row for row in self._rows.values() if row.known]
-        lacks = {row.number: max(self._question.lacks(row), default=0.0) for row in known}
+        lacks = {row.number: max(self._objectives.lacks(row), default=0.0) for row in known}
         return sorted(lacks, key=lambda number: (lacks[number], number))[:LEAST_ROUND]
 
     def _points(self, numbers: list[int]) -> Floats:
-        points = [self._question.objectives(self._rows[number]) for number in numbers]
+        points = [self._objectives.of(self._rows[number]) for number in numbers]
         return np.array(points, float).reshape(len(points), len(self._space.objectives))
 
     def _corrections(self, places: Places) -> Mapping[tuple[str, str], Floats]:

@@ -134,7 +134,7 @@ class Anything(ValueType):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows(ValueType):
+class RowsOf(ValueType):
     """``[[name]]`` tables of one class."""
 
     cls: type[Any]
@@ -186,7 +186,9 @@ class ModelConfig:
     shape: tuple[int, ...] | None = key(Shape(), "of the input of a network: batch, rows, columns, channels", None)
     input_shapes: dict[str, tuple[int, ...]] | None = key(TableOf(Shape()), "shapes of inputs, by name", None)
     bind: dict[str, Any] | None = key(TableOf(Numbers()), "values of inputs that become constants", None)
-    variant: tuple[VariantConfig, ...] | None = key(Rows(VariantConfig), "forms of the model, each with figures", None)
+    variant: tuple[VariantConfig, ...] | None = key(
+        RowsOf(VariantConfig), "forms of the model, each with figures", None
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,5 +220,5 @@ class SpaceFile:
     set: dict[str, Any] | None = key(Anything(fixed=True), "keys of the device that are other than in every base", None)
     vary: dict[str, Any] | None = key(Anything(), "keys of the device, or names for formulas, and their values", None)
     derive: dict[str, Any] | None = key(Anything(texts=True), "keys of the device that follow from others", None)
-    model: tuple[ModelConfig, ...] = key(Rows(ModelConfig), "what runs on the devices")
+    model: tuple[ModelConfig, ...] = key(RowsOf(ModelConfig), "what runs on the devices")
     search: SearchConfig = section(SearchConfig, "how designs are chosen")

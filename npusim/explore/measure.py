@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npusim.errors import NpusimError
-from npusim.explore.whatif import Point, point
+from npusim.explore.whatif import WhatIfPoint, point
 from npusim.hw.config import Config
 from npusim.runtime.provenance import as_json
 
@@ -26,7 +26,7 @@ class Measurer:
     bind: Mapping[str, Any] = field(default_factory=dict)
     jobs: int = 1
 
-    def __call__(self, devices: Sequence[Config]) -> list[Point | str]:
+    def __call__(self, devices: Sequence[Config]) -> list[WhatIfPoint | str]:
         if self.jobs == 1 or len(devices) == 1:
             return [self.one(device) for device in devices]
         # Spawned, not forked: a process with threads must not be copied.
@@ -44,7 +44,7 @@ class Measurer:
             "bind": {name: as_json(value) for name, value in self.bind.items()},
         }
 
-    def one(self, device: Config) -> Point | str:
+    def one(self, device: Config) -> WhatIfPoint | str:
         """The point of a device; if it cannot have the model, why."""
         from npusim.runtime import Session
 

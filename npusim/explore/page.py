@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from npusim.errors import UsageError
 from npusim.explore.figures import FIGURES
 from npusim.explore.formula import DIMENSIONS
-from npusim.explore.tell import value_text
+from npusim.explore.report import value_text
 from npusim.report.html import front_page
 
 if TYPE_CHECKING:
-    from npusim.explore.figures import Row
+    from npusim.explore.figures import StudyRow
     from npusim.explore.study import Study
 
 
@@ -34,8 +34,8 @@ def page(study: Study) -> str:
     return front_page([_row(study, row, front) for row in rows], objectives, title=study.space.name, notes=notes)
 
 
-def _row(study: Study, row: Row, front: set[int]) -> dict[str, Any]:
-    reason = study.question.broken(row)
+def _row(study: Study, row: StudyRow, front: set[int]) -> dict[str, Any]:
+    reason = study.objectives.broken(row)
     knobs = {axis.key: value_text(study, row, axis.key) for axis in study.space.axes}
     if len(study.space.bases) > 1:
         knobs = {"base": row.base, **knobs}
@@ -44,7 +44,7 @@ def _row(study: Study, row: Row, front: set[int]) -> dict[str, Any]:
     if row.known:
         values = study.values(row)
         figures = {name: values[name] for name in FIGURES}
-        exact = study.question.objectives(row)
+        exact = study.objectives.of(row)
         for formula, value in zip(study.space.objectives, exact, strict=True):
             if formula.text in FIGURES:
                 continue

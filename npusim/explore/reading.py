@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from npusim.errors import ConfigError, shown
-from npusim.explore.axes import RANGE, Axis, config_key, config_keys, name_of, read_axis
+from npusim.explore.axes import RANGE, SpaceAxis, config_key, config_keys, name_of, read_axis
 from npusim.explore.figures import FIGURES
-from npusim.explore.formula import FLAG, TEXT, Formula, FormulaError, Name, Scope, condition, formula, noun
+from npusim.explore.formula import FLAG, TEXT, Formula, FormulaError, FormulaScope, Name, condition, formula, noun
 from npusim.explore.kinds import SpaceFile
 from npusim.explore.space import MOST_DESIGNS, Derived, Space
 from npusim.explore.workloads import Workload, workloads
@@ -156,7 +156,7 @@ class _Maker:
         keys = (*raw, *formulas)
         return {key for key in keys if "." not in key and isinstance(config_key(key), str) and _named(key, wanted)}
 
-    def _axis(self, key: str, raw: object, own: set[str]) -> Axis | None:
+    def _axis(self, key: str, raw: object, own: set[str]) -> SpaceAxis | None:
         path = f"vary.{key}"
         kind = None if key in own else config_key(key)
         if isinstance(kind, str):
@@ -165,7 +165,7 @@ class _Maker:
         return read_axis(key, raw, kind, lambda problem: self._reading.refuse(path, problem))
 
     def _derived(
-        self, formulas: Mapping[str, Any], axes: Sequence[Axis], own: set[str], refused: Sequence[str]
+        self, formulas: Mapping[str, Any], axes: Sequence[SpaceAxis], own: set[str], refused: Sequence[str]
     ) -> list[Derived]:
         """In an order in which each follows from what is before it."""
         left, found = dict(formulas), list[Derived]()
@@ -187,7 +187,7 @@ class _Maker:
                     self._refused.add(key)
         return found
 
-    def _derive(self, key: str, raw: object, scope: Scope, own: set[str]) -> Derived | None:
+    def _derive(self, key: str, raw: object, scope: FormulaScope, own: set[str]) -> Derived | None:
         path = f"derive.{key}"
         kind: ValueType | Section | str | None = None if key in own else config_key(key)
         if isinstance(kind, str):
@@ -197,7 +197,7 @@ class _Maker:
             self._reading.refuse(path, "must be a key with one value, not a table")
             return None
         try:
-            made = formula(_text(raw), Scope(scope.names))
+            made = formula(_text(raw), FormulaScope(scope.names))
         except FormulaError as error:
             self._reading.refuse(path, str(error))
             return None
@@ -207,7 +207,9 @@ class _Maker:
             return None
         return Derived(key, kind, made)
 
-    def _scope(self, varied: Sequence[str], own: set[str], axes: Sequence[Axis], derived: Sequence[Derived]) -> Scope:
+    def _scope(
+        self, varied: Sequence[str], own: set[str], axes: Sequence[SpaceAxis], derived: Sequence[Derived]
+    ) -> FormulaScope:
         names = dict(_device_names())
         names |= {axis.key: axis.name for axis in axes if axis.key in own}
         # Kept as the formula gives it, in SI units.
@@ -217,9 +219,9 @@ class _Maker:
         for key, last in zip(varied, lasts, strict=True):
             if "." in key and often[last] == 1 and last not in names and key in names:
                 names[last] = names[key]
-        return Scope(names, FIGURES, tuple(each.name for each in self._workloads))
+        return FormulaScope(names, FIGURES, tuple(each.name for each in self._workloads))
 
-    def _formulas(self, key: str, texts: Sequence[str], scope: Scope) -> list[Formula]:
+    def _formulas(self, key: str, texts: Sequence[str], scope: FormulaScope) -> list[Formula]:
         found = []
         for place, text in enumerate(texts, 1):
             if _words(text) & self._refused:
@@ -245,7 +247,7 @@ def _device_names() -> dict[str, Name]:
     return {key: name for key, kind in config_keys() if (name := name_of(kind)) is not None}
 
 
-def _figures(scope: Scope) -> set[str]:
+def _figures(scope: FormulaScope) -> set[str]:
     return {*scope.figures, *(f"{figure}({model})" for figure in scope.figures for model in scope.models)}
 
 

@@ -17,7 +17,7 @@ from npusim.explore.figures import OF_MODELS
 
 if TYPE_CHECKING:
     from npusim.explore.formula import Formula
-    from npusim.explore.question import Question
+    from npusim.explore.objectives import Objectives
     from npusim.explore.space import Space
     from npusim.hw.config import Config
 
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Area = Callable[["Config"], "int | float | None"]
 
 
-class Estimates(Protocol):
+class EstimatedFigures(Protocol):
     """Arrays of one element for each design; nan is unknown."""
 
     @property
@@ -40,14 +40,14 @@ class Estimate(Protocol):
     """Estimates a model, by name, on variants of a device: one for each row of ``columns``. Raises NpusimError that
     names a key in which variants may not differ."""
 
-    def __call__(self, model: str, base: Config, columns: Mapping[str, Sequence[object]], /) -> Estimates: ...
+    def __call__(self, model: str, base: Config, columns: Mapping[str, Sequence[object]], /) -> EstimatedFigures: ...
 
 
 class Screen:
     """Says which designs can be built and may be asked about, and remembers why others may not."""
 
-    def __init__(self, space: Space, question: Question, area: Area) -> None:
-        self._space, self._question, self._area = space, question, area
+    def __init__(self, space: Space, objectives: Objectives, area: Area) -> None:
+        self._space, self._objectives, self._area = space, objectives, area
         self.areas: dict[int, float | None] = {}
         self.clocks: dict[int, int] = {}
         self.excluded: dict[int, str] = {}
@@ -64,7 +64,7 @@ class Screen:
                 self.excluded[number] = _cause(error)
                 return False
             area = self._area(config)
-            reason = self._question.excluded(number, config, area)
+            reason = self._objectives.excluded(number, config, area)
             if reason:
                 self.excluded[number] = reason + (
                     _unknown_area(config) if area is None and "not known" in reason else ""
@@ -92,11 +92,11 @@ def _cause(error: ConfigError) -> str:
     return re.sub(r"(, got .*)| = [^,;]*", "", problem)
 
 
-class Table:
+class EstimateTable:
     """Estimated figures of designs, as columns; ``estimate`` None: nothing is known, and all look alike."""
 
-    def __init__(self, space: Space, question: Question, screen: Screen, estimate: Estimate | None) -> None:
-        self._space, self._question, self._screen, self._estimate = space, question, screen, estimate
+    def __init__(self, space: Space, objectives: Objectives, screen: Screen, estimate: Estimate | None) -> None:
+        self._space, self._objectives, self._screen, self._estimate = space, objectives, screen, estimate
         self.numbers: list[int] = []
         self.place: dict[int, int] = {}
         self.models = [each.name for each in space.workloads]
@@ -121,7 +121,7 @@ class Table:
         """Areas, and the keys of the device that constraints and objectives name."""
         areas = [math.nan if (area := self._screen.areas[n]) is None else float(area) for n in numbers]
         found: dict[str, npt.NDArray[Any]] = {"area": np.array(areas)}
-        wanted = self._question.device_names
+        wanted = self._objectives.device_names
         if wanted:
             rows = [self._space.names(number, self._space.config(number)) for number in numbers]
             for name in wanted:
@@ -183,7 +183,7 @@ class Table:
         found[model, "dram_bytes"][places] = estimates.dram_bytes
         found[model, "energy"][places] = estimates.energy_fj
 
-    def _ask(self, model: str, base: Config, columns: Mapping[str, Sequence[Any]]) -> Estimates | NpusimError:
+    def _ask(self, model: str, base: Config, columns: Mapping[str, Sequence[Any]]) -> EstimatedFigures | NpusimError:
         assert self._estimate is not None
         given = {key: [_toml(key, value) for value in column] for key, column in columns.items()}
         try:
@@ -198,7 +198,7 @@ class Table:
 
     def values(self, corrections: Mapping[tuple[str, str], Floats]) -> dict[str, Any]:
         """What formulas may name, as columns; ``corrections``: factors, by model and figure."""
-        weights = self._question.weights
+        weights = self._objectives.weights
         total = float(sum(weights.values()))
         found: dict[str, Any] = dict(self._names)
         for figure in OF_MODELS:
@@ -227,7 +227,7 @@ class Table:
         """How far each design is from fulfilling all constraints, as a part of a limit; 0 where that is unknown."""
         found = np.full(len(self.numbers), -np.inf)
         with np.errstate(all="ignore"):
-            for constraint in self._question.later:
+            for constraint in self._objectives.later:
                 lack = _evaluated(constraint, values, len(found))
                 found = np.maximum(found, np.where(np.isnan(lack), 0.0, lack))
         return found

@@ -10,25 +10,25 @@ import itertools
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from npusim.explore.figures import Row
+from npusim.explore.figures import StudyRow
 
 if TYPE_CHECKING:
     from npusim.explore.space import Space
 
-Rounds = Generator[list[int], Mapping[int, Row], None]
+Rounds = Generator[list[int], Mapping[int, StudyRow], None]
 """Yields designs, receives their rows; those that are excluded beforehand have none."""
 ROUND = 256
 """Designs of a round of the exhaustive search."""
 
 
-class Screen(Protocol):
+class DesignScreen(Protocol):
     """Says of designs what needs no simulation."""
 
     def allowed(self, numbers: Sequence[int]) -> list[int]:
         """Those that can be built and break no constraint that needs no run."""
 
 
-def exhaustive(space: Space, screen: Screen, budget: int) -> Rounds:
+def exhaustive(space: Space, screen: DesignScreen, budget: int) -> Rounds:
     """All designs by number, ``budget`` of them at most."""
     numbers: Iterator[int] = iter(range(space.size))
     while budget > 0:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from npusim.errors import ConfigError, UsageError
-from npusim.explore.axes import Axis, config_key, config_keys, name_of
+from npusim.explore.axes import SpaceAxis, config_key, config_keys, name_of
 from npusim.explore.formula import Formula
 from npusim.explore.kinds import SearchConfig
 from npusim.explore.workloads import Workload
@@ -54,7 +54,7 @@ class Space:
 
     name: str
     bases: tuple[Config, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[SpaceAxis, ...]
     derived: tuple[Derived, ...]
     workloads: tuple[Workload, ...]
     objectives: tuple[Formula, ...]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from npusim.errors import UsageError, shown
-from npusim.explore.figures import ESTIMATED, FAILED, REFUSED, SIMULATED, Figures, Row
+from npusim.explore.figures import ESTIMATED, FAILED, REFUSED, SIMULATED, ModelFigures, StudyRow
 from npusim.trusted_files import open_descriptor, state_directory, user_key
 from npusim.untrusted import FileKind
 
@@ -62,7 +62,7 @@ _LARGEST = 1 << 64
 Cells = tuple[Any, ...]
 
 
-class Store:
+class StudyStore:
     """The file of one study; ``path`` None keeps it in memory. One process writes to it at a time, others may read.
 
     Each row has a MAC with this user's key, over what the store is about as well: a row that something else has
@@ -152,7 +152,7 @@ class Store:
             os.close(self._lock)
             self._lock = None
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> StudyStore:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -175,7 +175,7 @@ class Store:
         with self._explained(), self._transaction():
             self._file.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Iterable[StudyRow]) -> None:
         """Write rows, all of them or none; one that is there stays as it is."""
         about = self._about()
         with self._explained(), self._transaction():
@@ -224,10 +224,10 @@ class Store:
             rows.append(cells)
         return [row[1:] for row in sorted(rows, key=lambda row: row[0])]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[StudyRow]:
         """Everything that is there, by number. Raises UsageError for a row that is not this user's."""
         about = self._about()
-        found: list[Row] = []
+        found: list[StudyRow] = []
         count = 0
         with self._explained():
             # Row by row: nothing of a file is kept before it is known to be right, and it may be damaged so that a
@@ -255,18 +255,20 @@ class Store:
                 if place == most or number not in numbers:
                     raise self._forged(f"the table of {table} names design {shown(number)}, which is not there, so it")
 
-    def _row(self, design: Sequence[Any], figures: Sequence[Sequence[Any]]) -> Row:
+    def _row(self, design: Sequence[Any], figures: Sequence[Sequence[Any]]) -> StudyRow:
         number, base, settings, fingerprint, status, reason, area = design
         label = f"{self._label}: design {number}"
         problem = _problem_of_cells(design, figures) if self._trust else ""
         if problem:
             raise UsageError(f"{label}: {problem}")
         found = [
-            Figures(model, latency, cycles, dram_bytes, energy, power, digest, STORE.parse_json(busy.encode(), label))
+            ModelFigures(
+                model, latency, cycles, dram_bytes, energy, power, digest, STORE.parse_json(busy.encode(), label)
+            )
             for _, model, latency, cycles, dram_bytes, energy, power, digest, busy in figures
         ]
         changed = STORE.parse_json(settings.encode(), label)
-        row = Row(number, base, changed, fingerprint, status, reason, area, tuple(found))
+        row = StudyRow(number, base, changed, fingerprint, status, reason, area, tuple(found))
         problem = _problem(row) if self._trust else ""
         if problem:
             raise UsageError(f"{label}: {problem}")
@@ -430,7 +432,7 @@ def _problem_of_cells(design: Sequence[Any], figures: Sequence[Sequence[Any]]) -
     return ""
 
 
-def _problem(row: Row) -> str:
+def _problem(row: StudyRow) -> str:
     """Likewise, in a row whose cells are right one by one."""
     if row.known != bool(row.figures) or row.known == bool(row.reason):
         return "must have either figures or a reason why there are none"
@@ -442,7 +444,7 @@ def _problem(row: Row) -> str:
     return ""
 
 
-def _columns(each: Figures) -> tuple[Any, ...]:
+def _columns(each: ModelFigures) -> tuple[Any, ...]:
     return (
         each.model, each.latency, each.cycles, each.dram_bytes, each.energy, each.power, each.digest, _json(each.busy)
     )  # fmt: skip

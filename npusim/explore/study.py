@@ -21,15 +21,15 @@ import npusim
 from npusim.errors import ConfigError, UsageError, named, shown
 from npusim.explore import bayes
 from npusim.explore.evaluate import Evaluate, Simulator, area_um2, load_models
-from npusim.explore.figures import FIGURES, Row
+from npusim.explore.figures import FIGURES, StudyRow
 from npusim.explore.front import non_dominated
 from npusim.explore.halving import Halving
-from npusim.explore.question import Question
+from npusim.explore.objectives import Objectives
 from npusim.explore.reading import read_space
-from npusim.explore.screening import Area, Estimate, Screen, Table
+from npusim.explore.screening import Area, Estimate, EstimateTable, Screen
 from npusim.explore.search import Rounds, exhaustive
 from npusim.explore.space import Design, Space
-from npusim.explore.store import Store
+from npusim.explore.store import StudyStore
 from npusim.explore.workers import Here, Pool, Processes, default_count
 
 if TYPE_CHECKING:
@@ -65,18 +65,18 @@ class Study:
             store = Path(space).with_suffix(SUFFIX) if store is None else store
             space = read_space(space)
         self.space = space
-        self.question = Question(space)
-        self.screen = Screen(space, self.question, area)
+        self.objectives = Objectives(space)
+        self.screen = Screen(space, self.objectives, area)
         self.notes: list[str] = []
         self._simulator: Simulator | None = None
         if evaluate is None:
             evaluate = self._simulator = load_models(space.workloads, space.bases[0])
         self._evaluate: Evaluate = evaluate
         self._estimate = estimate
-        self._store = Store(None if store is None else Path(store), trust=trust)
+        self._store = StudyStore(None if store is None else Path(store), trust=trust)
         try:
             self._agree()
-            self.rows: dict[int, Row] = self._stored()
+            self.rows: dict[int, StudyRow] = self._stored()
             if trust:
                 for row in self.rows.values():
                     self._check(row)
@@ -85,10 +85,10 @@ class Study:
             self._store.close()
             raise
 
-    def _stored(self) -> dict[int, Row]:
+    def _stored(self) -> dict[int, StudyRow]:
         return {row.number: row for row in self._store.rows()}
 
-    def _check(self, row: Row) -> None:
+    def _check(self, row: StudyRow) -> None:
         """Refuse a row that is not one of this space: all but its figures follows from its number."""
         try:
             design = self.space.design(row.number)
@@ -194,12 +194,12 @@ class Study:
                 )
             return exhaustive(self.space, self.screen, budget)
         if method == "optuna":
-            return bayes.drawn(self.space, self.question, self.screen, budget)
+            return bayes.drawn(self.space, self.objectives, self.screen, budget)
         estimate = self._estimator()
         if estimate is None:
             self.notes.append("designs were not estimated, for nothing estimates these models")
-        table = Table(self.space, self.question, self.screen, estimate)
-        return Halving(self.space, self.question, self.screen, table).rounds(budget)
+        table = EstimateTable(self.space, self.objectives, self.screen, estimate)
+        return Halving(self.space, self.objectives, self.screen, table).rounds(budget)
 
     def _estimator(self) -> Estimate | None:
         if self._estimate is None and self._simulator is not None:
@@ -212,20 +212,20 @@ class Study:
         """The complete description of a design. Raises UsageError, ConfigError."""
         return self.space.config(number)
 
-    def values(self, row: Row) -> dict[str, Any]:
+    def values(self, row: StudyRow) -> dict[str, Any]:
         """Figures of a row by name, in base units: of all models together, and ``latency(bert)`` of each."""
-        return self.question.values(row)
+        return self.objectives.values(row)
 
-    def feasible(self) -> list[Row]:
+    def feasible(self) -> list[StudyRow]:
         """Rows that fulfil every constraint, by number."""
-        return [row for _, row in sorted(self.rows.items()) if not self.question.broken(row)]
+        return [row for _, row in sorted(self.rows.items()) if not self.objectives.broken(row)]
 
-    def front_rows(self) -> list[Row]:
+    def front_rows(self) -> list[StudyRow]:
         """Feasible rows that no other is better than, by the first objective."""
         rows = self.feasible()
         if not rows:
             return []
-        points = np.array([self.question.objectives(row) for row in rows], float)
+        points = np.array([self.objectives.of(row) for row in rows], float)
         found = [(tuple(point), row) for point, row, on in zip(points, rows, non_dominated(points), strict=True) if on]
         return [row for _, row in sorted(found, key=lambda each: (each[0], each[1].number))]
 
@@ -240,7 +240,7 @@ class Study:
         """
         return self.record(self.best_row(metric))
 
-    def best_row(self, metric: str) -> Row:
+    def best_row(self, metric: str) -> StudyRow:
         """Likewise, as a row."""
         rows = self.feasible()
         known = {text.text: place for place, text in enumerate(self.space.objectives)}
@@ -249,15 +249,15 @@ class Study:
         if metric not in allowed:
             raise UsageError(f"no figure {metric!r}; there are {', '.join(allowed)}")
 
-        def value(row: Row) -> float | None:
+        def value(row: StudyRow) -> float | None:
             if metric in known:
-                found: float | None = self.question.objectives(row)[known[metric]]
+                found: float | None = self.objectives.of(row)[known[metric]]
             else:
                 found = self.values(row)[metric]
             return None if found is None or math.isnan(found) else found
 
         valued = [
-            (found, self.question.objectives(row), row.number, row) for row in rows if (found := value(row)) is not None
+            (found, self.objectives.of(row), row.number, row) for row in rows if (found := value(row)) is not None
         ]
         if not valued:
             raise UsageError(f"no feasible design has a figure {metric!r}")
@@ -270,10 +270,10 @@ class Study:
         counts.update(collections.Counter(reason for row in self.rows.values() if (reason := self._reason(row))))
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
-    def _reason(self, row: Row) -> str:
-        return self.question.broken(row)
+    def _reason(self, row: StudyRow) -> str:
+        return self.objectives.broken(row)
 
-    def record(self, row: Row) -> dict[str, Any]:
+    def record(self, row: StudyRow) -> dict[str, Any]:
         """Everything about a row in one flat mapping; figures in base units (see ``npusim.explore.figures``)."""
         values = self.values(row) if row.known else {}
         names = [
@@ -291,8 +291,8 @@ class Study:
             },
             **row.settings,
             "tier": row.status if row.known else "",
-            "status": "infeasible" if self.question.broken(row) else "feasible",
-            "reason": self.question.broken(row),
+            "status": "infeasible" if self.objectives.broken(row) else "feasible",
+            "reason": self.objectives.broken(row),
             **{name: values.get(name) for name in names},
             **{
                 f"busy.{resource}({each.model})": share for each in row.figures for resource, share in each.busy.items()

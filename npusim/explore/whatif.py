@@ -74,7 +74,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class WhatIfPoint:
     """One device's run. ``total_ps``: with the host's part; ``binds``: ps of the critical path by (unit, cause), units
     of a sort as one; ``energy_fj``: None where the description does not price it."""
 
@@ -90,12 +90,12 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WhatIfRow:
     """A resource, and what came of its variants: a point, or why there is none, by change."""
 
     resource: Resource
-    base: Point
-    points: Mapping[str, Point | str]
+    base: WhatIfPoint
+    points: Mapping[str, WhatIfPoint | str]
     values: Mapping[str, str]
 
     def gain_ps(self, change: str) -> int | None:
@@ -129,8 +129,8 @@ class WhatIf:
 
     model: str
     device: str
-    base: Point
-    rows: tuple[Row, ...] = field(default_factory=tuple)
+    base: WhatIfPoint
+    rows: tuple[WhatIfRow, ...] = field(default_factory=tuple)
 
     def to_json_dict(self) -> dict[str, Any]:
         return {
@@ -202,7 +202,7 @@ def _scaled(kind: ValueType, number: Any, factor: Fraction, clamped: bool) -> An
     return nearest if clamped or nearest == whole else None
 
 
-Measure = Callable[[Sequence[Config]], list["Point | str"]]
+Measure = Callable[[Sequence[Config]], list["WhatIfPoint | str"]]
 """Points of devices, or why a device has none."""
 
 
@@ -234,7 +234,7 @@ def what_if(config: Config, measure: Measure, model: str = "", only: Sequence[st
             for change, v in variants.items()
             if isinstance(v, Config)
         }
-        rows.append(Row(resource, base, found, values))
+        rows.append(WhatIfRow(resource, base, found, values))
     rows.sort(key=lambda row: (-row.best_ps, row.resource.key))
     return WhatIf(model, config.name, base, tuple(rows))
 
@@ -243,7 +243,7 @@ def _below(key: str, name: str) -> bool:
     return key == name or key.startswith(f"{name}.")
 
 
-def point(session: Any, program: Any) -> Point:
+def point(session: Any, program: Any) -> WhatIfPoint:
     """A run of a program without arithmetic, once it is loaded: what stays on the device is there."""
     session.run(program, timing_only=True)
     result = session.run(program, timing_only=True)
@@ -252,14 +252,14 @@ def point(session: Any, program: Any) -> Point:
         binds[unit_kind(stretch.unit), stretch.cause] += stretch.end_ps - stretch.start_ps
     ordered = sorted(binds.items(), key=lambda item: (-item[1], item[0]))
     traffic = result.dram_read_bytes + result.dram_write_bytes
-    return Point(result.time_ps, result.total_ps, traffic, result.energy.total, tuple(ordered))
+    return WhatIfPoint(result.time_ps, result.total_ps, traffic, result.energy.total, tuple(ordered))
 
 
-def _told(found: Point) -> tuple[int, int, int, int | None]:
+def _told(found: WhatIfPoint) -> tuple[int, int, int, int | None]:
     return found.time_ps, found.total_ps, found.dram_bytes, found.energy_fj
 
 
-def _json(found: Point) -> dict[str, Any]:
+def _json(found: WhatIfPoint) -> dict[str, Any]:
     return {
         "time_ps": found.time_ps,
         "total_ps": found.total_ps,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npusim.explore.whatif import CHANGES, INFINITE, Point, Row, WhatIf
+from npusim.explore.whatif import CHANGES, INFINITE, WhatIf, WhatIfPoint, WhatIfRow
 from npusim.report.energy import joules
 from npusim.report.format import duration, facts, percent, quantity, shorten, table
 from npusim.timeline import CAUSES
@@ -31,10 +31,10 @@ def _facts(found: WhatIf) -> list[tuple[str, str]]:
     if base.energy_fj is not None:
         rows.append(("energy", joules(base.energy_fj)))
     rows.append(("binds", "; ".join(_binding(base, number) for number in range(min(MOST_BINDING, len(base.binds))))))
-    best = next((row for row in found.rows if isinstance(row.points[INFINITE], Point)), None)
+    best = next((row for row in found.rows if isinstance(row.points[INFINITE], WhatIfPoint)), None)
     if best is not None and best.best_ps > 0:
         behind = best.points[INFINITE]
-        assert isinstance(behind, Point)
+        assert isinstance(behind, WhatIfPoint)
         left = duration(behind.latency_ps(best.resource))
         rows.append(
             ("behind it", f"with {best.resource.key} = {best.values[INFINITE]}: {left}, then {_binding(behind, 0)}")
@@ -42,21 +42,21 @@ def _facts(found: WhatIf) -> list[tuple[str, str]]:
     return rows
 
 
-def _binding(found: Point, number: int) -> str:
+def _binding(found: WhatIfPoint, number: int) -> str:
     if not found.binds:
         return "nothing"
     (unit, cause), ps = found.binds[number]
     return f"{unit} {percent(ps, found.time_ps)}, {CAUSES[cause]}"
 
 
-def _table(rows: list[Row]) -> list[str]:
+def _table(rows: list[WhatIfRow]) -> list[str]:
     if not rows:
         return []
     cells = []
     for row in rows:
         changes = [_change(row, change) for change in CHANGES]
         infinite = row.points[INFINITE]
-        behind = _binding(infinite, 0) if isinstance(infinite, Point) else ""
+        behind = _binding(infinite, 0) if isinstance(infinite, WhatIfPoint) else ""
         moved, spent = _best_of_others(row)
         cells.append((row.resource.key, shorten(row.resource.value, 16), *changes, moved, spent, behind))
     header = ("resource", "is", "infinite: time", "doubled", "halved", "DRAM", "energy", "then binds")
@@ -66,7 +66,7 @@ def _table(rows: list[Row]) -> list[str]:
     ]
 
 
-def _change(row: Row, change: str) -> str:
+def _change(row: WhatIfRow, change: str) -> str:
     share = row.share(change)
     return "-" if share is None else _signed(-share)
 
@@ -75,13 +75,13 @@ def _signed(share: float) -> str:
     return "0" if round(1000 * share) == 0 else f"{100 * share:+.1f} %"
 
 
-def _best_of_others(row: Row) -> tuple[str, str]:
+def _best_of_others(row: WhatIfRow) -> tuple[str, str]:
     """DRAM traffic and energy of the change that saves most time."""
     gains = {change: gain for change in CHANGES if (gain := row.gain_ps(change)) is not None}
     if not gains:
         return "-", "-"
     best = row.points[max(gains, key=lambda change: gains[change])]
-    assert isinstance(best, Point)
+    assert isinstance(best, WhatIfPoint)
     base = row.base
     traffic = _signed(best.dram_bytes / base.dram_bytes - 1) if base.dram_bytes else "-"
     if best.energy_fj is None or not base.energy_fj:

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import TYPE_CHECKING, Protocol
 
 from npusim.errors import UsageError
-from npusim.explore.figures import FAILED, Row
+from npusim.explore.figures import FAILED, StudyRow
 from npusim.report.format import printable
 from npusim.units import ceil_div
 
@@ -35,7 +35,7 @@ AHEAD = 2
 class Pool(Protocol):
     """Evaluates designs, somewhere; rows come in any order."""
 
-    def rows(self, designs: Iterable[Design]) -> Iterator[Row]: ...
+    def rows(self, designs: Iterable[Design]) -> Iterator[StudyRow]: ...
 
     def close(self) -> None: ...
 
@@ -46,7 +46,7 @@ class Here:
     def __init__(self, evaluate: Evaluate) -> None:
         self._evaluate = evaluate
 
-    def rows(self, designs: Iterable[Design]) -> Iterator[Row]:
+    def rows(self, designs: Iterable[Design]) -> Iterator[StudyRow]:
         """The row of each design, in order."""
         return (evaluated(self._evaluate, design) for design in designs)
 
@@ -54,7 +54,7 @@ class Here:
         """Nothing is kept."""
 
 
-def evaluated(evaluate: Evaluate, design: Design) -> Row:
+def evaluated(evaluate: Evaluate, design: Design) -> StudyRow:
     """The row of a design; one whose evaluation raises what it should not is a failed one."""
     try:
         return evaluate(design)
@@ -62,10 +62,10 @@ def evaluated(evaluate: Evaluate, design: Design) -> Row:
         return failed(design, f"a defect of npusim: {type(error).__name__}: {error}".rstrip(": "))
 
 
-def failed(design: Design, reason: str) -> Row:
+def failed(design: Design, reason: str) -> StudyRow:
     """The row of a design whose evaluation did not end."""
     reason = printable(reason, lines=False)
-    return Row(design.number, design.base, design.settings, design.config.fingerprint(), FAILED, reason)
+    return StudyRow(design.number, design.base, design.settings, design.config.fingerprint(), FAILED, reason)
 
 
 class _Worker:
@@ -116,7 +116,7 @@ class Processes:
         """The processes that are there now."""
         return [worker.process.pid for worker in self._workers]
 
-    def rows(self, designs: Iterable[Design]) -> Iterator[Row]:
+    def rows(self, designs: Iterable[Design]) -> Iterator[StudyRow]:
         """The row of each design, as they come."""
         waiting = collections.deque(designs)
         new = [_Worker() for _ in range(len(self._workers), min(self._count, len(waiting)))]
@@ -128,7 +128,7 @@ class Processes:
             for pipe in wait(list(busy)):
                 yield from self._hear(busy[pipe], waiting)  # type: ignore[index]
 
-    def _fill(self, worker: _Worker, waiting: collections.deque[Design]) -> Iterator[Row]:
+    def _fill(self, worker: _Worker, waiting: collections.deque[Design]) -> Iterator[StudyRow]:
         try:
             while (
                 len(worker.todo) < (AHEAD if worker.ready else 1)
@@ -147,7 +147,7 @@ class Processes:
                 worker.stretch.appendleft(longest.pop())
         return worker.stretch.popleft() if worker.stretch else None
 
-    def _hear(self, worker: _Worker, waiting: collections.deque[Design]) -> Iterator[Row]:
+    def _hear(self, worker: _Worker, waiting: collections.deque[Design]) -> Iterator[StudyRow]:
         try:
             said = worker.pipe.recv()
         except (EOFError, OSError):
@@ -160,7 +160,7 @@ class Processes:
             worker.todo.popleft()
             yield said
 
-    def _bury(self, worker: _Worker, waiting: collections.deque[Design]) -> Iterator[Row]:
+    def _bury(self, worker: _Worker, waiting: collections.deque[Design]) -> Iterator[StudyRow]:
         """A worker has died: what it had goes to others, what it worked on is counted against that design."""
         worker.pipe.close()
         how = _ended(worker.process.wait())

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.explore import Space, make_space
-from npusim.explore.evaluate import Task
-from npusim.explore.figures import SIMULATED, Figures, Row
+from npusim.explore.evaluate import EvaluationTask
+from npusim.explore.figures import SIMULATED, ModelFigures, StudyRow
 from npusim.explore.workloads import Workload
 from npusim.hw.config import Config
 from npusim.units import Dimension, parse
@@ -79,7 +79,7 @@ class Synthetic:
     slow_s: float = 0.0
     work: int = 0
 
-    def __call__(self, design: Task, /) -> Row:
+    def __call__(self, design: EvaluationTask, /) -> StudyRow:
         config = design.config
         assert config.matrix is not None
         if self.log is not None:
@@ -88,9 +88,11 @@ class Synthetic:
         time.sleep(self.slow_s)
         sum(range(self.work))
         ps = synthetic_ps(config.matrix.rows, config.matrix.cols, config.sram.bytes, config.dram.bandwidth)
-        figures = Figures("none", ps, ps // 1000, config.sram.bytes, None, None, f"{design.number:x}", {"matrix": 0.5})
+        figures = ModelFigures(
+            "none", ps, ps // 1000, config.sram.bytes, None, None, f"{design.number:x}", {"matrix": 0.5}
+        )
         fingerprint = config.fingerprint()
-        return Row(
+        return StudyRow(
             design.number, design.base, design.settings, fingerprint, SIMULATED, "", synthetic_area(config), (figures,)
         )
 
@@ -105,7 +107,7 @@ class Deadly:
     always: tuple[int, ...] = ()
     raises: tuple[int, ...] = ()
 
-    def __call__(self, design: Task, /) -> Row:
+    def __call__(self, design: EvaluationTask, /) -> StudyRow:
         with (self.folder / "asked").open("a") as file:
             file.write(f"{design.number}\n")
         mark = self.folder / f"died{design.number}"

@@ -48,17 +48,19 @@ class ChainWorks:
 @dataclass(frozen=True)
 class Case:
     """A layer of the matrix unit as the tiler sees it: its problem, its chain, and the rows of its result, of which
-    ``rows`` are made at once: one number for each question that is asked of it."""
+    ``rows`` are made at once: one number for each question that is asked of it. ``l2``: whether input, result and
+    other operands are in the L2, those of them that are in no SRAM."""
 
     problem: MatrixProblem
     chain: ChainWorks
     height: int
     rows: tuple[int, ...] = ()
+    l2: tuple[bool, bool, bool] = (False, False, False)
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Tables are looked up by case thousands of times, and a problem has thirty fields.
-        object.__setattr__(self, "_hash", hash((self.problem, self.chain, self.height, self.rows)))
+        object.__setattr__(self, "_hash", hash((self.problem, self.chain, self.height, self.rows, self.l2)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -68,7 +70,7 @@ class Case:
         return self.rows or (self.problem.oh,)
 
 
-class Cuts(NamedTuple):
+class TileCuts(NamedTuple):
     """Candidates: arrays of [cuts][1], ``oc`` of [cuts][designs]; ``rows``: those that are made at once; ``valid``: no
     cut twice."""
 
@@ -86,9 +88,9 @@ class Cuts(NamedTuple):
     loose: Array
     """Bytes of the weights of two tiles, were the sum cut once less; 0 where it is not cut."""
 
-    def over(self, of: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Cuts:
+    def over(self, of: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> TileCuts:
         """What a function makes of each field."""
-        return Cuts(*(of(each) for each in self))
+        return TileCuts(*(of(each) for each in self))
 
 
 _ORDERS = (0.0, 1.0)
@@ -126,7 +128,7 @@ _LEVELS = 7
 """Cuts of the output channels that are looked at; the tiler goes on to a single one."""
 
 
-def cuts(case: Case, designs: Designs, *, turning: bool = False) -> Cuts:
+def cuts(case: Case, designs: Designs, *, turning: bool = False) -> TileCuts:
     """The cuts of a problem; those of pixels from large to small, of which the tiler tries the first that fit.
 
     ``turning``: each with either loop outermost, since one load may serve several cores.
@@ -166,7 +168,7 @@ def cuts(case: Case, designs: Designs, *, turning: bool = False) -> Cuts:
     levels = np.array([float(way[4]) for way in ways])[several][:, None]
     loose = np.stack([way[5] for way in ways])[several]
     high, group, oh_, ow_, deep_, outermost, in_pieces = fields
-    return Cuts(high, group, oh_, ow_, oc, deep_, outermost, in_pieces, valid, levels, loose)
+    return TileCuts(high, group, oh_, ow_, oc, deep_, outermost, in_pieces, valid, levels, loose)
 
 
 def _may_turn(problem: MatrixProblem, ic: int, several: bool) -> bool:
@@ -212,7 +214,7 @@ class Rooms(NamedTuple):
 class Shapes(NamedTuple):
     """Cuts and what follows from them and from the columns of the array alone."""
 
-    cut: Cuts
+    cut: TileCuts
     size: Size
     elements: Array
     tasks: Tasks
@@ -277,7 +279,7 @@ _TRIED = 4
 they get better, which is seldom for longer."""
 
 
-def _tasks(problem: MatrixProblem, cut: Cuts, cores: int, *, several: bool) -> Tasks:
+def _tasks(problem: MatrixProblem, cut: TileCuts, cores: int, *, several: bool) -> Tasks:
     spatial = problem.images * up(cut.rows, cut.oh) * up(problem.ow, cut.ow)
     channels = up(problem.groups, cut.groups) * up(problem.oc, cut.oc)
     chunks = up(problem.ic, cut.ic)
@@ -288,7 +290,9 @@ def _tasks(problem: MatrixProblem, cut: Cuts, cores: int, *, several: bool) -> T
     return Tasks(chunks, tasks, np.ceil(tasks / cores), x / x_cores * full_x, w / w_cores * full_w, tasks * full_out)
 
 
-def _loaded_for(problem: MatrixProblem, cut: Cuts, spatial: Array, channels: Array, cores: int) -> tuple[Array, Array]:
+def _loaded_for(
+    problem: MatrixProblem, cut: TileCuts, spatial: Array, channels: Array, cores: int
+) -> tuple[Array, Array]:
     """Twin of ``tile._loaded_for``, with a bus that serves several cores."""
     outer = np.where(cut.outer > 0, channels, spatial)
     inner = np.where(cut.outer > 0, spatial, channels)
@@ -303,7 +307,7 @@ def _align(nbytes: Array) -> Array:
     return np.ceil(nbytes / ALIGNMENT) * ALIGNMENT
 
 
-def _footprint(problem: MatrixProblem, cut: Cuts) -> Size:
+def _footprint(problem: MatrixProblem, cut: TileCuts) -> Size:
     """Twin of ``tile.footprint``."""
     rows = (cut.oh - 1) * problem.sh + (problem.kh - 1) * problem.dh + 1
     cols = (cut.ow - 1) * problem.sw + (problem.kw - 1) * problem.dw + 1
@@ -324,7 +328,7 @@ def _footprint(problem: MatrixProblem, cut: Cuts) -> Size:
     )  # fmt: skip
 
 
-def _sram_bytes(case: Case, cut: Cuts, size: Size, elements: Array, designs: Designs) -> Array:
+def _sram_bytes(case: Case, cut: TileCuts, size: Size, elements: Array, designs: Designs) -> Array:
     """Twin of ``tile.sram_bytes``."""
     problem, epilogue = case.problem, case.problem.epilogue
     total = 2 * (_align(size.w) + _align(size.parameters))
@@ -352,7 +356,7 @@ def piece_of(epilogue: Epilogue) -> int:
     return epilogue.piece
 
 
-def _allowed(problem: MatrixProblem, cut: Cuts, size: Size, elements: Array, designs: Designs) -> Mask:
+def _allowed(problem: MatrixProblem, cut: TileCuts, size: Size, elements: Array, designs: Designs) -> Mask:
     """Whether accumulators hold a cut's sums, and one instruction may do it."""
     acc = designs["matrix.accumulator_bytes"]
     taps = problem.kh * problem.kw * (1.0 if problem.depthwise else cut.ic)
@@ -362,7 +366,7 @@ def _allowed(problem: MatrixProblem, cut: Cuts, size: Size, elements: Array, des
 
 
 def _loads(
-    problem: MatrixProblem, cut: Cuts, spatial: Array, channels: Array, chunks: Array, tasks: Array
+    problem: MatrixProblem, cut: TileCuts, spatial: Array, channels: Array, chunks: Array, tasks: Array
 ) -> tuple[Array, Array]:
     """Twin of ``tile._loads``."""
     grouped = up(problem.groups, cut.groups)
@@ -375,7 +379,7 @@ def _loads(
     return np.where(several, tasks * chunks, x), np.where(several, tasks * chunks, w)
 
 
-def _filled(problem: MatrixProblem, cut: Cuts) -> tuple[Array, Array, Array]:
+def _filled(problem: MatrixProblem, cut: TileCuts) -> tuple[Array, Array, Array]:
     """Twin of ``tile.filled``."""
 
     def fullness(whole: Array | int, size: Array) -> Array:

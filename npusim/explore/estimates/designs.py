@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from npusim.hw.config import Config
 from npusim.hw.keys import Key, Section, entries
+from npusim.hw.memory import l2_side
 
 Array = npt.NDArray[np.floating[Any]]
 Index = npt.NDArray[np.intp]
@@ -66,6 +67,10 @@ def _fields() -> Mapping[str, tuple[str, ...]]:
     return found
 
 
+_BEYOND_L2 = ("dram.", "interconnect.", "dma.burst_bytes")
+"""Keys that transfers to and from the L2 do not depend on."""
+
+
 class Designs:
     """``count`` devices: ``config``, and ``columns`` of the values that replace its own, in base units, by key.
 
@@ -79,6 +84,7 @@ class Designs:
         self.count = count
         self._known: dict[str, Array] = {}
         self._alike: dict[tuple[str, ...], tuple[Designs, Index]] = {}
+        self._l2: Designs | None = None
 
     def __getitem__(self, key: str) -> Array:
         found = self._known.get(key)
@@ -97,6 +103,19 @@ class Designs:
         if missing.any():  # only clocks may be
             found = np.where(missing, self["clock"], found)
         return found
+
+    def l2_side(self) -> Designs:
+        """The same designs as transfers to and from their L2 see them: see :func:`npusim.hw.memory.l2_side`."""
+        memory = self.config.l2
+        if self._l2 is None and memory is not None:
+            columns = {key: values for key, values in self.columns.items() if not key.startswith(_BEYOND_L2)}
+            clock = self["clock"]
+            if len(clock) > 1:
+                columns["dram.bandwidth"] = memory.bytes_per_cycle * clock
+                columns["dram.latency"] = np.ceil(memory.latency_cycles * 1e12 / clock)
+            self._l2 = Designs(l2_side(self.config), columns, self.count)
+        assert self._l2 is not None
+        return self._l2
 
     def take(self, rows: Index) -> Designs:
         """Some of them."""

@@ -10,7 +10,7 @@ import numpy as np
 from npusim.explore.estimates.cuts import Case
 from npusim.explore.estimates.designs import VECTORISED, Array, Designs, fields_of
 from npusim.explore.estimates.homes import Plan
-from npusim.explore.estimates.layers import Layer, Plain
+from npusim.explore.estimates.layers import EstimatedLayer, Plain
 from npusim.explore.estimates.tables import COUNTS
 from npusim.hw import actions as act
 from npusim.hw.config import Config
@@ -22,7 +22,7 @@ _PRICED = tuple(key for key in VECTORISED if not key.startswith(("dma.", "dram."
 """Keys that prices may follow from where they come from a technology."""
 
 
-def energy(layers: list[Layer], designs: Designs, plan: Plan, time_ps: Array) -> Array:
+def energy(layers: list[EstimatedLayer], designs: Designs, plan: Plan, time_ps: Array) -> Array:
     """Femtojoules of one inference on each design; nan where something that it does has no price."""
     counts = np.sum([figures.counts for figures in plan.layers], axis=0)
     done = _actions(layers, designs, dict(zip(COUNTS, counts, strict=True)), time_ps)
@@ -37,7 +37,9 @@ def energy(layers: list[Layer], designs: Designs, plan: Plan, time_ps: Array) ->
     return found
 
 
-def _actions(layers: list[Layer], designs: Designs, counts: dict[str, Array], time_ps: Array) -> dict[str, Array]:
+def _actions(
+    layers: list[EstimatedLayer], designs: Designs, counts: dict[str, Array], time_ps: Array
+) -> dict[str, Array]:
     config = designs.config
     has_sums = np.broadcast_to(designs["matrix.accumulator_bytes"] > 0, (designs.count,)) if config.matrix else False
     done: dict[str, Array] = {
@@ -52,7 +54,7 @@ def _actions(layers: list[Layer], designs: Designs, counts: dict[str, Array], ti
     return done
 
 
-def _fixed(layer: Layer, config: Config) -> dict[str, float]:
+def _fixed(layer: EstimatedLayer, config: Config) -> dict[str, float]:
     """What a layer does however it is cut and wherever its values live."""
     case = layer.case(0)
     if isinstance(case, Plain):

@@ -8,7 +8,9 @@ traffic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +20,15 @@ from npusim.compiler.schedule.cascade_search import CLOSE_PERCENT
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.cuts import Case, Rooms
 from npusim.explore.estimates.designs import VECTORISED, Array, Designs, Index
-from npusim.explore.estimates.layers import Layer, Plain
-from npusim.explore.estimates.network import Network, Span, Stripes
+from npusim.explore.estimates.layers import EstimatedLayer, Plain
+from npusim.explore.estimates.network import CascadeSpan, PreparedNetwork, Stripes
 from npusim.explore.estimates.prices import PS
-from npusim.explore.estimates.tables import COUNTS, Picked, Table, pick, table
+from npusim.explore.estimates.tables import COUNTS, Picked, TileTable, pick, table
 from npusim.hw.memory import ALIGNMENT, align
 from npusim.timing.tile import OVERLAP, Tiling, footprint
 
 BOUNDS = ("matrix", "vector", "load", "store", "dram")
-"""What a layer may be bound by, in the order of the numbers in ``Figures.bound``."""
+"""What a layer may be bound by, in the order of the numbers in ``LayerFigures.bound``."""
 _VECTOR, _LOAD, _DRAM = BOUNDS.index("vector"), BOUNDS.index("load"), BOUNDS.index("dram")
 
 _BUT_SRAM = tuple(key for key in VECTORISED if key != "sram.bytes")
@@ -39,7 +41,7 @@ _OF_SEGMENT = 4
 
 
 @dataclass(slots=True)
-class Figures:
+class LayerFigures:
     """Of a layer or a cascade: picoseconds [designs], ``COUNTS`` [counts][designs], what binds [designs]."""
 
     ps: Array
@@ -47,10 +49,10 @@ class Figures:
     bound: npt.NDArray[np.int8]
 
     @classmethod
-    def empty(cls, count: int) -> Figures:
+    def empty(cls, count: int) -> LayerFigures:
         return cls(np.zeros(count), np.zeros((len(COUNTS), count)), np.zeros(count, np.int8))
 
-    def put(self, rows: Index, other: Figures, of: Index | slice, parts: int = 1) -> None:
+    def put(self, rows: Index, other: LayerFigures, of: Index | slice, parts: int = 1) -> None:
         """Take the figures of some designs from others, or one of so many parts of them."""
         self.ps[rows], self.bound[rows] = other.ps[of] / parts, other.bound[of]
         self.counts[:, rows] = other.counts[:, of] / parts
@@ -58,18 +60,18 @@ class Figures:
 
 @dataclass(slots=True)
 class Plan:
-    """What a network takes on each design, layer by layer; by the tiler's estimate, which values were chosen by; and
-    whether all values that a layer touches are in SRAM as a whole."""
+    """Choices for a network on each design.
 
-    layers: list[Figures]
+    ``chosen``: picoseconds of each layer by the score that tiles are chosen by; ``near``: the bits of its buffers that
+    are in SRAM; ``rooms``: bytes for its tiles; ``cascades`` with their stripes and the designs that have them;
+    ``layers``: the time and the traffic of each layer.
+    """
+
     chosen: list[Array]
-    near: list[npt.NDArray[np.bool_]]
-
-    @property
-    def chosen_ps(self) -> Array:
-        """By the estimate that choices are made with."""
-        total: Array = np.sum(self.chosen, axis=0)
-        return total
+    near: list[Index]
+    rooms: list[Array]
+    cascades: list[tuple[CascadeSpan, Stripes, Index]] = field(default_factory=list)
+    layers: list[LayerFigures] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class _Striped:
     tail: Array
     slots: Array
     what: Picked | Plain
+    case: Case | None = None
 
 
 @dataclass(slots=True)
@@ -90,10 +93,10 @@ class _Cascade:
     height: Index
 
 
-class Planner:
+class PlacementPlanner:
     """Homes of values on designs that differ in numbers alone."""
 
-    def __init__(self, network: Network, designs: Designs, cores: int = 1) -> None:
+    def __init__(self, network: PreparedNetwork, designs: Designs, cores: int = 1) -> None:
         self._network = network
         self._designs = designs
         self._cores = cores
@@ -102,7 +105,7 @@ class Planner:
         self.capacity: Array = np.floor(capacity / ALIGNMENT) * ALIGNMENT
         self._part = np.floor(capacity / _PARTS)
         self._ways = np.broadcast_to(np.maximum(1, designs["dma.channels"] - 1), (designs.count,))
-        self._tables: dict[Case, Table] = {}
+        self._tables: dict[Case, TileTable] = {}
         self._plain: dict[Plain, Array] = {}
         self._striped: dict[tuple[int, int, int, bool], _Striped | None] = {}
         self._picked: dict[tuple[Case, int], _Striped] = {}
@@ -110,57 +113,75 @@ class Planner:
 
     # one layer
 
-    def table(self, case: Case) -> Table:
+    def table(self, case: Case) -> TileTable:
         """Made once for each case."""
         found = self._tables.get(case)
         if found is None:
             found = self._tables[case] = table(case, self._plans, self._rooms, self._cores, self._network.known)
         return found
 
-    def chosen(self, layer: Layer, near: Index, room: Array, rows: Index, into: Figures | None = None) -> Array:
+    def chosen(
+        self,
+        layer: EstimatedLayer,
+        near: Index,
+        room: Array,
+        rows: Index,
+        into: LayerFigures | None = None,
+        l2: Index | None = None,
+    ) -> Array:
         """Picoseconds, as the compiler compares them, of a layer on the designs whose numbers are ``rows``, whose
-        values are ``near`` and who have ``room``; infinite where it does not fit. ``into``: what is told, if asked."""
+        values are ``near`` and who have ``room``; infinite where it does not fit. ``into``: takes the layer's figures,
+        with the values in the L2 whose bits are set in ``l2``."""
         result = np.full(len(rows), np.inf)
+        bits = len(layer.buffers)
+        near = near if l2 is None else near | l2 << bits
         codes = np.flatnonzero(np.bincount(near))
-        for code in codes:
-            some = np.arange(len(rows)) if len(codes) == 1 else np.flatnonzero(near == code)
-            case = layer.case(int(code))
+        for number in codes:
+            some = np.arange(len(rows)) if len(codes) == 1 else np.flatnonzero(near == number)
+            code, in_l2 = int(number) & (1 << bits) - 1, int(number) >> bits
+            case = layer.case(code)
             if isinstance(case, Plain):
-                result[some] = self._of_plain(case, rows[some], some, into)
+                result[some] = self._of_plain(case, rows[some], some, into, in_l2)
             elif case is not None:
                 part, left = self._part[rows[some]], room[some]
                 left = np.where(left >= part, np.floor(left / part) * part, left)
                 columns = self._columns[rows[some]]
                 result[some], best = pick(self.table(case), left, columns)
                 if into is not None:
-                    told = self._told(Picked(self.table(case), best, columns), rows[some])
+                    told = self._told(Picked(self.table(layer.in_l2(case, in_l2)), best, columns), rows[some])
                     into.put(some, told, slice(None))
         if into is not None:
             into.ps[np.isinf(result)] = np.inf
         return result
 
-    def _told(self, picked: Picked, rows: Index) -> Figures:
+    def _told(self, picked: Picked, rows: Index) -> LayerFigures:
         """What cuts take that were picked: loads side by side on all channels but one, which is for stores."""
         parts = picked.parts()
         parts[_LOAD] /= self._ways[rows]
         longest = parts.max(0)
         ps = longest + (parts.sum(0) - longest) / OVERLAP + picked.begin()
-        return Figures(ps, picked.counts(), parts.argmax(0).astype(np.int8))
+        return LayerFigures(ps, picked.counts(), parts.argmax(0).astype(np.int8))
 
-    def _of_plain(self, case: Plain, rows: Index, some: Index, into: Figures | None) -> Array:
+    def _of_plain(self, case: Plain, rows: Index, some: Index, into: LayerFigures | None, in_l2: int) -> Array:
         plans, columns = self._plans, self._columns[rows]
         compute = self._computing(case)[columns] / self._cores
-        far = np.broadcast_to(np.minimum(plans["dram.bandwidth"], prices.channel(plans)), (plans.count,))[columns]
+        beyond = sum(nbytes for bit, nbytes in case.far if bit & in_l2)
+        outside = sum(nbytes for _, nbytes in case.far) - beyond
+        far = np.broadcast_to(np.minimum(prices.bandwidth(plans), prices.channel(plans)), (plans.count,))[columns]
         width = plans.config.dma.local_bytes_per_cycle or plans["dma.bytes_per_cycle"]
         near = np.broadcast_to(width * plans["clock"], (plans.count,))[columns]
-        moving = case.far * PS / far + case.near * PS / near
+        moving = outside * PS / far + case.near * PS / near
+        if beyond:
+            side = plans.l2_side()
+            rate = np.minimum(prices.bandwidth(side), prices.channel(side))
+            moving = moving + np.broadcast_to(beyond * PS / rate, (plans.count,))[columns]
         moving = np.maximum(moving, self._words(case, rows, moving))
         longest = np.maximum(compute, moving)
         ps: Array = longest + (compute + moving - longest) / OVERLAP
         if into is not None:
-            counts = np.broadcast_to(_counts(case), (len(COUNTS), len(rows)))
+            counts = np.broadcast_to(_counts(case, in_l2), (len(COUNTS), len(rows)))
             bound = np.where(moving > compute, np.int8(_DRAM), np.int8(_VECTOR))
-            into.put(some, Figures(ps, counts, bound), slice(None))
+            into.put(some, LayerFigures(ps, counts, bound), slice(None))
         return ps
 
     def _words(self, case: Plain, rows: Index, moving: Array) -> Array:
@@ -224,13 +245,50 @@ class Planner:
             for number, (code, ps) in zip(life, tried, strict=True):
                 near[number][kept], costs[number][kept] = code[better], ps[better]
                 taken[number][kept] += value.nbytes
-        layers = []
-        for number, layer in enumerate(network.layers):
-            layers.append(Figures.empty(count))
-            self.chosen(layer, near[number], self.capacity - taken[number], everyone, layers[-1])
-        return Plan(
-            layers, costs, [n == (1 << len(layer.buffers)) - 1 for n, layer in zip(near, network.layers, strict=True)]
-        )
+        plan = Plan(costs, near, [self.capacity - each for each in taken])
+        self.tell(plan)
+        return plan
+
+    def tell(self, plan: Plan) -> None:
+        """Work out what each layer takes: with the channels that there are, and with values in the L2."""
+        count = self._designs.count
+        l2 = self._in_l2(plan) if self._designs.config.l2 else [None] * len(plan.near)
+        plan.layers = [LayerFigures.empty(count) for _ in plan.near]
+        for layer, near, room, code, into in zip(
+            self._network.layers, plan.near, plan.rooms, l2, plan.layers, strict=True
+        ):
+            self.chosen(layer, near, room, np.arange(count), into, code)
+        for span, stripes, rows in plan.cascades:
+            self._tell(span, stripes, rows, plan.layers, l2)
+
+    def _in_l2(self, plan: Plan) -> list[Index]:
+        """Of each layer the bits of its buffers that are in the L2: those first that are wanted for the shortest time,
+        while there is room in it. What is free is taken to be in one piece."""
+        memory = self._designs.config.l2
+        assert memory is not None
+        network, count = self._network, self._designs.count
+        found = [np.zeros(count, np.intp) for _ in network.layers]
+        taken = np.zeros((len(network.layers), count))
+        for buffer, users in sorted(network.users.items(), key=lambda each: each[1][-1] - each[1][0]):
+            first, nbytes = users[0], align(buffer.nbytes)
+            life = slice(first, users[-1] + 1)
+            outside = plan.near[first] & network.layers[first].bit(buffer) == 0
+            fits = outside & (taken[life].max(0) + nbytes <= memory.bytes) & self._pays(buffer.nbytes)
+            taken[life, fits] += nbytes
+            for user in users:
+                found[user][fits] |= network.layers[user].bit(buffer)
+        return found
+
+    def _pays(self, nbytes: int) -> npt.NDArray[np.bool_]:
+        """Whether so many bytes are in the L2 and back as soon as in DRAM and back."""
+        size = np.array([float(nbytes)])
+
+        def there_and_back(side: Designs) -> Array:
+            found: Array = prices.transfer(side, size, size)[0] + prices.transfer(side, size, size, write=True)[0]
+            return found
+
+        near, far = there_and_back(self._plans.l2_side()), there_and_back(self._plans)
+        return np.broadcast_to(near <= far, (self._plans.count,))[self._columns]
 
     # cascades
 
@@ -247,7 +305,11 @@ class Planner:
                 # Where everything is in SRAM as a whole there is nothing to gain, but by two units side by side.
                 little = cascade.chosen * 100 > np.sum(plan.chosen[layers], axis=0) * (100 - CLOSE_PERCENT)
                 beside = side_by_side(layer.group for layer in self._network.layers[layers])
-                cascade.chosen[np.all(plan.near[layers], axis=0) & (little | (not beside))] = np.inf
+                whole = [
+                    near == (1 << len(layer.buffers)) - 1
+                    for near, layer in zip(plan.near[layers], self._network.layers[layers], strict=True)
+                ]
+                cascade.chosen[np.all(whole, axis=0) & (little | (not beside))] = np.inf
         ending: dict[int, list[int]] = {}
         for number, span in enumerate(spans):
             ending.setdefault(span.last, []).append(number)
@@ -264,12 +326,11 @@ class Planner:
             best.append(least)
         return self._traced(plan, spans, found, taken)
 
-    def _traced(self, plan: Plan, spans: list[Span], found: list[_Cascade | None], taken: list[Index]) -> Plan:
+    def _traced(self, plan: Plan, spans: list[CascadeSpan], found: list[_Cascade | None], taken: list[Index]) -> Plan:
         """From the last layer back, as each design has it."""
-        layers = [Figures(f.ps.copy(), f.counts.copy(), f.bound.copy()) for f in plan.layers]
-        chosen = [each.copy() for each in plan.chosen]
-        at = np.full(self._designs.count, len(layers) - 1)
-        for number in reversed(range(len(layers))):
+        result = Plan(copy.deepcopy(plan.chosen), copy.deepcopy(plan.near), plan.rooms)
+        at = np.full(self._designs.count, len(plan.near) - 1)
+        for number in reversed(range(len(plan.near))):
             here = at == number
             at[here] = number - 1
             for each in np.unique(taken[number][here]):
@@ -280,20 +341,24 @@ class Planner:
                 at[rows] = span.first - 1
                 for height in np.unique(cascade.height[rows]):
                     some = rows[cascade.height[rows] == height]
-                    self._tell(span, span.heights[height], some, layers)
+                    result.cascades.append((span, span.heights[height], some))
                 parts = span.last - span.first + 1
-                for inside in range(span.first, span.last + 1):
-                    chosen[inside][rows] = cascade.chosen[rows] / parts
-        return Plan(layers, chosen, plan.near)
+                for at_layer, inside in enumerate(range(span.first, span.last + 1)):
+                    result.chosen[inside][rows] = cascade.chosen[rows] / parts
+                    result.near[inside][rows] = span.near[at_layer]
+        self.tell(result)
+        return result
 
-    def _tell(self, span: Span, stripes: Stripes, rows: Index, layers: list[Figures]) -> None:
+    def _tell(
+        self, span: CascadeSpan, stripes: Stripes, rows: Index, layers: list[LayerFigures], l2: Sequence[Index | None]
+    ) -> None:
         """What a cascade takes on some designs; each layer has what it takes itself, and a part of the loads."""
         found = []
         matrix, vector, tails = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
         for at, number in enumerate(range(span.first, span.last + 1)):
             part = self._striped_layer(number, span.near[at], stripes.rows[at], direct=span.direct[at])
             assert part is not None
-            told = self._of_striped(part, rows)
+            told = self._of_striped(part, rows, self._network.layers[number], l2[number])
             if on_matrix(self._network.layers[number].group):
                 matrix = matrix + told.ps
             else:
@@ -303,25 +368,49 @@ class Planner:
                 told.ps = told.ps + stripes.turns * part.tail[rows]
             found.append(told)
         computing = np.sum([told.ps for told in found], axis=0)
-        loaded = span.loaded + span.weights
+        beyond = self._loaded_from_l2(span, rows, l2)
+        inputs = sum(nbytes for _, nbytes in span.loaded)
         rate = np.broadcast_to(prices.bandwidth(self._designs), (self._designs.count,))[rows]
-        longer = _turns(span, self._shown(span, stripes), stripes.turns, (matrix, vector, tails), rate) / computing
-        waits = loaded * PS / rate > np.maximum(matrix, vector) + tails
+        weights, moved = span.weights * PS / rate, (inputs - beyond) * PS / rate
+        if beyond.any():
+            near = prices.bandwidth(self._designs.l2_side())
+            moved = moved + beyond * PS / np.broadcast_to(near, (self._designs.count,))[rows]
+        shown = self._shown(span, stripes)
+        longer = _turns(weights, moved, shown, stripes.turns, (matrix, vector, tails)) / computing
+        waits = weights + moved > np.maximum(matrix, vector) + tails
         for told, into in zip(found, layers[span.first : span.last + 1], strict=True):
             share = told.ps / computing
-            for count in ("dram", "moved"):
-                told.counts[COUNTS.index(count)] += loaded * share
+            told.counts[COUNTS.index("dram")] += (inputs + span.weights - beyond) * share
+            told.counts[COUNTS.index("moved")] += (inputs + span.weights) * share
             told.ps, told.bound = told.ps * longer, np.where(waits, np.int8(_LOAD), told.bound)
             into.put(rows, told, slice(None))
 
-    def _of_striped(self, part: _Striped, rows: Index) -> Figures:
-        if isinstance(part.what, Plain):
-            counts = np.repeat(_counts(part.what), len(rows), axis=1)
-            return Figures(part.chosen[rows], counts, np.full(len(rows), _VECTOR, np.int8))
-        picked = part.what
-        return self._told(Picked(picked.table, picked.best[rows], picked.columns[rows]), rows)
+    def _loaded_from_l2(self, span: CascadeSpan, rows: Index, l2: Sequence[Index | None]) -> Array:
+        """Bytes of a cascade's inputs that come from the L2."""
+        found = np.zeros(len(rows))
+        for buffer, nbytes in span.loaded:
+            maker = self._network.users.get(buffer, (0,))[0]
+            codes = l2[maker]
+            if codes is not None:
+                found += nbytes * (codes[rows] & self._network.layers[maker].bit(buffer) != 0)
+        return found
 
-    def _cascade(self, span: Span) -> _Cascade | None:
+    def _of_striped(self, part: _Striped, rows: Index, layer: EstimatedLayer, l2: Index | None) -> LayerFigures:
+        if isinstance(part.what, Plain):
+            counts = np.repeat(_counts(part.what, 0), len(rows), axis=1)
+            return LayerFigures(part.chosen[rows], counts, np.full(len(rows), _VECTOR, np.int8))
+        picked, case = part.what, part.case
+        assert case is not None
+        result = LayerFigures.empty(len(rows))
+        codes = np.zeros(len(rows), np.intp) if l2 is None else l2[rows]
+        for code in np.unique(codes):
+            some = np.flatnonzero(codes == code)
+            mine = rows[some]
+            found = Picked(self.table(layer.in_l2(case, int(code))), picked.best[mine], picked.columns[mine])
+            result.put(some, self._told(found, mine), slice(None))
+        return result
+
+    def _cascade(self, span: CascadeSpan) -> _Cascade | None:
         """A cascade with the stripes of least time; None if it fits on no design."""
         count = self._designs.count
         best = _Cascade(np.full(count, np.inf), np.zeros(count, np.intp))
@@ -341,7 +430,7 @@ class Planner:
                 break
         return best if np.isfinite(best.chosen).any() else None
 
-    def _with_stripes(self, span: Span, stripes: Stripes) -> Array | None:
+    def _with_stripes(self, span: CascadeSpan, stripes: Stripes) -> Array | None:
         """Picoseconds by the tiler's estimate; infinite where it does not fit."""
         count = self._designs.count
         matrix, vector, tails, nbytes = np.zeros((4, count))
@@ -358,10 +447,12 @@ class Planner:
             if number < span.last:
                 tails += stripes.turns * part.tail
         times, shown = (matrix, vector, tails), self._shown(span, stripes)
-        chosen = _turns(span, shown, stripes.turns, times, prices.bandwidth(self._designs))
+        rate = prices.bandwidth(self._designs)
+        inputs = sum(nbytes for _, nbytes in span.loaded)
+        chosen = _turns(span.weights * PS / rate, inputs * PS / rate, shown, stripes.turns, times)
         return np.where(nbytes <= self.capacity, chosen, np.inf)
 
-    def _shown(self, span: Span, stripes: Stripes) -> int:
+    def _shown(self, span: CascadeSpan, stripes: Stripes) -> int:
         """One part in so many of what hides behind the other unit's work shows."""
         groups = (layer.group for layer in self._network.layers[span.first : span.last + 1])
         return min(stripes.turns, OVERLAP) if side_by_side(groups) else 1
@@ -388,26 +479,32 @@ class Planner:
             ps, best = pick(found, weights_held(striped) + self.capacity / _OF_SEGMENT, self._columns, rows)
             picked = Picked(found, best, self._columns)
             self._picked[striped, rows] = _Striped(
-                ps.astype(np.float64), np.broadcast_to(picked.at(found.tail), (count,)), picked.at(found.nbytes), picked
+                ps.astype(np.float64),
+                np.broadcast_to(picked.at(found.tail), (count,)),
+                picked.at(found.nbytes),
+                picked,
+                striped,
             )
         return self._picked[striped, rows]
 
 
-def _turns(span: Span, shown: int, turns: int, computing: tuple[Array, Array, Array], rate: Array) -> Array:
-    """Picoseconds of a cascade, of whose layers the matrix unit, the vector unit and what is behind them take so long:
-    as the planner has it."""
+def _turns(weights: Array, rows: Array, shown: int, turns: int, computing: tuple[Array, Array, Array]) -> Array:
+    """Picoseconds of a cascade, of whose layers loads of weights and rows, the matrix unit, the vector unit and what is
+    behind them take so long: as the planner has it."""
     matrix, vector, tails = computing
     together = np.maximum(matrix, vector) + np.minimum(matrix, vector) / shown + tails
-    weights, rows, first = span.weights * PS / rate, span.loaded * PS / rate, together / turns
+    first = together / turns
     result: Array = (
         np.maximum(weights, first) + np.maximum(rows, together - first) + np.minimum(weights + rows, together) / OVERLAP
     )
     return result
 
 
-def _counts(case: Plain) -> Array:
+def _counts(case: Plain, in_l2: int) -> Array:
     """``COUNTS`` of a layer without products, as a column."""
-    found = {"dram": case.far, "moved": case.far + case.near, "sram": case.near, "code": case.code}
+    outside = sum(nbytes for _, nbytes in case.far)
+    dram = sum(nbytes for bit, nbytes in case.far if not bit & in_l2)
+    found = {"dram": dram, "moved": outside + case.near, "sram": case.near, "code": case.code}
     return np.array([[float(found.get(name, 0))] for name in COUNTS])
 
 

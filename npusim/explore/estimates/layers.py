@@ -29,11 +29,12 @@ from npusim.work import DmaWork, ScalarWork, VectorWork
 @dataclass(frozen=True)
 class Plain:
     """A layer without products: what its instructions ask of the vector and the scalar unit, and how often; the bytes
-    that are moved from and to DRAM, and within SRAM; those of its commands. ``slots``: bytes that a tile takes."""
+    that are moved from and to DRAM or L2, by the bit of the buffer, and within SRAM; those of its commands. ``slots``:
+    bytes that a tile takes."""
 
     vector: tuple[tuple[VectorWork, int], ...]
     scalar: tuple[tuple[ScalarWork, int], ...]
-    far: int
+    far: tuple[tuple[int, int], ...]
     near: int
     code: int
     slots: int
@@ -42,7 +43,7 @@ class Plain:
 
 
 @dataclass(slots=True)
-class Layer:
+class EstimatedLayer:
     """A group, and the values in memory that it touches: of ``buffers`` the planner may choose the home."""
 
     group: Group
@@ -62,7 +63,7 @@ class Layer:
         try:
             self.context.room = self.context.sram_bytes
             lowering = lower(self.context, self.group)
-            return _product(lowering) if isinstance(lowering, MatrixLowering) else _plain(lowering, self.context)
+            return _product(lowering) if isinstance(lowering, MatrixLowering) else _plain(lowering, self)
         except CompileError:
             return None
         finally:
@@ -74,19 +75,31 @@ class Layer:
         x_home = Home.DIRECT if window else case.problem.x_home
         return replace(case, problem=case.problem._replace(held=1, x_home=x_home), rows=rows)
 
+    def in_l2(self, case: Case, code: int) -> Case:
+        """The same where those buffers are in the L2 whose bits are set."""
+        anchor = self.group.anchor
+        if not code or anchor is None:
+            return case
+        x, out = self._bit_of(anchor.input(0)), self._bit_of(self.group.outputs[0])
+        return replace(case, l2=(bool(code & x), bool(code & out), bool(code & ~x & ~out)))
+
+    def _bit_of(self, tensor: Tensor) -> int:
+        view = self.context.views.get(tensor)
+        return 0 if view is None else self.bit(view.buffer)
+
     def bit(self, buffer: Buffer) -> int:
         """The bit of a buffer; 0 if the layer does not touch it, or the planner has no say."""
         return 1 << self.buffers.index(buffer) if buffer in self.buffers else 0
 
 
-def layers(groups: Sequence[Group], context: Context, buffers: Sequence[Buffer]) -> list[Layer]:
+def layers(groups: Sequence[Group], context: Context, buffers: Sequence[Buffer]) -> list[EstimatedLayer]:
     """The layers of a placement."""
     wanted = {buffer for buffer in buffers if buffer.is_scratch and buffer.nbytes}
     context = copy(context)
     context.tiles = False
     found = []
     for group in groups:
-        layer = Layer(group, context)
+        layer = EstimatedLayer(group, context)
         inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
         for tensor in _tensors(group):
             view = context.views.get(tensor)
@@ -116,7 +129,8 @@ def _vectors(works: Sequence[object]) -> tuple[VectorWork, ...]:
     return tuple(work for work in works if isinstance(work, VectorWork))
 
 
-def _plain(lowering: Lowering, context: Context) -> Plain:
+def _plain(lowering: Lowering, layer: EstimatedLayer) -> Plain:
+    context = layer.context
     vector: Counter[VectorWork] = Counter()
     scalar: Counter[ScalarWork] = Counter()
     specs = lowering.slots()
@@ -143,10 +157,14 @@ def _plain(lowering: Lowering, context: Context) -> Plain:
                     runs[inside] += inside[0] > 1
                     short = max(0, lowering.config.dma.burst_bytes - work.run_bytes)
                     bursts += 2 * work.runs * short if work.reads and work.writes else 0
-    far, near = bursts, 0
-    for view in lowering.moves():
+    far, near = Counter({0: bursts}), 0
+    # What is concatenated in place is moved by nobody.
+    for view in lowering.moves() if code else ():
         count = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride) * view.dtype.itemsize
-        near, far = (near + count, far) if view.buffer.on_chip else (near, far + count)
+        if view.buffer.on_chip:
+            near += count
+        else:
+            far[layer.bit(view.buffer)] += count
     slots = sum(align(max(spec.nbytes, 1)) * spec.copies for spec in specs if spec.space is Space.SRAM)
     words = tuple((+loaded).items()), tuple((+stored).items())
-    return Plain(tuple(vector.items()), tuple(scalar.items()), far, near, code, slots, *words)
+    return Plain(tuple(vector.items()), tuple(scalar.items()), tuple((+far).items()), near, code, slots, *words)

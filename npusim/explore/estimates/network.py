@@ -46,20 +46,20 @@ class Stripes:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class CascadeSpan:
     """Layers ``first`` to ``last`` as a cascade: of each layer which values are in windows, and whether its input is;
-    bytes that are loaded into windows, and of all weights."""
+    buffers that are loaded into windows with their bytes, and bytes of all weights."""
 
     first: int
     last: int
     near: tuple[int, ...]
     direct: tuple[bool, ...]
-    loaded: int
+    loaded: tuple[tuple[Buffer, int], ...]
     weights: int
     heights: tuple[Stripes, ...]
 
 
-class Network:
+class PreparedNetwork:
     """What does not depend on the numbers that differ: made once for many designs. Raises what ``prepare`` raises."""
 
     def __init__(self, graph: Graph, config: Config) -> None:
@@ -71,15 +71,15 @@ class Network:
         self.context = Context(config, ConstantPool())
         placement = place(prepared, groups, self.context)
         self.layers = layers(placement.groups, self.context, placement.buffers)
-        self._users = self._uses()
+        self.users = self._uses()
         self.values = list(self._values())
-        self._spans: list[Span] | None = None
+        self._spans: list[CascadeSpan] | None = None
         self._asked: dict[tuple[Case, bool], tuple[int, ...]] = {}
         self.known: Known = {}
         """What designs of different passes share."""
 
     @property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[CascadeSpan]:
         """The cascades that there may be; found when they are first asked for."""
         if self._spans is None:
             self._spans = list(self._cascades())
@@ -106,7 +106,7 @@ class Network:
 
     def _values(self) -> Iterator[Value]:
         """Those that the planner tries, in its order."""
-        uses = self._users.items()
+        uses = self.users.items()
         values = [Value(buffer, align(max(buffer.nbytes, 1)), users[0], users[-1]) for buffer, users in uses]
         left = MEAN_LIFE * len(self.layers)
         for value in sorted(values, key=self._order):
@@ -116,12 +116,12 @@ class Network:
 
     def _order(self, value: Value) -> tuple[float, int, int]:
         """The planner's: those first whose bytes are moved most for the room that they take."""
-        worth = len(self._users[value.buffer]) / (value.last - value.first + 1)
+        worth = len(self.users[value.buffer]) / (value.last - value.first + 1)
         return -worth, value.buffer.nbytes, value.first
 
     # cascades
 
-    def _cascades(self) -> Iterator[Span]:
+    def _cascades(self) -> Iterator[CascadeSpan]:
         tensors = self._tensors()
         groups = [layer.group for layer in self.layers]
         for first in range(len(groups)):
@@ -146,19 +146,19 @@ class Network:
         return found
 
     def _last_use(self, group: Group) -> int:
-        users = self._users.get(self.context.view(group.outputs[0]).buffer)
+        users = self.users.get(self.context.view(group.outputs[0]).buffer)
         return users[-1] if users else len(self.layers)
 
     def _closed(self, inner: Sequence[Inner], first: int, last: int, tensors: dict[Buffer, set[Tensor]]) -> bool:
         """Nobody outside wants the values, and each has its bytes for itself."""
         for value in inner:
             buffer = self.context.views[value.tensor].buffer
-            users = self._users.get(buffer)
+            users = self.users.get(buffer)
             if users is None or users[0] < first or users[-1] > last or len(tensors[buffer]) > 1:
                 return False
         return True
 
-    def _span(self, first: int, last: int, inner: Sequence[Inner]) -> Span | None:
+    def _span(self, first: int, last: int, inner: Sequence[Inner]) -> CascadeSpan | None:
         group_layers = self.layers[first : last + 1]
         groups = [layer.group for layer in group_layers]
         loaded = imports(groups, inner, self.context)
@@ -176,10 +176,15 @@ class Network:
             heights.append(_stripes(shape.cut(height)))
         near = tuple(sum(layer.bit(buffer) for buffer in buffers) for layer in group_layers)
         direct = tuple(group.anchor is not None and group.anchor.input(0) in in_windows for group in groups)
-        return Span(
-            first, last, near, direct, sum(value.tensor.nbytes for value in loaded), sum(map(weight_bytes, groups)),
+        return CascadeSpan(
+            first,
+            last,
+            near,
+            direct,
+            tuple((self.context.view(value.tensor).buffer, value.tensor.nbytes) for value in loaded),
+            sum(map(weight_bytes, groups)),
             tuple(heights),
-        )  # fmt: skip
+        )
 
 
 def _stripes(cascade: Cascade) -> Stripes:

@@ -9,7 +9,7 @@ import numpy as np
 
 from npusim.dtypes import DType
 from npusim.explore.estimates import prices
-from npusim.explore.estimates.cuts import Case, Cuts, Rooms, Shapes, piece_of, spread_over, worth
+from npusim.explore.estimates.cuts import Case, Rooms, Shapes, TileCuts, piece_of, spread_over, worth
 from npusim.explore.estimates.designs import Array, Designs, Index
 from npusim.explore.estimates.prices import PS, Product, up
 from npusim.hw.cost import cost_model
@@ -22,7 +22,7 @@ from npusim.timing.tile import OVERLAP, Home, MatrixProblem
 from npusim.work import MatrixWork
 
 
-class Spread(NamedTuple):
+class PerDesign(NamedTuple):
     """Values of [cuts][designs that are alike in what decides them], and which of these each design is."""
 
     values: Array
@@ -39,26 +39,26 @@ class Spread(NamedTuple):
         return self.values if self.values.shape[1] == 1 else self.values[:, self.columns[designs]]
 
 
-class Table(NamedTuple):
+class TileTable(NamedTuple):
     """What each cut takes on each design: bytes of SRAM, picoseconds as the tiler sees them, and all else that may be
     asked of the cut that is picked."""
 
-    nbytes: Spread
+    nbytes: PerDesign
     ps: Array
     rows: Array
     """That a cut makes at once."""
-    whole: Spread
+    whole: PerDesign
     """How often so many rows are made."""
-    parts: tuple[Spread, ...]
+    parts: tuple[PerDesign, ...]
     """Picoseconds of the matrix unit, the chain, loads, stores, and the DRAM."""
-    begin: Spread
+    begin: PerDesign
     """Before anything overlaps, the chain aside."""
-    ahead: Spread
+    ahead: PerDesign
     """Of that the first weights, which are loaded while the layer before still computes."""
-    tail: Spread
+    tail: PerDesign
     """Of the chain, behind a tile."""
-    per_core: Spread
-    counts: tuple[Spread, ...]
+    per_core: PerDesign
+    counts: tuple[PerDesign, ...]
     """As ``COUNTS`` names them."""
 
 
@@ -78,11 +78,11 @@ _PRODUCT, _COPY, _CHAINED = (_FRAME + kind.layout.size for kind in (Conv, Copy, 
 class Picked(NamedTuple):
     """Cuts that were picked, one for each design, and the columns of the designs in the table."""
 
-    table: Table
+    table: TileTable
     best: Index
     columns: Index
 
-    def at(self, each: Spread) -> Array:
+    def at(self, each: PerDesign) -> Array:
         """Of these."""
         return each.at(self.best, self.columns)
 
@@ -132,7 +132,7 @@ Known = dict[tuple[object, ...], Shapes]
 
 
 def _shapes(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) -> Shapes:
-    key = (case, rooms, cores, *(designs[each].tobytes() for each in _SHAPE))
+    key = (case.problem, case.rows, rooms, cores, *(designs[each].tobytes() for each in _SHAPE))
     if key not in known:
         if len(known) >= _MOST_KNOWN:
             known.clear()
@@ -143,18 +143,18 @@ def _shapes(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known
 _MOST_KNOWN = 2048
 
 
-def table(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) -> Table:
+def table(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) -> TileTable:
     """Twin of ``tile._estimate``, for all cuts that are worth it. ``known``: what was worked out for other designs of
     the same kind; it is added to."""
     narrow, columns = designs.alike(_SHAPE)
     shapes = _shapes(case, narrow, rooms, cores, known)
 
-    def of(keys: tuple[str, ...], ask: Callable[[Case, Shapes, Designs], tuple[Array, ...]]) -> list[Spread]:
+    def of(keys: tuple[str, ...], ask: Callable[[Case, Shapes, Designs], tuple[Array, ...]]) -> list[PerDesign]:
         """What follows from some keys."""
         some, mine = designs.alike(keys)
         first = np.zeros(some.count, np.intp)
         first[mine] = columns
-        return [Spread(each.astype(np.float32), mine) for each in ask(case, shapes.at(first), some)]
+        return [PerDesign(each.astype(np.float32), mine) for each in ask(case, shapes.at(first), some)]
 
     computing, streams, sums = of(_COMPUTE, _compute)
     *moving, ahead, traffic, moved, code, inputs = of(_MOVE, _moves)
@@ -165,7 +165,7 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) 
         compute = compute + spread_over(*inputs)
     alone = designs["dma.channels"] == 1
     loading, storing = loading + alone * storing, np.where(alone, 0.0, storing)
-    per_core = Spread(shapes.tasks.per_core.astype(np.float32), columns)
+    per_core = PerDesign(shapes.tasks.per_core.astype(np.float32), columns)
     begin = begin + np.where(chain <= compute, behind, compute / spread_over(*per_core))
     longest, total = compute, compute + chain + loading + storing + shared
     for part in (chain, loading, storing, shared):
@@ -173,8 +173,8 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) 
     whole = (case.height / shapes.cut.rows).astype(np.float32)
     ps = (longest + (total - longest + shared) / OVERLAP + begin) * whole
     ps = np.broadcast_to(ps, (ps.shape[0], designs.count))  # it may depend on nothing that differs
-    return Table(
-        Spread(shapes.nbytes.astype(np.float32), columns), ps, shapes.cut.rows[:, 0], Spread(whole, columns),
+    return TileTable(
+        PerDesign(shapes.nbytes.astype(np.float32), columns), ps, shapes.cut.rows[:, 0], PerDesign(whole, columns),
         (computing, chaining, *moving[:3]), moving[3], ahead, tail, per_core, (traffic, moved, streams, sums, code),
     )  # fmt: skip
 
@@ -190,8 +190,9 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     """Picoseconds of a core's channels to load and to store, and of the DRAM for all; of the first tile; bytes on the
     pins, through the channels, and of commands; picoseconds of the inputs alone."""
     problem, (cut, size, elements, tasks, _) = case.problem, shapes
+    x_side, out_side, other_side = (designs.l2_side() if near else designs for near in case.l2)
     x_each, x_pins = _moving(
-        problem.x_home, size.x, *_run(problem, cut), designs, word=problem.x_type.itemsize * problem.x_turned
+        problem.x_home, size.x, *_run(problem, cut), x_side, word=problem.x_type.itemsize * problem.x_turned
     )
     out_run: Array = cut.groups * cut.oc
     every = problem.groups * problem.oc
@@ -201,7 +202,7 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     # Of a result that is transposed pixels lie next to each other in DRAM.
     to_run, to_apart = (cut.ow + 0 * out_run, 0 * apart) if problem.out_turned else (out_run, apart)
     out_each, out_pins = _moving(
-        problem.out_home, stored, to_run * item, to_apart * item, designs, write=True, word=item * problem.out_turned
+        problem.out_home, stored, to_run * item, to_apart * item, out_side, write=True, word=item * problem.out_turned
     )
     w_each: Array = np.zeros((1, 1))
     w_pins: Array = np.zeros((1, 1))
@@ -210,15 +211,20 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     near_x, near_out = problem.x_home is Home.DIRECT, problem.out_home is Home.DIRECT
     moved = (0.0 if near_x else tasks.x * size.x) + (0.0 if near_out else tasks.stores * stored) + np.zeros((1, 1))
     moved = moved + (0.0 if problem.held else tasks.w * size.w)
-    x_next = prices.stream(designs, x_each, size.x, near=problem.x_home is Home.COPIED)
+    x_next = prices.stream(x_side, x_each, size.x, near=problem.x_home is Home.COPIED)
     w_next = prices.stream(designs, w_each, size.w, constants=True)
-    out_next = prices.stream(designs, out_each, stored, near=problem.out_home is Home.COPIED, write=True)
+    out_next = prices.stream(out_side, out_each, stored, near=problem.out_home is Home.COPIED, write=True)
     loading = (0.0 if near_x else tasks.x * x_next) + (0.0 if problem.held else tasks.w * w_next)
-    traffic, constant = tasks.x * x_pins + tasks.stores * out_pins, tasks.w * w_pins
+    constant, passed = tasks.w * w_pins, (tasks.x * x_pins, tasks.stores * out_pins)
+    traffic: Array = np.zeros((1, 1))
+    in_l2: Array = np.zeros((1, 1))
+    for pins, near in zip(passed, case.l2, strict=False):
+        traffic, in_l2 = (traffic, in_l2 + pins) if near else (traffic + pins, in_l2)
     for item in problem.epilogue.operands:
-        each, pins = prices.transfer(designs, elements * item, out_run * item, apart * item)
-        loading = loading + tasks.stores * prices.stream(designs, each, elements * item)
-        traffic = traffic + tasks.stores * pins
+        each, pins = prices.transfer(other_side, elements * item, out_run * item, apart * item)
+        loading = loading + tasks.stores * prices.stream(other_side, each, elements * item)
+        pins = tasks.stores * pins
+        traffic, in_l2 = (traffic, in_l2 + pins) if case.l2[2] else (traffic + pins, in_l2)
         moved = moved + tasks.stores * elements * item
     share = tasks.per_core / tasks.all
     storing = np.minimum(tasks.per_core, tasks.stores) * (0.0 if near_out else out_next)
@@ -228,6 +234,8 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     else:
         apart = constant * (tick / prices.bandwidth(designs, constants=True))
         shared = np.maximum(traffic * (tick / prices.bandwidth(designs)), apart)
+    if any(case.l2):
+        shared = np.maximum(shared, in_l2 * (tick / prices.bandwidth(designs.l2_side())))
     first = (x_each if designs.config.dma.inputs_ahead else 0.0) + w_each + out_each
     # With the weights come their parameters.
     copies = tasks.stores * (1 + len(problem.epilogue.operands) - near_out) + (not near_x) * tasks.x
@@ -243,7 +251,7 @@ def _behind(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     return np.minimum(tasks.per_core, tasks.stores) * each, each
 
 
-def pick(found: Table, room: Array, columns: Index, rows: int = 0) -> tuple[Array, Index]:
+def pick(found: TileTable, room: Array, columns: Index, rows: int = 0) -> tuple[Array, Index]:
     """For designs with ``room`` bytes, whose columns of the table are given: picoseconds of the best cut that fits, and
     which it is; infinite where none does. ``rows``: of the cuts for so many rows at once."""
     if not rows or found.rows[0] == found.rows[-1]:
@@ -259,7 +267,7 @@ def pick(found: Table, room: Array, columns: Index, rows: int = 0) -> tuple[Arra
 _NEVER = np.float32(np.inf)
 
 
-def _chain_time(case: Case, cut: Cuts, elements: Array, designs: Designs) -> Array:
+def _chain_time(case: Case, cut: TileCuts, elements: Array, designs: Designs) -> Array:
     """Twin of ``tile.chain_time``."""
     if not case.chain.one:
         return np.zeros((1, 1))
@@ -268,7 +276,7 @@ def _chain_time(case: Case, cut: Cuts, elements: Array, designs: Designs) -> Arr
     return taken
 
 
-def _run(problem: MatrixProblem, cut: Cuts) -> tuple[Array, Array]:
+def _run(problem: MatrixProblem, cut: TileCuts) -> tuple[Array, Array]:
     """Contiguous bytes of an input tile: channels are innermost, all of them make one run of a row of pixels. And the
     bytes from one of those to the next, 0 if that is not known."""
     item, every = problem.x_type.itemsize, problem.groups * problem.ic
@@ -290,7 +298,7 @@ def _moving(
     return prices.transfer(designs, nbytes, run, stride, write=write, word=word)
 
 
-def _computing(problem: MatrixProblem, cut: Cuts, designs: Designs, tiles: Array) -> tuple[Array, Array, Array]:
+def _computing(problem: MatrixProblem, cut: TileCuts, designs: Designs, tiles: Array) -> tuple[Array, Array, Array]:
     """Twin of ``tile.computing``: picoseconds for all tiles. Of the tiles at the edges it knows how much less there is
     of each dimension, not that another of the unit's limits may hold for them. And the bytes of operands and results
     in SRAM, and of sums in accumulators."""
@@ -319,7 +327,7 @@ def _computing(problem: MatrixProblem, cut: Cuts, designs: Designs, tiles: Array
     return (tiles * (taken.begin + spread), *counts)
 
 
-def _folds_filled(problem: MatrixProblem, cut: Cuts, designs: Designs) -> Array:
+def _folds_filled(problem: MatrixProblem, cut: TileCuts, designs: Designs) -> Array:
     """Folds of all tiles over those of as many whole ones: an edge of a fold costs as much as a full one."""
     groups = problem.groups / (up(problem.groups, cut.groups) * cut.groups)
     if problem.depthwise:
@@ -344,7 +352,7 @@ def _parts(whole: int, size: Array, unit: Array) -> Array:
     return filled
 
 
-def _asked(problem: MatrixProblem, cut: Cuts, designs: Designs, dtype: DType) -> Array:
+def _asked(problem: MatrixProblem, cut: TileCuts, designs: Designs, dtype: DType) -> Array:
     """Picoseconds of a tile by the unit's own model, asked for each cut: of models that have no twin."""
     price = cost_model(designs.config).product_ps
     shape = np.broadcast_shapes(cut.oc.shape, cut.oh.shape)

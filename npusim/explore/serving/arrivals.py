@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 
 from npusim.errors import UsageError, shown
-from npusim.explore.serving.scenario import Decoder, Source
+from npusim.explore.serving.scenario import DecoderSource, RequestSource
 from npusim.units import PS_PER_S, Dimension, parse
 from npusim.untrusted import FileKind
 
@@ -24,7 +24,7 @@ def generator(seed: int, name: str) -> random.Random:
     return random.Random(f"{seed}/{name}")  # text is hashed, numbers are not
 
 
-def times(source: Source, until_ps: int, seed: int, name: str, folder: Path) -> list[int]:
+def times(source: RequestSource, until_ps: int, seed: int, name: str, folder: Path) -> list[int]:
     """The times from 0 up to ``until_ps`` at which requests of a source come. Raises UsageError."""
     if source.trace:
         return [time for time, _ in rows(folder / source.trace, ()) if time < until_ps]
@@ -44,7 +44,7 @@ def times(source: Source, until_ps: int, seed: int, name: str, folder: Path) -> 
         at += source.every_ps or 0
 
 
-def prompts(source: Decoder, until_ps: int, seed: int, folder: Path) -> list[tuple[int, int, int]]:
+def prompts(source: DecoderSource, until_ps: int, seed: int, folder: Path) -> list[tuple[int, int, int]]:
     """(time, tokens of the prompt, tokens that are wanted) of each request to a decoder."""
     if source.trace:
         told = rows(folder / source.trace, ("prompt", "output"))

@@ -50,7 +50,7 @@ class _Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecoderResult:
     """``steps``: the programs that ran, with when each began; ``peak_tokens``: of keys and values, held or promised, at
     most."""
 
@@ -64,7 +64,7 @@ def decode(
     limits: Limits,
     prefill: Callable[[int], Timed],
     step: Callable[[int, int], Timed],
-) -> Decoded:
+) -> DecoderResult:
     """Serve (time, prompt, output) requests. ``prefill(length)`` and ``step(batch, context)`` time programs.
 
     Raises UsageError for a request that no program or no memory is large enough for.
@@ -74,7 +74,7 @@ def decode(
         _check(request, limits)
     waiting: deque[_Request] = deque()
     running: list[_Request] = []
-    found = Decoded([], [], 0)
+    found = DecoderResult([], [], 0)
     now = held = peak = 0
     while coming or waiting or running:
         if not waiting and not running:
@@ -102,7 +102,7 @@ def decode(
         held -= sum(request.tokens for request in done)
         running = [request for request in running if request.made < request.output]
         found.served.extend(_served(request, now) for request in done)
-    return Decoded(found.served, found.steps, peak)
+    return DecoderResult(found.served, found.steps, peak)
 
 
 def _check(request: _Request, limits: Limits) -> None:

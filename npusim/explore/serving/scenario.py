@@ -27,7 +27,7 @@ Shapes = Mapping[str, tuple[int | str, ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class RequestSource:
     """When requests come: one of ``rate`` (a second, Poisson), ``every`` and ``trace`` (a CSV file)."""
 
     rate: Fraction | None = key(RATE, "requests a second, at random: a Poisson process", None)
@@ -36,7 +36,7 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Load(Source):
+class ArrivalLoad(RequestSource):
     """A model that is asked for."""
 
     name: str = key(Text(), "what reports call it")
@@ -47,7 +47,7 @@ class Load(Source):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Decoder(Source):
+class DecoderSource(RequestSource):
     """A decoder: a model for whole prompts and one for a step.
 
     ``lengths``, ``contexts``, ``batches``: what programs are compiled for; a request takes the next larger. ``prompt``,
@@ -81,8 +81,8 @@ class Scenario:
         Choice((RINGS, TIMES)), "rings: every job on the device; times: events, with the time of each program", RINGS
     )
     folder: Path = dataclasses.field(default_factory=Path)
-    models: tuple[Load, ...] = ()
-    decoder: Decoder | None = None
+    models: tuple[ArrivalLoad, ...] = ()
+    decoder: DecoderSource | None = None
 
 
 _LISTS = {"lengths": 0, "contexts": 0, "batches": 0, "prompt": 2, "output": 2}
@@ -100,8 +100,8 @@ def read_scenario(path: Path) -> Scenario:
     if not isinstance(models, list):
         reading.refuse("model", "must be tables: [[model]]")
         models = []
-    loads = [_read(Load, each, f"model[{number}]", reading) for number, each in enumerate(models)]
-    served = None if decoder is None else _read(Decoder, decoder, "decoder", reading)
+    loads = [_read(ArrivalLoad, each, f"model[{number}]", reading) for number, each in enumerate(models)]
+    served = None if decoder is None else _read(DecoderSource, decoder, "decoder", reading)
     names = [load.name for load in loads if load is not None]
     for name in {name for name in names if names.count(name) > 1}:
         reading.refuse("model", f"no two may have the same name, {name!r}")
@@ -132,7 +132,7 @@ def _read(cls: type[Any], plain: object, path: str, reading: Reading) -> Any:
         elif name in _LISTS:
             extra[name] = _numbers(plain.pop(name, None), _LISTS[name], f"{path}.{name}", reading)
         elif name in plain:
-            extra[name] = _table(plain.pop(name), name, f"{path}.{name}", reading, cls is Decoder)
+            extra[name] = _table(plain.pop(name), name, f"{path}.{name}", reading, cls is DecoderSource)
     found = read_section(cls, plain, path, reading)
     if found is None or len(reading.problems) > before:
         return None

@@ -12,7 +12,7 @@ from npusim.errors import UsageError
 from npusim.explore.serving import arrivals
 from npusim.explore.serving.decoder import Limits, decode
 from npusim.explore.serving.models import Asked, by_events, merged, on_rings
-from npusim.explore.serving.scenario import RINGS, Decoder, Scenario
+from npusim.explore.serving.scenario import RINGS, DecoderSource, Scenario
 from npusim.explore.serving.served import Class, Served, classed
 from npusim.explore.serving.times import Timed, Timer
 from npusim.hw.config import Config
@@ -126,7 +126,7 @@ def _models(scenario: Scenario, config: Config, timer: Timer, seed: int) -> Serv
     return _figures(config, scenario.method, seed, served, list(asked), energies, busy, timer)
 
 
-def _decoder(scenario: Scenario, decoder: Decoder, config: Config, timer: Timer, seed: int) -> Serving:
+def _decoder(scenario: Scenario, decoder: DecoderSource, config: Config, timer: Timer, seed: int) -> Serving:
     folder = scenario.folder
 
     def prefill(length: int) -> Timed:
@@ -154,7 +154,7 @@ def _decoder(scenario: Scenario, decoder: Decoder, config: Config, timer: Timer,
     return replace(figures, cache_tokens=(found.peak_tokens, limits.tokens), steps=tuple(counts.items()))
 
 
-def token_bytes(step: Timed, decoder: Decoder) -> int:
+def token_bytes(step: Timed, decoder: DecoderSource) -> int:
     """Bytes of keys and values for one token of one request: of the inputs whose shapes have a context."""
     caches = {name for name, shape in decoder.decode_shapes.items() if "context" in shape}
     total = sum(binding.nbytes for binding in step.program.inputs if binding.name in caches)

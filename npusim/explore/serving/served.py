@@ -41,7 +41,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class LatencySpread:
     """Of some times: the mean (rounded down), percentiles by nearest rank, the largest."""
 
     mean: int
@@ -51,7 +51,7 @@ class Spread:
     most: int
 
     @classmethod
-    def of(cls, values: Iterable[int]) -> Spread | None:
+    def of(cls, values: Iterable[int]) -> LatencySpread | None:
         """None where there are none."""
         known = sorted(values)
         if not known:
@@ -74,13 +74,13 @@ class Class:
     name: str
     requests: int
     rate: float
-    latency: Spread | None
-    waiting: Spread | None
+    latency: LatencySpread | None
+    waiting: LatencySpread | None
     queued: tuple[float, int]
     preemptions: int = 0
     tokens: int = 0
-    first: Spread | None = None
-    each: Spread | None = None
+    first: LatencySpread | None = None
+    each: LatencySpread | None = None
 
     def to_json_dict(self) -> dict[str, Any]:
         return {
@@ -98,7 +98,7 @@ class Class:
         }
 
 
-def _json(spread: Spread | None) -> dict[str, int] | None:
+def _json(spread: LatencySpread | None) -> dict[str, int] | None:
     return None if spread is None else spread.to_json_dict()
 
 
@@ -110,13 +110,13 @@ def classed(name: str, served: Sequence[Served], elapsed_ps: int) -> Class:
         name,
         len(served),
         len(served) * PS_PER_S / elapsed_ps if elapsed_ps else 0.0,
-        Spread.of(each.latency_ps for each in served),
-        Spread.of(each.waited_ps for each in served),
+        LatencySpread.of(each.latency_ps for each in served),
+        LatencySpread.of(each.waited_ps for each in served),
         (sum(each.waited_ps for each in served) / elapsed_ps if elapsed_ps else 0.0, most_waiting(served)),
         sum(each.preemptions for each in served),
         sum(each.tokens for each in served),
-        Spread.of(first),
-        Spread.of(gaps),
+        LatencySpread.of(first),
+        LatencySpread.of(gaps),
     )
 
 

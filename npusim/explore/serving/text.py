@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npusim.explore.serving.serve import METHODS, Serving
-from npusim.explore.serving.served import Class, Spread
+from npusim.explore.serving.served import Class, LatencySpread
 from npusim.report.energy import joules
 from npusim.report.format import counted, duration, facts, grouped, percent, table
 from npusim.units import PS_PER_S
@@ -65,7 +65,7 @@ def _row(each: Class) -> tuple[str, ...]:
     return (each.name, grouped(each.requests), f"{each.rate:.1f}", *_times(spread), waiting, *queue)
 
 
-def _times(spread: Spread | None) -> list[str]:
+def _times(spread: LatencySpread | None) -> list[str]:
     """As the columns have them; '-' where there was nothing to time."""
     return [duration(getattr(spread, name)) if spread else "-" for name in ("mean", "p50", "p90", "p99", "most")]
 

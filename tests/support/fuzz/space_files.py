@@ -20,11 +20,11 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from npusim.explore.evaluate import Task
-from npusim.explore.figures import SIMULATED, Figures, Row
+from npusim.explore.evaluate import EvaluationTask
+from npusim.explore.figures import SIMULATED, ModelFigures, StudyRow
 from npusim.explore.reading import read_space
+from npusim.explore.report import text, to_json_dict
 from npusim.explore.study import Study
-from npusim.explore.tell import text, to_json_dict
 from tests.support.fuzz.watched import watched
 
 SEEDS: tuple[dict[str, Any], ...] = (
@@ -238,13 +238,15 @@ class Formula:
     def __init__(self, models: list[str]) -> None:
         self._models = models
 
-    def __call__(self, design: Task, /) -> Row:
+    def __call__(self, design: EvaluationTask, /) -> StudyRow:
         count = design.number % 1000 + 1
         figures = tuple(
-            Figures(name, 10**6 * count, 10**3 * count, 4 * count, *((None, None) if count % 3 else (7 * count, 3)))
+            ModelFigures(
+                name, 10**6 * count, 10**3 * count, 4 * count, *((None, None) if count % 3 else (7 * count, 3))
+            )
             for name in self._models
         )
-        return Row(
+        return StudyRow(
             design.number, design.base, design.settings, design.config.fingerprint(), SIMULATED, "", count, figures
         )
 

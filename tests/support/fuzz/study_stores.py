@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from npusim.explore.report import text, to_json_dict, write_csv
 from npusim.explore.study import Study
-from npusim.explore.tell import text, to_json_dict, write_csv
 from tests.support.explore_designs import Synthetic, space, synthetic_area
 from tests.support.fuzz.watched import watched
 

@@ -120,10 +120,10 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(space: Path, tmp_pat
 
 def _count(path: Path) -> int:
     from npusim.errors import UsageError
-    from npusim.explore.store import Store
+    from npusim.explore.store import StudyStore
 
     try:
-        with Store(path, reading=True) as store:
+        with StudyStore(path, reading=True) as store:
             return len(store.rows())
     except UsageError:  # between two of its writes
         return 0

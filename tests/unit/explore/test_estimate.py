@@ -284,10 +284,8 @@ def test_keys_without_effect_on_an_estimate_are_named(estimator: Estimator) -> N
     found = estimator.estimate({"queue_depth": [4, 16], "matrix.rows": [8, 8]})
     assert found.unseen == ("queue_depth",)
     assert found.time_ps[0] == found.time_ps[1]
-    table = estimator.estimate({"l2": [None, {"bytes": "1 MiB"}]})
     way = estimator.estimate({"exchange.bytes_per_cycle": [1, 64]})
     assert (way.unseen, way.time_ps[0]) == (("exchange.bytes_per_cycle",), way.time_ps[1])
-    assert table.unseen == ("l2.bytes", "l2.bytes_per_cycle", "l2.latency_cycles", "l2.line_bytes")
     assert set(UNSEEN) | set(VECTORISED) <= set(known_keys())
     assert not set(UNSEEN) & set(VECTORISED)
 

@@ -16,13 +16,13 @@ from npusim.explore.formula import (
     MOST_BITS,
     MOST_WHOLE,
     FormulaError,
+    FormulaScope,
     Name,
-    Scope,
     condition,
     formula,
 )
 
-SCOPE = Scope({"rows": Name(), "ratio": Name()}, FIGURES, ("m",))
+SCOPE = FormulaScope({"rows": Name(), "ratio": Name()}, FIGURES, ("m",))
 LARGEST = {
     **dict.fromkeys(FIGURES, (1 << 64) - 1),
     **{f"{figure}(m)": (1 << 64) - 1 for figure in FIGURES},

@@ -25,7 +25,7 @@ from tests.support.explore_designs import (
 
 
 def points_of(study: Study) -> np.ndarray[Any, Any]:
-    return np.array([study.question.objectives(row) for row in study.front_rows()])
+    return np.array([study.objectives.of(row) for row in study.front_rows()])
 
 
 def whole(found: Space) -> np.ndarray[Any, Any]:
@@ -151,7 +151,7 @@ def test_halving_of_simulated_designs_finds_what_all_of_them_show() -> None:
     study = Study(space(vary, [model], set=fixed, search={"method": "halving", "budget": 24})).run(workers=0)
     assert len(study.rows) <= 24
     assert all(row == everything.rows[number] for number, row in study.rows.items())
-    points = np.array([everything.question.objectives(row) for row in everything.rows.values()])
+    points = np.array([everything.objectives.of(row) for row in everything.rows.values()])
     reference = points.max(axis=0)
     exhaustive = hypervolume(points, reference)
     assert hypervolume(points_of(study), reference) >= 0.95 * exhaustive

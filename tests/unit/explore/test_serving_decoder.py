@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.errors import UsageError
-from npusim.explore.serving.decoder import Decoded, Limits, decode
-from npusim.explore.serving.served import Spread, classed
+from npusim.explore.serving.decoder import DecoderResult, Limits, decode
+from npusim.explore.serving.served import LatencySpread, classed
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def step(batch: int, context: int) -> Any:
 LIMITS = Limits((4, 8), (8, 16), (1, 2, 4), 100)
 
 
-def told(found: Decoded) -> list[tuple[int, str, int, int]]:
+def told(found: DecoderResult) -> list[tuple[int, str, int, int]]:
     return [(begin, each.phase, each.batch, each.tokens) for begin, each in found.steps]  # type: ignore[attr-defined]
 
 
@@ -131,9 +131,11 @@ def test_the_time_between_tokens_is_that_of_each_token_after_the_one_before(asks
     figures = classed("decoder", found.served, found.served[-1].ended_ps)
     between = [times[at] - times[at - 1] for times in tokens for at in range(1, len(times))]
     assert len(between) == figures.tokens - len(asks)
-    assert figures.each == Spread.of(between)
+    assert figures.each == LatencySpread.of(between)
     arrivals = sorted(time for time, *_ in asks)
-    assert figures.first == Spread.of(times[0] - arrived for times, arrived in zip(tokens, arrivals, strict=True))
+    assert figures.first == LatencySpread.of(
+        times[0] - arrived for times, arrived in zip(tokens, arrivals, strict=True)
+    )
 
 
 def test_a_prompt_in_between_is_a_long_time_between_two_tokens() -> None:

@@ -11,8 +11,8 @@ from npusim.demo import as_onnx
 from npusim.driver import Priority
 from npusim.explore.serving import arrivals
 from npusim.explore.serving.models import Ask, Asked, by_events, merged, on_rings
-from npusim.explore.serving.scenario import Load
-from npusim.explore.serving.served import Served, Spread, classed, most_waiting
+from npusim.explore.serving.scenario import ArrivalLoad
+from npusim.explore.serving.served import LatencySpread, Served, classed, most_waiting
 from npusim.explore.serving.times import Timed, Timer
 from npusim.hw.config import load_config
 from npusim.hw.energy import action_costs
@@ -32,7 +32,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Timed:
 def poisson(load: float, service_ps: int, count: int, seed: int) -> list[int]:
     """Times at which requests come for a server that they keep busy for that part of the time."""
     rate = Fraction(round(load * 10**12), service_ps)
-    source = Load(name="m", file="m.onnx", rate=rate)
+    source = ArrivalLoad(name="m", file="m.onnx", rate=rate)
     return arrivals.times(source, int(count / rate * 10**12), seed, "m", Path())
 
 
@@ -106,10 +106,10 @@ def test_requests_of_one_moment_come_in_the_order_of_models() -> None:
 
 
 def test_percentiles_are_by_nearest_rank() -> None:
-    assert Spread.of(range(1, 101)) == Spread(50, 50, 90, 99, 100)
-    assert Spread.of([7]) == Spread(7, 7, 7, 7, 7)
-    assert Spread.of([1, 2]) == Spread(1, 1, 2, 2, 2)
-    assert Spread.of([]) is None
+    assert LatencySpread.of(range(1, 101)) == LatencySpread(50, 50, 90, 99, 100)
+    assert LatencySpread.of([7]) == LatencySpread(7, 7, 7, 7, 7)
+    assert LatencySpread.of([1, 2]) == LatencySpread(1, 1, 2, 2, 2)
+    assert LatencySpread.of([]) is None
 
 
 def test_a_queue_is_who_has_come_and_is_not_begun() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from npusim.errors import ConfigError, UsageError
 from npusim.explore.serving import arrivals
-from npusim.explore.serving.scenario import Decoder, Load, read_scenario
+from npusim.explore.serving.scenario import ArrivalLoad, DecoderSource, read_scenario
 
 MODELS = """
 device = "edge"
@@ -108,7 +108,7 @@ def test_a_file_that_there_is_not(tmp_path: Path) -> None:
 
 def test_traces(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("time,prompt,output\n2 us,5,6\n1000000,3,4\n9 ms,1,1\n")
-    load = Load(name="m", file="m.onnx", trace="t.csv")
+    load = ArrivalLoad(name="m", file="m.onnx", trace="t.csv")
     assert arrivals.times(load, 10**9, 0, "m", tmp_path) == [10**6, 2 * 10**6]
     lines = [
         line for line in DECODER.splitlines() if line.partition(" ")[0] not in ("rate", "every", "prompt", "output")
@@ -135,11 +135,11 @@ def test_traces(tmp_path: Path) -> None:
 def test_traces_that_cannot_be_read(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(UsageError, match=message):
-        arrivals.prompts(Decoder(prefill="p", decode="d", trace="t.csv"), 10**9, 0, tmp_path)
+        arrivals.prompts(DecoderSource(prefill="p", decode="d", trace="t.csv"), 10**9, 0, tmp_path)
 
 
 def test_too_many_requests_and_a_trace_that_there_is_not(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="more than 1000000 requests"):
-        arrivals.times(Load(name="m", file="m", every_ps=1), 10**12, 0, "m", tmp_path)
+        arrivals.times(ArrivalLoad(name="m", file="m", every_ps=1), 10**12, 0, "m", tmp_path)
     with pytest.raises(UsageError, match=r"t\.csv: no such file"):
-        arrivals.times(Load(name="m", file="m", trace="t.csv"), 10**12, 0, "m", tmp_path)
+        arrivals.times(ArrivalLoad(name="m", file="m", trace="t.csv"), 10**12, 0, "m", tmp_path)

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from npusim.errors import UsageError
-from npusim.explore.figures import FAILED, SIMULATED, Figures, Row
-from npusim.explore.store import _DESIGN, _FIGURES, Store
+from npusim.explore.figures import FAILED, SIMULATED, ModelFigures, StudyRow
+from npusim.explore.store import _DESIGN, _FIGURES, StudyStore
 
 ROWS = [
-    Row(3, "edge", {"matrix.rows": 8, "vector": False}, "ab" * 32, SIMULATED, "", 1_000_000, (
-        Figures("a", 5, 4, 3, 2, 1, "cd" * 32, {"matrix": 0.25, "dram": 1.0}), Figures("b", 10**15, 7, 10**12),
+    StudyRow(3, "edge", {"matrix.rows": 8, "vector": False}, "ab" * 32, SIMULATED, "", 1_000_000, (
+        ModelFigures("a", 5, 4, 3, 2, 1, "cd" * 32, {"matrix": 0.25, "dram": 1.0}),
+        ModelFigures("b", 10**15, 7, 10**12),
     )),
-    Row(1 << 60, "tiny", {}, "ef" * 32, FAILED, "it ended", None),
+    StudyRow(1 << 60, "tiny", {}, "ef" * 32, FAILED, "it ended", None),
 ]  # fmt: skip
 
 
@@ -82,44 +83,44 @@ def paragraph(error: pytest.ExceptionInfo[UsageError], path: Path) -> str:
 
 def test_what_is_added_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
     path = tmp_path / "a.study"
-    with Store(path) as store:
+    with StudyStore(path) as store:
         store.tell({"space": {"vary": [1, 2]}})
         store.add(ROWS)
-    with Store(path) as store:
+    with StudyStore(path) as store:
         assert store.rows() == ROWS
         assert store.facts() == {"space": {"vary": [1, 2]}}
     assert os.listdir(tmp_path) == ["a.study"], "one file, no journals beside it"
 
 
 def test_a_row_that_is_there_stays(tmp_path: Path) -> None:
-    with Store(tmp_path / "a.study") as store:
+    with StudyStore(tmp_path / "a.study") as store:
         store.add(ROWS)
-        store.add([Row(3, "other", {}, "", FAILED, "again")])
+        store.add([StudyRow(3, "other", {}, "", FAILED, "again")])
         assert store.rows() == ROWS
 
 
 def test_a_design_takes_few_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.study"
-    many = [Row(n, *[getattr(ROWS[0], name) for name in Row.__slots__[1:]]) for n in range(1000)]
-    with Store(path) as store:
+    many = [StudyRow(n, *[getattr(ROWS[0], name) for name in StudyRow.__slots__[1:]]) for n in range(1000)]
+    with StudyStore(path) as store:
         store.add(many)
     assert path.stat().st_size / len(many) <= 50_000 / 10
 
 
 def test_rows_are_read_while_somebody_writes(tmp_path: Path) -> None:
     path = tmp_path / "a.study"
-    with Store(path) as store:
+    with StudyStore(path) as store:
         store.add(ROWS[:1])
-        with Store(path, reading=True) as reader:
+        with StudyStore(path, reading=True) as reader:
             assert reader.rows() == ROWS[:1]
             store.add(ROWS[1:])
             assert reader.rows() == ROWS
 
 
 def test_rows_are_written_all_or_none(tmp_path: Path) -> None:
-    with Store(tmp_path / "a.study") as store:
+    with StudyStore(tmp_path / "a.study") as store:
         with pytest.raises(TypeError):
-            store.add([ROWS[0], Row(9, "edge", {"x": object()}, "", SIMULATED)])
+            store.add([ROWS[0], StudyRow(9, "edge", {"x": object()}, "", SIMULATED)])
         assert store.rows() == []
         store.add(ROWS)
         assert store.rows() == ROWS
@@ -129,7 +130,7 @@ def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.study"
     path.write_text("dear diary, " * 200)
     with pytest.raises(UsageError) as error:
-        Store(path)
+        StudyStore(path)
     assert "is no store of npusim explore" in paragraph(error, path)
     assert path.read_text().startswith("dear diary")
 
@@ -140,33 +141,33 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
         other.execute("CREATE TABLE addresses (name TEXT)")
     other.close()
     with pytest.raises(UsageError) as error:
-        Store(path)
+        StudyStore(path)
     assert "is a database of something else" in paragraph(error, path)
 
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.study"
-    Store(path).close()
+    StudyStore(path).close()
     with sqlite3.connect(path) as other:
         other.execute("PRAGMA user_version = 99")
     other.close()
     with pytest.raises(UsageError) as error:
-        Store(path)
+        StudyStore(path)
     assert "is a store of version 99" in paragraph(error, path)
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "a.study"
     with pytest.raises(UsageError, match="there is no directory"):
-        Store(path)
+        StudyStore(path)
     with pytest.raises(UsageError, match="no such file"):
-        Store(tmp_path / "a.study", reading=True)
+        StudyStore(tmp_path / "a.study", reading=True)
 
 
 def test_a_store_that_may_not_be_written_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.study"
-    Store(path).close()
-    with Store(path, reading=True) as store, pytest.raises(UsageError) as error:
+    StudyStore(path).close()
+    with StudyStore(path, reading=True) as store, pytest.raises(UsageError) as error:
         store.add(ROWS)
     assert "this store cannot be written" in paragraph(error, path)
 
@@ -175,31 +176,31 @@ def test_a_store_that_may_not_be_written_says_so(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("npusim.explore.store.os.open", refuse)
     with pytest.raises(UsageError) as error:
-        Store(path)
+        StudyStore(path)
     assert paragraph(error, path).endswith("this store cannot be written: Permission denied")
 
 
 def test_a_full_disk_loses_nothing_that_was_there(tmp_path: Path) -> None:
     path = tmp_path / "a.study"
-    with Store(path) as store:
+    with StudyStore(path) as store:
         store.add(ROWS)
         (pages,) = store._file.execute("PRAGMA page_count").fetchone()
         store._file.execute(f"PRAGMA max_page_count = {pages}")  # as a disk that has no more of them
         with pytest.raises(UsageError) as error:
-            store.add([Row(n, "edge", {"x": "y" * 500}, "", SIMULATED) for n in range(100, 200)])
+            store.add([StudyRow(n, "edge", {"x": "y" * 500}, "", SIMULATED) for n in range(100, 200)])
         assert "the disk is full" in paragraph(error, path)
-    with Store(path) as store:
+    with StudyStore(path) as store:
         assert store.rows() == ROWS
 
 
 def test_a_damaged_store_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.study"
-    with Store(path) as store:
-        store.add([Row(n, "edge", {"x": "y" * 500}, "", SIMULATED) for n in range(100)])
+    with StudyStore(path) as store:
+        store.add([StudyRow(n, "edge", {"x": "y" * 500}, "", SIMULATED) for n in range(100)])
     data = bytearray(path.read_bytes())
     data[4096 * 2 :] = b"\xff" * (len(data) - 4096 * 2)
     path.write_bytes(data)
-    with pytest.raises(UsageError) as error, Store(path) as store:
+    with pytest.raises(UsageError) as error, StudyStore(path) as store:
         store.rows()
     assert "damaged" in paragraph(error, path)
 
@@ -207,14 +208,14 @@ def test_a_damaged_store_says_so(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("good") / "a.study"
-    with Store(path) as store:
+    with StudyStore(path) as store:
         store.tell({"space": {"vary": [1, 2]}})
         store.add(ROWS)
     return path
 
 
 def read(path: Path, *, trust: bool = False) -> tuple[object, object]:
-    with Store(path, reading=True, trust=trust) as store:
+    with StudyStore(path, reading=True, trust=trust) as store:
         return store.facts(), store.rows()
 
 
@@ -270,7 +271,7 @@ def test_a_store_of_another_user_is_used_when_it_is_trusted(
     monkeypatch.setenv("NPUSIM_STATE_DIR", str(tmp_path / "state"))
     with pytest.raises(UsageError, match=r"design 3 is not as this user's npusim wrote it .* \(--trust-store\)"):
         read(path)
-    with Store(path, trust=True) as store:
+    with StudyStore(path, trust=True) as store:
         assert store.rows() == ROWS
         store.sign()
     assert read(path) == ({"space": {"vary": [1, 2]}}, ROWS)
@@ -279,7 +280,7 @@ def test_a_store_of_another_user_is_used_when_it_is_trusted(
 def test_rows_are_of_what_the_store_is_about(good: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.study"
     shutil.copy(good, path)
-    with Store(path) as store:
+    with StudyStore(path) as store:
         store.tell({"space": {"vary": [2, 1]}})
     with pytest.raises(UsageError, match="design 3 is not as"):
         read(path)
@@ -290,15 +291,15 @@ def test_only_a_regular_file_is_a_store(good: Path, tmp_path: Path, reading: boo
     path = tmp_path / "a.study"
     path.symlink_to(good)
     with pytest.raises(UsageError, match=r"cannot be (read|written): is a symbolic link"):
-        Store(path, reading=reading)
+        StudyStore(path, reading=reading)
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(UsageError, match=r"cannot be (read|written): is not a regular file"):
-        Store(path, reading=reading)
+        StudyStore(path, reading=reading)
     path.unlink()
     path.mkdir()
     with pytest.raises(UsageError, match=r"cannot be (read|written): Is a directory"):
-        Store(path, reading=reading)
+        StudyStore(path, reading=reading)
 
 
 @pytest.mark.parametrize("reading", [True, False])
@@ -309,16 +310,16 @@ def test_files_beside_a_store_may_not_say_what_is_in_it(good: Path, tmp_path: Pa
         beside = Path(f"{path}{suffix}")
         beside.touch()
         with pytest.raises(UsageError, match=f"{suffix}: npusim explore makes no such file"):
-            Store(path, reading=reading)
+            StudyStore(path, reading=reading)
         beside.unlink()
     journal = Path(f"{path}-journal")
     journal.write_bytes(b"/etc/passwd" + bytes.fromhex("d9d505f920a163d7"))
     with pytest.raises(UsageError, match="names another file"):
-        Store(path, reading=reading)
+        StudyStore(path, reading=reading)
     journal.unlink()
     journal.symlink_to(good)
     with pytest.raises(UsageError, match="is a symbolic link"):
-        Store(path, reading=reading)
+        StudyStore(path, reading=reading)
 
 
 def test_a_store_needs_a_key_that_is_the_users(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,11 +328,11 @@ def test_a_store_needs_a_key_that_is_the_users(good: Path, tmp_path: Path, monke
     state.chmod(0o777)
     monkeypatch.setenv("NPUSIM_STATE_DIR", str(state))
     with pytest.raises(UsageError, match=r"no store can be used without a key: .*open to others"):
-        Store(good)
+        StudyStore(good)
 
 
 def test_what_takes_too_long_is_stopped(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Store(good, reading=True) as store:
+    with StudyStore(good, reading=True) as store:
         assert store.rows() == ROWS
         store._file.set_progress_handler(store._is_too_long, 1)
         assert store.rows() == ROWS
@@ -344,7 +345,7 @@ def test_an_interrupt_while_sqlite_asks_whether_to_go_on_is_one(good: Path) -> N
     def interrupted() -> bool:
         raise KeyboardInterrupt
 
-    with Store(good, reading=True) as store:
+    with StudyStore(good, reading=True) as store:
         store._file.set_progress_handler(interrupted, 1)
         with pytest.raises(KeyboardInterrupt):
             store.rows()
@@ -354,4 +355,4 @@ def test_a_schema_that_is_no_text_is_damaged(good: Path, tmp_path: Path) -> None
     path = tmp_path / "a.study"
     path.write_bytes(good.read_bytes().replace(b"CREATE TABLE facts", b"CREATE TABLE f\xffcts"))
     with pytest.raises(UsageError, match="this store is damaged"):
-        Store(path)
+        StudyStore(path)

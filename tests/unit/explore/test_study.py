@@ -15,10 +15,10 @@ import npusim
 from npusim.demo import as_onnx
 from npusim.errors import UsageError
 from npusim.explore import Study, make_space
-from npusim.explore.figures import REFUSED, Row
-from npusim.explore.store import Store
+from npusim.explore.figures import REFUSED, StudyRow
+from npusim.explore.report import text, to_json_dict, write_csv, write_parquet
+from npusim.explore.store import StudyStore
 from npusim.explore.study import versions
-from npusim.explore.tell import text, to_json_dict, write_csv, write_parquet
 from tests.support.explore_designs import Synthetic, small_model, space, synthetic_area
 
 SPACE = """
@@ -78,13 +78,13 @@ def test_a_space_file_has_its_store_beside_it_and_goes_on(file: Path) -> None:
 
 
 def test_an_interrupted_run_knows_what_its_store_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add = Store.add
+    add = StudyStore.add
 
-    def interrupted(store: Store, rows: list[Row]) -> None:
+    def interrupted(store: StudyStore, rows: list[StudyRow]) -> None:
         add(store, rows)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Store, "add", interrupted)
+    monkeypatch.setattr(StudyStore, "add", interrupted)
     with synthetic(tmp_path / "s.study") as study:
         for known in range(1, 4):
             with pytest.raises(KeyboardInterrupt):

@@ -10,7 +10,7 @@ import pytest
 from npusim.demo import as_onnx, network
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.measure import Measurer
-from npusim.explore.whatif import DOUBLED, HALVED, INFINITE, MOST, Point, Resource, resources, what_if
+from npusim.explore.whatif import DOUBLED, HALVED, INFINITE, MOST, Resource, WhatIfPoint, resources, what_if
 from npusim.explore.whatif_text import text
 from npusim.hw.config import Config, list_configs, load_config
 from npusim.runtime import Session
@@ -111,7 +111,7 @@ def test_gains_are_those_of_runs_and_the_best_is_first(model: Path) -> None:
     assert table.rows[0].resource.key == "matrix.throughput"
     assert not rows["dram.bytes"].moves
     infinite = rows["matrix.throughput"].points[INFINITE]
-    assert isinstance(infinite, Point)
+    assert isinstance(infinite, WhatIfPoint)
     assert (table.base.binds[0][0], infinite.binds[0][0]) == (("matrix", "compute"), ("dma", "dram"))
     assert sum(ps for _, ps in table.base.binds) == table.base.time_ps
     shown = text(table)
@@ -127,8 +127,8 @@ def test_processes_change_nothing_but_time(model: Path) -> None:
 
 
 def test_a_device_that_cannot_have_the_model_has_a_reason_instead_of_a_time() -> None:
-    def measure(devices: Sequence[Config]) -> list[Point | str]:
-        return [Point(100, 200, 5, None, ()) if device == EDGE else "too small" for device in devices]
+    def measure(devices: Sequence[Config]) -> list[WhatIfPoint | str]:
+        return [WhatIfPoint(100, 200, 5, None, ()) if device == EDGE else "too small" for device in devices]
 
     table = what_if(EDGE, measure, "m", ["sram.bytes"])
     assert [table.rows[0].gain_ps(change) for change in (INFINITE, DOUBLED, HALVED)] == [None] * 3

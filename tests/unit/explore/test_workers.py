@@ -16,7 +16,7 @@ import pytest
 from npusim.errors import UsageError
 from npusim.explore import Study
 from npusim.explore.figures import FAILED, SIMULATED
-from npusim.explore.store import Store
+from npusim.explore.store import StudyStore
 from npusim.explore.workers import MOST_DEATHS, Processes
 from tests.support.explore_designs import Deadly, Synthetic, small_model, space, synthetic_area
 
@@ -35,7 +35,7 @@ def test_rows_are_the_same_with_any_number_of_workers(tmp_path: Path) -> None:
         path = tmp_path / f"{workers}.study"
         with Study(space(VARY), store=path, evaluate=Synthetic(), area=synthetic_area) as study:
             study.run(workers=workers)
-        with Store(path, reading=True) as store:
+        with StudyStore(path, reading=True) as store:
             stores.append((store.facts(), store.rows()))
     assert stores[0] == stores[1] == stores[2]
     assert len(stores[0][1]) == DESIGNS
@@ -128,7 +128,7 @@ def _count(path: Path) -> int:
     if not path.exists() or not path.stat().st_size:
         return 0
     try:
-        with Store(path, reading=True) as store:
+        with StudyStore(path, reading=True) as store:
             return len(store.rows())
     except UsageError:  # between two of its writes
         return 0
@@ -148,7 +148,7 @@ def test_a_study_that_is_killed_three_times_equals_one_that_ran_through(tmp_path
     assert deaths == 3
     assert _begin(killed).wait() == 0
     assert _begin(whole).wait() == 0
-    with Store(killed, reading=True) as one, Store(whole, reading=True) as other:
+    with StudyStore(killed, reading=True) as one, StudyStore(whole, reading=True) as other:
         assert one.rows() == other.rows()
         assert one.facts() == other.facts()
         assert 9 <= len(one.rows()) <= 22

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from npusim.errors import UsageError
 from npusim.explore.axes import config_key
-from npusim.explore.figures import FIGURES, Row
+from npusim.explore.figures import FIGURES, StudyRow
 from npusim.explore.formula import DIMENSIONS, Formula
 from npusim.hw.keys import Quantity
 from npusim.report.energy import joules, watts
@@ -59,7 +59,7 @@ def _headline(study: Study) -> str:
     return f"{', '.join(parts)}\nmodels: {models}; objectives: {', '.join(f.text for f in space.objectives)}"
 
 
-def _front(study: Study, rows: Sequence[Row]) -> list[str]:
+def _front(study: Study, rows: Sequence[StudyRow]) -> list[str]:
     space = study.space
     several = len(space.bases) > 1
     keys = [axis.key for axis in space.axes]
@@ -98,7 +98,7 @@ def _short(key: str, keys: Sequence[str]) -> str:
     return last if alone and last not in ("bytes", "bandwidth", "clock", "kind") else key
 
 
-def value_text(study: Study, row: Row, key: str) -> str:
+def value_text(study: Study, row: StudyRow, key: str) -> str:
     """A setting of a design as a file has it."""
     axis = next((axis for axis in study.space.axes if axis.key == key), None)
     if axis is not None:
@@ -123,7 +123,7 @@ def _plain_text(value: Any) -> str:
     return str(value)
 
 
-def _figure(study: Study, row: Row, name: str) -> str:
+def _figure(study: Study, row: StudyRow, name: str) -> str:
     """A figure or objective of a row with its unit; '-' where it is not known."""
     found = study.values(row).get(name)
     formula = next((each for each in study.space.objectives if each.text == name), None)
@@ -131,7 +131,7 @@ def _figure(study: Study, row: Row, name: str) -> str:
         return figure_text(name, found)
     if formula is None:
         return "-"
-    value = study.question.objectives(row)[study.space.objectives.index(formula)]
+    value = study.objectives.of(row)[study.space.objectives.index(formula)]
     return "-" if math.isnan(value) else si_text(formula, value)
 
 
@@ -166,7 +166,7 @@ def si_text(formula: Formula, value: float) -> str:
     return f"{value:.4g}"
 
 
-def busiest(row: Row) -> str:
+def busiest(row: StudyRow) -> str:
     """What limits each model: the resource that works most of the time, or that none does."""
     parts = []
     for each in row.figures:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from npusim.explore.figures import Row, values_of
+from npusim.explore.figures import StudyRow, values_of
 
 if TYPE_CHECKING:
     from npusim.explore.formula import Formula
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from npusim.hw.config import Config
 
 
-class Question:
+class Objectives:
     """The objectives and constraints of a space."""
 
     def __init__(self, space: Space) -> None:
@@ -44,19 +44,19 @@ class Question:
         values = {**(self.space.names(number, config) if self.device_names else {}), "area": area}
         return _broken(self.first, values)
 
-    def values(self, row: Row) -> dict[str, Any]:
+    def values(self, row: StudyRow) -> dict[str, Any]:
         """What formulas may name, for one design."""
         device = {}
         if self.device_names:
             device = self.space.names(row.number, self.space.config(row.number))
         return {**device, **values_of(row, self.weights)}
 
-    def objectives(self, row: Row) -> tuple[float, ...]:
+    def of(self, row: StudyRow) -> tuple[float, ...]:
         """The objectives in SI units; nan where one is unknown."""
         values = self.values(row)
         return tuple(_number(formula, values) for formula in self.space.objectives)
 
-    def broken(self, row: Row) -> str:
+    def broken(self, row: StudyRow) -> str:
         """Why a design is no answer: it has no figures, or breaks a constraint, or that is not known; else empty."""
         if not row.known:
             return row.reason
@@ -65,7 +65,7 @@ class Question:
         reason = f"{unknown[0]} is not known, and is an objective" if unknown else ""
         return _broken(self.space.constraints, values) or reason
 
-    def lacks(self, row: Row) -> list[float]:
+    def lacks(self, row: StudyRow) -> list[float]:
         """How far each constraint is from being fulfilled, as a part of its limit; 0 and below: it is."""
         values = self.values(row)
         return [_number(formula, values) for formula in self.space.constraints]
