@@ -215,7 +215,8 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     w_next = prices.stream(designs, w_each, size.w, constants=True)
     out_next = prices.stream(out_side, out_each, stored, near=problem.out_home is Home.COPIED, write=True)
     loading = (0.0 if near_x else tasks.x * x_next) + (0.0 if problem.held else tasks.w * w_next)
-    constant, passed = tasks.w * w_pins, (tasks.x * x_pins, tasks.stores * out_pins)
+    constant: Array = tasks.w * w_pins
+    passed: tuple[Array, Array] = (tasks.x * x_pins, tasks.stores * out_pins)
     traffic: Array = np.zeros((1, 1))
     in_l2: Array = np.zeros((1, 1))
     for pins, near in zip(passed, case.l2, strict=False):
