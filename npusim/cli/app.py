@@ -57,9 +57,9 @@ def app() -> None:
     \b
     Examples:
       npusim demo                               a small network, no file needed
-      npusim run resnet50.onnx --config edge    outputs, cycles, traffic, the slowest layers and why
-      npusim info --config edge                 what that device can do
-      npusim config check my.toml               every mistake in a description
+      npusim run resnet50.onnx --config edge    outputs, cycles, traffic, the slowest layers and the reasons
+      npusim info --config edge                 the capabilities of that device
+      npusim config check my.toml               all problems of a description
     """
 
 

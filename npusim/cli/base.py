@@ -1,4 +1,4 @@
-"""Commands and groups as this command line wants them, and the options that several commands share."""
+"""The command and group classes of the command line, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(slots=True)
 class CliState:
-    """What the options that every command has have set."""
+    """The values of the options that every command has."""
 
     debug: bool = False
 
 
 class Interrupted(Exception):  # noqa: N818 it is no error
-    """Ctrl-C; not KeyboardInterrupt, to which click would add an empty line."""
+    """Ctrl-C. Not a KeyboardInterrupt, because click adds an empty line to that."""
 
 
 def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -38,7 +38,7 @@ def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool)
 
 
 class Command(click.Command):
-    """A command with the options that all have."""
+    """A command with the options that all commands share."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -46,7 +46,7 @@ class Command(click.Command):
         self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, callback=_set_debug, help=text))
 
     def get_help(self, ctx: click.Context) -> str:
-        return fitted(super().get_help(ctx))  # examples are as long as they are
+        return fitted(super().get_help(ctx))  # examples may exceed the width
 
 
 RENAMED = {"serve": "device-server", "serving": "load-test"}
@@ -72,7 +72,7 @@ class CommandGroup(click.Group):
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # Who names no command wants to know which there are; newer versions of click make an error of that.
+        # Without a command, show the help. Newer versions of click raise an error instead.
         return super().parse_args(ctx, args or ["--help"])
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -91,13 +91,13 @@ def complete_config(_context: click.Context, _parameter: click.Parameter, incomp
 
 
 model_argument = click.argument("model", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL")
-"""The model file; whether it is there is checked where it is read, with our message."""
+"""The model file. The reader checks that it exists, and raises our own error."""
 
 
 def config_options(
     default: str | None = "edge", without: str = "the one the program was compiled for, else edge"
 ) -> Callable[[F], F]:
-    """--config and --set: which device. ``without``: which it is if there is no default."""
+    """The options --config and --set. ``without``: the text that the help shows if there is no default."""
     shown = default if default is not None else without
 
     def decorate(function: F) -> F:
@@ -124,34 +124,32 @@ def json_option(what: str) -> Callable[[F], F]:
 
 
 def cache_options(function: F) -> F:
-    """--cache-dir and --no-cache: where compiled programs are kept."""
-    function = click.option("--no-cache", is_flag=True, help="Compile afresh and keep nothing for the next time.")(
-        function
-    )
+    """The options --cache-dir and --no-cache."""
+    function = click.option("--no-cache", is_flag=True, help="Compile without reading or writing the cache.")(function)
     return click.option(
         "--cache-dir",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="Where compiled programs are kept.",
+        help="Directory of compiled programs.",
         show_default="~/.cache/npusim, or $NPUSIM_CACHE_DIR",
     )(function)
 
 
 def shape_options(function: F) -> F:
-    """--input-shape and --bind: what a model leaves open."""
+    """The options --input-shape and --bind."""
     function = click.option(
         "--bind",
         "bound",
         multiple=True,
         metavar="NAME=VALUE",
-        help="The value of an input, as a constant: sr=16000, or all its numbers with commas.",
+        help="Make an input a constant: sr=16000, or comma-separated numbers.",
     )(function)
     return click.option(
         "--input-shape",
         "input_shapes",
         multiple=True,
         metavar="NAME=N,N,...",
-        help="The shape of an input whose dimensions the model leaves open.",
+        help="The shape of an input with open dimensions.",
     )(function)
 
 
@@ -168,7 +166,7 @@ def device(name: str | Config, overrides: tuple[str, ...]) -> Config:
         try:
             changes[key.strip()] = tomllib.loads(f"value = {value}")["value"]
         except (ValueError, RecursionError):
-            changes[key.strip()] = value.strip()  # a quantity without its quotes, which the shell has eaten
+            changes[key.strip()] = value.strip()  # a quantity whose quotes the shell has removed
     return config.with_(**changes) if changes else config
 
 

@@ -20,24 +20,29 @@ from npusim.cli.output import answer, check_destination, progress, write_text
 from npusim.errors import UsageError
 
 
-@click.command(cls=Command, short_help="Two runs side by side: which layer, which unit, by how much, why.")
+@click.command(cls=Command, short_help="Compare two runs by layer, unit and cause.")
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="A.json B.json | MODEL"
 )
 @config_options(default=None)
-@click.option("--with", "changes", multiple=True, metavar="KEY=VALUE", help="Of a MODEL: the second run's change.")
 @click.option(
-    "--with-config", metavar="NAME|FILE", shell_complete=complete_config, help="Of a MODEL: the second run's device."
+    "--with", "changes", multiple=True, metavar="KEY=VALUE", help="With MODEL: change one value for the second run."
+)
+@click.option(
+    "--with-config",
+    metavar="NAME|FILE",
+    shell_complete=complete_config,
+    help="With MODEL: the device of the second run.",
 )
 @shape_options
-@click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the layers to list.")
+@click.option("--top", type=click.IntRange(min=0), default=10, help="Number of layers to list.")
 @json_option("the comparison")
 @click.option(
     "--html",
     "page",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a page with pictures; it needs no network.",
+    help="Write a self-contained HTML page with charts.",
 )
 @cache_options
 def compare(
@@ -54,11 +59,11 @@ def compare(
     cache_dir: Path | None,
     no_cache: bool,
 ) -> None:
-    """Say what the second of two runs takes longer, or less long: by unit, by cause and by layer.
+    """Show the difference of the times of two runs by unit, by cause and by layer.
 
-    The runs are in files from npusim run --json, or are made of MODEL: the second one on the device that --with or
-    --with-config says. Each picosecond of a run belongs to one unit, cause and layer, those of its critical path, so
-    each table adds up to the difference exactly. Layers are the same if they contain the same operators of the model.
+    The runs come from files of npusim run --json, or from MODEL: then the second run uses the device of --with or
+    --with-config. Each picosecond of the critical path belongs to one unit, cause and layer, so each table adds up to
+    the difference exactly. Layers match if they contain the same operators of the model.
 
     \b
     Examples:

@@ -26,7 +26,11 @@ from npusim.cli.output import answer, check_destination, progress, say, write_js
 @config_options()
 @shape_options
 @click.option(
-    "--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="The program; default: MODEL with .npu."
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The program file; default: MODEL with the suffix .npu.",
 )
 @json_option("the program's sizes, inputs and outputs")
 @cache_options
@@ -43,7 +47,7 @@ def compile_(
 ) -> None:
     """Compile MODEL for one device into a program file.
 
-    The program runs on the device it was compiled for and on no other.
+    The program runs only on the device that it was compiled for.
 
     \b
     Examples:

@@ -25,7 +25,7 @@ def config() -> None:
 @config.command("list")
 @json_option("the list")
 def list_(json_file: str | None) -> None:
-    """The descriptions that come with npusim."""
+    """List the device descriptions that come with npusim."""
     from npusim.hw.config import list_configs, load_config
     from npusim.report.device import summary
     from npusim.report.format import table
@@ -44,7 +44,7 @@ def list_(json_file: str | None) -> None:
 @click.option("--keys", is_flag=True, help="A table of every key with its value, origin and meaning, instead of TOML.")
 @json_option("the values in base units and where each comes from")
 def show(name: str, keys: bool, json_file: str | None) -> None:
-    """Every value of a description, defaults included, and where it comes from.
+    """Show every value of a description, including defaults, and its origin.
 
     The output is TOML that describes the same device.
     """
@@ -67,7 +67,7 @@ def show(name: str, keys: bool, json_file: str | None) -> None:
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_config, metavar="NAME|FILE...")
 @json_option("the problems of each file")
 def check(names: tuple[str, ...], json_file: str | None) -> None:
-    """Check descriptions; names every problem of every file, not only the first."""
+    """Check descriptions; report all problems of all files."""
     problems: dict[str, list[str]] = {name: [] for name in names}
     for name in names:
         try:

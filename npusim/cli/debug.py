@@ -15,14 +15,21 @@ from npusim.untrusted import FileKind
 SCRIPT = FileKind("script of the debugger", 1 << 20)
 
 
-@click.command(cls=Command, short_help="Step through a model on a device: breakpoints, watchpoints, back.")
+@click.command(cls=Command, short_help="Step through a run: breakpoints, watchpoints, reverse stepping.")
 @model_argument
 @config_options(default=None)
 @click.option("--input", "-i", "inputs", multiple=True, metavar="NAME=FILE.npy", help="The data of one input.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="For random inputs, used when no --input is given.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, help="Seed of the random inputs, used when no --input is given."
+)
 @click.option("--allow-nan", is_flag=True, help="Accept inputs that hold NaN.")
 @shape_options
-@click.option("--script", type=click.Path(path_type=Path), metavar="FILE", help="Commands, a line each; - is stdin.")
+@click.option(
+    "--script",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Debugger commands, one per line; - is standard input.",
+)
 @cache_options
 def debug(
     model: Path,
@@ -37,11 +44,11 @@ def debug(
     cache_dir: Path | None,
     no_cache: bool,
 ) -> None:
-    """Load MODEL (.onnx, or .npu from npusim compile) onto a device and let its clock stand still.
+    """Load MODEL (.onnx, or .npu from npusim compile) onto a device and stop its clock.
 
     Commands come from a terminal, from --script, or from standard input: break, watch, step, continue, until, back,
-    where, print, list, layers, regions, checkpoint, restore; help names them all, help NAME explains one. In a script
-    the first command that fails ends it, with exit code 2. All times are simulated.
+    where, print, list, layers, regions, checkpoint, restore; help lists them, help NAME explains one. A script ends
+    at the first command that fails, with exit code 2. All times are simulated.
 
     \b
     Examples:

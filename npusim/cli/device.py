@@ -8,11 +8,11 @@ from npusim.cli.base import Command, config_options, device, json_option
 from npusim.cli.output import answer
 
 
-@click.command(cls=Command, short_help="What a device can do.")
+@click.command(cls=Command, short_help="Show the capabilities of a device.")
 @config_options()
 @json_option("the capabilities")
 def info(config: str, overrides: tuple[str, ...], json_file: str | None) -> None:
-    """Show what a device can do: peaks, bandwidths and types, all derived from its description.
+    """Show the capabilities of a device: peak rates, bandwidths and types, all derived from its description.
 
     \b
     Examples:

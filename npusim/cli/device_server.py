@@ -34,18 +34,18 @@ _GRACE_S = 5
     "path",
     type=click.Path(path_type=Path),
     metavar="SOCKET",
-    help="Listen there for clients that speak the vfio-user protocol; device DRAM is mapped into them.",
+    help="Listen at this socket for vfio-user clients; device DRAM is mapped into them.",
 )
 @click.option(
     "--pci-proxy",
     is_flag=True,
     help="Start the QEMU behind --, with the device as its x-pci-proxy-dev and a channel for interrupts.",
 )
-@click.option("--clients", type=click.IntRange(min=1), metavar="N", help="End after so many clients.")
+@click.option("--clients", type=click.IntRange(min=1), metavar="N", help="Exit after this number of clients.")
 @click.option(
     "--lockstep",
     is_flag=True,
-    help="The device comes to rest after each access: the same accesses give the same simulated times.",
+    help="Let the device become idle after each access: equal accesses then give equal simulated times.",
 )
 @driven_options
 def device_server(

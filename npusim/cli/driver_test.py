@@ -17,21 +17,27 @@ if TYPE_CHECKING:
 _FORMS = "must be python:MODULE:CLASS or exec:COMMAND LINE"
 
 
-@click.command("driver-test", cls=Command, short_help="Hold a driver to its promises.")
+@click.command("driver-test", cls=Command, short_help="Run the conformance suite against a driver.")
 @click.option("--connect", required=True, metavar="DRIVER", help="python:MODULE:CLASS, or exec:COMMAND LINE.")
-@click.option("--endpoint", metavar="KIND", help="How a program reaches the device.", show_default="bus")
+@click.option(
+    "--endpoint", metavar="KIND", help="The transport by which a program reaches the device.", show_default="bus"
+)
 @config_options(default="tiny")
 @click.option("--case", "cases", multiple=True, metavar="NAME", help="Only this case; may be given several times.")
 @click.option(
     "--seeds",
     type=click.IntRange(min=0),
     default=20,
-    help="Of the adversary, one run each; likewise moments at which the device goes.",
+    help="Number of adversary seeds, one run each, and of moments at which the device is removed.",
 )
 @click.option(
-    "--patience", type=click.FloatRange(min=0.1), default=60.0, metavar="S", help="For one answer of a program."
+    "--patience",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    metavar="S",
+    help="Timeout of one answer of a program, in seconds.",
 )
-@click.option("--computes-nothing", is_flag=True, help="The driver drives no device, as a template does.")
+@click.option("--computes-nothing", is_flag=True, help="The driver computes nothing, like the template.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write a report as JSON.")
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write a report as JUnit XML.")
 def driver_test(
@@ -46,9 +52,9 @@ def driver_test(
     json_file: Path | None,
     junit: Path | None,
 ) -> int:
-    """Play the device for a driver, in faults and with the driver sanitizer watching, and say what it does not keep.
+    """Run the conformance suite against a driver, with injected faults and the driver sanitizer, and report violations.
 
-    Ends with 1 if a case failed, or if none was passed. docs/reference/driver-test.md says how a program is spoken to.
+    The exit code is 1 if a case failed or no case passed. docs/reference/driver-test.md describes the protocol.
 
     \b
     Examples:

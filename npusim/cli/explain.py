@@ -23,15 +23,17 @@ from npusim.cli.run import prepare
 from npusim.errors import UsageError
 
 
-@click.command(cls=Command, short_help="Why an operator takes its time, why a value lives where it does.")
+@click.command(cls=Command, short_help="Explain the time of an operator and the memory area of each value.")
 @model_argument
 @config_options(default=None)
 @click.option(
     "--op",
     metavar="NAME",
-    help="The operator's name, a part of it, or its kind; of several, the slowest.",
+    help="Name, part of the name, or kind of the operator; the slowest match is shown.",
 )
-@click.option("--memory", is_flag=True, help="Where each value lives, why, and what its next best home would cost.")
+@click.option(
+    "--memory", is_flag=True, help="Show the memory area of each value, the reason, and the cost of the next best area."
+)
 @shape_options
 @json_option("the equations' terms, or the values,")
 @cache_options
@@ -47,10 +49,10 @@ def explain(
     cache_dir: Path | None,
     no_cache: bool,
 ) -> None:
-    """Show for one operator of MODEL the equations of every unit it uses, their terms, and the term that binds.
+    """Show the cost equations of one operator of MODEL: the terms of each unit, and the largest term.
 
-    With --memory: what is in SRAM layer by layer, and for each value of the network where it lives, from when to when,
-    why, and how much longer the next best home would take by the compiler's estimate.
+    With --memory: the SRAM contents by layer, and for each value its memory area, its lifetime, the reason, and the
+    estimated time that the next best memory area would add.
 
     \b
     Examples:

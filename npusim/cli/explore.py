@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command(cls=Command, short_help="Search many designs for the best ones.")
+@click.command(cls=Command, short_help="Search a design space for its Pareto front.")
 @click.argument("space", type=_FILE, metavar="SPACE")
 @click.option(
     "--workers",
     "-w",
     type=click.IntRange(min=0),
     metavar="N",
-    show_default="one for each processor",
-    help="Processes that simulate; 0: none beside this one.",
+    show_default="one per processor",
+    help="Number of worker processes; 0: simulate in this process.",
 )
 @click.option("--cluster", metavar="ADDRESS", help="Simulate on the Dask cluster with this scheduler.")
 @click.option(
@@ -37,32 +37,40 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     type=_FILE,
     metavar="FILE",
     show_default="SPACE with the suffix .study",
-    help="What is known; a study goes on where it ends.",
+    help="File of results; a study continues from it.",
 )
 @click.option(
     "--trust-store",
     is_flag=True,
-    help="Believe a store that was written by somebody else or on another machine; it is yours from then on.",
+    help="Accept a store that another user or machine wrote, and sign it as yours.",
 )
 @click.option(
     "--budget",
     type=click.IntRange(min=0),
     metavar="N",
     show_default="search.budget of SPACE",
-    help="Designs that are simulated at most; 0: only say what the store has.",
+    help="Maximum number of simulated designs; 0: only report the store.",
 )
-@click.option("--top", type=click.IntRange(min=0), default=20, help="How many designs of the front to list; 0: all.")
-@json_option("the front, the best designs, and why others were none")
+@click.option(
+    "--top", type=click.IntRange(min=0), default=20, help="Number of designs of the Pareto front to list; 0: all."
+)
+@json_option("the Pareto front, the best designs, and the reasons of infeasible ones")
 @click.option("--csv", "csv_file", type=_FILE, metavar="FILE", help="Write every simulated design as CSV.")
 @click.option("--parquet", "parquet_file", type=_FILE, metavar="FILE", help="Write every simulated design as Parquet.")
-@click.option("--html", "html_file", type=_FILE, metavar="FILE", help="Write the designs as one page with pictures.")
+@click.option(
+    "--html",
+    "html_file",
+    type=_FILE,
+    metavar="FILE",
+    help="Write the designs as a self-contained HTML page with charts.",
+)
 @click.option(
     "--write",
     "write",
     nargs=2,
     type=(click.IntRange(min=0), _FILE),
     metavar="N FILE",
-    help="Write design N as a device description, and search no further.",
+    help="Write design N as a device description, without a search.",
 )
 @click.pass_context
 def explore(
@@ -80,11 +88,10 @@ def explore(
     html_file: Path | None,
     write: tuple[int, Path] | None,
 ) -> None:
-    """Search the designs that SPACE describes for the best ones: a TOML file that says what varies, which models run,
-    what is wanted and what is not allowed.
+    """Search a design space for its Pareto front. SPACE is a TOML file with axes, models, objectives and limits.
 
-    Small spaces are simulated whole. Of large ones all designs are estimated, and the promising ones simulated. What is
-    known is kept in the store: after Ctrl-C, or a crash, the same command goes on.
+    Small spaces are simulated completely. In large spaces, all designs are estimated and promising designs are
+    simulated. Results are kept in the store: after Ctrl-C or a crash, the same command continues.
 
     \b
     Examples:

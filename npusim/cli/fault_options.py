@@ -1,4 +1,4 @@
-"""Options of commands that give a device to a driver: how it misbehaves, and whether the driver is watched."""
+"""Options of commands that connect a driver to a device: faults, driver sanitizer, adversary."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ _OPTIONS = (
         "--faults",
         type=click.Path(path_type=Path),
         metavar="FILE.toml",
-        help="Let the device misbehave as a script says; a fault that does not happen fails the command.",
+        help="Inject the faults of this script. A fault that does not happen fails the command.",
     ),
-    click.option(
-        "--check-driver", is_flag=True, help="Watch what the driver does with the device; a mistake is an error."
-    ),
+    click.option("--check-driver", is_flag=True, help="Run the driver sanitizer; a driver mistake is an error."),
     click.option(
         "--adversary",
         type=click.IntRange(min=0),
         metavar="SEED",
-        help="Vary the times that the device's contract leaves open.",
+        help="Vary the times that the device specification leaves open.",
     ),
 )
 
@@ -40,8 +38,10 @@ def driven_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def judge(device: NpuDevice) -> None:
-    """After the driver has done its work: raises UsageError for a fault of the script that has not happened, and
-    DriverCheckError for what the driver did wrong."""
+    """Check the device after the driver has finished.
+
+    Raises UsageError for a fault of the script that has not happened, DriverCheckError for mistakes of the driver.
+    """
     device.faults.check()
     if device.checker is not None and device.checker.findings:
         raise DriverCheckError([str(finding) for finding in device.checker.findings])

@@ -70,10 +70,10 @@ def variables(libraries: list[Library]) -> dict[str, str]:
     return {"LD_LIBRARY_PATH": os.pathsep.join(folders), "PKG_CONFIG_PATH": os.pathsep.join(descriptions)}
 
 
-@click.command(cls=Command, short_help="Shared libraries for programs in C.")
+@click.command(cls=Command, short_help="Show the shared libraries for C programs.")
 @json_option("the libraries")
 def libs(json_file: str | None) -> None:
-    """Show the shared libraries through which C programs reach the simulated devices: ONNXIFI and NNAPI.
+    """Show the shared libraries for C programs: ONNXIFI and NNAPI.
 
     \b
     Examples:

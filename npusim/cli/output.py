@@ -28,19 +28,18 @@ from npusim.trusted_files import replacement
 
 
 def terminal_width(stream: TextIO | None) -> int | None:
-    """Columns of the terminal that a stream goes to; None if it goes elsewhere, where lines may be long."""
+    """Columns of the terminal of a stream; None if the stream is not a terminal, where lines are not wrapped."""
     return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
 
 
 def fitted(text: str) -> str:
-    """The text with lines as long as the terminal takes, if it goes to one."""
+    """The text wrapped to the width of the terminal, if standard output is one."""
     width = terminal_width(sys.stdout)
     return text if width is None else broken(text, width)
 
 
 def say(text: str, *, err: bool = False, whole: bool = False) -> None:
-    """Print text for a person, with a line feed. ``whole``: lines are not broken, because somebody will copy them, as
-    those of errors are not."""
+    """Print text with a line feed. ``whole``: do not wrap lines, because users copy them; errors are never wrapped."""
     shown = printable(text)
     if (sys.stderr if err else sys.stdout) is None:
         return  # a closed stream, of which click knows from 8.2 on
@@ -53,7 +52,7 @@ def say(text: str, *, err: bool = False, whole: bool = False) -> None:
 
 
 def abandon(stream: TextIO | None) -> None:
-    """Keep the interpreter from failing again on what is left in the buffer of a closed or full stream."""
+    """Discard the buffer of a closed or full stream, so that the interpreter does not fail again at exit."""
     if stream is None:
         return
     with contextlib.suppress(OSError, ValueError):
@@ -64,7 +63,7 @@ def abandon(stream: TextIO | None) -> None:
 
 
 class Warnings(logging.Handler):
-    """A line on standard error for each record. One that nobody takes is lost: it never waits, and never fails."""
+    """Write each record as a line to standard error. If that blocks or fails, the record is lost."""
 
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record)
@@ -85,7 +84,7 @@ def _has_room(stream: TextIO | None) -> bool:
 
 
 def command_line(words: Iterable[str]) -> str:
-    """Words as a shell reads them back: what is not printable as an escape that bash and zsh know."""
+    """Words quoted for bash and zsh; characters that are not printable are escaped."""
     return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escaped(word)}'" for word in words)
 
 
@@ -104,7 +103,7 @@ def _escaped(word: str) -> str:
 
 
 def check_destination(path: Path) -> None:
-    """Raise UsageError unless a file can be made at path: said before minutes of work, not after."""
+    """Raise UsageError unless a file can be created at path. Called before long work, not after it."""
     if path.is_dir():
         raise UsageError(f"{path}: is a directory; a file name is needed")
     if not path.parent.is_dir():
@@ -113,7 +112,7 @@ def check_destination(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to instead, which takes the place of ``path`` when the block ends well and vanishes otherwise.
+    """A temporary path that replaces ``path`` when the block succeeds, and is removed when it fails.
 
     What is not a regular file (a pipe, /dev/stdout) is written directly: replacing it would destroy it. An OSError
     names ``path``, which those of a full disk do not.
@@ -130,7 +129,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole text file, or nothing."""
+    """Write a text file atomically."""
     with replacing(path) as draft:
         draft.write_text(text, "utf-8")
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from npusim.hw.config import Config
 
 
-@click.command(cls=Command, short_help="Play a bus trace again, to the first difference.")
+@click.command(cls=Command, short_help="Replay a bus trace and report the first difference.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.npt")
 @config_options(default=None, without="the one that was recorded")
 @click.option(
     "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write a trace that opens in ui.perfetto.dev."
 )
-@click.option("--allow-cut", is_flag=True, help="Accept a trace whose end is missing, as of a process that was killed.")
-@json_option("what came of it")
+@click.option("--allow-cut", is_flag=True, help="Accept a truncated trace, such as that of a killed process.")
+@json_option("the result")
 @click.pass_context
 def replay(
     context: click.Context,
@@ -32,11 +32,11 @@ def replay(
     allow_cut: bool,
     json_file: str | None,
 ) -> None:
-    """Do all accesses of FILE.npt, from --bus-trace or $NPUSIM_BUS_TRACE, with a device as it was, or with --config.
+    """Replay the accesses of FILE.npt, from --bus-trace or $NPUSIM_BUS_TRACE, on the recorded or another device.
 
-    Ends with 0 if each gives what it gave and takes what it took, and with 1 if not; then it names the first that does
-    not: which access, what was expected, and what came. A trace whose end is missing ends with 1, too, unless
-    --allow-cut is given; one without accesses is an error, since nothing would be compared.
+    The exit code is 0 if every access has the recorded result and time, else 1 with the first access that differs: its
+    expected and its actual result. A truncated trace ends with 1 unless --allow-cut is given. A trace without accesses
+    is an error, because there is nothing to compare.
 
     \b
     Examples:

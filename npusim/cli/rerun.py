@@ -1,4 +1,4 @@
-"""``npusim rerun``: what a JSON says of a run, checked by running it again."""
+"""``npusim rerun``: repeat a run from its JSON file and compare the results."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from npusim.cli.output import answer, progress
 _MOST_SHOWN = 10
 
 
-@click.command(cls=Command, short_help="Run again what a JSON of a run describes.")
+@click.command(cls=Command, short_help="Repeat a run from its JSON file and compare the results.")
 @click.argument("record", type=click.Path(path_type=Path, dir_okay=False), metavar="RUN.json")
 @click.option(
     "--model",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The model, if it lies elsewhere now.",
+    help="The model, if its path has changed.",
 )
-@json_option("what came of it")
+@json_option("the result")
 @click.pass_context
 def rerun(context: click.Context, record: Path, model: Path | None, json_file: str | None) -> None:
-    """Run again what RUN.json, from npusim run --json, describes: its model, device, shapes and bound values.
+    """Repeat the run of RUN.json, from npusim run --json, with its model, device, shapes and bound values.
 
-    Ends with 0 if every instruction takes the same times as then, and every other figure, digest and option that the
-    file tells is the same, too; with 1 if not. Then it says what has changed (model, device), the operator at which the
-    runs part, and each figure that differs. Other versions are told, and are no difference by themselves.
+    The exit code is 0 if all times, figures, digests and options equal those of the file, else 1. A difference is
+    reported with its cause (model, device), the first operator whose times differ, and each figure that differs. Other
+    versions of npusim are reported, but do not count as a difference.
 
     \b
     Examples:

@@ -37,16 +37,18 @@ if TYPE_CHECKING:
 @model_argument
 @config_options(default=None)
 @click.option("--input", "-i", "inputs", multiple=True, metavar="NAME=FILE.npy", help="The data of one input.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="For random inputs, used when no --input is given.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, help="Seed of the random inputs, used when no --input is given."
+)
 @click.option("--allow-nan", is_flag=True, help="Accept inputs that hold NaN.")
 @shape_options
 @click.option(
-    "--resident-weights", is_flag=True, help="Keep weights in SRAM from run to run: --set sram.resident_weights=true."
+    "--resident-weights", is_flag=True, help="Keep weights in SRAM between runs: --set sram.resident_weights=true."
 )
 @click.option(
     "--timing-only",
     is_flag=True,
-    help="Same times, no arithmetic, no outputs: faster. Files of weights may be missing.",
+    help="Compute times but no outputs. Faster; files of weights may be missing.",
 )
 @click.option(
     "--output-dir", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Write each output as DIR/NAME.npy."
@@ -60,21 +62,21 @@ if TYPE_CHECKING:
     "page",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a page with pictures; it needs no network.",
+    help="Write a self-contained HTML page with charts.",
 )
 @driven_options
 @click.option(
     "--bus-trace",
     type=click.Path(path_type=Path),
     metavar="FILE.npt",
-    help="Write all that passes between driver and device, for npusim replay.",
+    help="Record all accesses between driver and device, for npusim replay.",
 )
 @click.option(
     "--timeout",
     metavar="TIME",
-    help="Simulated time after which the driver gives a run up, such as '2 s'; by default when the device has stopped.",
+    help="Simulated time after which the driver aborts a run, such as '2 s'; by default when the device has stopped.",
 )
-@click.option("--top", type=click.IntRange(min=0), default=10, help="How many of the slowest layers to list.")
+@click.option("--top", type=click.IntRange(min=0), default=10, help="Number of slowest layers to list.")
 @cache_options
 def run(
     model: Path,
@@ -100,13 +102,13 @@ def run(
     cache_dir: Path | None,
     no_cache: bool,
 ) -> None:
-    """Run MODEL (.onnx, or .npu from npusim compile) on a device and report what happened.
+    """Run MODEL (.onnx, or .npu from npusim compile) on a device and report outputs, times and traffic.
 
-    Without --input the inputs are random, from --seed. With it, what the model leaves open is taken from the arrays:
-    dimensions, and the values of small inputs that decide shapes or branches.
+    Without --input, the inputs are random numbers from --seed. With it, the arrays also define the open dimensions of
+    the model, and the values of small inputs that determine shapes or branches.
 
-    Where weights stay in SRAM from one run to the next, the model runs twice: the first time, which loads them, is
-    given apart, all else is of the second.
+    If weights stay in SRAM between runs, the model runs twice. The report shows the time of the first run, which loads
+    the weights, on a line of its own; all other figures are those of the second run.
 
     \b
     Examples:

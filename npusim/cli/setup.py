@@ -11,16 +11,16 @@ from npusim.cli.output import answer, check_destination, progress, replacing, sa
 from npusim.errors import NpusimError, UsageError
 
 
-@click.command(cls=Command, short_help="A small network, computed, timed and checked.")
+@click.command(cls=Command, short_help="Run a small built-in network and check its outputs.")
 @config_options()
 @click.option(
-    "--save", type=click.Path(path_type=Path), metavar="FILE.onnx", help="Write the network as an ONNX model, too."
+    "--save", type=click.Path(path_type=Path), metavar="FILE.onnx", help="Also write the network as an ONNX model."
 )
 @json_option("the result")
 def demo(config: str, overrides: tuple[str, ...], save: Path | None, json_file: str | None) -> None:
-    """Compute a small network on a device, check it against the reference, and report.
+    """Run a small built-in network on a device, check its outputs against the reference, and report.
 
-    The network is made in memory: no file, no network is needed, and no onnx but for --save.
+    The network is built in memory: no file is needed, and the package onnx only for --save.
 
     \b
     Examples:
@@ -58,7 +58,7 @@ def demo(config: str, overrides: tuple[str, ...], save: Path | None, json_file: 
 @click.command(cls=Command, short_help="Check this installation.")
 @json_option("the findings")
 def doctor(json_file: str | None) -> None:
-    """Check this installation: versions, compiled kernels, configs, cache, clashes."""
+    """Check this installation: versions, compiled kernels, configs, cache, conflicts."""
     from npusim.cache import default_directory
     from npusim.doctor import Severity, examine
     from npusim.report.format import table
@@ -75,11 +75,11 @@ def doctor(json_file: str | None) -> None:
         raise NpusimError(f"this installation does not work: {', '.join(failed)}")
 
 
-@click.group(cls=CommandGroup, short_help="List, prune or clear compiled programs.")
+@click.group(cls=CommandGroup, short_help="List, prune or clear cached programs.")
 def cache() -> None:
-    """List, prune or clear the compiled programs that were kept.
+    """List, prune or clear the cached programs.
 
-    They take at most 4 GiB, or $NPUSIM_CACHE_SIZE; then those go that were not used for longest.
+    The cache holds at most 4 GiB, or $NPUSIM_CACHE_SIZE; the least recently used programs are evicted first.
 
     \b
     Examples:
@@ -90,7 +90,7 @@ def cache() -> None:
 
 
 _DIRECTORY = click.option(
-    "--cache-dir", type=click.Path(path_type=Path), metavar="DIR", help="Another place than the usual."
+    "--cache-dir", type=click.Path(path_type=Path), metavar="DIR", help="Use this cache directory."
 )
 
 
@@ -98,7 +98,7 @@ _DIRECTORY = click.option(
 @_DIRECTORY
 @json_option("the list")
 def list_(cache_dir: Path | None, json_file: str | None) -> None:
-    """The programs that are kept, with their sizes."""
+    """List the cached programs with their sizes."""
     from npusim.cache import Cache, default_directory
     from npusim.report.format import capacity, table
 
@@ -116,7 +116,7 @@ def list_(cache_dir: Path | None, json_file: str | None) -> None:
 @_DIRECTORY
 @click.option("--size", metavar="SIZE", help="What may stay, such as '500 MB'; else what the cache may take.")
 def prune(cache_dir: Path | None, size: str | None) -> None:
-    """Remove the programs that were not used for longest until the rest is small enough.
+    """Remove the least recently used programs until the cache is small enough.
 
     \b
     Examples:
@@ -139,7 +139,7 @@ def prune(cache_dir: Path | None, size: str | None) -> None:
 @cache.command()
 @_DIRECTORY
 def clear(cache_dir: Path | None) -> None:
-    """Remove every kept program; other files in the directory stay."""
+    """Remove all cached programs; other files in the directory stay."""
     from npusim.cache import Cache, default_directory
     from npusim.report.format import capacity, counted
 
@@ -148,7 +148,7 @@ def clear(cache_dir: Path | None) -> None:
     say(f"removed {counted(len(sizes), 'program')}, {capacity(sum(sizes))}, from {directory}")
 
 
-@click.command(cls=Command, short_help="Completion for bash, zsh or fish.")
+@click.command(cls=Command, short_help="Print shell completion for bash, zsh or fish.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print a script that completes commands, options, configs and files in SHELL.

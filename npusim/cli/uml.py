@@ -18,7 +18,7 @@ from npusim.errors import NpusimError, UsageError
 _PATH = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command(cls=Command, short_help="A Linux kernel whose clock is simulated time.")
+@click.command(cls=Command, short_help="Run a User Mode Linux kernel on simulated time.")
 @click.argument("config", metavar="[NAME|FILE]", shell_complete=complete_config, default="tiny")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the device.")
 @click.option(
@@ -28,28 +28,32 @@ _PATH = click.Path(path_type=Path, dir_okay=False)
     show_default="$NPUSIM_UML_KERNEL, else what make uml has built",
     help="The User Mode Linux kernel.",
 )
+@click.option("--initrd", type=_PATH, metavar="FILE", help="An initramfs; replaces the next four options.")
 @click.option(
-    "--initrd", type=_PATH, metavar="FILE", help="A first file system of your own, in place of the next four."
-)
-@click.option(
-    "--module", "modules", multiple=True, metavar="'FILE.ko [NAME=VALUE ...]'", help="A module to load; in this order."
+    "--module",
+    "modules",
+    multiple=True,
+    metavar="'FILE.ko [NAME=VALUE ...]'",
+    help="A module to load; modules load in the given order.",
 )
 @click.option("--run", "program", metavar="'FILE [ARGUMENT ...]'", help="A static binary or busybox script to run.")
-@click.option("--file", "files", multiple=True, metavar="FILE:PATH", help="A file, and where the kernel finds it.")
+@click.option("--file", "files", multiple=True, metavar="FILE:PATH", help="Copy FILE to PATH in the initramfs.")
 @click.option("--busybox", type=_PATH, metavar="FILE", show_default="beside the kernel", help="A static busybox.")
 @driven_options
-@click.option("--append", default="", metavar="'ARGUMENT ...'", help="More for the kernel's command line.")
-@click.option("--memory", default="128M", metavar="SIZE", help="Of the kernel.")
-@click.option("--log", type=_PATH, metavar="FILE", show_default="standard output", help="The kernel's console.")
-@click.option("--limit", default="1000 s", metavar="TIME", help="The most that the kernel may take of simulated time.")
+@click.option("--append", default="", metavar="'ARGUMENT ...'", help="Append to the kernel command line.")
+@click.option("--memory", default="128M", metavar="SIZE", help="Memory size of the kernel.")
+@click.option(
+    "--log", type=_PATH, metavar="FILE", show_default="standard output", help="Write the kernel console to this file."
+)
+@click.option("--limit", default="1000 s", metavar="TIME", help="Limit of simulated time.")
 @click.option(
     "--patience",
     type=click.FloatRange(min=0, min_open=True),
     default=60,
     metavar="SECONDS",
-    help="By this machine's clock: after such a silence the kernel is taken for dead.",
+    help="Host time without progress after which the kernel counts as hung.",
 )
-@click.option("--tolerant", is_flag=True, help="Warnings of the kernel in its log are no failure.")
+@click.option("--tolerant", is_flag=True, help="Do not fail on warnings in the kernel log.")
 def uml(
     config: str,
     overrides: tuple[str, ...],
@@ -71,9 +75,9 @@ def uml(
 ) -> int:
     """Run a User Mode Linux kernel with the device on its PCI bus; the kernel's clock is simulated time.
 
-    Ends with the kernel, with the exit status of the program. A status of 0 becomes 1 if the kernel has complained in
-    its log, a test in the log (KUnit, kselftest) failed or is missing, a fault did not happen, the driver made a
-    mistake, or the kernel never connected to the device.
+    The command ends with the kernel; its exit code is that of the program. An exit code of 0 becomes 1 if the kernel
+    log has warnings, a test in the log (KUnit, kselftest) failed or is missing, a fault did not happen, the driver made
+    a mistake, or the kernel never connected to the device.
 
     \b
     Examples:

@@ -11,22 +11,22 @@ from npusim.cli.output import answer, check_destination, progress, replacing
 from npusim.errors import UsageError
 
 
-@click.command(cls=Command, short_help="Compare the timing models with measured points.")
+@click.command(cls=Command, short_help="Compare the timing models with measurements.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where the data sets are.",
-    show_default="those that come with npusim",
+    help="Directory of the data sets.",
+    show_default="the data sets of npusim",
 )
 @json_option("every row and every error")
 @click.option(
-    "--plot", "plot_file", type=click.Path(path_type=Path), metavar="FILE", help="Draw predicted over measured."
+    "--plot", "plot_file", type=click.Path(path_type=Path), metavar="FILE", help="Draw predictions over measurements."
 )
 def validate(data: Path | None, json_file: str | None, plot_file: Path | None) -> None:
-    """Replay measured points - RTL, simulators, chips - and report how far off each prediction is.
+    """Replay measured points of RTL, simulators and chips, and report the error of each prediction.
 
-    A data set whose file is not there is skipped, and said.
+    Data sets whose file is missing are skipped and reported.
 
     \b
     Examples:

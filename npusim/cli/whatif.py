@@ -21,14 +21,14 @@ from npusim.cli.output import answer, progress
 from npusim.errors import UsageError
 
 
-@click.command(cls=Command, short_help="What each resource of a device would buy.")
+@click.command(cls=Command, short_help="Show the effect of each device resource on the time of a model.")
 @model_argument
 @config_options()
-@click.option("--only", multiple=True, metavar="KEY", help="A key or a section such as dram; others are left alone.")
+@click.option("--only", multiple=True, metavar="KEY", help="Only this key or section, such as dram.")
 @click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, help="Processes that compile and simulate.")
-@click.option("--top", type=click.IntRange(min=0), default=20, help="How many resources to list.")
+@click.option("--top", type=click.IntRange(min=0), default=20, help="Number of resources to list.")
 @shape_options
-@json_option("all of it")
+@json_option("all results")
 def whatif(
     model: Path,
     config: str,
@@ -40,10 +40,10 @@ def whatif(
     bound: tuple[str, ...],
     json_file: str | None,
 ) -> None:
-    """Compile and time MODEL with each number of the device made infinite, doubled and halved, one at a time.
+    """Compile and time MODEL with each numeric key of the device infinite, doubled and halved, one at a time.
 
-    Infinite is 1024 times as much, or as much as is legal, and for what is a time or counts cycles none. Everything is
-    compiled anew for each, so a change has what the compiler makes of it. Resources are listed by what they buy.
+    Infinite means 1024 times the value or the largest legal value; for times and cycle counts it means zero. The model
+    is recompiled for each change. Resources are sorted by the time that they save.
 
     \b
     Examples:
