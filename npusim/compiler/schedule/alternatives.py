@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.schedule.allocate import Scratchpad
-from npusim.compiler.schedule.cascade import Window, rows_of
+from npusim.compiler.schedule.cascade import rows_of
 from npusim.compiler.schedule.cascade_search import LONGEST
+from npusim.compiler.schedule.rolling_buffer import RollingBuffer
 from npusim.compiler.schedule.scratchpad import ScheduleStep
 from npusim.compiler.schedule.step_costs import StepCosts
 from npusim.compiler.schedule.stripe_heights import best_stripes, is_closed, rolling_values, room_for_cascade
@@ -65,24 +66,24 @@ class Alternatives:
         takes less."""
         assert step.cascade is not None
         together = self.costs.of(step)
-        rolling = [window for window in step.cascade.windows if window.source is None]
+        rolling = step.cascade.between
         views, whole = self._context.views, self.costs.uses.views
-        views.update({window.inner.tensor: whole[window.inner.tensor] for window in rolling})
+        views.update({each.value.tensor: whole[each.value.tensor] for each in rolling})
         alone = [ScheduleStep([group], None, [b for b in step.resident if not b.is_rolling]) for group in step.groups]
         costs = self._with_values_between(alone, rolling)
-        views.update({window.inner.tensor: window.view for window in rolling})
+        views.update({each.value.tensor: each.view for each in rolling})
         if None in costs:
             return Alternative(None, f"the tiles of {alone[costs.index(None)].groups[0].name} would not fit")
         return Alternative(sum(cost or 0 for cost in costs) - (together or 0))
 
-    def _with_values_between(self, steps: Sequence[ScheduleStep], rolling: Sequence[Window]) -> list[int | None]:
+    def _with_values_between(self, steps: Sequence[ScheduleStep], rolling: Sequence[RollingBuffer]) -> list[int | None]:
         """Picoseconds of steps, with those values in the scratchpad that are worth it; they are moved back to DRAM."""
         scratchpad = Scratchpad(steps, self._context.sram_bytes)
         costs = [self.costs.of(step) for step in steps]
         moved: list[Buffer] = []
-        for window in rolling if self._keeps else ():
-            buffer = self.costs.uses.views[window.inner.tensor].buffer
-            life = range(window.inner.maker, max(reader.reader for reader in window.inner.readers) + 1)
+        for each in rolling if self._keeps else ():
+            buffer = self.costs.uses.views[each.value.tensor].buffer
+            life = range(each.value.maker, max(reader.reader for reader in each.value.readers) + 1)
             if not scratchpad.add_beside(buffer, life):
                 continue
             now = [self.costs.of(steps[number]) for number in life]
@@ -104,13 +105,13 @@ class Alternatives:
         for group in groups:
             if rows_of(group, self._context) is None:
                 return Alternative(None, f"{group.name} has no rows to stripe")
-        inner = rolling_values(groups, self._context)
-        if inner is None or not is_closed(groups, self.costs.uses, self._context):
+        striped = rolling_values(groups, self._context)
+        if striped is None or not is_closed(groups, self.costs.uses, self._context):
             return Alternative(None, "others want what is made on the way" if self._keeps else "SRAM keeps no values")
         before = self.costs.total(steps)
         beside = {each.groups[0].index: each for each in steps}
-        room = room_for_cascade(groups, inner, beside, self._context)
-        option = best_stripes(groups, inner, room, self.costs)
+        room = room_for_cascade(groups, striped, beside, self._context)
+        option = best_stripes(groups, striped, room, self.costs)
         if option is None:
             return Alternative(None, f"weights and windows of {groups[0].name} to {groups[-1].name} would not fit")
         return Alternative(option[0] - (before or 0))

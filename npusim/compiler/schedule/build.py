@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice, product, takewhile
 
 from npusim.compiler.buffers import Buffer
@@ -16,10 +15,10 @@ from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.schedule.attention import form_attention
 from npusim.compiler.schedule.cascade import before_stripe, load_stripe
 from npusim.compiler.schedule.exchange import giving
-from npusim.compiler.schedule.layout import Placement, place
-from npusim.compiler.schedule.memory_map import Record
+from npusim.compiler.schedule.layout import PlacedGraph, place
+from npusim.compiler.schedule.memory_map import MemoryMap
 from npusim.compiler.schedule.memory_plan import MemoryPlan, plan
-from npusim.compiler.schedule.scratchpad import Ends, Fitted, ScheduleStep, fit
+from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit, fit_in_turn
 from npusim.compiler.schedule.sharding import Spread, spread
 from npusim.compiler.schedule.step_costs import Known
 from npusim.errors import CompileError
@@ -41,7 +40,7 @@ class Order:
     constants: ConstantPool
     groups: list[Group]
     layout: MemoryPlan
-    record: Record
+    record: MemoryMap
     flows: bool
     prologue: int = 0
     spread: Spread | None = None
@@ -156,7 +155,9 @@ class Draft:
         self._values = _region_bytes(graph, context, self.layout.scratch_bytes)
         _check_capacity(graph, (0, *self._values), config)  # before tiles are made of what fits nowhere
         self._graph, self._context, self._groups, self._flows = graph, context, placement.groups, flows
-        self._record = Record(placement.groups, context, self.layout.alternatives, placement.buffers, self.layout.steps)
+        self._record = MemoryMap(
+            placement.groups, context, self.layout.alternatives, placement.buffers, self.layout.steps
+        )
         self._scheduler = Scheduler(config, budget)
         fits, self._prologue = _fits(self.layout, context), 0
         if context.pinned.starts:  # all lowerings are made first: what stays is loaded before anything else
@@ -220,7 +221,7 @@ def in_parts(
         _check_capacity(graph, (0, *values), config)
         first = parts.contexts[0]
         # Without a planner: what it could say of other homes is of the first core's parts alone.
-        record = Record(placement.groups, first, None, placement.buffers, parts.layout.steps)
+        record = MemoryMap(placement.groups, first, None, placement.buffers, parts.layout.steps)
         commands, prologue = _schedule_spread(placement, parts, copy(budget), record)
         sizes = (align(context.constants.size), *values)
         _check_capacity(graph, sizes, config)
@@ -232,7 +233,9 @@ def in_parts(
     )  # fmt: skip
 
 
-def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record: Record) -> tuple[list[Command], int]:
+def _schedule_spread(
+    placement: PlacedGraph, parts: Spread, budget: Budget, record: MemoryMap
+) -> tuple[list[Command], int]:
     """The commands, and how many of them, the first, load what stays in SRAM."""
     scheduler = Scheduler(parts.whole.config, budget)
     born: dict[int, list[Buffer]] = {}
@@ -268,13 +271,8 @@ def _schedule_spread(placement: Placement, parts: Spread, budget: Budget, record
 
 def _part_fits(parts: Spread) -> Iterator[tuple[ScheduleStep, Fitted | None, list[Lowering]]]:
     """The cores' lowerings of each step in turn, one for all if it is not cut; None where there is nothing to do."""
-    ends = Ends(parts.layout.steps)
-    for number, step in enumerate(parts.layout.steps):
-        if step.is_empty:
-            yield step, None, []
-            continue
-        fitted = ends.fit(number, partial(parts.fit, step))
-        yield step, fitted, parts.lowerings(step, fitted)
+    for step, fitted in fit_in_turn(parts.layout.steps, parts.fit):
+        yield step, fitted, parts.lowerings(step, fitted) if fitted else []
 
 
 def _part_residents(
@@ -294,7 +292,7 @@ def _part_residents(
 
 
 def _schedule(
-    scheduler: Scheduler, placement: Placement, fits: Iterable[tuple[ScheduleStep, Fitted | None]], record: Record
+    scheduler: Scheduler, placement: PlacedGraph, fits: Iterable[tuple[ScheduleStep, Fitted | None]], record: MemoryMap
 ) -> Iterator[int]:
     """Issue one step after the other; the last group of each, when it has been."""
     cores = range(record.context.config.cores)
@@ -323,12 +321,7 @@ def _schedule(
 
 def _fits(layout: MemoryPlan, context: Context) -> Iterator[tuple[ScheduleStep, Fitted | None]]:
     """The lowerings of each step in turn; None where there is nothing to do."""
-    ends = Ends(layout.steps)
-    for number, step in enumerate(layout.steps):
-        if step.is_empty:
-            yield step, None
-            continue
-        yield step, ends.fit(number, partial(fit, step, context))
+    return fit_in_turn(layout.steps, lambda step, low_end, avoid: fit(step, context, low_end, avoid))
 
 
 def _residents(
@@ -353,9 +346,9 @@ def _turns(
         moved = step.cascade.moved(stripe)
         # What the next stripe wants does not stand before what the first group of this one does: its weights, once.
         ahead: list[tuple[Group, list[Iterable[Tile]]]] = []
-        for window in step.cascade.loaded:
-            reader = step.groups[window.inner.readers[0].reader]
-            at_once, behind = load_stripe(step.cascade, window, image, stripe)
+        for rolling in step.cascade.loaded:
+            reader = step.groups[rolling.value.readers[0].reader]
+            at_once, behind = load_stripe(step.cascade, rolling, image, stripe)
             ahead.append((reader, [behind]))
             yield reader, [at_once]
         for number, (first, end) in enumerate(rows[: len(step.groups)]):

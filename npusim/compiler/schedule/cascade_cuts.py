@@ -8,7 +8,7 @@ from operator import itemgetter
 from npusim.compiler.schedule.cascade import Cascade
 
 
-class Cuts:
+class CascadeCuts:
     """The best cuts of what is known so far. Cascades are added from the last group on, so that it can be asked
     meanwhile what groups behind take, however they are cut."""
 

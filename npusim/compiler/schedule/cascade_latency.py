@@ -13,7 +13,7 @@ from itertools import takewhile
 from npusim.compiler.grouping.groups import Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import Context, Lowering, loading
 from npusim.compiler.schedule.cascade import Cascade, most_moves, moved_bytes, urgent_bytes
-from npusim.compiler.schedule.scratchpad import RollingBuffers
+from npusim.compiler.schedule.scratchpad import rolling_views
 from npusim.hw.units.dma import latency_ps
 from npusim.timing.tile import OVERLAP
 
@@ -21,13 +21,13 @@ from npusim.timing.tile import OVERLAP
 def cascade_latency(cascade: Cascade, groups: Sequence[Group], lowerings: Sequence[Lowering], context: Context) -> int:
     """Picoseconds, without what a cascade waits for the weights of its first group: those in front hide that."""
     config, turns = context.config, cascade.images * len(cascade.stripes)
-    with RollingBuffers(context, cascade.loaded):
+    with rolling_views(context, cascade.loaded):
         costs = [lowering.striped(rows) for lowering, rows in zip(lowerings, cascade.usual, strict=True)]
     computing = _computing(cascade, groups, lowerings, costs)
-    nbytes, urgent = sum(window.inner.tensor.nbytes for window in cascade.loaded), urgent_bytes(cascade)
+    nbytes, urgent = sum(each.value.tensor.nbytes for each in cascade.loaded), urgent_bytes(cascade)
     rows, urgent = loading(nbytes - urgent, config), loading(urgent, config)
     # Those that stripes share go to the front of their windows.
-    kept = sum(move.rows * window.pitch for window in cascade.loaded for move in window.moves.values())
+    kept = sum(rows * each.pitch for each in cascade.loaded for _, rows in each.moves.values())
     rows += cascade.images * lowerings[0].copying(kept)
     # Each stripe's rows are a transfer of their own, and wait for the one before.
     if config.dma.in_flight == 1:

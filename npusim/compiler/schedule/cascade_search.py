@@ -14,10 +14,12 @@ from operator import itemgetter
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import loading, sram_rate
-from npusim.compiler.schedule.cascade import Cascade, Inner, outline, rows_of
-from npusim.compiler.schedule.cascade_cuts import Cuts
+from npusim.compiler.schedule.cascade import Cascade, outline, rows_of
+from npusim.compiler.schedule.cascade_cuts import CascadeCuts
+from npusim.compiler.schedule.likeness import boundary, held_bytes, seen
 from npusim.compiler.schedule.residency import SLACK
-from npusim.compiler.schedule.scratchpad import ScheduleStep, boundary, held_bytes, seen
+from npusim.compiler.schedule.rolling_buffer import StripedValue
+from npusim.compiler.schedule.scratchpad import ScheduleStep
 from npusim.compiler.schedule.step_costs import StepCosts
 from npusim.compiler.schedule.stripe_heights import best_stripes, is_closed, rolling_values, room_for_cascade
 from npusim.errors import CompileError
@@ -48,13 +50,13 @@ class CascadeSearch:
 
     def run(self) -> list[Cascade]:
         """The cascades that lower the estimate of all groups most, in order."""
-        cuts = Cuts(self._alone)
+        cuts = CascadeCuts(self._alone)
         for first in reversed(range(len(self._groups))):
             for last, cost, cascade in self._beginning_with(first, cuts):
                 cuts.add(first, last, cost, cascade)
         return cuts.best()
 
-    def _beginning_with(self, first: int, cuts: Cuts) -> Iterator[tuple[int, int, Cascade]]:
+    def _beginning_with(self, first: int, cuts: CascadeCuts) -> Iterator[tuple[int, int, Cascade]]:
         """Cascades whose first group is ``first`` and that lower the estimate: (last group, picoseconds, cascade).
 
         A cascade that a constraint demands belongs here: it is yielded whatever it costs, and no other that overlaps
@@ -66,14 +68,14 @@ class CascadeSearch:
             if near and not self._may_gain(groups):
                 continue
             alone = cuts.least(first, last)
-            inner = rolling_values(groups, self._context)
+            striped = rolling_values(groups, self._context)
             # With the whole scratchpad to itself a cascade is as fast as it can be. If that is no gain, nothing is.
-            best = self._best_stripes(groups, inner, self._context.sram_bytes) if inner else None
+            best = self._best_stripes(groups, striped, self._context.sram_bytes) if striped else None
             if best and best[0] * 100 > alone * (100 + _FAR_PERCENT):
                 return
-            if inner is None or best is None or best[0] >= alone:
+            if striped is None or best is None or best[0] >= alone:
                 continue
-            option = self._beside_values(groups, inner, best[0])
+            option = self._beside_values(groups, striped, best[0])
             if option is None:
                 continue
             cost, cascade = option
@@ -109,30 +111,34 @@ class CascadeSearch:
 
     # Which stripes, beside which values
 
-    def _beside_values(self, groups: Sequence[Group], inner: Sequence[Inner], best: int) -> tuple[int, Cascade] | None:
+    def _beside_values(
+        self, groups: Sequence[Group], striped: Sequence[StripedValue], best: int
+    ) -> tuple[int, Cascade] | None:
         """The best stripes beside the values that are in the scratchpad, or with some of these in DRAM instead; with
         its picoseconds. ``best``: what it would take with the whole scratchpad to itself."""
-        option = self._best_stripes(groups, inner, room_for_cascade(groups, inner, self._steps, self._context))
+        option = self._best_stripes(groups, striped, room_for_cascade(groups, striped, self._steps, self._context))
         if option is not None and best * 1000 >= option[0] * (1000 - SLACK):
             return option
         return min(filter(None, [option, *self._with_values_in_dram(groups)]), key=itemgetter(0), default=None)
 
-    def _best_stripes(self, groups: Sequence[Group], inner: Sequence[Inner], room: int) -> tuple[int, Cascade] | None:
+    def _best_stripes(
+        self, groups: Sequence[Group], striped: Sequence[StripedValue], room: int
+    ) -> tuple[int, Cascade] | None:
         """:func:`best_stripes`, remembered for all groups that see the same: networks repeat blocks."""
         numbers: dict[Tensor, int] = {}
         same = [
             numbers.setdefault(tensor, len(numbers)) for group in groups for tensor in boundary(self._context, group)
         ]
-        values = [(numbers[value.tensor], *value[1:]) for value in inner]
+        values = [(numbers[value.tensor], *value[1:]) for value in striped]
         looks = self._seen[groups[0].index : groups[-1].index + 1]
         key = (*looks, tuple(same), tuple(values), room)
         heights = self._costs.known.heights
         if key not in heights:
-            found = best_stripes(groups, inner, room, self._costs)
+            found = best_stripes(groups, striped, room, self._costs)
             heights[key] = found and (found[0], found[1].height, found[1].apart)
             return found
         known = heights[key]
-        shape = outline(groups, inner, self._context) if known else None
+        shape = outline(groups, striped, self._context) if known else None
         return (known[0], shape.cut(known[1], apart=known[2])) if known and shape else None
 
     def _with_values_in_dram(self, groups: Sequence[Group]) -> Iterator[tuple[int, Cascade]]:
@@ -146,9 +152,9 @@ class CascadeSearch:
             others = sorted({user for buffer in moved for user in users[buffer] if not first <= user <= last})
             with self._in_dram(moved, [self._steps[user] for user in others], groups):
                 after = self._costs.total(self._steps[user] for user in others)
-                inner = rolling_values(groups, self._context) if after is not None else None
-                option = inner and self._best_stripes(
-                    groups, inner, room_for_cascade(groups, inner, self._steps, self._context)
+                striped = rolling_values(groups, self._context) if after is not None else None
+                option = striped and self._best_stripes(
+                    groups, striped, room_for_cascade(groups, striped, self._steps, self._context)
                 )
             if option and after is not None:
                 yield option[0] + after - sum(self._alone[user] for user in others), option[1]
@@ -246,13 +252,13 @@ def with_cascades(cascades: Sequence[Cascade], costs: StepCosts) -> list[Schedul
     for cascade in cascades:
         steps += [ScheduleStep([group]) for group in groups[at : cascade.first]]
         step = ScheduleStep(list(groups[cascade.first : cascade.last + 1]), cascade)
-        made = {window.inner.tensor: window.view for window in cascade.windows if window.source is None}
+        made = {each.value.tensor: each.view for each in cascade.between}
         whole = {tensor: context.views[tensor] for tensor in made}
         offset = 0
-        for window in cascade.windows:
-            window.buffer.core, window.buffer.offset = 0, offset
-            offset = align(offset + window.buffer.nbytes)
-            step.resident.append(window.buffer)
+        for rolling in cascade.rolling:
+            rolling.buffer.core, rolling.buffer.offset = 0, offset
+            offset = align(offset + rolling.buffer.nbytes)
+            step.resident.append(rolling.buffer)
         context.views.update(made)
         if costs.of(step) is None:
             context.views.update(whole)

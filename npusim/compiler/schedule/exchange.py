@@ -17,8 +17,8 @@ from npusim.compiler.codegen.issue import Item, Tile
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import copy_items
-from npusim.compiler.schedule.scratchpad import Span
 from npusim.compiler.schedule.shards import Part
+from npusim.compiler.schedule.slots import Span
 from npusim.graph import Tensor
 from npusim.isa.dma import Copy, Exchange
 

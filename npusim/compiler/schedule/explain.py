@@ -14,7 +14,7 @@ from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group, outside
 from npusim.compiler.schedule.alternatives import Alternative
 from npusim.compiler.schedule.cascade import Cascade
-from npusim.compiler.schedule.memory_map import Record
+from npusim.compiler.schedule.memory_map import MemoryMap
 from npusim.compiler.schedule.scratchpad import ScheduleStep
 from npusim.hw.memory import align
 from npusim.program import FIRST_IO
@@ -53,13 +53,13 @@ class Decision:
         return max(self.made, *self.used, 0)
 
 
-def decisions(record: Record) -> list[Decision]:
+def decisions(record: MemoryMap) -> list[Decision]:
     """Every value that is not a constant, in the order in which they are made."""
     return sorted(_Judge(record).all(), key=lambda each: (each.first, each.last))
 
 
 class _Judge:
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: MemoryMap) -> None:
         self._record = record
         self._alternatives = record.alternatives
         self._step_of = {group.index: number for number, each in enumerate(record.steps) for group in each.groups}
@@ -148,12 +148,12 @@ class _Judge:
             f"in {len(cascade.stripes) * cascade.images} stripes"
         )
         # What is loaded into a window has its home in DRAM.
-        for window in (window for window in cascade.windows if window.source is None):
-            tensor, buffer = window.inner.tensor, window.buffer
+        for rolling in cascade.between:
+            tensor, buffer = rolling.value.tensor, rolling.buffer
             more = {
                 "other": "apart",
                 "other_ps": trial.added_ps,
                 "offset": buffer.offset,
                 "taken": align(buffer.nbytes),
             }
-            yield self._decision(buffer, tensor.nbytes, WINDOW, why, rows=buffer.nbytes // window.pitch, **more)
+            yield self._decision(buffer, tensor.nbytes, WINDOW, why, rows=buffer.nbytes // rolling.pitch, **more)

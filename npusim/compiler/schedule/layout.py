@@ -27,14 +27,14 @@ _CHANNELS_LAST = (0, 2, 3, 1)
 
 
 @dataclass(slots=True)
-class Placement:
+class PlacedGraph:
     """Groups that are left to execute, in order, and the buffers in the order of their birth."""
 
     groups: list[Group]
     buffers: list[Buffer]
 
 
-def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
+def place(graph: Graph, groups: Sequence[Group], context: Context) -> PlacedGraph:
     """Fill ``context.views`` for every tensor that is kept in memory."""
     # Twice, because each depends on the other: the order that suits a tensor follows from how its source lies, and that
     # from whether it is computed into a concatenation, whose own order comes from its sources.
@@ -59,7 +59,7 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> Placement:
             for tensor in group.outputs:
                 _settle(tensor, orders, hosts, context)
     groups = [_numbered(index, group, context) for index, group in enumerate(kept)]
-    return Placement(groups, _lifetimes(groups, context, inputs))
+    return PlacedGraph(groups, _lifetimes(groups, context, inputs))
 
 
 def _numbered(index: int, group: Group, context: Context) -> Group:

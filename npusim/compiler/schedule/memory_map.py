@@ -1,10 +1,9 @@
-"""What a program says of its memories: which bytes hold what, from which operator to which."""
+"""The memory map of a program: which bytes of each memory hold what, from which operator to which."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
@@ -16,19 +15,11 @@ from npusim.isa.base import Space
 from npusim.program import EVERY, Place
 
 MOST_PLACES = 1 << 16
-"""A program with more does without: a table of them would be larger than its instructions."""
-
-
-class Slots(NamedTuple):
-    """The slots of a step, by group: what they are for, and where those in SRAM begin."""
-
-    step: ScheduleStep
-    specs: Sequence[Sequence[SlotSpec]]
-    starts: Sequence[Sequence[int]]
+"""Rows at most: a longer table would be larger than the instructions, so the program has none."""
 
 
 @dataclass(slots=True)
-class Record:
+class MemoryMap:
     """Where a schedule has put everything; ``alternatives`` is None if nothing was chosen, or on several cores."""
 
     groups: Sequence[Group]
@@ -36,15 +27,14 @@ class Record:
     alternatives: Alternatives | None
     buffers: Sequence[Buffer]
     steps: Sequence[ScheduleStep]
-    slots: list[Slots] = field(default_factory=list)
+    fitted: list[tuple[ScheduleStep, Fitted]] = field(default_factory=list)
 
     def add(self, step: ScheduleStep, fitted: Fitted) -> None:
-        """A step comes next, and its slots are these."""
-        self.slots.append(Slots(step, fitted.specs, fitted.starts))
+        """Add the slots of the next step."""
+        self.fitted.append((step, fitted))
 
     def places(self) -> tuple[Place, ...]:
-        """The table of a program, by the operators from which on the bytes are taken; nothing if it would be too
-        long."""
+        """The rows of the map, by the first operator that uses the bytes; none if they would be too many."""
         found = [
             Place(_memory(buffer), 0, "value", buffer.name, buffer.offset, buffer.nbytes, buffer.born, buffer.dies)
             for buffer in self.buffers
@@ -52,13 +42,13 @@ class Record:
         ]
         found.extend(_residents(self.steps))
         pinned = self.context.pinned
-        if pinned.nbytes:  # all the time: from one inference to the next
+        if pinned.nbytes:  # they stay from one inference to the next
             start = min(pinned.starts.values())
             found.append(Place("sram", EVERY, "weights", "", start, pinned.nbytes, 0, len(self.groups) - 1))
-        for each in self.slots:
+        for step, fitted in self.fitted:
             if len(found) > MOST_PLACES:
                 return ()
-            found.extend(_slots(each))
+            found.extend(_slots(step, fitted))
         return tuple(sorted(found, key=lambda place: (place.first, place.last)))
 
 
@@ -67,7 +57,7 @@ def _memory(buffer: Buffer) -> str:
 
 
 def _residents(steps: Sequence[ScheduleStep]) -> Iterable[Place]:
-    """What lives in SRAM beside the slots, each from its first step to its last."""
+    """Values and rolling buffers in the scratchpad, each from its first step to its last."""
     lives: dict[Buffer, tuple[ScheduleStep, ScheduleStep]] = {}
     for step in steps:
         for buffer in step.resident:
@@ -78,12 +68,12 @@ def _residents(steps: Sequence[ScheduleStep]) -> Iterable[Place]:
         yield Place("sram", buffer.core or 0, kind, buffer.name, buffer.offset, buffer.nbytes, *ops)
 
 
-def _slots(slots: Slots) -> Iterable[Place]:
-    """The slots of a step; neighbours of one kind are one place. One group after the other has the accumulators."""
-    groups = slots.step.groups
+def _slots(step: ScheduleStep, fitted: Fitted) -> Iterable[Place]:
+    """The slots of a step; neighbours of one kind are one row. Its groups take turns at the accumulators."""
+    groups = step.groups
     ops = groups[0].index, groups[-1].index
     sums = 0
-    for specs, starts in zip(slots.specs, slots.starts, strict=True):
+    for specs, starts in zip(fitted.specs, fitted.starts, strict=True):
         sums = max(sums, total_bytes(specs, Space.ACC))
         begins = iter(starts)
         taken = [
@@ -106,5 +96,5 @@ def _slots(slots: Slots) -> Iterable[Place]:
 def _kind(spec: SlotSpec) -> str:
     if spec.name == "acc":
         return "sums"
-    # Of matrix work: weights by tile, and biases, scales and shifts, which go where the weights go.
+    # Of the matrix unit: weights ("w"), and biases, scales and shifts ("p"), which belong to them.
     return "weights" if spec.name[:2] in ("w", "w(", "p", "p(") else "tile"

@@ -17,7 +17,7 @@ from npusim.compiler.lower.base import Context
 from npusim.compiler.schedule.alternatives import Alternatives
 from npusim.compiler.schedule.cascade_search import CascadeSearch, with_cascades
 from npusim.compiler.schedule.dram import lay_out
-from npusim.compiler.schedule.layout import Placement
+from npusim.compiler.schedule.layout import PlacedGraph
 from npusim.compiler.schedule.residency import choose_values, choose_values_again
 from npusim.compiler.schedule.scratchpad import ScheduleStep
 from npusim.compiler.schedule.step_costs import Known, KnownCosts, StepCosts, value_uses
@@ -48,7 +48,7 @@ class MemoryPlan:
     """What other memory areas would cost; None where all values are in DRAM."""
 
 
-def plan(placement: Placement, context: Context, known: Known | None = None) -> MemoryPlan:
+def plan(placement: PlacedGraph, context: Context, known: Known | None = None) -> MemoryPlan:
     """Choose a memory area and an address for every buffer of a placement. ``known``: the estimates of a plan with
     cascades for the same groups, to make the one without."""
     costs = _known_costs(placement.groups, context) if known is None else KnownCosts(known)

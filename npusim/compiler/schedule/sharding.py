@@ -22,10 +22,11 @@ from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.lower.kinds import lower
 from npusim.compiler.schedule.dram import lay_out
 from npusim.compiler.schedule.exchange import CoreTransfer, SharedTensor, gifts, join
-from npusim.compiler.schedule.layout import Placement
+from npusim.compiler.schedule.layout import PlacedGraph
 from npusim.compiler.schedule.memory_plan import MemoryPlan, plan
-from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, Span, fit
+from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit
 from npusim.compiler.schedule.shards import Part, axes_of, interval, is_in_groups, operand_axes, part_of
+from npusim.compiler.schedule.slots import Span
 from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
 from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
@@ -77,7 +78,7 @@ class Spread:
         return lowerings
 
 
-def spread(placement: Placement, whole: Context, axes: Sequence[int | None] | None = None) -> Spread | None:
+def spread(placement: PlacedGraph, whole: Context, axes: Sequence[int | None] | None = None) -> Spread | None:
     """The parts of all cores and the homes of values; None where no group can be cut. The placement's buffers become
     those that are left, and those of the cores. ``axes``: those of another order; else they are looked for."""
     if axes is None:
@@ -93,7 +94,7 @@ def spread(placement: Placement, whole: Context, axes: Sequence[int | None] | No
     own, meetings = _make_own(placement, result)
     first = [group for group, _ in result.firsts(placement.groups)]
     # With something known: without stripes.
-    result.layout = plan(Placement(first, [buffers[0] for buffers in own]), contexts[0], {})
+    result.layout = plan(PlacedGraph(first, [buffers[0] for buffers in own]), contexts[0], {})
     for buffers in own:
         for core, buffer in enumerate(buffers):
             buffer.born, buffer.dies, buffer.offset = buffers[0].born, buffers[0].dies, buffers[0].offset
@@ -110,7 +111,7 @@ def spread(placement: Placement, whole: Context, axes: Sequence[int | None] | No
     return result
 
 
-def _both(placement: Placement, axes: Sequence[int | None]) -> Iterable[tuple[Group, int | None]]:
+def _both(placement: PlacedGraph, axes: Sequence[int | None]) -> Iterable[tuple[Group, int | None]]:
     return zip(placement.groups, axes, strict=True)
 
 
@@ -167,7 +168,7 @@ def _give_places(part: Part, context: Context) -> None:
 # values
 
 
-def _make_own(placement: Placement, result: Spread) -> tuple[list[list[Buffer]], list[SharedTensor]]:
+def _make_own(placement: PlacedGraph, result: Spread) -> tuple[list[list[Buffer]], list[SharedTensor]]:
     """Buffers of its own for each core, for values of which no core touches what is another's; and for those of which
     each has what it needs."""
     way = result.whole.config.exchange is not None
@@ -201,7 +202,7 @@ def _make_own(placement: Placement, result: Spread) -> tuple[list[list[Buffer]],
     return [own[buffer][0] for buffer in placement.buffers if buffer in own], meetings
 
 
-def _met(placement: Placement, result: Spread, *, way: bool) -> dict[Buffer, SharedTensor]:
+def _met(placement: PlacedGraph, result: Spread, *, way: bool) -> dict[Buffer, SharedTensor]:
     """Who touches which bytes of each buffer, in the order of the placement."""
     found = {buffer: SharedTensor(buffer, len(result.contexts)) for buffer in placement.buffers}
     for group in placement.groups:
@@ -248,7 +249,7 @@ def _apart(spans: Sequence[Span | None]) -> bool:
     return all(low[1] <= high[0] for low, high in pairwise(order))
 
 
-def _left(placement: Placement, result: Spread) -> list[Buffer]:
+def _left(placement: PlacedGraph, result: Spread) -> list[Buffer]:
     """The buffers that somebody still touches."""
     used: set[Buffer] = set()
     for group in placement.groups:
@@ -271,7 +272,7 @@ class _Path:
 class _Search:
     """Looks for the axes along the order of the groups; of all that end in the same axis the best is kept."""
 
-    def __init__(self, placement: Placement, whole: Context) -> None:
+    def __init__(self, placement: PlacedGraph, whole: Context) -> None:
         self._groups = placement.groups
         self._whole = whole
         self._cores = whole.config.cores

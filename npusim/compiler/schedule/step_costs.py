@@ -16,8 +16,9 @@ from npusim.compiler.buffers import Buffer, View
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.schedule.cascade_latency import cascade_latency
-from npusim.compiler.schedule.layout import Placement
-from npusim.compiler.schedule.scratchpad import Fitted, Made, ScheduleStep, Span, fit
+from npusim.compiler.schedule.layout import PlacedGraph
+from npusim.compiler.schedule.scratchpad import Fitted, Made, ScheduleStep, fit
+from npusim.compiler.schedule.slots import Span
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 
@@ -63,7 +64,7 @@ class ValueUses:
         return all(buffer.on_chip for group in groups for buffer in self.touched[group.index])
 
 
-def value_uses(placement: Placement, context: Context) -> ValueUses:
+def value_uses(placement: PlacedGraph, context: Context) -> ValueUses:
     """The uses of all values between groups, before any of them has a rolling buffer."""
     groups = placement.groups
     values = [buffer for buffer in placement.buffers if buffer.is_scratch and buffer.nbytes]

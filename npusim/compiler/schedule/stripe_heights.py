@@ -14,8 +14,10 @@ from operator import itemgetter
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group, side_by_side
 from npusim.compiler.lower.base import Context
-from npusim.compiler.schedule.cascade import Cascade, Inner, Outline, imports, inners, outline, rows_of
-from npusim.compiler.schedule.scratchpad import MadeAlike, RollingBuffers, ScheduleStep, held_bytes
+from npusim.compiler.schedule.cascade import Cascade, Outline, outline, rows_of, values_between, values_reread
+from npusim.compiler.schedule.likeness import held_bytes
+from npusim.compiler.schedule.rolling_buffer import StripedValue
+from npusim.compiler.schedule.scratchpad import MadeAlike, ScheduleStep, rolling_views
 from npusim.compiler.schedule.step_costs import StepCosts, ValueUses
 from npusim.hw.memory import align
 from npusim.units import ceil_div
@@ -27,16 +29,16 @@ _HEIGHT_SLACK = 20
 over is for values beside the cascade; where all of those are in the scratchpad already, time alone decides."""
 
 
-def rolling_values(groups: Sequence[Group], context: Context) -> list[Inner] | None:
+def rolling_values(groups: Sequence[Group], context: Context) -> list[StripedValue] | None:
     """The values that have rolling buffers when some groups form a cascade; None if they cannot form one."""
     keeps = context.config.sram.keeps_values
     # A scratchpad that keeps no values still passes rows from a convolution to its pooling.
     if not keeps and [group.anchor and group.anchor.kind for group in groups] != ["conv", "pool"]:
         return None
-    inner = inners(groups, context)
-    if inner is None or not keeps:
-        return inner
-    return [*inner, *imports(groups, inner, context)]
+    striped = values_between(groups, context)
+    if striped is None or not keeps:
+        return striped
+    return [*striped, *values_reread(groups, striped, context)]
 
 
 def is_closed(groups: Sequence[Group], uses: ValueUses, context: Context) -> bool:
@@ -52,13 +54,13 @@ def is_closed(groups: Sequence[Group], uses: ValueUses, context: Context) -> boo
 
 def room_for_cascade(
     groups: Sequence[Group],
-    inner: Sequence[Inner],
+    striped: Sequence[StripedValue],
     steps: Sequence[ScheduleStep] | Mapping[int, ScheduleStep],
     context: Context,
 ) -> int:
     """Bytes of the scratchpad that are left for a cascade beside the values that stay there meanwhile; ``steps``: of
     each group alone, by its number."""
-    replaced = {context.views[value.tensor].buffer for value in inner if value.maker < len(groups)}
+    replaced = {context.views[value.tensor].buffer for value in striped if value.maker < len(groups)}
     resident = {
         buffer
         for group in groups
@@ -69,13 +71,13 @@ def room_for_cascade(
 
 
 def best_stripes(
-    groups: Sequence[Group], inner: Sequence[Inner], room: int, costs: StepCosts
+    groups: Sequence[Group], striped: Sequence[StripedValue], room: int, costs: StepCosts
 ) -> tuple[int, Cascade] | None:
     """The cascade of least picoseconds that fits into ``room`` bytes, after its time; None if none fits.
 
     A constraint on the height of a cascade belongs here: it replaces :func:`_heights`."""
     held = sum(held_bytes(costs.context, group) for group in groups)
-    shape = outline(groups, inner, costs.context) if room > held else None
+    shape = outline(groups, striped, costs.context) if room > held else None
     if shape is None:
         return None
     found: list[tuple[int, int, Cascade]] = []
@@ -112,14 +114,14 @@ def _of_height(
     """Picoseconds, bytes of rolling buffers less ``room``, and the cascade; None if it does not fit."""
     # Stripes that lie apart let two units work side by side, so they are preferred if there is room for them.
     for apart in (True, False) if side_by_side(shape.groups) else (True,):
-        left = room - shape.window_bytes(height, apart=apart)
+        left = room - shape.rolling_bytes(height, apart=apart)
         if left <= held:
             continue
         cascade = shape.cut(height, apart=apart)
         # What the cascade may not use stands for one value at the low end: only the size of the rest matters.
         others = Buffer("others", 0, costs.context.sram_bytes - left, 0)
         step = ScheduleStep(list(shape.groups), cascade, [others], made)
-        with RollingBuffers(costs.context, cascade.windows):
+        with rolling_views(costs.context, cascade.rolling):
             cost = costs.of(step)
         if cost is not None:
             return cost, -left, cascade

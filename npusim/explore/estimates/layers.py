@@ -16,7 +16,7 @@ from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Lowering, SlotTable
 from npusim.compiler.lower.kinds import lower
 from npusim.compiler.lower.matrix import MatrixLowering
-from npusim.compiler.schedule.scratchpad import place_slots
+from npusim.compiler.schedule.slots import place_slots
 from npusim.errors import CompileError
 from npusim.explore.estimates.cuts import Case, ChainWorks
 from npusim.graph import Tensor

@@ -11,10 +11,11 @@ from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
 from npusim.compiler.lower.base import ConstantPool, Context
 from npusim.compiler.passes.legalize import separate_outputs
 from npusim.compiler.pipeline import prepare
-from npusim.compiler.schedule.cascade import Cascade, Inner, imports, inners, outline, rows_of
+from npusim.compiler.schedule.cascade import Cascade, outline, rows_of, values_between, values_reread
 from npusim.compiler.schedule.cascade_search import LONGEST
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.residency import MEAN_LIFE
+from npusim.compiler.schedule.rolling_buffer import StripedValue
 from npusim.explore.estimates.cuts import Case
 from npusim.explore.estimates.layers import layers
 from npusim.explore.estimates.tables import Known
@@ -129,7 +130,9 @@ class PreparedNetwork:
             for last in range(first, end):
                 if rows_of(groups[last], self.context) is None or wanted >= end:
                     break
-                found = inners(groups[first : last + 1], self.context) if last > first and wanted <= last else None
+                found = (
+                    values_between(groups[first : last + 1], self.context) if last > first and wanted <= last else None
+                )
                 wanted = max(wanted, self._last_use(groups[last]))
                 if found is not None and self._closed(found, first, last, tensors):
                     span = self._span(first, last, found)
@@ -149,7 +152,7 @@ class PreparedNetwork:
         users = self.users.get(self.context.view(group.outputs[0]).buffer)
         return users[-1] if users else len(self.layers)
 
-    def _closed(self, inner: Sequence[Inner], first: int, last: int, tensors: dict[Buffer, set[Tensor]]) -> bool:
+    def _closed(self, inner: Sequence[StripedValue], first: int, last: int, tensors: dict[Buffer, set[Tensor]]) -> bool:
         """Nobody outside wants the values, and each has its bytes for itself."""
         for value in inner:
             buffer = self.context.views[value.tensor].buffer
@@ -158,10 +161,10 @@ class PreparedNetwork:
                 return False
         return True
 
-    def _span(self, first: int, last: int, inner: Sequence[Inner]) -> CascadeSpan | None:
+    def _span(self, first: int, last: int, inner: Sequence[StripedValue]) -> CascadeSpan | None:
         group_layers = self.layers[first : last + 1]
         groups = [layer.group for layer in group_layers]
-        loaded = imports(groups, inner, self.context)
+        loaded = values_reread(groups, inner, self.context)
         values = [*inner, *loaded]
         in_windows = {value.tensor for value in values}
         buffers = {self.context.view(tensor).buffer for tensor in in_windows}
@@ -188,7 +191,7 @@ class PreparedNetwork:
 
 
 def _stripes(cascade: Cascade) -> Stripes:
-    windows = sum(align(window.buffer.nbytes) for window in cascade.windows)
+    windows = sum(align(each.buffer.nbytes) for each in cascade.rolling)
     return Stripes(tuple(cascade.rows), windows, cascade.images * len(cascade.stripes))
 
 

@@ -79,7 +79,7 @@ def test_a_stripe_makes_what_the_next_layers_want() -> None:
     assert cascade.stripes[0] == [(0, 4), (0, 3), (0, 2)]
     assert cascade.stripes[1] == [(4, 6), (3, 5), (2, 4)]
     assert cascade.stripes[-1] == [(12, 12), (11, 12), (10, 12)]
-    first, _ = cascade.windows
+    first, _ = cascade.rolling
     # A row of padding above, and the rows that the second layer reads: 4 new, then 2 that it still wants and 2 new.
     assert first.bases[0] == 1
     assert first.buffer.nbytes // first.pitch == 5
@@ -93,7 +93,7 @@ def test_strides_want_more_rows_of_those_before() -> None:
 
 def test_padding_below_is_written_when_it_is_wanted() -> None:
     cascade = cascade_of(chain(12, 2), 4, TINY)
-    (window,) = cascade.windows
+    (window,) = cascade.rolling
     last = len(cascade.stripes) - 1
     assert set(window.bottoms) == {last}
     first, end = window.bottoms[last]
@@ -103,7 +103,7 @@ def test_padding_below_is_written_when_it_is_wanted() -> None:
 def test_padding_goes_where_no_rows_do() -> None:
     """Above the image and beside all of its rows, once: filled as a whole, a window delays the first rows."""
     cascade = cascade_of(chain(12, 2), 4, TINY)
-    (window,) = cascade.windows
+    (window,) = cascade.rolling
     written: Counter[int] = Counter()
     for item in window.begin(0):
         (access,) = item.instruction.accesses()

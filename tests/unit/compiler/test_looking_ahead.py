@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npusim.compiler.lower.base import SlotSpec
-from npusim.compiler.schedule.scratchpad import deeper, filled
+from npusim.compiler.schedule.slots import deeper, filled
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config

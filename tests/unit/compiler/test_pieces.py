@@ -10,7 +10,7 @@ from npusim.compiler.lower.kinds import lower
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.pipeline import prepare
 from npusim.compiler.schedule.layout import place
-from npusim.compiler.schedule.scratchpad import place_slots
+from npusim.compiler.schedule.slots import place_slots
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config

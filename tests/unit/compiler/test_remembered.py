@@ -20,7 +20,7 @@ from npusim.compiler.pipeline import compile_graph
 from npusim.compiler.schedule import build as order
 from npusim.compiler.schedule import cascade_search, memory_plan
 from npusim.compiler.schedule import scratchpad as fit
-from npusim.compiler.schedule.cascade import _walk
+from npusim.compiler.schedule.cascade import _stripes
 from npusim.compiler.schedule.prepared import PreparedGraph
 from npusim.errors import CompileError, NpusimError
 from npusim.graph import Graph
@@ -104,7 +104,7 @@ def made_for(blocks: int) -> tuple[int, int, float]:
     constants; how often for another room; and how often each was made for programs."""
     tile.forget()
     graph, estimates = residual_net(56, 32, blocks=blocks), 0
-    asked = fit._made
+    asked = fit._reused
     with counted(ConvLowering, "__init__") as made, counted(ConvLowering, "in_room") as again:
 
         def counting(*args: Any) -> Any:
@@ -114,7 +114,7 @@ def made_for(blocks: int) -> tuple[int, int, float]:
             estimates += made() - before
             return found
 
-        with mock.patch.object(fit, "_made", counting):
+        with mock.patch.object(fit, "_reused", counting):
             compile_graph(graph, EDGE.with_(**{"sram.bytes": "256 KiB"}))
         layers = sum(op.kind == "conv" for op in graph.ops)
         return estimates - layers, again(), (made() - estimates) / layers
@@ -131,9 +131,9 @@ def test_equal_layers_are_made_for_estimates_once() -> None:
 
 def test_the_next_design_walks_no_window_again() -> None:
     compile_graph(residual_net(24), EDGE)
-    before = _walk.cache_info().misses
+    before = _stripes.cache_info().misses
     compile_graph(residual_net(24), EDGE.with_(**{"dram.bandwidth": "9 GB/s"}))
-    assert _walk.cache_info().misses == before
+    assert _stripes.cache_info().misses == before
 
 
 @pytest.mark.parametrize("other", [{}, {"dram.bandwidth": "3 GB/s"}, {"sram.bytes": "64 KiB"}, {"matrix.cols": 16}])

@@ -16,7 +16,8 @@ from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.schedule import search as compare
 from npusim.compiler.schedule.cascade import moved_bytes
 from npusim.compiler.schedule.layout import place
-from npusim.compiler.schedule.scratchpad import ScheduleStep, place_slots
+from npusim.compiler.schedule.scratchpad import ScheduleStep
+from npusim.compiler.schedule.slots import place_slots
 from npusim.compiler.schedule.step_costs import KnownCosts, StepCosts, value_uses
 from npusim.dtypes import DType
 from npusim.graph import Graph
@@ -64,7 +65,7 @@ def test_what_lies_between_two_groups_of_a_unit_makes_it_wait(kinds: str, expect
 
 def test_rows_of_two_stripes_have_room_where_units_change() -> None:
     for kinds, stripes in (("sc", 2), ("cc", 1)):
-        (window,) = cascade_of(layers(kinds), 8, EDGE).windows
+        (window,) = cascade_of(layers(kinds), 8, EDGE).rolling
         assert window.buffer.nbytes == stripes * 8 * window.pitch, kinds
 
 
@@ -77,13 +78,13 @@ def test_the_next_stripe_is_made_beside_the_rows_that_are_read(height: int) -> N
     cascade = cascade_of(
         build.finish([build.add("conv", [value, weights], {**CONV, "pads": (1, 1, 1, 1)})]), height, EDGE
     )
-    (window,) = cascade.windows
-    (reader,) = window.inner.readers
+    (window,) = cascade.rolling
+    (reader,) = window.value.readers
     assert window.moves
     for stripe in window.moves:
         first, end = cascade.stripes[stripe - 1][reader.reader]
         read = {row + window.bases[stripe - 1] for row in range(*reader.rows(first, end, 32))}
-        made = {row + window.bases[stripe] for row in range(*cascade.stripes[stripe][window.inner.maker])}
+        made = {row + window.bases[stripe] for row in range(*cascade.stripes[stripe][window.value.maker])}
         assert not read & made, stripe
 
 
@@ -171,8 +172,8 @@ def test_nobody_computes_before_the_first_tile_is_there() -> None:
         prepared, cascade = prepare(graph, config), cascade_of(graph, height, config)
         context = Context(config, ConstantPool())
         placement = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
-        for window in cascade.windows:
-            context.views[window.inner.tensor] = window.view
+        for window in cascade.rolling:
+            context.views[window.value.tensor] = window.view
             window.buffer.core = 0
         estimates = StepCosts(value_uses(placement, context), context, KnownCosts())
         costs.append(estimates.of(ScheduleStep(placement.groups, cascade)) or 0)
@@ -242,7 +243,7 @@ def test_nobody_works_before_the_first_rows_are_there(monkeypatch: pytest.Monkey
         cost = cost_of(costs, step)
         if step.cascade is not None and step.cascade.loaded and cost is not None:
             (window,), (stripe, *_) = step.cascade.loaded, step.cascade.stripes
-            (reader,) = window.inner.readers
+            (reader,) = window.value.readers
             first = reader.rows(0, stripe[0][1], 64)[1] * value.nbytes // 64 * 10**12 // config.dram.bandwidth
             tried[step.cascade.height] = cost, first
         return cost
@@ -272,8 +273,8 @@ def test_rows_move_while_nobody_works() -> None:
         if size > 1:
             two = cascade_of(build.finish([value]), 4, EDGE)
     three = cascade_of(build.finish([value]), 4, EDGE)
-    assert any(window.moves for window in three.windows)
-    assert moved_bytes(two) == sum(move.rows * window.pitch for window in two.windows for move in window.moves.values())
+    assert any(window.moves for window in three.rolling)
+    assert moved_bytes(two) == sum(rows * window.pitch for window in two.rolling for _, rows in window.moves.values())
     assert moved_bytes(two) > 0
     assert moved_bytes(three) == 0
 

@@ -8,8 +8,8 @@ import pytest
 from npusim.compiler.lower.base import loading
 from npusim.compiler.pipeline import prepare
 from npusim.compiler.schedule.cascade import Cascade
-from npusim.compiler.schedule.cascade_cuts import Cuts
-from npusim.compiler.schedule.scratchpad import held_bytes
+from npusim.compiler.schedule.cascade_cuts import CascadeCuts
+from npusim.compiler.schedule.likeness import held_bytes
 from npusim.compiler.schedule.search import best_order
 from npusim.dtypes import DType
 from npusim.graph import Graph
@@ -60,7 +60,7 @@ def cut(first: int, last: int) -> Cascade:
 
 
 def test_cuts_are_those_of_least_time() -> None:
-    cuts = Cuts([10, 10, 10, 10])
+    cuts = CascadeCuts([10, 10, 10, 10])
     cuts.add(2, 3, 15, cut(2, 3))
     cuts.add(1, 2, 14, cut(1, 2))
     assert cuts.least(1, 3) == 24, "1 and 2 together, 3 alone: less than 1 alone, 2 and 3 together"

@@ -1,0 +1,106 @@
+"""When two groups take the same time: what an estimate of a group depends on, as keys that compare quickly.
+
+Networks repeat blocks, and consecutive designs share most of their groups. A lowering or a search that was made for one
+group therefore serves all groups with an equal key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from npusim.compiler.grouping.groups import ANCHORS, Group
+from npusim.compiler.lower.base import Context
+from npusim.compiler.lower.epilogue import absorb
+from npusim.compiler.lower.streams import weights_per_kilo
+from npusim.graph import Op, Tensor
+from npusim.isa.matrix import packed_bytes
+
+T = TypeVar("T")
+
+
+def fact(context: Context, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+    """A value that follows from the operators alone, made once for all devices."""
+    found: T | None = context.facts.get(key)
+    if found is None:
+        found = context.facts[key] = make()
+    return found
+
+
+def seen(context: Context, group: Group) -> tuple[Any, ...]:
+    """Everything that a lowering depends on except addresses, the room, and the rows that are made at once."""
+    number, scanned, tensors = fact(
+        context, ("looks", group), lambda: (alike(context, group), _with_weights(group), boundary(context, group))
+    )
+    key: list[Any] = [number, group.index in context.pinned.starts]
+    if scanned is not None:
+        # The only property of the values of constants that timing depends on.
+        key.append(weights_per_kilo(context, scanned))
+    views, whole = context.views, context.whole
+    for tensor in tensors:
+        view = views.get(tensor)
+        if view is not None:
+            served = 1 if whole is None else context.served(tensor)
+            key.append((view.shape, view.strides, view.buffer.on_chip, view.buffer.is_rolling, served))
+    return tuple(key)
+
+
+def _with_weights(group: Group) -> Op | None:
+    return group.anchor if group.anchor is not None and group.anchor.kind in ANCHORS else None
+
+
+def alike(context: Context, group: Group) -> int:
+    """A number, equal for groups of equal operators, whatever the names and the values of constants."""
+    # Numbers, because the descriptions themselves are long and compared often.
+    numbers: dict[Any, int] = context.facts.setdefault("numbers", {})
+    return fact(context, ("alike", group), lambda: numbers.setdefault(_description(group), len(numbers)))
+
+
+def _description(group: Group) -> Any:
+    """What of a group's operators its time depends on; the group itself if that cannot be compared."""
+    if group.parts:
+        return group
+    numbers: dict[Tensor, int] = {}
+    operators = []
+    for op in group.ops:
+        tensors = tuple(
+            t and (numbers.setdefault(t, len(numbers)), t.shape, t.dtype, t.data is None)
+            for t in (*op.inputs, *op.outputs)
+        )
+        operators.append((op.kind, tuple(sorted(op.attrs.items())), len(op.inputs), tensors))
+    # Which steps the epilogue takes over depends on the values of their constants.
+    epilogue = absorb(group) if _with_weights(group) else None
+    taken = epilogue and (len(epilogue.rest), *(type(row) for row in (epilogue.bias, epilogue.scale, epilogue.shift)))
+    result = (tuple(operators), len(group.sides), taken)
+    try:
+        hash(result)
+    except TypeError:
+        return group
+    return result
+
+
+def boundary(context: Context, group: Group) -> Sequence[Tensor]:
+    """The tensors of a group that are stored somewhere and are no constants, in the order of its operators."""
+    return fact(context, ("boundary", group), lambda: _boundary(group))
+
+
+def _boundary(group: Group) -> tuple[Tensor, ...]:
+    tensors = (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t.data is None)
+    return tuple(dict.fromkeys(tensors))
+
+
+def weight_bytes(context: Context, group: Group) -> int:
+    """Bytes of a convolution's weights, all of which stay in the scratchpad while it is in a cascade."""
+    return fact(context, ("weights", group), lambda: _weight_bytes(group))
+
+
+def _weight_bytes(group: Group) -> int:
+    anchor = group.anchor
+    if anchor is None or anchor.kind != "conv":
+        return 0
+    return packed_bytes(anchor.input(1).size, anchor.input(1).dtype, anchor.attrs["w_bits"])
+
+
+def held_bytes(context: Context, group: Group) -> int:
+    """The bytes that a cascade needs for a group's weights, beside those that are pinned for all inferences."""
+    return 0 if group.index in context.pinned.starts else weight_bytes(context, group)

@@ -1,0 +1,122 @@
+"""Addresses of the slots of tiles in the scratchpad, between the values that are there.
+
+Slots of a step and of its neighbours should not overlap: then the loads of the next step can begin, and units can work
+on it, while this one is still computing. Steps therefore take turns at both ends of the free bytes, and of all places
+the one is taken that shares the fewest bytes with the neighbours.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from npusim.compiler.lower.base import SlotSpec, total_bytes
+from npusim.hw.memory import ALIGNMENT, align
+from npusim.isa.base import Space
+
+Span = tuple[int, int]
+"""First byte and the one after the last."""
+
+_SRAM = Space.SRAM  # a local name: looked up for each slot of each step that is tried
+
+
+def place_slots(
+    specs: Sequence[SlotSpec], free: Sequence[Span], *, low_end: bool, avoid: Sequence[Span] = (), urgent: int = 0
+) -> list[int] | None:
+    """The address of each copy of each slot in SRAM; None if they do not fit.
+
+    ``avoid``: bytes of neighbouring steps. The first ``urgent`` slots, those that are loaded first, share as few of
+    these as possible, then all slots. Equal places are decided for the low end of the free bytes (``low_end``) or for
+    the high end.
+    """
+    sizes = [align(max(spec.nbytes, 1)) for spec in specs if spec.space is _SRAM for _ in range(spec.copies)]
+    taken = sum(sizes)
+    spans = free if low_end else free[::-1]
+    wide = [span for span in spans if span[1] - span[0] >= taken]
+    if not wide:
+        return _in_pieces(sizes, spans, low_end=low_end)
+    ends = [low if low_end else high - taken for low, high in wide]
+    if not avoid:  # an estimate, which is nearly every call
+        return _from(sizes, ends[0], down=False)
+    ends += [high - taken if low_end else low for low, high in wide]
+    beside = [at for low, high in avoid for at in (align(high), (low - taken) // ALIGNMENT * ALIGNMENT)]
+    ends += [at for low, high in wide for at in beside if low <= at <= high - taken]
+    first = sum(sizes[: copies_of(specs[:urgent])])
+    start, down = _least_shared(ends, taken, first, avoid)
+    return _from(sizes, start + taken if down else start, down=down)
+
+
+def _least_shared(starts: Sequence[int], taken: int, first: int, avoid: Sequence[Span]) -> tuple[int, bool]:
+    """The start, and whether slots go downwards from its end, that share the fewest bytes with ``avoid``: of the first
+    bytes, then of all."""
+    below = _bytes_below(avoid)
+
+    def shared(option: tuple[int, bool]) -> tuple[int, int]:
+        start, down = option
+        low, end = below(start), start + taken
+        high = below(end)
+        return (high - below(end - first) if down else below(start + first) - low), high - low
+
+    # Going downwards, urgent slots are far from a neighbour at the low end. Without any, both directions are equal.
+    ways = (False, True) if first else (False,)
+    return min(((start, down) for down in ways for start in starts), key=shared)
+
+
+def _from(sizes: Sequence[int], at: int, *, down: bool) -> list[int]:
+    """The starts of slots one above the other, or one below the other."""
+    if down:
+        return [at - end for end in accumulate(sizes)]
+    return list(accumulate(sizes[:-1], initial=at))
+
+
+def _in_pieces(sizes: Sequence[int], free: Sequence[Span], *, low_end: bool) -> list[int] | None:
+    """The starts of slots that fit into no span together: each in the first one with room for it."""
+    spans, starts = list(free), []
+    for size in sizes:
+        number = next((n for n, (low, high) in enumerate(spans) if high - low >= size), None)
+        if number is None:
+            return None
+        low, high = spans[number]
+        starts.append(low if low_end else high - size)
+        spans[number] = (low + size, high) if low_end else (low, high - size)
+    return starts
+
+
+def _bytes_below(spans: Sequence[Span]) -> Callable[[int], int]:
+    """A function for the number of bytes of spans below an address; bytes of two spans count twice."""
+    lows, highs = sorted([low for low, _ in spans]), sorted([high for _, high in spans])
+    to_low, to_high = [0, *accumulate(lows)], [0, *accumulate(highs)]
+
+    def below(place: int) -> int:
+        begun, over = bisect_left(lows, place), bisect_left(highs, place)
+        return (begun - over) * place - to_low[begun] + to_high[over]
+
+    return below
+
+
+def copies_of(specs: Sequence[SlotSpec]) -> int:
+    """The number of places in SRAM that some slots have."""
+    return sum([spec.copies for spec in specs if spec.space is _SRAM])
+
+
+def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
+    """The slots with more copies of what is double-buffered, where loads run several transfers ahead: one copy in use,
+    and one for each transfer in flight. They take at most half of the room; the neighbouring steps have the rest."""
+    for copies in range(1 + in_flight, 2, -1):
+        more = [replace(spec, copies=copies) if spec.copies == 2 else spec for spec in specs]
+        if total_bytes(more) <= room // 2:
+            return more
+    return list(specs)
+
+
+def filled(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
+    """The slots with as many copies of the weights as there is room for: a unit that runs one job at a time loads its
+    weights beside the features, as early as its buffer allows."""
+    found = list(specs)
+    for at, spec in enumerate(specs):
+        if spec.name == "w" and spec.copies > 1:
+            spare = max(0, room - total_bytes(specs)) // align(max(spec.nbytes, 1))
+            found[at] = replace(spec, copies=max(spec.copies, min(1 + in_flight, spec.copies + spare)))
+    return found
