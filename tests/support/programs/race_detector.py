@@ -72,7 +72,9 @@ def bytes_of(access: Access) -> Bytes:
     base = offset_of(access.address)
     if not isinstance(access, _Strided):
         return np.arange(base + access.low, base + access.high)
-    dims = sorted((abs(stride), stride, dim) for dim, stride in zip(access.dims, access.strides, strict=True) if dim > 1)
+    dims = sorted(
+        (abs(stride), stride, dim) for dim, stride in zip(access.dims, access.strides, strict=True) if dim > 1
+    )
     low, offsets, overlapping = base, np.arange(access.itemsize, dtype=np.int64), False
     for step, stride, dim in dims:
         if not step:
