@@ -267,10 +267,10 @@ static bool finish(struct running *running, uint64_t timeout_ps)
 
 static struct running *job_of(const char *word)
 {
-	uint64_t fence = strtoull(word, NULL, 10);
+	uint64_t seqno = strtoull(word, NULL, 10);
 	struct running *each = jobs;
 
-	while (each && each->job.fence != fence)
+	while (each && each->job.seqno != seqno)
 		each = each->next;
 	return each;
 }
@@ -301,7 +301,7 @@ static bool obey(char **words, int count)
 	if (!strcmp(verb, "submit")) {
 		running = start(words, count, true);
 		if (running)
-			printf("ok %" PRIu64 "\n", running->job.fence);
+			printf("ok %" PRIu64 "\n", running->job.seqno);
 		return running;
 	}
 	if (!strcmp(verb, "wait") || !strcmp(verb, "abort")) {

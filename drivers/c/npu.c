@@ -255,11 +255,11 @@ void npu_release(struct npu *npu, struct npu_job *job)
 
 enum npu_error npu_submit(struct npu *npu, struct npu_job *job, enum npu_class ring)
 {
-	struct npu_completion record = { .fence = npu->fence + 1, .status = NPU_JOB_PENDING };
+	struct npu_completion record = { .seqno = npu->seqno + 1, .status = NPU_JOB_PENDING };
 	struct npu_ring_entry entry = {
 		.magic = NPU_ENTRY_MAGIC, .program_address = job->program->code,
 		.program_bytes = (uint32_t)job->program->code_bytes, .region_count = job->program->regions,
-		.region_table = job->block + ALIGNMENT + LOG_BYTES, .fence = record.fence,
+		.region_table = job->block + ALIGNMENT + LOG_BYTES, .seqno = record.seqno,
 		.completion = job->block, .log = job->block + ALIGNMENT, .log_bytes = LOG_BYTES,
 	};
 	struct npu_job **last = &npu->jobs[ring];
@@ -269,7 +269,7 @@ enum npu_error npu_submit(struct npu *npu, struct npu_job *job, enum npu_class r
 		inside++;
 	if (inside == ENTRIES)
 		return NPU_FULL;
-	job->fence = ++npu->fence;
+	job->seqno = ++npu->seqno;
 	job->ring = ring;
 	job->entry = npu->ring[ring] + npu->tail[ring]++ % ENTRIES * sizeof(entry);
 	job->next = NULL;
@@ -294,7 +294,7 @@ static bool look_at(struct npu *npu, struct npu_job *job)
 
 	atomic_thread_fence(memory_order_seq_cst);
 	memcpy(&record, npu->memory + job->block, sizeof(record));
-	if (record.fence != job->fence || record.status == NPU_JOB_PENDING || record.status > NPU_JOB_ABORTED)
+	if (record.seqno != job->seqno || record.status == NPU_JOB_PENDING || record.status > NPU_JOB_ABORTED)
 		return false;
 	job->cycles = record.cycles;
 	job->fault = record.fault_code;
@@ -393,7 +393,7 @@ enum npu_error npu_abort(struct npu *npu, struct npu_job *job)
 	/* One that has not been read ends when its turn comes, one that has begun at once. */
 	memcpy(npu->memory + job->entry + offsetof(struct npu_ring_entry, flags), &flags, sizeof(flags));
 	atomic_thread_fence(memory_order_seq_cst);
-	write_pair(npu, NPU_ABORT_FENCE_LO, job->fence);
+	write_pair(npu, NPU_ABORT_SEQNO_LO, job->seqno);
 	write_register(npu, NPU_ABORT, NPU_ABORT_GO);
 	return npu->vfio.broken ? NPU_GONE : NPU_OK;
 }

@@ -32,7 +32,7 @@ struct npu_program {
 struct npu_job {
 	struct npu_program *program;
 	struct npu_job *next;		/* in the same ring */
-	uint64_t block, fence, entry, begun_cycles;
+	uint64_t block, seqno, entry, begun_cycles;
 	uint64_t *address;		/* of each region */
 	enum npu_class ring;
 	bool inside, ended;
@@ -52,7 +52,7 @@ struct npu {
 	uint64_t bytes;
 	struct npu_block *blocks;	/* what is taken of it, by address */
 	size_t count, room;
-	uint64_t ring[NPU_CLASSES], fence;
+	uint64_t ring[NPU_CLASSES], seqno;
 	uint32_t tail[NPU_CLASSES], khz, isa;
 	struct npu_job *jobs[NPU_CLASSES];	/* in the device, oldest first */
 	int event;

@@ -101,9 +101,9 @@
 #define NPU_PREEMPT 0x068 /* read/write */
 #define NPU_PREEMPT_ENABLE 0x00000001u /* a job of a higher class parks the one that runs, at CONTEXT_BASE as it is now; stays 0 if there is no room */
 
-#define NPU_ABORT_FENCE_LO 0x070 /* read/write */
+#define NPU_ABORT_SEQNO_LO 0x070 /* read/write */
 
-#define NPU_ABORT_FENCE_HI 0x074 /* read/write */
+#define NPU_ABORT_SEQNO_HI 0x074 /* read/write */
 
 #define NPU_ABORT 0x078 /* write only */
 #define NPU_ABORT_GO 0x00000001u /* end that job, if it runs or is parked */
@@ -131,9 +131,9 @@
 #define NPU_INT_MODERATION_COUNT 0xff000000u /* so many ends that are held back make one at once; 0: however many */
 #define NPU_INT_MODERATION_COUNT_SHIFT 24
 
-#define NPU_FENCE_LO 0x0a0 /* read only */
+#define NPU_SEQNO_LO 0x0a0 /* read only */
 
-#define NPU_FENCE_HI 0x0a4 /* read only */
+#define NPU_SEQNO_HI 0x0a4 /* read only */
 
 #define NPU_CYCLES_LO 0x0b0 /* read only */
 
@@ -292,7 +292,7 @@ struct npu_ring_entry {
 	NPU_U32 program_bytes;
 	NPU_U32 region_count;
 	NPU_U64 region_table;
-	NPU_U64 fence;
+	NPU_U64 seqno;
 	NPU_U64 completion;
 	NPU_U64 log;
 	NPU_U32 log_bytes;
@@ -307,7 +307,7 @@ struct npu_region_row {
 
 /* written by the device at the end of a job or copy: 32 bytes */
 struct npu_completion {
-	NPU_U64 fence;
+	NPU_U64 seqno;
 	NPU_U32 status;
 	NPU_U32 fault_code;
 	NPU_U64 fault_address;
@@ -321,7 +321,7 @@ struct npu_copy_descriptor {
 	NPU_U64 source;
 	NPU_U64 destination;
 	NPU_U64 size;
-	NPU_U64 fence;
+	NPU_U64 seqno;
 	NPU_U64 completion;
 	NPU_U64 reserved;
 	NPU_U64 reserved_2;

@@ -94,7 +94,7 @@ struct npu {
 	struct npu_block *context;
 	struct npu_ring rings[NPU_CLASSES];
 	struct list_head clients;
-	u64 fence;
+	u64 seqno;
 	u32 resident_bases;
 	unsigned int inside;	/* jobs in all rings */
 	struct npu_job *runner;	/* who has the machine, as far as can be known */
@@ -137,7 +137,7 @@ struct npu_job {
 	struct npu_block *work;	/* region table, completion record, text */
 	struct npu_block **blocks;
 	u32 block_count;
-	u64 fence;
+	u64 seqno;
 	u64 entry;
 	u64 record;
 	u64 text_at;
@@ -198,7 +198,7 @@ struct npu_job *npu_job_new(u32 region_count);
 void npu_job_put(struct npu_job *job);
 int npu_job_submit(struct npu_client *client, struct npu_job *job, const struct npu_submit *args,
 		   const struct npu_region *regions);
-struct npu_job *npu_job_find(struct npu_client *client, u64 fence);
+struct npu_job *npu_job_find(struct npu_client *client, u64 seqno);
 void npu_job_forget(struct npu_client *client, struct npu_job *job);
 void npu_job_abort(struct npu *npu, struct npu_job *job);
 void npu_jobs_release(struct npu_client *client);

@@ -16,8 +16,8 @@ static const struct {
 	REGISTER(CAP_DRAM_HI), REGISTER(CAP_CLOCK), REGISTER(CAP_QUEUE), REGISTER(CAP_CONTEXT_LO),
 	REGISTER(CAP_CONTEXT_HI), REGISTER(STATUS), REGISTER(INT_STATUS), REGISTER(INT_MASK),
 	REGISTER(FAULT_CODE), REGISTER(FAULT_ADDR_LO), REGISTER(FAULT_ADDR_HI), REGISTER(FAULT_RING),
-	REGISTER(CONTEXT_BASE_LO), REGISTER(CONTEXT_BASE_HI), REGISTER(PREEMPT), REGISTER(ABORT_FENCE_LO),
-	REGISTER(ABORT_FENCE_HI), REGISTER(FENCE_LO), REGISTER(FENCE_HI), REGISTER(CYCLES_LO),
+	REGISTER(CONTEXT_BASE_LO), REGISTER(CONTEXT_BASE_HI), REGISTER(PREEMPT), REGISTER(ABORT_SEQNO_LO),
+	REGISTER(ABORT_SEQNO_HI), REGISTER(SEQNO_LO), REGISTER(SEQNO_HI), REGISTER(CYCLES_LO),
 	REGISTER(CYCLES_HI), REGISTER(LOW_BASE_LO), REGISTER(LOW_BASE_HI), REGISTER(LOW_SIZE),
 	REGISTER(LOW_HEAD), REGISTER(LOW_TAIL), REGISTER(MEDIUM_BASE_LO), REGISTER(MEDIUM_BASE_HI),
 	REGISTER(MEDIUM_SIZE), REGISTER(MEDIUM_HEAD), REGISTER(MEDIUM_TAIL), REGISTER(HIGH_BASE_LO),
@@ -68,7 +68,7 @@ static int jobs_show(struct seq_file *out, void *unused)
 	for (i = NPU_CLASSES - 1; i >= 0; i--)
 		list_for_each_entry(job, &npu->rings[i].jobs, in_ring)
 			seq_printf(out, "%-6s job %llu, flags %#x, entry %#llx, record %#llx%s%s\n", classes[i],
-				   job->fence, job->flags, job->entry, job->record,
+				   job->seqno, job->flags, job->entry, job->record,
 				   job->client ? "" : ", its client has closed",
 				   job == npu->runner ? ", has the machine" : "");
 	mutex_unlock(&npu->lock);

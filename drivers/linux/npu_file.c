@@ -142,7 +142,7 @@ static int npu_submit(struct npu_client *client, struct npu_submit *args)
 	err = job ? npu_enter(client->npu) : -ENOMEM;
 	if (!err) {
 		err = npu_job_submit(client, job, args, regions);
-		args->fence = job->fence;
+		args->seqno = job->seqno;
 		npu_exit(client->npu);
 	}
 	if (job)
@@ -175,7 +175,7 @@ static int npu_wait(struct npu_client *client, struct npu_wait *args, void __use
 	int err;
 
 	mutex_lock(&npu->lock);
-	job = npu_job_find(client, args->fence);
+	job = npu_job_find(client, args->seqno);
 	if (job)
 		kref_get(&job->ref);
 	mutex_unlock(&npu->lock);
@@ -211,7 +211,7 @@ static int npu_abort(struct npu_client *client, const struct npu_abort *args)
 	struct npu_job *job;
 
 	mutex_lock(&npu->lock);
-	job = npu_job_find(client, args->fence);
+	job = npu_job_find(client, args->seqno);
 	if (job && !job->ended && npu->state == NPU_UP)
 		npu_job_abort(npu, job);
 	mutex_unlock(&npu->lock);

@@ -143,7 +143,7 @@ static void check_deadline(struct npu *npu)
 		npu_recover(npu, NPU_ENDED_RESET, "jobs do not end");
 		return;
 	}
-	dev_warn(&npu->pdev->dev, "job %llu: no job ended for %u ms: aborted\n", job->fence, npu_timeout_ms);
+	dev_warn(&npu->pdev->dev, "job %llu: no job ended for %u ms: aborted\n", job->seqno, npu_timeout_ms);
 	npu->counters.timeouts++;
 	job->timed_out = true;
 	npu_job_abort(npu, job);

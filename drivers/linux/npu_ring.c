@@ -79,7 +79,7 @@ static bool take(struct npu *npu, struct npu_job *job)
 
 	if (status != NPU_JOB_DONE && status != NPU_JOB_FAULT && status != NPU_JOB_ABORTED)
 		return false;
-	if (npu_copy_from(npu, &record, job->record, sizeof(record)) || le64_to_cpu(record.fence) != job->fence)
+	if (npu_copy_from(npu, &record, job->record, sizeof(record)) || le64_to_cpu(record.seqno) != job->seqno)
 		return false;
 	job->cycles = le64_to_cpu(record.cycles);
 	if (status == NPU_JOB_FAULT) {
@@ -89,7 +89,7 @@ static bool take(struct npu *npu, struct npu_job *job)
 		npu->counters.faults++;
 		npu->counters.continues++;
 		npu_write(npu, NPU_CONTROL, NPU_CONTROL_CONTINUE);
-		dev_dbg(&npu->pdev->dev, "job %llu: fault %u at %#llx: %s\n", job->fence, job->fault_code,
+		dev_dbg(&npu->pdev->dev, "job %llu: fault %u at %#llx: %s\n", job->seqno, job->fault_code,
 			job->fault_address, job->text);
 	} else if (status == NPU_JOB_ABORTED && job->timed_out) {
 		snprintf(job->text, sizeof(job->text), "no job ended for %u ms: aborted", npu_timeout_ms);
@@ -129,8 +129,8 @@ void npu_job_abort(struct npu *npu, struct npu_job *job)
 {
 	job->flags |= NPU_JOB_FLAG_WITHDRAWN;
 	writel(job->flags, npu->mem + job->entry + offsetof(struct npu_ring_entry, flags));
-	npu_write(npu, NPU_ABORT_FENCE_LO, lower_32_bits(job->fence));
-	npu_write(npu, NPU_ABORT_FENCE_HI, upper_32_bits(job->fence));
+	npu_write(npu, NPU_ABORT_SEQNO_LO, lower_32_bits(job->seqno));
+	npu_write(npu, NPU_ABORT_SEQNO_HI, upper_32_bits(job->seqno));
 	npu_write(npu, NPU_ABORT, NPU_ABORT_GO);
 	npu_flush(npu);
 }
@@ -179,7 +179,7 @@ static int enter_ring(struct npu *npu, struct npu_job *job, struct npu_client *c
 		.program_bytes = cpu_to_le32(args->code_bytes),
 		.region_count = cpu_to_le32(args->region_count),
 		.region_table = cpu_to_le64(job->work->address),
-		.fence = cpu_to_le64(job->fence),
+		.seqno = cpu_to_le64(job->seqno),
 		.completion = cpu_to_le64(job->record),
 		.log = cpu_to_le64(job->text_at),
 		.log_bytes = cpu_to_le32(NPU_TEXT_BYTES),
@@ -240,7 +240,7 @@ int npu_job_submit(struct npu_client *client, struct npu_job *job, const struct 
 	err = err ?: check_room(npu, client, args->priority);
 	err = err ?: hold_all(job, client, args, regions);
 	if (!err) {
-		job->fence = npu->fence + 1;
+		job->seqno = npu->seqno + 1;
 		err = enter_ring(npu, job, client, args);
 	}
 	if (err) {
@@ -248,7 +248,7 @@ int npu_job_submit(struct npu_client *client, struct npu_job *job, const struct 
 		mutex_unlock(&npu->lock);
 		return err;
 	}
-	npu->fence++;
+	npu->seqno++;
 	pm_runtime_get_noresume(&npu->pdev->dev);	/* until it has ended */
 	kref_get(&job->ref);
 	list_add_tail(&job->in_ring, &npu->rings[job->priority].jobs);
@@ -268,12 +268,12 @@ int npu_job_submit(struct npu_client *client, struct npu_job *job, const struct 
 }
 
 /* A client's job by its number, or NULL. Under npu->lock. */
-struct npu_job *npu_job_find(struct npu_client *client, u64 fence)
+struct npu_job *npu_job_find(struct npu_client *client, u64 seqno)
 {
 	struct npu_job *job;
 
 	list_for_each_entry(job, &client->jobs, in_client)
-		if (job->fence == fence)
+		if (job->seqno == seqno)
 			return job;
 	return NULL;
 }

@@ -74,7 +74,7 @@ struct npu_region {
 
 /*
  * A job: a stream of instructions and the regions that they name, all of it in
- * memory of this client. fence: out, the job's number.
+ * memory of this client. seqno: out, the job's number.
  */
 struct npu_submit {
 	__u64 code;
@@ -85,7 +85,7 @@ struct npu_submit {
 	__u32 flags;
 	__u32 residents;	/* 0 to 255: what this client calls the weights that stay */
 	__u32 reserved;		/* 0 */
-	__u64 fence;
+	__u64 seqno;
 };
 
 /*
@@ -93,7 +93,7 @@ struct npu_submit {
  * ETIME when it has not in that time: < 0 for ever, 0 looks.
  */
 struct npu_wait {
-	__u64 fence;
+	__u64 seqno;
 	__s64 timeout_ns;
 	__u32 status;
 	__u32 fault_code;
@@ -104,7 +104,7 @@ struct npu_wait {
 
 /* Ask for the end of a job; how it ended is what npu_wait says. */
 struct npu_abort {
-	__u64 fence;
+	__u64 seqno;
 };
 
 /*

@@ -193,7 +193,7 @@ class _Loaded(NamedTuple):
 
 
 class _Job(NamedTuple):
-    fence: str
+    seqno: str
     loaded: _Loaded
     files: list[Path]
 
@@ -345,17 +345,17 @@ class ProgramSubject(Subject):
 
     def submit(self, loaded: _Loaded, inputs: Arrays, ring: int = 1) -> _Job:
         words, files = self._given(loaded, inputs)
-        fence = self._ask("submit", f"@{loaded.number}", CLASSES[ring], *words)
-        if len(fence) != 1:
-            raise self._dead(f"submit: the answer must be ok and the fence, got {shown(fence)}")
-        return _Job(fence[0], loaded, files)
+        seqno = self._ask("submit", f"@{loaded.number}", CLASSES[ring], *words)
+        if len(seqno) != 1:
+            raise self._dead(f"submit: the answer must be ok and the seqno, got {shown(seqno)}")
+        return _Job(seqno[0], loaded, files)
 
     def wait(self, job: _Job, timeout_ps: int) -> dict[str, npt.NDArray[Any]]:
-        self._ask("wait", job.fence, timeout_ps)
+        self._ask("wait", job.seqno, timeout_ps)
         return self._outputs(job.loaded, job.files)
 
     def abort(self, job: _Job) -> None:
-        self._ask("abort", job.fence)
+        self._ask("abort", job.seqno)
 
     def reset(self) -> None:
         self._ask("reset")

@@ -170,7 +170,7 @@ class Bench:
         for arrival in under_way:
             job = arrival.job
             if job is not None and job.ended:
-                arrival.timeline = self._timelines.pop(job.fence, None)
+                arrival.timeline = self._timelines.pop(job.seqno, None)
                 try:
                     self.driver.finish(job)
                 except NpusimError as error:

@@ -23,8 +23,8 @@ from npusim.debug.stops import (
     Range,
     SeqnoBreakpoint,
     Stop,
-    fence_of,
     how,
+    seqno_of,
 )
 from npusim.debug.view import command_numbers
 from npusim.device.npu import NpuDevice
@@ -49,7 +49,7 @@ class _JobEnds(Watcher):
         self._tell, self._now = tell, now
 
     def job_ends(self, job: MachineJob, timeline: Timeline) -> None:
-        self._tell(Stop("end", self._now(), f"job of fence {fence_of(job)} has ended{how(timeline)}"))
+        self._tell(Stop("end", self._now(), f"job with seqno {seqno_of(job)} has ended{how(timeline)}"))
 
 
 class Debugger:
@@ -138,9 +138,9 @@ class Debugger:
             raise UsageError(f"there is no register {register!r}; docs/device.md has the list")
         return self._arm(lambda number: AtRegister(self, number, self._tell, register, value))
 
-    def break_fence(self, fence: int | None = None) -> Breakpoint:
-        """Stop where the job of a fence, or any, gets the machine, and where it ends."""
-        return self._arm(lambda number: SeqnoBreakpoint(self, number, self._tell, fence))
+    def break_seqno(self, seqno: int | None = None) -> Breakpoint:
+        """Stop where the job with a seqno, or any, gets the machine, and where it ends."""
+        return self._arm(lambda number: SeqnoBreakpoint(self, number, self._tell, seqno))
 
     def break_interrupt(self) -> Breakpoint:
         """Stop where an interrupt leaves the device."""

@@ -141,7 +141,7 @@ class Shell(cmd.Cmd):
     # Breakpoints
 
     def do_break(self, line: str) -> None:
-        """break layer NAME | instruction NUMBER|KIND | address A | register NAME [VALUE] | fence [N] | interrupt"""
+        """break layer NAME | instruction NUMBER|KIND | address A | register NAME [VALUE] | seqno [N] | interrupt"""
         kind, *rest = shlex.split(line) or [""]
         debugger = self.debugger
         makers: dict[str, Callable[..., Any]] = {
@@ -151,7 +151,7 @@ class Shell(cmd.Cmd):
             "register": lambda name, value=None: debugger.break_register(
                 name, None if value is None else _number(value)
             ),
-            "fence": lambda fence=None: debugger.break_fence(fence and _number(fence)),
+            "seqno": lambda seqno=None: debugger.break_seqno(seqno and _number(seqno)),
             "interrupt": debugger.break_interrupt,
         }
         if kind not in makers:

@@ -161,28 +161,28 @@ class AtRegister(Breakpoint):
 
 
 class SeqnoBreakpoint(Breakpoint):
-    """The job of a fence has the machine, or has ended; of any, if it is None."""
+    """The job with a seqno has the machine, or has ended; of any, if it is None."""
 
-    kind = "fence"
+    kind = "seqno"
     steps = False
 
-    def __init__(self, names: SymbolTable, number: int, hit: Callable[[Stop], None], fence: int | None) -> None:
+    def __init__(self, names: SymbolTable, number: int, hit: Callable[[Stop], None], seqno: int | None) -> None:
         super().__init__(names, number, hit)
-        self.fence = fence
+        self.seqno = seqno
 
     def __str__(self) -> str:
-        return "fence" if self.fence is None else f"fence {self.fence}"
+        return "seqno" if self.seqno is None else f"seqno {self.seqno}"
 
     def _is_it(self, job: machine_job.MachineJob) -> bool:
-        return isinstance(job, DeviceJob) and job.entry is not None and self.fence in (None, job.entry.fence)
+        return isinstance(job, DeviceJob) and job.entry is not None and self.seqno in (None, job.entry.seqno)
 
     def job_begins(self, job: machine_job.MachineJob) -> None:
         if self._is_it(job):
-            self.stop(f"job of fence {fence_of(job)} gets the machine")
+            self.stop(f"job with seqno {seqno_of(job)} gets the machine")
 
     def job_ends(self, job: machine_job.MachineJob, timeline: Timeline) -> None:
         if self._is_it(job):
-            self.stop(f"job of fence {fence_of(job)} has ended{how(timeline)}")
+            self.stop(f"job with seqno {seqno_of(job)} has ended{how(timeline)}")
 
 
 class InterruptBreakpoint(Breakpoint):
@@ -306,9 +306,9 @@ def touched(device: NpuDevice, step: Step) -> Iterator[tuple[str, int, int, int,
             yield memory, core, low, low + size, access.write
 
 
-def fence_of(job: machine_job.MachineJob) -> int | None:
-    """The fence of a job, if its entry could be read."""
-    return job.entry.fence if isinstance(job, DeviceJob) and job.entry is not None else None
+def seqno_of(job: machine_job.MachineJob) -> int | None:
+    """The seqno of a job, if its entry could be read."""
+    return job.entry.seqno if isinstance(job, DeviceJob) and job.entry is not None else None
 
 
 def how(timeline: Timeline) -> str:

@@ -76,15 +76,15 @@ def _ring(device: NpuDevice, number: int) -> dict[str, Any]:
             except AddressError:
                 break
             entry = RingEntry(*ENTRY.unpack(raw))
-            entries.append({"fence": entry.fence, "program": entry.program_address, "flags": entry.flags})
+            entries.append({"seqno": entry.seqno, "program": entry.program_address, "flags": entry.flags})
     return {"class": name, "base": base, "size": size, "head": head, "tail": tail, "entries": entries}
 
 
 def _job(device: NpuDevice, job: DeviceJob, layer: Layer) -> dict[str, Any]:
-    player, fence = job.player, None if job.entry is None else job.entry.fence
+    player, seqno = job.player, None if job.entry is None else job.entry.seqno
     found: dict[str, Any] = {
         "class": RINGS[job.ring],
-        "fence": fence,
+        "seqno": seqno,
         "stage": job.stage.name.lower(),
         "started_ps": job.started_ps,
         "on_machine": player is not None and player is device.machine.current,

@@ -33,9 +33,9 @@ def time_text(time_ps: int) -> str:
 
 def job_lines(job: Mapping[str, Any]) -> Iterator[str]:
     """A job, its sequencer and its units."""
-    fence = "not read yet" if job["fence"] is None else job["fence"]
+    seqno = "not read yet" if job["seqno"] is None else job["seqno"]
     machine = ", has the machine" if job["on_machine"] else ""
-    yield f"job {job['class']}: fence {fence}, {job['stage']}{machine}, taken at {job['started_ps']} ps"
+    yield f"job {job['class']}: seqno {seqno}, {job['stage']}{machine}, taken at {job['started_ps']} ps"
     if job["fault"]:
         yield f"  fault: {job['fault']}"
     if "units" not in job:
@@ -94,4 +94,4 @@ def ring_lines(ring: Mapping[str, Any]) -> Iterator[str]:
     """A ring and what waits in it."""
     yield f"ring {ring['class']}: {ring['size']} entries at {ring['base']:#x}, head {ring['head']}, tail {ring['tail']}"
     for entry in ring["entries"]:
-        yield f"  fence {entry['fence']}: program at {entry['program']:#x}, flags {entry['flags']:#x}"
+        yield f"  seqno {entry['seqno']}: program at {entry['program']:#x}, flags {entry['flags']:#x}"

@@ -105,18 +105,18 @@ class Checker(Boarding, Watcher):
         elif register == "PREEMPT":
             self._preempt(value)
         elif register == "ABORT":
-            fence = self._pair("ABORT_FENCE")
+            seqno = self._pair("ABORT_SEQNO")
             for flight in self._flights:
-                flight.aborted |= flight.fence == fence
+                flight.aborted |= flight.seqno == seqno
 
     def register_read(self, register: str, value: int) -> None:
         self._look_at_clock()
         if register in _HEADS:
             ring = _HEADS[register]
             self._know(flight for flight in self._flights if flight.ring == ring and flight.before(value))
-        elif register == "FENCE_LO":
-            fence = self._pair("FENCE")
-            last = [flight for flight in self._flights if flight.fence == fence and flight.ended_ps is not None]
+        elif register == "SEQNO_LO":
+            seqno = self._pair("SEQNO")
+            last = [flight for flight in self._flights if flight.seqno == seqno and flight.ended_ps is not None]
             self._know(f for f in self._flights if last and f.ring == last[0].ring and f.number <= last[0].number)
         elif register == "STATUS" and not value & 2:  # nothing runs or waits, or a fault stands
             self._know(flight for flight in self._flights if value & 1)

@@ -29,7 +29,7 @@ from npusim.trusted_files import replace_file
 from npusim.untrusted import FileKind
 
 CHECKPOINT = FileKind("checkpoint of a device", error=CheckpointError)
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Of the file and of the state in it; raise it with any change to either."""
 LONGEST_STATE = 1 << 25
 """Bytes of the JSON of a state in a file."""

@@ -172,7 +172,7 @@ class Copies(EventOwner):
             status, code, address = JobStatus.FAULT, fault.code, fault.address
         cycles = cycles_spanned(self._machine.clock.now - turn.began, self._machine.config.clock_hz)
         try:
-            record = COMPLETION.pack(*Completion(copy.fence, status, code, address, cycles))
+            record = COMPLETION.pack(*Completion(copy.seqno, status, code, address, cycles))
             self._port.store(copy.completion, record)
         except AddressError as error:
             self._stop(fault_of(error, "completion record of a copy"))

@@ -269,8 +269,8 @@ class Faults(Watcher):
         timeline.injected = tuple(each for each in self.happened if each.at_ps >= job.started_ps)
 
     def _stage(self, job: MachineJob, stage: str) -> None:
-        fence = _fence_of(job)
-        self._match(AtSeqno, lambda when: when.stage == stage and when.fence == fence)
+        seqno = _seqno_of(job)
+        self._match(AtSeqno, lambda when: when.stage == stage and when.seqno == seqno)
         self._match(AtJob, lambda when: when.stage == stage)
 
     def _label(self, run: _Run, op: int, edge: str) -> None:
@@ -278,9 +278,9 @@ class Faults(Watcher):
         self._match(AtLabel, lambda when: when.edge == edge and when.label in names)
 
 
-def _fence_of(job: MachineJob) -> int | None:
+def _seqno_of(job: MachineJob) -> int | None:
     entry = getattr(job, "entry", None)
-    return None if entry is None else entry.fence
+    return None if entry is None else entry.seqno
 
 
 def _hardware(machine: Machine) -> Hardware:

@@ -54,9 +54,9 @@ KINDS = {
         "at the doorbell the status in the completion record is not 0: the job would seem to have ended",
         "write a record with status 0 before each doorbell",
     ),
-    "fence-reused": FindingKind(
-        "the fence of a job in flight is given to another one: records and ABORT cannot tell them apart",
-        "count fences up, in one counter for all rings",
+    "seqno-reused": FindingKind(
+        "the seqno of a job in flight is given to another one: records and ABORT cannot tell them apart",
+        "use one increasing counter for all rings",
     ),
     "ring-overrun": FindingKind(
         "more entries are announced than the ring has: the oldest are overwritten, the device stops with fault RING",
@@ -132,18 +132,18 @@ class ConflictSide(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A mistake of the driver. ``kind``: a key of KINDS; ``fence``: of the job that it is about, if it is about one;
+    """A mistake of the driver. ``kind``: a key of KINDS; ``seqno``: of the job that it is about, if it is about one;
     ``first``: what had been done before, which makes ``second`` a mistake."""
 
     kind: str
     time_ps: int
-    fence: int | None
+    seqno: int | None
     first: ConflictSide | None
     second: ConflictSide
     text: str
 
     def __str__(self) -> str:
-        job = "" if self.fence is None else f", fence {self.fence}"
+        job = "" if self.seqno is None else f", seqno {self.seqno}"
         before = "" if self.first is None else f"; before it: {self.first}"
         fix = KINDS[self.kind].fix
         return f"{self.kind} at {self.time_ps} ps{job}: {self.text}\n  {self.second}{before}\n  fix: {fix}"
@@ -152,7 +152,7 @@ class Finding(NamedTuple):
         """For reports."""
         sides = {"first": self.first, "second": self.second}
         named = {side: None if access is None else access._asdict() for side, access in sides.items()}
-        return {"kind": self.kind, "time_ps": self.time_ps, "fence": self.fence, **named, "text": self.text}
+        return {"kind": self.kind, "time_ps": self.time_ps, "seqno": self.seqno, **named, "text": self.text}
 
 
 def table() -> str:

@@ -64,8 +64,8 @@ class Flight:
     digests: dict[JobSpan, bytes] = field(default_factory=dict)
 
     @property
-    def fence(self) -> int | None:
-        return self.entry.fence if self.entry is not None else None
+    def seqno(self) -> int | None:
+        return self.entry.seqno if self.entry is not None else None
 
     @property
     def computes(self) -> bool:
@@ -74,7 +74,7 @@ class Flight:
     @property
     def name(self) -> str:
         ring = RINGS[self.ring]
-        return f"job {self.fence} of ring {ring}" if self.entry is not None else f"entry {self.number} of ring {ring}"
+        return f"job {self.seqno} of ring {ring}" if self.entry is not None else f"entry {self.number} of ring {ring}"
 
     def before(self, count: int) -> bool:
         """Whether it is one of the entries before a HEAD or a TAIL."""

@@ -123,9 +123,9 @@ class Boarding:
             if status:
                 self._say("record-not-cleared", flight, f"status in the record at {record.low:#x} is {status}", what)
         for other in self._flights:
-            if other.fence == entry.fence:
+            if other.seqno == entry.seqno:
                 text = f"{other.name} has it, and is in flight"
-                self._say("fence-reused", flight, text, what, ConflictSide(other.rung_ps, "doorbell"))
+                self._say("seqno-reused", flight, text, what, ConflictSide(other.rung_ps, "doorbell"))
             self._check_apart(flight, other, what)
         for span in flight.spans:
             if self._freed.meets(span.low, span.high):
@@ -175,12 +175,12 @@ class Boarding:
             yield self._context
 
     def _say(self, kind: str, flight: Flight | None, text: str, what: str, first: ConflictSide | None = None) -> None:
-        fence = flight.fence if flight is not None else None
-        key = kind, fence, text if flight is None else text.partition(" at ")[0]
+        seqno = flight.seqno if flight is not None else None
+        key = kind, seqno, text if flight is None else text.partition(" at ")[0]
         if key in self._told or len(self.findings) >= MOST_FINDINGS:
             return
         self._told.add(key)
-        finding = Finding(kind, self._clock.now, fence, first, ConflictSide(self._clock.now, what), text)
+        finding = Finding(kind, self._clock.now, seqno, first, ConflictSide(self._clock.now, what), text)
         self.findings.append(finding)
         _log.error("driver: %s", finding)
 

@@ -43,7 +43,7 @@ _TAILS = tuple(f"{name}_TAIL" for name in RINGS)
 class JobQueues:
     """Takes jobs from the rings, gives them the machine in the order of their class, reports how they ended.
 
-    ``interrupt(bits, *sources)`` raises bits of INT_STATUS; ``ended(fence, timeline)`` is told of each job; the fence
+    ``interrupt(bits, *sources)`` raises bits of INT_STATUS; ``ended(seqno, timeline)`` is told of each job; the seqno
     is None when the ring entry could not be read.
     """
 
@@ -308,11 +308,11 @@ class JobQueues:
 
     # Ending
 
-    def abort(self, fence: int) -> None:
-        """End the job of that fence now, in the midst of whatever it does; no effect before it has begun."""
+    def abort(self, seqno: int) -> None:
+        """End the job with that seqno now, in the midst of whatever it does; no effect before it has begun."""
         for job in self._begun:
             # A job whose record is on its way has ended, as far as the record says: one record for each job.
-            if job is not None and job.entry and job.entry.fence == fence and job.stage is not JobStage.ENDING:
+            if job is not None and job.entry and job.entry.seqno == seqno and job.stage is not JobStage.ENDING:
                 job.aborted = True
                 if job.player is not None:  # else it ends when its region table has come
                     job.player = self._machine.step_by_step(job.player)
@@ -347,19 +347,19 @@ class JobQueues:
         if fault and entry.log_bytes:
             self._store(entry.log, fault.explanation.encode()[: entry.log_bytes - 1] + b"\0")
         # Registers and interrupt come after the record: whoever sees one of them must find it written.
-        record = COMPLETION.pack(*Completion(entry.fence, status, code, address, timeline.cycles))
+        record = COMPLETION.pack(*Completion(entry.seqno, status, code, address, timeline.cycles))
         unwritten = self._store(entry.completion, record)
         if unwritten and not fault:  # the registers are all that can tell of it
             fault = timeline.fault = job.fault = unwritten
         self._forget(job)
-        self._tell_end(job, entry.fence, timeline)
+        self._tell_end(job, entry.seqno, timeline)
         if fault:
             self._stop(job, fault)
             return
         registers, name = self._registers, RINGS[job.ring]
         registers.set(f"{name}_HEAD", self._values[f"{name}_HEAD"] + 1 & _COUNT)
         if not job.aborted:
-            registers.set_pair("FENCE", entry.fence)
+            registers.set_pair("SEQNO", entry.seqno)
         self._show_status()
         self._interrupt(DONE, job.ring)
         if self._machine.adversary is not None:
@@ -367,10 +367,10 @@ class JobQueues:
         else:
             self.consider()
 
-    def _tell_end(self, job: DeviceJob, fence: int | None, timeline: Timeline) -> None:
+    def _tell_end(self, job: DeviceJob, seqno: int | None, timeline: Timeline) -> None:
         for watcher in self._machine.watchers[:]:
             watcher.job_ends(job, timeline)
-        self._tell(fence, timeline)
+        self._tell(seqno, timeline)
 
     def _forget(self, job: DeviceJob) -> None:
         self._begun[job.ring] = None

@@ -53,7 +53,7 @@ class NpuDevice:
     says what the last ended job did. One thread at a time: while one is in a call, another one gets UsageError at once.
     :meth:`watch`, :attr:`faults`, :meth:`unplug` and what only looks are for any thread.
 
-    ``listener``: called with the fence and the timeline of each job when it has ended. ``faults``: a script of faults,
+    ``listener``: called with the seqno and the timeline of each job when it has ended. ``faults``: a script of faults,
     none by default; :attr:`faults` takes more at any time. ``check``: whether to watch what the driver does wrong
     (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what nobody has written, too;
     ``$NPUSIM_DRIVER_CHECK`` if it is None. Its findings are in ``checker``. ``adversary``: a seed for the times
@@ -380,12 +380,12 @@ class NpuDevice:
 
     def _abort(self, value: int) -> None:
         if value:
-            self._jobs.abort(self.registers.get_pair("ABORT_FENCE"))
+            self._jobs.abort(self.registers.get_pair("ABORT_SEQNO"))
 
-    def _job_ended(self, fence: int | None, timeline: Timeline) -> None:
+    def _job_ended(self, seqno: int | None, timeline: Timeline) -> None:
         self.last_job = timeline
-        if self.listener is not None and fence is not None:
-            self.listener(fence, timeline)
+        if self.listener is not None and seqno is not None:
+            self.listener(seqno, timeline)
 
 
 def _parts(config: Config) -> list[str]:

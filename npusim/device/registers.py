@@ -173,8 +173,8 @@ REGISTERS: tuple[Register, ...] = (
     Register("PREEMPT", 0x068, RW, (Field("ENABLE", 0, 1, "a job of a higher class parks the one that runs, at "
                                           "CONTEXT_BASE as it is now; stays 0 if there is no room"),),
              on_write="preempt"),
-    Register("ABORT_FENCE_LO", 0x070, RW, _word("FENCE", "fence of the job to abort, low word")),
-    Register("ABORT_FENCE_HI", 0x074, RW, _word("FENCE", "high word")),
+    Register("ABORT_SEQNO_LO", 0x070, RW, _word("SEQNO", "seqno of the job to abort, low word")),
+    Register("ABORT_SEQNO_HI", 0x074, RW, _word("SEQNO", "high word")),
     Register("ABORT", 0x078, WO, (Field("GO", 0, 1, "end that job, if it runs or is parked"),), on_write="abort"),
     Register("CAP_HOST", 0x080, RO, (Field("ADDRESS_BITS", 0, 8, "bits of a host address that the device drives; 0: it "
                                            "has neither host memory nor copies"),
@@ -186,8 +186,8 @@ REGISTERS: tuple[Register, ...] = (
                                                  "but those of faults; 0: none is held back"),
                                            Field("COUNT", 24, 8, "so many ends that are held back make one at once; "
                                                  "0: however many")), on_write="int_moderation", part="moderation"),
-    Register("FENCE_LO", 0x0A0, RO, _word("FENCE", "fence of the last job that ended well, low word")),
-    Register("FENCE_HI", 0x0A4, RO, _word("FENCE", "high word")),
+    Register("SEQNO_LO", 0x0A0, RO, _word("SEQNO", "seqno of the last job that ended well, low word")),
+    Register("SEQNO_HI", 0x0A4, RO, _word("SEQNO", "high word")),
     Register("CYCLES_LO", 0x0B0, RO, _word("COUNT", "cycles since power-on, low word; reading it holds the high word"),
              on_read="cycles"),
     Register("CYCLES_HI", 0x0B4, RO, _word("COUNT", "high word, as it was when CYCLES_LO was read")),

@@ -65,7 +65,7 @@ class RingEntry(NamedTuple):
     program_bytes: int
     region_count: int
     region_table: int
-    fence: int
+    seqno: int
     completion: int
     log: int
     log_bytes: int
@@ -84,7 +84,7 @@ class RingEntry(NamedTuple):
 
 
 class Descriptor(NamedTuple):
-    """One copy, from address to address, at least one of which is in DRAM. Without the flag RECORD, ``fence`` and
+    """One copy, from address to address, at least one of which is in DRAM. Without the flag RECORD, ``seqno`` and
     ``completion`` mean nothing."""
 
     magic: int
@@ -92,7 +92,7 @@ class Descriptor(NamedTuple):
     source: int
     destination: int
     size: int
-    fence: int
+    seqno: int
     completion: int
     reserved: int = 0
     reserved_2: int = 0
@@ -120,7 +120,7 @@ class Completion(NamedTuple):
     The time that the entry has waited in its ring is not among them; the time for which the job was parked is.
     """
 
-    fence: int
+    seqno: int
     status: int
     fault_code: int
     fault_address: int

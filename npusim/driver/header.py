@@ -28,8 +28,8 @@ FAULT_ADDR_HI = 0x058
 CONTEXT_BASE_LO = 0x060
 CONTEXT_BASE_HI = 0x064
 PREEMPT = 0x068
-ABORT_FENCE_LO = 0x070
-ABORT_FENCE_HI = 0x074
+ABORT_SEQNO_LO = 0x070
+ABORT_SEQNO_HI = 0x074
 ABORT = 0x078
 FW_ADDR_LO = 0x190
 FW_ADDR_HI = 0x194
@@ -64,7 +64,7 @@ FW_STATES = (
 
 ENTRY_MAGIC = 0x4A4F_4231
 ENTRY = struct.Struct("<IIQIIQQQQII")
-"""magic, flags, program address, bytes, region count, region table, fence, completion, log, log bytes, residents."""
+"""magic, flags, program address, bytes, region count, region table, seqno, completion, log, log bytes, residents."""
 FLAGS = struct.Struct("<I")
 FLAGS_OFFSET = 4
 FLAG_TIMING_ONLY = 1
@@ -72,7 +72,7 @@ FLAG_WITHDRAWN = 2
 MOST_RESIDENTS = 0xFFFF_FFFF
 REGION_ROW = struct.Struct("<QQ")
 COMPLETION = struct.Struct("<QIIQQ")
-"""fence, status, fault code, fault address, cycles."""
+"""seqno, status, fault code, fault address, cycles."""
 JOB_PENDING, JOB_DONE, JOB_FAULT, JOB_ABORTED = 0, 1, 2, 3
 
 FAULT_NAMES = ("NONE", "RING", "PROGRAM", "ADDRESS", "DATA", "DEADLOCK", "DMA", "INTERNAL", "HOST", "ECC")

@@ -150,8 +150,22 @@ class DriverJob:
     """
 
     __slots__ = (
-        "addresses", "arrays", "bound", "cycles", "ended", "entry", "error", "fence", "flags", "loaded", "looked",
-        "outputs", "priority", "program", "slot", "timing_only",
+        "addresses",
+        "arrays",
+        "bound",
+        "cycles",
+        "ended",
+        "entry",
+        "error",
+        "flags",
+        "loaded",
+        "looked",
+        "outputs",
+        "priority",
+        "program",
+        "seqno",
+        "slot",
+        "timing_only",
     )  # fmt: skip
 
     def __init__(
@@ -172,7 +186,7 @@ class DriverJob:
             program.constants.check_there()
             written = [item for item in program.inputs if item.region not in self.bound] if bound else program.inputs
             self.arrays = _checked_inputs(written, inputs or {})
-        self.fence = self.cycles = self.flags = 0
+        self.seqno = self.cycles = self.flags = 0
         self.entry = 0  # the address of its ring entry
         self.loaded: LoadedProgram | None = None  # from submission until it is finished
         self.slot: Slot | None = None

@@ -40,7 +40,7 @@ class NullDriver:
         # TALK: reset the device, tell it where its ring is, unmask its interrupts, check that it says READY.
         self._bus = bus
         self._memory = Allocator(0, MEMORY_BYTES)  # TALK: the size is in the capability registers
-        self._fence = 0
+        self._seqno = 0
 
     def load(self, program: Program) -> NullProgram:
         """Take device memory for the program: all of it or, on DeviceMemoryError, nothing."""
@@ -67,9 +67,9 @@ class NullDriver:
         self._check(loaded)
         job = DriverJob(loaded.program, inputs, timing_only=timing_only)  # has checked the inputs
         # TALK: copy the inputs, job.arrays, into their regions.
-        self._fence += 1
-        job.fence = self._fence
-        # TALK: write a ring entry with this fence, move the tail, ring the doorbell.
+        self._seqno += 1
+        job.seqno = self._seqno
+        # TALK: write a ring entry with this seqno, move the tail, ring the doorbell.
         # TALK: wait for the interrupt, but not for ever: look at the completion record now and then.
         # TALK: on a fault read code and address, reset the device, raise DeviceFaultError.
         job.ended = True

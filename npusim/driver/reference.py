@@ -57,13 +57,13 @@ class Driver:
         self._rings = Rings(self._link, self._memory)
         self._link.on_gone = self._is_gone
         self._slots = SlotFactory(bus, self._memory)
-        self._fence = self._loads = 0
+        self._seqno = self._loads = 0
         self.reset()
 
     @serialised
     def state(self, jobs: Sequence[DriverJob]) -> dict[str, Any]:
         """What it knows besides programs and jobs; for :func:`npusim.driver.state.driver_state`."""
-        own = {"fence": self._fence, "loads": self._loads, "counters": dataclasses.asdict(self.counters)}
+        own = {"seqno": self._seqno, "loads": self._loads, "counters": dataclasses.asdict(self.counters)}
         return {**own, "memory": self._memory.state(), "rings": self._rings.state(jobs)}
 
     @serialised
@@ -72,7 +72,7 @@ class Driver:
         slots."""
         self._memory.resume(state["memory"])
         self._rings.resume(state["rings"], jobs)
-        self._fence, self._loads = whole(state["fence"]), whole(state["loads"])
+        self._seqno, self._loads = whole(state["seqno"]), whole(state["loads"])
         for field in dataclasses.fields(self.counters):
             setattr(self.counters, field.name, whole(state["counters"][field.name]))
         self._memory.check_used([*self._rings.blocks(), *blocks])
@@ -265,8 +265,8 @@ class Driver:
                 else:
                     self._bus.write_memory(addresses[binding.region], _flat(array).data)
                 self.counters.input_bytes += array.nbytes
-        self._fence += 1
-        job.fence, job.loaded, job.slot, job.addresses = self._fence, loaded, slot, addresses
+        self._seqno += 1
+        job.seqno, job.loaded, job.slot, job.addresses = self._seqno, loaded, slot, addresses
         job.flags = header.FLAG_TIMING_ONLY if job.timing_only else 0
         loaded.running += 1
         self._rings.submit(job)
@@ -302,7 +302,7 @@ class Driver:
         """Read back the outputs of a job that has ended, once. Raises the error it ended with, and DeviceGoneError."""
         loaded = self._inside(job)
         if not job.ended:
-            raise UsageError(f"job {job.fence} has not ended")
+            raise UsageError(f"job {job.seqno} has not ended")
         loaded.running -= 1
         if job.slot is not None:
             loaded.idle.append(job.slot)
@@ -386,7 +386,7 @@ class Driver:
     def _inside(self, job: DriverJob) -> LoadedProgram:
         """The program of a job that has been started and not been finished."""
         if job.loaded is None:
-            raise UsageError(f"there is no job {job.fence} in the device")
+            raise UsageError(f"there is no job {job.seqno} in the device")
         return job.loaded
 
     # The device

@@ -104,10 +104,10 @@ class Rings:
         assert slot is not None
         self._bus.host_work("submit")
         # Record, entry, TAIL, doorbell, in this order: each may be read as soon as the next is written.
-        self._bus.write_memory(slot.completion, header.COMPLETION.pack(job.fence, header.JOB_PENDING, 0, 0, 0))
+        self._bus.write_memory(slot.completion, header.COMPLETION.pack(job.seqno, header.JOB_PENDING, 0, 0, 0))
         entry = header.ENTRY.pack(
             header.ENTRY_MAGIC, job.flags, loaded.code, len(job.program.code), len(loaded.sizes), slot.table,
-            job.fence, slot.completion, slot.log, LOG_BYTES, loaded.number,
+            job.seqno, slot.completion, slot.log, LOG_BYTES, loaded.number,
         )  # fmt: skip
         job.entry = self._bases[ring] + self._tails[ring] % RING_ENTRIES * header.ENTRY.size
         self._bus.write_memory(job.entry, entry)
@@ -120,8 +120,8 @@ class Rings:
         """Ask for the end of a job: an entry that has not been read is marked, a job that has begun is stopped."""
         job.flags |= header.FLAG_WITHDRAWN
         self._bus.write_memory(job.entry + header.FLAGS_OFFSET, header.FLAGS.pack(job.flags))
-        self._link.put(header.ABORT_FENCE_LO, job.fence & 0xFFFF_FFFF)
-        self._link.put(header.ABORT_FENCE_HI, job.fence >> 32)
+        self._link.put(header.ABORT_SEQNO_LO, job.seqno & 0xFFFF_FFFF)
+        self._link.put(header.ABORT_SEQNO_HI, job.seqno >> 32)
         self._link.put(header.ABORT, header.ABORT_GO)
 
     def poll(self, timeout_ps: int) -> bool:
@@ -181,10 +181,10 @@ class Rings:
         """Whether a job has ended; if so, how."""
         slot = job.slot
         assert slot is not None
-        # The bus reads a record at once, all of it, and one of a device that is gone has no fence of ours.
+        # The bus reads a record at once, all of it, and one of a device that is gone has no seqno of ours.
         raw = self._bus.read_memory(slot.completion, header.COMPLETION.size)
         seen, status, code, address, cycles = header.COMPLETION.unpack(raw)
-        if seen != job.fence or status not in (header.JOB_DONE, header.JOB_FAULT, header.JOB_ABORTED):
+        if seen != job.seqno or status not in (header.JOB_DONE, header.JOB_FAULT, header.JOB_ABORTED):
             return False
         self._link.proven = True  # the device has been there since the job was submitted
         job.ended, job.cycles = True, int(cycles)
@@ -193,7 +193,7 @@ class Rings:
             job.error = DeviceFaultError(header.fault_name(code), address, text)
             self._link.put(header.CONTROL, header.CONTROL_CONTINUE)
         elif status == header.JOB_ABORTED:
-            job.error = JobAbortedError(f"job {job.fence} of program {job.program.name!r} was aborted")
+            job.error = JobAbortedError(f"job {job.seqno} of program {job.program.name!r} was aborted")
         return True
 
     def _check_status(self) -> int:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from npusim.driver.reference import Driver
 
 _PLAIN = ("code", "constants", "number", "running", "resident")
-_JOB = ("priority", "timing_only", "fence", "flags", "entry", "ended")
+_JOB = ("priority", "timing_only", "seqno", "flags", "entry", "ended")
 
 
 def driver_state(driver: Driver, loaded: Sequence[LoadedProgram], jobs: Sequence[DriverJob]) -> dict[str, Any]:
     """A driver, all programs that it has loaded, and all jobs that it has started and not finished."""
     for job in jobs:
         if job.error is not None or job.loaded not in loaded:
-            raise CheckpointError(f"job {job.fence} has failed, or its program is not among those that are loaded")
+            raise CheckpointError(f"job {job.seqno} has failed, or its program is not among those that are loaded")
     return {
         **driver.state(jobs),
         "programs": [_program_state(each) for each in loaded],
@@ -119,7 +119,7 @@ def _job(state: Mapping[str, Any], loaded: Sequence[LoadedProgram]) -> DriverJob
     # Its inputs are on the device: none are needed here.
     job = DriverJob(program.program, bound=bound, priority=Priority(whole(state["priority"])), timing_only=True)
     job.timing_only, job.ended = bool(state["timing_only"]), bool(state["ended"])
-    job.fence, job.flags, job.entry = (whole(state[name]) for name in ("fence", "flags", "entry"))
+    job.seqno, job.flags, job.entry = (whole(state[name]) for name in ("seqno", "flags", "entry"))
     job.loaded, job.slot, job.addresses = (
         program,
         _slot(state["slot"], program.sizes, bound),

@@ -42,9 +42,9 @@ STAGES = ("begins", "runs", "ends")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AtSeqno:
-    """A job of that fence is at a stage."""
+    """A job with that seqno is at a stage."""
 
-    fence: int = key(Count(0, (1 << 64) - 1), "the fence of the job; the reference driver counts from 1")
+    seqno: int = key(Count(0, (1 << 64) - 1), "the seqno of the job; the reference driver counts from 1")
     stage: str = key(Choice(STAGES), "it gets the machine, its first command starts, its record is written", "begins")
     times: int = key(_TIMES, _TIMES_DOC, 1)
     after_ps: int = key(_AFTER, _AFTER_DOC, 0)

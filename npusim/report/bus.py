@@ -24,7 +24,7 @@ class Lanes:
         unit = BUS if size else INTERRUPTS
         self._spans.append(Span(unit, began_ps, ended_ps, NO_OP, what, 0, size, "latency"))
 
-    def _job_ended(self, fence: int, timeline: Timeline) -> None:
+    def _job_ended(self, seqno: int, timeline: Timeline) -> None:
         since = timeline.started_ps
         self._spans += [
             span._replace(start_ps=span.start_ps + since, end_ps=span.end_ps + since) for span in timeline.spans

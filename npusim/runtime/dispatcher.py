@@ -276,7 +276,7 @@ class Dispatcher:
 
     def _ended_ps(self, job: Job) -> int:
         """When the device was done with a job."""
-        timeline = self._timelines[job.fence]
+        timeline = self._timelines[job.seqno]
         return timeline.started_ps + timeline.time_ps
 
     def _begin_one(self) -> bool:
@@ -358,7 +358,7 @@ class Dispatcher:
     def _finish(self, job: Job) -> None:
         """Read the outputs back; the job is over."""
         mark = self.counters.mark()
-        timeline = self._timelines.pop(job.fence, None)
+        timeline = self._timelines.pop(job.seqno, None)
         if timeline is not None:
             self.counters.preemptions += timeline.preemptions
         loaded = job.loaded

@@ -41,7 +41,7 @@ PLANTS: dict[str, list[_Plant]] = {
     # Memory for records is not cleared.
     "record-not-cleared": [("npu_mem.c", _CLEAR, f"err = 0;\n	if (owner)\n		{_CLEAR}")],
     # All jobs have one number.
-    "fence-reused": [("npu_ring.c", "job->fence = npu->fence + 1;", "job->fence = 1;")],
+    "seqno-reused": [("npu_ring.c", "job->seqno = npu->seqno + 1;", "job->seqno = 1;")],
     "interrupt-unacknowledged": [("npu_hw.c", "	npu_write(npu, NPU_INT_STATUS, status);\n", "")],
     "wait-masked": [("npu_hw.c", "NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);", "0);")],
     # Only one ring has a size.

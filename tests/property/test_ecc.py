@@ -185,7 +185,7 @@ def networks(device: str) -> tuple[Bench, list[bytes], dict[str, int]]:
     bench = Bench(config, programs, jobs, inputs)
     bench.go([])
     wanted = [each for each in bench.seen if isinstance(each, bytes)]
-    records = [bench.records[fence] for fence in sorted(bench.records)]
+    records = [bench.records[seqno] for seqno in sorted(bench.records)]
     assert records[0].preemptions
     assert any(each.residents_held for each in records) or device != "residents"
     counts: dict[str, int] = {}

@@ -49,23 +49,23 @@ def together(jobs: list[Arrival], config: Config) -> list[tuple[bytes | None, Ti
     device.listener = records.__setitem__
     loaded = [driver.load(program(arrival.plan, config)) for arrival in jobs]
     scratch = [item.regions[SCRATCH] for item in loaded]
-    fences, events = [], []
+    seqnos, events = [], []
     for number, arrival in enumerate(jobs):
         device.machine.clock.advance(arrival.after_ps)
-        fences.append(driver.submit(loaded[number], priority=arrival.priority))
+        seqnos.append(driver.submit(loaded[number], priority=arrival.priority))
         if arrival.abort_ps is not None:
-            events.append((device.now_ps + arrival.abort_ps, fences[-1]))
-    for time, fence in sorted(events):
+            events.append((device.now_ps + arrival.abort_ps, seqnos[-1]))
+    for time, seqno in sorted(events):
         device.machine.clock.advance(max(0, time - device.now_ps))
-        driver.abort(fence)
+        driver.abort(seqno)
     results: list[tuple[bytes | None, Timeline]] = []
-    for fence, address in zip(fences, scratch, strict=True):
+    for seqno, address in zip(seqnos, scratch, strict=True):
         try:
-            driver.wait(fence)
+            driver.wait(seqno)
         except JobAbortedError:
-            results.append((None, records[fence.fence]))
+            results.append((None, records[seqno.seqno]))
         else:
-            results.append((bytes(device.bus.read_memory(address, SCRATCH_BYTES)), records[fence.fence]))
+            results.append((bytes(device.bus.read_memory(address, SCRATCH_BYTES)), records[seqno.seqno]))
     return results
 
 
@@ -153,8 +153,8 @@ def test_networks_compute_the_same_bits_whenever_they_are_parked(name: str, devi
         low = driver.submit(loaded[0], inputs[0], priority=Priority.LOW)
         npu.machine.clock.advance(length * moment // (MOMENTS + 1))
         high = driver.submit(loaded[1], inputs[1], priority=Priority.HIGH)
-        for fence, outputs in ((high, wanted[1]), (low, wanted[0])):
-            got = driver.wait(fence).outputs
+        for seqno, outputs in ((high, wanted[1]), (low, wanted[0])):
+            got = driver.wait(seqno).outputs
             assert all(got[key].tobytes() == value.tobytes() for key, value in outputs.items())
-        parked += records[low.fence].preemptions
+        parked += records[low.seqno].preemptions
     assert parked >= MOMENTS // 2

@@ -69,7 +69,7 @@ class Run:
                 continue
             if not job.timing_only:
                 assert job.outputs["y0"].tobytes() == bytes([number + 1]) * SIZE
-            self.held += self.bench.records[job.fence].residents_held
+            self.held += self.bench.records[job.seqno].residents_held
         self.open.clear()
 
     def do_abort(self) -> None:

@@ -77,7 +77,7 @@ def _restored_elsewhere(name: str, count: int, each: int, folder: Path) -> None:
     for first in range(0, len(files), each):
         found = _in_a_fresh_process(end, files[first : first + each])
         for file, got in found.items():
-            left = {fence: job for fence, job in wanted["jobs"].items() if fence not in ended[file]}
+            left = {seqno: job for seqno, job in wanted["jobs"].items() if seqno not in ended[file]}
             assert got == {**wanted, "jobs": left}, f"{name} at {moments[files.index(file)]} ps"
 
 

@@ -38,7 +38,7 @@ class BareDevice:
         self.device.listener = self.records.__setitem__
         self._free = 1 << 20
         self._bases = {ring: self.take(ENTRIES * ENTRY.size) for ring in RINGS}
-        self._fence = 0
+        self._seqno = 0
         self.set_up()
 
     def set_up(self) -> None:
@@ -80,11 +80,11 @@ class BareDevice:
 
     def put(self, ring: str, program: Program, **changes: int) -> RingEntry:
         """Write a job into a ring, and its TAIL; nobody rings. ``changes``: fields of the entry that are others."""
-        self._fence += 1
+        self._seqno += 1
         table = b"".join(REGION_ROW.pack(self.take(size), size) for size in program.region_bytes)
         entry = RingEntry(
             ENTRY_MAGIC, 0, self.store(program.code), len(program.code), len(program.region_bytes), self.store(table),
-            self._fence, self.take(COMPLETION.size), self.take(LOG_BYTES), LOG_BYTES,
+            self._seqno, self.take(COMPLETION.size), self.take(LOG_BYTES), LOG_BYTES,
         )._replace(**changes)  # fmt: skip
         self.bus.write_memory(self._bases[ring] + self._tails[ring] % ENTRIES * ENTRY.size, ENTRY.pack(*entry))
         self._tails[ring] += 1

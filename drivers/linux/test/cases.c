@@ -45,7 +45,7 @@ struct npu_wait waited(const struct context *context, const struct run *run)
 {
 	struct npu_wait result;
 
-	EXPECT_IS(client_wait(context->fd, run->fence, 60 * SECOND_NS, &result), 0);
+	EXPECT_IS(client_wait(context->fd, run->seqno, 60 * SECOND_NS, &result), 0);
 	return result;
 }
 
@@ -67,7 +67,7 @@ static void job(const struct context *context)
 
 	EXPECT_IS(run_submit(context->fd, &run, NPU_CLASS_MEDIUM, 0), 0);
 	result = waited(context, &run);
-	printf("  job %llu: status %u, fault %u at %#llx, %llu cycles, '%s'\n", (unsigned long long)run.fence,
+	printf("  job %llu: status %u, fault %u at %#llx, %llu cycles, '%s'\n", (unsigned long long)run.seqno,
 	       result.status, result.fault_code, (unsigned long long)result.fault_address,
 	       (unsigned long long)result.cycles, result.text);
 	if (result.status == NPU_ENDED_DONE)
@@ -103,7 +103,7 @@ static void faulty(const struct context *context)
 	run.table[2].bytes += 64;
 	args.code_bytes = 12;	/* in the midst of an instruction */
 	EXPECT_IS(client_submit(context->fd, &args), 0);
-	run.fence = args.fence;
+	run.seqno = args.seqno;
 	EXPECT_IS(waited(context, &run).status, NPU_ENDED_FAULT);
 	good_job(context);
 	run_free(context->fd, &run);
@@ -118,14 +118,14 @@ static void full(const struct context *context)
 
 	EXPECT_IS(ioctl(context->fd, NPU_IOC_INFO, &info), 0);
 	EXPECT_IS(run_submit(context->fd, &run, NPU_CLASS_LOW, 0), 0);
-	first = run.fence;
+	first = run.seqno;
 	while (!run_submit(context->fd, &run, NPU_CLASS_LOW, NPU_SUBMIT_TIMING_ONLY))
 		count++;
 	EXPECT_IS(errno, EAGAIN);
 	EXPECT(count + 1 >= info.ring_entries, "%llu jobs", (unsigned long long)count + 1);
-	EXPECT_IS(client_wait(context->fd, run.fence, 0, &result), -ETIME);
-	for (uint64_t fence = first; fence <= run.fence; fence++) {
-		EXPECT_IS(client_wait(context->fd, fence, 60 * SECOND_NS, &result), 0);
+	EXPECT_IS(client_wait(context->fd, run.seqno, 0, &result), -ETIME);
+	for (uint64_t seqno = first; seqno <= run.seqno; seqno++) {
+		EXPECT_IS(client_wait(context->fd, seqno, 60 * SECOND_NS, &result), 0);
 		EXPECT_IS(result.status, NPU_ENDED_DONE);
 	}
 	EXPECT_IS(client_wait(context->fd, first, 0, &result), -ENOENT);
@@ -142,8 +142,8 @@ static void aborts(const struct context *context)
 		runs[i] = prepared(context);
 	for (int i = 0; i < 3; i++)
 		EXPECT_IS(run_submit(context->fd, &runs[i], NPU_CLASS_MEDIUM, 0), 0);
-	EXPECT_IS(client_abort(context->fd, runs[0].fence), 0);	/* it runs */
-	EXPECT_IS(client_abort(context->fd, runs[2].fence), 0);	/* it waits */
+	EXPECT_IS(client_abort(context->fd, runs[0].seqno), 0);	/* it runs */
+	EXPECT_IS(client_abort(context->fd, runs[2].seqno), 0);	/* it waits */
 	EXPECT_IS(run_submit(context->fd, &runs[3], NPU_CLASS_MEDIUM, 0), 0);
 	for (int i = 0; i < 4; i++) {
 		EXPECT_IS(waited(context, &runs[i]).status, wanted[i]);
@@ -151,7 +151,7 @@ static void aborts(const struct context *context)
 			expect_output(context, &runs[i]);
 		run_free(context->fd, &runs[i]);
 	}
-	EXPECT_IS(client_abort(context->fd, runs[0].fence), -ENOENT);
+	EXPECT_IS(client_abort(context->fd, runs[0].seqno), -ENOENT);
 }
 
 static void priorities(const struct context *context)
@@ -167,7 +167,7 @@ static void priorities(const struct context *context)
 		free_bytes(context->fd);
 	EXPECT_IS(run_submit(context->fd, &high, NPU_CLASS_HIGH, 0), 0);
 	EXPECT_IS(waited(context, &high).status, NPU_ENDED_DONE);
-	EXPECT_IS(client_wait(context->fd, low[0].fence, 0, &result), -ETIME);
+	EXPECT_IS(client_wait(context->fd, low[0].seqno, 0, &result), -ETIME);
 	expect_output(context, &high);
 	run_free(context->fd, &high);
 	for (int i = 0; i < 3; i++) {

@@ -91,8 +91,8 @@ void isolation(const struct context *context)
 
 	/* Nor another's jobs. */
 	EXPECT_IS(run_submit(context->fd, &run, 0, 0), 0);
-	EXPECT_IS(client_wait(other, run.fence, 0, &result), -ENOENT);
-	EXPECT_IS(client_abort(other, run.fence), -ENOENT);
+	EXPECT_IS(client_wait(other, run.seqno, 0, &result), -ENOENT);
+	EXPECT_IS(client_abort(other, run.seqno), -ENOENT);
 	EXPECT_IS(waited(context, &run).status, NPU_ENDED_DONE);
 
 	/* What was another's comes back as zeros. */

@@ -85,17 +85,17 @@ int client_submit(int fd, struct npu_submit *args)
 	return call(fd, NPU_IOC_SUBMIT, args);
 }
 
-int client_wait(int fd, uint64_t fence, int64_t timeout_ns, struct npu_wait *result)
+int client_wait(int fd, uint64_t seqno, int64_t timeout_ns, struct npu_wait *result)
 {
 	memset(result, 0, sizeof(*result));
-	result->fence = fence;
+	result->seqno = seqno;
 	result->timeout_ns = timeout_ns;
 	return call(fd, NPU_IOC_WAIT, result);
 }
 
-int client_abort(int fd, uint64_t fence)
+int client_abort(int fd, uint64_t seqno)
 {
-	struct npu_abort args = { .fence = fence };
+	struct npu_abort args = { .seqno = seqno };
 
 	return call(fd, NPU_IOC_ABORT, &args);
 }
@@ -137,7 +137,7 @@ int run_new(int fd, const struct program *program, struct run *run)
 	int err = 0;
 
 	run->program = program;
-	run->fence = 0;
+	run->seqno = 0;
 	run->table = calloc(program->region_count, sizeof(*run->table));
 	if (!run->table)
 		return -ENOMEM;
@@ -194,6 +194,6 @@ int run_submit(int fd, struct run *run, unsigned int priority, unsigned int flag
 	int err = client_submit(fd, &args);
 
 	if (!err)
-		run->fence = args.fence;
+		run->seqno = args.seqno;
 	return err;
 }

@@ -28,7 +28,7 @@ struct program {
 struct run {
 	const struct program *program;
 	struct npu_region *table;
-	uint64_t fence;
+	uint64_t seqno;
 };
 
 /* Each returns 0 or -errno. */
@@ -37,8 +37,8 @@ int client_free(int fd, uint64_t address);
 int client_put(int fd, uint64_t address, const void *from, uint64_t bytes);
 int client_get(int fd, void *to, uint64_t address, uint64_t bytes);
 int client_submit(int fd, struct npu_submit *args);
-int client_wait(int fd, uint64_t fence, int64_t timeout_ns, struct npu_wait *result);
-int client_abort(int fd, uint64_t fence);
+int client_wait(int fd, uint64_t seqno, int64_t timeout_ns, struct npu_wait *result);
+int client_abort(int fd, uint64_t seqno);
 
 /* What is wrong with the file, or NULL. */
 const char *program_read(struct program *program, const char *path);

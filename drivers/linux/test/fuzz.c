@@ -21,7 +21,7 @@ static uint64_t state;
 static const char *path;
 static const struct program *code;
 static int files[CLIENTS];
-static uint64_t addresses[KNOWN], fences[KNOWN];
+static uint64_t addresses[KNOWN], seqnos[KNOWN];
 static struct { void *at; size_t bytes; } mappings[MAPPINGS];
 static unsigned long outcomes[64], submitted;
 
@@ -121,7 +121,7 @@ static void good_submit(void)
 		return;
 	if (!run_submit(files[0], &run, (unsigned int)below(NPU_CLASSES), (unsigned int)below(2))) {
 		submitted++;
-		fences[below(KNOWN)] = run.fence;
+		seqnos[below(KNOWN)] = run.seqno;
 	}
 	/* In use, the memory goes when the job has ended. */
 	if (below(2))
@@ -149,7 +149,7 @@ static void fuzz_submit(void)
 		regions[i].bytes = i < code->region_count && below(4) ? code->regions[i] : size();
 	}
 	if (!call(NPU_IOC_SUBMIT, &args))
-		fences[below(KNOWN)] = args.fence;
+		seqnos[below(KNOWN)] = args.seqno;
 }
 
 static void fuzz_map(void)
@@ -212,12 +212,12 @@ static void step(void)
 		good_submit();
 		break;
 	case 11 ... 12:
-		args.wait.fence = below(4) ? fences[below(KNOWN)] : odd_number();
+		args.wait.seqno = below(4) ? seqnos[below(KNOWN)] : odd_number();
 		args.wait.timeout_ns = below(4) ? (int64_t)below(1000000) : (int64_t)odd_number();
 		call(NPU_IOC_WAIT, &args);
 		break;
 	case 13:
-		args.abort.fence = below(4) ? fences[below(KNOWN)] : odd_number();
+		args.abort.seqno = below(4) ? seqnos[below(KNOWN)] : odd_number();
 		call(NPU_IOC_ABORT, &args);
 		break;
 	case 14 ... 15:

@@ -78,8 +78,8 @@ static void close_all(void)
 		if (jobs[i].run.program) {
 			struct npu_wait result;
 
-			client_abort(fd, jobs[i].run.fence);
-			client_wait(fd, jobs[i].run.fence, RUN_TIMEOUT_NS, &result);
+			client_abort(fd, jobs[i].run.seqno);
+			client_wait(fd, jobs[i].run.seqno, RUN_TIMEOUT_NS, &result);
 			drop_job(&jobs[i]);
 		}
 	for (int i = 0; i < MOST_PROGRAMS; i++)
@@ -267,11 +267,11 @@ static int write_output(const struct job *job, unsigned int output)
 static int finish(struct job *job, int64_t timeout_ns)
 {
 	struct npu_wait result;
-	int err = client_wait(fd, job->run.fence, timeout_ns, &result);
+	int err = client_wait(fd, job->run.seqno, timeout_ns, &result);
 
 	if (err == -ETIME) {	/* the suite's own time, shorter than the driver's */
-		client_abort(fd, job->run.fence);
-		err = client_wait(fd, job->run.fence, RUN_TIMEOUT_NS, &result);
+		client_abort(fd, job->run.seqno);
+		err = client_wait(fd, job->run.seqno, RUN_TIMEOUT_NS, &result);
 		if (!err && result.status == NPU_ENDED_ABORTED)
 			result.status = NPU_ENDED_TIMEOUT;
 	}
@@ -297,10 +297,10 @@ static int finish(struct job *job, int64_t timeout_ns)
 static struct job *job_of(const char *word)
 {
 	char *end;
-	unsigned long long fence = strtoull(word, &end, 10);
+	unsigned long long seqno = strtoull(word, &end, 10);
 
 	for (int i = 0; i < MOST_JOBS && end != word && !*end; i++)
-		if (jobs[i].run.program && jobs[i].run.fence == fence)
+		if (jobs[i].run.program && jobs[i].run.seqno == seqno)
 			return &jobs[i];
 	answer("error USAGE there is no job %s", word);
 	return NULL;
@@ -330,7 +330,7 @@ static int command(char **words, int count)
 		if (!job)
 			return 0;
 		return verb[0] == 'r' ? finish(job, RUN_TIMEOUT_NS) :
-					answer("ok %llu", (unsigned long long)job->run.fence);
+					answer("ok %llu", (unsigned long long)job->run.seqno);
 	}
 	if ((!strcmp(verb, "wait") && count == 3) || (!strcmp(verb, "abort") && count == 2)) {
 		job = job_of(words[1]);
@@ -338,7 +338,7 @@ static int command(char **words, int count)
 			return 0;
 		if (verb[0] == 'w')
 			return finish(job, (int64_t)(strtoull(words[2], NULL, 10) / 1000));
-		return client_abort(fd, job->run.fence) ? answer("error USAGE it has ended") : answer("ok");
+		return client_abort(fd, job->run.seqno) ? answer("error USAGE it has ended") : answer("ok");
 	}
 	return answer("error USAGE %s with %d words", verb, count);
 }

@@ -80,8 +80,8 @@ class Program:
         if verb in ("run", "submit"):
             job, files = self.start(words)
             if verb == "submit":
-                self.jobs[job.fence] = job, files
-                return f"ok {job.fence}"
+                self.jobs[job.seqno] = job, files
+                return f"ok {job.seqno}"
             return self.finish(job, files, 3 * 10**12)
         if verb == "wait":
             job, files = self.jobs.pop(int(words[0]))

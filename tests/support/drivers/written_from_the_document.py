@@ -23,7 +23,7 @@ from npusim.errors import (
 ID, VERSION, CAP_DRAM, CAP_CONTEXT = 0x000, 0x004, 0x028, 0x038
 CONTROL, STATUS, INT_STATUS, INT_MASK = 0x040, 0x044, 0x048, 0x04C
 FAULT_CODE, FAULT_ADDR = 0x050, 0x054
-CONTEXT_BASE, PREEMPT, ABORT_FENCE, ABORT = 0x060, 0x068, 0x070, 0x078
+CONTEXT_BASE, PREEMPT, ABORT_SEQNO, ABORT = 0x060, 0x068, 0x070, 0x078
 RINGS = (0x100, 0x120, 0x140)
 BASE, SIZE, HEAD, TAIL, DOORBELL = 0x00, 0x08, 0x0C, 0x10, 0x14
 RESET, CONTINUE = 1, 2
@@ -51,7 +51,7 @@ class Loaded:
 class Job:
     loaded: Loaded
     ring: int
-    fence: int
+    seqno: int
     regions: list[int]
     table: int
     record: int
@@ -78,7 +78,7 @@ class DocumentDriver:
         self.dram = self.get64(CAP_DRAM)
         self.rings = [self.allocate(ENTRIES * ENTRY.size) for _ in RINGS]
         self.context = 0
-        self.fence = self.loads = 0
+        self.seqno = self.loads = 0
         self.inside: list[list[Job]] = [[] for _ in RINGS]
         self.reset()
 
@@ -131,7 +131,7 @@ class DocumentDriver:
         self.look()
         for jobs in self.inside:
             for job in jobs:
-                job.ended, job.error = True, JobAbortedError(f"job {job.fence}: the device was reset")
+                job.ended, job.error = True, JobAbortedError(f"job {job.seqno}: the device was reset")
             jobs.clear()
         self.put(CONTROL, RESET)
         for registers, base in zip(RINGS, self.rings, strict=True):
@@ -195,8 +195,8 @@ class DocumentDriver:
             raise QueueFullError(f"{ENTRIES} jobs are in the ring")
         sizes = list(program.region_bytes)
         table, record, text, *own = blocks = self.allocate_all([16 * len(sizes), 32, TEXT_BYTES, *sizes[1:]])
-        self.fence += 1
-        job = Job(loaded, priority, self.fence, [loaded.constants, *own], table, record, text, blocks)
+        self.seqno += 1
+        job = Job(loaded, priority, self.seqno, [loaded.constants, *own], table, record, text, blocks)
         loaded.users += 1
         self.write_job(job, inputs)
         self.inside[priority].append(job)
@@ -219,7 +219,7 @@ class DocumentDriver:
         rows = b"".join(struct.pack("<QQ", *row) for row in zip(job.regions, sizes, strict=True))
         self.bus.write_memory(job.table, rows)
         self.write_inputs(job, inputs)
-        self.bus.write_memory(job.record, RECORD.pack(job.fence, 0, 0, 0, 0))
+        self.bus.write_memory(job.record, RECORD.pack(job.seqno, 0, 0, 0, 0))
 
     def write_inputs(self, job: Job, inputs: dict[str, Any]) -> None:
         for item in job.loaded.program.inputs:
@@ -238,7 +238,7 @@ class DocumentDriver:
     def entry_of(self, job: Job) -> bytes:
         loaded = job.loaded
         return ENTRY.pack(
-            MAGIC, 0, loaded.code, len(loaded.program.code), len(job.regions), job.table, job.fence, job.record,
+            MAGIC, 0, loaded.code, len(loaded.program.code), len(job.regions), job.table, job.seqno, job.record,
             job.text, TEXT_BYTES, loaded.residents,
         )  # fmt: skip
 
@@ -286,8 +286,8 @@ class DocumentDriver:
         return found
 
     def has_ended(self, job: Job) -> bool:
-        fence, status, code, address, cycles = RECORD.unpack(self.bus.read_memory(job.record, RECORD.size))
-        if fence != job.fence or status not in (1, 2, 3):
+        seqno, status, code, address, cycles = RECORD.unpack(self.bus.read_memory(job.record, RECORD.size))
+        if seqno != job.seqno or status not in (1, 2, 3):
             return False
         job.ended, job.cycles = True, cycles
         if status == 2:
@@ -295,7 +295,7 @@ class DocumentDriver:
             job.error = DeviceFaultError(self.fault_name(code), address, text)
             self.put(CONTROL, CONTINUE)
         elif status == 3:
-            job.error = JobAbortedError(f"job {job.fence} was aborted")
+            job.error = JobAbortedError(f"job {job.seqno} was aborted")
         return True
 
     def look_at_status(self) -> bool:
@@ -347,5 +347,5 @@ class DocumentDriver:
         if job.ended:
             return
         self.bus.write_memory(job.entry + 4, struct.pack("<I", 2))  # withdrawn, if it has not begun
-        self.put64(ABORT_FENCE, job.fence)
+        self.put64(ABORT_SEQNO, job.seqno)
         self.put(ABORT, 1)

@@ -114,7 +114,7 @@ class Checkpoints(Kind):
         if not known and len(self._devices) < 4:
             self._devices[key] = device
         faults: list[int] = []
-        device.listener = lambda fence, timeline: faults.append(timeline.fault.code if timeline.fault else 0)
+        device.listener = lambda seqno, timeline: faults.append(timeline.fault.code if timeline.fault else 0)
         device.restore(checkpoint)
         if rng.random() < 0.1:
             look(device)

@@ -20,7 +20,7 @@ COMMANDS = (
     "run", "continue", "continue 1 us", "until 2us", "until 99999999", "step", "step layer 2", "step cycle 100",
     "step instruction 3", "back", "back 2", "back layer", "back stop", "back cycle 10", "break layer x",
     "break instruction 2", "break instruction vector.binary", "break address 0x100", "break register STATUS 1",
-    "break fence 1", "break interrupt", "watch dram 0x1000 16 write", "watch sram 0 4 value 0", "watch acc 0 4",
+    "break seqno 1", "break interrupt", "watch dram 0x1000 16 write", "watch sram 0 4 value 0", "watch acc 0 4",
     "watch tensor y0 access", "delete", "delete 1", "breakpoints", "where", "print all", "print tensor x0 4",
     "print tensor y0 8 int8", "print memory dram 0 64", "print memory sram 0x10 20 0", "print register", "print ring",
     "print register STATUS", "print unit", "print unit core0.dma0", "print queue core0.vector", "print ring low",

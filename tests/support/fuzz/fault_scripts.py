@@ -18,7 +18,7 @@ from tests.support.fuzz.given_files import Kind, altered, other, toml
 _ZEROS = np.zeros(64, np.uint8)
 WHENS: tuple[dict[str, Any], ...] = (
     {"time": "3 us"}, {"time": "0 ps"}, {"doorbell": 1, "ring": "MEDIUM", "after": "1 ns"}, {"doorbell": 1},
-    {"fence": 1, "stage": "runs"}, {"job": 1, "stage": "ends", "times": 2}, {"read": "STATUS", "nth": 1},
+    {"seqno": 1, "stage": "runs"}, {"job": 1, "stage": "ends", "times": 2}, {"read": "STATUS", "nth": 1},
     {"write": "MEDIUM_DOORBELL"}, {"command": 1, "unit": "core0.dma0", "per": "job", "times": 3},
     {"label": "x", "edge": "ends", "nth": 2}, {"interrupt": 1, "after": "2 us"},
 )  # fmt: skip

@@ -98,7 +98,7 @@ def seen(device: NpuDevice, timelines: dict[int, Timeline]) -> dict[str, Any]:
         "memory": digest.hexdigest(),
         "registers": dict(device.registers.values),
         "messages": device.messages,
-        "jobs": {str(fence): _job(timeline) for fence, timeline in timelines.items()},
+        "jobs": {str(seqno): _job(timeline) for seqno, timeline in timelines.items()},
     }
 
 

@@ -48,7 +48,7 @@ class Bench:
     def finish(self, *jobs: DriverJob) -> list[Timeline]:
         for job in jobs:
             self.driver.wait(job)
-        return [self.records[job.fence] for job in jobs]
+        return [self.records[job.seqno] for job in jobs]
 
 
 def alone(program: Program, config: Config = TINY) -> Timeline:

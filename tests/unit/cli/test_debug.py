@@ -37,7 +37,7 @@ def _script(file: Path, *lines: str) -> Path:
 def test_every_command(cli: Cli, file: Path, program: Program) -> None:
     saved = file.with_name("saved.npuckpt")
     lines = [
-        "# a comment", "", "help", "help watch", "layers", "break layer head", "break fence", "break fence 1",
+        "# a comment", "", "help", "help watch", "layers", "break layer head", "break seqno", "break seqno 1",
         "break register MEDIUM_DOORBELL 1", "break interrupt", "break address 0x43000", "break instruction matrix.conv",
         "watch sram 0 4 value 0", "watch tensor image read", "breakpoints", "delete 1", "delete",
         "step", "step 2", "step layer", "step cycle 5", "until 1ms", f"checkpoint {saved}", f"restore {saved}",
@@ -49,7 +49,7 @@ def test_every_command(cli: Cli, file: Path, program: Program) -> None:
     outcome = cli("debug", file, "--script", _script(file, *lines))
     assert (outcome.code, outcome.err) == (0, "")
     cycles = Session("tiny", cache_dir=False).run(program, {"image": np.zeros((1, 3, 32, 32), np.float32)}).cycles
-    assert f"job of fence 1 has ended after {cycles} cycles" in outcome.out
+    assert f"job with seqno 1 has ended after {cycles} cycles" in outcome.out
     assert "r3 probabilities: " in outcome.out
     assert "value pool at core0.sram 0x" in outcome.out
     assert "from stem to block.project: " in outcome.out

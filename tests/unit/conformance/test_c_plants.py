@@ -61,7 +61,7 @@ PLANTS = {
         "shared-in-flight", ".completion = job->block,", ".completion = npu->ring[0] + 64,", says="ring LOW"
     ),
     "the record is not cleared": Plant("record-not-cleared", ".status = NPU_JOB_PENDING", ".status = NPU_JOB_DONE"),
-    "one fence for all": Plant("fence-reused", "job->fence = ++npu->fence;", "job->fence = npu->fence + 1;"),
+    "one seqno for all": Plant("seqno-reused", "job->seqno = ++npu->seqno;", "job->seqno = npu->seqno + 1;"),
     "always room in a ring": Plant("ring-overrun", "if (inside == ENTRIES)", "if (inside == 4 * ENTRIES)"),
     "a ring is set up again": Plant(
         "ring-changed", TAIL, "	write_register(npu, NPU_LOW_SIZE + ring * RING_STRIDE, ENTRIES);\n" + TAIL

@@ -133,7 +133,7 @@ class DropsTheLast(Good):
         return job
 
     def finish(self, job: Job) -> Job:
-        return super().finish(job) if job.fence else job
+        return super().finish(job) if job.seqno else job
 
 
 class RefusesTooLate(Good):

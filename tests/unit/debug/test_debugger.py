@@ -125,7 +125,7 @@ def test_a_watchpoint_on_dram_sees_software_and_the_device() -> None:
     assert [stop.text.partition(" dram")[0] for stop in found] == ["software has written", "software reads"]
 
 
-def test_registers_fences_addresses_and_interrupts() -> None:
+def test_registers_seqnos_addresses_and_interrupts() -> None:
     bench = _bench()
     debugger = bench.debugger
     found: list[Stop] = []
@@ -134,9 +134,9 @@ def test_registers_fences_addresses_and_interrupts() -> None:
     debugger.break_register("MEDIUM_DOORBELL", 2)
     arrival = bench.submit(JobRequest(planted(None), inputs=INPUTS))
     assert [stop.kind for stop in found] == ["register"]
-    debugger.break_fence(arrival.job.fence)
+    debugger.break_seqno(arrival.job.seqno)
     debugger.break_interrupt()
-    assert bench.run_until().text == "job of fence 1 gets the machine"
+    assert bench.run_until().text == "job with seqno 1 gets the machine"
     job = bench.device.machine.current.job
     offset = sum(command.size for command in list(_commands())[:4])
     debugger.break_address(job.code + offset)
@@ -292,5 +292,5 @@ def test_a_trace_of_requests(tmp_path: Path) -> None:
 
 def test_a_watcher_that_is_told_of_no_steps_leaves_jobs_alone() -> None:
     bench = Bench(TINY, history=False)
-    bench.debugger.break_fence()
+    bench.debugger.break_seqno()
     assert not any(isinstance(each, Watcher) for each in bench.device.machine.step_watchers)

@@ -55,7 +55,7 @@ def test_a_driver_goes_on_with_its_device(after_ps: int, tmp_path: Path) -> None
         arrival = each.submit(JobRequest(each.debugger.programs[0], None, {"x0": X0, "x1": X1}))
         each.finish()
         np.testing.assert_array_equal(arrival.outputs["y0"], answer(X0, X1))
-        results.append((arrival.job.fence, arrival.timeline.digest(), each.device.now_ps))  # type: ignore[union-attr]
+        results.append((arrival.job.seqno, arrival.timeline.digest(), each.device.now_ps))  # type: ignore[union-attr]
     assert results[0] == results[1]
 
 
@@ -71,7 +71,7 @@ def test_what_is_refused() -> None:
 @pytest.mark.parametrize(
     "path",
     [("memory",), ("memory", "free"), ("rings", "tails"), ("rings", "inside"), ("programs", 0), ("programs", 0, "idle"),
-     ("jobs", 0, "slot"), ("jobs", 0, "program"), ("fence",), ("counters",)],
+     ("jobs", 0, "slot"), ("jobs", 0, "program"), ("seqno",), ("counters",)],
 )  # fmt: skip
 @pytest.mark.parametrize("nonsense", ["x", 17, [[]], [["a"]]])
 def test_nonsense_is_refused(path: tuple[Any, ...], nonsense: object) -> None:

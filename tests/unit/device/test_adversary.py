@@ -89,7 +89,7 @@ def test_the_null_driver_does_not_care() -> None:
 def moments(seed: int | None) -> list[tuple[int, int]]:
     device = NpuDevice(TINY, adversary=seed)
     ends: list[tuple[int, int]] = []
-    device.listener = lambda fence, timeline: ends.append((fence, device.now_ps))
+    device.listener = lambda seqno, timeline: ends.append((seqno, device.now_ps))
     driver = Driver(device.bus)
     rounds(driver, (Priority.LOW, Priority.HIGH, Priority.MEDIUM))
     return [*ends, (0, device.now_ps)]
@@ -101,7 +101,7 @@ def test_a_seed_gives_the_same_picoseconds_each_time() -> None:
 
 
 def test_jobs_of_different_rings_end_in_different_orders() -> None:
-    orders = {tuple(fence for fence, _ in moments(seed)) for seed in range(100)}
+    orders = {tuple(seqno for seqno, _ in moments(seed)) for seed in range(100)}
     assert len(orders) >= 3
 
 

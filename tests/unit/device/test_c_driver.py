@@ -113,7 +113,7 @@ PLANTED = [
     ("register-misuse", r"NPU_LOW_DOORBELL_RING\)", "NPU_LOW_DOORBELL_RING | 2)"),
     ("interrupt-unacknowledged", r"write_register\(npu, NPU_INT_STATUS.*?;", ";"),
     ("ring-changed", r"write_register\(npu, NPU_CONTROL, NPU_CONTROL_RESET\);", ";"),
-    ("fence-reused", r"\+\+npu->fence", "npu->fence"),
+    ("seqno-reused", r"\+\+npu->seqno", "npu->seqno"),
     ("doorbell-without-tail", r"write_register\(npu, NPU_LOW_TAIL.*?;", ";"),
     ("ring-overrun", r"inside == ENTRIES", "inside > 4 * ENTRIES"),
     ("shared-in-flight", r"\.completion = job->block", ".completion = npu->ring[2] + 4096"),

@@ -76,7 +76,7 @@ class DoorbellBeforeEntry(Good):
 
 class EntryOfTheLastRound(Good):
     def write_entry(self, job: Job) -> None:
-        if job.fence <= document.ENTRIES:
+        if job.seqno <= document.ENTRIES:
             super().write_entry(job)
 
 
@@ -172,13 +172,13 @@ class OneRecordForAll(Good):
 class RecordIsNotCleared(Good):
     def write_job(self, job: Job, inputs: Any) -> None:
         super().write_job(job, inputs)
-        if job.fence > 1:
+        if job.seqno > 1:
             self.bus.write_memory(job.record + 8, struct.pack("<I", 1))
 
 
 class OneFence(Good):
     def entry_of(self, job: Job) -> bytes:
-        job.fence = 1
+        job.seqno = 1
         return super().entry_of(job)
 
 
@@ -370,7 +370,7 @@ PLANTED = (
     Planted(OneScratchForAll, lambda driver: two_at_once(driver, 0, 2), "shared-in-flight", "output, region 3"),
     Planted(OneRecordForAll, two_at_once, "shared-in-flight", "completion record"),
     Planted(RecordIsNotCleared, two_jobs, "record-not-cleared", "is 1"),
-    Planted(OneFence, two_at_once, "fence-reused"),
+    Planted(OneFence, two_at_once, "seqno-reused"),
     Planted(NeverAcknowledges, two_jobs, "interrupt-unacknowledged"),
     Planted(MaskClosed, one_job, "wait-masked", "INT_MASK is 0x0"),
     Planted(ForgetsConstants, a_constant, "uninitialised", "constants"),
@@ -423,7 +423,7 @@ def test_a_job_that_nobody_looked_at() -> None:
     device.machine.clock.advance(10**9)
     device.close()
     assert device.checker is not None
-    assert {(each.kind, each.fence) for each in device.checker.findings} == {
+    assert {(each.kind, each.seqno) for each in device.checker.findings} == {
         ("never-looked-at", 1),
         ("never-looked-at", 2),
     }
@@ -448,7 +448,7 @@ def test_every_kind_is_planted() -> None:
 
 def test_a_finding_names_both_accesses() -> None:
     (finding,) = found(InputAfterTheDoorbell, one_job)
-    assert (finding.kind, finding.fence) == ("changed-in-flight", 1)
+    assert (finding.kind, finding.seqno) == ("changed-in-flight", 1)
     assert finding.first is not None
     assert finding.first.what == "doorbell"
     assert finding.second.what.startswith("write of 64 bytes at 0x")

@@ -102,7 +102,7 @@ def test_a_job_that_goes_in_one_go(timing_only: bool, tmp_path: Path) -> None:
     driver, job = _submitted(device, timing_only=timing_only)
     driver.wait(job)
     again = driver.submit(driver.load(planted(None)), {} if timing_only else INPUTS, timing_only=timing_only)
-    assert again.fence == 2
+    assert again.seqno == 2
     end = device.now_ps + device.last_job.time_ps  # type: ignore[union-attr]
     for before in (1_000_000, 100_000, 1_000):
         device.machine.clock.run_until(lambda before=before: device.now_ps >= end - before, END_PS)
@@ -164,7 +164,7 @@ def test_a_job_that_is_aborted_and_one_that_was_reset(tmp_path: Path) -> None:
         device = NpuDevice(TINY)
         _, job = _submitted(device)
         device.run_until(device.now_ps + 1_500_000)
-        _write(device, "ABORT_FENCE_LO", job.fence)
+        _write(device, "ABORT_SEQNO_LO", job.seqno)
         _write(device, register, value)  # what was to come is void, and comes all the same
         _goes_on_alike(device, tmp_path)
 

@@ -49,28 +49,28 @@ class Copier:
         self.bare["INT_MASK"] = 7
 
     def put(self, source: int, destination: int, size: int, flags: int = RECORD, **changes: int) -> int:
-        """Write a descriptor; its fence."""
-        fence = self.tail + 1
+        """Write a descriptor; its seqno."""
+        seqno = self.tail + 1
         descriptor = Descriptor(
-            COPY_MAGIC, flags, source, destination, size, fence, (self.records.address + 32 * fence) | HOST
+            COPY_MAGIC, flags, source, destination, size, seqno, (self.records.address + 32 * seqno) | HOST
         )._replace(**changes)
         at = self.tail % ENTRIES * DESCRIPTOR.size
         self.ring.data[at : at + DESCRIPTOR.size] = DESCRIPTOR.pack(*descriptor)
         self.tail += 1
-        return fence
+        return seqno
 
     def go(self) -> None:
         self.bare["COPY_TAIL"] = self.tail
         self.bare["COPY_DOORBELL"] = 1
 
     def copy(self, source: int, destination: int, size: int, **how: int) -> Completion:
-        fence = self.put(source, destination, size, **how)
+        seqno = self.put(source, destination, size, **how)
         self.go()
         assert self.host.wait_irq(SECOND)
-        return self.record(fence)
+        return self.record(seqno)
 
-    def record(self, fence: int) -> Completion:
-        return Completion(*COMPLETION.unpack_from(self.records.data, 32 * fence))
+    def record(self, seqno: int) -> Completion:
+        return Completion(*COMPLETION.unpack_from(self.records.data, 32 * seqno))
 
 
 def lies_in_host(bare: BareDevice, host: PciHost, program) -> tuple[HostWindow, int]:
@@ -93,7 +93,7 @@ def test_a_job_whose_control_data_lies_in_host_memory() -> None:
     window, at = lies_in_host(bare, host, JOB)
     assert host.wait_irq(SECOND) == 1
     record = Completion(*COMPLETION.unpack_from(window.data, at))
-    assert (record.fence, record.status) == (1, DONE)
+    assert (record.seqno, record.status) == (1, DONE)
 
 
 def test_what_it_takes_to_have_them_there() -> None:
@@ -262,11 +262,11 @@ def test_from_host_to_host_is_refused() -> None:
 )  # fmt: skip
 def test_any_descriptor_ends(from_host: int, to_host: int, source: int, destination: int, size: int) -> None:
     copier = Copier()
-    fence = copier.put(source | from_host, destination | to_host, size)
+    seqno = copier.put(source | from_host, destination | to_host, size)
     copier.go()
     copier.bare.advance(10**18)
     status = copier.bare["STATUS"]
-    assert (status, copier.record(fence).status) in ((1, DONE), (1, FAULT), (17, 0))
+    assert (status, copier.record(seqno).status) in ((1, DONE), (1, FAULT), (17, 0))
 
 
 def test_a_record_that_cannot_be_written_stops_the_device() -> None:

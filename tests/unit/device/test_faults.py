@@ -132,7 +132,7 @@ def test_entries_run_one_after_another_and_the_ring_wraps(bench: Bench) -> None:
     bus.write(BAR_REGISTERS, RING + header.SIZE, 4, 2)
     base = bench.register(RING + header.BASE_LO)
     for tail in (1, 2, 3, 4, 5):
-        bus.write_memory(base + (tail - 1) % 2 * ENTRY.size, ENTRY.pack(*bench.entry()._replace(fence=100 + tail)))
+        bus.write_memory(base + (tail - 1) % 2 * ENTRY.size, ENTRY.pack(*bench.entry()._replace(seqno=100 + tail)))
         if tail != 1:
             bus.write(BAR_REGISTERS, RING + header.TAIL, 4, tail)
             bus.write(BAR_REGISTERS, RING + header.DOORBELL, 4, 1)
@@ -160,8 +160,8 @@ def test_a_region_table_outside_of_dram_leaves_a_record_and_a_text(bench: Bench,
     bench.submit(bench.entry()._replace(region_table=outside, log_bytes=log_bytes))
     assert bench.fault() == ("ADDRESS", outside)
     raw = bus.read_memory(slot.completion, header.COMPLETION.size)
-    fence, status, code, address, cycles = header.COMPLETION.unpack(raw)
-    assert (fence, status, header.FAULT_NAMES[code], address) == (99, header.JOB_FAULT, "ADDRESS", outside)
+    seqno, status, code, address, cycles = header.COMPLETION.unpack(raw)
+    assert (seqno, status, header.FAULT_NAMES[code], address) == (99, header.JOB_FAULT, "ADDRESS", outside)
     text = b"region table: 64 bytes at 0x3ffffff8: DRAM has 0x40000000 bytes"
     wanted = text[: log_bytes - 1] + b"\0" if log_bytes else b""
     assert bus.read_memory(slot.log, 512) == wanted + b"\xee" * (512 - len(wanted))
@@ -175,17 +175,17 @@ def test_the_driver_fails_the_job_of_a_lost_region_table_and_no_other(bench: Ben
     lost = bench.driver.load(round_trip(64))
     lost.slot.table = 1 << 40
     loaded = (bench.good, lost, bench.good)
-    fences = [bench.driver.submit(item, {"x0": np.full(64, n, np.uint8)}) for n, item in enumerate(loaded)]
-    assert bench.driver.wait(fences[0]).outputs["y0"][0] == 0
+    seqnos = [bench.driver.submit(item, {"x0": np.full(64, n, np.uint8)}) for n, item in enumerate(loaded)]
+    assert bench.driver.wait(seqnos[0]).outputs["y0"][0] == 0
     with pytest.raises(DeviceFaultError, match="device fault ADDRESS at 0x10000000000: region table: 64 bytes"):
-        bench.driver.wait(fences[1])
-    assert bench.driver.wait(fences[2]).outputs["y0"][0] == 2
+        bench.driver.wait(seqnos[1])
+    assert bench.driver.wait(seqnos[2]).outputs["y0"][0] == 2
 
 
 def test_a_job_that_is_aborted_while_its_lost_region_table_is_read_is_aborted(bench: Bench) -> None:
     bench.driver.reset()
     bench.submit(bench.entry()._replace(region_table=1 << 40))
-    bench.device.bus.write(BAR_REGISTERS, header.ABORT_FENCE_LO, 4, 99)
+    bench.device.bus.write(BAR_REGISTERS, header.ABORT_SEQNO_LO, 4, 99)
     bench.device.bus.write(BAR_REGISTERS, header.ABORT, 4, header.ABORT_GO)  # after 200 ns: the entry takes 108
     assert bench.device.bus.wait_irq(10**12)
     raw = bench.device.bus.read_memory(bench.good.slot.completion, header.COMPLETION.size)
@@ -459,4 +459,4 @@ def test_an_entry_that_is_withdrawn_ends_as_aborted(bench: Bench) -> None:
     assert bench.device.bus.wait_irq(10**12)
     raw = bench.device.bus.read_memory(bench.good.slot.completion, header.COMPLETION.size)
     assert header.COMPLETION.unpack(raw)[:2] == (99, header.JOB_ABORTED)
-    assert bench.register(0x0A0) != 99  # FENCE: of jobs that ended well
+    assert bench.register(0x0A0) != 99  # SEQNO: of jobs that ended well

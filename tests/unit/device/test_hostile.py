@@ -219,6 +219,6 @@ def test_whoever_meddles_with_jobs_of_all_classes(acts: list[tuple[str, int]]) -
     fresh.enable_preemption()
     values = np.arange(64, dtype=np.uint8)
     good = fresh.load(round_trip(64))
-    fences = [fresh.submit(good, {"x0": values + ring}, priority=ring) for ring in range(3)]
-    for ring, fence in enumerate(fences):
-        assert np.array_equal(fresh.wait(fence).outputs["y0"], values + ring)
+    seqnos = [fresh.submit(good, {"x0": values + ring}, priority=ring) for ring in range(3)]
+    for ring, seqno in enumerate(seqnos):
+        assert np.array_equal(fresh.wait(seqno).outputs["y0"], values + ring)

@@ -108,7 +108,7 @@ def test_status_says_busy_while_a_job_runs() -> None:
     device.bus.wait_irq(10**9)
     assert registers["STATUS"] == 1
     assert registers["MEDIUM_HEAD"] == registers["MEDIUM_TAIL"] == 1
-    assert registers["FENCE_LO"] == 1
+    assert registers["SEQNO_LO"] == 1
 
 
 def test_a_driver_that_behaves_leaves_no_misuse() -> None:

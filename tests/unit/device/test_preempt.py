@@ -39,7 +39,7 @@ def interrupt(bare: BareDevice) -> int:
     bare.submit("HIGH", JOB)
     bare.wait()
     bare.wait()
-    return bare.records[low.fence].preemptions
+    return bare.records[low.seqno].preemptions
 
 
 def test_without_a_place_for_contexts_nothing_is_parked_and_nothing_overwritten() -> None:
@@ -99,8 +99,8 @@ def test_a_job_that_is_coming_to_a_stop_is_parked_whatever_software_writes_meanw
     bare["CONTEXT_BASE_LO"] = 0
     bare.wait()
     bare.wait()
-    assert bare.records[low.fence].preemptions == 1
-    assert bare.records[low.fence].fault is None
+    assert bare.records[low.seqno].preemptions == 1
+    assert bare.records[low.seqno].fault is None
     assert bare.bus.read_memory(0, CONTEXTS) == bytes(CONTEXTS)
     assert interrupt(bare) == 0
 

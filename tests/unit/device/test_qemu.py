@@ -65,11 +65,11 @@ def run_a_job(machine: Machine) -> None:
     while machine.read(MESSAGE) != DATA:
         assert time.monotonic() < end, "no interrupt"
     assert machine.read(REGISTERS + 0x48) == 1
-    fence, status, _, _, cycles = struct.unpack("<QIIQQ", machine.read_bytes(DRAM + record, 32))
+    seqno, status, _, _, cycles = struct.unpack("<QIIQQ", machine.read_bytes(DRAM + record, 32))
     found = machine.read_bytes(DRAM + regions[y.region], y.nbytes)
     driver = Driver(NpuDevice(SMALL).bus)
     expected = driver.run(driver.load(program), {x.name: given})
-    assert (fence, status, cycles, found) == (7, 1, expected.cycles, expected.outputs[y.name].tobytes())
+    assert (seqno, status, cycles, found) == (7, 1, expected.cycles, expected.outputs[y.name].tobytes())
 
 
 @contextlib.contextmanager

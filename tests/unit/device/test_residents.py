@@ -33,7 +33,7 @@ class Runs:
         self.driver.wait(job)
         if not timing_only:
             assert job.outputs["y0"].tobytes() == KEPT
-        return self.bench.records[job.fence].residents_held
+        return self.bench.records[job.seqno].residents_held
 
 
 def test_the_second_job_finds_what_the_first_has_loaded() -> None:
@@ -109,8 +109,8 @@ def parked(runs: Runs) -> None:
     runs.driver.wait(above)
     runs.driver.wait(job)
     assert job.outputs["y0"].tobytes() == KEPT
-    assert runs.bench.records[job.fence].preemptions == 1
-    assert runs.bench.records[job.fence].residents_held
+    assert runs.bench.records[job.seqno].preemptions == 1
+    assert runs.bench.records[job.seqno].residents_held
 
 
 @pytest.mark.parametrize("between", [another, same_bytes_elsewhere, loaded_anew, reset, fault, abort, parked])
@@ -169,7 +169,7 @@ def test_what_was_parked_comes_back_over_what_the_other_has_left(later_us: int) 
             runs.driver.poll(10**9)
         runs.driver.finish(job)
         assert job.outputs["y0"].tobytes() == KEPT
-        assert not runs.bench.records[job.fence].residents_held
+        assert not runs.bench.records[job.seqno].residents_held
     assert not low.ended
     runs.driver.wait(low)
-    assert runs.bench.records[low.fence].preemptions > 0
+    assert runs.bench.records[low.seqno].preemptions > 0

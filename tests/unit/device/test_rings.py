@@ -69,7 +69,7 @@ def test_a_tail_alone_parks_nobody() -> None:
     bare.submit("MEDIUM", JOB)  # parks the low one, and is not parked
     for _ in range(2):
         bare.wait()
-    assert bare.records[low.fence].preemptions == 1
+    assert bare.records[low.seqno].preemptions == 1
     assert bare["HIGH_HEAD"] == 0
 
 
@@ -134,7 +134,7 @@ def test_cycles_of_queued_jobs_count_from_the_end_of_the_one_before() -> None:
         bare.wait()
         assert bare.now_ps == rung + (number + 1) * duration
         assert bare.completion(entry).cycles == -(-duration // 1000)
-        assert bare.records[entry.fence].started_ps == rung + number * duration
+        assert bare.records[entry.seqno].started_ps == rung + number * duration
 
 
 def test_cycles_of_a_job_that_waits_for_a_lower_class() -> None:
@@ -160,7 +160,7 @@ def test_cycles_of_a_parked_job_go_on_while_it_is_parked() -> None:
     bare.submit("HIGH", JOB)
     bare.wait()
     bare.wait()
-    record = bare.records[low.fence]
+    record = bare.records[low.seqno]
     assert record.suspended_ps > alone(JOB)
     assert bare.now_ps - rung == record.time_ps == alone(long_job()) + record.suspended_ps
     assert bare.completion(low).cycles == -(-record.time_ps // 1000)
@@ -177,5 +177,5 @@ def test_cycles_of_a_job_that_went_back_into_its_ring_count_from_the_second_time
     assert second > rung + duration
     bare.wait()
     assert bare.now_ps == second + duration
-    assert bare.records[low.fence].started_ps == second
+    assert bare.records[low.seqno].started_ps == second
     assert bare.completion(low).cycles == -(-duration // 1000)

@@ -26,7 +26,7 @@ class Notes(Watcher):
         self.told.append((self.device.now_ps, *what))
 
     def job_begins(self, job: Any) -> None:
-        self.note("begins", job.entry.fence)
+        self.note("begins", job.entry.seqno)
 
     def dispatched(self, unit: str, step: Any, at_ps: int) -> None:
         assert at_ps >= self.device.now_ps
@@ -39,7 +39,7 @@ class Notes(Watcher):
         self.note("-" + unit, step.begin)
 
     def job_ends(self, job: Any, timeline: Any) -> None:
-        self.note("ends", job.entry.fence, timeline.time_ps)
+        self.note("ends", job.entry.seqno, timeline.time_ps)
 
     def register_read(self, register: str, value: int) -> None:
         self.note("read", register, value)

@@ -1,4 +1,4 @@
-"""Several jobs in a driver at once: fences, device memory as inputs and outputs, aborts, what a reset drops."""
+"""Several jobs in a driver at once: seqnos, device memory as inputs and outputs, aborts, what a reset drops."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def slow_program() -> Program:
     return stream.program(scratch=4096)
 
 
-def test_fences_are_waited_for_in_any_order(driver: Driver, loaded: LoadedProgram) -> None:
-    fences = [driver.submit(loaded, {"x0": VALUES + number}) for number in range(5)]
+def test_seqnos_are_waited_for_in_any_order(driver: Driver, loaded: LoadedProgram) -> None:
+    seqnos = [driver.submit(loaded, {"x0": VALUES + number}) for number in range(5)]
     for number in (3, 0, 4, 2, 1):
-        assert np.array_equal(driver.wait(fences[number]).outputs["y0"], VALUES + number)
+        assert np.array_equal(driver.wait(seqnos[number]).outputs["y0"], VALUES + number)
     assert loaded.running == 0
     assert len(loaded.idle) == 5  # each of them had memory of its own, which serves again
     free = driver.free_bytes
@@ -64,18 +64,18 @@ def test_fences_are_waited_for_in_any_order(driver: Driver, loaded: LoadedProgra
 
 def test_a_submission_does_not_wait(device: NpuDevice, driver: Driver, loaded: LoadedProgram) -> None:
     before = device.now_ps
-    fence = driver.submit(loaded, {"x0": VALUES})
+    seqno = driver.submit(loaded, {"x0": VALUES})
     copies = 3 * TINY.host.link_latency_ps + 3 * 8 * 1000 + 4000  # at 8 bytes a ns: 64 + 32 + 64 bytes
     assert device.now_ps - before == TINY.host.submit_ps + copies + 2 * TINY.host.mmio_ps - 8000
-    assert not fence.ended
+    assert not seqno.ended
     with pytest.raises(UsageError, match="job 1 has not ended"):
-        driver.finish(fence)
+        driver.finish(seqno)
     while not driver.poll(10**6):
         pass
-    assert fence.ended
-    assert np.array_equal(driver.finish(fence).outputs["y0"], VALUES)
+    assert seqno.ended
+    assert np.array_equal(driver.finish(seqno).outputs["y0"], VALUES)
     with pytest.raises(UsageError, match="there is no job 1"):
-        driver.wait(fence)
+        driver.wait(seqno)
 
 
 def test_inputs_and_outputs_may_lie_in_the_callers_device_memory(driver: Driver, loaded: LoadedProgram) -> None:
@@ -99,12 +99,12 @@ def test_bound_regions_take_no_memory(driver: Driver) -> None:
     big = driver.load(round_trip(60_000), slots=0)
     address = driver.allocate(60_000)
     before = driver.free_bytes
-    fence = driver.submit(big, bound={FIRST_IO: address, OUTPUT: address})
+    seqno = driver.submit(big, bound={FIRST_IO: address, OUTPUT: address})
     assert before - driver.free_bytes < 2000
-    driver.wait(fence)
-    fence = driver.submit(big, {"x0": np.zeros(60_000, np.uint8)}, bound={OUTPUT: address})
+    driver.wait(seqno)
+    seqno = driver.submit(big, {"x0": np.zeros(60_000, np.uint8)}, bound={OUTPUT: address})
     assert before - driver.free_bytes > 60_000
-    driver.wait(fence)
+    driver.wait(seqno)
     driver.trim(big)
     assert driver.free_bytes == before
 
@@ -128,20 +128,20 @@ def test_refusals_leave_nothing_behind(driver: Driver, loaded: LoadedProgram) ->
 
 
 def test_a_program_that_runs_is_not_unloaded(driver: Driver, loaded: LoadedProgram) -> None:
-    fence = driver.submit(loaded, {"x0": VALUES})
+    seqno = driver.submit(loaded, {"x0": VALUES})
     with pytest.raises(UsageError, match="is running: it cannot be unloaded"):
         driver.unload(loaded)
-    driver.wait(fence)
+    driver.wait(seqno)
     driver.unload(loaded)
 
 
 def test_a_ring_holds_so_many_jobs_and_no_more(driver: Driver, loaded: LoadedProgram) -> None:
-    fences = [driver.submit(loaded, timing_only=True) for _ in range(RING_ENTRIES)]
+    seqnos = [driver.submit(loaded, timing_only=True) for _ in range(RING_ENTRIES)]
     with pytest.raises(QueueFullError, match="64 jobs of class 1 are in the device"):
         driver.submit(loaded, timing_only=True)
     other = driver.submit(loaded, timing_only=True, priority=Priority.HIGH)
-    for fence in (*fences, other):
-        driver.wait(fence)
+    for seqno in (*seqnos, other):
+        driver.wait(seqno)
     driver.wait(driver.submit(loaded, timing_only=True))
 
 
@@ -149,35 +149,35 @@ def test_aborted_jobs_give_their_memory_back(driver: Driver, loaded: LoadedProgr
     driver.enable_preemption()
     slow = driver.load(slow_program(), slots=0)
     free = driver.free_bytes
-    fences = [driver.submit(slow, timing_only=True, priority=priority) for priority in (0, 0, 1, 2, 2)]
+    seqnos = [driver.submit(slow, timing_only=True, priority=priority) for priority in (0, 0, 1, 2, 2)]
     assert driver.free_bytes < free
-    for fence in fences:
-        driver.abort(fence)
-    for fence in fences:
+    for seqno in seqnos:
+        driver.abort(seqno)
+    for seqno in seqnos:
         with pytest.raises(JobAbortedError):
-            driver.wait(fence)
+            driver.wait(seqno)
     driver.trim(slow)
     assert driver.free_bytes == free
     assert np.array_equal(driver.wait(driver.submit(loaded, {"x0": VALUES})).outputs["y0"], VALUES)
 
 
 def test_an_abort_that_comes_too_late_has_no_effect(device: NpuDevice, driver: Driver, loaded: LoadedProgram) -> None:
-    fence = driver.submit(loaded, {"x0": VALUES})
+    seqno = driver.submit(loaded, {"x0": VALUES})
     device.machine.clock.advance(10**9)
-    driver.abort(fence)
-    assert np.array_equal(driver.wait(fence).outputs["y0"], VALUES)
+    driver.abort(seqno)
+    assert np.array_equal(driver.wait(seqno).outputs["y0"], VALUES)
     driver.abort(driver.submit(loaded, {"x0": VALUES}))
 
 
 def test_a_fault_of_one_job_is_of_no_concern_to_the_others(driver: Driver, loaded: LoadedProgram) -> None:
     broken = driver.load(Stream().program([SIZE], [SIZE], code=b"\xff" * 40))
-    fences = [driver.submit(item, {"x0": VALUES}) for item in (loaded, broken, loaded, broken, loaded)]
-    for number, fence in enumerate(fences):
+    seqnos = [driver.submit(item, {"x0": VALUES}) for item in (loaded, broken, loaded, broken, loaded)]
+    for number, seqno in enumerate(seqnos):
         if number % 2:
             with pytest.raises(DeviceFaultError, match="device fault PROGRAM"):
-                driver.wait(fence)
+                driver.wait(seqno)
         else:
-            assert np.array_equal(driver.wait(fence).outputs["y0"], VALUES)
+            assert np.array_equal(driver.wait(seqno).outputs["y0"], VALUES)
 
 
 @pytest.mark.unwatched
@@ -191,18 +191,18 @@ def test_a_damaged_ring_fails_every_job_that_is_in_the_device(device: NpuDevice,
     base = device.bus.read(0, header.RINGS[Priority.HIGH], 4)
     device.bus.write_memory(base + header.ENTRY.size, b"\0")  # the magic of the second entry
     assert np.array_equal(driver.wait(high[0]).outputs["y0"], VALUES)
-    for fence in (high[1], low):
+    for seqno in (high[1], low):
         with pytest.raises(DeviceFaultError, match="device fault RING"):
-            driver.wait(fence)
-    fence = driver.submit(loaded, {"x0": VALUES}, priority=Priority.LOW)
-    assert np.array_equal(driver.wait(fence).outputs["y0"], VALUES)
+            driver.wait(seqno)
+    seqno = driver.submit(loaded, {"x0": VALUES}, priority=Priority.LOW)
+    assert np.array_equal(driver.wait(seqno).outputs["y0"], VALUES)
 
 
 def test_a_reset_fails_what_was_in_the_device(driver: Driver, loaded: LoadedProgram) -> None:
-    fence = driver.submit(driver.load(slow_program()), timing_only=True)
+    seqno = driver.submit(driver.load(slow_program()), timing_only=True)
     driver.reset()
     with pytest.raises(JobAbortedError, match="the device was reset"):
-        driver.wait(fence)
+        driver.wait(seqno)
     assert np.array_equal(driver.wait(driver.submit(loaded, {"x0": VALUES})).outputs["y0"], VALUES)
 
 
@@ -214,13 +214,13 @@ def test_a_reset_takes_what_has_ended(device: NpuDevice, driver: Driver, loaded:
 
 
 def test_a_device_that_is_unplugged_fails_every_job(device: NpuDevice, driver: Driver, loaded: LoadedProgram) -> None:
-    fences = [driver.submit(loaded, {"x0": VALUES}, priority=priority) for priority in Priority]
+    seqnos = [driver.submit(loaded, {"x0": VALUES}, priority=priority) for priority in Priority]
     device.unplug()
     with pytest.raises(DeviceGoneError):
-        driver.wait(fences[0])
-    for fence in fences:
+        driver.wait(seqnos[0])
+    for seqno in seqnos:
         with pytest.raises(DeviceGoneError):
-            driver.wait(fence)
+            driver.wait(seqno)
 
 
 def test_mappings_are_counted_and_take_their_time(device: NpuDevice, driver: Driver) -> None:

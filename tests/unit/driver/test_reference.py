@@ -85,10 +85,10 @@ def test_all_of_the_devices_memory_but_the_rings_is_free() -> None:
     assert driver.allocate(1) == 3 * 64 * 64
 
 
-def test_fences_grow(driver: Driver) -> None:
+def test_seqnos_grow(driver: Driver) -> None:
     loaded = driver.load(round_trip(64))
-    fences = [driver.run(loaded, timing_only=True).fence for _ in range(200)]  # more than the ring has entries
-    assert fences == list(range(1, 201))
+    seqnos = [driver.run(loaded, timing_only=True).seqno for _ in range(200)]  # more than the ring has entries
+    assert seqnos == list(range(1, 201))
 
 
 def test_unloading_gives_everything_back(driver: Driver) -> None:
@@ -122,7 +122,7 @@ def test_inputs_are_checked_before_anything_is_written(driver: Driver) -> None:
     ):
         with pytest.raises(InputError, match=text):
             driver.run(loaded, inputs)
-    assert driver.run(loaded, {"x0": good}).fence == 1
+    assert driver.run(loaded, {"x0": good}).seqno == 1
 
 
 def test_inputs_need_not_be_contiguous(driver: Driver) -> None:
@@ -159,7 +159,7 @@ def test_a_timeout_is_a_fault_and_the_driver_goes_on() -> None:
     with pytest.raises(DeviceFaultError, match="no completion within 1000 ps") as caught:
         driver.run(loaded, timing_only=True, timeout_ps=1000)
     assert caught.value.code == "TIMEOUT"
-    assert driver.run(loaded, timing_only=True).fence == 2
+    assert driver.run(loaded, timing_only=True).seqno == 2
 
 
 @pytest.mark.unwatched

@@ -63,7 +63,7 @@ class Recorder(Bus):
     def complete(self, job: DriverJob, status: int = header.JOB_DONE, code: int = 0, address: int = 0) -> None:
         """The device writes the completion record of a job."""
         assert job.slot is not None
-        self.memory[job.slot.completion] = header.COMPLETION.pack(job.fence, status, code, address, 77)
+        self.memory[job.slot.completion] = header.COMPLETION.pack(job.seqno, status, code, address, 77)
 
 
 @pytest.fixture
@@ -76,11 +76,11 @@ def rings(bus: Recorder) -> Rings:
     return Rings(Link(bus), Allocator(HIGH, 1 << 20))
 
 
-def a_job(fence: int, priority: int = 1) -> DriverJob:
+def a_job(seqno: int, priority: int = 1) -> DriverJob:
     program = round_trip(64)
     job = DriverJob(program, priority=priority, timing_only=True)
-    job.loaded, job.fence = LoadedProgram(program, 0x1000, 0x2000, (1, 2, 3), 7), fence
-    job.slot = Slot(0x3000 + fence, 0x4000 + fence, 0x5000 + fence)
+    job.loaded, job.seqno = LoadedProgram(program, 0x1000, 0x2000, (1, 2, 3), 7), seqno
+    job.slot = Slot(0x3000 + seqno, 0x4000 + seqno, 0x5000 + seqno)
     return job
 
 
@@ -153,15 +153,15 @@ def test_a_ring_holds_64_jobs_and_begins_anew(bus: Recorder, rings: Rings) -> No
     assert bus.take()[-2] == ("write", header.RINGS[1] + header.TAIL, 65)
 
 
-def test_an_abort_marks_the_entry_and_names_the_fence_in_both_words(bus: Recorder, rings: Rings) -> None:
+def test_an_abort_marks_the_entry_and_names_the_seqno_in_both_words(bus: Recorder, rings: Rings) -> None:
     job = a_job((7 << 32) + 9)
     job.flags = header.FLAG_TIMING_ONLY
     rings.submit(job)
     bus.take()
     rings.abort(job)
     assert bus.take() == [
-        ("store", job.entry + header.FLAGS_OFFSET, header.FLAGS.pack(3)), ("write", header.ABORT_FENCE_LO, 9),
-        ("write", header.ABORT_FENCE_HI, 7), ("write", header.ABORT, header.ABORT_GO),
+        ("store", job.entry + header.FLAGS_OFFSET, header.FLAGS.pack(3)), ("write", header.ABORT_SEQNO_LO, 9),
+        ("write", header.ABORT_SEQNO_HI, 7), ("write", header.ABORT, header.ABORT_GO),
     ]  # fmt: skip
 
 

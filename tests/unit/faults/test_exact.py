@@ -225,8 +225,8 @@ def test_what_hangs_at_the_end_of_a_command_does_not_end_it_and_a_picosecond_lat
         bench.driver.abort(job)
         with pytest.raises(JobAbortedError):
             bench.driver.wait(job)
-        assert len(bench.records[job.fence].spans) == done
-        check_sums(bench.records[job.fence])
+        assert len(bench.records[job.seqno].spans) == done
+        check_sums(bench.records[job.seqno])
         assert bench.finish(bench.submit(long_job(), Priority.MEDIUM))[0].digest() == record.digest()
 
 
@@ -316,10 +316,10 @@ def test_a_parked_job_comes_back_though_its_unit_hung_meanwhile() -> None:
         check_sums(record)
 
 
-def test_a_fence_is_met_at_each_stage() -> None:
+def test_a_seqno_is_met_at_each_stage() -> None:
     for stage in ("begins", "runs", "ends"):
         bench = Bench(preempt=False)
-        bench.device.faults.add([Fault(AtSeqno(fence=2, stage=stage), Ecc(ecc="corrected", address=1))])
+        bench.device.faults.add([Fault(AtSeqno(seqno=2, stage=stage), Ecc(ecc="corrected", address=1))])
         first, second = (bench.finish(bench.submit(long_job(), Priority.MEDIUM))[0] for _ in range(2))
         assert first.injected == ()
         assert len(bench.device.faults.happened) == 1

@@ -17,13 +17,13 @@ from tests.support.programs.timed_jobs import LATENCY, MOVE, NS, TINY, Bench, al
 
 def test_a_running_job_is_aborted_at_once() -> None:
     bench = Bench()
-    fence = bench.submit(long_job(100), Priority.LOW)
+    seqno = bench.submit(long_job(100), Priority.LOW)
     bench.device.machine.clock.advance(2000 * NS)
     before = bench.device.now_ps + 1  # the mark in the ring entry is written first
-    bench.driver.abort(fence)
+    bench.driver.abort(seqno)
     with pytest.raises(JobAbortedError, match="job 1 of program 'test' was aborted"):
-        bench.driver.wait(fence)
-    record = bench.records[fence.fence]
+        bench.driver.wait(seqno)
+    record = bench.records[seqno.seqno]
     assert record.aborted
     assert record.started_ps + record.time_ps == before + LATENCY + 32 * NS // 8  # the completion record
     assert bench.finish(bench.submit(round_trip(64), Priority.LOW))[0].fault is None
@@ -39,8 +39,8 @@ def test_a_parked_job_is_aborted_and_the_running_one_goes_on() -> None:
     with pytest.raises(JobAbortedError):
         bench.driver.wait(low)
     assert not high.ended
-    assert bench.records[low.fence].suspended_ps > 0
-    assert balanced(bench.records[low.fence])
+    assert bench.records[low.seqno].suspended_ps > 0
+    assert balanced(bench.records[low.seqno])
     record = bench.finish(high)[0]
     assert record.time_ps == alone(long_job()).time_ps
     assert record.digest() == alone(long_job()).digest()
@@ -52,12 +52,12 @@ def test_a_job_is_aborted_while_its_context_is_on_the_way(late_ps: int) -> None:
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
     ends = [span.end_ps for span in alone(long_job()).spans]
-    fence = bench.submit(high, Priority.HIGH, ends[0])
+    seqno = bench.submit(high, Priority.HIGH, ends[0])
     bench.device.machine.clock.advance(ends[1] - ends[0] + late_ps)
     bench.driver.abort(low)
     with pytest.raises(JobAbortedError):
         bench.driver.wait(low)
-    record = bench.finish(fence)[0]
+    record = bench.finish(seqno)[0]
     assert record.time_ps == alone(round_trip(64)).time_ps
 
 
@@ -68,7 +68,7 @@ def test_a_job_in_the_ring_is_withdrawn() -> None:
     bench.driver.abort(second)
     with pytest.raises(JobAbortedError):
         bench.driver.wait(second)
-    before, record, after = bench.records[first.fence], bench.records[second.fence], bench.finish(first, third)[1]
+    before, record, after = bench.records[first.seqno], bench.records[second.seqno], bench.finish(first, third)[1]
     assert record.time_ps == 2 * LATENCY + (64 + 32) * NS // 8  # its entry is read, its completion record written
     assert not record.spans
     assert before.time_ps == after.time_ps == alone(long_job()).time_ps
@@ -111,10 +111,10 @@ def test_a_context_area_outside_of_dram_is_not_taken() -> None:
     assert bench.device.misuse[0].startswith("write of 0x1 to PREEMPT: CONTEXT_BASE must")
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
-    fence = bench.submit(high, Priority.HIGH, 2000 * NS)
+    seqno = bench.submit(high, Priority.HIGH, 2000 * NS)
     assert bench.finish(low)[0].preemptions == 0
-    assert bench.records[low.fence].time_ps == alone(long_job()).time_ps
-    assert bench.finish(fence)[0].fault is None
+    assert bench.records[low.seqno].time_ps == alone(long_job()).time_ps
+    assert bench.finish(seqno)[0].fault is None
 
 
 def _layer() -> Program:
@@ -139,7 +139,7 @@ def test_a_job_is_aborted_while_its_instructions_are_loaded() -> None:
     bench.driver.abort(job)
     with pytest.raises(JobAbortedError):
         bench.driver.wait(job)
-    record = bench.records[job.fence]
+    record = bench.records[job.seqno]
     assert record.aborted
     assert not record.spans
     assert bench.finish(bench.submit(_layer(), Priority.LOW))[0].time_ps == whole.time_ps

@@ -159,7 +159,7 @@ def interrupted(late_ps: int, abort_ps: int | None) -> tuple[Any, ...]:
         with contextlib.suppress(JobAbortedError):
             bench.driver.wait(job)
     link = bench.device.machine.link
-    return [dataclasses.asdict(bench.records[job.fence]) for job in jobs], bench.device.now_ps, link.settle()
+    return [dataclasses.asdict(bench.records[job.seqno]) for job in jobs], bench.device.now_ps, link.settle()
 
 
 @pytest.mark.parametrize("late_ps", [100, 900_000, 1_234_567, 3_000_000, 9_999_999, 40_000_000])
@@ -181,7 +181,7 @@ def test_what_breaks_a_unit_meanwhile_breaks_it(run: list[FastForward]) -> None:
     bench.device.faults.add([Fault(AtCommand(command=1, unit="core0.dma0"), Fail(fail="core0.dma0"))])
     with pytest.raises(DeviceFaultError, match="bus error"):
         bench.finish(job)
-    assert bench.records[job.fence].spans
+    assert bench.records[job.seqno].spans
     bench.finish(bench.submit(round_trip(64), Priority.HIGH))
     assert len(run) == 1
 

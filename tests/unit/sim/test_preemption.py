@@ -45,8 +45,8 @@ def test_a_job_leaves_when_the_running_command_has_ended(early_ps: int) -> None:
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
     started = bench.device.now_ps
-    fence = bench.submit(high, Priority.HIGH, ends[1] - early_ps)
-    above, record = bench.finish(fence, low)
+    seqno = bench.submit(high, Priority.HIGH, ends[1] - early_ps)
+    above, record = bench.finish(seqno, low)
     save, restore = moves(record)
     assert (save.kind, save.start_ps, save.end_ps) == ("context.save", ends[1], ends[1] + MOVE)
     assert save.bytes == restore.bytes == CONTEXT_BYTES
@@ -66,8 +66,8 @@ def test_a_job_that_comes_at_a_boundary_waits_for_the_next() -> None:
     bench = Bench()
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
-    fence = bench.submit(high, Priority.HIGH, ends[1])
-    _, record = bench.finish(fence, low)
+    seqno = bench.submit(high, Priority.HIGH, ends[1])
+    _, record = bench.finish(seqno, low)
     assert moves(record)[0].start_ps == ends[2]
 
 
@@ -80,8 +80,8 @@ def test_the_context_is_as_large_as_the_cores_that_the_job_uses() -> None:
     bench = Bench(config)
     high = bench.driver.load(round_trip(64))
     low = bench.submit(stream.program(scratch=4096), Priority.LOW)
-    fence = bench.submit(high, Priority.HIGH, 2000 * NS)
-    _, record = bench.finish(fence, low)
+    seqno = bench.submit(high, Priority.HIGH, 2000 * NS)
+    _, record = bench.finish(seqno, low)
     assert [span.bytes for span in moves(record)] == [2 * CONTEXT_BYTES] * 2
 
 
@@ -101,8 +101,8 @@ def test_what_a_context_takes_follows_from_the_config(changes: dict[str, object]
     bench = Bench(config)
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
-    fence = bench.submit(high, Priority.HIGH, first.end_ps + NS)
-    _, record = bench.finish(fence, low)
+    seqno = bench.submit(high, Priority.HIGH, first.end_ps + NS)
+    _, record = bench.finish(seqno, low)
     save, restore = moves(record)
     assert save.end_ps - save.start_ps == restore.end_ps - restore.start_ps == expected
 
@@ -144,8 +144,8 @@ def test_a_job_that_comes_during_a_restore_has_the_machine_at_its_end() -> None:
 def test_the_same_class_does_not_interrupt_itself() -> None:
     bench = Bench()
     loaded = [bench.driver.load(long_job()) for _ in range(2)]
-    fences = [bench.submit(item, Priority.HIGH, 500 * NS) for item in loaded]
-    first, second = bench.finish(*fences)
+    seqnos = [bench.submit(item, Priority.HIGH, 500 * NS) for item in loaded]
+    first, second = bench.finish(*seqnos)
     assert not moves(first)
     assert not moves(second)
     assert second.started_ps == first.started_ps + first.time_ps
@@ -155,8 +155,8 @@ def test_without_a_context_area_nobody_is_interrupted() -> None:
     bench = Bench(preempt=False)
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
-    fence = bench.submit(high, Priority.HIGH, 2000 * NS)
-    above, record = bench.finish(fence, low)
+    seqno = bench.submit(high, Priority.HIGH, 2000 * NS)
+    above, record = bench.finish(seqno, low)
     assert not moves(record)
     assert record.time_ps == alone(long_job()).time_ps
     assert above.started_ps == record.started_ps + record.time_ps
@@ -176,8 +176,8 @@ def test_a_job_that_is_being_fetched_goes_back_into_its_ring() -> None:
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
     began = bench.device.now_ps
-    fence = bench.submit(high, Priority.HIGH, 150 * NS)
-    above, record = bench.finish(fence, low)
+    seqno = bench.submit(high, Priority.HIGH, 150 * NS)
+    above, record = bench.finish(seqno, low)
     entry_and_table = 2 * LATENCY + 64 * NS // 8 + 16 * 2 * NS // 8
     assert above.started_ps == began + entry_and_table
     assert not moves(record)
@@ -189,8 +189,8 @@ def test_counters_say_that_the_units_were_preempted() -> None:
     bench = Bench()
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
-    fence = bench.submit(high, Priority.HIGH, 2000 * NS)
-    _, record = bench.finish(fence, low)
+    seqno = bench.submit(high, Priority.HIGH, 2000 * NS)
+    _, record = bench.finish(seqno, low)
     units = record.counters.units
     assert units["core0.vector"].stalls == {"preempted": record.suspended_ps}
     assert units["sequencer"].stalls["preempted"] == record.suspended_ps
@@ -210,8 +210,8 @@ def test_a_stream_that_is_longer_than_the_fetch_buffer_goes_on() -> None:
         bench = Bench()
         high = bench.driver.load(round_trip(64))
         low = bench.submit(program, Priority.LOW)
-        fence = bench.submit(high, Priority.HIGH, wanted.spans[number - 1].end_ps + NS)
-        _, record = bench.finish(fence, low)
+        seqno = bench.submit(high, Priority.HIGH, wanted.spans[number - 1].end_ps + NS)
+        _, record = bench.finish(seqno, low)
         assert record.time_ps == wanted.time_ps + record.suspended_ps
         assert record.counters.dram_read_bytes == wanted.counters.dram_read_bytes + CONTEXT_BYTES
         assert balanced(record)
@@ -223,8 +223,8 @@ def test_a_job_in_its_last_command_ends_and_is_not_parked() -> None:
     bench = Bench()
     high = bench.driver.load(round_trip(64))
     low = bench.submit(program, Priority.LOW)
-    fence = bench.submit(high, Priority.HIGH, wanted.spans[-2].end_ps + NS)
-    above, record = bench.finish(fence, low)
+    seqno = bench.submit(high, Priority.HIGH, wanted.spans[-2].end_ps + NS)
+    above, record = bench.finish(seqno, low)
     assert record.digest() == wanted.digest()
     assert record.time_ps == wanted.time_ps
     assert above.started_ps == record.started_ps + record.time_ps
@@ -253,8 +253,8 @@ def test_commands_on_their_way_to_a_queue_arrive_before_the_job_leaves() -> None
     bench = Bench(config)
     high = bench.driver.load(round_trip(64))
     low = bench.submit(quick_job(12), Priority.LOW)
-    fence = bench.submit(high, Priority.HIGH, first + 1)
-    _, record = bench.finish(fence, low)
+    seqno = bench.submit(high, Priority.HIGH, first + 1)
+    _, record = bench.finish(seqno, low)
     sent_off = 2 * (1 + 8)  # one at each unit, eight in each queue
     assert moves(record)[0].start_ps == first + (sent_off - 1) * NS
     assert balanced(record)
@@ -265,14 +265,14 @@ def test_a_job_that_leaves_dispatches_nothing_more() -> None:
     bench = Bench()
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(100), Priority.LOW)
-    fence = bench.submit(high, Priority.HIGH, 2000 * NS)
+    seqno = bench.submit(high, Priority.HIGH, 2000 * NS)
     run = bench.device.machine.current
     assert run is not None
     before = run.sequencer.dispatched
     bench.device.machine.clock.advance(2000 * NS)
     assert run.parked
     assert run.sequencer.dispatched == before
-    bench.finish(fence, low)
+    bench.finish(seqno, low)
     assert run.sequencer.dispatched == 101
 
 
@@ -287,8 +287,8 @@ def test_a_job_that_waits_for_its_own_commands_can_be_parked_at_any_time(depth: 
         bench = Bench(config)
         high = bench.driver.load(round_trip(64))
         low = bench.submit(program, Priority.LOW)
-        fence = bench.submit(high, Priority.HIGH, wanted.time_ps * part // 24)
-        _, record = bench.finish(fence, low)
+        seqno = bench.submit(high, Priority.HIGH, wanted.time_ps * part // 24)
+        _, record = bench.finish(seqno, low)
         assert sorted((span.unit, span.kind) for span in record.spans if "." in span.unit) == done
         assert balanced(record)
         assert min(count for unit in record.counters.units.values() for count in unit.stalls.values()) >= 0
@@ -309,8 +309,8 @@ def test_memories_come_back_as_they_were() -> None:
     high = bench.driver.load(spoil.program(scratch=TINY.sram.bytes))
     low = bench.driver.submit(program, {"x0": values}, priority=Priority.LOW)
     bench.device.machine.clock.advance(700 * NS)
-    fence = bench.driver.submit(high, {}, priority=Priority.HIGH)
-    bench.driver.wait(fence)
+    seqno = bench.driver.submit(high, {}, priority=Priority.HIGH)
+    bench.driver.wait(seqno)
     result = bench.driver.wait(low)
-    assert bench.records[low.fence].preemptions == 1
+    assert bench.records[low.seqno].preemptions == 1
     assert np.array_equal(result.outputs["y0"], values * 2)

@@ -44,7 +44,7 @@ def never(self: Machine, job: object, tape: object) -> bool:
 
 
 def history(bench: Bench) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(bench.records[fence]) for fence in sorted(bench.records)]
+    return [dataclasses.asdict(bench.records[seqno]) for seqno in sorted(bench.records)]
 
 
 def results(program: Program, inputs: list[np.ndarray[Any, Any]], config: Config) -> tuple[Any, ...]:
@@ -135,10 +135,10 @@ def test_a_job_that_is_disturbed_is_not_played(after_ns: int, aborted: bool) -> 
         bench = Bench()
         low, high = bench.driver.load(round_trip(4000)), bench.driver.load(round_trip(64))
         bench.finish(bench.submit(low, Priority.LOW), bench.submit(high, Priority.HIGH))
-        fence = bench.submit(low, Priority.LOW)
+        seqno = bench.submit(low, Priority.LOW)
         bench.device.machine.clock.advance(after_ns * NS)
         if aborted:
-            bench.driver.abort(fence)
+            bench.driver.abort(seqno)
         else:
             bench.submit(high, Priority.HIGH)
         bench.driver.poll(10**9)
