@@ -72,12 +72,10 @@ def bytes_of(access: Access) -> Bytes:
     base = offset_of(access.address)
     if not isinstance(access, _Strided):
         return np.arange(base + access.low, base + access.high)
-    dims = sorted(
-        (abs(stride), stride, dim) for dim, stride in zip(access.dims, access.strides, strict=True) if dim > 1
-    )
     low, offsets, overlapping = base, np.arange(access.itemsize, dtype=np.int64), False
-    for step, stride, dim in dims:
-        if not step:
+    for stride, dim in sorted(zip(access.strides, access.dims, strict=True), key=lambda pair: abs(pair[0])):
+        step = abs(stride)
+        if not step or dim <= 1:
             continue
         low += min(0, stride * (dim - 1))
         if step == offsets.size == offsets[-1] + 1 and not overlapping:  # dense
