@@ -28,11 +28,6 @@ settings.register_profile("many", settings.get_profile("default"), max_examples=
 settings.load_profile("default")
 
 
-# Python's own thresholds cost a fifth of the time of the tests. What is collected seldom is little: each file of tests
-# ends with a collection.
-gc.set_threshold(50_000, 20, 100)
-
-
 def pytest_collection_finish() -> None:
     """Modules and tests stay to the end: no collection needs to scan them, which takes half a second."""
     gc.collect()
