@@ -39,7 +39,7 @@ def test_every_folder_with_modules_is_a_package() -> None:
 
 @pytest.mark.parametrize(
     ("contract", "section"),
-    [("Layers", "## Who may import whom"), ("Rooms of the NNAPI driver", "## Inside the NNAPI driver")],
+    [("Layers", "## Import layers"), ("Packages of the NNAPI driver", "## Inside the NNAPI driver")],
 )
 def test_the_import_order_in_the_documentation_is_the_one_that_is_checked(contract: str, section: str) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
