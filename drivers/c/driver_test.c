@@ -188,7 +188,7 @@ static struct running *start(char **words, int count, bool classes)
 
 	loaded = program_of(at < count && words[at][0] == '@' ? words[at] + 1 : NULL);
 	at += at < count && words[at][0] == '@';
-	for (int i = 0; classes && at < count && i < NPU_CLASSES; i++) {
+	for (int i = 0; classes && at < count && i < NPU_PRIORITIES; i++) {
 		if (!strcmp(words[at], CLASSES[i])) {
 			ring = i;
 			at++;

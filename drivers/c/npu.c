@@ -109,7 +109,7 @@ static int enable_interrupts(struct npu *npu)
 static enum npu_error set_up(struct npu *npu)
 {
 	write_register(npu, NPU_CONTROL, NPU_CONTROL_RESET);
-	for (uint32_t ring = 0; ring < NPU_CLASSES; ring++) {
+	for (uint32_t ring = 0; ring < NPU_PRIORITIES; ring++) {
 		write_pair(npu, NPU_LOW_BASE_LO + ring * RING_STRIDE, npu->ring[ring]);
 		write_register(npu, NPU_LOW_SIZE + ring * RING_STRIDE, ENTRIES);
 		npu->tail[ring] = 0;
@@ -143,7 +143,7 @@ enum npu_error npu_open(struct npu *npu, const char *socket)
 		npu->khz = npu_read(npu, NPU_CAP_CLOCK);
 		npu->isa = version & NPU_VERSION_ISA;
 	}
-	for (int ring = 0; !error && ring < NPU_CLASSES; ring++)
+	for (int ring = 0; !error && ring < NPU_PRIORITIES; ring++)
 		error = take(npu, ENTRIES * sizeof(struct npu_ring_entry), &npu->ring[ring]);
 	if (!error)
 		error = set_up(npu);
@@ -176,7 +176,7 @@ static void end_job(struct npu_job *job, enum npu_error result)
 
 static void lose_jobs(struct npu *npu, enum npu_error result)
 {
-	for (int ring = 0; ring < NPU_CLASSES; ring++) {
+	for (int ring = 0; ring < NPU_PRIORITIES; ring++) {
 		for (; npu->jobs[ring]; npu->jobs[ring] = npu->jobs[ring]->next)
 			end_job(npu->jobs[ring], result);
 	}
@@ -310,7 +310,7 @@ static bool collect(struct npu *npu)
 {
 	bool any = false;
 
-	for (int ring = NPU_CLASSES; ring--;) {
+	for (int ring = NPU_PRIORITIES; ring--;) {
 		for (; npu->jobs[ring] && look_at(npu, npu->jobs[ring]); any = true)
 			npu->jobs[ring] = npu->jobs[ring]->next;
 	}
@@ -386,7 +386,7 @@ enum npu_error npu_wait(struct npu *npu, struct npu_job *job, uint64_t timeout_p
 
 enum npu_error npu_abort(struct npu *npu, struct npu_job *job)
 {
-	uint32_t flags = NPU_JOB_FLAG_WITHDRAWN;
+	uint32_t flags = NPU_JOB_FLAG_CANCELLED;
 
 	if (!job->inside)
 		return NPU_OK;

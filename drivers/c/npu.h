@@ -11,7 +11,7 @@
 #include "vfio.h"
 
 enum npu_error { NPU_OK, NPU_MEMORY, NPU_FULL, NPU_FAULT, NPU_TIMEOUT, NPU_ABORTED, NPU_GONE, NPU_DEVICE };
-enum npu_class { NPU_LOW, NPU_MEDIUM, NPU_HIGH, NPU_CLASSES };
+enum npu_class { NPU_LOW, NPU_MEDIUM, NPU_HIGH, NPU_PRIORITIES };
 
 /* What the compiler has made: instructions, constants, the bytes of each region. */
 struct npu_image {
@@ -52,9 +52,9 @@ struct npu {
 	uint64_t bytes;
 	struct npu_block *blocks;	/* what is taken of it, by address */
 	size_t count, room;
-	uint64_t ring[NPU_CLASSES], seqno;
-	uint32_t tail[NPU_CLASSES], khz, isa;
-	struct npu_job *jobs[NPU_CLASSES];	/* in the device, oldest first */
+	uint64_t ring[NPU_PRIORITIES], seqno;
+	uint32_t tail[NPU_PRIORITIES], khz, isa;
+	struct npu_job *jobs[NPU_PRIORITIES];	/* in the device, oldest first */
 	int event;
 	bool up;			/* set up, and not reset since */
 };

@@ -99,7 +99,7 @@
 #define NPU_CONTEXT_BASE_HI 0x064 /* read/write */
 
 #define NPU_PREEMPT 0x068 /* read/write */
-#define NPU_PREEMPT_ENABLE 0x00000001u /* a job of a higher class parks the one that runs, at CONTEXT_BASE as it is now; stays 0 if there is no room */
+#define NPU_PREEMPT_ENABLE 0x00000001u /* a job of a higher priority parks the one that runs, at CONTEXT_BASE as it is now; stays 0 if there is no room */
 
 #define NPU_ABORT_SEQNO_LO 0x070 /* read/write */
 
@@ -168,7 +168,7 @@
 #define NPU_LOW_TAIL 0x110 /* read/write */
 
 #define NPU_LOW_DOORBELL 0x114 /* write only */
-#define NPU_LOW_DOORBELL_RING 0x00000001u /* take over this ring's TAIL and look for work */
+#define NPU_LOW_DOORBELL_RING 0x00000001u /* latch TAIL of this ring and look for work */
 
 #define NPU_MEDIUM_BASE_LO 0x120 /* read/write */
 #define NPU_MEDIUM_BASE_LO_ADDRESS 0xffffffc0u /* address of the ring, low word */
@@ -184,7 +184,7 @@
 #define NPU_MEDIUM_TAIL 0x130 /* read/write */
 
 #define NPU_MEDIUM_DOORBELL 0x134 /* write only */
-#define NPU_MEDIUM_DOORBELL_RING 0x00000001u /* take over this ring's TAIL and look for work */
+#define NPU_MEDIUM_DOORBELL_RING 0x00000001u /* latch TAIL of this ring and look for work */
 
 #define NPU_HIGH_BASE_LO 0x140 /* read/write */
 #define NPU_HIGH_BASE_LO_ADDRESS 0xffffffc0u /* address of the ring, low word */
@@ -200,7 +200,7 @@
 #define NPU_HIGH_TAIL 0x150 /* read/write */
 
 #define NPU_HIGH_DOORBELL 0x154 /* write only */
-#define NPU_HIGH_DOORBELL_RING 0x00000001u /* take over this ring's TAIL and look for work */
+#define NPU_HIGH_DOORBELL_RING 0x00000001u /* latch TAIL of this ring and look for work */
 
 #define NPU_COPY_BASE_LO 0x160 /* read/write */
 #define NPU_COPY_BASE_LO_ADDRESS 0xffffffc0u /* address of the ring, low word */
@@ -216,7 +216,7 @@
 #define NPU_COPY_TAIL 0x170 /* read/write */
 
 #define NPU_COPY_DOORBELL 0x174 /* write only */
-#define NPU_COPY_DOORBELL_RING 0x00000001u /* take over this ring's TAIL and look for work */
+#define NPU_COPY_DOORBELL_RING 0x00000001u /* latch TAIL of this ring and look for work */
 
 #define NPU_COPY_FAULT_CODE 0x178 /* read only */
 #define NPU_COPY_FAULT_CODE_CODE 0x000000ffu /* 0: none; else one of the fault codes */
@@ -251,7 +251,7 @@
 
 /* bits of ring_entry.flags */
 #define NPU_JOB_FLAG_TIMING_ONLY 1
-#define NPU_JOB_FLAG_WITHDRAWN 2
+#define NPU_JOB_FLAG_CANCELLED 2
 
 /* bits of copy_descriptor.flags */
 #define NPU_COPY_FLAG_RECORD 1

@@ -92,7 +92,7 @@ struct npu {
 	struct npu_block *ring_block;
 	u64 mark;		/* address of NPU_MARK, while it sleeps */
 	struct npu_block *context;
-	struct npu_ring rings[NPU_CLASSES];
+	struct npu_ring rings[NPU_PRIORITIES];
 	struct list_head clients;
 	u64 seqno;
 	u32 resident_bases;

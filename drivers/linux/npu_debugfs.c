@@ -50,7 +50,7 @@ static int rings_show(struct seq_file *out, void *unused)
 	mutex_lock(&npu->lock);
 	seq_printf(out, "device %s, %u jobs, preemption %s\n", states[npu->state], npu->inside,
 		   npu->preempts ? "on" : "off");
-	for (i = 0; i < NPU_CLASSES; i++)
+	for (i = 0; i < NPU_PRIORITIES; i++)
 		seq_printf(out, "%-6s base %#llx, %u entries, tail %u, %u jobs\n", classes[i], npu->rings[i].base,
 			   npu->ring_entries, npu->rings[i].tail, npu->rings[i].count);
 	mutex_unlock(&npu->lock);
@@ -65,7 +65,7 @@ static int jobs_show(struct seq_file *out, void *unused)
 	int i;
 
 	mutex_lock(&npu->lock);
-	for (i = NPU_CLASSES - 1; i >= 0; i--)
+	for (i = NPU_PRIORITIES - 1; i >= 0; i--)
 		list_for_each_entry(job, &npu->rings[i].jobs, in_ring)
 			seq_printf(out, "%-6s job %llu, flags %#x, entry %#llx, record %#llx%s%s\n", classes[i],
 				   job->seqno, job->flags, job->entry, job->record,

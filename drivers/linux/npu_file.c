@@ -132,7 +132,7 @@ static int npu_submit(struct npu_client *client, struct npu_submit *args)
 	struct npu_job *job;
 	int err;
 
-	if (args->flags & ~NPU_SUBMIT_TIMING_ONLY || args->reserved || args->priority >= NPU_CLASSES ||
+	if (args->flags & ~NPU_SUBMIT_TIMING_ONLY || args->reserved || args->priority >= NPU_PRIORITIES ||
 	    !args->code_bytes || args->region_count > NPU_MOST_REGIONS || args->residents > NPU_MOST_RESIDENTS)
 		return -EINVAL;
 	regions = vmemdup_user(u64_to_user_ptr(args->regions), args->region_count * sizeof(*regions));
@@ -335,7 +335,7 @@ static __poll_t npu_poll(struct file *file, struct poll_table_struct *table)
 		events |= EPOLLIN | EPOLLRDNORM;
 	if (client->dead)
 		events |= EPOLLERR | EPOLLHUP;
-	for (i = 0; i < NPU_CLASSES; i++)
+	for (i = 0; i < NPU_PRIORITIES; i++)
 		if (client->count < NPU_MOST_JOBS && npu->rings[i].count < npu->ring_entries)
 			events |= EPOLLOUT | EPOLLWRNORM;
 	mutex_unlock(&npu->lock);

@@ -166,7 +166,7 @@ int npu_start(struct npu *npu)
 	if (status != NPU_STATUS_READY)
 		return -EIO;
 
-	for (i = 0; i < NPU_CLASSES; i++) {
+	for (i = 0; i < NPU_PRIORITIES; i++) {
 		npu->rings[i].tail = 0;
 		npu_write_pair(npu, RING(i, BASE_LO), npu->rings[i].base);
 		npu_write(npu, RING(i, SIZE), npu->ring_entries);

@@ -21,11 +21,11 @@ MODULE_PARM_DESC(timeout_ms, "milliseconds without the end of any job after whic
 
 static unsigned int ring_entries = 64;
 module_param(ring_entries, uint, 0444);
-MODULE_PARM_DESC(ring_entries, "jobs of one class in the device, a power of two from 1 to 65536");
+MODULE_PARM_DESC(ring_entries, "jobs of one priority in the device, a power of two from 1 to 65536");
 
 static bool preempt = true;
 module_param(preempt, bool, 0444);
-MODULE_PARM_DESC(preempt, "whether a job of a higher class parks one of a lower");
+MODULE_PARM_DESC(preempt, "whether a job of a higher priority parks one of a lower");
 
 static DEFINE_IDA(numbers);
 
@@ -89,7 +89,7 @@ static struct npu *npu_new(struct pci_dev *pdev)
 	npu->ring_entries = ring_entries;
 	INIT_LIST_HEAD(&npu->clients);
 	INIT_DELAYED_WORK(&npu->watchdog, npu_watchdog);
-	for (i = 0; i < NPU_CLASSES; i++)
+	for (i = 0; i < NPU_PRIORITIES; i++)
 		INIT_LIST_HEAD(&npu->rings[i].jobs);
 	return npu;
 }
@@ -120,15 +120,15 @@ static int identify(struct npu *npu)
 static int take_memory(struct npu *npu)
 {
 	u64 bytes = (u64)npu->ring_entries * sizeof(struct npu_ring_entry);
-	struct npu_block *block = npu_block_new(npu, NULL, NPU_CLASSES * bytes + sizeof(u64));
+	struct npu_block *block = npu_block_new(npu, NULL, NPU_PRIORITIES * bytes + sizeof(u64));
 	int i;
 
 	if (IS_ERR(block))
 		return PTR_ERR(block);
 	npu->ring_block = block;
-	for (i = 0; i < NPU_CLASSES; i++)
+	for (i = 0; i < NPU_PRIORITIES; i++)
 		npu->rings[i].base = block->address + i * bytes;
-	npu->mark = block->address + NPU_CLASSES * bytes;
+	npu->mark = block->address + NPU_PRIORITIES * bytes;
 	if (!preempt || !npu->context_bytes)
 		return 0;
 	/* The device writes there before it reads: zeros would be written for nobody, and they are many. */

@@ -21,7 +21,7 @@ void npu_jobs_lose(struct npu *npu, u32 status, const char *why)
 	struct npu_job *job, *next;
 	int i;
 
-	for (i = 0; i < NPU_CLASSES; i++) {
+	for (i = 0; i < NPU_PRIORITIES; i++) {
 		list_for_each_entry_safe(job, next, &npu->rings[i].jobs, in_ring) {
 			bool timed_out = job->timed_out && status == NPU_ENDED_RESET;
 
@@ -122,11 +122,11 @@ static struct npu_job *suspect(struct npu *npu)
 	struct npu_job *job;
 	int i;
 
-	if (npu->runner && !npu->preempts && !(npu->runner->flags & NPU_JOB_FLAG_WITHDRAWN))
+	if (npu->runner && !npu->preempts && !(npu->runner->flags & NPU_JOB_FLAG_CANCELLED))
 		return npu->runner;
-	for (i = NPU_CLASSES - 1; i >= 0; i--) {
+	for (i = NPU_PRIORITIES - 1; i >= 0; i--) {
 		job = list_first_entry_or_null(&npu->rings[i].jobs, struct npu_job, in_ring);
-		if (job && !(job->flags & NPU_JOB_FLAG_WITHDRAWN))
+		if (job && !(job->flags & NPU_JOB_FLAG_CANCELLED))
 			return job;
 	}
 	return NULL;

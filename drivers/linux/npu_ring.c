@@ -112,14 +112,14 @@ unsigned int npu_collect(struct npu *npu)
 	struct npu_job *job;
 	int i;
 
-	for (i = NPU_CLASSES - 1; i >= 0; i--) {
+	for (i = NPU_PRIORITIES - 1; i >= 0; i--) {
 		while ((job = list_first_entry_or_null(&npu->rings[i].jobs, struct npu_job, in_ring))) {
 			if (!take(npu, job))
 				break;
 			count++;
 		}
 	}
-	for (i = NPU_CLASSES - 1; i >= 0 && !npu->runner; i--)
+	for (i = NPU_PRIORITIES - 1; i >= 0 && !npu->runner; i--)
 		npu->runner = list_first_entry_or_null(&npu->rings[i].jobs, struct npu_job, in_ring);
 	return count;
 }
@@ -127,7 +127,7 @@ unsigned int npu_collect(struct npu *npu)
 /* Ask for the end of a job: an entry not yet read is marked, a job that has begun is stopped. Under npu->lock. */
 void npu_job_abort(struct npu *npu, struct npu_job *job)
 {
-	job->flags |= NPU_JOB_FLAG_WITHDRAWN;
+	job->flags |= NPU_JOB_FLAG_CANCELLED;
 	writel(job->flags, npu->mem + job->entry + offsetof(struct npu_ring_entry, flags));
 	npu_write(npu, NPU_ABORT_SEQNO_LO, lower_32_bits(job->seqno));
 	npu_write(npu, NPU_ABORT_SEQNO_HI, upper_32_bits(job->seqno));

@@ -7,7 +7,7 @@
  * of device memory. They are offsets for mmap(), too.
  *
  * Everything but a wrong argument is reported by the numbers of errno:
- * EAGAIN, the ring of that class is full; ENOBUFS, too many jobs that nobody has
+ * EAGAIN, the ring of that priority is full; ENOBUFS, too many jobs that nobody has
  * waited for; EIO, the device does not come back from a reset; ENODEV, it is
  * gone, and with it all that this client had in it.
  */
@@ -24,7 +24,7 @@
 #define NPU_CLASS_LOW 0
 #define NPU_CLASS_MEDIUM 1
 #define NPU_CLASS_HIGH 2
-#define NPU_CLASSES 3
+#define NPU_PRIORITIES 3
 
 /* npu_submit.flags */
 #define NPU_SUBMIT_TIMING_ONLY 1
@@ -48,11 +48,11 @@ struct npu_info {
 	__u32 clock_khz;
 	__u64 memory_bytes;	/* of the device */
 	__u64 free_bytes;	/* what all clients together can still have */
-	__u32 ring_entries;	/* jobs of one class in the device at a time */
+	__u32 ring_entries;	/* jobs of one priority in the device at a time */
 	__u32 most_jobs;	/* of one client that it has not waited for */
 	__u32 most_regions;	/* of a job */
 	__u32 page_bytes;	/* memory comes in multiples of it */
-	__u32 preempts;		/* 1: a job of a higher class parks one of a lower */
+	__u32 preempts;		/* 1: a job of a higher priority parks one of a lower */
 	__u32 jobs;		/* of this client, waited for not yet */
 };
 

@@ -60,7 +60,7 @@ class PendingRequest:
 
 
 class Bench:
-    """``device``, its ``driver``, and a ``debugger`` on it. ``preemption``: whether jobs of a higher class interrupt
+    """``device``, its ``driver``, and a ``debugger`` on it. ``preemption``: whether jobs of a higher priority interrupt
     others; ``history``: whether the debugger can go back."""
 
     def __init__(

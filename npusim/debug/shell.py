@@ -316,7 +316,7 @@ class Shell(cmd.Cmd):
 
     def _print_ring(self, name: str | None = None) -> None:
         for ring in self._view()["rings"]:
-            if name is None or ring["class"] == name.upper():
+            if name is None or ring["priority"] == name.upper():
                 self._say("\n".join(ring_lines(ring)))
 
     def do_list(self, line: str) -> None:

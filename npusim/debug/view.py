@@ -77,13 +77,13 @@ def _ring(device: NpuDevice, number: int) -> dict[str, Any]:
                 break
             entry = RingEntry(*ENTRY.unpack(raw))
             entries.append({"seqno": entry.seqno, "program": entry.program_address, "flags": entry.flags})
-    return {"class": name, "base": base, "size": size, "head": head, "tail": tail, "entries": entries}
+    return {"priority": name, "base": base, "size": size, "head": head, "tail": tail, "entries": entries}
 
 
 def _job(device: NpuDevice, job: DeviceJob, layer: Layer) -> dict[str, Any]:
     player, seqno = job.player, None if job.entry is None else job.entry.seqno
     found: dict[str, Any] = {
-        "class": RINGS[job.ring],
+        "priority": RINGS[job.ring],
         "seqno": seqno,
         "stage": job.stage.name.lower(),
         "started_ps": job.started_ps,

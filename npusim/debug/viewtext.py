@@ -1,4 +1,4 @@
-"""What a person sees of a device at one moment."""
+"""The text of a device view for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npusim.units import Dimension, show
 
 
 def view_text(view: Mapping[str, Any]) -> str:
-    """All of :func:`npusim.debug.look`, in lines."""
+    """The whole of :func:`npusim.debug.look`, as lines."""
     lines = [f"{time_text(view['now_ps'])}, cycle {view['cycle']}"]
     for job in view["jobs"]:
         lines += job_lines(job)
@@ -27,7 +27,7 @@ def view_text(view: Mapping[str, Any]) -> str:
 
 
 def time_text(time_ps: int) -> str:
-    """A time, to the picosecond."""
+    """A time in picoseconds as text."""
     return f"{time_ps} ps ({show(time_ps, Dimension.TIME)})"
 
 
@@ -35,7 +35,7 @@ def job_lines(job: Mapping[str, Any]) -> Iterator[str]:
     """A job, its sequencer and its units."""
     seqno = "not read yet" if job["seqno"] is None else job["seqno"]
     machine = ", has the machine" if job["on_machine"] else ""
-    yield f"job {job['class']}: seqno {seqno}, {job['stage']}{machine}, taken at {job['started_ps']} ps"
+    yield f"job {job['priority']}: seqno {seqno}, {job['stage']}{machine}, taken at {job['started_ps']} ps"
     if job["fault"]:
         yield f"  fault: {job['fault']}"
     if "units" not in job:
@@ -52,7 +52,7 @@ def job_lines(job: Mapping[str, Any]) -> Iterator[str]:
 
 
 def sequencer_line(sequencer: Mapping[str, Any]) -> str:
-    """The sequencer, its fetch buffer among it."""
+    """The sequencer with its fetch buffer."""
     dispatched, total = sequencer["dispatched"]
     held, room = sequencer["buffer_bytes"]
     fetched, size = sequencer["fetched_bytes"]
@@ -77,7 +77,7 @@ def unit_line(unit: Mapping[str, Any]) -> str:
 
 
 def queue_text(unit: Mapping[str, Any]) -> str:
-    """What waits at a unit."""
+    """The instructions that wait at a unit."""
     queue = unit["queue"]
     return f"{len(queue)}" + (f": {', '.join(each['instruction'] for each in queue)}" if queue else "")
 
@@ -91,7 +91,8 @@ def link_lines(name: str, link: Mapping[str, Any]) -> Iterator[str]:
 
 
 def ring_lines(ring: Mapping[str, Any]) -> Iterator[str]:
-    """A ring and what waits in it."""
-    yield f"ring {ring['class']}: {ring['size']} entries at {ring['base']:#x}, head {ring['head']}, tail {ring['tail']}"
+    """A ring and its entries."""
+    place = f"{ring['size']} entries at {ring['base']:#x}"
+    yield f"ring {ring['priority']}: {place}, head {ring['head']}, tail {ring['tail']}"
     for entry in ring["entries"]:
         yield f"  seqno {entry['seqno']}: program at {entry['program']:#x}, flags {entry['flags']:#x}"

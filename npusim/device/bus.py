@@ -135,7 +135,7 @@ class Transport(Protocol):
     def level(self) -> None:
         """The level of the interrupt pin may have changed."""
 
-    def withdraw_irqs(self) -> None:
+    def cancel_irqs(self) -> None:
         """Drop messages that have not been sent, after a reset."""
 
     def dma_read(self, address: int, size: int) -> bytes:

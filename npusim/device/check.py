@@ -248,8 +248,8 @@ class Checker(Boarding, Watcher):
             self._say("used-after-free", None, f"{address:#x} was freed", what)
         for flight, span in self._owners(address, end):
             is_entry = span.low == flight.address and span.what == ENTRY_SPAN
-            # To withdraw a job is the one thing that may change.
-            if not is_entry or not flight.withdrawn_only(self._memory.slice(span.low, ENTRY.size).tobytes()):
+            # The flag CANCELLED is the only part that may change.
+            if not is_entry or not flight.cancelled_only(self._memory.slice(span.low, ENTRY.size).tobytes()):
                 self._say_changed(flight, span, what)
         if self._context is not None and self._context[0].meets(address, end):
             text = f"the {at_span(self._context[0])} is the device's while PREEMPT is enabled"

@@ -64,7 +64,7 @@ KINDS = {
     ),
     "tail-back": FindingKind(
         "TAIL was moved back: entries that were announced are no longer, and the device may have taken them already",
-        "only count TAIL up, and set the flag WITHDRAWN in the entry of a job that is not to run",
+        "only count TAIL up, and set the flag CANCELLED in the entry of a job that is not to run",
     ),
     "ring-changed": FindingKind(
         "BASE or SIZE of a ring is changed while jobs are in it",

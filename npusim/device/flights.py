@@ -17,7 +17,7 @@ from npusim.sim.memory import AddressError
 Load = Callable[[int, int], bytes]
 """The bytes at an address, in DRAM or in host memory, as the device reads them; raises AddressError."""
 _NOTHING = AccessExtent()
-_WITHDRAWN = int(JobFlag.WITHDRAWN)
+_CANCELLED = int(JobFlag.CANCELLED)
 _FLAGS = slice(4, 8)
 ENTRY_SPAN = "ring entry"
 COUNT_MASK = 0xFFFF_FFFF
@@ -83,12 +83,12 @@ class Flight:
     def changed(self, span: JobSpan, now: ByteArray) -> bool:
         """Whether bytes that must not change have."""
         if span.low == self.address and span.what == ENTRY_SPAN:
-            return not self.withdrawn_only(now.tobytes())
+            return not self.cancelled_only(now.tobytes())
         return self.digests[span] != digest(now)
 
-    def withdrawn_only(self, now: bytes) -> bool:
-        """Whether the entry in memory differs from that of the doorbell by its mark "withdrawn" alone."""
-        marked = int.from_bytes(self.raw[_FLAGS], "little") | _WITHDRAWN
+    def cancelled_only(self, now: bytes) -> bool:
+        """Whether the entry in memory differs from that of the doorbell by its mark "cancelled" alone."""
+        marked = int.from_bytes(self.raw[_FLAGS], "little") | _CANCELLED
         return now == self.raw[:4] + marked.to_bytes(4, "little") + self.raw[8:] or now == self.raw
 
 

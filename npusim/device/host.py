@@ -171,7 +171,7 @@ class HostBus(Bus):
         self._pending = set(vectors)
         self.connected = connected
 
-    def withdraw_irqs(self) -> None:
+    def cancel_irqs(self) -> None:
         """Take back the interrupt messages that software has not taken."""
         self._pending.clear()
 

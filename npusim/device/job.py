@@ -1,4 +1,4 @@
-"""A job of a device, and where it is on its way."""
+"""A job on the device and its stage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npusim.timeline import DeviceFault
 
 
 class JobStage(enum.Enum):
-    """Where a job is on its way."""
+    """The stage of a job."""
 
     FETCHING = "ring entry and region table are on the way"
     RUNNING = "has the machine"
@@ -24,8 +24,8 @@ class JobStage(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class DeviceJob(machine_job.MachineJob):
-    """A job that the device has taken from a ring. ``player``: what carries it through the machine, once it has begun
-    there; ``context``: where it is parked."""
+    """A job taken from a ring. ``player``: executes it on the machine, once it has begun. ``context``: DRAM address of
+    its saved context."""
 
     ring: int = 0
     stage: JobStage = JobStage.FETCHING
@@ -37,7 +37,7 @@ class DeviceJob(machine_job.MachineJob):
 
 
 def job_of(player: Player) -> DeviceJob:
-    """Whose player it is."""
+    """The job that a player executes."""
     job = player.job
     assert isinstance(job, DeviceJob)
     return job

@@ -1,11 +1,11 @@
-"""The jobs of a device: one ring for each class of priority, at most one job of each class begun and not ended.
+"""The job queues of a device: one ring per priority, with at most one started job each.
 
-The job of the highest class has the machine. When one of a higher class arrives, the one that runs is parked: it stops
-at an instruction boundary and its context (SRAM and accumulators) goes to DRAM; it comes back when nothing above it is
-left. A job that has not begun its first instruction simply goes back into its ring.
+The job of the highest priority runs. When a job of a higher priority arrives, the running job is preempted: it stops at
+an instruction boundary and its context (SRAM and accumulators) is saved in DRAM. It resumes when no job of a higher
+priority is left. A job that has not started its first instruction returns to its ring instead.
 
-What software may write at any moment is taken over at one: a ring's TAIL when its doorbell rings, CONTEXT_BASE when
-preemption is enabled. So neither can change between its check and its use.
+Values that software may change at any time are latched: TAIL of a ring at its doorbell, CONTEXT_BASE when preemption is
+enabled. So they cannot change between check and use.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _READY, _BUSY, _FAULT, _FIRMWARE, _COPY_FAULT = (field.mask for field in BY_NAME
 _OF_OTHERS = _FIRMWARE | _COPY_FAULT
 _COUNT = 0xFFFF_FFFF
 _DOWN = tuple(reversed(range(len(RINGS))))
-_TIMING_ONLY, _WITHDRAWN = int(JobFlag.TIMING_ONLY), int(JobFlag.WITHDRAWN)
+_TIMING_ONLY, _CANCELLED = int(JobFlag.TIMING_ONLY), int(JobFlag.CANCELLED)
 _HEADS = tuple(f"{name}_HEAD" for name in RINGS)
 _TAILS = tuple(f"{name}_TAIL" for name in RINGS)
 
 
 class JobQueues:
-    """Takes jobs from the rings, gives them the machine in the order of their class, reports how they ended.
+    """Takes jobs from the rings, runs them in the order of their priority, and reports how they ended.
 
-    ``interrupt(bits, *sources)`` raises bits of INT_STATUS; ``ended(seqno, timeline)`` is told of each job; the seqno
-    is None when the ring entry could not be read.
+    ``interrupt(bits, *sources)`` raises bits of INT_STATUS. ``ended(seqno, timeline)`` is called for each job; the
+    seqno is None if the ring entry could not be read.
     """
 
     def __init__(
@@ -67,21 +67,21 @@ class JobQueues:
         self.reset()
 
     def reset(self) -> None:
-        """Drop every job without a trace."""
-        # Events cannot be taken back: those of before the reset see that their epoch is over.
+        """Drop every job without a report."""
+        # Pending events cannot be removed. Their callbacks compare the epoch and do nothing after a reset.
         self._epoch += 1
         for job in self._begun:
             if job is not None and job.player is not None:
                 self._machine.drop(job.player)
-        self._machine.forget_residents()  # a driver that begins anew may give the same numbers to other programs
-        self._tails = [0] * len(RINGS)  # as they were at the doorbells
-        self._context_base = 0  # 0: jobs are not parked
+        self._machine.forget_residents()  # a driver may use the same numbers for other programs after a reset
+        self._tails = [0] * len(RINGS)  # as latched at the doorbells
+        self._context_base = 0  # 0: no preemption
         self._begun = [None] * len(RINGS)
         self._current: DeviceJob | None = None
         self._faulted: DeviceJob | None = None
 
     def doorbell(self, ring: int) -> None:
-        """Take over the ring's TAIL. While the device stands still after a fault, what it says waits for go_on."""
+        """Latch TAIL of a ring. While the device is halted after a fault, the new entries wait for go_on."""
         self._tails[ring] = self._values[_TAILS[ring]]
         if self._machine.adversary is not None:
             self._consider_late(self._machine.adversary)
@@ -89,42 +89,42 @@ class JobQueues:
             self.consider()
 
     def preempt(self, context_base: int) -> None:
-        """From here on jobs are parked at that DRAM address, where there is room for them; 0: they are not parked.
+        """Save contexts of preempted jobs at this DRAM address, if there is room for them. 0: no preemption.
 
-        One that is parked already comes back from where it was put.
+        A job that is parked already is restored from its old address.
         """
         self._context_base = context_base
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell it what happens from here on, of jobs under way, too."""
+        """Call a watcher for all events from now on, including those of jobs under way."""
         self._machine.watchers.append(watcher)
         if not watcher.steps:
             return
-        self.step_by_step()  # first: what a job has done already nobody is told
+        self.step_by_step()  # first, because a fast-forwarded job no longer produces events
         for job in self._begun:
             if job is not None and isinstance(job.player, Stepper):
                 job.player.tell()
         self._machine.step_watchers.append(watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Tell it nothing more. Raises ValueError for one that does not watch."""
+        """Remove a watcher. Raises ValueError if it is not registered."""
         self._machine.watchers.remove(watcher)
         if watcher.steps:
             self._machine.step_watchers.remove(watcher)
 
     def step_by_step(self) -> None:
-        """From here on the jobs under way go by steps, where one can look at them."""
+        """Continue the jobs under way event by event, so that their state can be inspected."""
         for job in self._begun:
             if job is not None and job.player is not None:
                 job.player = self._machine.step_by_step(job.player)
 
     @property
     def begun(self) -> tuple[DeviceJob | None, ...]:
-        """The job of each class that has been taken from its ring and has not left it."""
+        """The jobs that have been taken from their rings and are not finished, by ring."""
         return tuple(self._begun)
 
     def go_on(self) -> None:
-        """After a fault: be done with the job that it was in, or with all of a ring that makes no sense."""
+        """Continue after a fault: drop the job with the fault, or all entries of a ring that is invalid."""
         job, self._faulted = self._faulted, None
         if job is None:
             return
@@ -140,7 +140,7 @@ class JobQueues:
     # Who has the machine
 
     def _consider_late(self, adversary: Adversary) -> None:
-        """As long after now as somebody holds the device up."""
+        """Call consider after the delay that the adversary chooses."""
         self._machine.clock.after(adversary.doorbell_ps(), self._held_up, self._epoch)
 
     def _held_up(self, event: Event) -> None:
@@ -148,8 +148,8 @@ class JobQueues:
             self.consider()
 
     def consider(self) -> None:
-        """Give the machine to the job of the highest class."""
-        # Software decides what becomes of the ring after a fault; until then the device stands still, as chips do.
+        """Run the job of the highest priority."""
+        # Software decides how to continue after a fault. Until then the device is halted.
         if self._faulted is not None:
             return
         job = self._current
@@ -157,15 +157,15 @@ class JobQueues:
             self._take_next()
         elif job.stage is JobStage.RUNNING and self._preempted(job):
             job.stage = JobStage.LEAVING
-            # Now, not when it has come to a stop: software may have changed its mind by then.
+            # Fix the address now, because software may change CONTEXT_BASE before the job has stopped.
             job.context = self._context_base + job.ring * self._machine.context_bytes
             assert job.player is not None
             player = job.player = self._machine.step_by_step(job.player)
-            if isinstance(player, Stepper):  # a job that is replayed is over before it could stop
+            if isinstance(player, Stepper):  # a replayed job ends before it could be stopped
                 player.park(self._stopped)
 
     def _take_next(self) -> None:
-        # A parked job of a higher class comes before waiting ones of lower classes, and behind waiting ones of higher.
+        # Order: waiting jobs of higher priority, then a parked job, then waiting jobs of lower priority.
         for ring in _DOWN:
             job = self._begun[ring]
             if job is None:
@@ -180,7 +180,7 @@ class JobQueues:
                 return
 
     def _higher(self, job: DeviceJob) -> bool:
-        """Whether a job of a higher class waits."""
+        """Whether a job of a higher priority waits."""
         for ring in _DOWN[: -1 - job.ring]:
             if self._begun[ring] is None and self._tails[ring] != self._values[_HEADS[ring]]:
                 return True
@@ -200,7 +200,7 @@ class JobQueues:
     def _returned(self, player: Player) -> None:
         job = job_of(player)
         assert isinstance(job.player, Stepper)
-        if self._preempted(job):  # its context in DRAM is as good as ever
+        if self._preempted(job):  # its saved context in DRAM is still valid
             self._machine.leave(player)
             self._parked(player)
             return
@@ -210,12 +210,12 @@ class JobQueues:
     # Beginning
 
     def _take(self, ring: int) -> None:
-        """Begin with the next entry of a ring."""
+        """Take the next entry of a ring."""
         registers, name = self._registers, RINGS[ring]
         job = self._current = self._begun[ring] = DeviceJob(ring=ring, started_ps=self._machine.clock.now)
         self._show_status()
         size, head = self._values[f"{name}_SIZE"], self._values[_HEADS[ring]]
-        waiting = self._tails[ring] - head & _COUNT  # this one among them
+        waiting = self._tails[ring] - head & _COUNT  # including this one
         if not size or size & (size - 1) or waiting > size:
             self._refuse(job, DeviceFault(FaultCode.RING, 0, f"{waiting} entries wait in a ring of {size}"))
             return
@@ -223,9 +223,9 @@ class JobQueues:
         self._read(job, address, ENTRY.size, self._entry_came)
 
     def _read(self, job: DeviceJob, address: int, size: int, then: Callable[[Event], None]) -> None:
-        """Read control data, which takes time; ``then`` gets what :meth:`_accessed` understands.
+        """Read control data, which takes time. ``then`` is called with an event for :meth:`_accessed`.
 
-        The bytes are those at the end of that time, so a mark that software sets meanwhile still counts.
+        The bytes are read at the end of that time, so a flag that software sets meanwhile is seen.
         """
         delay = self._control_ps(size) if address < HOST else self._port.read_ps(address, size)
         if self._machine.adversary is not None:
@@ -233,7 +233,7 @@ class JobQueues:
         self._machine.clock.after(delay, then, (self._epoch, job, address, size))
 
     def _accessed(self, event: Event) -> tuple[DeviceJob, int, int] | None:
-        """Whose access it was, address and size; None after a reset, which makes it void."""
+        """(job, address, size) of a finished access; None if a reset has made it void."""
         value: Any = event.value
         epoch, job, address, size = value
         return (job, address, size) if epoch == self._epoch else None
@@ -253,7 +253,7 @@ class JobQueues:
         problem = entry.mistake
         if problem:
             self._refuse(job, DeviceFault(FaultCode.RING, address, problem))
-        elif entry.flags & _WITHDRAWN:
+        elif entry.flags & _CANCELLED:
             job.aborted = True
             self._ended(job)
         else:
@@ -266,14 +266,14 @@ class JobQueues:
         assert job.entry is not None
         try:
             raw = self._load(address, size)
-        except AddressError as error:  # it is known where the record and the text belong
+        except AddressError as error:  # the entry is valid, so the addresses of record and fault log are known
             self._ended(job, None if job.aborted else fault_of(error, "region table"))
             return
         job.regions = tuple(REGION_ROW.iter_unpack(raw))
         self._start(job, job.entry, loaded=False)
 
     def _code_came(self, event: Event) -> None:
-        """What a job needs of instructions is there; ``event``: the one of its region table, again."""
+        """The instructions needed to start a job have arrived. ``event``: the event of its region table."""
         if (access := self._accessed(event)) is None:
             return
         job, _, _ = access
@@ -285,7 +285,7 @@ class JobQueues:
             self._ended(job)
             return
         if self._higher(job):
-            # Nothing of it is on the machine yet: to give way costs nothing, with or without PREEMPT.
+            # The job has not started, so it can be replaced at no cost, also without PREEMPT.
             self._begun[job.ring] = self._current = None
             self.consider()
             return
@@ -309,18 +309,18 @@ class JobQueues:
     # Ending
 
     def abort(self, seqno: int) -> None:
-        """End the job with that seqno now, in the midst of whatever it does; no effect before it has begun."""
+        """Abort the job with that seqno at once. No effect on jobs that have not begun."""
         for job in self._begun:
-            # A job whose record is on its way has ended, as far as the record says: one record for each job.
+            # A job whose record is being written counts as ended, so that each job has one record.
             if job is not None and job.entry and job.entry.seqno == seqno and job.stage is not JobStage.ENDING:
                 job.aborted = True
-                if job.player is not None:  # else it ends when its region table has come
+                if job.player is not None:  # otherwise it ends when its region table has been read
                     job.player = self._machine.step_by_step(job.player)
                     self._machine.drop(job.player)
                     self._ended(job)
 
     def _ended(self, job: DeviceJob, fault: DeviceFault | None = None) -> None:
-        """The job is over; its completion record is on its way."""
+        """End a job and start to write its completion record."""
         job.stage = JobStage.ENDING
         job.fault = fault
         assert job.entry is not None
@@ -331,7 +331,7 @@ class JobQueues:
         self._machine.clock.after(delay, self._record_went, (self._epoch, job, *access))
 
     def played(self, player: Player) -> None:
-        """A job has ended on the machine."""
+        """Handle the end of a job on the machine."""
         self._ended(job_of(player), player.fault)
 
     def _record_went(self, event: Event) -> None:
@@ -341,15 +341,16 @@ class JobQueues:
         entry, fault = job.entry, job.fault
         assert entry is not None
         timeline = self._timeline(job)
-        job.player = None  # the two know each other: what it has would wait until Python looks for circles
+        job.player = None  # break the reference cycle, so that memory is released without the garbage collector
         status = JobStatus.FAULT if fault else JobStatus.ABORTED if job.aborted else JobStatus.DONE
         code, address = (fault.code, fault.address) if fault else (FaultCode.NONE, 0)
         if fault and entry.log_bytes:
             self._store(entry.log, fault.explanation.encode()[: entry.log_bytes - 1] + b"\0")
-        # Registers and interrupt come after the record: whoever sees one of them must find it written.
+        # Set registers and raise the interrupt after the record is written, so that software that sees them finds the
+        # record.
         record = COMPLETION.pack(*Completion(entry.seqno, status, code, address, timeline.cycles))
         unwritten = self._store(entry.completion, record)
-        if unwritten and not fault:  # the registers are all that can tell of it
+        if unwritten and not fault:  # the record could not be written, so only the registers can report the fault
             fault = timeline.fault = job.fault = unwritten
         self._forget(job)
         self._tell_end(job, entry.seqno, timeline)
@@ -389,7 +390,7 @@ class JobQueues:
         return timeline
 
     def _refuse(self, job: DeviceJob, fault: DeviceFault) -> None:
-        """A fault before there is an entry that can be believed: nobody knows where a record would belong."""
+        """Handle a fault without a valid entry, so that there is no address for a record."""
         job.fault = fault
         self._forget(job)
         self._tell_end(job, None, self._timeline(job))
@@ -409,7 +410,7 @@ class JobQueues:
         self._registers.set("STATUS", own | self._values["STATUS"] & _OF_OTHERS)
 
     def _store(self, address: int, data: bytes) -> DeviceFault | None:
-        """Write what software waits for; the fault if that is host memory which cannot be reached."""
+        """Write data for software. Returns a fault if it is in host memory that cannot be accessed."""
         try:
             self._port.store(address, data)
         except AddressError as error:

@@ -1,4 +1,4 @@
-"""The state of jobs that the device has taken, as plain data and back, and of the programs that they run."""
+"""Save and restore the jobs that the device has taken, and their programs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _FLAGS = ("aborted", "arithmetic", "held")
 
 
 def owner_name(ring: int) -> str:
-    """What the job of a class is called where its parts have events."""
+    """Name of the owner of events of the job of a ring."""
     return f"job {RINGS[ring]}"
 
 
 class SavedPrograms:
-    """The programs of jobs under way, each once. Most of them still lie in DRAM, and need not be kept twice."""
+    """The programs of jobs under way, without duplicates. A program that still lies in DRAM is not stored again."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -47,13 +47,13 @@ class SavedPrograms:
         self.state: list[dict[str, Any]] = []
 
     def number(self, program: DecodedProgram, address: int) -> int:
-        """The number of a program that was read from an address."""
+        """The number of a program that was read from ``address``."""
         key = program.code, program.sizes
         if key not in self._numbers:
             self._numbers[key] = len(self.state)
             try:
                 there = self._machine.memory.slice(address, len(program.code)).tobytes() == program.code
-            except AddressError:  # a checkpoint that somebody made may name any address for a program that it holds
+            except AddressError:  # a forged checkpoint may name any address for a program that it stores
                 there = False
             text = None if there else base64.b64encode(program.code).decode()
             self.state.append(
@@ -63,7 +63,7 @@ class SavedPrograms:
 
     @staticmethod
     def restored(machine: Machine, saved: Saved) -> list[DecodedProgram]:
-        """The programs again, DRAM being as it was. Raises CheckpointError."""
+        """Restore the programs, after DRAM was restored. Raises CheckpointError."""
         return [_decoded(machine, item) for item in saved]
 
 
@@ -85,7 +85,7 @@ def _decoded(machine: Machine, saved: Saved) -> DecodedProgram:
 
 
 def residents_state(residents: Residents | None, programs: SavedPrograms, address: int) -> list[Any] | None:
-    """What is in SRAM; ``address``: where the code of a job of that program lies, or lay."""
+    """The pinned weights in SRAM. ``address``: the address of the code of a job with that program."""
     if residents is None:
         return None
     number = programs.number(residents.program, address)
@@ -93,7 +93,7 @@ def residents_state(residents: Residents | None, programs: SavedPrograms, addres
 
 
 def residents_of(saved: Saved, programs: list[DecodedProgram]) -> Residents | None:
-    """The same again."""
+    """Inverse of :func:`residents_state`."""
     if saved.missing:
         return None
     program, constants, number, computed = saved.items(4)
@@ -103,7 +103,7 @@ def residents_of(saved: Saved, programs: list[DecodedProgram]) -> Residents | No
 
 
 def job_state(job: DeviceJob, programs: SavedPrograms, owners: Owners, record_ps: int) -> dict[str, Any]:
-    """A job; ``record_ps``: when its record will be written, if it has ended."""
+    """The state of a job. ``record_ps``: when its record will be written, if it has ended."""
     state: dict[str, Any] = {name: getattr(job, name) for name in (*_PLAIN, *_FLAGS)}
     state |= {"ring": job.ring, "stage": job.stage.name, "regions": [list(row) for row in job.regions]}
     state["entry"] = None if job.entry is None else list(job.entry)
@@ -122,7 +122,7 @@ def _player_state(player: Player, programs: SavedPrograms, owners: Owners, recor
     if isinstance(player, Stepper):
         return {"kind": "steps", **state, **stepper_state(player, owners)}
     if isinstance(player, FastForward):
-        assert player.over  # else it goes step by step by now
+        assert player.over  # otherwise it is executed event by event now
         timeline = player.timeline(record_ps, player.machine.config.clock_hz)
     else:
         assert player.course.timeline is not None
@@ -131,14 +131,14 @@ def _player_state(player: Player, programs: SavedPrograms, owners: Owners, recor
 
 
 class Told(NamedTuple):
-    """Who is told by a job's player: that it has ended, that it has come to a stop."""
+    """Callbacks of the player of a job: the job has ended, or has stopped."""
 
     played: Callable[[Player], None]
     stopped: Callable[[Stepper], None]
 
 
 def job_of_state(machine: Machine, saved: Saved, programs: list[DecodedProgram], told: Told) -> DeviceJob:
-    """The job again; the banks and the context that its player may have come later. Raises CheckpointError."""
+    """Inverse of :func:`job_state`, except for banks and context, which are restored later. Raises CheckpointError."""
     job = DeviceJob(ring=saved["ring"].index(len(RINGS)))
     for name in _PLAIN:
         setattr(job, name, saved[name].integer(0, ADDRESS))
@@ -168,7 +168,7 @@ def job_of_state(machine: Machine, saved: Saved, programs: list[DecodedProgram],
 
 def _player_of(machine: Machine, job: DeviceJob, saved: Saved, programs: list[DecodedProgram], told: Told) -> Player:
     program = programs[saved["program"].index(len(programs))]
-    # What was verified is what bounds the accesses: the regions must be those.
+    # Verification bounds accesses by the regions, so they must be the verified ones.
     if tuple(size for _, size in job.regions) != program.sizes:
         raise CheckpointError(f"{saved.path}.program: its regions have other sizes than the job's")
     ending = Ending(machine, program, residents_of(saved["left"], programs), told.played)
@@ -182,7 +182,7 @@ def _player_of(machine: Machine, job: DeviceJob, saved: Saved, programs: list[De
 
 
 def _check(job: DeviceJob, saved: Saved) -> None:
-    """A job of each stage has what that stage works with."""
+    """Check that a job has the attributes of its stage."""
     if job.stage is not JobStage.FETCHING and job.entry is None and job.fault is None:
         raise saved["entry"].refuse("a ring entry, as the job has begun")
     moves = job.stage in (JobStage.LEAVING, JobStage.PARKED, JobStage.RETURNING)

@@ -1,7 +1,7 @@
-"""The device behind the registers: accesses by software, interrupts, what tools may look at.
+"""The device behind its registers: accesses by software, interrupts, and access for tools.
 
-A device never raises at software: whatever goes wrong with a job ends in STATUS.FAULT, FAULT_CODE, FAULT_ADDR, a
-completion record where there is one, and an interrupt. CONTROL makes it work again.
+A device never raises exceptions for software. An error in a job is reported in STATUS.FAULT, FAULT_CODE, FAULT_ADDR, a
+completion record if there is one, and an interrupt. A write to CONTROL lets the device continue.
 """
 
 from __future__ import annotations
@@ -40,26 +40,27 @@ from npusim.units import ps_to_cycles
 _log = logging.getLogger("npusim.device")
 
 INTERFACE_VERSION = 2
-"""Of the registers and of what lies in memory. Raise it with whatever makes a driver fail that keeps to the document of
-the version before; a register in space that was reserved, which reads as 0 on older devices, does not."""
+"""Version of the registers and of the data structures in memory. Increment it for a change that breaks a driver written
+for the previous version. A new register at a reserved address, which reads as 0 on older devices, is no such change."""
 switched_on: list[Callable[[NpuDevice], None]] = []
-"""Who is told of every device of this process that is switched on: tools that watch all that a program does."""
+"""Functions called with every device that is powered on in this process, for tools that watch a whole program."""
 
 _RESET, _CONTINUE = (field.mask for field in BY_NAME["CONTROL"].fields)
 
 
 class NpuDevice:
-    """A simulated device. Software gets :attr:`bus`; tools may look at :attr:`machine` and at :attr:`last_job`, which
-    says what the last ended job did. One thread at a time: while one is in a call, another one gets UsageError at once.
-    :meth:`watch`, :attr:`faults`, :meth:`unplug` and what only looks are for any thread.
+    """A simulated device. Software uses :attr:`bus`. Tools may inspect :attr:`machine` and :attr:`last_job`, the
+    timeline of the last job that ended. Only one thread may use it at a time: during a call, calls from other threads
+    raise UsageError. :meth:`watch`, :attr:`faults`, :meth:`unplug` and methods that only read may be called from any
+    thread.
 
-    ``listener``: called with the seqno and the timeline of each job when it has ended. ``faults``: a script of faults,
-    none by default; :attr:`faults` takes more at any time. ``check``: whether to watch what the driver does wrong
-    (:class:`npusim.device.check.Checker`), ``"poison"`` to fill what nobody has written, too;
-    ``$NPUSIM_DRIVER_CHECK`` if it is None. Its findings are in ``checker``. ``adversary``: a seed for the times
-    that the contract leaves open (:class:`npusim.sim.adversary.Adversary`); ``$NPUSIM_ADVERSARY`` if it is None.
-    ``shared_memory``: its DRAM is a file that other processes can map, ``machine.memory.dram_file``. Raises ConfigError
-    for faults that the device cannot have.
+    ``listener``: called with the seqno and the timeline of each job that has ended. ``faults``: a script of faults,
+    default none; :attr:`faults` accepts more at any time. ``check``: whether to check the driver
+    (:class:`npusim.device.check.Checker`); ``"poison"`` also fills memory that nobody has written; None uses
+    ``$NPUSIM_DRIVER_CHECK``. Findings are in ``checker``. ``adversary``: seed for delays that the contract of the
+    device leaves open (:class:`npusim.sim.adversary.Adversary`); None uses ``$NPUSIM_ADVERSARY``. ``shared_memory``:
+    keep DRAM in a file that other processes can map, ``machine.memory.dram_file``. Raises ConfigError for faults that
+    the device does not support.
     """
 
     def __init__(
@@ -78,23 +79,23 @@ class NpuDevice:
         self._clock = self.machine.clock
         self.turn = self._clock.turn
         pci, watchers = config.pci, self.machine.watchers
-        effects: dict[str, Callable[[int], None]] = {}  # filled when there is what they act on
+        effects: dict[str, Callable[[int], None]] = {}  # filled below, once the parts exist
         self.registers = registers = RegisterFile(
             _capabilities(config, self.machine), effects, {"cycles": self._hold_cycles}, watchers, _parts(config)
         )
         self._host = HostBus(config, self._clock, self.machine.memory, self, watchers)
         self.bus = self._host
         self.connected = True
-        """Whether it is on its bus; see :meth:`unplug`."""
+        """Whether the device is on its bus; see :meth:`unplug`."""
         self.plugged = 0
-        """How often it was put back."""
+        """How often the device was plugged in again."""
         self.vectors = pci.vectors if pci else 1
-        """Interrupt messages, numbered from 0."""
+        """Number of interrupt vectors."""
         self._interrupts = InterruptController(
             registers, self._clock, self.vectors, watchers, self._host, self.machine.adversary
         )
         raise_ = self._interrupts.raise_
-        # None where the device has no such part; then no register leads there.
+        # None if the device has no copy engine; then it has no register for it either.
         self._copies: Copies | None = None
         self._firmware: Firmware | None = None
         port = ControlPort(self.machine)
@@ -124,7 +125,7 @@ class NpuDevice:
             self.faults.add(faults)
 
     def _effects(self) -> dict[str, Callable[[int], None]]:
-        """What writes of registers do."""
+        """The side effects of register writes, by name."""
         interrupts = self._interrupts
         return {
             "control": self._control,
@@ -141,32 +142,33 @@ class NpuDevice:
 
     @property
     def misuse(self) -> list[str]:
-        """What software did to the registers that had no effect, oldest first."""
+        """Accesses by software that had no effect, oldest first."""
         return self.registers.misuse
 
     @property
     def now_ps(self) -> int:
-        """Simulated time since power-on."""
+        """Simulated time since power-on, in ps."""
         return self._clock.now
 
     @property
     def interrupts_pending(self) -> bool:
-        """The level of an interrupt line: whether INT_STATUS has a bit that INT_MASK lets through."""
+        """The level of the interrupt line: whether INT_STATUS has a bit that is enabled in INT_MASK."""
         return self._interrupts.pending
 
     @property
     def transport(self) -> Transport:
-        """Where interrupts and accesses to host memory go."""
+        """Destination of interrupts and of accesses to host memory."""
         return self._interrupts.transport
 
     @exclusive
     def connect(self, transport: Transport) -> None:
-        """Interrupts and accesses to host memory go to this transport from here on, and no longer to :attr:`bus`."""
+        """Send interrupts and accesses to host memory to this transport instead of :attr:`bus`."""
         self._interrupts.transport = transport
 
     @exclusive
     def reset(self) -> None:
-        """As CONTROL.RESET: drop jobs and copies, registers as after power-on; firmware, DRAM and the clock go on."""
+        """The effect of CONTROL.RESET: drop jobs and copies and reset the registers. Firmware, DRAM and clock are
+        kept."""
         if self.checker is not None:
             self.checker.reset()
         self._jobs.reset()
@@ -176,15 +178,15 @@ class NpuDevice:
         self._interrupts.reset()
         if self._firmware:
             self._firmware.show()
-        # A message that is still on its way would come to a driver that has nothing it could be about.
-        self._interrupts.transport.withdraw_irqs()
+        # The driver has no job left to which a late message could refer.
+        self._interrupts.transport.cancel_irqs()
         self._interrupts.transport.level()
         if self.faults.active:
             self.faults.was_reset()
 
     @exclusive
     def lose_power(self) -> None:
-        """As after power-on, but the clock goes on and DRAM, which refreshes itself, keeps its bytes."""
+        """Reset to the state after power-on, except for the clock and for DRAM, which keeps its contents."""
         self.reset()
         if self._firmware:
             self._firmware.lose()
@@ -192,48 +194,50 @@ class NpuDevice:
             memory[:] = 0
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell it what happens from here on, of jobs under way, too; see :class:`npusim.sim.watch.Watcher`. Waits for
-        a thread that is in a call."""
+        """Call a :class:`npusim.sim.watch.Watcher` for all events from now on, including those of jobs under way. Waits
+        for a thread that is in a call."""
         with self.turn:
             self._jobs.watch(watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Tell it nothing more. Waits likewise. Raises ValueError for one that does not watch."""
+        """Remove a watcher. Waits for a thread that is in a call. Raises ValueError if it is not registered."""
         with self.turn:
             self._jobs.unwatch(watcher)
 
     @property
     def jobs(self) -> SavedQueues:
-        """The jobs that it has taken from its rings, for tools that look."""
+        """The jobs that were taken from the rings, for inspection."""
         return self._jobs
 
     @property
     def messages(self) -> list[int]:
-        """The vectors of interrupt messages that software on :attr:`bus` has not taken."""
+        """Interrupt messages on :attr:`bus` that software has not taken, as vectors."""
         return self._host.pending()
 
     @exclusive
     def run_until(self, until: int | Callable[[], object], *, limit_ps: int = HOUR_PS) -> bool:
-        """Let the device work to a time since power-on, in ps, or until ``until()`` is true; whether it came to that.
+        """Advance the device to a time since power-on in ps, or until ``until()`` is true. Returns whether that was
+        reached.
 
-        All events up to and including that time have run then. A condition is asked before anything happens and after
-        each event, for at most ``limit_ps``. It is for software that has submitted its jobs and does not wait: who does
-        so has the clock. Raises UsageError for a time that is over.
+        All events up to and including that time are processed. A condition is evaluated first and after each event, for
+        at most ``limit_ps``. Use it after submitting jobs, instead of waiting for them. Raises UsageError for a time in
+        the past.
         """
         return run_until(self, until, limit_ps)
 
     @exclusive
     def step(self, what: str = "instruction", count: int = 1, *, limit_ps: int = HOUR_PS) -> bool:
-        """Let the device work until so many instructions have ended (``instruction``), operators have begun (``layer``)
-        or cycles have passed (``cycle``); whether they have, within ``limit_ps``. Raises UsageError."""
+        """Advance the device until ``count`` instructions have ended (``instruction``), operators have begun
+        (``layer``) or cycles have passed (``cycle``). Returns whether that happened within ``limit_ps``. Raises
+        UsageError."""
         return step(self, what, count, limit_ps)
 
     @exclusive
     def checkpoint(self) -> Checkpoint:
-        """All that the device is at this moment, jobs under way among it; see docs/guide/debugger.md.
+        """The state of the device, including jobs under way; see docs/guide/debugger.md.
 
-        Not of it: ``last_job``, ``listener``, watchers, and what its driver knows. Raises CheckpointError in the midst
-        of an event: in what a watcher or a listener is told.
+        It does not include ``last_job``, ``listener``, watchers, or the state of the driver. Raises CheckpointError
+        while an event is being processed, that is, in a watcher or a listener.
         """
         if self.faults.active:
             raise CheckpointError("a device with faults on a schedule has no checkpoints: take them off first")
@@ -241,10 +245,11 @@ class NpuDevice:
 
     @exclusive
     def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
-        """Be as at a checkpoint of the same description, or at one in a file: same bits, same times from there on.
+        """Restore a checkpoint, or the checkpoint in a file, of the same description: same bits and same times from
+        then on.
 
-        Raises CheckpointError, and UsageError for a file that cannot be read; a device that has begun with it is then
-        as after power-on.
+        Raises CheckpointError, or UsageError for a file that cannot be read; a device whose restore has begun is then
+        in the state after power-on.
         """
         self._state.restore(checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint.read(checkpoint))
         self.connected = self._interrupts.connected = self._host.connected
@@ -253,19 +258,19 @@ class NpuDevice:
             self.checker.restored()
 
     def pretend(self, **registers: int) -> None:
-        """For tests of drivers: these registers have other values from here on, after each reset, too."""
+        """Give registers other values, which resets keep. For tests of drivers."""
         for name, value in registers.items():
             self.registers.pretend(name, value)
 
     def unplug(self) -> None:
-        """Take the device off the bus: reads give all ones from here on, and nothing of it is heard."""
+        """Take the device off the bus: reads return all ones, and it sends no interrupts."""
         if self.checker is not None:
             self.checker.unplugged()
         self.connected = self._host.connected = self._interrupts.connected = False
 
     @exclusive
     def plug(self) -> None:
-        """Put it back: as after power-on, its memory all zeros; only time has gone on."""
+        """Plug the device in again, in the state after power-on with DRAM zeroed. Only the clock continues."""
         self.lose_power()
         self.plugged += 1
         self.machine.memory.release()
@@ -274,12 +279,12 @@ class NpuDevice:
         self.connected = self._host.connected = self._interrupts.connected = True
 
     def send(self, vector: int) -> None:
-        """An interrupt message leaves the device, whatever it is about."""
+        """Send an interrupt message without a cause."""
         self._interrupts.send(vector)
 
     @exclusive
     def close(self) -> None:
-        """Switch the device off for good: its memory goes back to the host at once, not when Python collects it."""
+        """Power the device off for good and release its memory at once."""
         if self.checker is not None:
             self.checker.switched_off(gone=not self.connected)
         self.unplug()
@@ -289,7 +294,7 @@ class NpuDevice:
         self.machine.memory.release()
 
     def read(self, bar: int, offset: int, size: int) -> int:
-        """An access by software; takes no time here."""
+        """An access by software. It takes no simulated time here."""
         if not self.connected or size not in (1, 2, 4, 8):
             return (1 << 8 * size) - 1
         if bar == BAR_REGISTERS:
@@ -305,7 +310,7 @@ class NpuDevice:
         return (1 << 8 * size) - 1
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
-        """An access by software; takes no time here."""
+        """An access by software. It takes no simulated time here."""
         if not self.connected or size not in (1, 2, 4, 8):
             return
         value &= (1 << 8 * size) - 1
@@ -334,7 +339,7 @@ class NpuDevice:
 
     @exclusive
     def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
-        """For the bus: what a job computes; see :class:`npusim.device.host.InProcess`."""
+        """The arithmetic of a job, for the bus; see :class:`npusim.device.host.InProcess`."""
         return self.machine.arithmetic(MachineJob(turn.code, turn.code_bytes, turn.regions, self._clock.now))
 
     # Registers
@@ -353,7 +358,7 @@ class NpuDevice:
         self.registers.set_pair("CYCLES", ps_to_cycles(self._clock.now, self.config.clock_hz))
 
     def _doorbell(self, ring: int | None, value: int) -> None:
-        """``ring``: None is that of the copies, which need no firmware: they may be what brings its image."""
+        """``ring``: None is the copy ring, which works without firmware because it may transfer the image."""
         if not value:
             return
         if ring is None:
@@ -389,7 +394,7 @@ class NpuDevice:
 
 
 def _parts(config: Config) -> list[str]:
-    """What the device has of that which not every device has, by the names that registers have for it."""
+    """The optional parts of the device, by the names used in ``Register.part``."""
     pci = config.pci
     has = {
         "vectors": pci is not None,
@@ -401,9 +406,9 @@ def _parts(config: Config) -> list[str]:
 
 
 def _capabilities(config: Config, machine: Machine) -> dict[str, int]:
-    """The values of the registers that the config decides."""
+    """Values of the registers that depend on the config."""
     matrix, vector = config.matrix, config.vector
-    context = (len(RINGS) - 1) * machine.context_bytes  # nobody parks a job of the highest class
+    context = (len(RINGS) - 1) * machine.context_bytes  # jobs of the highest priority are never preempted
     present = (matrix is not None) << 16 | (vector is not None) << 17 | (config.scalar is not None) << 18
     pci = config.pci
     host = pci.address_bits | pci.vectors << 8 | pci.moderation << 16 if pci else 0

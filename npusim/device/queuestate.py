@@ -1,4 +1,4 @@
-"""The queues of jobs with their state: what of them a checkpoint keeps, and the way back."""
+"""Save and restore the queues of jobs for checkpoints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COUNT = 0xFFFF_FFFF
 
 
 class SavedQueues(JobQueues, EventOwner):
-    """Job queues that can be saved and restored."""
+    """Job queues whose state can be saved and restored."""
 
     EVENTS = ("_code_came", "_entry_came", "_record_went", "_table_came")
 
@@ -57,7 +57,7 @@ class SavedQueues(JobQueues, EventOwner):
         return self._epoch, job, address, size
 
     def own(self, owners: Owners) -> None:
-        """Make known who has events of it and of its jobs."""
+        """Register the owners of events of the queues and of their jobs."""
         owners.add("queues", self)
         for ring, job in enumerate(self._begun):
             if job is not None and isinstance(job.player, Stepper | Replayer):
@@ -66,7 +66,8 @@ class SavedQueues(JobQueues, EventOwner):
             owners.add("context", self._machine.moving)
 
     def state(self, owners: Owners) -> dict[str, Any]:
-        """As plain data; jobs go step by step by now. ``owners`` knows whom :meth:`own` names."""
+        """The state as plain data. Jobs must be executed event by event. ``owners``: the owners registered by
+        :meth:`own`."""
         programs, machine, records = SavedPrograms(self._machine), self._machine, self._records()
         jobs = [
             None if job is None else job_state(job, programs, owners, records.get(ring, 0))
@@ -86,7 +87,7 @@ class SavedQueues(JobQueues, EventOwner):
         }
 
     def _records(self) -> dict[int, int]:
-        """When the records of jobs that have ended will be written, by ring."""
+        """Times in ps at which the records of ended jobs will be written, by ring."""
         return {
             cast("tuple[int, DeviceJob, int, int]", value)[1].ring: time
             for time, callback, value in self._machine.clock.pending()
@@ -94,8 +95,7 @@ class SavedQueues(JobQueues, EventOwner):
         }
 
     def restore(self, saved: Saved, owners: Owners) -> None:
-        """Be as it was, after a reset, with registers and DRAM as they were; and be known to ``owners``. Raises
-        CheckpointError."""
+        """Restore a state after a reset, with registers and DRAM restored already. Raises CheckpointError."""
         machine = self._machine
         programs = SavedPrograms.restored(machine, saved["programs"])
         told = Told(self.played, self._stopped)
@@ -108,7 +108,7 @@ class SavedQueues(JobQueues, EventOwner):
         self._current = self._job_named(saved["current"])
         if not saved["faulted"].missing:
             faulted_ring, has_entry = saved["faulted"].items(2)
-            # Of the job that the device has stopped at no more is needed: its record is written, and it is forgotten.
+            # The job at which the device was halted needs no entry: its record is written, and it will be dropped.
             entry = RingEntry(*[0] * len(RingEntry._fields)) if has_entry.flag() else None
             self._faulted = DeviceJob(ring=faulted_ring.index(len(RINGS)), stage=JobStage.ENDING, entry=entry)
         self._tails = saved["tails"].integers(len(RINGS), 0, _COUNT)
@@ -124,11 +124,11 @@ class SavedQueues(JobQueues, EventOwner):
                 restore_banks(job.player, owners, item["player"])
 
     def check(self) -> None:
-        """What was restored fits together. Raises CheckpointError."""
+        """Check that the restored state is consistent. Raises CheckpointError."""
         check_jobs(self._machine, self._begun, self._current, self._context_base)
 
     def _job_named(self, saved: Saved) -> DeviceJob | None:
-        """The job that has begun in a ring; None for null."""
+        """The started job of a ring; None for null."""
         if saved.missing:
             return None
         job = self._begun[saved.index(len(RINGS))]

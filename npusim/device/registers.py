@@ -1,7 +1,7 @@
-"""The register map, declared: one line a register, one line a field; and the rules of access, once for all.
+"""The register map as a declaration, one line per register and per field, and the rules of access.
 
-A misuse (reserved bits set, a read-only register written, an odd width or offset) has no effect and is logged: in
-``RegisterFile.misuse``, the first MISUSE_KEPT of them, and with the logger ``npusim.device``.
+A misuse (reserved bits set, write to a read-only register, odd width or offset) has no effect. The first MISUSE_KEPT of
+them are kept in ``RegisterFile.misuse``, and all are logged with the logger ``npusim.device``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from npusim.sim.watch import Watcher
 _log = logging.getLogger("npusim.device")
 
 WIDTH = 4
-"""Bytes of a register."""
+"""Size of a register in bytes."""
 ALL_ONES = 0xFFFF_FFFF
 MISUSE_KEPT = 100
 
 
 class FieldAccess(enum.Enum):
-    """Who may do what: the value is the name in a datasheet."""
+    """Access type of a register. The value is the term of a datasheet."""
 
     RO = "read only"
     RW = "read/write"
@@ -46,16 +46,16 @@ class Field:
         return ((1 << self.width) - 1) << self.low
 
     def of(self, value: int) -> int:
-        """The field's value in a register's value."""
+        """The value of the field in a register value."""
         return (value & self.mask) >> self.low
 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """One line of the map.
+    """One register of the map.
 
-    ``on_write`` / ``on_read`` name a side effect that the device provides; ``reset`` is None where the config decides.
-    ``part``: what a device must have to have the register.
+    ``on_write`` / ``on_read``: name of a side effect that the device provides. ``reset``: value after reset, None if it
+    depends on the config. ``part``: the optional part of a device that has this register.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Register:
 
     @property
     def mask(self) -> int:
-        """Bits that mean something."""
+        """Mask of the bits that belong to fields."""
         return sum(field.mask for field in self.fields)
 
 
@@ -85,24 +85,24 @@ _INTERRUPTS = (
     Field("FAULT", 1, 1, "the device has stopped with a fault, or its copies have"),
     Field("COPY", 2, 1, "a copy that wants a record has ended"),
 )
-_RING_DOORBELL = Field("RING", 0, 1, "take over this ring's TAIL and look for work")
+_RING_DOORBELL = Field("RING", 0, 1, "latch TAIL of this ring and look for work")
 
 RINGS = ("LOW", "MEDIUM", "HIGH")
-"""The classes of priority, one ring each, the lowest first."""
+"""The priorities, one ring each, lowest first."""
 
-# One bit each, so that 0 can say that there is no fault; a number would make LOW look like that.
+# One bit per ring, so that 0 means no fault. With a ring number, 0 would mean LOW.
 _FAULT_RINGS = tuple(Field(name, bit, 1, "the fault was in this ring") for bit, name in enumerate(RINGS))
 
 COPY = "COPY"
 """The ring of copies between host memory and device DRAM."""
 
 SOURCES = (*RINGS, "FAULT", COPY)
-"""What interrupts come from, each of which may have a vector of its own."""
+"""Interrupt sources. Each can have its own vector."""
 _ROUTES = tuple(Field(name, 4 * place, 4, "its vector") for place, name in enumerate(SOURCES))
 
 
 def _ring(name: str, offset: int) -> tuple[Register, ...]:
-    """The registers of one ring; the prefix of their names is its class."""
+    """The registers of one ring. Their names begin with its priority."""
     return (
         Register(f"{name}_BASE_LO", offset, RW, (Field("ADDRESS", 6, 26, "address of the ring, low word"),)),
         Register(f"{name}_BASE_HI", offset + 0x04, RW, _word("ADDRESS", "high word")),
@@ -114,7 +114,7 @@ def _ring(name: str, offset: int) -> tuple[Register, ...]:
 
 
 def _part(part: str, registers: tuple[Register, ...]) -> Iterator[Register]:
-    """Registers that only a device with that part has."""
+    """Registers of devices that have an optional part."""
     return (dataclasses.replace(register, part=part) for register in registers)
 
 
@@ -170,7 +170,7 @@ REGISTERS: tuple[Register, ...] = (
     Register("FAULT_RING", 0x05C, RO, _FAULT_RINGS),
     Register("CONTEXT_BASE_LO", 0x060, RW, (Field("ADDRESS", 6, 26, "DRAM address to park jobs at, low word"),)),
     Register("CONTEXT_BASE_HI", 0x064, RW, _word("ADDRESS", "high word")),
-    Register("PREEMPT", 0x068, RW, (Field("ENABLE", 0, 1, "a job of a higher class parks the one that runs, at "
+    Register("PREEMPT", 0x068, RW, (Field("ENABLE", 0, 1, "a job of a higher priority parks the one that runs, at "
                                           "CONTEXT_BASE as it is now; stays 0 if there is no room"),),
              on_write="preempt"),
     Register("ABORT_SEQNO_LO", 0x070, RW, _word("SEQNO", "seqno of the job to abort, low word")),
@@ -208,26 +208,26 @@ REGISTERS: tuple[Register, ...] = (
 BY_NAME: Mapping[str, Register] = {register.name: register for register in REGISTERS}
 _MASKS: Mapping[str, int] = {register.name: register.mask for register in REGISTERS}
 PARTS = tuple(dict.fromkeys(register.part for register in REGISTERS if register.part))
-"""What not every device has, by the name that its registers have for it."""
+"""Names of the optional parts, as used in ``Register.part``."""
 SPACE_BYTES = 0x1000
-"""Bytes of the map."""
+"""Size of the register map in bytes."""
 
 
 class RegisterFaults(Protocol):
-    """What may be wrong with registers."""
+    """Faults that change accesses to registers."""
 
     def read(self, register: str, value: int) -> int:
-        """What software reads where a register holds ``value``."""
+        """The value that software reads from a register that holds ``value``."""
 
     def loses(self, register: str, value: int) -> bool:
-        """Whether a write has no effect."""
+        """Whether a write is lost."""
 
 
 class RegisterFile:
-    """The values behind the map. ``effects`` maps the names in ``on_write`` / ``on_read`` to functions.
+    """The values of the registers. ``effects``: functions by the names in ``on_write`` / ``on_read``.
 
-    A write effect gets the value after the write; a read effect runs before the value is read. ``watchers`` are told of
-    accesses that have reached a register. ``parts``: which of PARTS there are.
+    A write effect gets the value after the write. A read effect runs before the value is read. ``watchers`` are called
+    for accesses that have reached a register. ``parts``: the names in PARTS that the device has.
     """
 
     def __init__(
@@ -243,32 +243,32 @@ class RegisterFile:
         self._reads = reads
         self._watchers = watchers
         self.breaks: RegisterFaults | None = None
-        """What is asked about each access, while there is any."""
+        """Consulted for each access, while there are such faults."""
         self.parts = frozenset(parts)
         self._at = {register.offset: register for register in REGISTERS if register.part in ("", *parts)}
         self.values = dict(self._resets)
-        """What the device sees, by name; it changes registers with :meth:`set`."""
+        """The values as the device sees them, by name. Use :meth:`set` to change one."""
         self.misuse: list[str] = []
 
     def reset(self) -> None:
-        """Every register as after power-on."""
+        """Set every register to its value after power-on."""
         self.values.update(self._resets)
 
     def pretend(self, name: str, value: int) -> None:
-        """The register has another value, and comes back with it from each reset."""
+        """Give a register another value and reset value."""
         self._resets[name] = value
         self.set(name, value)
 
     def get(self, name: str) -> int:
-        """The value that the device sees."""
+        """The value as the device sees it."""
         return self.values[name]
 
     def set(self, name: str, value: int) -> None:
-        """The device changes a register."""
+        """Change a register from the side of the device."""
         self.values[name] = value & _MASKS[name]
 
     def get_pair(self, name: str) -> int:
-        """The 64 bits of ``name``_LO and _HI."""
+        """The 64-bit value of registers ``name``_LO and ``name``_HI."""
         return self.values[name + "_HI"] << 32 | self.values[name + "_LO"]
 
     def set_pair(self, name: str, value: int) -> None:
@@ -328,7 +328,7 @@ class RegisterFile:
         return register
 
     def complain(self, problem: str) -> None:
-        """Software has done what has no effect."""
+        """Log a misuse by software."""
         _log.warning("%s", problem)
         for watcher in self._watchers[:]:
             watcher.misused(problem)

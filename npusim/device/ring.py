@@ -1,9 +1,10 @@
-"""What lies in device memory between software and the device: ring entries, region tables, completion records.
+"""The data structures in device memory that software and the device share: ring entries, region tables, completion
+records.
 
-All little-endian. A ring has a power of two of entries; the driver writes entry ``tail % size``, then the ring's TAIL,
-then rings its doorbell, at which the device looks at that TAIL and at no other; it takes entries at ``head % size`` one
-after another and moves HEAD on when it is done with one. Head and tail run freely (32 bits). There is one ring for each
-class of priority.
+All fields are little-endian. The number of entries of a ring is a power of two. The driver writes entry ``tail %
+size``, then TAIL of the ring, then rings its doorbell. The device latches TAIL only at the doorbell. It takes the
+entries at ``head % size`` in order, and increments HEAD when an entry is done. Head and tail are free-running 32-bit
+counters. There is one ring per priority.
 """
 
 from __future__ import annotations
@@ -13,37 +14,37 @@ import struct
 from typing import NamedTuple
 
 ENTRY_MAGIC = 0x4A4F_4231
-"""First word of an entry: a ring that was never written does not start jobs."""
+"""First word of an entry. An unwritten ring therefore starts no jobs."""
 
 MAX_REGIONS = 65_520
 
 HOST = 1 << 63
-"""Bit of an address of a ring, a region table, a record, a text, a copy or an image: the other bits are those of an
-address of host memory, on a device that reaches it."""
+"""Bit of the address of a ring, region table, record, fault log, copy or image. If it is set, the other bits are an
+address in host memory, on a device that can access host memory."""
 
 COPY_MAGIC = 0x4350_5931
 """First word of a copy descriptor."""
 
 
 class JobFlag(enum.IntFlag):
-    """Bits of ``RingEntry.flags``; a bit that is not here makes the entry bad."""
+    """Bits of ``RingEntry.flags``. An entry with another bit set is invalid."""
 
     TIMING_ONLY = 1
-    WITHDRAWN = 2  # ends as aborted when its turn comes
+    CANCELLED = 2  # the job ends as aborted when it is taken
 
 
 class CopyFlag(enum.IntFlag):
-    """Bits of ``Descriptor.flags``; a bit that is not here makes the descriptor bad."""
+    """Bits of ``Descriptor.flags``. A descriptor with another bit set is invalid."""
 
-    RECORD = 1  # write a completion record at the end, and interrupt
+    RECORD = 1  # write a completion record at the end, and raise an interrupt
 
 
 _COPY_FLAGS = int(CopyFlag.RECORD)
-_FLAGS = int(JobFlag.TIMING_ONLY | JobFlag.WITHDRAWN)
+_FLAGS = int(JobFlag.TIMING_ONLY | JobFlag.CANCELLED)
 
 
 class JobStatus(enum.IntEnum):
-    """``Completion.status``; a driver writes PENDING before it submits."""
+    """Values of ``Completion.status``. A driver writes PENDING before it submits a job."""
 
     PENDING = 0
     DONE = 1
@@ -52,11 +53,11 @@ class JobStatus(enum.IntEnum):
 
 
 class RingEntry(NamedTuple):
-    """One job. Addresses are of device DRAM; ``log``: where the text of a fault goes, ``log_bytes`` 0 for nowhere.
+    """One job. Addresses are in device DRAM. ``log``: address of the fault log, of ``log_bytes`` bytes; 0 bytes: none.
 
-    ``residents``: a number of software's choice for what the program's prologue loads (:class:`Residents
-    <npusim.isa.control.Residents>`): jobs of the same program, constants and number find in SRAM what one of them has
-    left there. 0: each loads its own.
+    ``residents``: a number chosen by software for the weights that the prologue of the program pins in SRAM (see
+    :class:`Residents <npusim.isa.control.Residents>`). A job reuses the pinned weights of an earlier job with the same
+    program, constants and number. 0: each job loads its own weights.
     """
 
     magic: int
@@ -73,7 +74,7 @@ class RingEntry(NamedTuple):
 
     @property
     def mistake(self) -> str:
-        """What is wrong with it; empty if nothing is."""
+        """The reason why the entry is invalid; an empty string if it is valid."""
         if self.magic != ENTRY_MAGIC:
             return f"ring entry: first word must be {ENTRY_MAGIC:#x}, got {self.magic:#x}"
         if self.flags & ~_FLAGS:
@@ -84,8 +85,8 @@ class RingEntry(NamedTuple):
 
 
 class Descriptor(NamedTuple):
-    """One copy, from address to address, at least one of which is in DRAM. Without the flag RECORD, ``seqno`` and
-    ``completion`` mean nothing."""
+    """One copy between two addresses, at least one of them in DRAM. ``seqno`` and ``completion`` are only used with the
+    flag RECORD."""
 
     magic: int
     flags: int
@@ -99,12 +100,12 @@ class Descriptor(NamedTuple):
 
     @property
     def touches_host(self) -> bool:
-        """Whether bytes pass the link."""
+        """Whether the copy uses the link to the host."""
         return bool((self.source | self.destination) & HOST)
 
     @property
     def mistake(self) -> str:
-        """What is wrong with it; empty if nothing is."""
+        """The reason why the descriptor is invalid; an empty string if it is valid."""
         if self.magic != COPY_MAGIC:
             return f"copy descriptor: first word must be {COPY_MAGIC:#x}, got {self.magic:#x}"
         if self.flags & ~_COPY_FLAGS or self.reserved or self.reserved_2:
@@ -115,9 +116,10 @@ class Descriptor(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """Written by the device at the end of a job; ``cycles`` of its clock from taking the entry to writing this.
+    """Written by the device at the end of a job. ``cycles``: device clock cycles from taking the entry to writing this
+    record.
 
-    The time that the entry has waited in its ring is not among them; the time for which the job was parked is.
+    They include the time during which the job was parked, but not the time in which its entry waited in the ring.
     """
 
     seqno: int
@@ -129,6 +131,6 @@ class Completion(NamedTuple):
 
 ENTRY = struct.Struct("<IIQIIQQQQII")
 REGION_ROW = struct.Struct("<QQ")
-"""A row of a region table: DRAM address, bytes."""
+"""A row of a region table: DRAM address, size in bytes."""
 DESCRIPTOR = struct.Struct("<IIQQQQQQQ")
 COMPLETION = struct.Struct("<QIIQQ")

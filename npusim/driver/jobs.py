@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 
 class Priority(enum.IntEnum):
-    """The class of a job: one of a higher class preempts one of a lower; within a class jobs run in order."""
+    """The priority of a job: one of a higher priority preempts one of a lower; within a priority jobs run in order."""
 
     LOW = 0
     MEDIUM = 1

@@ -108,7 +108,7 @@ class Driver:
 
     @serialised
     def enable_preemption(self) -> None:
-        """Let a job of a higher class interrupt one of a lower; takes device memory for what is parked.
+        """Let a job of a higher priority interrupt one of a lower; takes device memory for what is parked.
 
         Without it a job waits for the end of the one that runs. Raises DeviceMemoryError.
         """

@@ -23,7 +23,7 @@ _MASK = header.INT_DONE | header.INT_FAULT
 
 
 class Rings:
-    """One ring for each class of priority, in device memory, and the jobs in them."""
+    """One ring for each priority, in device memory, and the jobs in them."""
 
     def __init__(self, link: Link, memory: Allocator) -> None:
         self._link = link
@@ -92,9 +92,9 @@ class Rings:
         self._link.put(header.PREEMPT, header.PREEMPT_ENABLE)
 
     def check_room(self, ring: int) -> None:
-        """Raise QueueFullError if no job of that class can be submitted now."""
+        """Raise QueueFullError if no job of that priority can be submitted now."""
         if len(self._inside[ring]) == RING_ENTRIES:
-            raise QueueFullError(f"{RING_ENTRIES} jobs of class {ring} are in the device: its ring holds no more")
+            raise QueueFullError(f"{RING_ENTRIES} jobs of priority {ring} are in the device: its ring holds no more")
 
     def submit(self, job: DriverJob) -> None:
         """Hand a job to the device."""
@@ -118,7 +118,7 @@ class Rings:
 
     def abort(self, job: DriverJob) -> None:
         """Ask for the end of a job: an entry that has not been read is marked, a job that has begun is stopped."""
-        job.flags |= header.FLAG_WITHDRAWN
+        job.flags |= header.FLAG_CANCELLED
         self._bus.write_memory(job.entry + header.FLAGS_OFFSET, header.FLAGS.pack(job.flags))
         self._link.put(header.ABORT_SEQNO_LO, job.seqno & 0xFFFF_FFFF)
         self._link.put(header.ABORT_SEQNO_HI, job.seqno >> 32)
@@ -231,7 +231,7 @@ class Rings:
         if sorted(numbers) != list(range(len(jobs))):
             raise ValueError("each job must be in one ring, once")
         if any(jobs[number].priority != ring for ring, among in enumerate(inside) for number in among):
-            raise ValueError("each job must be in the ring of its class")
+            raise ValueError("each job must be in the ring of its priority")
         self._bases = [whole(base) for base in bases]
         self._tails = [whole(tail, 0xFFFF_FFFF) for tail in tails]
         self._inside = [deque(jobs[number] for number in ring) for ring in inside]

@@ -1,7 +1,7 @@
-"""Who has driver and device: which job goes to the device when, what memory it gets, and what comes of it.
+"""Owner of driver and device: decides which job is submitted when, which memory it gets, and how it ends.
 
-Jobs wait here, one queue for each class; at most one of each class is in the device. All that concerns time is decided
-by simulated time, so the same requests at the same simulated times give the same picoseconds.
+Jobs wait in one queue per priority; at most one job of each priority is in the device. All decisions depend on
+simulated time only, so equal requests at equal simulated times take equal picoseconds.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _log = logging.getLogger("npusim.runtime")
 
 _DOWN = tuple(Priority)[::-1]
 SLICE_PS = 50 * 10**6
-"""Simulated time after which an executor looks for new messages while the device works. It changes no event's time."""
+"""Simulated time after which an executor checks for new messages while the device works. It does not affect the times
+of events."""
 LOOK_PS = 100 * 10**9
-"""Simulated time that a device works without anybody looking, where nobody can come meanwhile."""
+"""Simulated time for which the device runs without a check, if no message can arrive."""
 
 
 class Dispatcher:
-    """One device with its driver, and the jobs for it. One thread at a time.
+    """One device with its driver, and the jobs for it. To be used by one thread at a time.
 
-    ``preemption``: whether jobs of a higher class may interrupt others, which takes device memory for what is parked.
-    ``timeout_ps``: simulated time after which a device in which no job has ended is reset, and all jobs in it fail.
-    None: a device is reset when it has jobs and does nothing more, be it ever so slow.
-    ``check``, ``adversary``: of the device. ``bus_trace``: the file that a :class:`TracedBus` writes. ``turns``: which
-    thread's turn it is, where several have :meth:`run` called.
+    ``preemption``: whether jobs of a higher priority may preempt others, which takes device memory for contexts.
+    ``timeout_ps``: simulated time after which a device in which no job has ended is reset, and all its jobs fail. None:
+    the device is reset when it has jobs but no pending events. ``check``, ``adversary``: passed to the device.
+    ``bus_trace``: file written by a :class:`TracedBus`. ``turns``: serializes the threads that call :meth:`run`.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Dispatcher:
         self._running: list[Job | None] = [None for _ in Priority]
         self._timelines: dict[int, Timeline] = {}
         self.device.listener = self._timelines.__setitem__
-        self._heard_ps = 0  # when a job has last ended, or come to the device
-        self._inside = False  # in the midst of run()
-        self._silent = False  # the device has done nothing when it was looked at last
-        self._jobs = 0  # that wait or run
-        self._budgets = 0  # jobs with a deadline that wait or run
+        self._heard_ps = 0  # when the last job ended or was submitted to the device
+        self._inside = False  # during run()
+        self._silent = False  # the device did nothing since the last check
+        self._jobs = 0  # number of waiting and running jobs
+        self._budgets = 0  # number of waiting and running jobs with a deadline
         self.memory = Residence(self.driver)
 
     @property
@@ -105,14 +105,14 @@ class Dispatcher:
 
     @property
     def busy(self) -> bool:
-        """Whether there is a job that waits or runs."""
+        """Whether a job waits or runs."""
         return self._jobs > 0
 
     # Jobs
 
     def admit(self, job: Job) -> None:
-        """A job arrives, now."""
-        # From here on the job's time counts, whoever's thread this is.
+        """Accept a new job at the current simulated time."""
+        # The budget of the job starts now, whichever thread submitted it.
         job.arrived_ps = self._clock.now
         self._jobs += 1
         self.memory.job_begins(job.program)
@@ -125,42 +125,42 @@ class Dispatcher:
             self._waiting[job.priority].append(job)
 
     def abort(self, job: Job, reason: NpusimError | None = None) -> None:
-        """Stop a job; no effect if it has ended."""
+        """Stop a job. No effect if it has ended."""
         reason = reason or JobAbortedError(f"job of program {job.program.name!r} was aborted")
         if job in self._waiting[job.priority]:
             self._waiting[job.priority].remove(job)
             self._settle(job, None, reason)
         elif self._running[job.priority] is job and job.reason is None:
-            # It is settled now; what it has is kept until the device is done with it.
+            # The result is decided now; its resources are kept until the device has finished with them.
             job.reason = reason
             self.driver.abort(job)
             self.settled.append((job, None, reason))
 
     def step(self, slice_ps: int = SLICE_PS) -> None:
-        """Begin one job, or let the device work for at most ``slice_ps``."""
+        """Begin one job, or run the device for at most ``slice_ps``."""
         try:
             self.check_present()
             self._expire()
             if not self._begin_one():
                 self._work(slice_ps)
-        except DeviceFaultError as error:  # of no job: the driver could not bring the device back
+        except DeviceFaultError as error:  # without a job: the driver could not recover the device
             self.lose(error)
 
     def idle(self, duration_ps: int) -> None:
-        """Let time pass in which nobody asks for anything."""
+        """Let simulated time pass without requests."""
         self._clock.advance(duration_ps)
 
     def check_present(self) -> None:
-        """Raise what the device was lost for, if it is."""
-        if self.gone is None and self.driver.gone is not None:  # a client has read its memory
+        """Raise the error that made the device unusable, if there is one."""
+        if self.gone is None and self.driver.gone is not None:  # detected by a client that read device memory
             self.lose(self.driver.gone)
         if self.gone is not None:
-            raise copy.copy(self.gone)  # which is kept, and must not hold the frames of all whom it is told
+            raise copy.copy(self.gone)  # a copy, so that the stored error does not keep the frames of callers alive
         if not self.device.connected:
             raise DeviceGoneError("UNPLUGGED", 0, "the device is gone from the bus")
 
     def run(self, request: Request) -> Result:
-        """Carry a request out, here and now. Raises what it ends with."""
+        """Execute a request synchronously. Raises its error."""
         self.check_idle("run")
         job = Job(request, self)
         self._inside = True
@@ -175,12 +175,12 @@ class Dispatcher:
         return job.wait()
 
     def check_idle(self, what: str) -> None:
-        """Raise UsageError in the midst of :meth:`run`, whose watchers and listeners are called on the same thread."""
+        """Raise UsageError during :meth:`run`, whose watchers and listeners are called on the same thread."""
         if self._inside:
             raise UsageError(f"{what}: a run is under way on this thread, in whose midst this was called")
 
     def deliver(self) -> None:
-        """Tell whoever waits for the jobs that have ended."""
+        """Notify the clients of jobs that have ended."""
         while self.settled:
             job, result, error = self.settled.popleft()
             job.settle(result, error)
@@ -205,22 +205,22 @@ class Dispatcher:
                 self.counters.add(job.host, len(range(number, count, len(rounds))))
         return count
 
-    # Of jobs that run() makes, this is the owner
+    # Owner interface for the jobs made by run()
 
     def drop_block(self, block: MemoryBlock) -> None:
         self.turns.post(partial(self.memory.drop, block))
 
     def check_may_wait(self) -> None:
-        """One may: whoever waits for a job of this thread has it done already."""
+        """Always allowed: jobs of this thread are done before it could wait for them."""
 
     def works_here(self) -> bool:
         return True
 
     def forget(self, job: Job) -> None:
-        """Nobody counts these jobs."""
+        """Nothing to do: these jobs are not counted."""
 
     def close(self) -> None:
-        """Switch the device off, in order."""
+        """Power the device off."""
         if self.device.connected:
             freed = self.gone is None and not self.busy
             if freed:
@@ -231,7 +231,7 @@ class Dispatcher:
         self.device.close()
 
     def lose(self, error: NpusimError) -> None:
-        """The device is of no more use: every job fails, now and later."""
+        """Mark the device as unusable: current and later jobs fail with ``error``."""
         if self.gone is None:
             self.gone = error
         self.driver.lose(error)
@@ -244,18 +244,18 @@ class Dispatcher:
                 self._settle(self._waiting[ring].popleft(), None, error)
 
     def _expire(self) -> None:
-        """Stop the jobs whose time is over."""
+        """Stop the jobs whose budget is exhausted."""
         if not self._budgets:
             return
         for ring in Priority:
-            # A copy: abort() takes jobs off the very queue.
+            # A copy, because abort() removes jobs from the queue.
             for job in [*self._waiting[ring], self._running[ring]]:
                 if job is not None and job.deadline_ps is not None and job.deadline_ps <= self._clock.now:
                     name, budget = job.program.name, job.request.budget_ps
                     self.abort(job, DeadlineError(f"job of program {name!r}: not done within {budget} ps"))
 
     def _check_silence(self) -> None:
-        """Reset a device that has said nothing for too long: a unit hangs, or whatever else."""
+        """Reset a device in which no job has ended for too long, for example because a unit hangs."""
         due_ps, what = self._due_ps, f"no job has ended within {self.timeout_ps} ps"
         if due_ps is None:
             due_ps, what = self._clock.now + (not self.driver.hung), "the device does nothing more"
@@ -265,23 +265,24 @@ class Dispatcher:
         if not self.driver.look():
             self.driver.reset(DeviceFaultError("TIMEOUT", 0, f"{what}; it was reset"))
         for job in self._running:
-            # What an interrupt that was lost was about is as good as ever; what has ended since is late.
+            # A job whose interrupt was lost has ended in time, if it ended before the time-out.
             if job is not None and job.ended and job.error is None and self._ended_ps(job) > due_ps:
                 job.error = DeviceFaultError("TIMEOUT", 0, what)
 
     @property
     def _due_ps(self) -> int | None:
-        """When the device is reset if no job ends before; None: no time was set."""
+        """Time of the reset if no job ends before; None without a time-out."""
         return None if self.timeout_ps is None else self._heard_ps + self.timeout_ps
 
     def _ended_ps(self, job: Job) -> int:
-        """When the device was done with a job."""
+        """The time at which a job ended on the device."""
         timeline = self._timelines[job.seqno]
         return timeline.started_ps + timeline.time_ps
 
     def _begin_one(self) -> bool:
-        """Hand the waiting job of the highest class to the device whose class is free; False if there is none."""
-        # A job waits for memory: a later one that would fit must not overtake it, or it might wait for ever.
+        """Submit the waiting job of the highest priority that has no job in the device. Returns whether there was
+        one."""
+        # A later job that fits must not overtake a job that waits for memory, or the latter might starve.
         if self.memory.short:
             return False
         for ring in _DOWN:
@@ -299,8 +300,8 @@ class Dispatcher:
         mark = self.counters.mark()
         try:
             self._submit(job)
-        except (NpusimError, MemoryError) as error:  # the host has no memory for the job; the device is as it was
-            if isinstance(error, DeviceMemoryError) and any(self._running):  # when one of them has ended, there is more
+        except (NpusimError, MemoryError) as error:  # the host has no memory for the job; the device is unchanged
+            if isinstance(error, DeviceMemoryError) and any(self._running):  # memory is released when one of them ends
                 self.memory.short = True
                 return
             self._waiting[ring].popleft()
@@ -328,9 +329,9 @@ class Dispatcher:
                     raise
 
     def _work(self, slice_ps: int) -> None:
-        """Let the device work until something happens; take what has ended."""
+        """Run the device until something happens, and take the jobs that have ended."""
         if self._silent and self._clock.is_empty(LOOK_PS):
-            # Nothing moves in the device: what it has not said until now it will not say for long.
+            # The device has no pending events, so it will not report anything more.
             slice_ps = self.driver.slice_ps
         if self._due_ps is not None and any(self._running):
             slice_ps = max(0, min(slice_ps, self._due_ps - self._clock.now))
@@ -339,14 +340,14 @@ class Dispatcher:
             deadlines = [job.deadline_ps for job in jobs if job.deadline_ps is not None]
             limit = min(deadlines, default=self._clock.now + slice_ps)
             slice_ps = max(1, min(slice_ps, limit - self._clock.now))
-        # At the latest at the next deadline; simulated time decides it, so that no host is slow enough to miss it.
+        # Stop at the next deadline. Deadlines are in simulated time, so a slow host cannot miss one.
         self._silent = not self.driver.poll(slice_ps)
         if self._silent:
             self._check_silence()
-        self._take_ended()  # even so: others may use the driver, and see that a job has ended
+        self._take_ended()  # a watcher may use the driver and see that a job has ended
 
     def _take_ended(self) -> None:
-        # Highest class first: when two end at once, the more urgent client hears of it first.
+        # Highest priority first: when two jobs end at once, the more urgent client is notified first.
         for ring in _DOWN:
             job = self._running[ring]
             if job is not None and job.ended:
@@ -356,7 +357,7 @@ class Dispatcher:
                 self._finish(job)
 
     def _finish(self, job: Job) -> None:
-        """Read the outputs back; the job is over."""
+        """Read the outputs and finish the job."""
         mark = self.counters.mark()
         timeline = self._timelines.pop(job.seqno, None)
         if timeline is not None:
@@ -389,12 +390,13 @@ class Dispatcher:
         self._jobs -= 1
         self._budgets -= job.request.budget_ps is not None
         if error is not None:
-            error.__traceback__ = None  # it would hold the frames of whoever has the turn
+            error.__traceback__ = None  # do not keep the frames of the thread that runs
         self.settled.append((job, result, error))
 
 
 def _name_layer(error: DeviceFaultError, program: Program, offset: int) -> None:
-    """Put the operator whose command stands at ``offset`` into the fault: the device knows addresses alone."""
+    """Add the name of the operator whose command is at ``offset`` to the error, because the device only knows
+    addresses."""
     position = 0
     for command in decode(program.code):
         if position == offset and command.op < len(program.ops):
@@ -404,6 +406,6 @@ def _name_layer(error: DeviceFaultError, program: Program, offset: int) -> None:
 
 
 def _firmware(config: Config) -> bytes | None:
-    """An image that the device runs, if it wants one."""
+    """A firmware image for the device, if it needs one."""
     wanted = config.firmware
     return image(b"", wanted.major, wanted.minor) if wanted else None

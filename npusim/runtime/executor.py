@@ -187,7 +187,7 @@ class Executor:
         self._worker.post(partial(self._dispatcher.abort, job))
 
     def backlog_ps(self, priority: int) -> int:
-        """Modelled time of the jobs of that class or a higher one that wait or run."""
+        """Modelled time of the jobs of that priority or a higher one that wait or run."""
         with self._lock:
             programs = [job.program for job in self._open if job.priority >= priority]
         return sum(self.estimate(program) for program in programs)

@@ -128,7 +128,7 @@ class Result:
 
     @property
     def suspended_ps(self) -> int:
-        """How long it was parked for jobs of a higher class, saving and restoring included."""
+        """How long it was parked for jobs of a higher priority, saving and restoring included."""
         return self.timeline.suspended_ps
 
     @property

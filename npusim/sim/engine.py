@@ -23,7 +23,7 @@ WAITED_FOR = ("dram", "dram", "exchange", "l2", "dram", "dram")
 """The name of a stall on each link."""
 
 PREEMPTED = "preempted"
-"""The name of a stall: the job of a higher class has the machine, or is about to."""
+"""The name of a stall: the job of a higher priority has the machine, or is about to."""
 
 
 class Front(Protocol):

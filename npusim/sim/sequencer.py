@@ -8,7 +8,7 @@ another layer; a full queue holds the stream up. Dispatch times are computed, no
 with the time at which it arrives.
 
 Parking: a job that has to leave dispatches nothing more, but what is on its way to a queue arrives there. Queues, fetch
-buffer and completion counts exist once for each class of priority, so they stay where they are.
+buffer and completion counts exist once for each priority, so they stay where they are.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def device(vectors: int = 1, kind: str = "msix", **more: Any) -> NpuDevice:
 def test_each_ring_and_the_faults_have_a_vector(
     shop: Workshop, module: Path, vectors: int, expected: list[int]
 ) -> None:
-    """One job of class LOW, two of MEDIUM, four of HIGH; the last of these ends with a fault, which is a message of its
+    """One job of priority LOW, two of MEDIUM, four of HIGH; the last one ends with a fault, which is a message of its
     ring and one of faults, where the two have vectors of their own."""
     done = shop.run(module, f"{cases('classes')}\n{INTERRUPTS}", device(vectors))
     done.check_good()

@@ -210,12 +210,12 @@ static void polls(const struct context *context)
 	run_free(context->fd, &run);
 }
 
-/* One job of class LOW, two of MEDIUM, three of HIGH, one after the other, and one of HIGH with a fault. */
+/* One job of priority LOW, two of MEDIUM, three of HIGH, one after the other, and one of HIGH with a fault. */
 static void classes(const struct context *context)
 {
 	struct run run = prepared(context);
 
-	for (unsigned int priority = 0; priority < NPU_CLASSES; priority++) {
+	for (unsigned int priority = 0; priority < NPU_PRIORITIES; priority++) {
 		for (unsigned int i = 0; i <= priority; i++) {
 			EXPECT_IS(run_submit(context->fd, &run, priority, 0), 0);
 			EXPECT_IS(waited(context, &run).status, NPU_ENDED_DONE);

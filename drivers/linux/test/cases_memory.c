@@ -30,7 +30,7 @@ void closes(const struct context *context)
 			EXPECT_IS(program_load(other.fd, &program), 0);
 			for (int i = 0; i < 8; i++) {
 				run = prepared(&other);
-				EXPECT_IS(run_submit(other.fd, &run, i % NPU_CLASSES, 0), 0);
+				EXPECT_IS(run_submit(other.fd, &run, i % NPU_PRIORITIES, 0), 0);
 			}
 			if (killed)
 				kill(getpid(), SIGKILL);

@@ -119,7 +119,7 @@ static void good_submit(void)
 
 	if (run_new(files[0], code, &run))
 		return;
-	if (!run_submit(files[0], &run, (unsigned int)below(NPU_CLASSES), (unsigned int)below(2))) {
+	if (!run_submit(files[0], &run, (unsigned int)below(NPU_PRIORITIES), (unsigned int)below(2))) {
 		submitted++;
 		seqnos[below(KNOWN)] = run.seqno;
 	}
@@ -138,7 +138,7 @@ static void fuzz_submit(void)
 		.code_bytes = (uint32_t)(below(4) ? code->code_bytes : size()),
 		.regions = (uintptr_t)pointer(regions),
 		.region_count = (uint32_t)(below(8) ? code->region_count : odd_number()),
-		.priority = (uint32_t)(below(10) ? below(NPU_CLASSES) : odd_number()),
+		.priority = (uint32_t)(below(10) ? below(NPU_PRIORITIES) : odd_number()),
 		.flags = (uint32_t)(below(8) ? below(2) : odd_number()),
 		.residents = (uint32_t)(below(8) ? below(256) : odd_number()),
 		.reserved = below(20) ? 0 : (uint32_t)draw(),

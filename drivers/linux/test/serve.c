@@ -199,7 +199,7 @@ static struct job *start(char **words, int count)
 		words++;
 		count--;
 	}
-	for (int i = 0; count && i < NPU_CLASSES; i++) {
+	for (int i = 0; count && i < NPU_PRIORITIES; i++) {
 		if (!strcmp(words[0], classes[i])) {
 			priority = i;
 			words++;

@@ -217,7 +217,7 @@ class PciFunction:
         """The device's level may have changed."""
         self._settle_pin()
 
-    def withdraw_irqs(self) -> None:
+    def cancel_irqs(self) -> None:
         """What has not left will not leave; what is under way to the host is lost, too."""
         self._epoch += 1
         self._messages.forget()

@@ -37,8 +37,8 @@ class InterruptTap:
     def level(self) -> None:
         self._transport.level()
 
-    def withdraw_irqs(self) -> None:
-        self._transport.withdraw_irqs()
+    def cancel_irqs(self) -> None:
+        self._transport.cancel_irqs()
 
     def dma_read(self, address: int, size: int) -> bytes:
         return self._transport.dma_read(address, size)

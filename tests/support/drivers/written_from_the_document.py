@@ -346,6 +346,6 @@ class DocumentDriver:
     def abort(self, job: Job) -> None:
         if job.ended:
             return
-        self.bus.write_memory(job.entry + 4, struct.pack("<I", 2))  # withdrawn, if it has not begun
+        self.bus.write_memory(job.entry + 4, struct.pack("<I", 2))  # cancelled, if it has not begun
         self.put64(ABORT_SEQNO, job.seqno)
         self.put(ABORT, 1)

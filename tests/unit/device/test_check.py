@@ -228,7 +228,7 @@ class Overruns(Good):
 
 
 class TakesBack(Good):
-    """Withdraws a job by moving TAIL back in front of it."""
+    """Cancels a job by moving TAIL back in front of it."""
 
     def abort(self, job: Job) -> None:
         self.tails[job.ring] -= 1

@@ -453,9 +453,9 @@ def test_continue_without_a_fault_does_nothing(bench: Bench) -> None:
     assert bench.works()
 
 
-def test_an_entry_that_is_withdrawn_ends_as_aborted(bench: Bench) -> None:
+def test_an_entry_that_is_cancelled_ends_as_aborted(bench: Bench) -> None:
     bench.driver.reset()
-    bench.submit(bench.entry()._replace(flags=header.FLAG_WITHDRAWN))
+    bench.submit(bench.entry()._replace(flags=header.FLAG_CANCELLED))
     assert bench.device.bus.wait_irq(10**12)
     raw = bench.device.bus.read_memory(bench.good.slot.completion, header.COMPLETION.size)
     assert header.COMPLETION.unpack(raw)[:2] == (99, header.JOB_ABORTED)

@@ -49,7 +49,7 @@ def test_layouts_in_memory() -> None:
     assert header.COMPLETION.format == ring.COMPLETION.format
     assert len(ring.Completion._fields) == len(header.COMPLETION.unpack(bytes(header.COMPLETION.size)))
     assert int(ring.JobFlag.TIMING_ONLY) == header.FLAG_TIMING_ONLY
-    assert int(ring.JobFlag.WITHDRAWN) == header.FLAG_WITHDRAWN
+    assert int(ring.JobFlag.CANCELLED) == header.FLAG_CANCELLED
     entry = ring.RingEntry(*header.ENTRY.unpack(bytes(4) + b"\1" + bytes(59)))
     assert header.FLAGS.unpack_from(header.ENTRY.pack(*entry), header.FLAGS_OFFSET) == (entry.flags,) == (1,)
     assert tuple(ring.JobStatus) == (header.JOB_PENDING, header.JOB_DONE, header.JOB_FAULT, header.JOB_ABORTED)

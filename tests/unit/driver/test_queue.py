@@ -137,7 +137,7 @@ def test_a_program_that_runs_is_not_unloaded(driver: Driver, loaded: LoadedProgr
 
 def test_a_ring_holds_so_many_jobs_and_no_more(driver: Driver, loaded: LoadedProgram) -> None:
     seqnos = [driver.submit(loaded, timing_only=True) for _ in range(RING_ENTRIES)]
-    with pytest.raises(QueueFullError, match="64 jobs of class 1 are in the device"):
+    with pytest.raises(QueueFullError, match="64 jobs of priority 1 are in the device"):
         driver.submit(loaded, timing_only=True)
     other = driver.submit(loaded, timing_only=True, priority=Priority.HIGH)
     for seqno in (*seqnos, other):

@@ -142,7 +142,7 @@ def test_a_ring_holds_64_jobs_and_begins_anew(bus: Recorder, rings: Rings) -> No
     for job in jobs[:64]:
         rings.check_room(1)
         rings.submit(job)
-    with pytest.raises(QueueFullError, match="64 jobs of class 1 are in the device"):
+    with pytest.raises(QueueFullError, match="64 jobs of priority 1 are in the device"):
         rings.check_room(1)
     rings.check_room(0)
     bus.complete(jobs[0])

@@ -61,7 +61,7 @@ def test_a_job_is_aborted_while_its_context_is_on_the_way(late_ps: int) -> None:
     assert record.time_ps == alone(round_trip(64)).time_ps
 
 
-def test_a_job_in_the_ring_is_withdrawn() -> None:
+def test_a_job_in_the_ring_is_cancelled() -> None:
     bench = Bench()
     loaded = [bench.driver.load(long_job()) for _ in range(3)]
     first, second, third = (bench.submit(item, Priority.LOW) for item in loaded)
