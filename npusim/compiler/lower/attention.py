@@ -16,7 +16,7 @@ from npusim.compiler.buffers import Buffer, Moves, View
 from npusim.compiler.codegen.issue import Item, Tile
 from npusim.compiler.grouping.groups import Group, outside
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, refuse_size, share, total_bytes
-from npusim.compiler.lower.element import Chain
+from npusim.compiler.lower.chain import Chain
 from npusim.compiler.lower.epilogue import absorb
 from npusim.compiler.lower.matmul import MatMulLowering
 from npusim.errors import CompileError
@@ -164,31 +164,45 @@ class AttentionLowering(Lowering):
 
     def _loads(self, parts: Sequence[MatMulLowering | Chain | None], rows: int, blocks: int) -> tuple[int, int]:
         """Picoseconds of a core's channels for all blocks, and of the DRAM."""
-        config, price = self.config, cost_model(self.config).cost
-        products = [part for part in parts if isinstance(part, MatMulLowering)]
-        chains = [part.chain if isinstance(part, MatMulLowering) else part for part in parts if part is not None]
-        # A value and how often a transfer brings a part of it, and how many parts it has.
-        wanted = [(products[0].left(), blocks, blocks), (products[-1].out_view(), blocks, blocks)]
-        wanted += [(part.right(), self._images, self._images) for part in products]
-        for view in (view for chain in chains for view in chain.operands()):
-            own = bool(any(view.strides[:-2]))
-            cut = rows < self._height and len(view.strides) > 1 and bool(view.strides[-2])
-            # What all images have alike stays in its slot, unless a block has a part of it only.
-            times = blocks if own or cut else 1
-            wanted.append((view, times, times if own else ceil_div(self._height, rows) if cut else 1))
         loading = traffic = 0
-        for view, times, count in wanted:
-            if view.buffer.on_chip:
-                continue
-            item = view.dtype.itemsize
-            nbytes = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride) * item
-            each = max(1, nbytes // count)
-            order = view.order()
-            dims, strides = [view.shape[axis] for axis in order], [abs(view.strides[axis]) for axis in order]
-            run = max(1, min(walked_runs(dims, strides, item).nbytes, each))
-            loading += times * price(DmaWork(each, ceil_div(each, run), run, each, 0)).ps
-            traffic += times * each
+        for view, times, count in self._wanted(parts, rows, blocks):
+            if not view.buffer.on_chip:
+                nbytes, ps = self._transfer(view, count)
+                loading += times * ps
+                traffic += times * nbytes
+        config = self.config
         return loading // max(1, config.dma.channels - 1), traffic * 10**12 // config.dram.bandwidth
+
+    def _wanted(
+        self, parts: Sequence[MatMulLowering | Chain | None], rows: int, blocks: int
+    ) -> Iterator[tuple[View, int, int]]:
+        """Each operand and result, how many transfers move a part of it, and into how many parts it is cut."""
+        products = [part for part in parts if isinstance(part, MatMulLowering)]
+        yield products[0].left(), blocks, blocks
+        yield products[-1].out_view(), blocks, blocks
+        for part in products:
+            yield part.right(), self._images, self._images
+        chains = [part.chain if isinstance(part, MatMulLowering) else part for part in parts if part is not None]
+        for view in (view for chain in chains for view in chain.operands()):
+            # An operand that all images share stays in its slot, unless a block only needs a part of it.
+            own = any(view.strides[:-2])
+            cut = rows < self._height and len(view.strides) > 1 and view.strides[-2] != 0
+            if own:
+                yield view, blocks, blocks
+            elif cut:
+                yield view, blocks, ceil_div(self._height, rows)
+            else:
+                yield view, 1, 1
+
+    def _transfer(self, view: View, count: int) -> tuple[int, int]:
+        """Bytes and picoseconds of moving one of ``count`` parts of a value."""
+        item = view.dtype.itemsize
+        nbytes = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride) * item
+        each = max(1, nbytes // count)
+        order = view.order()
+        dims, strides = [view.shape[axis] for axis in order], [abs(view.strides[axis]) for axis in order]
+        run = max(1, min(walked_runs(dims, strides, item).nbytes, each))
+        return each, cost_model(self.config).cost(DmaWork(each, ceil_div(each, run), run, each, 0)).ps
 
     def _sizes(self, rows: int, tensor: Tensor) -> tuple[int, ...]:
         return (*(1 for _ in self._batch), rows, tensor.shape[-1])

@@ -11,7 +11,7 @@ from npusim.compiler.buffers import Buffer, Moves, View, dense_strides
 from npusim.compiler.codegen.issue import Item, Slot
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Box, Context
-from npusim.compiler.lower.element import Chain
+from npusim.compiler.lower.chain import Chain
 from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
 from npusim.compiler.lower.transfer import load_items
 from npusim.program import CONSTANTS

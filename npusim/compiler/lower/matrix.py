@@ -28,7 +28,7 @@ from npusim.compiler.lower.base import (
     total_bytes,
     twin,
 )
-from npusim.compiler.lower.element import MAIN, Chain
+from npusim.compiler.lower.chain import MAIN, Chain
 from npusim.compiler.lower.epilogue import Epilogue, absorb
 from npusim.compiler.lower.ranges import Ranges
 from npusim.compiler.lower.streams import Packed, joined, pack, weights_per_kilo

@@ -10,7 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from npusim.compiler.buffers import Buffer, View, ordered_strides
-from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
+from npusim.compiler.codegen.issue import Item, Slot, Tile
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import (
     Box,
@@ -25,6 +25,7 @@ from npusim.compiler.lower.base import (
 )
 from npusim.compiler.lower.rows import TiledLowering, clip
 from npusim.compiler.lower.transfer import (
+    Strided,
     copy_items,
     is_transposing,
     load_items,
@@ -147,7 +148,7 @@ class CopyLowering(Lowering):
                 yield _through(table.next("x"), move, turned=way.turned)
 
 
-def _copies(move: Move, source: tuple[int, Sequence[int], Resource]) -> list[Item]:
+def _copies(move: Move, source: Strided) -> list[Item]:
     """The items of a move whose elements lie at ``source``."""
     target = move.target
     return copy_items(

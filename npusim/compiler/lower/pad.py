@@ -1,4 +1,4 @@
-"""Padding: with a constant by the copy itself, with elements of the tensor from a tile of it in SRAM."""
+"""Padding: with a constant, written by the copy itself, or with elements of the tensor, from a tile of it in SRAM."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.compiler.buffers import ordered_strides
-from npusim.compiler.codegen.issue import Item, Slot, Tile
+from npusim.compiler.codegen.issue import Slot, Tile
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, SlotTable, boxes, share, small_tile
 from npusim.compiler.lower.movement import CopyLowering, Move, copy_ways, cut_copy
-from npusim.compiler.lower.transfer import copy_items
+from npusim.compiler.lower.transfer import Strided, copy_items
 from npusim.dtypes import DType, float32_to_bfloat16
 from npusim.errors import CompileError
 
 
 class Piece(NamedTuple):
-    """``places`` of the output from ``target`` on hold the elements ``source``, ``source + step``, ..."""
+    """``places`` elements of the output from ``target`` on: ``source``, ``source + step``, ... of the input."""
 
     target: int
     source: int
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 
 
 def pieces(mode: str, size: int, before: int, after: int, start: int, end: int) -> list[Piece]:
-    """Where elements [start, end) of an axis of ``size`` go: to their own place first, then into the padding."""
+    """The places of elements [start, end) of an axis of ``size``: their own one first, then those in the padding."""
     found = [Piece(before + start, start, 1, end - start)]
     behind = before + size
     if mode == "edge":
@@ -54,8 +54,8 @@ class PadLowering(CopyLowering, kind="pad"):
     """Constant padding is written by the copy itself.
 
     For the other modes a tile of the input is loaded between places for its padding, which are filled within SRAM: from
-    DRAM a few elements of a row would take a burst each. Only the outermost of the padded dimensions may be cut; rows
-    that are wanted twice along it are stored twice.
+    DRAM, a few elements of a row would take a burst each. Only the outermost padded dimension may be cut into tiles;
+    rows that appear twice along it are stored twice.
     """
 
     def __init__(self, context: Context, group: Group) -> None:
@@ -83,11 +83,11 @@ class PadLowering(CopyLowering, kind="pad"):
         return [Move(x, out, *ends, bit_pattern(op.attrs["value"], x.dtype))]
 
     def _same_order(self) -> bool:
-        """Whether single elements of both sides are next to each other in memory along the same dimension."""
+        """Whether input and output have the same memory order."""
         return self._x.order() == tuple(range(len(self._order)))
 
     def _pick(self) -> tuple[int, ...] | None:
-        """The tile of the input; None if it does not fit, or if nothing passes a bus where elements are dear."""
+        """The tile of the input; None if it does not fit, or if both sides are in SRAM, where runs may be short."""
         if self._x.buffer.on_chip and self._out.buffer.on_chip:
             return None
         try:
@@ -121,7 +121,7 @@ class PadLowering(CopyLowering, kind="pad"):
         return pieces(self._op.attrs["mode"], self._x.shape[axis], self._before[axis], self._after[axis], start, end)
 
     def _direct(self, core: int, cores: int) -> Iterator[Tile]:
-        """Every part of the output from where its elements are."""
+        """Copy every part of the output from its elements in the input."""
         parts = []
         for box in cut_copy(self._x, copy_ways(self.config)):
             ends = zip(*box, strict=True)
@@ -129,49 +129,41 @@ class PadLowering(CopyLowering, kind="pad"):
         for part in share(parts, core, cores):
             to = self._out.slice([p.target for p in part], [p.places for p in part])
             source = self._x.slice([p.source for p in part], to.shape, [p.step for p in part])
-            yield Tile(loads=copy_items(
-                (to.address, to.strides, to), (source.address, source.strides, source), to.shape, to.dtype.itemsize
-            ))  # fmt: skip
+            walks = (to.address, to.strides, to), (source.address, source.strides, source)
+            yield Tile(loads=copy_items(*walks, to.shape, to.dtype.itemsize))
 
     def _staged(self, slot: Slot, starts: Sequence[int], sizes: Sequence[int]) -> Tile:
-        item, padded = self._x.dtype.itemsize, self._padded(sizes)
-        strides = ordered_strides(padded, range(len(padded)), item)
-        # What has been made so far, from the first element of the tile itself outwards.
+        """Load a tile of the input between places for its padding, fill these within SRAM, store all of it."""
+        part, item, padded = self._x.slice(starts, sizes), self._x.dtype.itemsize, self._padded(sizes)
+        packed = ordered_strides(padded, range(len(padded)), item)
+        # The filled part of the tile grows from the input outwards, one dimension after the other.
         low = [self._before[axis] if axis in self._inner else 0 for axis in range(len(sizes))]
         extent = list(sizes)
-
-        def place(corner: Sequence[int]) -> int:
-            return slot.address + sum(at * stride for at, stride in zip(corner, strides, strict=True))
-
-        def copy(to: Sequence[int], source: Sequence[int], steps: Sequence[int], dims: Sequence[int]) -> list[Item]:
-            walk = [stride * step for stride, step in zip(strides, steps, strict=True)]
-            return copy_items((place(to), strides, slot), (place(source), walk, slot), dims, item)
-
-        part = self._x.slice(starts, sizes)
-        step = Tile(loads=copy_items(
-            (place(low), strides, slot), (part.address, part.strides, part), part.shape, item
-        ))  # fmt: skip
+        step = Tile(loads=copy_items(_walk(slot, packed, low), (part.address, part.strides, part), part.shape, item))
         for axis in reversed(self._inner):
             for piece in self._pieces(axis, 0, sizes[axis])[1:]:
-                dims = [piece.places if a == axis else size for a, size in enumerate(extent)]
-                to = [piece.target if a == axis else at for a, at in enumerate(low)]
-                source = [self._before[axis] + piece.source if a == axis else at for a, at in enumerate(low)]
-                step.compute.extend(copy(to, source, [piece.step if a == axis else 1 for a in range(len(dims))], dims))
+                dims, to, source, steps = extent[:], low[:], low[:], [1] * len(low)
+                dims[axis], to[axis], steps[axis] = piece.places, piece.target, piece.step
+                source[axis] = self._before[axis] + piece.source
+                step.compute += copy_items(_walk(slot, packed, to), _walk(slot, packed, source, steps), dims, item)
             low[axis], extent[axis] = 0, padded[axis]
-        spans = [
-            [Piece(0, 0, 1, padded[axis])]
-            if axis in self._inner
-            else [p._replace(source=p.source - start) for p in self._pieces(axis, start, start + size)]
-            for axis, (start, size) in enumerate(zip(starts, sizes, strict=True))
-        ]
-        for piece_of in product(*spans):
-            target = self._out.slice([p.target for p in piece_of], [p.places for p in piece_of])
-            walk = [stride * p.step for stride, p in zip(strides, piece_of, strict=True)]
-            step.stores.extend(copy_items(
-                (target.address, target.strides, target), (place([p.source for p in piece_of]), walk, slot),
-                target.shape, item,
-            ))  # fmt: skip
+        for spans in product(*(self._spans(axis, *each) for axis, each in enumerate(zip(starts, sizes, strict=True)))):
+            target = self._out.slice([p.target for p in spans], [p.places for p in spans])
+            source_walk = _walk(slot, packed, [p.source for p in spans], [p.step for p in spans])
+            step.stores += copy_items((target.address, target.strides, target), source_walk, target.shape, item)
         return step
+
+    def _spans(self, axis: int, start: int, size: int) -> list[Piece]:
+        """The pieces of the output along an axis that a tile is stored to, with sources counted from the tile."""
+        if axis in self._inner:
+            return [Piece(0, 0, 1, self._before[axis] + size + self._after[axis])]
+        return [p._replace(source=p.source - start) for p in self._pieces(axis, start, start + size)]
+
+
+def _walk(slot: Slot, packed: Sequence[int], corner: Sequence[int], steps: Sequence[int] | None = None) -> Strided:
+    """A part of a tile in a slot: from an element on, every ``steps``-th one of each dimension."""
+    strides = packed if steps is None else [stride * step for stride, step in zip(packed, steps, strict=True)]
+    return slot.address + sum(at * stride for at, stride in zip(corner, packed, strict=True)), strides, slot
 
 
 def bit_pattern(value: Any, dtype: DType) -> int:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from npusim.compiler.buffers import collapse, pad4
-from npusim.compiler.codegen.issue import Item, Resource, Tile
+from npusim.compiler.codegen.issue import Item, Tile
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, SlotTable
-from npusim.compiler.lower.transfer import store_items
+from npusim.compiler.lower.transfer import Strided, store_items
 from npusim.isa.functions import Reduce
 from npusim.isa.reduction import ACCUMULATOR_BYTES, ReduceTile
 
@@ -32,7 +32,7 @@ class Ranges:
         return specs
 
     def emit(
-        self, step: Tile, table: SlotTable, tile: tuple[int, Sequence[int], Resource], sizes: Sequence[int],
+        self, step: Tile, table: SlotTable, tile: Strided, sizes: Sequence[int],
         *, first: bool, last: bool,
     ) -> None:  # fmt: skip
         """Add the instructions for a tile - (address, byte strides, resource) - of the result to a step, and with the
@@ -44,7 +44,7 @@ class Ranges:
                 step.stores.extend(store_items(view, (out.address, (0,) * len(view.shape), out)))
 
     def _instructions(
-        self, index: int, table: SlotTable, tile: tuple[int, Sequence[int], Resource], sizes: Sequence[int],
+        self, index: int, table: SlotTable, tile: Strided, sizes: Sequence[int],
         first: bool, last: bool,
     ) -> Iterator[Item]:  # fmt: skip
         op, acc, out = self._ops[index], table.next(f"range{index}"), table.next(f"end{index}")

@@ -7,11 +7,11 @@ from itertools import product
 from math import prod
 
 from npusim.compiler.buffers import View, collapse, dense_strides, pad4
-from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
+from npusim.compiler.codegen.issue import Item, Slot, Tile
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, SlotTable, boxes, share
 from npusim.compiler.lower.rows import TiledLowering, insert_axis
-from npusim.compiler.lower.transfer import load_items, store_items
+from npusim.compiler.lower.transfer import Strided, load_items, store_items
 from npusim.hw.cost import cost_model
 from npusim.isa.functions import Reduce
 from npusim.isa.reduction import ACCUMULATOR_BYTES, ReduceTile
@@ -72,7 +72,7 @@ class ReduceLowering(TiledLowering, kind="reduce"):
                 extent = tuple(count[axis] if axis in self._axes else sizes[axis] for axis in rank)
                 first, last = (low, count) == chunks[0], (low, count) == chunks[-1]
                 step, part = Tile(), self.x.slice(at, extent)
-                source: tuple[int, Sequence[int], Resource]
+                source: Strided
                 if self._near:
                     source = part.address, part.strides, part
                 else:
@@ -96,7 +96,7 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         return tuple(0 if axis in self._axes else stride for axis, stride in enumerate(dense))
 
     def _instructions(
-        self, sizes: Sequence[int], x: tuple[int, Sequence[int], Resource], acc_strides: Sequence[int],
+        self, sizes: Sequence[int], x: Strided, acc_strides: Sequence[int],
         out_strides: Sequence[int], acc: Slot, out: Slot, first: bool, last: bool,
     ) -> Iterator[Item]:  # fmt: skip
         """One for up to four dimensions that remain after merging; outer ones beyond them one by one, in order."""

@@ -22,7 +22,7 @@ from npusim.compiler.lower.base import (
     small_tile,
     twin,
 )
-from npusim.compiler.lower.element import MAIN, Chain
+from npusim.compiler.lower.chain import MAIN, Chain
 from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
 from npusim.dtypes import DType
 from npusim.hw.cost import Cost, cost_model

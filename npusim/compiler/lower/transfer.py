@@ -20,9 +20,13 @@ MAX_TRANSFERS = 1 << 18
 """Instructions that move one tile: what has so many dimensions that nobody walks alike is moved by the element."""
 
 
+Strided = tuple[int, Sequence[int], Resource]
+"""One side of a transfer: address, byte strides, and the memory that these are in."""
+
+
 def copy_items(
-    dst: tuple[int, Sequence[int], Resource],
-    src: tuple[int, Sequence[int], Resource],
+    dst: Strided,
+    src: Strided,
     dims: Sequence[int],
     itemsize: int,
     before: Sequence[int] | None = None,
@@ -139,8 +143,8 @@ def _walk(
 
 
 def fetch_items(
-    dst: tuple[int, Sequence[int], Resource],
-    src: tuple[int, Sequence[int], Resource],
+    dst: Strided,
+    src: Strided,
     dims: Sequence[int],
     itemsize: int,
     before: Sequence[int] | None = None,
@@ -172,12 +176,12 @@ def _with(values: Sequence[int], axis: int, value: int) -> list[int]:
     return [value if index == axis else old for index, old in enumerate(values)]
 
 
-def load_items(slot: tuple[int, Sequence[int], Resource], view: View) -> list[Item]:
+def load_items(slot: Strided, view: View) -> list[Item]:
     """Copy a whole view into a slot with the slot's strides."""
     return copy_items(slot, (view.address, view.strides, view), view.shape, view.dtype.itemsize)
 
 
-def store_items(view: View, slot: tuple[int, Sequence[int], Resource]) -> list[Item]:
+def store_items(view: View, slot: Strided) -> list[Item]:
     """Copy a slot into a whole view."""
     return copy_items((view.address, view.strides, view), slot, view.shape, view.dtype.itemsize)
 
@@ -192,7 +196,7 @@ def store_packed(view: View, slot: Slot, order: Sequence[int]) -> list[Item]:
     return store_items(view.permute(order), _packed(slot, view, order))
 
 
-def _packed(slot: Slot, view: View, order: Sequence[int]) -> tuple[int, Sequence[int], Resource]:
+def _packed(slot: Slot, view: View, order: Sequence[int]) -> Strided:
     strides = ordered_strides(view.shape, order, view.dtype.itemsize)
     return slot.address, [strides[axis] for axis in order], slot
 

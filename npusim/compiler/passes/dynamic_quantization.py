@@ -1,13 +1,14 @@
 """Dynamic quantisation: products of integers whose scale and zero point are found at run time.
 
-As models write it, the pixels less their zero point are int16, and sums pass the vector unit three times: cast, scale,
-bias. Here the unit multiplies the bytes themselves. What their zero point adds to a sum is a number for each channel, a
-bias; the scale is the drain's, which reads it where it was computed. All of it is the same to the last bit.
+In models the pixels less their zero point are int16, and three vector operators follow the product: cast, scale, bias.
+Here the unit multiplies the bytes themselves. The zero point then adds a number to each channel's sum, which becomes a
+bias; the epilogue applies the scale. The result is the same to the last bit.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from npusim.compiler.grouping.groups import ANCHORS, VIEWS
 from npusim.compiler.passes.rewrite import Rewriter
@@ -22,7 +23,7 @@ _NEVER_NEGATIVE = frozenset({Unary.RELU, Unary.SIGMOID, Unary.HARD_SIGMOID, Unar
 
 
 def dynamic_quantization(graph: Graph) -> Graph:
-    """Integer products of bytes, as above; graphs without any are returned as they are."""
+    """Rewrite dynamically quantised products; a graph without any is returned as it is."""
     if not any(op.kind == "quantize" and op.input(1).data is None for op in graph.ops):
         return graph
     # Ranges first: a zero point that turns out to be constant needs no bias.
@@ -33,7 +34,7 @@ def dynamic_quantization(graph: Graph) -> Graph:
 
 
 def _merge(rewriter: Rewriter, op: Op, seen: dict[object, Tensor]) -> bool:
-    """Compute once what each reader of a value is quantised by, if several quantise it; and constants not at all."""
+    """Share equal computations of scales and zero points, and compute constant ones here."""
     if not (op.kind in VIEWS or _is_parameter(op) or (op.kind == "quantize" and op.input(1).data is None)):
         return False
     known = [tensor for tensor in op.inputs if tensor is not None and tensor.data is not None and not tensor.bound]
@@ -59,14 +60,14 @@ _SMALL = 256
 
 
 def _is_parameter(op: Op) -> bool:
-    """It makes one number: the range of a whole tensor, or arithmetic on numbers."""
+    """Whether it makes one number: the range of a whole tensor, or arithmetic on numbers."""
     if op.output.size != 1:
         return False
     return op.kind == "reduce" or (op.kind in _ARITHMETIC and all(t is None or t.size == 1 for t in op.inputs))
 
 
 def _range(rewriter: Rewriter, op: Op) -> bool:
-    """The least of values that are never negative, and of 0, is 0; so is the zero point of a range from 0 on."""
+    """Replace the minimum of 0 and values that are never negative by 0, and the zero point of a range from 0 by 0."""
     if op.kind == "binary" and op.attrs["fn"] == Binary.MIN and op.output.size == 1:
         for value, other in ((op.input(0), op.input(1)), (op.input(1), op.input(0))):
             least = rewriter.made_by(value, "reduce")
@@ -83,7 +84,7 @@ def _range(rewriter: Rewriter, op: Op) -> bool:
         if less is None or less.attrs["fn"] != Binary.SUB or not _is_zero(less.input(0)):
             return False
         share = rewriter.made_by(less.input(1), "binary")
-        # Of a range without any extent this is 0 by 0: no number, and the zero point that a cast makes of it is 0, too.
+        # For an empty range this is 0 / 0: not a number, which a cast makes 0 as well.
         if share is not None and share.attrs["fn"] == Binary.DIV and _is_zero(share.input(0)):
             none = np.zeros(op.output.shape, np.uint8)
             rewriter.substitute(op.output, rewriter.const(f"{op.name}.none", none))
@@ -113,45 +114,59 @@ def _never_negative(rewriter: Rewriter, tensor: Tensor) -> bool:
 
 
 def _product(rewriter: Rewriter, op: Op) -> bool:
-    """(x - zero) * w is x * w, less zero times the sum of the weights of a channel."""
+    """Replace (x - zero) * w by x * w less zero times the sum of each channel's weights."""
     if op.kind not in ANCHORS or op.attrs["x_zero"] or op.optional(2) is not None or op.output.dtype is not DType.INT32:
         return False
-    less, w = rewriter.made_by(op.inputs[0], "binary"), op.input(1)
-    if less is None or less.attrs["fn"] != Binary.SUB or w.data is None:
+    found = _less_zero_point(rewriter, op)
+    if found is None or op.input(1).data is None:
         return False
-    x, zero = (rewriter.made_by(tensor, "cast") for tensor in less.inputs)
-    if x is None or x.input(0).dtype not in _BYTES or x.output.dtype is not DType.INT16:
-        return False
-    number = less.input(1) if zero is None else zero.input(0)
-    if number.size != 1 or x.output.shape != op.input(0).shape:
-        return False
-    bytes_ = x.input(0)
-    if number.data is not None:
-        attrs = {**op.attrs, "x_zero": int(number.data.item())}
-        rewriter.substitute(op.output, rewriter.add(op.name, op.kind, (bytes_, *op.inputs[1:]), attrs))
+    x, zero = found
+    if zero.data is not None:
+        attrs = {**op.attrs, "x_zero": int(zero.data.item())}
+        rewriter.substitute(op.output, rewriter.add(op.name, op.kind, (x, *op.inputs[1:]), attrs))
         return True
-    # Padding is x_zero, which nobody knows yet; and weights that differ along a batch have no one sum.
-    if any(op.attrs.get("pads", ())) or (op.kind == "matmul" and any(dim > 1 for dim in w.shape[:-2])):
+    sums = _weight_sums(op)
+    if sums is None or zero.dtype not in _BYTES:
         return False
-    if number.dtype not in _BYTES:
-        return False
-    weights = w.data.astype(np.int64) - op.attrs["w_zero"]
-    sums = weights.sum(axis=(1, 2, 3) if op.kind == "conv" else tuple(range(len(w.shape) - 1)))
-    total = rewriter.add(op.name, op.kind, (bytes_, *op.inputs[1:]), op.attrs)
+    total = rewriter.add(op.name, op.kind, (x, *op.inputs[1:]), op.attrs)
     rank = len(total.shape)
     axis = 1 if op.kind == "conv" and op.attrs["layout"] == "NCHW" else rank - 1
     shape = tuple(sums.size if index == axis else 1 for index in range(rank))
-    # Modulo 2^32, as the sums themselves.
-    row = rewriter.const(f"{op.name}.sums", (-sums).astype(np.int32).reshape(shape))
-    wide = rewriter.add(f"{op.name}.zero", "cast", (number,), {"to": DType.INT32})
+    row = rewriter.const(f"{op.name}.sums", (-sums).reshape(shape))
+    wide = rewriter.add(f"{op.name}.zero", "cast", (zero,), {"to": DType.INT32})
     flat = rewriter.add(f"{op.name}.number", "reshape", (wide,), {"shape": (1,) * rank})
     bias = rewriter.add(f"{op.name}.bias", "binary", (row, flat), {"fn": Binary.MUL})
     rewriter.substitute(op.output, rewriter.add(f"{op.name}.less", "binary", (total, bias), {"fn": Binary.ADD}))
     return True
 
 
+def _less_zero_point(rewriter: Rewriter, op: Op) -> tuple[Tensor, Tensor] | None:
+    """The bytes x and the zero point of a product's input cast(x) - zero; None if the input is anything else."""
+    less = rewriter.made_by(op.inputs[0], "binary")
+    if less is None or less.attrs["fn"] != Binary.SUB:
+        return None
+    x, zero = (rewriter.made_by(tensor, "cast") for tensor in less.inputs)
+    if x is None or x.input(0).dtype not in _BYTES or x.output.dtype is not DType.INT16:
+        return None
+    number = less.input(1) if zero is None else zero.input(0)
+    return (x.input(0), number) if number.size == 1 and x.output.shape == op.input(0).shape else None
+
+
+def _weight_sums(op: Op) -> npt.NDArray[np.int32] | None:
+    """The sum of the weights of each output channel, modulo 2^32 as the products; None if pixels differ in the weights
+    that they meet."""
+    w = op.input(1)
+    assert w.data is not None
+    # Padding would have to be the zero point, which is not known yet; weights may differ along a batch.
+    if any(op.attrs.get("pads", ())) or (op.kind == "matmul" and any(dim > 1 for dim in w.shape[:-2])):
+        return None
+    weights = w.data.astype(np.int64) - op.attrs["w_zero"]
+    sums = weights.sum(axis=(1, 2, 3) if op.kind == "conv" else tuple(range(len(w.shape) - 1)))
+    return np.asarray(sums).astype(np.int32)
+
+
 def _scale(rewriter: Rewriter, op: Op) -> bool:
-    """float32 of a sum, times a scale, is its dequantisation."""
+    """Replace float32 of an integer sum, times a scale, by its dequantisation."""
     if op.kind != "binary" or op.attrs["fn"] != Binary.MUL or op.output.dtype is not DType.FLOAT32:
         return False
     for value, scale in ((op.input(0), op.input(1)), (op.input(1), op.input(0))):
@@ -169,7 +184,7 @@ def _scale(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _is_sum(rewriter: Rewriter, tensor: Tensor) -> bool:
-    """It is a product of integers, or one with its bias."""
+    """Whether it is a product of integers, with or without its bias."""
     op = rewriter.producer.get(tensor)
     if op is not None and op.kind == "binary" and op.attrs["fn"] == Binary.ADD:
         op = rewriter.producer.get(op.input(0))

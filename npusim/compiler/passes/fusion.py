@@ -23,12 +23,12 @@ _MOVEMENT = VIEWS | {"gather"}
 
 
 def integerize(graph: Graph, config: Config) -> Graph:
-    """Compute on quantised values where the model only dequantises and quantises around an operator; a graph that
-    dequantises nothing is returned as it is."""
+    """Compute on quantised values where the model dequantises and quantises around an operator; a graph without
+    dequantisation is returned as it is."""
     if not [op for op in graph.ops if op.kind == "dequantize"]:
         return graph
     matrix = config.matrix
-    # A unit with floats, and without integers of 16 bits, computes with the floats that these stand for.
+    # A unit with floats but without 16-bit integers computes on the dequantised floats.
     pixels = _PIXELS if matrix is None or matrix.rate("int16") or not matrix.rate("float32") else _BYTES
     # Movement first: a reshape between the dequantisation and the product would hide it from the second rule.
     for rule in (_sink_dequantize, lambda rewriter, op: _integer_matrix(rewriter, op, pixels), _raise_rank):
@@ -37,8 +37,8 @@ def integerize(graph: Graph, config: Config) -> Graph:
 
 
 def _without_parameters(graph: Graph) -> Graph:
-    """What is computed of constants alone is a constant, once weights are integers: a bias, a scale of a normalisation.
-    Those of products stay, since packed they are less to load."""
+    """Compute biases and scales that follow from constants. Weights of products are left alone: quantised and packed
+    they are fewer bytes to load."""
     weights = {op.inputs[1] for op in graph.ops if op.kind in ANCHORS}
 
     def fold(rewriter: Rewriter, op: Op) -> bool:
@@ -57,16 +57,16 @@ def _without_parameters(graph: Graph) -> Graph:
 
 
 _LONGEST_PARAMETER = 1 << 16
-"""Elements: one for each of the channels of any network."""
+"""Elements: more than the channels of any layer."""
 
 
 def fold_affine(graph: Graph) -> Graph:
-    """Scales and shifts per channel go into weights and biases; results differ by rounding only."""
+    """Fold scales and shifts per channel into weights and biases; results differ by rounding only."""
     return Rewriter(graph).run(_fold_affine)
 
 
 def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
-    """Move quantised elements, not their float values; quantising what was just dequantised is nothing."""
+    """Move a dequantisation behind an operator that only moves elements; cancel it with a quantisation."""
     if op.kind == "quantize":
         return _cancel_pair(rewriter, op)
     first = op.inputs[0] if op.inputs else None
@@ -75,7 +75,7 @@ def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
         return False
     scale = source.input(1).data
     if op.kind == "pool" and (scale is None or not (scale > 0).all()):
-        return False  # a negative scale turns the order round: the greatest value is the least of the integers
+        return False  # a negative scale reverses the order: the maximum of the values is the minimum of the integers
     parameters = (
         _uniform_parameters(rewriter, op, source)
         if _per_tensor(source)
@@ -83,7 +83,6 @@ def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
     )
     if parameters is None:
         return False
-    # The dequantisation moves behind the operator, where the next movement or the product may take it up in turn.
     moved = rewriter.add(f"{op.name}.quantised", op.kind, (source.inputs[0], *op.inputs[1:]), op.attrs)
     # Weights that are moved before every product are moved once, here.
     known = rewriter.value_of(moved)
@@ -94,8 +93,8 @@ def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _raise_rank(rewriter: Rewriter, op: Op) -> bool:
-    """A quantised product has the dimensions that its result is given next. Exporters make products of matrices of
-    those with more dimensions, and what follows could not join a product of another shape."""
+    """Give a quantised product of matrices the dimensions that a reshape gives its result. Exporters flatten the
+    operands; the operators after the reshape could not be fused with a product of another shape."""
     if op.kind != "reshape":
         return False
     quantize = rewriter.made_by(op.input(0), "quantize")
@@ -106,7 +105,7 @@ def _raise_rank(rewriter: Rewriter, op: Op) -> bool:
     *outer, rows, columns = op.output.shape if len(op.output.shape) > 2 else (0, 0)
     alone = all(rewriter.uses.get(each.output) == 1 for each in (product, dequantize, quantize))
     parameters = (*dequantize.inputs[1:], *quantize.inputs[1:])
-    # Of columns or of all elements, as they are with more dimensions in front, too.
+    # For all elements or for each column, so that they broadcast with more dimensions in front, too.
     plain = all(tensor is None or tensor.size in (1, *tensor.shape[-1:]) for tensor in parameters)
     if not alone or not plain or set(outer) != {1} or (rows, columns) != product.output.shape:
         return False
@@ -169,44 +168,47 @@ def _equal(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType]) -> bool:
-    """matmul(dequantize(x), dequantize(w)) is the integer product, dequantised by the product of the scales."""
+    """Replace matmul(dequantize(x), dequantize(w)) by the integer product, dequantised by the product of the scales."""
     if op.kind not in ANCHORS or op.output.dtype is not DType.FLOAT32:
         return False
     x, w = (rewriter.made_by(tensor, "dequantize") for tensor in op.inputs[:2])
-    # The scale of x must be one for all: a scale for each input channel cannot be taken out of a sum over them.
+    # One scale for all of x: a scale for each input channel cannot be taken out of a sum over them.
     if x is None or w is None or not _per_tensor(x) or w.input(1).data is None or w.input(2).data is None:
         return False
     row = _weight_scales(op, w)
     if row is None or x.input(0).dtype not in pixels or w.input(0).dtype not in pixels - {DType.UINT16}:
         return False
-    x_scale, x_zero = x.input(1).data, x.input(2).data
-    assert x_scale is not None
-    assert x_zero is not None
-    scales = np.float32(x_scale.item()) * row
+    scales = np.float32(_data(x.input(1)).item()) * row
     weights, w_zero = _weights(rewriter, w)
-    # A product of two small scales may underflow to 0, and a bias divided by that means nothing.
+    # The product of two small scales may underflow to 0, by which a bias cannot be divided.
     if weights is None or not np.isfinite(scales).all() or not (scales > 0).all():
         return False
     bias = op.optional(2)
-    # A bias that is no multiple of the scales stays a float addition behind the product:
-    # rounding it would change results.
     exact = None if bias is None else _integer_bias(bias, scales, rewriter)
-    attrs = {**op.attrs, "x_zero": int(x_zero.item()), "w_zero": w_zero}
+    attrs = {**op.attrs, "x_zero": int(_data(x.input(2)).item()), "w_zero": w_zero}
     attrs["wide"] = _is_wide(op, x.input(0).dtype, attrs["x_zero"], w, weights, w_zero, exact)
     inputs: tuple[Tensor, ...] = (x.input(0), weights)
     if exact is not None:
         data = exact.astype(np.int64) if attrs["wide"] else exact
         inputs = (*inputs, rewriter.const(f"{op.name}.bias", data))
     total = rewriter.add(op.name, op.kind, inputs, attrs)
+    # A bias that is no multiple of the scales stays a float addition: rounding it would change results.
+    rewriter.substitute(op.output, _float_result(rewriter, op, total, scales, None if exact is not None else bias))
+    return True
+
+
+def _float_result(
+    rewriter: Rewriter, op: Op, total: Tensor, scales: npt.NDArray[np.float32], bias: Tensor | None
+) -> Tensor:
+    """An integer product, dequantised, with a float bias added."""
     shape = _channel_shape(op, scales.size)
     zero = rewriter.const(f"{op.name}.zero", np.zeros((1,) * len(shape), np.int32))
     scale = rewriter.const(f"{op.name}.scale", scales.reshape(shape))
     value = rewriter.add(f"{op.name}.dequantize", "dequantize", (total, scale, zero), {"to": DType.FLOAT32})
-    if bias is not None and exact is None:
+    if bias is not None:
         flat = rewriter.add(f"{op.name}.bias", "reshape", (bias,), {"shape": _channel_shape(op, bias.size)})
         value = rewriter.add(f"{op.name}.add", "binary", (value, flat), {"fn": Binary.ADD})
-    rewriter.substitute(op.output, value)
-    return True
+    return value
 
 
 _BYTES = frozenset({DType.INT8, DType.UINT8})
@@ -216,13 +218,13 @@ _PIXELS = _BYTES | {DType.INT16, DType.UINT16}
 def _is_wide(
     op: Op, dtype: DType, x_zero: int, w: Op, weights: Tensor, w_zero: int, bias: npt.NDArray[np.int32] | None
 ) -> bool:
-    """Whether a sum may leave int32, whatever the pixels are. Products of bytes are summed as the device always has."""
+    """Whether a sum may exceed int32 for some pixels. Sums of products of bytes always wrap around in int32."""
     if dtype in _BYTES and w.input(0).dtype in _BYTES:
         return False
     info = np.iinfo(dtype.storage)
     pixel = max(x_zero - int(info.min), int(info.max) - x_zero)
     if weights.data is None:
-        # Nobody knows them yet: the widest of their type, or of bytes less a zero point.
+        # Computed weights: the widest range of their type.
         least, most = (np.iinfo(w.input(0).dtype.storage).min, np.iinfo(w.input(0).dtype.storage).max)
         depth = int(np.prod(weights.shape[1:])) if op.kind == "conv" else weights.shape[-2]
         reach = depth * (int(most) - int(least))
@@ -256,8 +258,8 @@ def _weight_scales(op: Op, w: Op) -> npt.NDArray[np.float32] | None:
 
 
 def _weights(rewriter: Rewriter, w: Op) -> tuple[Tensor | None, int]:
-    """(weights, zero point): the integer weights and the one number that the matrix unit subtracts, or weights less
-    their zero points per channel; None for what it cannot multiply."""
+    """Integer weights and the zero point that the matrix unit subtracts from all of them; weights less their zero
+    points if these differ. None if the unit cannot multiply them."""
     value, zeros = w.input(0), _data(w.input(2))
     first = int(zeros.flat[0]) if zeros.size else 0
     low, high = weight_zeros(value.dtype)

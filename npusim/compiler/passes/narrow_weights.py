@@ -1,11 +1,10 @@
-"""Constant weights as the 8-bit integers that the matrix unit takes.
+"""Give constant weights the narrowest type that the matrix unit multiplies, without changing a result (ADR 0024).
 
-Weights less their zero point that still fit int8 are made so here, once; else the unit subtracts it. With a zero point
-for each channel they are int16 of 9 bits. Where the unit has none: (x - x_zero) * (w + v) is a sum over twice as many
-channels, of x beside itself, by w beside v. Of integers the sums are the same to the last bit.
-
-Weights that fit fewer bits stay packed if the unit unpacks them, and those that are numbers by their scales stay
-integers: the unit makes the numbers, which are the same to the last bit (ADR 0024).
+- A zero point is subtracted here if the difference fits int8; otherwise the unit subtracts it.
+- Weights less a zero point for each channel are int16 with 9 significant bits. On a unit without int16 each becomes the
+  sum of two int8: the product then has twice as many input channels, with every pixel in it twice.
+- Weights that fit fewer bits are packed if the unit can unpack them.
+- Weights that are dequantised before a float product stay integers if the unit can apply their scales.
 """
 
 from __future__ import annotations
@@ -28,13 +27,12 @@ _BYTES = frozenset({DType.INT8, DType.UINT8})
 
 
 def narrow_weights(graph: Graph, config: Config) -> Graph:
-    """Subtract zero points where int8 holds the result; split int16 weights of 9 bits into two of int8 where the matrix
-    unit multiplies int8, and not int16."""
+    """Narrow the weights of all products, as far as the matrix unit of ``config`` allows."""
     matrix = config.matrix
     least = _WHOLE if matrix is None else matrix.weight_bits
-    # Most graphs have nothing for most of the rules: to look for it first is cheaper than to write the graph anew.
-    # Where the unit could subtract the zero point itself, this is for the host: its kernel for int8 without one is the
-    # fastest (ADR 0017).
+    # Most rules find nothing in most graphs: to look first is cheaper than to rewrite a graph.
+    # Zero points are subtracted also for a unit that could do it: the host's kernel for int8 without one is the fastest
+    # (ADR 0017).
     if [op for op in _products(graph) if op.attrs["w_zero"]]:
         graph = Rewriter(graph).run(lambda rewriter, op: _centre(rewriter, op, least))
     if matrix is None:
@@ -60,71 +58,84 @@ _WHOLE = 8
 """Bits of a weight that is not packed."""
 
 _LEAST_BLOCK = 8
-"""Weights that share a scale: of fewer, scales would take more room than the weights."""
+"""Weights that share a scale at least: scales of fewer would take more room than they save."""
 
 
 def _scaled(rewriter: Rewriter, op: Op) -> bool:
-    """x * dequantize(w), of constants, is x * w by the scales of w."""
+    """Replace x * dequantize(w), where w is constant, by x * w with the scales of w."""
     if op.kind not in ANCHORS or not op.output.dtype.is_float or op.attrs["block"]:
         return False
     turned = rewriter.made_by(op.inputs[1], "transpose")
-    source = rewriter.made_by(op.inputs[1] if turned is None else turned.inputs[0], "dequantize")
-    if source is None or source.output.dtype is not op.input(0).dtype or source.input(0).dtype not in _BYTES:
+    found = _dequantized(rewriter, op, op.inputs[1] if turned is None else turned.inputs[0])
+    if found is None:
         return False
-    known = [rewriter.value_of(source.input(index)) for index in range(3)]
-    arrays = [array for array in known if array is not None]
-    if len(arrays) < len(known):
-        return False
+    w, arrays = found
     rank, conv = arrays[0].ndim, op.kind == "conv"
     arrays = [array.reshape((1,) * (rank - array.ndim) + array.shape) for array in arrays]
     if turned is not None:
         arrays = [array.transpose(turned.attrs["perm"]) for array in arrays]
-    w = source.input(0)
-    if turned is not None or w.data is None:
-        w = rewriter.const(f"{op.name}.weights", np.ascontiguousarray(arrays[0]), w.dtype)
+    weights, *full = arrays
     depth, channel = (1, 0) if conv else (rank - 2, rank - 1)
-    full = arrays[1:]
-    # The weights of one item serve the whole batch, and those of a channel differ along its input channels only.
-    if any(dim > 1 for axis, dim in enumerate(w.shape) if not conv and axis < depth):
+    block = _shared_scales(op, weights.shape, full, depth, channel)
+    if block is None or not _fits(full[1], w.dtype):
         return False
-    if any(dim > 1 for data in full for axis, dim in enumerate(data.shape) if axis not in (depth, channel)):
-        return False
-    block = gcd(*(_block(data, depth) for data in full))
-    # Taps of a window lie between blocks of input channels: only one tap has its blocks one after the other.
-    if block and (block < _LEAST_BLOCK or (conv and (w.shape[2:] != (1, 1) or op.attrs["groups"] > 1))):
-        return False
-    info = np.iinfo(w.dtype.storage)
-    if full[1].min(initial=0) < info.min or full[1].max(initial=0) > info.max:
-        return False
+    if turned is not None or w.data is None:
+        w = rewriter.const(f"{op.name}.weights", np.ascontiguousarray(weights), w.dtype)
     rows = [data.take(range(0, w.shape[depth], block), depth) if block else data for data in _level(full, depth, block)]
     return _by_scales(rewriter, op, w, rows, block)
 
 
+def _dequantized(rewriter: Rewriter, op: Op, tensor: Tensor | None) -> tuple[Tensor, list[npt.NDArray[Any]]] | None:
+    """The quantised bytes that a tensor is dequantised from, and the elements of these, of the scales and of the zero
+    points; None if it is anything else, or not constant."""
+    source = rewriter.made_by(tensor, "dequantize")
+    if source is None or source.output.dtype is not op.input(0).dtype or source.input(0).dtype not in _BYTES:
+        return None
+    known = [rewriter.value_of(source.input(index)) for index in range(3)]
+    arrays = [array for array in known if array is not None]
+    return (source.input(0), arrays) if len(arrays) == len(known) else None
+
+
+def _shared_scales(
+    op: Op, shape: tuple[int, ...], full: list[npt.NDArray[Any]], depth: int, channel: int
+) -> int | None:
+    """How many weights along the input channels (``depth``) share a scale and a zero point, 0 for all; None if the unit
+    cannot apply them. ``full``: scales and zero points, of the rank of the weights."""
+    conv = op.kind == "conv"
+    # The weights of one item serve the whole batch, and scales differ along input and output channels only.
+    if not conv and any(dim > 1 for dim in shape[:depth]):
+        return None
+    if any(dim > 1 for data in full for axis, dim in enumerate(data.shape) if axis not in (depth, channel)):
+        return None
+    block = gcd(*(_block(data, depth) for data in full))
+    # The taps of a window lie between the input channels: blocks are consecutive only if there is a single tap.
+    if block and (block < _LEAST_BLOCK or (conv and (shape[2:] != (1, 1) or op.attrs["groups"] > 1))):
+        return None
+    return block
+
+
+def _fits(zeros: npt.NDArray[Any], dtype: DType) -> bool:
+    info = np.iinfo(dtype.storage)
+    return bool(zeros.min(initial=0) >= info.min and zeros.max(initial=0) <= info.max)
+
+
 def _in_blocks(rewriter: Rewriter, op: Op) -> bool:
-    """The same of constants that are dequantised in blocks along a dimension of their own, which then goes."""
+    """The same for weights [blocks, block, channels] that are dequantised block by block and then reshaped."""
     if op.kind != "matmul" or not op.output.dtype.is_float or op.attrs["block"]:
         return False
     merged = rewriter.made_by(op.inputs[1], "reshape")
-    source = None if merged is None else rewriter.made_by(merged.inputs[0], "dequantize")
-    if source is None or source.output.dtype is not op.input(0).dtype or source.input(0).dtype not in _BYTES:
+    found = None if merged is None else _dequantized(rewriter, op, merged.inputs[0])
+    if found is None or found[1][0].ndim != 3:
         return False
-    known = [rewriter.value_of(source.input(index)) for index in range(3)]
-    arrays = [array for array in known if array is not None]
-    if len(arrays) < len(known) or arrays[0].ndim != 3:
+    source, (weights, *scales) = found
+    blocks, block, channels = weights.shape
+    if op.input(1).shape != (blocks * block, channels) or block < _LEAST_BLOCK:
         return False
-    groups, block, channels = arrays[0].shape
-    if op.input(1).shape != (groups * block, channels) or block < _LEAST_BLOCK:
+    full = [array.reshape((1,) * (3 - array.ndim) + array.shape) for array in scales]
+    if any(array.shape[1] > 1 for array in full) or not _fits(full[1], source.dtype):
         return False
-    full = [array.reshape((1,) * (3 - array.ndim) + array.shape) for array in arrays[1:]]
-    info = np.iinfo(source.input(0).dtype.storage)
-    if (
-        any(array.shape[1] > 1 for array in full)
-        or full[1].min(initial=0) < info.min
-        or full[1].max(initial=0) > info.max
-    ):
-        return False
-    w = rewriter.const(f"{op.name}.weights", arrays[0].reshape(groups * block, channels), source.input(0).dtype)
-    rows = [np.broadcast_to(array, (groups, 1, array.shape[2]))[:, 0] for array in full]
+    w = rewriter.const(f"{op.name}.weights", weights.reshape(blocks * block, channels), source.dtype)
+    rows = [np.broadcast_to(array, (blocks, 1, array.shape[2]))[:, 0] for array in full]
     return _by_scales(rewriter, op, w, rows, block)
 
 
@@ -143,7 +154,7 @@ def _by_scales(rewriter: Rewriter, op: Op, w: Tensor, rows: list[npt.NDArray[Any
 
 
 def _block(data: npt.NDArray[Any], axis: int) -> int:
-    """How many neighbours along an axis are alike, counted from the first; 0: all are."""
+    """The length of the runs of equal elements along an axis; 0 if all are equal."""
     if data.shape[axis] == 1:
         return 0
     lines = np.moveaxis(data, axis, 0).reshape(data.shape[axis], -1)
@@ -151,8 +162,7 @@ def _block(data: npt.NDArray[Any], axis: int) -> int:
 
 
 def _level(arrays: list[npt.NDArray[Any]], axis: int, block: int) -> list[npt.NDArray[Any]]:
-    """Arrays of one length along an axis: where one has blocks, all have the axis in full; else none has more than
-    one element."""
+    """The arrays with the same length along an axis: in full if there are blocks, otherwise one element."""
     length = max(array.shape[axis] for array in arrays) if block else 1
     level = []
     for array in arrays:
@@ -162,7 +172,7 @@ def _level(arrays: list[npt.NDArray[Any]], axis: int, block: int) -> list[npt.ND
 
 
 def _packed(rewriter: Rewriter, op: Op, least: int) -> bool:
-    """Say of constant weights how few bits each of them fits."""
+    """Set ``w_bits`` of constant weights to the fewest bits that hold each of them."""
     if op.kind not in ANCHORS or op.attrs["w_bits"] or op.input(1).dtype not in _BYTES:
         return False
     data = op.input(1).data
@@ -178,7 +188,7 @@ def _bits(data: npt.NDArray[Any], least: int) -> int:
     """The fewest bits, and no fewer than ``least``, that hold each of these bytes."""
     if not data.size:
         return _WHOLE
-    # Each that there is once; and a few of them first, which mostly show that all bits are wanted.
+    # Broadcast elements once. The first few usually show already that all bits are needed.
     there = data[tuple(slice(None) if stride else slice(1) for stride in data.strides)]
     return _WHOLE if _bits_of(there[:1], least) == _WHOLE else _bits_of(there, least)
 
@@ -203,7 +213,7 @@ def _centre(rewriter: Rewriter, op: Op, least: int) -> bool:
     centred = w.data.astype(np.int16) - np.int16(op.attrs["w_zero"])
     if centred.min(initial=0) < _LOW or centred.max(initial=0) > _HIGH:
         return False
-    # What can be packed as it is may not fit any more without its zero point: all of 0 to 15, less 7.
+    # Weights of 0 to 15 fit 4 bits, but not less a zero point of 7: then packing is worth more.
     if _bits(centred.astype(np.int8), least) > _bits(w.data, least):
         return False
     weights = rewriter.const(f"{w.name}.centred", centred.astype(np.int8))
@@ -220,8 +230,8 @@ def _split(rewriter: Rewriter, op: Op) -> bool:
         return False
     if w.data.min(initial=0) < 2 * _LOW or w.data.max(initial=0) > 2 * _HIGH:
         return False
-    # The weights within 8 bits, and what is beyond, one behind the other along the input channels.
-    # Two int8 add up to anything from -256 to 254, so the rest fits int8 whenever the weights are within those bounds.
+    # The weights clipped to 8 bits, then the differences, along the input channels. Two int8 add up to any number from
+    # -256 to 254, so the differences fit int8.
     near = np.clip(w.data, _LOW, _HIGH)
     both = np.concatenate([near, w.data - near], axis=1 if op.kind == "conv" else len(w.shape) - 2)
     weights = rewriter.const(f"{w.name}.split", both.astype(np.int8))
@@ -231,10 +241,10 @@ def _split(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _twice(rewriter: Rewriter, op: Op, x: Tensor) -> Tensor:
-    """The channels of each group beside themselves."""
+    """The pixels with the channels of each group twice."""
     axis = 1 if op.attrs.get("layout") == "NCHW" else len(x.shape) - 1
     groups = op.attrs.get("groups", 1)
-    # Doubled within each group and not as a whole: filters of a group see its own channels only, [g0 g0 g1 g1].
+    # Within each group, [g0 g0 g1 g1], because the filters of a group only see its own channels.
     apart = (*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1 :])
     joined = (*x.shape[:axis], 2 * x.shape[axis], *x.shape[axis + 1 :])
     split = rewriter.add(f"{op.name}.groups", "reshape", (x,), {"shape": apart})

@@ -14,8 +14,8 @@ import pytest
 
 from npusim.compiler import pipeline
 from npusim.compiler.lower.base import facts_of
+from npusim.compiler.lower.chain import Chain
 from npusim.compiler.lower.conv import ConvLowering
-from npusim.compiler.lower.element import Chain
 from npusim.compiler.pipeline import compile_graph
 from npusim.compiler.schedule import build as order
 from npusim.compiler.schedule import cascade_search, memory_plan

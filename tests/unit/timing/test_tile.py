@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npusim.compiler.grouping.groups import form_groups
 from npusim.compiler.lower.base import ConstantPool, Context, facts_of
-from npusim.compiler.lower.element import Chain
+from npusim.compiler.lower.chain import Chain
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.schedule.layout import place
 from npusim.dtypes import DType

@@ -1,0 +1,507 @@
+"""Chains of elementwise operators on one tile in SRAM: by themselves, or after a matrix operator has made the tile."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from operator import itemgetter, mul
+from typing import Any, NamedTuple
+
+from npusim.compiler.buffers import Moves, View, collapse, ordered_strides, pad4
+from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
+from npusim.compiler.grouping.groups import outside
+from npusim.compiler.lower.base import (
+    Box,
+    Context,
+    SlotSpec,
+    SlotTable,
+    boxes,
+    slot_spec,
+    twin,
+)
+from npusim.compiler.lower.transfer import Strided, load_items
+from npusim.dtypes import DType
+from npusim.graph import Op, Tensor
+from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
+from npusim.isa.base import Instruction, Space, sram
+from npusim.ops.base import REGISTRY, ElementForm, Place
+from npusim.timing.tile import Epilogue
+from npusim.timing.tile_costs import vector_pricing
+from npusim.units import ceil_div
+from npusim.work import VectorWork, Work
+
+
+@dataclass(slots=True)
+class _Operand:
+    """A tile in SRAM: its strides in the group's dimensions, 0 where it is broadcast."""
+
+    address: int
+    strides: tuple[int, ...]
+    resource: Resource
+
+
+class Chain:
+    """The elementwise operators of a group, over tiles of its output packed in SRAM in ``order``.
+
+    ``main``: the tensor that an anchor has computed into a slot of its own, or None; ``out``: where the last result
+    belongs. Operands and results that live in SRAM are worked on where they are, the others in slots. What lies between
+    two operators would often be the largest of a tile, floats of what is bytes before and after: where there is no room
+    for it a tile is worked on ``in_pieces``, so that only what lies between in one of them exists.
+    """
+
+    def __init__(
+        self, context: Context, ops: Sequence[Op], out: View, order: Sequence[int], main: Tensor | None
+    ) -> None:
+        shape = out.shape
+        self._config = context.config
+        self._facts = context.facts
+        self.ops = tuple(ops)
+        self.shape = shape
+        self.order = tuple(order)
+        self.main = main
+        made = {main, *(op.output for op in self.ops)}
+        self._views = {tensor: context.view(tensor).broadcast(shape) for tensor in outside(self.ops, made)}
+        self._loaded: dict[tuple[int, str], tuple[Box, Slot]] = {}
+        self._home = out if out.buffer.on_chip else None
+        near = {tensor for tensor, view in self._views.items() if view.buffer.on_chip}
+        if self._home and self.ops:
+            near.add(self.ops[-1].output)
+        self._place = _assign(self.ops, main, self._views, near)
+        between = {name: tensor.dtype.itemsize for tensor, name in self._place.items() if _is_between(name)}
+        self._between = tuple(between)
+        self._outputs = [(op.output, self._place.get(op.output)) for op in self.ops]
+        # One element for all: whatever tile comes, it is there still.
+        self._single = {
+            tensor
+            for tensor, view in self._views.items()
+            if not any(stride for dim, stride in zip(view.shape, view.strides, strict=True) if dim > 1)
+        }
+        self.between = sum(between.values())
+        self._made: dict[tuple[Any, ...], _Made] = {}
+        self._parts: dict[tuple[Tensor, tuple[int, ...]], tuple[tuple[int, ...], list[int], tuple[int, ...]]] = {}
+        self._walks: dict[tuple[Any, ...], _Walk] = {}
+        self.in_pieces = False
+
+    def moved(self, by: Moves) -> Chain:
+        """The same where the bytes of buffers lie elsewhere."""
+        chain = twin(self)
+        chain._views = {tensor: view.moved(by) for tensor, view in self._views.items()}
+        chain._home = self._home and self._home.moved(by)
+        return chain
+
+    def piece(self) -> int:
+        """The most elements of a piece."""
+        return _piece_elements(self._config, self.between)
+
+    def epilogue(self) -> Epilogue:
+        """What the chain takes of a tile that an anchor leaves to it."""
+        if not self.ops or not all(self.shape):
+            return Epilogue()
+        # Beside the operators and the unit it is the homes that decide; a plan tries many, over and over.
+        homes = tuple([(view.buffer.on_chip, *map(bool, view.strides)) for view in self._views.values()])
+        key = (
+            "epilogue", self._form(), self.shape, self.order, self._home is None, homes, self.piece(),
+            vector_pricing(self._config),
+        )  # fmt: skip
+        known: Epilogue | None = self._facts.get(key)
+        if known is None:
+            known = self._facts[key] = self._epilogue()
+        return known
+
+    def _form(self) -> int:
+        """A number, equal for chains that differ in names and the values of constants only."""
+        key = ("form", self.ops)
+        known: int | None = self._facts.get(key)
+        if known is None:
+            numbers: dict[Tensor | None, int] = {self.main: 0}
+            form: tuple[Any, ...] = tuple(
+                (
+                    op.kind, tuple(sorted(op.attrs.items())), len(op.inputs),
+                    tuple(
+                        t and (numbers.setdefault(t, len(numbers)), t.shape, t.dtype) for t in (*op.inputs, *op.outputs)
+                    ),
+                )
+                for op in self.ops
+            )  # fmt: skip
+            forms: dict[tuple[Any, ...], int] = self._facts.setdefault("forms", {})
+            try:
+                known = forms.setdefault(form, len(forms))
+            except TypeError:  # an attribute that cannot be compared
+                known = forms.setdefault(self.ops, len(forms))
+            self._facts[key] = known
+        return known
+
+    def _epilogue(self) -> Epilogue:
+        model, probe = cost_model(vector_pricing(self._config)), self.probe()
+        costs = [[model.cost(work) for work in self.works(sizes)] for sizes in ([1] * len(probe), probe)]
+        times = [sum(cost.ps for cost in each) for each in costs]
+        # Operands that are broadcast are small, and in their slots for long.
+        full = [view for view in self._views.values() if all(view.strides)]
+        return Epilogue(
+            sum(spec.total for spec in self.slots(probe) if not _is_between(spec.name)) // prod(probe),
+            self.between, self.piece(), times[0], (times[1] - times[0]) * 1024 // prod(probe),
+            tuple(view.dtype.itemsize for view in full if not view.buffer.on_chip),
+            sum(cost.sram_ps for cost in costs[1]) * 1024 // prod(probe), self.ops[-1].output.dtype.itemsize,
+        )  # fmt: skip
+
+    def probe(self) -> list[int]:
+        """Sizes of a tile that is large enough to tell what an element takes."""
+        return [min(dim, _PROBE) for dim in self.shape]
+
+    def works(self, sizes: Sequence[int]) -> list[Work]:
+        """What the operators ask of the vector unit for a tile of these sizes."""
+        tensors = {tensor for op in self.ops for tensor in (*op.inputs, op.output) if tensor is not None}
+        operands = {tensor: self._probe(tensor, sizes) for tensor in tensors}
+        return [
+            item.instruction.work()
+            for op in self.ops
+            for item in _instructions(
+                op, operands[op.output], [operands[t] for t in op.inputs if t is not None], sizes, self.order
+            )
+        ]
+
+    def _probe(self, tensor: Tensor, tile: Sequence[int]) -> _Operand:
+        view = self._views.get(tensor)
+        strides = self.packed(_distinct(tile, view) if view else tile, tensor.dtype)
+        if view:
+            strides = tuple(own if stride else 0 for own, stride in zip(strides, view.strides, strict=True))
+        return _Operand(sram(0), strides, _NOWHERE)
+
+    def operands(self) -> list[View]:
+        """The views of what is read besides the anchor's result."""
+        return list(self._views.values())
+
+    def loaded(self) -> list[View]:
+        """Those that are not worked on where they are."""
+        return [view for tensor, view in self._views.items() if tensor in self._place]
+
+    def slots(self, tile: Sequence[int]) -> list[SlotSpec]:
+        """The chain's own slots for a tile of these sizes (the main one is its anchor's)."""
+        sizes: dict[str, int] = {}
+        whole = prod(tile)
+        inner = min(whole, self.piece()) if self.in_pieces else whole
+        for tensor, name in self._place.items():
+            view = self._views.get(tensor)
+            elements = prod(_distinct(tile, view)) if view else inner if name in self._between else whole
+            sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
+        # What is made and used within one step needs no second copy: the unit runs its instructions in order.
+        return [
+            slot_spec(name, size, 1 if name in self._between else 2) for name, size in sizes.items() if name != MAIN
+        ]
+
+    def estimate(self, elements: int) -> int:
+        """Picoseconds that the operators take for so many elements, about."""
+        epilogue = self.epilogue()
+        return epilogue.begin + epilogue.kilo * elements // 1024
+
+    def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot | None:
+        """Add the loads and instructions for one tile to a step; the slot with the result, unless it is home."""
+        if not self.ops:
+            return main
+        starts, sizes = box[0], tuple(box[1])
+        slots: dict[str, Slot] = {} if main is None else {MAIN: main}
+        used: dict[Tensor, Resource] = {}
+        if self.main is not None and main is not None:
+            used[self.main] = main
+        for tensor, view in self._views.items():
+            name = self._place.get(tensor)
+            if name is None:
+                used[tensor] = _part(view, box)
+            else:
+                used[tensor] = slots[name] = self._load(step, table, tensor, view, starts, sizes)
+        result = main
+        for output, name in self._outputs:
+            if name is None:
+                assert self._home is not None
+                used[output], result = _part(self._home, box), None
+                continue
+            result = slots[name] if name in slots else slots.setdefault(name, table.next(name))
+            if not _is_between(name):
+                used[output] = result
+        step.compute.extend(self._items(sizes, used, [slots[name] for name in self._between]))
+        return result
+
+    def _items(
+        self, sizes: tuple[int, ...], operands: Mapping[Tensor, Resource], between: Sequence[Slot]
+    ) -> Sequence[Item]:
+        """The instructions for a tile. Those with all operands in slots are the ones of an earlier tile in the same."""
+        used = [*operands.values(), *between]
+        # Views are of the tile itself. What is made holds its slots, so no others have their numbers.
+        key = (self.in_pieces, sizes, *[id(each) if isinstance(each, Slot) else 0 for each in used])
+        made = self._made.get(key)
+        if made is not None and not made.moving:
+            return made.items
+        walk = self._walk_of(sizes, operands) if made is None else made.walk
+        uses = [
+            # Most operators read one value, or constants beside it that have no place.
+            (
+                (used[places[1]],) if len(places) == 2 else tuple(dict.fromkeys([used[at] for at in places[1:]])),
+                (used[places[0]],),
+            )
+            for places in walk.operands
+        ]
+        starts = [each.address for each in used]
+        items = [] if made is None else made.items.copy()
+        for place in range(len(walk.instructions)) if made is None else made.moving:
+            number, make, op, places, dims = walk.instructions[place]
+            at = [(starts[index] + offset, strides) for index, offset, strides in places]
+            instruction = make(op, at, dims)
+            instruction.like(walk.first.setdefault(place, instruction))
+            items[place : place + 1] = [Item(instruction, *uses[number])]
+        if made is None:
+            moving = [not all(isinstance(used[at], Slot) for at in places) for places in walk.operands]
+            ours = [at for at, instruction in enumerate(walk.instructions) if moving[instruction[0]]]
+            self._made[key] = _Made(items, ours, walk)
+        return items
+
+    def _walk_of(self, sizes: tuple[int, ...], operands: Mapping[Tensor, Resource]) -> _Walk:
+        """How a tile of these sizes is gone through, whose operands are there."""
+        tiles = [(tensor, self._strides(tensor, each, sizes)) for tensor, each in operands.items()]
+        key = (self.in_pieces, sizes, *[strides for _, strides in tiles])
+        walk = self._walks.get(key)
+        if walk is None:
+            walk = self._walks[key] = self._walk(sizes, tiles)
+        return walk
+
+    def _strides(self, tensor: Tensor, used: Resource, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Bytes from one element of an operand's tile to the next, 0 where it is broadcast."""
+        if isinstance(used, View):
+            return used.strides
+        return self._parts[tensor, sizes][2] if tensor in self._views else self.packed(sizes, tensor.dtype)
+
+    def _walk(self, sizes: tuple[int, ...], operands: Sequence[tuple[Tensor, tuple[int, ...]]]) -> _Walk:
+        """How a tile of these sizes is gone through, whose operands have these strides."""
+        numbers = {tensor: number for number, (tensor, _) in enumerate(operands)}
+        inner = [op.output for op in self.ops if _is_between(self._place.get(op.output, ""))]
+        numbers |= {tensor: len(operands) + self._between.index(self._place[tensor]) for tensor in inner}
+        read = [(op.output, *[tensor for tensor in op.inputs if tensor is not None]) for op in self.ops]
+        instructions = []
+        for corner, piece in self._pieces(sizes):
+            parts = {tensor: (sum(map(mul, corner, strides)), strides) for tensor, strides in operands}
+            # What lies between is packed for each piece anew, in the same place.
+            parts |= {tensor: (0, self.packed(piece, tensor.dtype)) for tensor in inner}
+            for number, (op, tensors) in enumerate(zip(self.ops, read, strict=True)):
+                make = _form(op).instruction
+                firsts = [parts[tensor][0] for tensor in tensors]
+                loops = _loops(tuple(piece), self.order, tuple([parts[tensor][1] for tensor in tensors]))
+                for index in product(*map(range, loops.outer)):
+                    offsets = [first + sum(map(mul, index, by)) for first, by in zip(firsts, loops.walks, strict=True)]
+                    places = list(zip([numbers[tensor] for tensor in tensors], offsets, loops.strides, strict=True))
+                    instructions.append((number, make, op, places, loops.dims))
+        return _Walk([[numbers[tensor] for tensor in tensors] for tensors in read], instructions, {})
+
+    def result(self, part: View, slot: Slot | None, sizes: Sequence[int]) -> Strided:
+        """(address, byte strides, resource) of a tile of the result: of the slot, or else where it is."""
+        if slot is None:
+            return part.address, part.strides, part
+        return slot.address, self.packed(sizes, part.dtype), slot
+
+    def _pieces(self, sizes: Sequence[int]) -> Sequence[Box]:
+        """(first element, sizes) of what a tile is worked on in: as a whole where nothing lies between."""
+        if not self.in_pieces and all(sizes):
+            return [((0,) * len(sizes), tuple(sizes))]
+        piece = list(sizes)
+        if self.in_pieces:
+            most = self.piece()
+            for axis in self.order:
+                inner = prod(piece) // max(piece[axis], 1)
+                if inner * piece[axis] <= most:
+                    break
+                count = ceil_div(sizes[axis], max(1, most // inner))
+                piece[axis] = ceil_div(sizes[axis], count)
+        return boxes(sizes, piece, self.order)
+
+    def packed(self, sizes: Sequence[int], dtype: DType) -> tuple[int, ...]:
+        """Byte strides of a tile of these sizes."""
+        return ordered_strides(sizes, self.order, dtype.itemsize)
+
+    def _load(
+        self,
+        step: Tile,
+        table: SlotTable,
+        tensor: Tensor,
+        view: View,
+        starts: Sequence[int],
+        sizes: tuple[int, ...],
+    ) -> Slot:
+        """Load the part of an operand that a tile needs, unless it is what was loaded last."""
+        name = self._place[tensor]
+        last = self._loaded.get((table.core, name))
+        known = self._parts.get((tensor, sizes))
+        if known is None:
+            extent = _distinct(sizes, view)
+            packed = ordered_strides(extent, self.order, tensor.dtype.itemsize)
+            own = tuple([step if stride else 0 for step, stride in zip(packed, view.strides, strict=True)])
+            known = self._parts[tensor, sizes] = extent, [packed[axis] for axis in self.order], own
+        if last is not None and tensor in self._single:
+            return last[1]
+        extent, steps, _ = known
+        corner = tuple([start if stride else 0 for start, stride in zip(starts, view.strides, strict=True)])
+        # Only what is broadcast can repeat from tile to tile; every other operand has a new part for each.
+        if last is not None and 0 in view.strides and last[0] == (corner, extent):
+            return last[1]
+        slot = table.next(name)
+        self._loaded[table.core, name] = ((corner, extent), slot)
+        part = view.slice(corner, extent).permute(self.order)
+        step.loads.extend(load_items((slot.address, steps, slot), part))
+        return slot
+
+
+_NOWHERE = Slot(0, Space.SRAM, 0, 0)
+
+
+def _part(view: View, box: Box) -> View:
+    """A tile of a value in SRAM, where it is."""
+    starts, sizes = box
+    corner = [start if stride else 0 for start, stride in zip(starts, view.strides, strict=True)]
+    return view.slice(corner, sizes)
+
+
+MAIN = "main"
+"""The slot in which an anchor leaves its tile."""
+
+
+def _is_between(name: str) -> bool:
+    """Whether a slot holds what is made and used within a chain."""
+    return name.startswith("t")
+
+
+@functools.lru_cache(maxsize=64)
+def _piece_elements(config: Config, between: int) -> int:
+    """Elements of a chain's piece: so many that what an instruction takes to begin is a few percent of it, and the
+    bytes ``between`` for each of them a part of SRAM."""
+    room = config.sram.bytes // _PART_OF_SRAM // max(1, between)
+    if config.vector is None:
+        return max(_FEWEST, room)
+    price = cost_model(config).cost
+    one, many = (price(VectorWork("simple", DType.FLOAT32, count, 1, 0)).ps for count in (1, _MANY))
+    return max(_FEWEST, min(room, _WORTHWHILE * one * _MANY // max(1, many - one)))
+
+
+_PART_OF_SRAM = 8
+"""Of SRAM, what lies between may take one part of so many."""
+_WORTHWHILE = 16
+"""An operation on each element should take so many times what its instruction takes to begin."""
+_MANY = 1 << 16
+_PROBE = 64
+_FEWEST = 512
+
+
+def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
+    """The part of a tile that an operand has elements of its own for."""
+    return tuple(size if stride else min(size, 1) for size, stride in zip(sizes, view.strides, strict=True))
+
+
+def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], near: set[Tensor]) -> dict[Tensor, str]:
+    """The slot of each value of a chain: ``i0``, ``i1``, ... for loaded operands, ``t0``, ``t1``, ... for values
+    between two operators, ``out`` for the result. Values in ``near`` are used where they are, and have no slot."""
+    place = {tensor: f"i{index}" for index, tensor in enumerate(views) if tensor not in near}
+    # A broadcast operand has fewer elements than a result and may be used by later tiles: no result replaces it.
+    replaceable = {tensor for tensor, view in views.items() if all(view.strides) and tensor not in near}
+    if main is not None:
+        place[main] = MAIN
+        replaceable.add(main)
+    last_use = {tensor: index for index, op in enumerate(ops) for tensor in op.inputs if tensor is not None}
+    free: list[tuple[str, int]] = []
+    for index, op in enumerate(ops):
+        if op.output in near:
+            break  # the last operator
+        is_last = index == len(ops) - 1
+        dying = [t for t in dict.fromkeys(op.inputs) if t is not None and last_use[t] == index]
+        size = op.output.dtype.itemsize
+        # An instruction reads each element before it writes it, so its result may replace an operand of equal width.
+        same = next((t for t in dying if t in replaceable and t.dtype.itemsize == size), None)
+        if same is not None and not (is_last and _is_between(place[same])):
+            place[op.output] = place[same]
+        else:
+            place[op.output] = "out" if is_last else _reused(free, size) or f"t{len(_temporaries(place))}"
+        replaceable.add(op.output)
+        free += [(place[t], t.dtype.itemsize) for t in dying if t is not same and _is_between(place.get(t, ""))]
+    return place
+
+
+def _temporaries(place: Mapping[Tensor, str]) -> set[str]:
+    return set(filter(_is_between, place.values()))
+
+
+def _reused(free: list[tuple[str, int]], size: int) -> str | None:
+    """Take the narrowest free slot of at least ``size`` bytes for each element."""
+    chosen = min((entry for entry in free if entry[1] >= size), key=itemgetter(1), default=None)
+    if chosen is None:
+        return None
+    free.remove(chosen)
+    return chosen[0]
+
+
+def _form(op: Op) -> ElementForm:
+    form = REGISTRY[op.kind].form
+    assert isinstance(form, ElementForm), f"{op.kind} is in a chain, but its form is {form}"
+    return form
+
+
+_Places = list[tuple[int, int, tuple[int, ...]]]
+"""(operand, bytes from its first element on, strides) of each operand of an instruction."""
+
+
+class _Walk(NamedTuple):
+    """The operators' instructions for a tile: which operands each operator has, the result first, and for each
+    instruction the operator's number, what makes it, the operator, places and sizes; and of each the first that was
+    made."""
+
+    operands: list[list[int]]
+    instructions: list[
+        tuple[int, Callable[..., Instruction], Op, list[tuple[int, int, tuple[int, ...]]], tuple[int, ...]]
+    ]
+    first: dict[int, Instruction]
+
+
+class _Made(NamedTuple):
+    """The instructions for a tile in some slots; those that are ``moving``, by number, have an operand elsewhere, whose
+    strides are those of any tile; how the tile is gone through."""
+
+    items: list[Item]
+    moving: list[int]
+    walk: _Walk
+
+
+def _instructions(
+    op: Op, dst: _Operand, sources: Sequence[_Operand], sizes: Sequence[int], order: Sequence[int]
+) -> list[Item]:
+    """One instruction for up to four dimensions that remain after merging, else one for each of the outer ones."""
+    operands = (dst, *sources)
+    loops = _loops(tuple(sizes), tuple(order), tuple([operand.strides for operand in operands]))
+    reads, writes = tuple(dict.fromkeys([source.resource for source in sources])), (dst.resource,)
+    items = []
+    for index in product(*map(range, loops.outer)):
+        addresses: list[Place] = [
+            (operand.address + sum(map(mul, index, walk)), strides)
+            for operand, walk, strides in zip(operands, loops.walks, loops.strides, strict=True)
+        ]
+        items.append(Item(_form(op).instruction(op, addresses, loops.dims), reads, writes))
+    return items
+
+
+class _Loops(NamedTuple):
+    """The dimensions that instructions walk, four of them, and those around them; bytes from one to the next in both,
+    of each operand."""
+
+    outer: tuple[int, ...]
+    dims: tuple[int, ...]
+    walks: list[tuple[int, ...]]
+    strides: list[tuple[int, ...]]
+
+
+# Tiles are alike, in a layer and in the next design.
+@functools.lru_cache(maxsize=1 << 13)
+def _loops(sizes: tuple[int, ...], order: tuple[int, ...], operands: tuple[tuple[int, ...], ...]) -> _Loops:
+    # On packed tiles nearly all dimensions merge; what broadcasts is what keeps them apart.
+    dims, strides = collapse([sizes[axis] for axis in order], *([own[axis] for axis in order] for own in operands))
+    cut = max(0, len(dims) - 4)
+    return _Loops(
+        tuple(dims[:cut]), pad4(dims[cut:], 1), [tuple(own[:cut]) for own in strides],
+        [pad4(own[cut:], 0) for own in strides],
+    )  # fmt: skip
