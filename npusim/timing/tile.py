@@ -36,7 +36,7 @@ class Home(enum.IntEnum):
     DIRECT = 2  # the instruction works on the value where it is
 
 
-class Epilogue(NamedTuple):
+class EpilogueCosts(NamedTuple):
     """What the chain behind a matrix operator takes of a tile: SRAM bytes for each of its elements (operands, results),
     and ``between`` for each element of a tile or of a ``piece`` of so many; picoseconds to ``begin`` on either and for
     ``kilo`` = 1024 elements; ``operands``: item sizes of what it reads from DRAM; ``banks``: for 1024 elements, those
@@ -84,7 +84,7 @@ class MatrixProblem(NamedTuple):
     x_type: DType
     w_type: DType
     out_type: DType
-    epilogue: Epilogue
+    epilogue: EpilogueCosts
     in_place: bool
     x_home: Home = Home.DRAM
     out_home: Home = Home.DRAM

@@ -10,7 +10,6 @@ PACKAGE = Path(__file__).resolve().parents[2] / "npusim"
 SHARED = frozenset(
     {
         "Cuts",
-        "Epilogue",
         "Estimates",
         "Figures",
         "Move",

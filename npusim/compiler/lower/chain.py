@@ -29,7 +29,7 @@ from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.isa.base import Instruction, Space, sram
 from npusim.ops.base import REGISTRY, ElementForm, Place
-from npusim.timing.tile import Epilogue
+from npusim.timing.tile import EpilogueCosts
 from npusim.timing.tile_costs import vector_pricing
 from npusim.units import ceil_div
 from npusim.work import VectorWork, Work
@@ -97,17 +97,17 @@ class Chain:
         """The most elements of a piece."""
         return _piece_elements(self._config, self.between)
 
-    def epilogue(self) -> Epilogue:
+    def epilogue(self) -> EpilogueCosts:
         """What the chain takes of a tile that an anchor leaves to it."""
         if not self.ops or not all(self.shape):
-            return Epilogue()
+            return EpilogueCosts()
         # Beside the operators and the unit it is the homes that decide; a plan tries many, over and over.
         homes = tuple([(view.buffer.on_chip, *map(bool, view.strides)) for view in self._views.values()])
         key = (
             "epilogue", self._form(), self.shape, self.order, self._home is None, homes, self.piece(),
             vector_pricing(self._config),
         )  # fmt: skip
-        known: Epilogue | None = self._facts.get(key)
+        known: EpilogueCosts | None = self._facts.get(key)
         if known is None:
             known = self._facts[key] = self._epilogue()
         return known
@@ -135,13 +135,13 @@ class Chain:
             self._facts[key] = known
         return known
 
-    def _epilogue(self) -> Epilogue:
+    def _epilogue(self) -> EpilogueCosts:
         model, probe = cost_model(vector_pricing(self._config)), self.probe()
         costs = [[model.cost(work) for work in self.works(sizes)] for sizes in ([1] * len(probe), probe)]
         times = [sum(cost.ps for cost in each) for each in costs]
         # Operands that are broadcast are small, and in their slots for long.
         full = [view for view in self._views.values() if all(view.strides)]
-        return Epilogue(
+        return EpilogueCosts(
             sum(spec.total for spec in self.slots(probe) if not _is_between(spec.name)) // prod(probe),
             self.between, self.piece(), times[0], (times[1] - times[0]) * 1024 // prod(probe),
             tuple(view.dtype.itemsize for view in full if not view.buffer.on_chip),

@@ -19,7 +19,7 @@ from npusim.explore.estimates.prices import up
 from npusim.hw.memory import ALIGNMENT
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
 from npusim.isa.matrix import CHANNEL_BLOCK
-from npusim.timing.tile import Epilogue, Home, MatrixProblem
+from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem
 from npusim.units import ceil_div
 from npusim.work import VectorWork
 
@@ -351,7 +351,7 @@ def _sram_bytes(case: Case, cut: TileCuts, size: Size, elements: Array, designs:
     return nbytes
 
 
-def piece_of(epilogue: Epilogue) -> int:
+def piece_of(epilogue: EpilogueCosts) -> int:
     """Elements that a chain works on at once where it works in pieces: those of the config that the others vary."""
     return epilogue.piece
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from npusim.dtypes import DType
-from npusim.timing.tile import Epilogue, Home, MatrixProblem
+from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem
 
 
 @st.composite
@@ -22,7 +22,7 @@ def problems(draw: st.DrawFn) -> MatrixProblem:
         kh=kernel, kw=draw(st.integers(1, 5)), sh=draw(st.integers(1, 2)), sw=draw(st.integers(1, 2)), dh=1, dw=1,
         depthwise=depthwise, shared_weights=draw(st.booleans()), x_type=wide, w_type=wide,
         out_type=draw(st.sampled_from([DType.INT8, DType.FLOAT32])), epilogue=draw(st.sampled_from([
-            Epilogue(), Epilogue(4), Epilogue(8, 8, 1024, 1000, 2000, (1,), result=1),
+            EpilogueCosts(), EpilogueCosts(4), EpilogueCosts(8, 8, 1024, 1000, 2000, (1,), result=1),
         ])),
         in_place=False,
     )  # fmt: skip
@@ -43,6 +43,6 @@ def homes(draw: st.DrawFn) -> dict[str, Any]:
 
 
 PLAIN = MatrixProblem(
-    1, 8, 8, 1, 8, 8, 1, 1, 1, 1, 1, 1, False, True, DType.INT8, DType.INT8, DType.INT8, Epilogue(), False
+    1, 8, 8, 1, 8, 8, 1, 1, 1, 1, 1, 1, False, True, DType.INT8, DType.INT8, DType.INT8, EpilogueCosts(), False
 )
 """A small one of eight of everything."""

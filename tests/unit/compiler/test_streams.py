@@ -28,7 +28,7 @@ from npusim.report import explain
 from npusim.report import program as report
 from npusim.report.format import capacity, grouped
 from npusim.runtime import Session
-from npusim.timing.tile import Epilogue, MatrixProblem, Tiling, tilings
+from npusim.timing.tile import EpilogueCosts, MatrixProblem, Tiling, tilings
 from npusim.weights import WeightFile, view_of
 from npusim.work import DmaWork
 from tests.support.graphs.comparison import same_bytes
@@ -258,7 +258,7 @@ def test_the_search_knows_what_its_definition_does(
 ) -> None:
     config = decoding(EDGE.with_(cores=cores), rate)
     problem = MatrixProblem(
-        1, 9, 7, 1, oc, ic, 3, 3, 1, 1, 1, 1, False, True, I8, I8, I8, Epilogue(), False, w_bits=bits, w_kilo=kilo
+        1, 9, 7, 1, oc, ic, 3, 3, 1, 1, 1, 1, False, True, I8, I8, I8, EpilogueCosts(), False, w_bits=bits, w_kilo=kilo
     )
     for tile in (Tiling(1, 9, 7, oc, ic, False), Tiling(1, 3, 7, -(-oc // 2), ic, slow)):
         assert tilings(problem, config).score(tile) == score(problem, tile, config)

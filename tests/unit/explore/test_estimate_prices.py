@@ -19,7 +19,7 @@ from npusim.hw.actions import ACCUMULATORS, SRAM, actions
 from npusim.hw.config import Config, load_config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
-from npusim.timing.tile import Epilogue, Home, MatrixProblem, Tiling, choose, tilings
+from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem, Tiling, choose, tilings
 from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork
 from tests.support.tile_definition import sram_bytes
 
@@ -144,8 +144,8 @@ def problems(draw: st.DrawFn, whole: bool) -> MatrixProblem:
     return MatrixProblem(
         draw(st.integers(1, 2)), draw(extent), draw(extent), groups, 1 if depthwise else 32 * draw(st.integers(1, 8)),
         1 if depthwise else 32 * draw(st.integers(1, 4)), kernel, kernel, 1, 1, 1, 1, depthwise, True, DType.INT8,
-        DType.INT8, DType.INT8, Epilogue(), False, draw(st.sampled_from(list(Home))), draw(st.sampled_from(list(Home))),
-        held=draw(st.sampled_from([0, 0, 1])),
+        DType.INT8, DType.INT8, EpilogueCosts(), False, draw(st.sampled_from(list(Home))),
+        draw(st.sampled_from(list(Home))), held=draw(st.sampled_from([0, 0, 1])),
     )  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def test_the_best_cut_is_as_good_as_the_tilers(config: Config, problem: MatrixPr
 def test_cuts_of_channels_follow_the_columns() -> None:
     designs = Designs(EDGE, {"matrix.cols": array(8, 32, 100)}, 3)
     problem = MatrixProblem(
-        1, 4, 4, 1, 96, 32, 1, 1, 1, 1, 1, 1, False, True, DType.INT8, DType.INT8, DType.INT8, Epilogue(), False
+        1, 4, 4, 1, 96, 32, 1, 1, 1, 1, 1, 1, False, True, DType.INT8, DType.INT8, DType.INT8, EpilogueCosts(), False
     )
     found = cuts(Case(problem, ChainWorks(), 4), designs)
     tried = [

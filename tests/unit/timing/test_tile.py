@@ -21,7 +21,7 @@ from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
 from npusim.isa.base import Space, decode, offset_of, space_of
 from npusim.isa.matrix import CHANNEL_BLOCK
-from npusim.timing.tile import Epilogue, Home, MatrixProblem, Tiling, acc_bytes, choose, footprint, tilings
+from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem, Tiling, acc_bytes, choose, footprint, tilings
 from npusim.work import DmaWork
 from tests.support.graphs.problems import problems
 from tests.support.graphs.samples import product, residual_net
@@ -121,12 +121,14 @@ def test_narrow_tiles_at_the_edge_are_as_slow_to_store() -> None:
 def test_what_a_chain_makes_is_stored_and_not_the_sums() -> None:
     """Where bytes are made of floats in a slot, a quarter of what lies there leaves."""
     config = load_config("edge_tpu")
-    bytes_ = CONV._replace(kh=1, kw=1, out_type=DType.FLOAT32, in_place=True, epilogue=Epilogue(2, result=1))
+    bytes_ = CONV._replace(kh=1, kw=1, out_type=DType.FLOAT32, in_place=True, epilogue=EpilogueCosts(2, result=1))
     tile = Tiling(1, 10, 34, 40, 24, weights_outer=False)
-    floats = bytes_._replace(epilogue=Epilogue(2, result=4))
+    floats = bytes_._replace(epilogue=EpilogueCosts(2, result=4))
     size, rate = bytes_.oh * bytes_.ow * bytes_.oc, dram_model(config).bandwidth
     assert 3 * size * 10**12 < (tilings(floats, config).score(tile) - tilings(bytes_, config).score(tile)) * rate
-    assert tilings(floats, config).score(tile) == tilings(floats._replace(epilogue=Epilogue(2)), config).score(tile)
+    assert tilings(floats, config).score(tile) == tilings(floats._replace(epilogue=EpilogueCosts(2)), config).score(
+        tile
+    )
 
 
 def test_runs_that_begin_anywhere_in_a_burst_touch_another_one() -> None:

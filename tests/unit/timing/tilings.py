@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npusim.dtypes import DType
 from npusim.hw.config import load_config
-from npusim.timing.tile import Epilogue, MatrixProblem, choose
+from npusim.timing.tile import EpilogueCosts, MatrixProblem, choose
 
 PATH = Path(__file__).with_name("tilings.txt")
 TINY = load_config("tiny")
@@ -27,7 +27,8 @@ CONFIGS = {
 }  # fmt: skip
 CONV = MatrixProblem(
     images=1, oh=30, ow=34, groups=1, oc=40, ic=24, kh=3, kw=3, sh=1, sw=1, dh=1, dw=1, depthwise=False,
-    shared_weights=True, x_type=DType.INT8, w_type=DType.INT8, out_type=DType.INT8, epilogue=Epilogue(), in_place=False,
+    shared_weights=True, x_type=DType.INT8, w_type=DType.INT8, out_type=DType.INT8, epilogue=EpilogueCosts(),
+    in_place=False,
 )  # fmt: skip
 MATMUL = CONV._replace(oh=1, ow=300, oc=200, ic=500, kh=1, kw=1)
 PROBLEMS = {
@@ -35,7 +36,7 @@ PROBLEMS = {
     "convolution, float32 in place": CONV._replace(
         x_type=DType.FLOAT32, w_type=DType.FLOAT32, out_type=DType.FLOAT32, in_place=True
     ),
-    "convolution, a chain behind": CONV._replace(epilogue=Epilogue(9)),
+    "convolution, a chain behind": CONV._replace(epilogue=EpilogueCosts(9)),
     "convolution of many channels": CONV._replace(oh=5, ow=6, oc=300, ic=500),
     "convolution of few": CONV._replace(oh=100, ow=110, oc=4, ic=3),
     "convolution, strides": CONV._replace(sh=2, sw=3, dh=2, dw=1, kh=5, kw=2, images=3),
