@@ -36,7 +36,9 @@ def test_each_ring_and_the_faults_have_a_vector(
     assert done.interrupts() == expected
 
 
-@pytest.mark.parametrize(("vectors", "kind"), [(5, "msix"), pytest.param(4, "msi", marks=pytest.mark.slow), (1, "msi")])
+@pytest.mark.parametrize(
+    ("vectors", "kind"), [(5, "msix"), *(pytest.param(count, "msi", marks=pytest.mark.slow) for count in (4, 1))]
+)
 def test_every_case_passes_with_messages(shop: Workshop, module: Path, vectors: int, kind: str) -> None:
     done = shop.run(module, f"{cases('all')}\n{INTERRUPTS}\n{COUNTERS}", device(vectors, kind))
     done.check_good()
@@ -49,8 +51,18 @@ def test_every_case_passes_with_the_pin(shop: Workshop, module: Path, pin: Path)
     assert done.interrupts() == [done.counters()["irqs"]] > [0]
 
 
-@pytest.mark.parametrize(("vectors", "kind"), [(4, "msix"), (4, "msi"), (1, "intx")])
-@pytest.mark.parametrize("meanwhile", [RESET, IDLE, ASLEEP])
+MIXED = {(RESET, "msi"), (IDLE, "intx"), (ASLEEP, "msix")}
+"""Each kind of interrupt and each interruption once; the other pairs are slow."""
+
+
+@pytest.mark.parametrize(
+    ("vectors", "kind", "meanwhile"),
+    [
+        pytest.param(vectors, kind, meanwhile, marks=[] if (meanwhile, kind) in MIXED else [pytest.mark.slow])
+        for vectors, kind in ((4, "msix"), (4, "msi"), (1, "intx"))
+        for meanwhile in (RESET, IDLE, ASLEEP)
+    ],
+)
 def test_they_come_after_resets_and_sleep(
     shop: Workshop, module: Path, pin: Path, vectors: int, kind: str, meanwhile: str
 ) -> None:

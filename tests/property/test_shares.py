@@ -119,7 +119,21 @@ def check_graph(graph: Graph, config: Config) -> None:
         check(program, simulated(program, config, {}, timing_only=True), config)
 
 
-@pytest.mark.parametrize("config", DEVICES, ids=lambda config: f"{config.name} {config.dram.kind}")
+EACH_MODEL = ("edge", "gemmini_mesh16", "nvdla_small", "intel_npu27", "server", "tiny")
+"""Devices with every model of a matrix unit, and one with several cores."""
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(
+            config,
+            id=f"{config.name} {config.dram.kind}",
+            marks=[] if config.name in EACH_MODEL else [pytest.mark.slow],
+        )
+        for config in DEVICES
+    ],
+)
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_of_every_graph_on_record_on_every_device(graph: str, config: Config) -> None:
     check_graph(GRAPHS[graph](), config)

@@ -37,7 +37,13 @@ def values(config: Config, key: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("name", list_configs())
+EACH_MODEL = ("edge", "gemmini_mesh16", "nvdla_small", "intel_npu27", "server", "tiny")
+"""Devices with every model of a matrix unit, and one with several cores."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in EACH_MODEL else [pytest.mark.slow]) for name in list_configs()]
+)
 def test_each_change_of_each_resource_of_a_device_is_a_device_or_says_why_not(name: str) -> None:
     config = load_config(name)
     found, plain = resources(config), list(config.resolved())

@@ -151,6 +151,7 @@ REFUSED: list[tuple[str, list[Array | None], dict[str, Any], str]] = [
     ("LpPool", [IMAGE], {"kernel_shape": [2, 2], "p": 3, "ceil_mode": 1}, "p=3 is supported without ceil_mode"),
     ("GlobalLpPool", [IMAGE], {"p": 3}, "p=3 is not supported; it must be 1 or 2"),
     ("Conv", [f(1, 4, 3, 3, 3, 3), f(2, 4, 1, 1, 1, 1)], {}, "one to three spatial dimensions are supported"),
+    ("Conv", [f(2, 3), f(4, 3)], {}, r"one to three spatial dimensions are supported, the operand is \[2, 3\]"),
     ("Gemm", [np.ones((2, 2), np.int32), np.ones((2, 2), np.int32)], {"alpha": 0.5}, "a factor of 0.5 on int32"),
     ("Einsum", [f(2, 1), f(3, 4)], {"equation": "ij,jk->ik"}, "dimension 'j' is 1 and 3: it must not broadcast"),
     ("Einsum", [f(3, 3)], {"equation": "ii->i"}, "operand 'ii' has a letter twice: diagonals are not supported"),
