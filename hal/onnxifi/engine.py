@@ -87,6 +87,7 @@ def status_of(error: BaseException) -> int:
 
 @answers("onnxGetBackendIDs")
 def device_count() -> int:
+    """The number of configured devices. Raises OnnxifiError if the settings are wrong."""
     return len(devices())
 
 
@@ -104,6 +105,7 @@ def compatibility(device: int, model: bytes) -> int:
 
 @answers("onnxInitBackend")
 def init_backend(device: int, properties: Sequence[tuple[int, int]]) -> Backend:
+    """Power device number ``device`` on and return a backend handle. Raises OnnxifiError."""
     return backends.init_backend(devices()[device], properties)
 
 

@@ -45,5 +45,6 @@ class Power:
             self._graphs += 1
 
     def give_graph(self) -> None:
+        """Count one graph less; the last user powers the device off."""
         with self._lock:
             self._graphs -= 1

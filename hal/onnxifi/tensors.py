@@ -33,6 +33,7 @@ class Declared:
 
     @property
     def is_static(self) -> bool:
+        """Whether all dimensions are known."""
         return self.dims is not None and all(isinstance(dim, int) for dim in self.dims)
 
 

@@ -46,6 +46,7 @@ class Command(click.Command):
         self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, callback=_set_debug, help=text))
 
     def get_help(self, ctx: click.Context) -> str:
+        """The help text, wrapped to the terminal."""
         return fitted(super().get_help(ctx))  # examples may exceed the width
 
 
@@ -61,21 +62,26 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of this name. Raises UsageError with the new name for a former one."""
         if args[0] in RENAMED and args[0] not in self.commands:
             raise click.UsageError(f"the command {args[0]} is now called {RENAMED[args[0]]}", ctx)
         return super().resolve_command(ctx, args)
 
     def get_help(self, ctx: click.Context) -> str:
+        """The help text, wrapped to the terminal."""
         return fitted(super().get_help(ctx))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands in the order in which they were added."""
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; without any, show the help."""
         # Without a command, show the help. Newer versions of click raise an error instead.
         return super().parse_args(ctx, args or ["--help"])
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Raises Interrupted for Ctrl-C."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

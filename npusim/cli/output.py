@@ -66,6 +66,7 @@ class Warnings(logging.Handler):
     """Write each record as a line to standard error. If that blocks or fails, the record is lost."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
         line = self.format(record)
         if _has_room(sys.stderr):
             # What fits a pipe that has room at all.

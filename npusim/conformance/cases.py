@@ -41,9 +41,11 @@ class CaseContext:
     computes: bool = True
 
     def values(self, number: int = 0, size: int = 64) -> Array:
+        """``size`` bytes that depend on ``number``."""
         return (np.arange(size) + 7 * number).astype(np.uint8)
 
     def same(self, found: dict[str, Array], wanted: Array, what: str = "outputs", name: str = "y0") -> None:
+        """Raise BrokenPromiseError unless ``found`` has the array ``wanted`` under ``name``."""
         got = found.get(name)
         if got is None or got.shape != wanted.shape or got.dtype != wanted.dtype:
             raise BrokenPromiseError(f"{what}: must be {name}, {wanted.dtype}{list(wanted.shape)}, got {_kinds(found)}")

@@ -34,15 +34,19 @@ class Unplugs(Watcher):
                 self._device.plug()
 
     def register_read(self, register: str, value: int) -> None:
+        """Count a register read."""
         self._accessed()
 
     def register_written(self, register: str, value: int) -> None:
+        """Count a register write."""
         self._accessed()
 
     def memory_read(self, address: int, size: int) -> None:
+        """Count a read of device memory."""
         self._accessed()
 
     def memory_written(self, address: int, size: int) -> None:
+        """Count a write of device memory."""
         self._accessed()
 
 

@@ -66,28 +66,36 @@ class Subject(ABC):
         """Take over a device. Each verb raises DriverRefusedError for a refusal, DeadError if the driver has ended."""
 
     @abstractmethod
-    def load(self, program: Program) -> Any: ...
+    def load(self, program: Program) -> Any:
+        """Put a program into device memory; returns what identifies it."""
 
     @abstractmethod
-    def unload(self, loaded: Any) -> None: ...
+    def unload(self, loaded: Any) -> None:
+        """Free the memory of a loaded program."""
 
     @abstractmethod
-    def run(self, loaded: Any, inputs: Arrays) -> dict[str, npt.NDArray[Any]]: ...
+    def run(self, loaded: Any, inputs: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """Run a loaded program; returns the outputs by name."""
 
     @abstractmethod
-    def submit(self, loaded: Any, inputs: Arrays, ring: int = 1) -> Any: ...
+    def submit(self, loaded: Any, inputs: Arrays, ring: int = 1) -> Any:
+        """Start a job of a loaded program in a ring; returns what identifies the job."""
 
     @abstractmethod
-    def wait(self, job: Any, timeout_ps: int) -> dict[str, npt.NDArray[Any]]: ...
+    def wait(self, job: Any, timeout_ps: int) -> dict[str, npt.NDArray[Any]]:
+        """Wait for a job, at most ``timeout_ps`` of device time; returns the outputs by name."""
 
     @abstractmethod
-    def abort(self, job: Any) -> None: ...
+    def abort(self, job: Any) -> None:
+        """Request the end of a job."""
 
     @abstractmethod
-    def reset(self) -> None: ...
+    def reset(self) -> None:
+        """Reset the device; loaded programs stay."""
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Disconnect and free everything."""
 
     def told(self) -> str:
         """What it has told people since it was asked last."""
@@ -143,6 +151,7 @@ class PythonSubject(Subject):
             raise UsageError(f"--connect python:{path}: {error}") from None
 
     def open(self, endpoint: Any) -> None:
+        """Create the driver on a bus of the device."""
         with _refusals():
             self._driver = self._make(endpoint)
 
@@ -153,34 +162,42 @@ class PythonSubject(Subject):
             raise DriverRefusedError("UNSUPPORTED", f"the driver has no {name}()") from None
 
     def load(self, program: Program) -> Any:
+        """Call ``load`` of the driver."""
         with _refusals():
             return self._verb("load")(program)
 
     def unload(self, loaded: Any) -> None:
+        """Call ``unload`` of the driver."""
         with _refusals():
             self._verb("unload")(loaded)
 
     def run(self, loaded: Any, inputs: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """Call ``run`` of the driver."""
         with _refusals():
             return dict(self._verb("run")(loaded, inputs).outputs)
 
     def submit(self, loaded: Any, inputs: Arrays, ring: int = 1) -> Any:
+        """Call ``submit`` of the driver."""
         with _refusals():
             return self._verb("submit")(loaded, inputs, priority=ring)
 
     def wait(self, job: Any, timeout_ps: int) -> dict[str, npt.NDArray[Any]]:
+        """Call ``wait`` of the driver."""
         with _refusals():
             return dict(self._verb("wait")(job, timeout_ps).outputs)
 
     def abort(self, job: Any) -> None:
+        """Call ``abort`` of the driver."""
         with _refusals():
             self._verb("abort")(job)
 
     def reset(self) -> None:
+        """Call ``reset`` of the driver."""
         with _refusals():
             self._verb("reset")()
 
     def close(self) -> None:
+        """Call ``close`` of the driver, if it has one."""
         driver, self._driver = self._driver, None
         if hasattr(driver, "close"):
             with _refusals():
@@ -279,6 +296,7 @@ class ProgramSubject(Subject):
                     pipe.close()
 
     def told(self) -> str:
+        """The end of what the program wrote to standard error."""
         self._noise.flush()
         self._noise.seek(0)
         text = self._noise.read().decode(errors="replace")
@@ -287,6 +305,7 @@ class ProgramSubject(Subject):
         return text
 
     def end(self) -> None:
+        """Terminate the program."""
         process = self._process
         if process is not None and process.stdin is not None:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -301,9 +320,11 @@ class ProgramSubject(Subject):
         return Path(self._folder.name, f"{self._files}{suffix}")
 
     def open(self, endpoint: Any) -> None:
+        """Send ``open`` with the endpoint."""
         self._ask("open", endpoint)
 
     def load(self, program: Program) -> _Loaded:
+        """Write the program to a file and send ``load``."""
         file = self._file(".npu")
         write_program(program, file)
         try:
@@ -315,6 +336,7 @@ class ProgramSubject(Subject):
         return _Loaded(number[0], program)
 
     def unload(self, loaded: _Loaded) -> None:
+        """Send ``unload``."""
         self._ask("unload", loaded.number)
 
     def _given(self, loaded: _Loaded, inputs: Arrays) -> tuple[list[object], list[Path]]:
@@ -339,11 +361,13 @@ class ProgramSubject(Subject):
         return found
 
     def run(self, loaded: _Loaded, inputs: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """Send ``run`` with files of the inputs, and read the files of the outputs."""
         words, files = self._given(loaded, inputs)
         self._ask("run", f"@{loaded.number}", *words)
         return self._outputs(loaded, files)
 
     def submit(self, loaded: _Loaded, inputs: Arrays, ring: int = 1) -> _Job:
+        """Send ``submit`` with files of the inputs."""
         words, files = self._given(loaded, inputs)
         seqno = self._ask("submit", f"@{loaded.number}", CLASSES[ring], *words)
         if len(seqno) != 1:
@@ -351,15 +375,19 @@ class ProgramSubject(Subject):
         return _Job(seqno[0], loaded, files)
 
     def wait(self, job: _Job, timeout_ps: int) -> dict[str, npt.NDArray[Any]]:
+        """Send ``wait``, and read the files of the outputs."""
         self._ask("wait", job.seqno, timeout_ps)
         return self._outputs(job.loaded, job.files)
 
     def abort(self, job: _Job) -> None:
+        """Send ``abort``."""
         self._ask("abort", job.seqno)
 
     def reset(self) -> None:
+        """Send ``reset``."""
         self._ask("reset")
 
     def close(self) -> None:
+        """Send ``close``."""
         if self._process is not None:
             self._ask("close")

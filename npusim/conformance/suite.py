@@ -52,6 +52,7 @@ class Report:
 
     @property
     def failed(self) -> list[CaseOutcome]:
+        """The cases that failed."""
         return [outcome for outcome in self.outcomes if outcome.state == "failed"]
 
     @property
@@ -60,6 +61,7 @@ class Report:
         return not self.failed and any(outcome.state == "passed" for outcome in self.outcomes)
 
     def text(self) -> str:
+        """The report for a person."""
         lines = []
         for each in self.outcomes:
             lines.append(f"{each.state:8}  {each.name}" + (f": {each.text}" if each.text else ""))
@@ -69,10 +71,12 @@ class Report:
         return "\n".join([*lines, f"{self.driver}: {counts}"])
 
     def to_json(self) -> str:
+        """The report as JSON text."""
         cases = [vars(each) for each in self.outcomes]
         return json.dumps({"driver": self.driver, "cases": cases}, indent=2, sort_keys=True) + "\n"
 
     def to_junit(self) -> str:
+        """The report as JUnit XML."""
         left_out = sum(each.state == "left out" for each in self.outcomes)
         numbers = {"tests": len(self.outcomes), "failures": len(self.failed), "skipped": left_out, "errors": 0}
         suite = ET.Element(

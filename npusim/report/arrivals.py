@@ -16,8 +16,10 @@ class Arrivals(Watcher):
         self._started_ps = 0
 
     def job_begins(self, job: MachineJob) -> None:
+        """Start the count of arrivals for a job."""
         self.of_units = {}
         self._started_ps = job.started_ps
 
     def dispatched(self, unit: str, step: Step, at_ps: int) -> None:
+        """Record that a step entered the queue of a unit at this time."""
         self.of_units.setdefault(unit, []).append(at_ps - self._started_ps)

@@ -201,6 +201,7 @@ class LogFormatter(logging.Formatter):
     """Lines of a log for a terminal: :func:`printable`."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """The line of a record, with unprintable characters escaped."""
         return printable(super().format(record))
 
 

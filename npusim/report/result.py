@@ -19,38 +19,73 @@ class ReportedRun(Protocol):
     """One run; empty ``outputs`` after a run without arithmetic."""
 
     @property
-    def model(self) -> str: ...
+    def model(self) -> str:
+        """The name of the model."""
+
     @property
-    def config(self) -> str: ...
+    def config(self) -> str:
+        """The name of the device."""
+
     @property
-    def outputs(self) -> Mapping[str, npt.NDArray[Any]]: ...
+    def outputs(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Arrays by output name; empty after a run without arithmetic."""
+
     @property
-    def cycles(self) -> int: ...
+    def cycles(self) -> int:
+        """Duration in cycles of the device clock."""
+
     @property
-    def time_ps(self) -> int: ...
+    def time_ps(self) -> int:
+        """Duration in picoseconds."""
+
     @property
-    def host_part(self) -> HostPart: ...
+    def host_part(self) -> HostPart:
+        """The operators that the host computed, and its decisions."""
+
     @property
-    def host_work_ps(self) -> int: ...
+    def host_work_ps(self) -> int:
+        """Duration of the host's operators in picoseconds."""
+
     @property
-    def resident_bytes(self) -> int: ...
+    def resident_bytes(self) -> int:
+        """Bytes of pinned weights."""
+
     @property
-    def timeline(self) -> Timeline: ...
+    def timeline(self) -> Timeline:
+        """The timeline of the job."""
+
     @property
-    def counters(self) -> Counters: ...
+    def counters(self) -> Counters:
+        """The counters of the job by unit."""
+
     @property
-    def ops(self) -> Sequence[OpReport]: ...
+    def ops(self) -> Sequence[OpReport]:
+        """One summary per operator with instructions."""
+
     @property
-    def memory(self) -> Sequence[Occupancy]: ...
+    def memory(self) -> Sequence[Occupancy]:
+        """The occupancy of each memory over time."""
+
     @property
-    def energy(self) -> Energy: ...
+    def energy(self) -> Energy:
+        """The energy by action, unit and operator."""
+
     @property
-    def macs(self) -> int: ...
+    def macs(self) -> int:
+        """The number of multiply-accumulates."""
+
     @property
-    def matrix_utilization(self) -> float: ...
+    def matrix_utilization(self) -> float:
+        """MACs divided by the MACs that were possible in the total time."""
+
     @property
-    def compile_from_cache(self) -> bool: ...
+    def compile_from_cache(self) -> bool:
+        """Whether the program came from the cache."""
+
     @property
-    def made_for(self) -> Config | None: ...
+    def made_for(self) -> Config | None:
+        """The device that the program was compiled for, if it is another one."""
+
     @property
-    def made_elsewhere(self) -> Mapping[str, tuple[str, str]]: ...
+    def made_elsewhere(self) -> Mapping[str, tuple[str, str]]:
+        """Keys that differ from that device: (its value, the value here)."""

@@ -23,6 +23,7 @@ class UnitChange(NamedTuple):
 
     @property
     def grown_ps(self) -> int:
+        """Picoseconds that the unit works longer for the operator than before."""
         return self.now.taken_ps - self.before.taken_ps
 
 

@@ -34,6 +34,7 @@ class Cover:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the coverage files, or send the counts to the controlling process of xdist."""
         self._collector.stop()
         own = flat(self._collector.counts)
         output = getattr(self._config, "workeroutput", None)
@@ -61,6 +62,7 @@ class Cover:
         return least is not None and self._measured is not None and self._measured.percent < least
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the coverage."""
         if self._measured is None:
             return
         terminalreporter.section("coverage of the hardware")

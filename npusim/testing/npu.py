@@ -33,6 +33,7 @@ class SharedRuns:
         self._kept: list[Any] = []
 
     def session(self, config: Config) -> Session:
+        """The session of a device, created at its first use."""
         key = f"{config.name} {config.fingerprint()}"
         if key not in self._sessions:
             self._sessions[key] = Session(config)
@@ -47,6 +48,7 @@ class SharedRuns:
         bind: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> ModelRun:
+        """The run of a model on a device with these options; equal requests share one run."""
         if options:
             with Session(config, **options) as session:
                 program = session.compile(source, input_shapes, bind=bind, inputs=arrays)
@@ -63,6 +65,7 @@ class SharedRuns:
     def compile(
         self, source: Any, config: Config, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
     ) -> Program:
+        """The program of a model for a device; equal requests share one program."""
         key = self._key(source, config, input_shapes, bind)
         if key not in self._programs:
             self._programs[key] = self.session(config).compile(source, input_shapes, bind=bind)

@@ -20,6 +20,7 @@ _MARKER = "npu(config=..., set={...}, faults=...): the device of the npu fixture
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options --npu-update and --npu-cov."""
     group = parser.getgroup("npusim")
     group.addoption("--npu-update", action="store_true", help="write golden timelines instead of comparing with them")
     group.addoption("--npu-cov", action="store_true", help="say which part of the hardware the tests have exercised")
@@ -29,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker and start the coverage."""
     config.addinivalue_line("markers", _MARKER)
     if any(config.getoption(name) not in (None, False) for name in _COVER):
         from npusim.testing.cover import NAME, Cover
@@ -69,6 +71,7 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Add the cycles of a test to its report."""
     outcome: Any = yield
     report = outcome.get_result()
     report.npu = call.when == "call" and bool({"npu", "npu_golden"} & set(getattr(item, "fixturenames", ())))

@@ -137,6 +137,7 @@ class DataSet:
 
     @property
     def filename(self) -> str:
+        """The name of the CSV file."""
         return self.file or f"{self.name}.csv"
 
 

@@ -57,13 +57,16 @@ class Completion(Event):
         self._over.set()
 
     def wait(self) -> None:
+        """Block until the computation has ended. Raises ApiError with its result code."""
         self.settle()
         self._outcome.check()
 
     def settle(self) -> None:
+        """Wait until the computation no longer uses client buffers."""
         self._over.wait()
 
     def fence_fd(self) -> int | None:
+        """None: this event has no sync fence."""
         return None
 
 
@@ -103,7 +106,7 @@ class FencedCompletion(Event):
     def _end(self, outcome: Outcome, waited_ns: int) -> None:
         self._outcome = outcome
         self._execution.end(outcome, waited_ns)
-        # After the execution has its outcome: whoever sees the fence may ask for it at once.
+        # Signal after the execution has its outcome: a client that sees the fence may read it at once.
         if outcome.code is ResultCode.NO_ERROR:
             self._fence.signal()
         else:
@@ -111,21 +114,24 @@ class FencedCompletion(Event):
         self._fence.close()
 
     def wait(self) -> None:
+        """Block until the fence is signalled. Raises ApiError with the result code of the computation."""
         self.settle()
         self._outcome.check()
 
     def settle(self) -> None:
+        """Wait until the computation no longer uses client buffers."""
         fence.wait(self._handle)
 
     def fence_fd(self) -> int | None:
+        """The descriptor of the sync fence; the event keeps it."""
         return self._handle[0]
 
 
 class ForeignFence(Event):
-    """A sync fence of somebody else's. Its descriptor is duplicated."""
+    """A sync fence of the client. Its descriptor is duplicated."""
 
     def __init__(self, descriptor: int) -> None:
-        # 0 as well, though it may be an open file: so does the runtime of Android.
+        # Descriptor 0 is refused too, as in the Android runtime.
         if descriptor <= 0:
             raise bad_data(f"a sync fence must be a descriptor above 0, got {descriptor}")
         try:
@@ -136,13 +142,15 @@ class ForeignFence(Event):
         _close_with(self, self._own)
 
     def wait(self) -> None:
+        """Block until the fence is signalled. Raises ApiError if it ends in the error state."""
         if fence.wait([self._own]) is FenceStatus.ERROR:
             raise ApiError(ResultCode.OP_FAILED, "the sync fence is in error")
 
     def settle(self) -> None:
-        """No memory of the client's is used for it."""
+        """Return at once: a foreign fence uses no client buffers."""
 
     def fence_fd(self) -> int | None:
+        """The descriptor of the duplicated fence; the event keeps it."""
         return self._own
 
 

@@ -39,13 +39,20 @@ class Typed(Protocol):
     """Whatever has the fields of an operand's type."""
 
     @property
-    def type(self) -> int: ...
+    def type(self) -> int:
+        """The operand type code."""
+
     @property
-    def dimensions(self) -> Sequence[int]: ...
+    def dimensions(self) -> Sequence[int]:
+        """The dimensions; 0 is unknown."""
+
     @property
-    def scale(self) -> float: ...
+    def scale(self) -> float:
+        """The scale of a quantised type, else 0."""
+
     @property
-    def zeroPoint(self) -> int: ...
+    def zeroPoint(self) -> int:
+        """The zero point of a quantised type, else 0."""
 
 
 def described(typed: Typed) -> str:

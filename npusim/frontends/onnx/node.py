@@ -228,6 +228,7 @@ class Node(Emitter):
     # -- building -----------------------------------------------------------------------------------------------------
 
     def name_of(self, kind: str) -> str:
+        """A unique name for an operator of this kind."""
         return f"{self.name}/{kind}"
 
     def add(self, kind: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:

@@ -52,6 +52,7 @@ class Scope:
             raise ModelError(f"{where}: output {name!r} of its body is produced by nothing") from None
 
     def define(self, name: str, value: Value, where: str) -> None:
+        """Bind a name to a value. Raises ModelError, with ``where``, if the name is defined already."""
         if name in self.values:
             raise ModelError(f"{where}: the name {name!r} is defined twice")
         self.values[name] = value

@@ -28,9 +28,12 @@ class ReportedTrace(ReportedRun, Protocol):
     """A reported run with its device and program."""
 
     @property
-    def device(self) -> Config: ...
+    def device(self) -> Config:
+        """The device of the run."""
+
     @property
-    def program(self) -> Program: ...
+    def program(self) -> Program:
+        """The program of the run."""
 
 
 def run_page(result: ReportedTrace, *, notes: Sequence[tuple[str, str]] = ()) -> str:

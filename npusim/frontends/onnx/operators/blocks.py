@@ -66,6 +66,7 @@ _LIMITS = [
 
 @handles("MatMulNBits", domain=MICROSOFT, limits=_LIMITS)
 def matmul_nbits(node: Node) -> Tensor:
+    """Import MatMulNBits: a product with 4- or 8-bit weights that are quantised in blocks."""
     x, k, n, bits, block = node.input(0), node.int_attr("K"), node.int_attr("N"), _bits(node, 2), _block_size(node)
     node.ignore("accuracy_level")  # how little may be enough; here A is multiplied as it is
     if node.int_attr("weight_prepacked", 0) or node.optional(4) is not None:
@@ -132,6 +133,7 @@ def _floats(node: Node, index: int) -> npt.NDArray[np.float32]:
     "GatherBlockQuantized", domain=MICROSOFT, limits=["gather_axis differs from quantize_axis", "data is no float"]
 )
 def gather_block_quantized(node: Node) -> Tensor:
+    """Import GatherBlockQuantized: rows of a table that is quantised in blocks."""
     data, indices, scales = node.input(0), node.input(1), node.input(2)
     array, bits, block = node.value(0), _bits(node, 2), _block_size(node, 128)
     # Types of few bits have been unpacked, and hold what they say; bytes hold numbers about their middle.

@@ -16,6 +16,7 @@ from npusim.ops.base import Array
 
 @handles("Constant", limits=["sparse and string values are refused"])
 def constant(node: Node) -> Tensor:
+    """Import Constant."""
     tensor = node.tensor_attr("value")
     if tensor is not None:
         return node.const(*tensor)
@@ -33,6 +34,7 @@ def constant(node: Node) -> Tensor:
 
 @handles("ConstantOfShape")
 def constant_of_shape(node: Node) -> Tensor:
+    """Import ConstantOfShape; the shape must be a constant."""
     tensor = node.tensor_attr("value")
     value, dtype = tensor if tensor is not None else (np.zeros(1, np.float32), DType.FLOAT32)
     if value.size != 1:
@@ -43,6 +45,7 @@ def constant_of_shape(node: Node) -> Tensor:
 
 @handles("Shape")
 def shape(node: Node) -> Tensor:
+    """Import Shape as a constant."""
     dims = node.input(0).shape
     # The standard clamps as slices do: negative ones count from the end, and what is beyond an end stops there.
     return node.const(np.asarray(dims[node.int_attr("start", 0) : node.int_attr("end", len(dims))], np.int64))
@@ -50,11 +53,13 @@ def shape(node: Node) -> Tensor:
 
 @handles("Size")
 def size(node: Node) -> Tensor:
+    """Import Size as a constant."""
     return node.const(np.int64(node.input(0).size))
 
 
 @handles("Range")
 def sequence(node: Node) -> Tensor:
+    """Import Range as a constant."""
     dtype = node.input(0).dtype
     start, limit, delta = (node.scalar_value(index) for index in range(3))
     if delta == 0:
@@ -67,6 +72,7 @@ def sequence(node: Node) -> Tensor:
 
 @handles("EyeLike")
 def eye_like(node: Node) -> Tensor:
+    """Import EyeLike as a constant."""
     x = node.input(0)
     dtype = element_type(node.int_attr("dtype"), node.name, "EyeLike") if node.has("dtype") else x.dtype
     if len(x.shape) != 2:
@@ -77,11 +83,13 @@ def eye_like(node: Node) -> Tensor:
 
 @handles("Identity")
 def identity(node: Node) -> Tensor:
+    """Import Identity: the input itself."""
     return node.input(0)
 
 
 @handles("Dropout", limits=["training mode is refused"])
 def dropout(node: Node) -> list[Tensor | None]:
+    """Import Dropout in inference mode: the input itself, and a mask of true."""
     node.ignore("ratio", "seed")
     if (
         node.optional(2) is not None
@@ -98,6 +106,7 @@ def dropout(node: Node) -> list[Tensor | None]:
 
 @handles("NonZero", limits=["the input must be a constant"])
 def non_zero(node: Node) -> Tensor:
+    """Import NonZero of a constant."""
     node.limit(node.input(0).size * max(len(node.input(0).shape), 1))
     value = from_storage(node.value(0), node.input(0).dtype)
     return node.const(np.asarray(np.nonzero(value), np.int64))
@@ -105,6 +114,7 @@ def non_zero(node: Node) -> Tensor:
 
 @handles("BlackmanWindow", "HammingWindow", "HannWindow", limits=["the size must be a constant"])
 def window(node: Node) -> Tensor:
+    """Import a window function of constant length, such as HannWindow, as a constant."""
     count = int(node.scalar_value(0))
     periodic = node.int_attr("periodic", 1)
     dtype = element_type(node.int_attr("output_datatype", 1), node.name, node.op_type)

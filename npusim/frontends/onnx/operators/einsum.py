@@ -86,6 +86,7 @@ def product(node: Node, a: Term, b: Term, kept: str) -> Term:
 
 @handles("Einsum", limits=["a letter twice in one operand, and broadcasting of unequal dimensions, are refused"])
 def einsum(node: Node) -> Tensor:
+    """Import Einsum as transpositions, products and sums."""
     tensors = [node.input(index) for index in range(len(node.inputs))]
     letters, output = parse(node, node.text_attr("equation", ""), [len(tensor.shape) for tensor in tensors])
     for part in letters:

@@ -47,11 +47,13 @@ PLAIN_BINARY = {
 
 @handles(*PLAIN_UNARY)
 def plain_unary(node: Node) -> Tensor:
+    """Import an elementwise function without parameters."""
     return node.unary(PLAIN_UNARY[node.op_type], node.input(0))
 
 
 @handles(*PARAMETERS)
 def with_parameters(node: Node) -> Tensor:
+    """Import an elementwise function whose parameters are attributes."""
     fn, first, second = PARAMETERS[node.op_type]
     p0 = node.float_attr(*first)
     return node.unary(fn, node.input(0), p0, node.float_attr(*second) if second else 0.0)
@@ -59,11 +61,13 @@ def with_parameters(node: Node) -> Tensor:
 
 @handles(*PLAIN_BINARY)
 def plain_binary(node: Node) -> Tensor:
+    """Import an elementwise function of two inputs, with broadcasting."""
     return node.binary(PLAIN_BINARY[node.op_type], node.input(0), node.input(1))
 
 
 @handles("Gelu")
 def gelu(node: Node) -> Tensor:
+    """Import Gelu, exact or approximated by tanh."""
     approximate = node.text_attr("approximate", "none")
     if approximate not in ("none", "tanh"):
         node.damaged(f"attribute approximate must be none or tanh, is {approximate!r}")
@@ -72,17 +76,20 @@ def gelu(node: Node) -> Tensor:
 
 @handles("IsInf")
 def is_inf(node: Node) -> Tensor:
+    """Import IsInf for infinities of one sign or of both."""
     positive, negative = node.int_attr("detect_positive", 1), node.int_attr("detect_negative", 1)
     return node.unary(Unary.ISINF, node.input(0), positive, negative)
 
 
 @handles("Mod")
 def mod(node: Node) -> Tensor:
+    """Import Mod, with the sign of the divisor or, with ``fmod``, of the dividend."""
     return node.binary(Binary.FMOD if node.int_attr("fmod", 0) else Binary.MOD, node.input(0), node.input(1))
 
 
 @handles("BitShift")
 def bit_shift(node: Node) -> Tensor:
+    """Import BitShift."""
     direction = node.text_attr("direction", "")
     if direction not in ("LEFT", "RIGHT"):
         node.damaged(f"attribute direction must be LEFT or RIGHT, is {direction!r}")
@@ -91,6 +98,7 @@ def bit_shift(node: Node) -> Tensor:
 
 @handles("Pow")
 def power(node: Node) -> Tensor:
+    """Import Pow; the exponent is cast to the type of the base."""
     base, exponent = node.input(0), node.input(1)
     if base.dtype.is_integer and exponent.dtype.is_float:
         return node.cast(node.binary(Binary.POW, node.cast(base, exponent.dtype), exponent), base.dtype)
@@ -99,6 +107,7 @@ def power(node: Node) -> Tensor:
 
 @handles("Sum", "Max", "Min", "Mean")
 def variadic(node: Node) -> Tensor:
+    """Import Max, Min, Mean and Sum of any number of inputs."""
     fn = {"Max": Binary.MAX, "Min": Binary.MIN}.get(node.op_type, Binary.ADD)
     total = node.input(0)
     for index in range(1, len(node.inputs)):
@@ -128,28 +137,33 @@ def clip_between(node: Node, x: Tensor, low: Tensor | None, high: Tensor | None)
 
 @handles("Clip")
 def clip_attributes(node: Node) -> Tensor:
+    """Import Clip before operator set 11: the bounds are attributes."""
     x = node.input(0)
     return node.unary(Unary.CLIP, x, node.float_attr("min", -np.inf), node.float_attr("max", np.inf))
 
 
 @handles("Clip", since=11)
 def clip(node: Node) -> Tensor:
+    """Import Clip from operator set 11 on: the bounds are inputs."""
     return clip_between(node, node.input(0), node.optional(1), node.optional(2))
 
 
 @handles("Where")
 def where(node: Node) -> Tensor:
+    """Import Where."""
     return node.add("select", node.input(0), node.input(1), node.input(2))
 
 
 @handles("Cast", limits=["to float8, float4, int4, int2 and string is refused"])
 def cast(node: Node) -> Tensor:
+    """Import Cast to the type of the attribute ``to``."""
     node.ignore("saturate", "round_mode")
     return node.cast(node.input(0), element_type(node.int_attr("to"), node.name, "Cast"))
 
 
 @handles("CastLike")
 def cast_like(node: Node) -> Tensor:
+    """Import CastLike: cast to the type of the second input."""
     node.ignore("saturate", "round_mode")
     node.not_packed(1)
     return node.cast(node.input(0), node.input(1).dtype)

@@ -15,12 +15,14 @@ from npusim.isa.functions import Binary, Reduce
 
 @handles("Gather", "GatherElements")
 def gather(node: Node) -> Tensor:
+    """Import Gather along one axis."""
     x, kind = node.input(0), "gather" if node.op_type == "Gather" else "gather_elements"
     return node.add(kind, x, node.input(1), axis=node.axis(len(x.shape), default=0))
 
 
 @handles("ScatterElements", "Scatter")
 def scatter_elements(node: Node) -> Tensor:
+    """Import ScatterElements, with its reduction."""
     x = node.input(0)
     return node.add(
         "scatter_elements",
@@ -45,6 +47,7 @@ def flat_positions(node: Node, indices: Tensor, dims: tuple[int, ...]) -> Tensor
 
 @handles("GatherND")
 def gather_nd(node: Node) -> Tensor:
+    """Import GatherND as a gather of flattened positions."""
     x, indices = node.input(0), node.input(1)
     batch = node.int_attr("batch_dims", 0)
     depth = indices.shape[-1] if indices.shape else 0
@@ -67,6 +70,7 @@ def gather_nd(node: Node) -> Tensor:
 
 @handles("ScatterND")
 def scatter_nd(node: Node) -> Tensor:
+    """Import ScatterND as a scatter of flattened positions."""
     x, indices, updates = node.input(0), node.input(1), node.input(2)
     depth = indices.shape[-1] if indices.shape else 0
     if not 1 <= depth <= len(x.shape):
@@ -112,6 +116,7 @@ def tensor_scatter(node: Node) -> Tensor:
 
 @handles("Compress", limits=["the condition is a constant"])
 def compress(node: Node) -> Tensor:
+    """Import Compress with a constant condition."""
     x = node.input(0)
     condition = node.value(1).reshape(-1)
     axis = node.axis(len(x.shape)) if node.has("axis") else None
@@ -122,6 +127,7 @@ def compress(node: Node) -> Tensor:
 
 @handles("ReverseSequence", limits=["the lengths are constants"])
 def reverse_sequence(node: Node) -> Tensor:
+    """Import ReverseSequence with constant lengths."""
     x = node.input(0)
     time, batch = node.axis(len(x.shape), "time_axis", 0), node.axis(len(x.shape), "batch_axis", 1)
     lengths = node.int_values(1)

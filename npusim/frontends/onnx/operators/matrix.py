@@ -159,6 +159,7 @@ _ONE_OR_TWO = ["one or two spatial dimensions"]
 
 @handles("Conv", limits=["one to three spatial dimensions"])
 def conv(node: Node) -> Tensor:
+    """Import Conv with one to three spatial dimensions."""
     return convolve(node, node.input(0), node.input(1), node.optional(2))
 
 
@@ -184,6 +185,7 @@ def _transposed_sizes(node: Node, window: SpatialWindow, sizes: Sequence[int]) -
 
 @handles("ConvTranspose", limits=_ONE_OR_TWO)
 def conv_transpose(node: Node) -> Tensor:
+    """Import ConvTranspose with one or two spatial dimensions."""
     x, w = node.input(0), node.input(1)
     rank = len(x.shape) - 2
     if rank > 2:
@@ -214,6 +216,7 @@ def scaled(node: Node, x: Tensor, factor: float) -> Tensor:
 
 @handles("Gemm")
 def gemm(node: Node) -> Tensor:
+    """Import Gemm as a product, with alpha, beta and C as elementwise operators."""
     a, b, c = node.input(0), node.input(1), node.optional(2)
     alpha, beta = node.float_attr("alpha", 1.0), node.float_attr("beta", 1.0)
     if len(a.shape) != 2 or len(b.shape) != 2:
@@ -253,4 +256,5 @@ def multiply(node: Node, a: Tensor, b: Tensor, x_zero: int = 0, w_zero: int = 0)
 
 @handles("MatMul")
 def matmul(node: Node) -> Tensor:
+    """Import MatMul, with broadcasting of batch dimensions."""
     return multiply(node, node.input(0), node.input(1))

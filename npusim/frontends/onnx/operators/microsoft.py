@@ -26,6 +26,7 @@ def integer(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None, dtype: DT
 
 @handles("QLinearAdd", "QLinearMul", domain=MICROSOFT)
 def qlinear_binary(node: Node) -> Tensor:
+    """Import QLinearAdd and QLinearMul: dequantise, compute, quantise."""
     a = real(node, node.input(0), node.input(1), node.optional(2))
     b = real(node, node.input(3), node.input(4), node.optional(5))
     y = node.binary(Binary.ADD if node.op_type == "QLinearAdd" else Binary.MUL, a, b)
@@ -40,6 +41,7 @@ def _around(node: Node, compute: Callable[[Tensor], Tensor]) -> Tensor:
 
 @handles("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
 def qlinear_activation(node: Node) -> Tensor:
+    """Import QLinearSigmoid and QLinearLeakyRelu: dequantise, compute, quantise."""
     if node.op_type == "QLinearSigmoid":
         return _around(node, lambda x: node.unary(Unary.SIGMOID, x))
     return _around(node, lambda x: node.unary(Unary.LEAKY_RELU, x, node.float_attr("alpha", 0.01)))
@@ -52,6 +54,7 @@ def _channels_first(node: Node) -> None:
 
 @handles("QLinearAveragePool", domain=MICROSOFT, limits=["channels_last is refused"])
 def qlinear_average_pool(node: Node) -> Tensor:
+    """Import QLinearAveragePool."""
     _channels_first(node)
     # onnxruntime divides by the whole window where padding counts, even where it reaches beyond the padding.
     padded = bool(node.int_attr("count_include_pad", 0))
@@ -60,12 +63,14 @@ def qlinear_average_pool(node: Node) -> Tensor:
 
 @handles("QLinearGlobalAveragePool", domain=MICROSOFT, limits=["channels_last is refused"])
 def qlinear_global_average_pool(node: Node) -> Tensor:
+    """Import QLinearGlobalAveragePool."""
     _channels_first(node)
     return _around(node, lambda x: node.reduce(Reduce.MEAN, x, list(range(2, len(x.shape)))))
 
 
 @handles("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(node: Node) -> Tensor:
+    """Import QLinearConcat; inputs may have different scales."""
     scale, zero = node.input(0), node.input(1)
     parts = [real(node, *(node.input(i + k) for k in range(3))) for i in range(2, len(node.inputs), 3)]
     y = node.add("concat", *parts, axis=node.axis(len(parts[0].shape)))
@@ -74,12 +79,14 @@ def qlinear_concat(node: Node) -> Tensor:
 
 @handles("MatMulIntegerToFloat", domain=MICROSOFT, limits=["the scale of A is one number"])
 def matmul_integer_to_float(node: Node) -> Tensor:
+    """Import MatMulIntegerToFloat: an integer product with a scale and a bias."""
     a, b, a_scale, b_scale = (node.input(index) for index in range(4))
     return _real_product(node, a, b, (a_scale, b_scale), node.optional(4), node.optional(5), node.optional(6))
 
 
 @handles("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(node: Node) -> Tensor:
+    """Import DynamicQuantizeMatMul: the scale of A is computed at run time."""
     x, b, b_scale = (node.input(index) for index in range(3))
     scale, zero = range_parameters(node, x)
     numbers = integer(node, x, scale, zero, DType.UINT8)
@@ -107,6 +114,7 @@ def _real_product(
 
 @handles("Gelu", "FastGelu", "BiasGelu", "QuickGelu", domain=MICROSOFT)
 def gelu(node: Node) -> Tensor:
+    """Import Gelu and FastGelu, with an optional bias."""
     x, bias = node.input(0), node.optional(1)
     x = x if bias is None else node.binary(Binary.ADD, x, bias)
     if node.op_type == "QuickGelu":
@@ -116,6 +124,7 @@ def gelu(node: Node) -> Tensor:
 
 @handles("FusedMatMul", domain=MICROSOFT, limits=["transBatchA and transBatchB are refused"])
 def fused_matmul(node: Node) -> Tensor:
+    """Import FusedMatMul: transpositions, a product and a factor."""
     a, b = node.input(0), node.input(1)
     if node.int_attr("transBatchA", 0) or node.int_attr("transBatchB", 0):
         node.refuse("transBatchA and transBatchB are not supported")
@@ -133,6 +142,7 @@ def _swapped(node: Node, x: Tensor, attribute: str) -> Tensor:
 
 @handles("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(node: Node) -> list[Tensor | None]:
+    """Import SkipLayerNormalization: the sum of the inputs, normalised."""
     simplified = "Simplified" in node.op_type
     offset = None if simplified else node.optional(3)
     bias = node.optional(3 if simplified else 4)

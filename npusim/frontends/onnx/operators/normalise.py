@@ -39,6 +39,7 @@ def affine(node: Node, x: Tensor, factor: Tensor, offset: Tensor | None, axis: i
 
 @handles("LayerNormalization")
 def layer_normalization(node: Node) -> list[Tensor | None]:
+    """Import LayerNormalization over the last dimensions, from ``axis`` on."""
     x, scale, bias = node.input(0), node.input(1), node.optional(2)
     axis = node.axis(len(x.shape), default=-1)
     epsilon = node.float_attr("epsilon", 1e-5)
@@ -57,6 +58,7 @@ def layer_normalization(node: Node) -> list[Tensor | None]:
 
 @handles("RMSNormalization")
 def rms_normalization(node: Node) -> Tensor:
+    """Import RMSNormalization over the last dimensions, from ``axis`` on."""
     x = node.input(0)
     axis = node.axis(len(x.shape), default=-1)
     node.ignore("stash_type")
@@ -66,6 +68,7 @@ def rms_normalization(node: Node) -> Tensor:
 
 @handles("InstanceNormalization")
 def instance_normalization(node: Node) -> Tensor:
+    """Import InstanceNormalization over the spatial dimensions."""
     x = node.input(0)
     if len(x.shape) < 3:
         node.damaged(f"the input must have spatial dimensions, is {list(x.shape)}")
@@ -75,6 +78,7 @@ def instance_normalization(node: Node) -> Tensor:
 
 @handles("GroupNormalization")
 def group_normalization(node: Node) -> Tensor:
+    """Import GroupNormalization: channels are normalised in groups."""
     x, scale, bias = node.input(0), node.input(1), node.input(2)
     groups = node.int_attr("num_groups")
     node.ignore("stash_type")
@@ -90,6 +94,7 @@ def group_normalization(node: Node) -> Tensor:
 
 @handles("LpNormalization")
 def lp_normalization(node: Node) -> Tensor:
+    """Import LpNormalization with p 1 or 2."""
     x = node.input(0)
     axis, p = node.axis(len(x.shape), default=-1), node.int_attr("p", 2)
     if p not in (1, 2):
@@ -102,6 +107,7 @@ def lp_normalization(node: Node) -> Tensor:
 
 @handles("LRN")
 def lrn(node: Node) -> Tensor:
+    """Import LRN: local response normalisation across channels."""
     x = node.input(0)
     if len(x.shape) < 2:
         node.damaged(f"the input must have a channel dimension, is {list(x.shape)}")
@@ -128,6 +134,7 @@ def flattened_softmax(node: Node) -> Tensor:
 
 @handles("Softmax", "LogSoftmax", "Hardmax", since=13)
 def softmax(node: Node) -> Tensor:
+    """Import Softmax, LogSoftmax and Hardmax along one axis."""
     x = node.input(0)
     return _softmax(node, x, node.axis(len(x.shape), default=-1))
 

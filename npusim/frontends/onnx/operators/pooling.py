@@ -70,6 +70,7 @@ _IMAGES = ["one to three spatial dimensions"]
 
 @handles("MaxPool", limits=[*_IMAGES, "the Indices output is refused"])
 def max_pool(node: Node) -> Tensor:
+    """Import MaxPool without its Indices output."""
     node.ignore("storage_order")
     node.no_output(1, "indices of maxima are not supported")
     return pool(node, node.input(0), "max")
@@ -77,11 +78,13 @@ def max_pool(node: Node) -> Tensor:
 
 @handles("AveragePool", limits=_IMAGES)
 def average_pool(node: Node) -> Tensor:
+    """Import AveragePool."""
     return pool(node, node.input(0), "average", bool(node.int_attr("count_include_pad", 0)))
 
 
 @handles("LpPool", limits=[*_IMAGES, "ceil_mode with p other than 2 is refused"])
 def lp_pool(node: Node) -> Tensor:
+    """Import LpPool as a pool of powers."""
     p = node.int_attr("p", 2)
     if p == 2:
         return pool(node, node.input(0), "l2")
@@ -105,11 +108,13 @@ def _image_axes(node: Node) -> tuple[Tensor, list[int]]:
 
 @handles("GlobalAveragePool", "GlobalMaxPool")
 def global_pool(node: Node) -> Tensor:
+    """Import GlobalAveragePool and GlobalMaxPool as reductions."""
     return node.reduce(Reduce.MAX if node.op_type == "GlobalMaxPool" else Reduce.MEAN, *_image_axes(node))
 
 
 @handles("GlobalLpPool", limits=["p is 1 or 2"])
 def global_lp_pool(node: Node) -> Tensor:
+    """Import GlobalLpPool with p 1 or 2."""
     p = node.int_attr("p", 2)
     if p not in (1, 2):
         node.refuse(f"p={p} is not supported; it must be 1 or 2")

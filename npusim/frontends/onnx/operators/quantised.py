@@ -46,6 +46,7 @@ def _ignore_float8(node: Node) -> None:
 @handles("QuantizeLinear", limits=["to int8, uint8, int16, uint16"])
 @handles("QuantizeLinear", domain=MICROSOFT)
 def quantize_linear(node: Node) -> Tensor:
+    """Import QuantizeLinear: per tensor, per axis or in blocks."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     _ignore_float8(node)
     node.not_packed(2)
@@ -73,6 +74,7 @@ def range_parameters(node: Node, x: Tensor) -> tuple[Tensor, Tensor]:
 
 @handles("DynamicQuantizeLinear", limits=["values within 3e-39 of 0, and not 0, give another scale"])
 def dynamic_quantize_linear(node: Node) -> list[Tensor]:
+    """Import DynamicQuantizeLinear: quantised values, scale and zero point."""
     x = node.input(0)
     scale, zero = range_parameters(node, x)
     return [node.add("quantize", x, scale, node.cast(zero, DType.INT32), to=DType.UINT8), scale, zero]
@@ -81,6 +83,7 @@ def dynamic_quantize_linear(node: Node) -> list[Tensor]:
 @handles("DequantizeLinear", limits=["from int8, uint8, int16, uint16, int32; int4, uint4, int2, uint2 constants"])
 @handles("DequantizeLinear", domain=MICROSOFT)
 def dequantize_linear(node: Node) -> Tensor:
+    """Import DequantizeLinear: per tensor, per axis or in blocks."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     _ignore_float8(node)
     code = node.int_attr("output_dtype", 0)
@@ -133,6 +136,7 @@ def _convolution(
 
 @handles("ConvInteger")
 def conv_integer(node: Node) -> Tensor:
+    """Import ConvInteger with int32 results."""
     return _convolution(node, node.input(0), node.input(1), None, node.optional(2), node.optional(3))
 
 
@@ -147,6 +151,7 @@ def integer_product(node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None, b_z
 
 @handles("MatMulInteger")
 def matmul_integer(node: Node) -> Tensor:
+    """Import MatMulInteger with int32 results."""
     return integer_product(node, node.input(0), node.input(1), node.optional(2), node.optional(3))
 
 
@@ -163,6 +168,7 @@ def requantize(node: Node, total: Tensor, scales: tuple[Tensor, Tensor, Tensor],
 
 @handles("QLinearConv")
 def qlinear_conv(node: Node) -> Tensor:
+    """Import QLinearConv: an integer convolution and a requantisation."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (node.input(index) for index in range(8))
     total = _convolution(node, x, w, node.optional(8), x_zero, w_zero)
     return requantize(node, total, (x_scale, w_scale, y_scale), y_zero, 1)
@@ -170,6 +176,7 @@ def qlinear_conv(node: Node) -> Tensor:
 
 @handles("QLinearMatMul")
 def qlinear_matmul(node: Node) -> Tensor:
+    """Import QLinearMatMul: an integer product and a requantisation."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node.input(index) for index in range(8))
     total = integer_product(node, a, b, a_zero, b_zero)
     return requantize(node, total, (a_scale, b_scale, y_scale), y_zero, max(len(total.shape) - 1, 0))

@@ -56,9 +56,11 @@ class Cell:
         return self.node.slice(x, 1, first * self.hidden, count * self.hidden)
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """The elementwise sum of two tensors."""
         return self.node.binary(Binary.ADD, a, b)
 
     def mul(self, a: Tensor, b: Tensor) -> Tensor:
+        """The elementwise product of two tensors."""
         return self.node.binary(Binary.MUL, a, b)
 
     def step(self, x: Tensor, state: list[Tensor]) -> list[Tensor]:
@@ -194,6 +196,7 @@ def _check(node: Node, x: Tensor, directions: int) -> int:
 
 @handles("RNN", "GRU", "LSTM", since=7, limits=_LIMITS)
 def recurrent(node: Node) -> list[Tensor]:
+    """Import RNN, GRU and LSTM, unrolled over their time steps."""
     x, direction = node.input(0), node.text_attr("direction", "forward")
     batch_first = bool(node.int_attr("layout", 0))
     if len(x.shape) != 3:

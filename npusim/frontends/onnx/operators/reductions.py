@@ -26,6 +26,7 @@ PLAIN = {
 
 @handles(*PLAIN)
 def reduction(node: Node) -> Tensor:
+    """Import the Reduce operators; axes are attributes or a constant input."""
     x = node.input(0)
     given = node.ints_attr("axes")
     if given is None and node.optional(1) is not None:
@@ -64,6 +65,7 @@ def _log_sum_exp(node: Node, x: Tensor, axes: list[int] | None, keep: bool) -> T
 
 @handles("ArgMax", "ArgMin")
 def arg_reduce(node: Node) -> Tensor:
+    """Import ArgMax and ArgMin."""
     x = node.input(0)
     return node.add(
         "arg_reduce",
@@ -77,6 +79,7 @@ def arg_reduce(node: Node) -> Tensor:
 
 @handles("TopK", limits=["k is a constant"])
 def top_k(node: Node) -> list[Tensor]:
+    """Import TopK with constant k."""
     x = node.input(0)
     k = node.int_attr("k") if node.opset < 10 else node.int_values(1)[0]
     node.ignore("sorted")
@@ -87,6 +90,7 @@ def top_k(node: Node) -> list[Tensor]:
 @handles("CumSum", limits=["the axis is a constant"])
 @handles("CumProd", since=26, limits=["the axis is a constant"])
 def scan(node: Node) -> Tensor:
+    """Import CumSum and CumProd along a constant axis."""
     x = node.input(0)
     axis = node.normal_axis(int(node.scalar_value(1)), len(x.shape))
     exclusive, reverse = (bool(node.int_attr(name, 0)) for name in ("exclusive", "reverse"))

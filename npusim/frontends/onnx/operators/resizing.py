@@ -211,6 +211,7 @@ def _sized_axes(node: Node, shape: tuple[int, ...], axes: list[int], sizes: list
     ],
 )
 def resize_modern(node: Node) -> Tensor:
+    """Import Resize from operator set 11 on; roi, scales and sizes are constants."""
     x = node.input(0)
     rule = _read_rule(node)
     axes = node.normal_axes(node.ints_attr("axes") or range(len(x.shape)), len(x.shape))

@@ -97,6 +97,7 @@ def _taps(node: Node, position: Tensor, size: int, mode: str, padding: str, alig
 
 @handles("GridSample")
 def grid_sample(node: Node) -> Tensor:
+    """Import GridSample as gathers with weights."""
     x, grid = node.input(0), node.input(1)
     mode = node.text_attr("mode", "linear").removeprefix("bi")
     padding, align = node.text_attr("padding_mode", "zeros"), bool(node.int_attr("align_corners", 0))

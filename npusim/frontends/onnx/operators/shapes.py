@@ -16,6 +16,7 @@ from npusim.units import ceil_div
 
 @handles("Reshape", limits=["the shape is a constant"])
 def reshape(node: Node) -> Tensor:
+    """Import Reshape to a constant shape, with 0 and -1 as in ONNX."""
     x = node.input(0)
     shape = node.int_values(1)
     if not node.int_attr("allowzero", 0):
@@ -36,6 +37,7 @@ def reshape(node: Node) -> Tensor:
 
 @handles("Flatten")
 def flatten(node: Node) -> Tensor:
+    """Import Flatten to two dimensions."""
     x = node.input(0)
     rank = len(x.shape)
     axis = node.int_attr("axis", 1)
@@ -53,6 +55,7 @@ def _axes(node: Node) -> list[int] | None:
 
 @handles("Squeeze")
 def squeeze(node: Node) -> Tensor:
+    """Import Squeeze; axes are an attribute or a constant input."""
     x = node.input(0)
     given = _axes(node)
     axes = [i for i, d in enumerate(x.shape) if d == 1] if given is None else node.normal_axes(given, len(x.shape))
@@ -63,6 +66,7 @@ def squeeze(node: Node) -> Tensor:
 
 @handles("Unsqueeze")
 def unsqueeze(node: Node) -> Tensor:
+    """Import Unsqueeze; axes are an attribute or a constant input."""
     x = node.input(0)
     given = _axes(node)
     if given is None:
@@ -75,6 +79,7 @@ def unsqueeze(node: Node) -> Tensor:
 
 @handles("Transpose")
 def transpose(node: Node) -> Tensor:
+    """Import Transpose; without ``perm`` the dimensions are reversed."""
     x = node.input(0)
     perm = node.ints_attr("perm", range(len(x.shape) - 1, -1, -1)) or []
     return node.add("transpose", x, perm=tuple(perm)) if perm != list(range(len(x.shape))) else x
@@ -82,6 +87,7 @@ def transpose(node: Node) -> Tensor:
 
 @handles("Concat")
 def concat(node: Node) -> Tensor:
+    """Import Concat along one axis."""
     tensors = [node.input(index) for index in range(len(node.inputs))]
     if not tensors:
         node.damaged("has no inputs")
@@ -90,6 +96,7 @@ def concat(node: Node) -> Tensor:
 
 @handles("Split")
 def split(node: Node) -> list[Tensor]:
+    """Import Split into equal parts or constant sizes."""
     x = node.input(0)
     axis = node.axis(len(x.shape), default=0)
     count, dim = node.int_attr("num_outputs", len(node.proto.output)), x.shape[axis]
@@ -137,11 +144,13 @@ def _slice(node: Node, starts: list[int], ends: list[int], axes: list[int] | Non
 
 @handles("Slice")
 def slice_attributes(node: Node) -> Tensor:
+    """Import Slice before operator set 10: its operands are attributes."""
     return _slice(node, node.ints_attr("starts") or [], node.ints_attr("ends") or [], node.ints_attr("axes"), None)
 
 
 @handles("Slice", since=10, limits=["starts, ends, axes and steps are constants"])
 def slice_inputs(node: Node) -> Tensor:
+    """Import Slice from operator set 10 on: its operands are constant inputs."""
     axes = node.int_values(3) if node.optional(3) is not None else None
     steps = node.int_values(4) if node.optional(4) is not None else None
     return _slice(node, node.int_values(1), node.int_values(2), axes, steps)
@@ -169,11 +178,13 @@ def _pad(node: Node, pads: list[int], value: float, axes: list[int] | None) -> T
 
 @handles("Pad")
 def pad_attributes(node: Node) -> Tensor:
+    """Import Pad before operator set 11: its operands are attributes."""
     return _pad(node, node.ints_attr("pads") or [], node.float_attr("value", 0.0), None)
 
 
 @handles("Pad", since=11, limits=["pads, value and axes are constants"])
 def pad(node: Node) -> Tensor:
+    """Import Pad from operator set 11 on: its operands are constant inputs."""
     value = node.scalar_value(2) if node.optional(2) is not None else 0
     axes = node.int_values(3) if node.optional(3) is not None else None
     return _pad(node, node.int_values(1), value, axes)
@@ -181,6 +192,7 @@ def pad(node: Node) -> Tensor:
 
 @handles("Expand", limits=["the shape is a constant"])
 def expand(node: Node) -> Tensor:
+    """Import Expand to a constant shape."""
     x = node.input(0)
     try:
         return node.expand(x, np.broadcast_shapes(x.shape, tuple(node.int_values(1))))
@@ -190,6 +202,7 @@ def expand(node: Node) -> Tensor:
 
 @handles("Tile", limits=["the repeats are constants"])
 def tile(node: Node) -> Tensor:
+    """Import Tile with constant repeats."""
     x = node.input(0)
     repeats = node.int_values(1)
     if len(repeats) != len(x.shape) or min(repeats, default=0) < 0:
@@ -213,6 +226,7 @@ def _blocks(node: Node) -> tuple[Tensor, int, tuple[int, int, int, int]]:
 
 @handles("DepthToSpace")
 def depth_to_space(node: Node) -> Tensor:
+    """Import DepthToSpace in the modes DCR and CRD."""
     x, block, (n, c, h, w) = _blocks(node)
     mode = node.text_attr("mode", "DCR")
     if mode not in ("DCR", "CRD") or c % (block * block):
@@ -227,6 +241,7 @@ def depth_to_space(node: Node) -> Tensor:
 
 @handles("SpaceToDepth")
 def space_to_depth(node: Node) -> Tensor:
+    """Import SpaceToDepth."""
     x, block, (n, c, h, w) = _blocks(node)
     if h % block or w % block:
         node.damaged(f"an image of {h} x {w} cannot be divided into blocks of {block}")
@@ -240,6 +255,7 @@ def space_to_depth(node: Node) -> Tensor:
 
 @handles("Trilu", limits=["k is a constant"])
 def trilu(node: Node) -> Tensor:
+    """Import Trilu as a selection with a constant mask."""
     x = node.input(0)
     k = int(node.scalar_value(1)) if node.optional(1) is not None else 0
     if len(x.shape) < 2:
@@ -253,6 +269,7 @@ def trilu(node: Node) -> Tensor:
 
 @handles("OneHot", limits=["the depth is a constant"])
 def one_hot(node: Node) -> Tensor:
+    """Import OneHot with a constant depth."""
     indices, values = node.input(0), node.input(2)
     depth = int(node.scalar_value(1))
     rank = len(indices.shape)

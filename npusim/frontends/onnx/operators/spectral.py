@@ -59,11 +59,13 @@ def _length(node: Node, index: int) -> int | None:
 
 @handles("DFT", since=17)
 def dft_of_attribute(node: Node) -> Tensor:
+    """Import DFT of operator set 17: the axis is an attribute."""
     return _dft(node, node.axis(len(node.input(0).shape), default=1), _length(node, 1))
 
 
 @handles("DFT", since=20)
 def dft(node: Node) -> Tensor:
+    """Import DFT from operator set 20 on: the axis is an input."""
     axis = -2 if node.optional(2) is None else int(node.scalar_value(2))
     return _dft(node, node.normal_axis(axis, len(node.input(0).shape)), _length(node, 1))
 
