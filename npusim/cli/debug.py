@@ -12,7 +12,7 @@ from npusim.cli.base import Command, cache_options, config_options, model_argume
 from npusim.cli.output import say
 from npusim.untrusted import FileKind
 
-SCRIPT = FileKind("script of the debugger", 1 << 20)
+SCRIPT = FileKind("debugger script", 1 << 20)
 
 
 @click.command(cls=Command, short_help="Step through a run: breakpoints, watchpoints, reverse stepping.")

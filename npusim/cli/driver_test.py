@@ -1,4 +1,4 @@
-"""``npusim driver-test``: hold a driver to its promises."""
+"""``npusim driver-test``: run the conformance suite against a driver."""
 
 from __future__ import annotations
 

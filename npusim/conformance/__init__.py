@@ -1,7 +1,7 @@
-"""What every driver promises, as a suite for any driver: in Python, or a program in whatever language.
+"""The conformance suite for drivers in Python, or in any language as a program.
 
-``docs/reference/driver-test.md`` says how a driver is spoken to. ``suite.run`` plays the device, in faults, too, with
-the driver sanitizer watching.
+``docs/reference/driver-test.md`` describes the protocol. ``suite.run`` provides the devices, with injected faults and
+the driver sanitizer.
 """
 
 from npusim.conformance.suite import CaseOutcome, Report, run

@@ -1,4 +1,4 @@
-"""The promises, one function each: its name is that of the case, its docstring what is promised."""
+"""The cases of the conformance suite: one function each. Its docstring is the requirement that the report shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from npusim.program import Program
 from npusim.timeline import FaultCode
 
 LONG_PS = 10**13
-"""Ten seconds of the device's time: nothing here takes that long."""
+"""Ten seconds of device time, longer than any job of the suite."""
 MANY = 150
 CHANNEL = "core0.dma0"
 MOST_QUEUED = 300
@@ -27,13 +27,13 @@ MOST_QUEUED = 300
 Array = npt.NDArray[Any]
 
 
-class BrokenPromiseError(Exception):
-    """What was promised, and what came."""
+class ViolationError(Exception):
+    """A driver violates a requirement: what was expected, and what it did."""
 
 
 @dataclass
 class CaseContext:
-    """A driver that has been opened on a fresh device, and what the cases ask of it."""
+    """A driver on a fresh device, and the checks that cases share."""
 
     subject: Subject
     device: NpuDevice
@@ -45,39 +45,38 @@ class CaseContext:
         return (np.arange(size) + 7 * number).astype(np.uint8)
 
     def same(self, found: dict[str, Array], wanted: Array, what: str = "outputs", name: str = "y0") -> None:
-        """Raise BrokenPromiseError unless ``found`` has the array ``wanted`` under ``name``."""
+        """Raise ViolationError unless ``found`` has the array ``wanted`` under ``name``."""
         got = found.get(name)
         if got is None or got.shape != wanted.shape or got.dtype != wanted.dtype:
-            raise BrokenPromiseError(f"{what}: must be {name}, {wanted.dtype}{list(wanted.shape)}, got {_kinds(found)}")
+            raise ViolationError(f"{what}: must be {name}, {wanted.dtype}{list(wanted.shape)}, got {_kinds(found)}")
         if self.computes and not np.array_equal(got, wanted):
             at = int(np.flatnonzero(got != wanted)[0])
-            raise BrokenPromiseError(f"{what}: {name}[{at}] must be {wanted[at]}, got {got[at]}")
+            raise ViolationError(f"{what}: {name}[{at}] must be {wanted[at]}, got {got[at]}")
 
     def right(self, loaded: Any, number: int = 0) -> None:
-        """A round trip gives what goes in."""
+        """Raise ViolationError unless a round trip returns its input."""
         self.same(self.subject.run(loaded, {"x0": self.values(number)}), self.values(number), f"job {number}")
 
     @property
     def announced(self) -> list[int]:
-        """What the driver has told the device of each ring: its TAIL."""
+        """The TAIL register of each ring."""
         return [self.device.registers.get(f"{name}_TAIL") for name in RINGS]
 
     def stopped(self) -> None:
-        """The next job that the device takes comes to a stop, until it is aborted or the faults are cleared: what is
-        submitted now is in the device together, however fast the device is."""
+        """Hang the next job until it is aborted or the faults are cleared, so that later jobs queue up behind it."""
         self.device.faults.add([Fault(AtJob(job=1), Hang(hang=CHANNEL))])
 
     @contextmanager
     def unseen(self) -> Iterator[None]:
-        """The device must not hear of what is refused here."""
+        """Raise ViolationError if a refused call inside has moved a TAIL register."""
         before = self.announced
         yield
         if self.announced != before:
-            raise BrokenPromiseError(f"the device must not hear of it: TAIL was {before}, is {self.announced}")
+            raise ViolationError(f"a refused job must not reach the device: TAIL was {before}, is {self.announced}")
 
     @contextmanager
     def refused(self, *codes: str, fault: str = "") -> Iterator[None]:
-        """What is done here must be refused with one of the codes, FAULT with that one."""
+        """Raise ViolationError unless the block is refused with one of the codes, or with FAULT and that fault."""
         wanted = f"{' or '.join(codes)} {fault}".strip()
         try:
             yield
@@ -87,9 +86,9 @@ class CaseContext:
             if error.code not in codes or (
                 fault and error.text.split(" ")[0] not in (fault, str(int(FaultCode[fault])))
             ):
-                raise BrokenPromiseError(f"must be refused with {wanted}, got {error}") from None
+                raise ViolationError(f"must be refused with {wanted}, got {error}") from None
         else:
-            raise BrokenPromiseError(f"must be refused with {wanted}, was done")
+            raise ViolationError(f"must be refused with {wanted}, but succeeded")
 
 
 def _kinds(found: dict[str, Array]) -> str:
@@ -98,7 +97,7 @@ def _kinds(found: dict[str, Array]) -> str:
 
 CASES: dict[str, Callable[[CaseContext], None]] = {}
 WITHOUT_ARITHMETIC: set[str] = set()
-"""Those that a driver keeps that computes nothing."""
+"""Cases that also apply to a driver that computes nothing."""
 
 
 def _case(*, always: bool = False) -> Callable[[Callable[[CaseContext], None]], Callable[[CaseContext], None]]:
@@ -114,13 +113,13 @@ def _case(*, always: bool = False) -> Callable[[Callable[[CaseContext], None]], 
 
 @_case(always=True)
 def computes(trial: CaseContext) -> None:
-    """A job's outputs have the program's names, shapes and types, and are right."""
+    """Outputs have the names, shapes and types of the program, and correct values."""
     trial.right(trial.subject.load(trial.programs.round_trip()))
 
 
 @_case()
 def computes_again(trial: CaseContext) -> None:
-    """A program that is loaded runs again and again, more often than a ring has entries, with other inputs."""
+    """A loaded program runs more often than a ring has entries, with different inputs."""
     loaded = trial.subject.load(trial.programs.round_trip())
     for number in range(MANY):
         trial.right(loaded, number)
@@ -128,7 +127,7 @@ def computes_again(trial: CaseContext) -> None:
 
 @_case()
 def many_bytes(trial: CaseContext) -> None:
-    """Inputs and outputs of 100 kB come through whole."""
+    """Inputs and outputs of 100 kB are transferred completely."""
     size = 100_000
     if trial.device.config.sram.bytes < size:
         raise DriverRefusedError("UNSUPPORTED", f"the device has {trial.device.config.sram.bytes} bytes of SRAM")
@@ -138,14 +137,14 @@ def many_bytes(trial: CaseContext) -> None:
 
 @_case()
 def jobs_in_flight(trial: CaseContext) -> None:
-    """Several jobs are in the device at once, in all rings; they are waited for in any order."""
+    """Several jobs are in the device at once, in all rings; waits may come in any order."""
     subject, loaded = trial.subject, [trial.subject.load(trial.programs.round_trip()) for _ in range(2)]
     trial.stopped()
     jobs = [
         subject.submit(loaded[number % 2], {"x0": trial.values(number)}, number % len(RINGS)) for number in range(6)
     ]
     if 0 in trial.announced:
-        raise BrokenPromiseError(f"jobs must be in all rings, {', '.join(RINGS)}: TAIL is {trial.announced}")
+        raise ViolationError(f"jobs must be in all rings, {', '.join(RINGS)}: TAIL is {trial.announced}")
     trial.device.faults.clear()
     for number in reversed(range(6)):
         trial.same(subject.wait(jobs[number], LONG_PS), trial.values(number), f"job {number}")
@@ -153,7 +152,7 @@ def jobs_in_flight(trial: CaseContext) -> None:
 
 @_case()
 def a_full_ring(trial: CaseContext) -> None:
-    """As many jobs as fit are taken, the next one is refused and leaves no trace; all that were taken end well."""
+    """A full ring refuses the next job without side effects; all accepted jobs end well."""
     subject, loaded, jobs = trial.subject, trial.subject.load(trial.programs.slow()), []
     trial.stopped()
     for number in range(MOST_QUEUED):
@@ -164,9 +163,7 @@ def a_full_ring(trial: CaseContext) -> None:
             if error.code not in ("FULL", "MEMORY") or not jobs:
                 raise
             if trial.announced != before:
-                raise BrokenPromiseError(
-                    f"a refusal leaves no trace: TAIL was {before}, is {trial.announced}"
-                ) from None
+                raise ViolationError(f"a refusal leaves no trace: TAIL was {before}, is {trial.announced}") from None
             break
     trial.device.faults.clear()
     for number, job in enumerate(jobs):
@@ -176,7 +173,7 @@ def a_full_ring(trial: CaseContext) -> None:
 
 @_case()
 def constants(trial: CaseContext) -> None:
-    """Each program has its own constants, at an address that was another's, too."""
+    """Each program uses its own constants, also at an address that another program has used."""
     subject = trial.subject
     first, second = (bytes([value] * 64) for value in (3, 5))
     loaded = [subject.load(trial.programs.constant(data)) for data in (first, second)]
@@ -192,7 +189,7 @@ def constants(trial: CaseContext) -> None:
 
 @_case(always=True)
 def wrong_inputs(trial: CaseContext) -> None:
-    """Inputs that are missing or of another size are refused before the device sees anything."""
+    """Missing inputs and inputs of a wrong size are refused before the device is accessed."""
     loaded = trial.subject.load(trial.programs.round_trip())
     for inputs in ({}, {"x0": trial.values(size=63)}, {"x0": trial.values(size=65)}):
         with trial.unseen(), trial.refused("INPUT"):
@@ -202,7 +199,7 @@ def wrong_inputs(trial: CaseContext) -> None:
 
 @_case(always=True)
 def too_large(trial: CaseContext) -> None:
-    """A program that does not fit is refused, at load or at its first run, and takes no memory."""
+    """A program that does not fit is refused, at load or at its first run, and uses no memory."""
     # Of the second one a part fits: who keeps it has no room for a program of that size.
     for program in (trial.programs.huge(), trial.programs.half(twice=True)):
         for _ in range(2):
@@ -217,7 +214,7 @@ def too_large(trial: CaseContext) -> None:
 
 @_case(always=True)
 def unloaded(trial: CaseContext) -> None:
-    """A program that was unloaded is refused, and its memory is there again."""
+    """An unloaded program is refused, and its memory is free again."""
     for _ in range(2):
         loaded = trial.subject.load(trial.programs.half())
         trial.right(loaded)
@@ -244,13 +241,13 @@ def _fails_alone(trial: CaseContext, broken: Program, inputs: dict[str, Array], 
 
 @_case()
 def a_program_that_is_none(trial: CaseContext) -> None:
-    """Fault PROGRAM is reported for its job, and no other job suffers."""
+    """An invalid program is reported as fault PROGRAM for its job; other jobs are not affected."""
     _fails_alone(trial, trial.programs.nonsense(), {"x0": trial.values()}, "PROGRAM")
 
 
 @_case()
 def indices_outside(trial: CaseContext) -> None:
-    """Fault DATA is reported for the job whose data it was, and the same program goes on with other data."""
+    """Fault DATA is reported for the job with the invalid data; the same program runs with other data."""
     subject, loaded = trial.subject, trial.subject.load(trial.programs.picked())
     good, bad = np.arange(16, dtype="<i4").view(np.uint8), np.full(16, 99, "<i4").view(np.uint8)
     trial.same(subject.run(loaded, {"x0": good}), np.arange(16, dtype=np.uint8))
@@ -262,7 +259,7 @@ def indices_outside(trial: CaseContext) -> None:
 
 @_case()
 def a_bus_error(trial: CaseContext) -> None:
-    """Fault DMA is reported; the next job is right."""
+    """Fault DMA is reported; the next job is correct."""
     loaded = trial.subject.load(trial.programs.round_trip())
     trial.device.faults.add([Fault(AtJob(job=1), Fail(fail=CHANNEL))])
     with trial.refused("FAULT", fault="DMA"):
@@ -272,7 +269,7 @@ def a_bus_error(trial: CaseContext) -> None:
 
 @_case()
 def a_unit_that_hangs(trial: CaseContext) -> None:
-    """A unit stops without a word: its job is given up in its time, the next one is right."""
+    """A job whose unit hangs ends at its timeout; the next job is correct."""
     subject, loaded = trial.subject, trial.subject.load(trial.programs.round_trip())
     trial.device.faults.add([Fault(AtJob(job=2), Hang(hang=CHANNEL))])
     trial.right(loaded)
@@ -284,7 +281,7 @@ def a_unit_that_hangs(trial: CaseContext) -> None:
 
 @_case()
 def a_lost_interrupt(trial: CaseContext) -> None:
-    """A job whose interrupt was lost is found all the same."""
+    """A job whose interrupt was lost is completed."""
     loaded = trial.subject.load(trial.programs.round_trip())
     trial.device.faults.add([Fault(AtInterrupt(interrupt=1), MessageFault(interrupt="lose", count=2))])
     for number in range(4):
@@ -293,7 +290,7 @@ def a_lost_interrupt(trial: CaseContext) -> None:
 
 @_case()
 def odd_interrupts(trial: CaseContext) -> None:
-    """Messages that come late, twice, for nothing, or a thousand times do no harm."""
+    """Late, duplicate and spurious interrupts, and interrupt storms, have no effect on jobs."""
     loaded = trial.subject.load(trial.programs.slow())  # so that some come before the end of a job
     for kind, count in (("delay", 1), ("double", 1), ("spurious", 1), ("storm", 1000)):
         trial.device.faults.add([Fault(AtInterrupt(interrupt=1), MessageFault(interrupt=kind, count=count))])
@@ -304,8 +301,7 @@ def odd_interrupts(trial: CaseContext) -> None:
 
 @_case()
 def aborts(trial: CaseContext) -> None:
-    """A job that runs and one that waits end with ABORTED; one that has ended can be aborted, too, and is right, as are
-    the others."""
+    """A running and a waiting job end with ABORTED; aborting an ended job has no effect; other jobs are correct."""
     subject, loaded = trial.subject, trial.subject.load(trial.programs.slow())
     trial.stopped()  # so that no job is quicker than its abort
     jobs = [subject.submit(loaded, {"x0": trial.values(number)}) for number in range(5)]
@@ -322,7 +318,7 @@ def aborts(trial: CaseContext) -> None:
 
 @_case()
 def a_job_that_takes_too_long(trial: CaseContext) -> None:
-    """A job that does not end in its time is given up, and the device works again."""
+    """A job that exceeds its timeout ends, and the device works again."""
     subject, loaded = trial.subject, trial.subject.load(trial.programs.endless())
     job = subject.submit(loaded, {"x0": trial.values()})
     with trial.refused("TIMEOUT", "ABORTED"):
@@ -346,7 +342,7 @@ def a_reset(trial: CaseContext) -> None:
 
 @_case()
 def a_device_that_goes(trial: CaseContext) -> None:
-    """When the device is unplugged each job in it fails with GONE, as do later ones, and nothing hangs."""
+    """If the device is unplugged, its jobs and later jobs fail with GONE; nothing hangs."""
     subject, loaded = trial.subject, trial.subject.load(trial.programs.round_trip())
     trial.right(loaded)
     jobs = []
@@ -366,4 +362,4 @@ OPENING: dict[str, tuple[str, Callable[[NpuDevice], None]]] = {
     "another-device": ("DEVICE", lambda device: device.pretend(ID=0x1234_5678)),
     "another-interface": ("DEVICE", lambda device: device.pretend(VERSION=0x7FFF_0000)),
 }
-"""Cases in which a driver refuses to open: the code, and what is done to the device before."""
+"""Cases in which a driver must refuse to open: the code, and the preparation of the device."""

@@ -1,4 +1,4 @@
-"""A device that is unplugged after any access of a driver that runs a job, and comes back or does not."""
+"""The case in which the device is removed after any access of a job, and may come back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npusim.conformance.cases import BrokenPromiseError, CaseContext
+from npusim.conformance.cases import CaseContext, ViolationError
 from npusim.conformance.subject import DriverRefusedError
 from npusim.device.npu import NpuDevice
 from npusim.sim.watch import Watcher
@@ -51,17 +51,17 @@ class Unplugs(Watcher):
 
 
 def accesses(trial: CaseContext) -> int:
-    """How many accesses a driver makes for a job while the device stays where it is."""
+    """The number of accesses that a driver makes for a job without a removal."""
     loaded = trial.subject.load(trial.programs.twice())
     counter = Unplugs(trial.device)
     _run(trial, loaded)
     if not counter.count:
-        raise BrokenPromiseError("outputs are right, but the device has seen no access of the driver")
+        raise ViolationError("the outputs are correct, but the driver has not accessed the device")
     return counter.count
 
 
 def moments(count: int, most: int) -> Iterator[tuple[int, bool]]:
-    """After which of so many accesses a device goes, the last ones first, and whether it comes back."""
+    """Pairs of the access after which the device is removed, and whether it comes back; the last accesses first."""
     last = range(count, max(count - most // 2, 0), -1)
     others = np.linspace(1, count, most - len(last)).astype(int).tolist()
     for after in sorted({*last, *others}, reverse=True):
@@ -69,14 +69,14 @@ def moments(count: int, most: int) -> Iterator[tuple[int, bool]]:
 
 
 def removed(trial: CaseContext, *, after: int, back: bool) -> None:
-    """Outputs are right, or the job is refused; raises BrokenPromiseError for anything else."""
+    """Raise ViolationError unless the outputs are correct or the job is refused."""
     loaded = trial.subject.load(trial.programs.twice())
     Unplugs(trial.device, after, back=back)
     try:
         _run(trial, loaded)
     except DriverRefusedError as error:
         if error.code == "UNSUPPORTED" or (error.code != "GONE" and not back):
-            raise BrokenPromiseError(f"must be refused with GONE, got {error}") from None
+            raise ViolationError(f"must be refused with GONE, got {error}") from None
 
 
 def _run(trial: CaseContext, loaded: object) -> None:

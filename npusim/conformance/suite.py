@@ -1,4 +1,4 @@
-"""The suite: each case on a fresh device, then the same work under an adversary; and what came of it."""
+"""The conformance suite: each case on a fresh device, then with adversaries and removals; and its report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from npusim.conformance import endpoints, removal
-from npusim.conformance.cases import CASES, LONG_PS, OPENING, WITHOUT_ARITHMETIC, BrokenPromiseError, CaseContext
+from npusim.conformance.cases import CASES, LONG_PS, OPENING, WITHOUT_ARITHMETIC, CaseContext, ViolationError
 from npusim.conformance.programs import SuitePrograms
 from npusim.conformance.subject import DeadError, DriverRefusedError, Subject
 from npusim.device.npu import NpuDevice
@@ -23,20 +23,23 @@ from npusim.report.format import printable
 _log = logging.getLogger("npusim.device")
 
 ADVERSARY = "any-times"
-"""The case that the adversary's seeds make."""
+"""The case that runs once per adversary seed."""
 REMOVAL = "gone-at-any-access"
-"""The case in which the device is unplugged after one access after the other."""
+"""The case in which the device is unplugged after each access."""
 MOST_FINDINGS = 5
-"""Of one case that are told."""
+"""At most this many findings of a case are printed."""
 
 
 @dataclass
 class CaseOutcome:
-    """What came of a case. ``state``: passed, failed, left out; ``text``: why; ``told``: what the program has told
-    people meanwhile; ``findings``: the sanitizer's, as JSON values."""
+    """The result of a case.
+
+    ``state``: passed, failed or left out. ``text``: the reason. ``told``: standard error of the program. ``findings``:
+    findings of the driver sanitizer, as JSON values.
+    """
 
     name: str
-    promise: str
+    requirement: str
     state: str
     text: str = ""
     told: str = ""
@@ -45,7 +48,7 @@ class CaseOutcome:
 
 @dataclass
 class Report:
-    """All cases."""
+    """The results of all cases."""
 
     driver: str
     outcomes: list[CaseOutcome] = field(default_factory=list)
@@ -57,7 +60,7 @@ class Report:
 
     @property
     def kept(self) -> bool:
-        """Whether something was tried, and nothing has failed."""
+        """Whether at least one case passed and none failed."""
         return not self.failed and any(outcome.state == "passed" for outcome in self.outcomes)
 
     def text(self) -> str:
@@ -101,8 +104,11 @@ def run(
     cases: Iterable[str] | None = None,
     progress: Callable[[CaseOutcome], None] = lambda outcome: None,
 ) -> Report:
-    """Hold a driver to its promises. ``computes`` False: it drives nothing, and only keeps what it says about arguments
-    and memory; ``cases``: only these. Raises UsageError for a case or an endpoint that is not there."""
+    """Run the suite against a driver.
+
+    ``computes`` False: the driver computes nothing; only its handling of arguments and memory is checked.
+    ``cases``: the cases to run. Raises UsageError for an unknown case or endpoint.
+    """
     endpoints.check_kind(endpoint)
     known = names(computes=computes)
     chosen = known if cases is None else list(cases)
@@ -111,7 +117,7 @@ def run(
             raise UsageError(f"--case: must be one of {', '.join(known)}, got {each!r}")
     report = Report(name)
     bench = _Bench(subject, config, endpoint, computes)
-    # What the device and its sanitizer would log is in the report, beside the case that it belongs to.
+    # The report has the messages of the device and the sanitizer, by case.
     level = _log.level
     _log.setLevel(logging.CRITICAL)
     try:
@@ -122,7 +128,7 @@ def run(
             elif seeds:
                 report.outcomes.append(special(seeds))
             else:
-                report.outcomes.append(CaseOutcome(each, _promise(each), "left out", "no seeds were asked for"))
+                report.outcomes.append(CaseOutcome(each, _requirement(each), "left out", "no seeds requested"))
             progress(report.outcomes[-1])
     finally:
         _log.setLevel(level)
@@ -131,27 +137,25 @@ def run(
 
 
 def names(*, computes: bool = True) -> list[str]:
-    """All cases, in their order."""
+    """The names of all cases in their order."""
     return (
         [*CASES, *OPENING, REMOVAL, ADVERSARY] if computes else [each for each in CASES if each in WITHOUT_ARITHMETIC]
     )
 
 
 def table() -> str:
-    """The cases, for the manual."""
-    rows = [f"| `{name}` | {_promise(name)} |" for name in names()]
-    return "\n".join(["| case | what is promised |", "|---|---|", *rows])
+    """The cases as a table of the manual."""
+    rows = [f"| `{name}` | {_requirement(name)} |" for name in names()]
+    return "\n".join(["| case | requirement |", "|---|---|", *rows])
 
 
-def _promise(name: str) -> str:
+def _requirement(name: str) -> str:
     if name == ADVERSARY:
-        return (
-            "Whatever times the contract leaves open, results are the same: a device with an adversary for each seed."
-        )
+        return "Results do not depend on the times that the device specification leaves open: one adversary per seed."
     if name == REMOVAL:
         return (
-            "A device that goes after any access of a job, and comes back empty or does not: outputs are right, or the "
-            "job is refused; with GONE if the device stays away."
+            "The device is removed after any access of a job, and may come back empty: the outputs are correct, or the "
+            "job is refused, with GONE if the device stays removed."
         )
     text = CASES[name].__doc__ if name in CASES else f"The driver refuses to open, with {OPENING[name][0]}."
     return " ".join((text or "").split())
@@ -173,7 +177,7 @@ class _Bench:
             device.close()
 
     def case(self, name: str) -> CaseOutcome:
-        outcome = CaseOutcome(name, _promise(name), "passed")
+        outcome = CaseOutcome(name, _requirement(name), "passed")
         with self._device() as (device, endpoint):
             if name in OPENING:
                 self._guarded(outcome, lambda: self._opens_not(name, device, endpoint))
@@ -184,7 +188,7 @@ class _Bench:
 
     def adversary(self, seeds: int) -> CaseOutcome:
         outcome = CaseOutcome(
-            ADVERSARY, _promise(ADVERSARY), *(("passed",) if seeds else ("left out", "no seeds were asked for"))
+            ADVERSARY, _requirement(ADVERSARY), *(("passed",) if seeds else ("left out", "no seeds requested"))
         )
         for seed in range(seeds):
             with self._device(seed) as (device, endpoint):
@@ -196,7 +200,7 @@ class _Bench:
         return outcome
 
     def removal(self, most: int) -> CaseOutcome:
-        outcome, counts = CaseOutcome(REMOVAL, _promise(REMOVAL), "passed"), list[int]()
+        outcome, counts = CaseOutcome(REMOVAL, _requirement(REMOVAL), "passed"), list[int]()
         with self._device() as (device, endpoint):
             self._guarded(
                 outcome, lambda: self._tried(lambda trial: counts.append(removal.accesses(trial)), device, endpoint)
@@ -205,7 +209,7 @@ class _Bench:
         for after, back in removal.moments(counts[0], most) if counts else ():
             if outcome.state != "passed":
                 break
-            # No sanitizer: a driver cannot know yet that the device which it goes on with is another one.
+            # No sanitizer: the driver cannot know yet that it continues with another device.
             with self._device(check=False) as (device, endpoint):
                 work = partial(removal.removed, after=after, back=back)
                 self._guarded(outcome, partial(self._tried, work, device, endpoint))
@@ -235,14 +239,14 @@ class _Bench:
         except DriverRefusedError as error:
             left_out = error.code == "UNSUPPORTED"
             outcome.state, outcome.text = ("left out", error.text) if left_out else ("failed", f"refused: {error}")
-        except (BrokenPromiseError, DeadError) as error:
+        except (ViolationError, DeadError) as error:
             outcome.state, outcome.text = "failed", str(error)
         except Exception as error:  # noqa: BLE001 - a driver may raise anything; that it does is what is reported
             outcome.state, outcome.text = "failed", f"{type(error).__name__}: {error}"
         outcome.told += self._subject.told()
 
     def _judge(self, outcome: CaseOutcome, device: NpuDevice) -> None:
-        """What the sanitizer has seen."""
+        """Add the findings of the sanitizer to the result."""
         findings = device.checker.findings if device.checker is not None and self._computes else []
         if findings and outcome.state != "failed":
             outcome.state, outcome.text = "failed", f"{len(findings)} findings of the sanitizer"

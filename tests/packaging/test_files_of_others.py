@@ -20,7 +20,7 @@ READS = {
 """Calls that open a file by its name, or read one with a parser of its own."""
 ROWS = {
     ("npusim/explore/store.py", "_opened"): "study store",
-    ("npusim/explore/store.py", "Store._open"): "study store",
+    ("npusim/explore/store.py", "StudyStore._open"): "study store",
     ("npusim/frontends/onnx/files.py", "Files.read"): "external data of an ONNX model",
     ("hal/nnapi/capi/caching.py", "_opened"): "model and data file of the NNAPI compilation cache",
     ("npusim/cli/tensors.py", "_mapped"): "input array (.npy)",

@@ -12,7 +12,7 @@ from npusim.explore.serving.scenario import DecoderSource, RequestSource
 from npusim.units import PS_PER_S, Dimension, parse
 from npusim.untrusted import FileKind
 
-ARRIVALS = FileKind("arrivals of a serving scenario (CSV)", 1 << 24)
+ARRIVALS = FileKind("arrivals of a load test (CSV)", 1 << 24)
 _DIGITS = 30
 """Of a number: more than any time has."""
 MOST = 1_000_000

@@ -15,7 +15,7 @@ from npusim.hw.keys import Choice, Count, Quantity, Ratio, Text, key, unknown
 from npusim.units import Dimension
 from npusim.untrusted import TOML_BYTES, FileKind
 
-SCENARIO = FileKind("serving scenario", TOML_BYTES, ConfigError, ConfigError)
+SCENARIO = FileKind("load-test scenario", TOML_BYTES, ConfigError, ConfigError)
 RINGS, TIMES = "rings", "times"
 PRIORITIES = ("low", "medium", "high")
 TIME = Quantity(Dimension.TIME, 1, 10**18)

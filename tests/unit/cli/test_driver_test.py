@@ -38,6 +38,6 @@ def test_a_driver_of_which_nothing_was_tried_has_not_passed(cli: Cli) -> None:
     done = cli("driver-test", "--connect", "python:npusim.driver:Driver", "--case", "any-times", "--seeds", "0")
     assert done.code == 1
     assert done.out.splitlines() == [
-        "left out  any-times: no seeds were asked for",
+        "left out  any-times: no seeds requested",
         "python:npusim.driver:Driver: 0 passed, 0 failed, 1 left out",
     ]
