@@ -16,6 +16,7 @@ from npusim.errors import NpusimError
 from npusim.hw.config import Config, list_configs, load_config
 from npusim.hw.cost import CostModel, cost_model
 from npusim.hw.units import dma, vector
+from npusim.timing import tile_costs
 from npusim.timing.tile_costs import array_pricing, matrix_prices, move_prices, move_pricing, pricing, vector_pricing
 from npusim.work import DmaWork, MatrixWork, VectorWork
 from tests.support.graphs.golden import GRAPHS
@@ -69,6 +70,18 @@ def test_a_transfer_costs_what_the_device_charges(config: Config) -> None:
                 assert prices[nbytes, run, run + 9, way] == charged(model, dataclasses.replace(work, stride=run + 9))
             work = DmaWork(nbytes, runs, run, nbytes, 0, constants=True)
             assert prices[nbytes, run, 0, "constants"] == charged(model, work)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_as_many_prices_are_kept_as_may_be_and_no_more(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """A price that is there is not computed again; memory does not grow with the designs that are asked for."""
+    monkeypatch.setattr(tile_costs, "_MOST", most)
+    edge = load_config("edge")
+    products, moves = tile_costs.MatrixPrices(edge, DType.INT8, 3, 3, False, 1, 4, 0), tile_costs.MovePrices(edge)
+    for number in range(3 * most + 2):
+        assert products[1, 7, 7, 8, number + 1] > 0
+        assert moves[4096, number + 1, 0, "read"] > (0, 0, 0)
+        assert len(products) == len(moves) == number % most + 1
 
 
 def charged(model: CostModel, work: DmaWork) -> tuple[int, int, int]:

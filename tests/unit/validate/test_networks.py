@@ -37,6 +37,34 @@ PUBLISHED = {  # input, millions of multiply-accumulates, millions of weights: p
 }
 
 
+PARAMETERS = {  # input, parameters as torchvision, Keras, timm and Ultralytics count them, outputs without a norm
+    "mobilenet_v1": (224, 4_231_976, 0),
+    "mobilenet_v2": (224, 3_504_872, 0),
+    "resnet50_v1": (224, 25_557_032, 0),
+    "resnet101_v1": (224, 44_549_160, 0),
+    "resnet152_v1": (224, 60_192_808, 0),
+    "vgg16": (224, 138_357_544, 4224),
+    "vgg19": (224, 143_667_240, 5504),
+    "squeezenet": (224, 1_235_496, 3944),  # version 1.1
+    "inception_v1": (224, 6_624_904, 0),
+    "inception_v3": (299, 23_834_568, 0),
+    "inception_v4": (299, 42_679_816, 0),
+    "inception_resnet_v2": (299, 55_843_464, 10 * 320 + 20 * 1088 + 10 * 2080),
+    "yolov5n": (640, 1_872_157, 3 * 255),
+    "yolov5s": (640, 7_235_389, 3 * 255),
+    "yolov5m": (640, 21_190_557, 3 * 255),
+    "yolov5s_seg": (640, 7_621_277, 3 * 351),
+    "yolov8n": (640, 3_157_200 - 16, 3 * 144),  # 16: numbers by which distances are weighed, which are no layer
+    "yolov8s": (640, 11_166_560 - 16, 3 * 144),
+    "yolov8m": (640, 25_902_640 - 16, 3 * 144),
+    "yolov8n_seg": (640, 3_409_968 - 16, 3 * 176 + 64),
+    "yolov8s_seg": (640, 11_821_056 - 16, 3 * 176 + 128),
+    "yolov8m_seg": (640, 27_285_968 - 16, 3 * 176 + 192),
+    "yolov8n_pose": (640, 3_295_470 - 16, 3 * 116),
+    "yolox_s": (640, 8_968_255, 3 * 85),
+    "yolox_m": (640, 25_326_495, 3 * 85),
+}
+
 SMALL = {
     "wav2letter": (1, 296, 39),
     "micronet_kws_m": (1, 49, 10, 1),
@@ -66,6 +94,21 @@ def test_networks_have_the_published_size(name):
     image, products, weights = PUBLISHED[name]
     found = size(name, (1, image, image, 3))
     assert found == (pytest.approx(products, rel=0.005), pytest.approx(weights, abs=0.06))
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_networks_have_the_published_parameters(name):
+    """To the last one: every output of a convolution has a scale and a shift, or a bias; ours are folded."""
+    image, published, plain = PARAMETERS[name]
+    ops = NETWORKS[name].make((1, image, image, 3)).ops
+    convolutions = [op.input(1) for op in ops if op.kind in ("conv", "conv_transpose")]
+    dense = [op.input(1) for op in ops if op.kind == "matmul"]
+    found = sum(weights.size for weights in (*convolutions, *dense))
+    found += 2 * sum(weights.shape[0] for weights in convolutions) - plain
+    found += sum(weights.shape[1] for weights in dense)
+    # TensorFlow's networks tell 1001 classes apart, torchvision's 1000.
+    found -= sum(weights.shape[0] + 1 for weights in dense if weights.shape[1] == 1001)
+    assert found == published
 
 
 @pytest.mark.parametrize("name", NETWORKS)
