@@ -20,7 +20,6 @@ SHARED = frozenset(
         "Span",
         "Spread",
         "Table",
-        "Task",
     }
 )
 """Names that still have two classes."""

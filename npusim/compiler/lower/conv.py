@@ -11,9 +11,11 @@ import numpy.typing as npt
 from npusim.compiler.buffers import Moves, View
 from npusim.compiler.codegen.issue import Item, Slot
 from npusim.compiler.grouping.groups import Group
-from npusim.compiler.lower.base import Box, Context, twin
+from npusim.compiler.lower.base import Box, Context
 from npusim.compiler.lower.chain import Chain
-from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
+from npusim.compiler.lower.matrix import MatrixLowering
+from npusim.compiler.lower.matrix_tiling import Extent, OutputTile
+from npusim.compiler.lower.matrix_weights import Columns
 from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import load_items
 from npusim.isa.matrix import CHANNEL_BLOCK
@@ -28,7 +30,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         super().__init__(context, group)
         attrs = self.op.attrs
         x, w = self.op.input(0), self.op.input(1)
-        # Channels innermost whatever the model says: the unit wants those of a pixel next to each other.
+        # Channels innermost, whatever the layout of the model: the unit reads those of a pixel as one run.
         self._axes = (0, 2, 3, 1) if attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self._places = tuple([self._axes.index(axis) for axis in range(4)])
         self._x = context.view(x).permute(self._axes)
@@ -40,36 +42,36 @@ class ConvLowering(MatrixLowering, kind="conv"):
         groups = attrs["groups"]
         oc, ic, kh, kw = w.shape
         (sh, sw), (dh, dw) = attrs["stride"], attrs["dilation"]
-        self.chain = Chain(context, self.drain.rest, self._out, self._axes, self.drain.result)
-        in_place = self.drain.out_type.itemsize == self._sum.itemsize
+        self.chain = Chain(context, self.epilogue.rest, self._out, self._axes, self.epilogue.result)
         self.height = out_shape[1]
         rows, held = self._at_once()
+        sizes = out_shape[0], rows, out_shape[2], groups, oc // groups, ic
+        # A single group stays an ordinary convolution: depthwise tiles are cut by groups.
+        depthwise, shared_weights = ic == 1 and groups > 1, True
+        types = x.dtype, w.dtype, self.epilogue.out_type
+        in_place = self.epilogue.out_type.itemsize == self._sum.itemsize
+        out = self._out.permute(self._axes)
+        homes = self.homes(self._x, out, whole=not any(self._pads))
+        serving = context.beside, context.served(x), context.served(w)
         self.problem = MatrixProblem(
-            out_shape[0], rows, out_shape[2], groups, oc // groups, ic, kh, kw, sh, sw, dh, dw,
-            # A single group stays an ordinary convolution: depthwise tiles are cut by groups, and it
-            # would have nothing to cut.
-            ic == 1 and groups > 1, True, x.dtype, w.dtype, self.drain.out_type, self.chain.epilogue(),
-            in_place, *self.homes(self._x, self._out.permute(self._axes), whole=not any(self._pads)),
-            held, self._pinned, context.beside, context.served(x),
-            context.served(w), **self.narrow(self._x, self._out.permute(self._axes)),
+            *sizes, kh, kw, sh, sw, dh, dw, depthwise, shared_weights, *types, self.chain.epilogue(), in_place, *homes,
+            held, self._pinned, *serving, **self.narrow(self._x, out),
         )  # fmt: skip
         self.tile = self.choose_tile()
 
     def _at_once(self) -> tuple[int, int]:
-        """The rows of a problem, and in how many copies all weights stay meanwhile."""
+        """The rows that are made at once, and the copies of all weights that stay meanwhile."""
         rows = self.context.rows
         return min(rows or self.height, self.height), int(bool(rows) or self._pinned)
 
     def in_rows(self) -> ConvLowering:
-        lowering = twin(self)
         rows, held = self._at_once()
-        lowering.problem, lowering._slots_of, lowering._striped = self.problem._replace(oh=rows, held=held), {}, {}
-        return lowering.in_room()
+        return self.for_problem(self.problem._replace(oh=rows, held=held))
 
     def out_view(self) -> View:
         return self._out
 
-    def box(self, task: Task, extent: Extent) -> Box:
+    def box(self, task: OutputTile, extent: Extent) -> Box:
         starts = (task.image, task.row, task.col, task.group * self.problem.oc + task.channel)
         sizes = (1, extent.rows, extent.cols, extent.groups * extent.channels)
         place = self._places
@@ -78,23 +80,19 @@ class ConvLowering(MatrixLowering, kind="conv"):
     def out_part(self, box: Box) -> View:
         return self._out.slice(*box).permute(self._axes)
 
-    def x_part(self, task: Task, extent: Extent, channels: tuple[int, int]) -> View:
+    def x_part(self, task: OutputTile, extent: Extent, channels: tuple[int, int]) -> View:
         p = self.problem
         rows, cols = input_extent(p, extent.rows, extent.cols)
-        return self._x.slice(
-            (
-                task.image, task.row * p.sh - self._pads[0], task.col * p.sw - self._pads[1],
-                task.group * p.ic + channels[0],
-            ),
-            (1, rows, cols, extent.groups * channels[1]),
-        )  # fmt: skip
+        corner = task.row * p.sh - self._pads[0], task.col * p.sw - self._pads[1]
+        start = (task.image, *corner, task.group * p.ic + channels[0])
+        return self._x.slice(start, (1, rows, cols, extent.groups * channels[1]))
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> ConvLowering:
-        lowering = self._of_rows(image, rows, moved)
+        lowering = self.of_rows(image, rows, moved)
         lowering._x, lowering._out = self._x.moved(moved), self._out.moved(moved)
         return lowering
 
-    def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+    def load_x(self, task: OutputTile, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         p, item = self.problem, self.problem.x_type.itemsize
         rows, cols = input_extent(p, extent.rows, extent.cols)
         _, height, width, _ = self._x.shape
@@ -108,26 +106,23 @@ class ConvLowering(MatrixLowering, kind="conv"):
         # Padding is written as bytes: a negative zero point in two's complement of the element's width.
         zero = self.x_zero & ((1 << 8 * item) - 1)
         padding = (0, above, before, 0), (0, below, after, 0)
-        return self._bring((slot.address, strides, slot), part, *padding, zero)
+        return self.bring((slot.address, strides, slot), part, padding, zero)
 
-    def load_weights(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+    def load_weights(self, task: OutputTile, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         if self._w.data is None:
             return self._load_dynamic(task, extent, channels, slot)
+        p = self.problem
+        if p.depthwise:
+            columns, blocks = [(task.group * p.oc, extent.groups * p.oc)], 1
+        else:
+            columns = [((task.group + i) * p.oc + task.channel, extent.channels) for i in range(extent.groups)]
+            blocks = ceil_div(channels[1], CHANNEL_BLOCK)
+        cut = functools.partial(_depthwise if p.depthwise else _blocks, columns, channels)
         key = (task.group, task.channel, channels)
-        packed = self._packed.get(key)
-        if packed is None:
-            p = self.problem
-            if p.depthwise:
-                columns, blocks = [(task.group * p.oc, extent.groups * p.oc)], 1
-            else:
-                columns = [((task.group + i) * p.oc + task.channel, extent.channels) for i in range(extent.groups)]
-                blocks = ceil_div(channels[1], CHANNEL_BLOCK)
-            cut = functools.partial(_depthwise if p.depthwise else _blocks, columns, channels)
-            packed = self._packed[key] = self.pack_weights(key, cut, channels, columns, len(columns) * blocks)
-        return packed.load(slot)
+        return self.packed(key, cut, channels, columns, len(columns) * blocks).load(slot)
 
-    def _load_dynamic(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
-        """Weights that are computed: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""
+    def _load_dynamic(self, task: OutputTile, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+        """Load computed weights: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""
         p, item = self.problem, self.problem.w_type.itemsize
         view = self.context.view(self._w)
         items: list[Item] = []
@@ -147,16 +142,12 @@ class ConvLowering(MatrixLowering, kind="conv"):
         return items
 
 
-_Columns = list[tuple[int, int]]
-"""First output channel and number of them, of each group."""
+# Weights of some columns and input channels, as views of all [O, I, KH, KW].
 
 
-# Of weights [O, I, KH, KW], those of some columns and input channels as views, each group's.
-
-
-def _blocks(columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
-    """In order the elements are [group][I block][KH][KW][I][O]: so the unit sums, and walks the tile once from front to
-    back. Blocks of channels, then the kernel's rows and columns, then the channels of a block."""
+def _blocks(columns: Columns, channels: tuple[int, int], weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
+    """Elements in the order [group][I block][KH][KW][I][O]: the unit sums in this order, so it reads the tile once from
+    front to back."""
     low, count = channels
     moved = weights.transpose(2, 3, 1, 0)[:, :, low : low + count]
     return [
@@ -165,6 +156,6 @@ def _blocks(columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[A
     ]
 
 
-def _depthwise(columns: _Columns, channels: tuple[int, int], weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
-    """In order the elements are [KH][KW][channel * multiplier]."""
+def _depthwise(columns: Columns, channels: tuple[int, int], weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
+    """Elements in the order [KH][KW][channel * multiplier]."""
     return [[weights.transpose(2, 3, 1, 0)[..., first : first + many]] for first, many in columns]

@@ -12,7 +12,8 @@ from npusim.compiler.codegen.issue import Item, Slot
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Box, Context
 from npusim.compiler.lower.chain import Chain
-from npusim.compiler.lower.matrix import Extent, MatrixLowering, Task
+from npusim.compiler.lower.matrix import MatrixLowering
+from npusim.compiler.lower.matrix_tiling import Extent, OutputTile
 from npusim.compiler.lower.transfer import load_items
 from npusim.program import CONSTANTS
 from npusim.timing.tile import MatrixProblem
@@ -32,7 +33,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         self.x_zero, self.w_zero = int(self.op.attrs["x_zero"]), int(self.op.attrs["w_zero"])
         self._batch = out.shape[:-2]
         m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
-        # In a flow rows come a block at a time, and each image by itself.
+        # In fused attention rows come a block at a time, each image by itself.
         self._flat = None if context.rows else self._try_flat(out, a.shape[-1])
         images = 1 if self._flat else int(np.prod(self._batch, dtype=np.int64))
         if self._flat:
@@ -42,13 +43,16 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         else:
             self._a = context.view(a).broadcast((*self._batch, *a.shape[-2:]))
             self._out, shape, inner = out, out.shape, context
-        self.chain = Chain(inner, self.drain.rest, self._out, range(len(shape)), self.drain.result)
+        self.chain = Chain(inner, self.epilogue.rest, self._out, range(len(shape)), self.epilogue.result)
+        columns = shape[-2] if self._flat else min(context.rows or m, m)
+        types = a.dtype, b.dtype, self.epilogue.out_type
+        in_place = self.epilogue.out_type.itemsize == self._sum.itemsize
+        homes = self.homes(self._a, self._out, whole=True)
+        held = 2 if context.rows else int(self._pinned)
+        serving = context.beside, context.served(a), context.served(b)
         self.problem = MatrixProblem(
-            images, 1, shape[-2] if self._flat else min(context.rows or m, m), 1, n, k, 1, 1, 1, 1, 1, 1, False,
-            self._shared, a.dtype, b.dtype, self.drain.out_type, self.chain.epilogue(),
-            self.drain.out_type.itemsize == self._sum.itemsize,
-            *self.homes(self._a, self._out, whole=True), 2 if context.rows else int(self._pinned), self._pinned,
-            context.beside, context.served(a), context.served(b), **self.narrow(self._a, self._out),
+            images, 1, columns, 1, n, k, 1, 1, 1, 1, 1, 1, False, self._shared, *types, self.chain.epilogue(),
+            in_place, *homes, held, self._pinned, *serving, **self.narrow(self._a, self._out),
         )  # fmt: skip
         self.tile = self.choose_tile()
 
@@ -62,8 +66,8 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         if not self._shared:
             return None
         rows = int(np.prod(out.shape[:-1], dtype=np.int64))
-        # The rows of all batch items become one long M, which fills the array better than many short ones; where
-        # strides cannot say that, each item is an image of its own.
+        # The rows of all batch items become one long M, which fills the array better than many short ones. If strides
+        # do not allow that, each item is an image of its own.
         a = self.context.view(self.op.input(0)).broadcast((*self._batch, out.shape[-2], k)).reshape((rows, k))
         flat_out = out.reshape((rows, out.shape[-1]))
         views: dict[Any, View] = {}
@@ -75,17 +79,17 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         return None if a is None or flat_out is None else (a, flat_out, views)
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> MatMulLowering:
-        lowering = self._of_rows(image, rows, moved)
+        lowering = self.of_rows(image, rows, moved)
         lowering._a, lowering._out = self._a.moved(moved), self._out.moved(moved)
         return lowering
 
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[OutputTile]:
         if self._rows is None:
             return super().tasks()
         image, first, end = self._rows
-        return [Task(image, 0, col, *what) for col in range(first, end, self.tile.ow) for what in self._channels()]
+        return [OutputTile(image, 0, col, *what) for col in range(first, end, self.tile.ow) for what in self.channels()]
 
-    def extent(self, task: Task) -> Extent:
+    def extent(self, task: OutputTile) -> Extent:
         if self._rows is None:
             return super().extent(task)
         return Extent(
@@ -100,24 +104,19 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         """The right operand; a constant as it is."""
         if self._b.data is None:
             return self.context.view(self._b)
-        return View(
-            Buffer(self._b.name, CONSTANTS, 0),
-            0,
-            self._b.shape,
-            dense_strides(self._b.shape, self._b.dtype.itemsize),
-            self._b.dtype,
-        )
+        strides = dense_strides(self._b.shape, self._b.dtype.itemsize)
+        return View(Buffer(self._b.name, CONSTANTS, 0), 0, self._b.shape, strides, self._b.dtype)
 
     def out_view(self) -> View:
         return self._out
 
-    def weights_key(self, task: Task) -> Any:
+    def weights_key(self, task: OutputTile) -> Any:
         return (0 if self._shared else task.image, task.channel)
 
     def _index(self, image: int, batch: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(int(i) for i in np.unravel_index(image, batch)) if batch else ()
 
-    def box(self, task: Task, extent: Extent) -> Box:
+    def box(self, task: OutputTile, extent: Extent) -> Box:
         if self._flat:
             return (task.col, task.channel), (extent.cols, extent.channels)
         index = self._index(task.image, self._batch)
@@ -126,16 +125,16 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
     def out_part(self, box: Box) -> View:
         return self._out.slice(*box)
 
-    def x_part(self, task: Task, extent: Extent, channels: tuple[int, int]) -> View:
+    def x_part(self, task: OutputTile, extent: Extent, channels: tuple[int, int]) -> View:
         index = () if self._flat else self._index(task.image, self._batch)
         return self._a.slice((*index, task.col, channels[0]), (*(1 for _ in index), extent.cols, channels[1]))
 
-    def load_x(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+    def load_x(self, task: OutputTile, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         part, item = self.x_part(task, extent, channels), self.problem.x_type.itemsize
         strides = (*(0 for _ in part.shape[2:]), channels[1] * item, item)
-        return self._bring((slot.address, strides, slot), part)
+        return self.bring((slot.address, strides, slot), part)
 
-    def load_weights(self, task: Task, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+    def load_weights(self, task: OutputTile, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
         item = self.problem.w_type.itemsize
         index = tuple(0 for _ in self._b.shape[:-2])
         if not self._shared:
@@ -146,15 +145,11 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
             view = self.context.view(self._b)
             part = view.slice((*index, channels[0], task.channel), (*(1 for _ in index), channels[1], extent.channels))
             return load_items((slot.address, (*(0 for _ in index), extent.channels * item, item), slot), part)
-        key = (index, task.channel, channels)
-        packed = self._packed.get(key)
-        if packed is None:
-            rows = slice(channels[0], sum(channels))
-            cols = slice(task.channel, task.channel + extent.channels)
-            columns = [(task.channel, extent.channels)]
+        rows = slice(channels[0], sum(channels))
+        cols = slice(task.channel, task.channel + extent.channels)
 
-            def cut(weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
-                return [[weights[index][rows, cols]]]
+        def cut(weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
+            return [[weights[index][rows, cols]]]
 
-            packed = self._packed[key] = self.pack_weights(key, cut, channels, columns, 1)
-        return packed.load(slot)
+        columns = [(task.channel, extent.channels)]
+        return self.packed((index, task.channel, channels), cut, channels, columns, 1).load(slot)

@@ -1,0 +1,132 @@
+"""Constant weights of the matrix unit: how those of a tile are packed, with their scales and zero points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.compiler.lower.base import Context
+from npusim.compiler.lower.streams import Packed, joined, pack
+from npusim.dtypes import DType
+from npusim.graph import Op
+from npusim.isa.matrix import NO_EXTRAS, NOTHING, Extras, accumulator_type, packed_bytes
+from npusim.timing.tile import MatrixProblem, Tiling, footprint
+from npusim.units import ceil_div
+
+Cut = Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]]
+"""Takes the weights of a tile out of all: for each group of channels its arrays, in the order of the unit."""
+
+Columns = list[tuple[int, int]]
+"""First output channel and number of channels, of each group of a tile."""
+
+
+class WeightScales(NamedTuple):
+    """Scales, and zero points if there are any, of integer weights that stand for floats: [rows][output channels], one
+    row for each ``block`` input channels."""
+
+    block: int
+    scale: npt.NDArray[np.float32]
+    zero: npt.NDArray[Any] | None
+
+    @classmethod
+    def of(cls, op: Op) -> WeightScales | None:
+        scale, zero = op.optional(3), op.optional(4)
+        if scale is None:
+            return None
+        w, conv = op.input(1), op.kind == "conv"
+        channels, depth = (w.shape[0], w.shape[1]) if conv else (w.shape[-1], w.shape[-2])
+        arrays = []
+        for tensor, dtype in ((scale, np.dtype(np.float32)), (zero, w.dtype.storage)):
+            if tensor is None or tensor.data is None:
+                continue
+            # Rows are along the input channels, which come after the output channels in weights of a convolution.
+            lead = 2 if conv else len(w.shape)
+            flat = tensor.data.reshape(tensor.shape[lead - 2 : lead])
+            rows = flat.T if conv else flat
+            arrays.append(np.repeat(rows, channels // rows.shape[1], axis=1).astype(dtype))
+        return cls(op.attrs["block"] or depth, arrays[0], arrays[1] if len(arrays) > 1 else None)
+
+    @property
+    def rows(self) -> int:
+        return len(self.scale)
+
+    def parts(self, channels: tuple[int, int], columns: Columns) -> list[npt.NDArray[Any]]:
+        """The scales of the columns for a part of the input channels, then the zero points."""
+        low, high = channels[0] // self.block, ceil_div(sum(channels), self.block)
+        if self.rows == 1:
+            low, high = 0, 1
+        arrays = [array for array in (self.scale, self.zero) if array is not None]
+        return [array[low:high, first : first + count] for array in arrays for first, count in columns]
+
+
+def sum_type(op: Op, scales: WeightScales | None) -> DType:
+    """The type of an operator's accumulators."""
+    return accumulator_type(op.input(0).dtype, op.input(1).dtype, wide=op.attrs["wide"], scaled=scales is not None)
+
+
+def pack_weights(
+    context: Context,
+    op: Op,
+    problem: MatrixProblem,
+    scales: WeightScales | None,
+    key: Hashable,
+    cut: Cut,
+    channels: tuple[int, int],
+    columns: Columns,
+    parts: int,
+) -> Packed:
+    """Place the constants of a tile as one run: the weights of each group, each from a byte on, scales, zero points.
+
+    ``key``: which tile; ``cut``: gives its weights, in ``parts`` arrays; ``channels``: the part of the reduction.
+    """
+    dtype, bits = problem.w_type, problem.w_bits
+    weights = op.input(1).data
+    assert weights is not None
+    flat: list[Any]
+    if not bits and (scales is not None or parts == 1):
+        flat = [part for group in cut(weights) for part in group]
+    else:
+        taps = problem.kh * problem.kw * (1 if problem.depthwise else channels[1])
+        sizes = [packed_bytes(taps * count, problem.w_type, bits) for _, count in columns]
+        flat = [joined(cut, weights, sum(sizes), bits)]
+    if bits:
+        dtype = DType.UINT8
+    if scales is not None:
+        flat += scales.parts(channels, columns)
+        flat = [part.reshape(-1).view(np.uint8) for part in map(np.ascontiguousarray, flat)]
+        dtype = DType.UINT8
+    if problem.w_rows * problem.w_cols > 1:
+        # The unit reads whole tiles of weights: the last one is filled up with zeros.
+        wanted = footprint(problem, Tiling(len(columns), 1, 1, columns[0][1], channels[1], False)).w
+        flat.append(np.zeros(wanted - sum(part.nbytes for part in flat), np.uint8))
+    return pack(context, (op, key, channels, *columns), flat, f"{op.name}.weights", dtype, bits)
+
+
+def extras(
+    problem: MatrixProblem,
+    scales: WeightScales | None,
+    address: int,
+    columns: tuple[int, int, int],
+    chunk: tuple[int, int],
+    shift: int,
+    *,
+    wide: bool,
+) -> Extras:
+    """The fields of an instruction that plain products do not need. ``address``: of the weights; ``columns``: groups,
+    weights of a channel, channels; ``shift``: address of the epilogue's shift; ``wide``: sums of 64 bits."""
+    if scales is None and not wide and not problem.w_bits and shift == NOTHING:
+        return NO_EXTRAS
+    if scales is None:
+        return Extras(wide, problem.w_bits, shift=shift)
+    groups, k, oc = columns
+    skip = chunk[0] % scales.block if scales.rows > 1 else 0
+    # A single row of scales serves the whole reduction, wherever a part of it begins.
+    block = scales.block if scales.rows > 1 else k
+    w_scale = address + groups * packed_bytes(k * oc, problem.w_type, problem.w_bits)
+    w_zeros = NOTHING
+    if scales.zero is not None:
+        w_zeros = w_scale + 4 * groups * oc * ceil_div(k + skip, block)
+    return Extras(wide, problem.w_bits, skip, block, w_scale, w_zeros, shift)
