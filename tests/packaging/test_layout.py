@@ -104,6 +104,12 @@ def test_mutants_are_shown_to_that_folder(package: str) -> None:
     assert mutants.tests_of(package.replace(".", "/") + "/some_file.py") == f"tests/{folder_of(package)}"
 
 
+@pytest.mark.parametrize("module", sorted(path.stem for path in (ROOT / "npusim").glob("*.py")))
+def test_a_module_beside_the_packages_has_its_tests(module: str) -> None:
+    if not module.startswith("__"):
+        assert list((TESTS / "unit").glob(f"test_{module.lstrip('_')}*.py")), f"no tests/unit/test_{module}.py"
+
+
 def test_a_folder_of_unit_tests_has_its_package() -> None:
     folders = {str(path.parent.relative_to(TESTS)) for path in TESTS.glob("unit/*/**/test_*.py")}
     assert folders - {folder_of(package) for package in PACKAGES if "." in package} - NO_PACKAGE == set()
