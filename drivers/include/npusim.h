@@ -60,25 +60,25 @@
 #define NPU_CAP_CONTEXT_HI 0x03c /* read only */
 
 #define NPU_CONTROL 0x040 /* write only */
-#define NPU_CONTROL_RESET 0x00000001u /* drop all jobs and return to the reset state; memory stays */
-#define NPU_CONTROL_CONTINUE 0x00000002u /* after a fault: drop its job, go on with the others */
+#define NPU_CONTROL_RESET 0x00000001u /* drop all jobs and reset the registers; memory is kept */
+#define NPU_CONTROL_CONTINUE 0x00000002u /* after a fault: drop its job, continue with the others */
 
 #define NPU_STATUS 0x044 /* read only */
-#define NPU_STATUS_READY 0x00000001u /* takes jobs */
+#define NPU_STATUS_READY 0x00000001u /* accepts jobs */
 #define NPU_STATUS_BUSY 0x00000002u /* a job runs or is parked */
-#define NPU_STATUS_FAULT 0x00000004u /* stopped; FAULT_CODE says why; see CONTROL */
-#define NPU_STATUS_FIRMWARE 0x00000008u /* waits for an image, see FW_STATUS; takes no jobs */
-#define NPU_STATUS_COPY_FAULT 0x00000010u /* copies have stopped; COPY_FAULT_CODE says why */
+#define NPU_STATUS_FAULT 0x00000004u /* halted by a fault, see FAULT_CODE and CONTROL */
+#define NPU_STATUS_FIRMWARE 0x00000008u /* waits for firmware, see FW_STATUS; accepts no jobs */
+#define NPU_STATUS_COPY_FAULT 0x00000010u /* copies are halted by a fault, see COPY_FAULT_CODE */
 
 #define NPU_INT_STATUS 0x048 /* write 1 to clear */
 #define NPU_INT_STATUS_DONE 0x00000001u /* a job has ended */
-#define NPU_INT_STATUS_FAULT 0x00000002u /* the device has stopped with a fault, or its copies have */
-#define NPU_INT_STATUS_COPY 0x00000004u /* a copy that wants a record has ended */
+#define NPU_INT_STATUS_FAULT 0x00000002u /* the device or its copy engine is halted by a fault */
+#define NPU_INT_STATUS_COPY 0x00000004u /* a copy with the flag RECORD has ended */
 
 #define NPU_INT_MASK 0x04c /* read/write */
 #define NPU_INT_MASK_DONE 0x00000001u /* a job has ended */
-#define NPU_INT_MASK_FAULT 0x00000002u /* the device has stopped with a fault, or its copies have */
-#define NPU_INT_MASK_COPY 0x00000004u /* a copy that wants a record has ended */
+#define NPU_INT_MASK_FAULT 0x00000002u /* the device or its copy engine is halted by a fault */
+#define NPU_INT_MASK_COPY 0x00000004u /* a copy with the flag RECORD has ended */
 
 #define NPU_FAULT_CODE 0x050 /* read only */
 #define NPU_FAULT_CODE_CODE 0x000000ffu /* 0: none; else one of the fault codes */
@@ -93,42 +93,42 @@
 #define NPU_FAULT_RING_HIGH 0x00000004u /* the fault was in this ring */
 
 #define NPU_CONTEXT_BASE_LO 0x060 /* read/write */
-#define NPU_CONTEXT_BASE_LO_ADDRESS 0xffffffc0u /* DRAM address to park jobs at, low word */
+#define NPU_CONTEXT_BASE_LO_ADDRESS 0xffffffc0u /* DRAM address of the context area, low word */
 #define NPU_CONTEXT_BASE_LO_ADDRESS_SHIFT 6
 
 #define NPU_CONTEXT_BASE_HI 0x064 /* read/write */
 
 #define NPU_PREEMPT 0x068 /* read/write */
-#define NPU_PREEMPT_ENABLE 0x00000001u /* a job of a higher priority parks the one that runs, at CONTEXT_BASE as it is now; stays 0 if there is no room */
+#define NPU_PREEMPT_ENABLE 0x00000001u /* enable preemption and latch CONTEXT_BASE; stays 0 if the context area does not fit */
 
 #define NPU_ABORT_SEQNO_LO 0x070 /* read/write */
 
 #define NPU_ABORT_SEQNO_HI 0x074 /* read/write */
 
 #define NPU_ABORT 0x078 /* write only */
-#define NPU_ABORT_GO 0x00000001u /* end that job, if it runs or is parked */
+#define NPU_ABORT_GO 0x00000001u /* abort that job, if it has begun */
 
 #define NPU_CAP_HOST 0x080 /* read only */
-#define NPU_CAP_HOST_ADDRESS_BITS 0x000000ffu /* bits of a host address that the device drives; 0: it has neither host memory nor copies */
-#define NPU_CAP_HOST_VECTORS 0x0000ff00u /* interrupt vectors; 0: there is one, and no INT_ROUTE */
+#define NPU_CAP_HOST_ADDRESS_BITS 0x000000ffu /* bits of a host address; 0: no access to host memory and no copies */
+#define NPU_CAP_HOST_VECTORS 0x0000ff00u /* interrupt vectors; 0: one vector and no INT_ROUTE */
 #define NPU_CAP_HOST_MODERATION 0x00010000u /* has INT_MODERATION */
 #define NPU_CAP_HOST_FIRMWARE 0x00020000u /* needs a firmware image */
 #define NPU_CAP_HOST_VECTORS_SHIFT 8
 
 #define NPU_INT_ROUTE 0x084 /* read/write */
-#define NPU_INT_ROUTE_LOW 0x0000000fu /* its vector */
-#define NPU_INT_ROUTE_MEDIUM 0x000000f0u /* its vector */
-#define NPU_INT_ROUTE_HIGH 0x00000f00u /* its vector */
-#define NPU_INT_ROUTE_FAULT 0x0000f000u /* its vector */
-#define NPU_INT_ROUTE_COPY 0x000f0000u /* its vector */
+#define NPU_INT_ROUTE_LOW 0x0000000fu /* vector of this source */
+#define NPU_INT_ROUTE_MEDIUM 0x000000f0u /* vector of this source */
+#define NPU_INT_ROUTE_HIGH 0x00000f00u /* vector of this source */
+#define NPU_INT_ROUTE_FAULT 0x0000f000u /* vector of this source */
+#define NPU_INT_ROUTE_COPY 0x000f0000u /* vector of this source */
 #define NPU_INT_ROUTE_MEDIUM_SHIFT 4
 #define NPU_INT_ROUTE_HIGH_SHIFT 8
 #define NPU_INT_ROUTE_FAULT_SHIFT 12
 #define NPU_INT_ROUTE_COPY_SHIFT 16
 
 #define NPU_INT_MODERATION 0x088 /* read/write */
-#define NPU_INT_MODERATION_INTERVAL 0x00ffffffu /* ns between two messages of a vector at the least, but those of faults; 0: none is held back */
-#define NPU_INT_MODERATION_COUNT 0xff000000u /* so many ends that are held back make one at once; 0: however many */
+#define NPU_INT_MODERATION_INTERVAL 0x00ffffffu /* minimum interval in ns between messages of a vector, except faults; 0: no moderation */
+#define NPU_INT_MODERATION_COUNT 0xff000000u /* number of delayed messages that forces one; 0: no limit */
 #define NPU_INT_MODERATION_COUNT_SHIFT 24
 
 #define NPU_SEQNO_LO 0x0a0 /* read only */
@@ -148,8 +148,8 @@
 #define NPU_ECC_ADDR_HI 0x0cc /* read only */
 
 #define NPU_ECC_WHERE 0x0d0 /* read only */
-#define NPU_ECC_WHERE_MEMORY 0x00000003u /* of the last error: 0 DRAM, 1 SRAM, 2 accumulators */
-#define NPU_ECC_WHERE_CORE 0x0000ff00u /* whose SRAM or accumulators */
+#define NPU_ECC_WHERE_MEMORY 0x00000003u /* memory of the last error: 0 DRAM, 1 SRAM, 2 accumulators */
+#define NPU_ECC_WHERE_CORE 0x0000ff00u /* core of that SRAM or accumulators */
 #define NPU_ECC_WHERE_CORE_SHIFT 8
 
 #define NPU_CLOCK 0x0d4 /* read only */
@@ -168,7 +168,7 @@
 #define NPU_LOW_TAIL 0x110 /* read/write */
 
 #define NPU_LOW_DOORBELL 0x114 /* write only */
-#define NPU_LOW_DOORBELL_RING 0x00000001u /* latch TAIL of this ring and look for work */
+#define NPU_LOW_DOORBELL_RING 0x00000001u /* latch TAIL of this ring and take its entries */
 
 #define NPU_MEDIUM_BASE_LO 0x120 /* read/write */
 #define NPU_MEDIUM_BASE_LO_ADDRESS 0xffffffc0u /* address of the ring, low word */
@@ -184,7 +184,7 @@
 #define NPU_MEDIUM_TAIL 0x130 /* read/write */
 
 #define NPU_MEDIUM_DOORBELL 0x134 /* write only */
-#define NPU_MEDIUM_DOORBELL_RING 0x00000001u /* latch TAIL of this ring and look for work */
+#define NPU_MEDIUM_DOORBELL_RING 0x00000001u /* latch TAIL of this ring and take its entries */
 
 #define NPU_HIGH_BASE_LO 0x140 /* read/write */
 #define NPU_HIGH_BASE_LO_ADDRESS 0xffffffc0u /* address of the ring, low word */
@@ -200,7 +200,7 @@
 #define NPU_HIGH_TAIL 0x150 /* read/write */
 
 #define NPU_HIGH_DOORBELL 0x154 /* write only */
-#define NPU_HIGH_DOORBELL_RING 0x00000001u /* latch TAIL of this ring and look for work */
+#define NPU_HIGH_DOORBELL_RING 0x00000001u /* latch TAIL of this ring and take its entries */
 
 #define NPU_COPY_BASE_LO 0x160 /* read/write */
 #define NPU_COPY_BASE_LO_ADDRESS 0xffffffc0u /* address of the ring, low word */
@@ -216,7 +216,7 @@
 #define NPU_COPY_TAIL 0x170 /* read/write */
 
 #define NPU_COPY_DOORBELL 0x174 /* write only */
-#define NPU_COPY_DOORBELL_RING 0x00000001u /* latch TAIL of this ring and look for work */
+#define NPU_COPY_DOORBELL_RING 0x00000001u /* latch TAIL of this ring and take its entries */
 
 #define NPU_COPY_FAULT_CODE 0x178 /* read only */
 #define NPU_COPY_FAULT_CODE_CODE 0x000000ffu /* 0: none; else one of the fault codes */
@@ -235,11 +235,11 @@
 #define NPU_FW_BOOT_GO 0x00000001u /* check that image and start it */
 
 #define NPU_FW_STATUS 0x1a0 /* read only */
-#define NPU_FW_STATUS_STATE 0x0000000fu /* 0 none, 1 booting, 2 running; else why it does not run */
+#define NPU_FW_STATUS_STATE 0x0000000fu /* 0 none, 1 booting, 2 running; others: an error */
 
 #define NPU_FW_VERSION 0x1a4 /* read only */
-#define NPU_FW_VERSION_MINOR 0x0000ffffu /* minor version of what runs */
-#define NPU_FW_VERSION_MAJOR 0xffff0000u /* major version of what runs */
+#define NPU_FW_VERSION_MINOR 0x0000ffffu /* minor version of the running firmware */
+#define NPU_FW_VERSION_MAJOR 0xffff0000u /* major version of the running firmware */
 #define NPU_FW_VERSION_MAJOR_SHIFT 16
 
 #define NPU_ENTRY_MAGIC 0x4a4f4231u /* ring_entry.magic */

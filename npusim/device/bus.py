@@ -1,7 +1,8 @@
-"""The contract between software and a device, and between a device and what carries it.
+"""The contract between software and a device, and between a device and its transport.
 
-Who advances time: only calls of :class:`Bus`. A register access costs the host's MMIO time, a bulk copy the link's
-latency and bandwidth, ``wait_irq`` runs the device until an interrupt comes, ``host_work`` is the host's own time.
+Time only advances in calls of :class:`Bus`. A register access takes the MMIO time of the host, a bulk copy the latency
+and bandwidth of the link. ``wait_irq`` runs the device until an interrupt arrives; ``host_work`` takes time on the
+host.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import numpy.typing as npt
 BAR_REGISTERS = 0
 """Registers, 4 bytes wide, little-endian, naturally aligned."""
 BAR_MEMORY = 2
-"""Aperture onto device DRAM: offset = device address."""
+"""Aperture onto device DRAM: offset = DRAM address."""
 
 
 _DOUBTFUL = [byte * size for byte in (b"\x00", b"\xff") for size in range(1, 5)]
 
 
 class Turn(NamedTuple):
-    """A job that the device has done before, to be done again: where its program and its regions lie, as in its ring
-    entry and region table; what software writes before it and reads after it; the picoseconds that all of this took."""
+    """One job of a round to be repeated (:meth:`Bus.repeat`): the addresses of its program and regions, as in its ring
+    entry and region table; the bulk writes before it and reads after it; the picoseconds that all of this took."""
 
     code: int
     code_bytes: int
@@ -35,17 +36,17 @@ class Turn(NamedTuple):
 
 
 def is_doubtful(address: int, data: bytes | bytearray) -> bool:
-    """Whether a bulk copy may have read a device that was not there, or that has lost its memory, to the end: its last
-    aligned word, as far as the copy goes, is all ones or zero."""
+    """Whether a bulk copy may have read a device that was removed or has lost its memory: its last aligned word, as far
+    as it was copied, is all ones or zero."""
     return data[-((address + len(data) - 1) % 4 + 1) :] in _DOUBTFUL
 
 
 class Bus(ABC):
-    """One device as a driver reaches it, and all that a driver knows. A PCI function or a socket may implement it."""
+    """One device as its driver sees it. A bus may be a simulated host, a PCI function or a socket."""
 
     @abstractmethod
     def read(self, bar: int, offset: int, size: int) -> int:
-        """The ``size`` (1, 2, 4 or 8) bytes at an offset of a BAR; a device that is gone reads as all ones."""
+        """Read ``size`` (1, 2, 4 or 8) bytes at an offset of a BAR. A removed device reads as all ones."""
 
     @abstractmethod
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
@@ -53,19 +54,19 @@ class Bus(ABC):
 
     @abstractmethod
     def read_memory(self, address: int, size: int) -> bytearray:
-        """A bulk copy of ``size`` bytes of device DRAM, by the host's DMA through the aperture.
+        """Copy ``size`` bytes from device DRAM, by DMA of the host through the aperture.
 
-        Words are read in ascending order: of a device that goes meanwhile, the rest is all ones.
+        Words are read in ascending order. If the device is removed meanwhile, the rest reads as all ones.
         """
 
     @abstractmethod
     def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
-        """A bulk copy of bytes into device DRAM."""
+        """Copy bytes to device DRAM."""
 
     def fill_memory(self, address: int, size: int, fill: Callable[[npt.NDArray[np.uint8]], None]) -> None:
-        """A bulk copy of ``size`` bytes that lie scattered: ``fill`` writes them into the array that it is given.
+        """Copy ``size`` scattered bytes to device DRAM: ``fill`` writes them into the array that it is given.
 
-        A transport that reaches device DRAM directly gives that array, and nothing is copied twice.
+        A transport with direct access to device DRAM passes that array, which saves a copy.
         """
         data = np.empty(size, np.uint8)
         fill(data)
@@ -73,29 +74,29 @@ class Bus(ABC):
 
     @abstractmethod
     def wait_irq(self, timeout_ps: int) -> int:
-        """Wait for an interrupt: the set of vectors that came, as bits, which are taken off; 0 after ``timeout_ps``."""
+        """Wait for an interrupt. Returns the vectors that have arrived as bits, and clears them; 0 after
+        ``timeout_ps``."""
 
     def now_ps(self) -> int | None:
-        """The host's clock, which stands still while nothing passes the bus; None where the transport has none."""
+        """Host time in ps, which only advances in calls of the bus; None if the transport does not know it."""
         return None
 
     def quiet_ps(self) -> int | None:
-        """How long the device certainly does nothing, if software does nothing: a simulator may know it. None: for
-        ever, so that what has not ended will not end. 0 where the transport does not know."""
+        """How long in ps the device will be idle if software does nothing, as a simulator may know. None: for ever, so
+        that jobs that have not ended never will. 0 if the transport does not know."""
         return 0
 
     @abstractmethod
     def host_work(self, kind: str) -> None:
-        """The host spends time of its own. ``kind``: ``submit``, the work of handing one job to the device, or ``map``,
-        that of making one pool of host memory reachable for it.
-        """
+        """Spend time on the host. ``kind``: ``submit`` for submitting one job, or ``map`` for mapping one pool of host
+        memory for the device."""
 
     def note(self, what: str, address: int = 0, size: int = 0) -> None:  # noqa: B027 - most have nobody to tell
-        """For the driver sanitizer: device memory was ``allocated`` or ``freed`` by the driver, or the driver is
-        ``done``, and has freed all. The device does nothing, no time passes; a driver may leave it out."""
+        """A hint for the driver sanitizer: device memory was ``allocated`` or ``freed`` by the driver, or the driver is
+        ``done`` and has freed everything. No effect on the device and on time. Optional for drivers."""
 
     def repeat(self, rounds: Sequence[Sequence[Turn]], most: int) -> int:
-        """Do rounds of jobs once more, in turn, up to ``most``; how many were done, and the time of that has passed.
+        """Repeat rounds of jobs, in turn, up to ``most`` rounds. Returns how many were done; their time has passed.
 
         The effect is that of submitting them one after the other, on a device that does nothing else. A round does not
         count, and is the last, when a job is a fault or a read after it is doubtful. The default does none: it is for
@@ -105,7 +106,7 @@ class Bus(ABC):
 
 
 class RegisterModel(Protocol):
-    """A device as its transport sees it: accesses take no time here, the transport charges it."""
+    """A device as its transport sees it. Accesses take no time here; the transport adds it."""
 
     def read(self, bar: int, offset: int, size: int) -> int:
         """As :meth:`Bus.read`."""
@@ -115,7 +116,7 @@ class RegisterModel(Protocol):
 
 
 class DmaError(Exception):
-    """Host memory that a device cannot reach. Arguments: bus address, why."""
+    """An address in host memory that the device cannot access. Arguments: bus address, reason."""
 
     def __init__(self, address: int, explanation: str, /) -> None:
         super().__init__(address, explanation)
@@ -142,4 +143,4 @@ class Transport(Protocol):
         """Bytes of host memory by bus address. Raises DmaError."""
 
     def dma_write(self, address: int, data: bytes) -> None:
-        """As :meth:`dma_read`."""
+        """Write bytes of host memory by bus address. Raises DmaError."""

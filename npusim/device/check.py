@@ -25,16 +25,16 @@ from npusim.timeline import Timeline
 _log = logging.getLogger("npusim.device")
 
 VARIABLE = "NPUSIM_DRIVER_CHECK"
-"""Of the environment: 1 to watch each device's driver, poison to fill what nobody has written, too."""
+"""Environment variable: 1 checks the driver of each device; poison also fills memory that nobody has written."""
 _POISON = 0xA5
 _OFF, _ON = (False, "", "0"), (True, "1")
 
 RUNG_PS = 100 * 10**6
-"""From TAIL to its doorbell: who takes longer has forgotten it."""
+"""Longest time between a write to TAIL and its doorbell. After that the doorbell counts as forgotten."""
 LOOK_PS = 100 * 10**6
-"""From the last look at a record to a RESET."""
+"""Shortest time between the last read of a record and a RESET."""
 DEAF_PS = 10 * 10**9
-"""From the end of a job whose interrupt is masked to the first look at it."""
+"""Longest time between the end of a job with a masked interrupt and the first read of its record."""
 
 _RESET, _CONTINUE = (field.mask for field in BY_NAME["CONTROL"].fields)
 _DONE = BY_NAME["INT_STATUS"].fields[0].mask
@@ -45,10 +45,10 @@ _SHAPES = {f"{name}_{word}": ring for ring, name in enumerate(RINGS) for word in
 
 
 class Checker(Boarding, Watcher):
-    """Watches a driver. ``findings``: what it did wrong, in order, each mistake with a job once.
+    """Checks a driver. ``findings``: its mistakes, in order; each mistake is reported once per job.
 
-    ``poison``: memory that the driver says it has allocated, and all of DRAM at power-on where software reaches it past
-    the device, is filled with 0xA5, so that who uses it unwritten computes visible nonsense.
+    ``poison``: fill memory that the driver has allocated with 0xA5, and all of DRAM at power-on if software can access
+    it without the bus. So the use of unwritten memory gives visible errors.
     """
 
     steps = False
@@ -63,7 +63,7 @@ class Checker(Boarding, Watcher):
     def wanted(
         cls, check: bool | str | None, machine: Parts, registers: Mapping[str, int], load: Load
     ) -> Checker | None:
-        """What ``check`` of a device asks for, or ``$NPUSIM_DRIVER_CHECK``. Raises UsageError."""
+        """The checker for the argument ``check`` of a device, or for ``$NPUSIM_DRIVER_CHECK``. Raises UsageError."""
         if check is None:
             check = os.environ.get(VARIABLE, "")
         if check not in (*_OFF, *_ON, "poison"):
@@ -73,14 +73,14 @@ class Checker(Boarding, Watcher):
         return cls(machine, registers, load, poison=check == "poison")
 
     def carried(self, *, mapped: bool, in_step: bool = False) -> None:
-        """Software is behind a transport that does not tell when it waits for interrupts or takes them. ``mapped``: it
-        reaches DRAM past the device. What is in flight is then compared at the end of its job, and who has read what
-        is not known. ``in_step``: its time is the device's, so that what takes it long has a meaning."""
+        """Call this for a transport that does not report when software waits for interrupts or takes them. ``mapped``:
+        software accesses DRAM without the bus, so memory in use is only compared at the end of a job, and reads are
+        unknown. ``in_step``: host time is device time, so delays of the driver can be checked."""
         self._remote, self._mapped, self._in_step = True, mapped, in_step
         self.powered_on()
 
     def powered_on(self) -> None:
-        """Nobody has written DRAM yet. Where software maps it, the bytes must show ``uninitialised``."""
+        """DRAM is unwritten. If software maps it, fill it with the poison value."""
         if self._poison and self._mapped:
             self._memory.dram[:] = _POISON
 
@@ -89,7 +89,7 @@ class Checker(Boarding, Watcher):
     def register_written(self, register: str, value: int) -> None:
         self._look_at_clock()
         if self._gone:
-            return  # it went in the midst of this very write: nobody has seen what was written
+            return  # the device was removed during this write
         if register in _DOORBELLS:
             if value & 1:
                 self._doorbell(_DOORBELLS[register])
@@ -118,11 +118,11 @@ class Checker(Boarding, Watcher):
             seqno = self._pair("SEQNO")
             last = [flight for flight in self._flights if flight.seqno == seqno and flight.ended_ps is not None]
             self._know(f for f in self._flights if last and f.ring == last[0].ring and f.number <= last[0].number)
-        elif register == "STATUS" and not value & 2:  # nothing runs or waits, or a fault stands
+        elif register == "STATUS" and not value & 2:  # no job runs or waits, or a fault is pending
             self._know(flight for flight in self._flights if value & 1)
 
     def _know(self, ended: Iterator[Flight]) -> None:
-        """The driver can know that these have ended, of those that have."""
+        """Mark jobs as ended that the driver can now know to have ended."""
         for flight in list(ended):
             if flight.ended_ps is not None:
                 self._learn(flight)
@@ -150,7 +150,7 @@ class Checker(Boarding, Watcher):
             self._context = JobSpan(base, base + size, True, "context area"), ConflictSide(now, "write of PREEMPT")
 
     def reset(self) -> None:
-        """The device is about to be reset, by whatever way."""
+        """The device is about to be reset by any means."""
         now, blind = self._clock.now, self._blind
         for ring in range(len(RINGS)):
             oldest = next((flight for flight in self._flights if flight.ring == ring), None)
@@ -170,7 +170,7 @@ class Checker(Boarding, Watcher):
 
     def _go_on(self) -> None:
         self._fault = None
-        # What stood before HEAD is dropped, whether or not there was a record of it.
+        # The device drops the entries before HEAD, whether or not it wrote records for them.
         self._know(flight for flight in self._flights if flight.before(self._registers[_head(flight)]))
         self._flights = [flight for flight in self._flights if not flight.before(self._registers[_head(flight)])]
 
@@ -186,7 +186,7 @@ class Checker(Boarding, Watcher):
         flight.ended_ps = now
         flight.masked = not self._registers["INT_MASK"] & _DONE
         if self._mapped:
-            self._flights.remove(flight)  # nobody sees when the driver looks at its record
+            self._flights.remove(flight)  # it is not visible when the driver reads its record
         for span in flight.spans:
             if span.written:
                 self._written.add(span.low, span.high)
@@ -196,15 +196,15 @@ class Checker(Boarding, Watcher):
     def interrupt(self, vector: int) -> None:
         self._sent += 1
         if self._remote:
-            self._excuse()  # nobody sees when it is taken
+            self._excuse()  # it is not visible when the driver takes the interrupt
 
     def _excuse(self) -> None:
-        """An interrupt has come; where it can be about one job only, that one is known to have ended."""
+        """An interrupt was sent. If it can only refer to one job, the driver can know that this job has ended."""
         if len(self._flights) == 1 and self._flights[0].ended_ps is not None:
             self._flights[0].excused = True
 
     def _learn(self, flight: Flight) -> None:
-        """The driver knows that a job has ended: its bytes are the driver's again."""
+        """The driver knows that a job has ended, and owns its bytes again."""
         self._flights.remove(flight)
 
     # Memory
@@ -233,7 +233,7 @@ class Checker(Boarding, Watcher):
                 )
 
     def copied(self, source: int, destination: int, size: int) -> None:
-        # It is the driver's doing, by other means; and seen here even if the driver's own accesses are not.
+        # A copy from DRAM is the driver's access, and is seen here even if the driver's own accesses are not.
         if not source & HOST:
             self.memory_read(source, size)
         if not destination & HOST:
@@ -274,7 +274,7 @@ class Checker(Boarding, Watcher):
             ConflictSide(flight.rung_ps, "doorbell"),
         )
 
-    # What a transport or a driver tells besides
+    # Reports of transports and drivers
 
     def waits(self, timeout_ps: int) -> None:
         if timeout_ps <= 0:
@@ -309,7 +309,7 @@ class Checker(Boarding, Watcher):
     def _allocated(self, address: int, size: int) -> None:
         self._blocks[address] = size
         self._freed.remove(address, address + size)
-        self._written.remove(address, address + size)  # what was there before means nothing
+        self._written.remove(address, address + size)  # the old contents are undefined now
         if self._poison:
             self._memory.slice(address, size)[:] = _POISON
 
@@ -324,20 +324,21 @@ class Checker(Boarding, Watcher):
         self._freed.add(address, end)
 
     def restored(self) -> None:
-        """The device is as a checkpoint has it. What the driver did before nobody has seen: jobs that are in the device
-        are not judged, and all of memory counts as written."""
+        """The device was restored from a checkpoint. Earlier actions of the driver are unknown: jobs in the device are
+        not checked, and all memory counts as written."""
         self._begin_anew()
         self._was_reset = True
         self._seen = [self._registers[f"{name}_TAIL"] for name in RINGS]
         self._written.add(0, self._memory.dram_bytes)
 
     def unplugged(self) -> None:
-        """The device has gone from the bus: what it had in hand is nobody's."""
+        """The device was removed from the bus, so its jobs no longer own memory."""
         self._begin_anew()
         self._gone = True
 
     def switched_off(self, *, gone: bool) -> None:
-        """The device is switched off. ``gone``: it was unplugged before, and nobody could end anything."""
+        """The device is powered off. ``gone``: it was unplugged before, so that the driver could not finish its
+        jobs."""
         if gone or self._closed:
             return
         self._closed, what = True, "device switched off"
@@ -357,14 +358,14 @@ class Checker(Boarding, Watcher):
                 self._say("never-looked-at", flight, flight.name, what, ended)
 
     def _check_masked(self, what: str) -> None:
-        """Likewise."""
+        """Check that ended jobs with masked interrupts were looked at."""
         for flight in self._flights:
             if self._remote and flight.masked and flight.ended_ps is not None:
                 ended = ConflictSide(flight.ended_ps, "end of the job")
                 self._say("wait-masked", flight, "INT_MASK was closed when it ended, nobody has looked", what, ended)
 
     def _check_acknowledged(self, what: str) -> None:
-        """For transports that do not see when software takes interrupts."""
+        """Check that interrupts were acknowledged, for transports that do not report when software takes interrupts."""
         if self._sent > 1 and not self._acknowledged and not self._flights:
             text = f"{self._sent} interrupts were sent since the reset, INT_STATUS was never written"
             self._say("interrupt-unacknowledged", None, text, what)

@@ -1,7 +1,7 @@
-"""The state of a whole device at one moment, in the midst of whatever it does, and its file.
+"""The state of a whole device at one moment, and the file format of it.
 
-A file holds plain data, never code: a header, the state as JSON, the pages of the memories that are not all zeros; both
-compressed, all of it under a checksum. What is read is looked at before it is believed. See ADR 0047.
+A file holds plain data and no code: a header, the state as JSON, and the memory pages that are not all zeros; both
+compressed and covered by a checksum. All data is validated when read. See ADR 0047.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from npusim.untrusted import FileKind
 
 CHECKPOINT = FileKind("checkpoint of a device", error=CheckpointError)
 FORMAT_VERSION = 3
-"""Of the file and of the state in it; raise it with any change to either."""
+"""Version of the file and of the state in it. Increment it with any change of either."""
 LONGEST_STATE = 1 << 25
-"""Bytes of the JSON of a state in a file."""
+"""Limit for the JSON of the state, in bytes."""
 
 _MAGIC = b"NPUCKPT\x1a"
 _HEADER = struct.Struct("<8sIIQQQQ32s")
 _PIECE = 1 << 16
 _LEVEL = 1
-"""Of compression: most of the bytes are weights, which hardly shrink."""
+"""A low compression level: most bytes are weights, which hardly shrink."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedPages:
-    """Pages as a file has them: compressed, ``size`` bytes when they are inflated, which is done where they belong."""
+    """Compressed pages of a file. ``size``: bytes after decompression, which is done directly into the memories."""
 
     packed: memoryview
     size: int
 
     def write_to(self, parts: Iterable[ByteArray]) -> None:
-        """Fill arrays, of ``size`` bytes together. Raises CheckpointError for bytes that are not so many."""
+        """Decompress into arrays of ``size`` bytes in total. Raises CheckpointError for another size."""
         stream, at = zlib.decompressobj(), 0
         rest: bytes | memoryview = b""
 
@@ -80,18 +80,18 @@ class PackedPages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A device at one moment. ``state``: everything but the bytes of its memories, as JSON has it; ``pages``: those."""
+    """The state of a device. ``state``: everything except the memories, as JSON values. ``pages``: the memories."""
 
     state: Mapping[str, Any]
     pages: ByteArray | PackedPages
 
     @property
     def now_ps(self) -> int:
-        """The simulated time at which it was taken."""
+        """The simulated time of the checkpoint, in ps."""
         return Saved(self.state)["now_ps"].integer()
 
     def config(self) -> Config:
-        """The device that it is of. Raises CheckpointError."""
+        """The device description. Raises CheckpointError."""
         saved = Saved(self.state)["config"]
         saved.names()
         try:
@@ -103,7 +103,7 @@ class Checkpoint:
         return config
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write a file, whole or not at all. Raises OSError, CheckpointError for a state that no reader would take."""
+        """Write a file atomically. Raises OSError, or CheckpointError for a state that could not be read again."""
         raw = json.dumps(self.state, separators=(",", ":")).encode()
         if len(raw) > LONGEST_STATE:
             raise CheckpointError(f"its state has {len(raw)} bytes, a file may have {LONGEST_STATE}")
@@ -117,7 +117,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Checkpoint:
-        """Read and check a file; of its pages only that its device has room for them, before they are inflated.
+        """Read and validate a file. Pages are not decompressed yet, but must fit the memories of the device.
 
         Raises UsageError if it cannot be read, CheckpointError if it is refused.
         """
@@ -155,7 +155,8 @@ def _digest(lengths: Iterable[int], parts: Iterable[Any]) -> bytes:
 
 
 def _header(path: object, start: bytes, size: int) -> tuple[list[int], bytes]:
-    """Lengths (state, state inflated, pages, pages inflated), which agree with the file's size, and the digest."""
+    """Lengths (state, decompressed state, pages, decompressed pages), which must match the size of the file, and the
+    digest."""
     if len(start) < _HEADER.size:
         raise CheckpointError(f"{path}: {len(start)} bytes, too short for a checkpoint")
     magic, version, isa, *lengths, digest = _HEADER.unpack(start)
@@ -177,10 +178,10 @@ def _header(path: object, start: bytes, size: int) -> tuple[list[int], bytes]:
 
 
 def _inflated(path: object, packed: memoryview, size: int) -> bytes:
-    """So many bytes and no more, whatever the stream would become."""
+    """Exactly ``size`` decompressed bytes. A longer stream is not decompressed further."""
     stream = zlib.decompressobj()
     try:
-        # One more than is allowed, because 0 would be no limit, and to see that there is no more.
+        # One byte more than allowed, to detect longer streams; also because 0 would mean no limit.
         raw = stream.decompress(packed, size + 1)
     except (zlib.error, MemoryError, OverflowError) as error:
         raise CheckpointError(f"{path}: cannot be decompressed: {error}") from None
@@ -193,14 +194,14 @@ def _inflated(path: object, packed: memoryview, size: int) -> bytes:
 
 
 def memory_state(memory: DeviceMemory) -> tuple[dict[str, Runs], ByteArray]:
-    """Which pages of each memory are kept, and their bytes."""
+    """The pages of each memory that are kept, and their bytes."""
     runs = {name: written(array) for name, array in memories(memory).items()}
     parts = [part for name, array in memories(memory).items() for part in pages_of(array, runs[name])]
     return runs, np.concatenate([np.zeros(0, np.uint8), *parts])
 
 
 def restore_memory(memory: DeviceMemory, saved: Saved, pages: ByteArray | PackedPages) -> None:
-    """Every byte as it was. Raises CheckpointError."""
+    """Restore the contents of all memories. Raises CheckpointError."""
     arrays = memories(memory)
     if sorted(saved.names()) != sorted(arrays):
         raise saved.refuse(f"the pages of {', '.join(arrays)}")

@@ -1,8 +1,8 @@
-"""Whether the parts of a device that was restored fit together: what a stranger's checkpoint must not make up.
+"""Consistency checks between the parts of a restored device, because a checkpoint may be forged.
 
-Each value has been looked at by itself by then. What is checked here is what follows from several of them: of the
-commands that a job has dispatched, which are queued, begun and over; who waits for whom; which events are to come.
-All of it follows from the program and a few counts, so it must be exactly what follows.
+Each value has been validated alone before. These checks cover relations between values: which dispatched commands of a
+job are queued, started and finished; which unit waits for which; which events are pending. All of this follows from the
+program and a few counters, so it must match exactly.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from npusim.sim.steps import HALT, Step
 
 
 def bad(where: str, what: str) -> CheckpointError:
-    """The error for parts that do not fit together."""
+    """The error for inconsistent parts."""
     return CheckpointError(f"state: {where}: {what}")
 
 
 def check_jobs(
     machine: Machine, begun: Sequence[DeviceJob | None], current: DeviceJob | None, context_base: int
 ) -> None:
-    """The stages of the jobs, who has the machine, and each job by itself. Raises CheckpointError."""
+    """Check the stages of the jobs, which job runs, and each job alone. Raises CheckpointError."""
     dram, size = machine.memory.dram_bytes, machine.context_bytes
     if context_base and context_base + len(begun) * size > dram:
         raise bad("queues.context_base", "has no room for the contexts of all jobs")
@@ -69,11 +69,11 @@ def _check_stage(machine: Machine, job: DeviceJob, where: str) -> None:
         raise bad(f"{where}.player.parked, holding", f"do not go with the stage {job.stage.name}")
 
 
-# A job that goes step by step
+# Jobs that are executed event by event
 
 
 def check_stepper(stepper: Stepper, where: str) -> None:
-    """What follows from how far a job is. Raises CheckpointError."""
+    """Check the state of a job against its progress. Raises CheckpointError."""
     sequencer = stepper.sequencer
     given: dict[int, list[Step]] = {number: [] for number in range(len(stepper.engines))}
     for step in stepper.steps[: sequencer.dispatched]:
@@ -85,7 +85,7 @@ def check_stepper(stepper: Stepper, where: str) -> None:
         if engine.blocker is not None and engine.step is not None:
             waiters[engine.blocker].append((engine.step.waits[engine.wait_at][1], engine))
     for engine in stepper.engines:
-        # In any order: it is that in which they began to wait.
+        # As multisets, because the order depends on when they began to wait.
         if Counter(engine.waiters) != Counter(waiters[engine]):
             raise bad(f"{where}.{engine.name}.waiters", "must be the units that wait for it, and for how many commands")
     ended = Counter(step for number, engine in enumerate(stepper.engines) for step in given[number][: engine.completed])
@@ -147,24 +147,24 @@ def _check_sequencer(stepper: Stepper, sequencer: Sequencer, where: str) -> None
 
 
 class Due:
-    """What is to come, by the part that it comes to: methods that an event calls; ``METHOD on LINK`` for the end of a
-    transfer, ``METHOD on MEMORY`` for that of a work of its banks."""
+    """Pending events by part: methods that an event calls; ``METHOD on LINK`` for the end of a transfer; ``METHOD on
+    MEMORY`` for the end of an access to its banks."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[str]] = {}
         self._times: dict[tuple[str, str], int] = {}
 
     def add(self, part: str, what: str, time: int = 0) -> None:
-        """One more."""
+        """Add an event."""
         self._counts.setdefault(part, Counter())[what] += 1
         self._times[part, what] = time
 
     def time(self, part: str, what: str) -> int:
-        """When it comes, of what comes once."""
+        """The time of an event that occurs once."""
         return self._times.get((part, what), 0)
 
     def take(self, part: str, *allowed: str) -> None:
-        """Exactly one of these is to come, or none if none is allowed. Raises CheckpointError."""
+        """Remove an event. Exactly one of these must be pending; without arguments, none. Raises CheckpointError."""
         counts = self._counts.get(part, Counter())
         there = [each for each in allowed if counts[each]]
         if allowed and (len(there) != 1 or counts[there[0]] != 1):
@@ -173,11 +173,11 @@ class Due:
             del counts[each]
 
     def taken(self, part: str, what: str) -> int:
-        """How many of that are to come; they are taken."""
+        """Remove all events of that kind and return their number."""
         return self._counts.get(part, Counter()).pop(what, 0)
 
     def check_taken(self) -> None:
-        """Nothing else is to come. Raises CheckpointError."""
+        """Check that no other event is pending. Raises CheckpointError."""
         for part, counts in self._counts.items():
             for what, count in counts.items():
                 if count:
@@ -185,7 +185,7 @@ class Due:
 
 
 def check_due(machine: Machine, begun: Sequence[DeviceJob | None], names: Sequence[str], due: Due) -> None:
-    """Exactly those events are to come to jobs that their parts wait for; ``names``: of the jobs. Raises
+    """Check that the events of jobs are exactly those that their parts wait for. ``names``: of the jobs. Raises
     CheckpointError."""
     for job, name in zip(begun, names, strict=True):
         if job is None:
@@ -208,7 +208,7 @@ def check_due(machine: Machine, begun: Sequence[DeviceJob | None], names: Sequen
 
 
 def _awaited(job: DeviceJob) -> list[str]:
-    """Of which accesses one is under way."""
+    """The control accesses one of which must be pending."""
     if job.stage is JobStage.ENDING:
         return ["_record_went"]
     if job.stage is not JobStage.FETCHING:

@@ -1,7 +1,7 @@
-"""The copy engine: moves bytes between host memory and DRAM, by a ring of descriptors, while jobs run.
+"""The copy engine: moves bytes between host memory and DRAM by a ring of descriptors, concurrently with jobs.
 
-A descriptor that wants a record gets one, whatever has become of it, and the engine goes on. Where there is no record
-to tell of a fault, the engine stops until software writes CONTROL.CONTINUE; jobs go on.
+A descriptor with the flag RECORD always gets a completion record, and the engine continues. Without a record to report
+a fault, the engine halts until software writes CONTROL.CONTINUE; jobs continue.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _WANTS_RECORD = int(CopyFlag.RECORD)
 
 
 class _Turn(NamedTuple):
-    """How far one copy has come: the address of its descriptor, when it was taken, what it is once it has been read,
-    and what has become of it."""
+    """Progress of one copy: the address of its descriptor, the time at which it was taken, the descriptor once it has
+    been read, and the result."""
 
     epoch: int
     address: int
@@ -44,8 +44,8 @@ class _Turn(NamedTuple):
 
 
 class Copies(EventOwner):
-    """One copy after the other, in ring order. They take the link to the host; for the DRAM they compete with nobody,
-    like the host's own bulk copies. ``interrupt(bits, *sources)`` raises."""
+    """Executes copies in ring order. They use the link to the host; like bulk copies by the host, they do not compete
+    for DRAM bandwidth. ``interrupt(bits, *sources)`` raises interrupts."""
 
     EVENTS = ("_fetched", "_move", "_report")
 
@@ -67,18 +67,18 @@ class Copies(EventOwner):
         self.reset()
 
     def reset(self) -> None:
-        """Drop every copy, also the one under way: its bytes have not been written."""
+        """Drop every copy. The bytes of the current one have not been written."""
         self._epoch += 1
-        self._tail = 0  # as it was at the doorbell
+        self._tail = 0  # as latched at the doorbell
         self._busy = self._stopped = self._read_entry = False
 
     def doorbell(self) -> None:
-        """Take over TAIL. While the engine stands still after a fault, what it says waits for go_on."""
+        """Latch TAIL. While the engine is halted after a fault, the new descriptors wait for go_on."""
         self._tail = self._values[f"{COPY}_TAIL"]
         self._consider()
 
     def go_on(self) -> None:
-        """After a fault: be done with the descriptor that it was in, or with all of a ring that makes no sense."""
+        """Continue after a fault: drop the descriptor with the fault, or all of a ring that is invalid."""
         if not self._stopped:
             return
         self._stopped = False
@@ -121,7 +121,7 @@ class Copies(EventOwner):
             return
         dram = self._machine.config.dram.bytes
         for place in (copy.source, copy.destination):
-            # Before any time is reckoned with: the size may be anything.
+            # Checked before the time is computed, because the size may be any value.
             if not place & HOST and place + copy.size > dram:
                 explanation = f"copy: {copy.size} bytes at {place:#x}: DRAM has {dram:#x} bytes"
                 self._ended(turn._replace(copy=copy, fault=DeviceFault(FaultCode.ADDRESS, place, explanation)))
@@ -129,7 +129,7 @@ class Copies(EventOwner):
         self._machine.clock.after(self._move_ps(copy), self._move, turn._replace(copy=copy))
 
     def _move_ps(self, copy: Descriptor) -> int:
-        """Both latencies, and the bytes once, at the narrower of what they pass."""
+        """The time of a copy in ps: both latencies, and the bytes at the lowest bandwidth on the path."""
         ends = self._port.read_ps(copy.source, 0) + self._port.write_ps(copy.destination, 0)
         flow = self._machine.control_ps(copy.size) - self._machine.control_ps(0)
         return ends + (max(flow, self._pci.flow_ps(copy.size)) if copy.touches_host else flow)
@@ -199,7 +199,7 @@ class Copies(EventOwner):
         return cast("_Turn", value).epoch != self._epoch
 
     def awaits(self) -> list[list[str]]:
-        """What comes next of the copy under way."""
+        """The events that may be pending for the current copy."""
         return [["_fetched", "_move", "_report"]] * self._busy
 
     def value_state(self, value: Any) -> list[Any]:
@@ -226,11 +226,11 @@ class Copies(EventOwner):
         return _Turn(self._epoch, address.integer(0, (1 << 64) - 1), began_ps, copy, known)
 
     def state(self) -> dict[str, Any]:
-        """As plain data."""
+        """The state as plain data."""
         return {"tail": self._tail, "busy": self._busy, "stopped": self._stopped, "read_entry": self._read_entry}
 
     def restore(self, saved: Saved) -> None:
-        """Be as it was, after a reset. Raises CheckpointError."""
+        """Restore the state after a reset. Raises CheckpointError."""
         self._tail = saved["tail"].integer(0, _COUNT)
         self._busy, self._stopped = saved["busy"].flag(), saved["stopped"].flag()
         self._read_entry = saved["read_entry"].flag()

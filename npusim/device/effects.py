@@ -1,4 +1,4 @@
-"""What faults do to a device: see :mod:`npusim.faults.what` for what each of them is."""
+"""The effects of faults on a device. See :mod:`npusim.faults.what` for the faults."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ _READY = BY_NAME["STATUS"].fields[0].mask
 
 
 class Body(Protocol):
-    """A device as faults reach it."""
+    """Interface of the device for faults."""
 
     machine: Machine
     registers: RegisterFile
 
     def send(self, vector: int) -> None:
-        """An interrupt message leaves the device."""
+        """Send an interrupt message."""
 
     def unplug(self) -> None:
-        """Off the bus."""
+        """Remove the device from the bus."""
 
     def plug(self) -> None:
-        """Back on the bus, just switched on."""
+        """Plug the device in again, in the state after power-on."""
 
 
 @dataclass(eq=False)
 class _Altered:
-    """How a register is read: bits of ``mask`` as in ``value``, those of ``invert`` inverted; ``left`` times, -1:
-    always."""
+    """A changed register read: bits of ``mask`` are taken from ``value``, bits of ``invert`` are inverted. ``left``:
+    remaining reads, -1: unlimited."""
 
     mask: int
     value: int
@@ -67,7 +67,7 @@ class _Altered:
 
 @dataclass(eq=False)
 class _Storm:
-    """Messages about nothing: how many are left, and how far apart they are."""
+    """Spurious messages: the remaining number, and the interval in ps."""
 
     left: int
     apart_ps: int
@@ -79,7 +79,7 @@ class _Storm:
 
 @dataclass(eq=False)
 class _Lasting:
-    """What goes on until it is ended: by a time, a reset, the end of a job, or never."""
+    """A fault that lasts until a time, a reset, the end of a job, or for ever."""
 
     until: str
     job: MachineJob | None
@@ -87,7 +87,7 @@ class _Lasting:
 
 
 class Effects:
-    """What is wrong with one device at the moment."""
+    """The active faults of one device."""
 
     def __init__(self, body: Body) -> None:
         self._body = body
@@ -97,18 +97,18 @@ class Effects:
         self._lost: dict[str, Repeated[Acted]] = {}
         self._messages = Repeated[tuple[MessageFault, Acted]]()
         self._resets: list[tuple[Resets, Acted]] = []
-        self._errors: list[tuple[DeviceFault, Acted]] = []  # that the next job will find
+        self._errors: list[tuple[DeviceFault, Acted]] = []  # memory errors that the next job will find
         self._lasting: list[_Lasting] = []
         self._epoch = 0
-        self._status = 0  # what STATUS is when the reset comes back
+        self._status = 0  # value of STATUS once the reset has finished
         self.beginning: MachineJob | None = None
-        """The job that gets the machine in this moment."""
+        """The job that is being dispatched."""
         self.resetting = False
 
     # Hooks of the device
 
     def read(self, register: str, value: int) -> int:
-        """What software reads where the register holds ``value``."""
+        """The value that software reads from a register that holds ``value``."""
         for how in tuple(self._altered.get(register, ())):
             how.acted()
             value = (value & ~how.mask | how.value) ^ how.invert
@@ -118,14 +118,14 @@ class Effects:
         return value
 
     def loses(self, register: str, value: int) -> bool:
-        """Whether a write has no effect."""
+        """Whether a write is lost."""
         if lost := self._lost.get(register):
             lost.take()()
             return True
         return self.resetting and not (register == "CONTROL" and value & _RESET_BIT)
 
     def deliver(self, vector: int) -> None:
-        """The device wants to send a message."""
+        """The vectors to send for a message of the device."""
         if not self._messages:
             self._body.send(vector)
             return
@@ -138,11 +138,11 @@ class Effects:
 
     def _send_late(self, event: Event) -> None:
         epoch, vector = cast("tuple[int, int]", event.value)
-        if epoch == self._epoch:  # a reset takes back what has not come
+        if epoch == self._epoch:  # a reset drops delayed messages
             self._body.send(vector)
 
     def was_reset(self) -> None:
-        """The device has been reset, and that is over: jobs are gone, registers are as after power-on."""
+        """The reset has finished: no jobs, registers as after power-on."""
         self._epoch += 1
         self.resetting = False
         self._breaks.forget()
@@ -150,7 +150,7 @@ class Effects:
         self._show_clock()
 
     def reset_asked(self) -> None:
-        """Software has reset the device, which took no time so far."""
+        """Software has requested a reset, which took no time so far."""
         if not self._resets:
             return
         what, acted = self._resets[0]
@@ -171,24 +171,24 @@ class Effects:
         self._body.registers.set("STATUS", self._status)
 
     def job_begins(self, job: MachineJob) -> None:
-        """A job gets the machine: what waits for one is about it."""
+        """A job is dispatched: faults that wait for a job apply to it."""
         for lasting in self._lasting:
             if lasting.until == JOB and lasting.job is None:
                 lasting.job = job
 
     def job_runs(self) -> None:
-        """A job's first command starts: it ends with the first error that memory has had since the last job."""
+        """The first command of a job starts: it ends with the first memory error since the last job."""
         if self._errors:
             self._fail(*self._errors.pop(0))
 
     def job_ends(self, job: MachineJob) -> None:
-        """Its record is written."""
+        """The record of a job is written."""
         for lasting in tuple(self._lasting):
             if lasting.until == JOB and lasting.job is job:
                 self._end(lasting)
 
     def end_all(self) -> None:
-        """Nothing is wrong any more."""
+        """Undo all effects."""
         self._end_those({JOB, RESET, EVER})
         for container in (self._altered, self._lost, self._messages, self._resets, self._errors, self._breaks.failing):
             container.clear()
@@ -225,7 +225,7 @@ class Effects:
 
     @singledispatchmethod
     def do(self, what: What, acted: Acted) -> None:
-        """Do it now. ``acted()``: it has been felt, now or later."""
+        """Apply a fault now. ``acted()``: called once the fault has had an effect, now or later."""
         raise TypeError(f"not a fault: {what!r}")
 
     @do.register
@@ -331,7 +331,7 @@ class Effects:
             self._last(what.lasts, partial(self._resets.remove, row))
 
     def _fail(self, fault: DeviceFault, acted: Acted) -> None:
-        """The job that has the machine ends here."""
+        """End the running job with a fault."""
         player = self._machine.current
         if isinstance(player, Stepper) and not player.over:
             acted()

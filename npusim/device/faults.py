@@ -1,4 +1,4 @@
-"""A device's faults: when they happen, which have happened, which never did."""
+"""The faults of a device: when they happen, and which have happened."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _DOORBELL = "_DOORBELL"
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A fault of a script: how often its moment has come close, and when it has happened and was felt."""
+    """A fault of a script: how many matching events there were, and whether it has happened and had an effect."""
 
     fault: Fault
     where: str
@@ -52,7 +52,7 @@ class _Entry:
 
 @dataclass(slots=True, eq=False)
 class _Felt:
-    """Writes down, once, that a fault which has happened is felt."""
+    """Records once that a fault had an effect."""
 
     happened: list[Injected]
     clock: Clock
@@ -67,7 +67,7 @@ class _Felt:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A job on its way: names of its operators, which of them have begun, commands that are left of each."""
+    """A running job: names of its operators, which of them have begun, and the remaining commands of each."""
 
     operators: Sequence[Sequence[str]]
     left: Counter[int] = field(default_factory=Counter)
@@ -77,9 +77,10 @@ class _Run:
 
 
 class Faults(Watcher):
-    """The faults of one device: :attr:`npusim.device.npu.NpuDevice.faults`. While there are any, the device is watched.
+    """The faults of one device: :attr:`npusim.device.npu.NpuDevice.faults`. The device is only watched while there are
+    faults.
 
-    ``happened``: what was felt so far, in order.
+    ``happened``: the faults that had an effect, in order.
     """
 
     def __init__(self, body: Body, watch: Callable[[Watcher], None], unwatch: Callable[[Watcher], None]) -> None:
@@ -92,18 +93,18 @@ class Faults(Watcher):
         self._runs: dict[MachineJob, _Run] = {}
         self._operators: dict[int, Sequence[Sequence[str]]] = {}
         self.active = False
-        """Whether there are any."""
+        """Whether there are any faults."""
         self.happened: list[Injected] = []
 
     def to_table(self) -> list[dict[str, Any]]:
-        """All faults so far, as TOML has them."""
+        """All faults so far, as a TOML table."""
         return Script(tuple(entry.fault for entry in self._entries)).to_table()
 
     def add(self, faults: Faulty) -> None:
-        """More faults, from now on; what a unit is doing when the first ones come is not touched by them. For any
-        thread: it waits for one that is in a call of the device.
+        """Add faults from now on. Instructions that have started before the first fault are not affected. For any
+        thread: it waits for a thread that is in a call of the device.
 
-        Raises ConfigError, and adds none, if the device cannot have one of them.
+        Raises ConfigError, and adds none, if the device does not support one of them.
         """
         script = script_of(faults)
         check_script(script, _hardware(self._machine))
@@ -126,8 +127,8 @@ class Faults(Watcher):
                 self._later(entry, fault.when.time_ps - self._clock.now)
 
     def clear(self) -> None:
-        """No faults from here on, and nothing of those that were; a device that is unplugged is plugged in. For any
-        thread, as :meth:`add`."""
+        """Remove all faults and undo their effects; an unplugged device is plugged in. For any thread, like
+        :meth:`add`."""
         with self._clock.turn:
             if not self.active:
                 return
@@ -139,11 +140,12 @@ class Faults(Watcher):
             self._unwatch(self)
 
     def name_operators(self, code: int, names: Sequence[Sequence[str]]) -> None:
-        """For labels: the operators of the program at a device address, each with the names that it goes by."""
+        """Set the names of the operators of the program at a device address, for faults by label. Each operator has
+        several names."""
         self._operators[code] = names
 
     def check(self) -> None:
-        """Raise UsageError if a fault has not happened, or was not felt by anybody."""
+        """Raise UsageError if a fault has not happened or had no effect."""
         problems = [f"{entry.where}: {self._why(entry)}" for entry in self._entries if not entry.felt]
         if problems:
             count = f"{len(problems)} faults" if len(problems) > 1 else "a fault"
@@ -167,7 +169,7 @@ class Faults(Watcher):
     # When
 
     def _match(self, kind: type[Any], which: Callable[[Any], bool] = lambda when: True) -> None:
-        """Something has come that faults of a kind may wait for."""
+        """An event has happened that faults of this kind may wait for."""
         for entry in tuple(self._of.get(kind, ())):
             if which(entry.fault.when):
                 entry.seen += 1
@@ -195,15 +197,15 @@ class Faults(Watcher):
             entry.happened_ps = self._clock.now
         self._effects.do(entry.fault.what, _Felt(self.happened, self._clock, entry))
 
-    # What the device asks, while there are faults
+    # Queries of the device while there are faults
 
     def read(self, register: str, value: int) -> int:
-        """What software reads where a register holds ``value``."""
+        """The value that software reads from a register that holds ``value``."""
         self._match(AtRead, lambda when: when.read == register)
         return self._effects.read(register, value)
 
     def loses(self, register: str, value: int) -> bool:
-        """Whether a write, which is about to have its effect, has none."""
+        """Whether a write that is about to take effect is lost."""
         self._match(AtWrite, lambda when: when.write == register)
         if register.endswith(_DOORBELL) and value & 1:
             ring = register.removesuffix(_DOORBELL)
@@ -211,17 +213,17 @@ class Faults(Watcher):
         return self._effects.loses(register, value)
 
     def deliver(self, vector: int) -> None:
-        """A message is about to leave the device."""
+        """The vectors to send for a message that is about to be sent."""
         self._match(AtInterrupt)
         self._effects.deliver(vector)
 
     def was_reset(self) -> None:
-        """The device has been reset, by whatever means."""
+        """The device has been reset by any means."""
         self._runs.clear()
         self._effects.was_reset()
 
     def reset_asked(self) -> None:
-        """It was so by CONTROL."""
+        """The device has been reset by CONTROL."""
         self._effects.reset_asked()
 
     # What a watcher is told

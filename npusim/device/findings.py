@@ -1,4 +1,4 @@
-"""What the driver sanitizer can say: one row for each kind of mistake, and the record of one that was made.
+"""The findings of the driver sanitizer: one row for each kind of mistake, and the record of one mistake.
 
 ``docs/reference/driver-check.md`` has these rows as a table; ``python -m npusim.device.findings`` prints it.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class FindingKind(NamedTuple):
-    """A mistake that drivers make: what it means, and what to do about it."""
+    """A kind of driver mistake: its meaning and its remedy."""
 
     meaning: str
     fix: str
@@ -122,7 +122,7 @@ KINDS = {
 
 
 class ConflictSide(NamedTuple):
-    """One side of a conflict: what was done, and when."""
+    """One of two conflicting actions, and its time."""
 
     time_ps: int
     what: str
@@ -132,8 +132,8 @@ class ConflictSide(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A mistake of the driver. ``kind``: a key of KINDS; ``seqno``: of the job that it is about, if it is about one;
-    ``first``: what had been done before, which makes ``second`` a mistake."""
+    """A mistake of the driver. ``kind``: a key of KINDS. ``seqno``: of the job concerned, if there is one. ``first``:
+    the earlier action that makes ``second`` a mistake."""
 
     kind: str
     time_ps: int
@@ -149,14 +149,14 @@ class Finding(NamedTuple):
         return f"{self.kind} at {self.time_ps} ps{job}: {self.text}\n  {self.second}{before}\n  fix: {fix}"
 
     def to_json_dict(self) -> dict[str, object]:
-        """For reports."""
+        """As JSON values."""
         sides = {"first": self.first, "second": self.second}
         named = {side: None if access is None else access._asdict() for side, access in sides.items()}
         return {"kind": self.kind, "time_ps": self.time_ps, "seqno": self.seqno, **named, "text": self.text}
 
 
 def table() -> str:
-    """The kinds, for the manual."""
+    """The table of kinds for the manual."""
     rows = [f"| `{name}` | {kind.meaning} | {kind.fix} |" for name, kind in KINDS.items()]
     return "\n".join(["| kind | what it means | how to fix it |", "|---|---|---|", *rows])
 

@@ -1,7 +1,7 @@
-"""Firmware: the image that a device with ``[firmware]`` wants before it takes jobs.
+"""Firmware: the image that a device with ``[firmware]`` needs before it accepts jobs.
 
-The simulated device runs no code of it. What counts is what a driver has to get right: load it, start it, wait, look at
-what the device says of it, and do all of that again after whatever loses it.
+The simulated device does not execute it. It models the part of the driver's work: load the image, start it, wait, read
+the status, and repeat this after every loss of power.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _READY, _WAITS = (
     next(field.mask for field in BY_NAME["STATUS"].fields if field.name == name) for name in ("READY", "FIRMWARE")
 )
 _CHECKED_BYTES = 20
-"""Bytes of the header in front of its own checksum."""
+"""Size of the part of the header that its checksum covers."""
 
 
 class FirmwareState(enum.IntEnum):
-    """FW_STATUS.STATE."""
+    """Values of FW_STATUS.STATE."""
 
     NONE = 0  # no image
-    BOOTING = 1  # an image is read, checked and started
-    RUNNING = 2  # jobs are taken
+    BOOTING = 1  # an image is being read, checked and started
+    RUNNING = 2  # jobs are accepted
     BAD_ADDRESS = 3  # the image cannot be read
-    BAD_HEADER = 4  # its first bytes are no header, or a damaged one
-    BAD_VERSION = 5  # not for this device
-    BAD_SIZE = 6  # header and FW_BYTES contradict each other, or it is too large
-    BAD_CHECKSUM = 7  # the bytes behind the header are damaged
+    BAD_HEADER = 4  # the header is missing or damaged
+    BAD_VERSION = 5  # the version is not supported by this device
+    BAD_SIZE = 6  # header and FW_BYTES contradict each other, or the image is too large
+    BAD_CHECKSUM = 7  # the bytes after the header are damaged
 
 
 class Header(NamedTuple):
-    """The first 32 bytes of an image. Checksums are CRC-32 (IEEE 802.3): of the bytes behind the header, and of the
-    header's own first 20 bytes."""
+    """The first 32 bytes of an image. Checksums are CRC-32 (IEEE 802.3): of the bytes after the header, and of the
+    first 20 bytes of the header."""
 
     magic: int
     header_version: int
@@ -61,7 +61,8 @@ class Header(NamedTuple):
 
 
 def image(payload: bytes, major: int = 1, minor: int = 0) -> bytes:
-    """A file that a device boots from; nothing looks into ``payload``. Raises UsageError for what no header can say."""
+    """A firmware image. The device does not inspect ``payload``. Raises UsageError for values that do not fit the
+    header."""
     if len(payload) > MAX_BYTES - HEADER.size:
         raise UsageError(f"payload must have at most {MAX_BYTES - HEADER.size} bytes, got {len(payload)}")
     for name, number in (("major", major), ("minor", minor)):
@@ -75,7 +76,7 @@ def image(payload: bytes, major: int = 1, minor: int = 0) -> bytes:
 
 
 class Firmware(EventOwner):
-    """What runs in the device, and how it comes to."""
+    """The firmware of the device: its state and its start."""
 
     EVENTS = ("_read", "_run")
 
@@ -89,21 +90,21 @@ class Firmware(EventOwner):
 
     @property
     def running(self) -> bool:
-        """Whether jobs are taken."""
+        """Whether jobs are accepted."""
         return self._state is FirmwareState.RUNNING
 
     def lose(self) -> None:
-        """Nothing is loaded, as after power-on."""
+        """Unload the firmware, as at power-on."""
         self._epoch += 1
         self._version = 0
         self._show(FirmwareState.NONE)
 
     def show(self) -> None:
-        """Put into the registers, which have been reset, what still holds: CONTROL.RESET leaves firmware alone."""
+        """Restore the status registers after a reset of all registers: CONTROL.RESET does not affect firmware."""
         self._show(self._state)
 
     def boot(self) -> None:
-        """Read, check and start the image that FW_ADDR and FW_BYTES say."""
+        """Read, check and start the image at FW_ADDR with FW_BYTES bytes."""
         if self._state in (FirmwareState.BOOTING, FirmwareState.RUNNING):
             self._registers.complain(f"write to FW_BOOT: firmware is {self._state.name.lower()} already")
             return
@@ -131,7 +132,7 @@ class Firmware(EventOwner):
         self._clock.after(self._config.boot_ps, self._run, (self._epoch, header.minor, header.major))
 
     def _judge(self, header: Header, raw: bytes) -> FirmwareState:
-        """RUNNING for an image that may be started. Nothing of a header is believed before its checksum is right."""
+        """The state for an image, RUNNING if it is valid. The header is only used after its checksum was verified."""
         sound = header.magic == MAGIC and header.header_checksum == zlib.crc32(raw[:_CHECKED_BYTES])
         if not sound or (header.header_version, header.header_bytes) != (HEADER_VERSION, HEADER.size):
             return FirmwareState.BAD_HEADER
@@ -162,7 +163,7 @@ class Firmware(EventOwner):
         return cast("tuple[int, int, int]", value)[0] != self._epoch
 
     def awaits(self) -> list[list[str]]:
-        """What comes next of an image that is started."""
+        """The event that is pending while an image is being started."""
         return [["_read", "_run"]] * (self._state is FirmwareState.BOOTING)
 
     def value_state(self, value: Any) -> list[int]:
@@ -175,11 +176,11 @@ class Firmware(EventOwner):
         return self._epoch, first, second & 0xFFFF if method == "_run" else second
 
     def state(self) -> list[int]:
-        """As plain data."""
+        """The state as plain data."""
         return [int(self._state), self._version]
 
     def restore(self, saved: Saved) -> None:
-        """Be as it was, the registers being as they were. Raises CheckpointError."""
+        """Restore the state, after the registers. Raises CheckpointError."""
         state, version = saved.integers(2)
         if state not in list(FirmwareState):
             raise saved.refuse("a state of firmware and its version")

@@ -1,4 +1,4 @@
-"""Jobs in flight as the driver sanitizer knows them: which bytes belong to each, from its doorbell on."""
+"""Jobs in flight as the driver sanitizer sees them: the bytes that each uses from its doorbell on."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from npusim.program import CONSTANTS, SCRATCH
 from npusim.sim.memory import AddressError
 
 Load = Callable[[int, int], bytes]
-"""The bytes at an address, in DRAM or in host memory, as the device reads them; raises AddressError."""
+"""Reads bytes at an address in DRAM or host memory, as the device does. Raises AddressError."""
 _NOTHING = AccessExtent()
 _CANCELLED = int(JobFlag.CANCELLED)
 _FLAGS = slice(4, 8)
 ENTRY_SPAN = "ring entry"
 COUNT_MASK = 0xFFFF_FFFF
-"""HEAD and TAIL count modulo this plus one."""
+"""HEAD and TAIL count modulo this value plus one."""
 RESIDENT_CONSTANTS = "constants of which some stay in SRAM"
 
 
 class JobSpan(NamedTuple):
-    """Bytes [low, high) that a job uses. ``filled``: it reads them, and nobody but software has put them there;
-    ``alone``: no other job may use them, be it of the same ring."""
+    """Bytes [low, high) that a job uses. ``filled``: the job reads them and software must have written them. ``alone``:
+    no other job may use them, not even of the same ring."""
 
     low: int
     high: int
@@ -44,9 +44,9 @@ class JobSpan(NamedTuple):
 class Flight:
     """A job from its doorbell until the driver can know that it has ended.
 
-    ``number``: of its entry, as TAIL counts; ``raw``: the entry at the doorbell. ``looked_ps``: when the driver last
-    looked at its record and found it pending. ``masked``: INT_MASK let nothing through when it ended. ``excused``: its
-    interrupt has been sent, and it can be about no other job.
+    ``number``: of its entry, counted as TAIL. ``raw``: the entry at the doorbell. ``looked_ps``: when the driver last
+    read its record as pending. ``masked``: its interrupt was masked when it ended. ``excused``: an interrupt that can
+    only refer to this job was sent.
     """
 
     ring: int
@@ -77,23 +77,23 @@ class Flight:
         return f"job {self.seqno} of ring {ring}" if self.entry is not None else f"entry {self.number} of ring {ring}"
 
     def before(self, count: int) -> bool:
-        """Whether it is one of the entries before a HEAD or a TAIL."""
+        """Whether the entry is before a HEAD or TAIL count."""
         return count - self.number - 1 & COUNT_MASK <= COUNT_MASK >> 1
 
     def changed(self, span: JobSpan, now: ByteArray) -> bool:
-        """Whether bytes that must not change have."""
+        """Whether bytes have changed that must not change."""
         if span.low == self.address and span.what == ENTRY_SPAN:
             return not self.cancelled_only(now.tobytes())
         return self.digests[span] != digest(now)
 
     def cancelled_only(self, now: bytes) -> bool:
-        """Whether the entry in memory differs from that of the doorbell by its mark "cancelled" alone."""
+        """Whether the entry in memory differs from the one at the doorbell only in the flag CANCELLED."""
         marked = int.from_bytes(self.raw[_FLAGS], "little") | _CANCELLED
         return now == self.raw[:4] + marked.to_bytes(4, "little") + self.raw[8:] or now == self.raw
 
 
 def take_off(load: Load, dram_bytes: int, ring: int, number: int, address: int, now: int) -> Flight:
-    """The job whose entry lies at an address, as it is at its doorbell."""
+    """The job whose entry is at an address, as it is at its doorbell."""
     try:
         raw = load(address, ENTRY.size)
     except AddressError:
@@ -119,14 +119,14 @@ def _spans(load: Load, address: int, entry: RingEntry) -> Iterator[JobSpan]:
         code = load(entry.program_address, entry.program_bytes)
         rows = list(REGION_ROW.iter_unpack(load(entry.region_table, table_bytes)))
     except AddressError:
-        return  # a fault, which the device reports
+        return  # the device reports a fault for it
     stream = touched(code)
-    if stream is None or entry.flags & JobFlag.TIMING_ONLY:  # it touches no data
+    if stream is None or entry.flags & JobFlag.TIMING_ONLY:  # the job accesses no data
         return
     for number, (base, size) in enumerate(rows):
         (low, high), (first, last) = stream.regions.get(number, _NOTHING)
         if max(high, last) > size:
-            return  # likewise
+            return  # the device reports a fault for it
         if first < last:
             kind = "scratch" if number == SCRATCH else "output"
             hull = (min(low, first), max(high, last)) if low < high else (first, last)
@@ -136,10 +136,10 @@ def _spans(load: Load, address: int, entry: RingEntry) -> Iterator[JobSpan]:
             if number == CONSTANTS:
                 what = RESIDENT_CONSTANTS if stream.keeps and entry.residents else "constants"
             elif number == SCRATCH:
-                what, filled = "scratch", False  # what a program reads there before it writes is its own affair
+                what, filled = "scratch", False  # a program may use scratch memory as it likes
             yield JobSpan(base + low, base + high, False, what, filled)
 
 
 def digest(bytes_: ByteArray) -> bytes:
-    """Of what must not change."""
+    """A digest of bytes that must not change."""
     return hashlib.blake2b(bytes_.tobytes(), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""The host's side of an in-process device: a bus that charges the time which the config names for each access."""
+"""The host of an in-process device: a bus that adds the access times of the config."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ _log = logging.getLogger("npusim.device")
 
 
 class InProcess(RegisterModel, Protocol):
-    """A device that shares a process with its host."""
+    """A device in the same process as its host."""
 
     def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
-        """What a job computes, to be done any number of times while nothing else happens; it gives False for a fault.
-        None if the course of such jobs is not known."""
+        """A function that repeats the arithmetic of a job while nothing else happens; it returns False for a fault.
+        None if the timing of such jobs is not known."""
 
 
 class HostBus(Bus):
-    """Carries one device in this process. While a thread is in an access, another one gets UsageError at once."""
+    """Connects one device in this process. During an access of one thread, calls from other threads raise
+    UsageError."""
 
     pinned = False
 
@@ -40,8 +41,8 @@ class HostBus(Bus):
         self._clock, self.turn = clock, clock.turn
         self._memory = memory
         self._device = device
-        self._watchers = watchers  # are told of bulk copies
-        self._pending: set[int] = set()  # vectors
+        self._watchers = watchers  # called for bulk copies
+        self._pending: set[int] = set()  # vectors of messages that were not taken
         self._times = {"submit": config.host.submit_ps, "map": config.host.map_ps}
         self.connected = True
         self._copy_ps = lru_cache(64)(config.host.copy_ps)
@@ -116,7 +117,7 @@ class HostBus(Bus):
                 watcher.waits(timeout_ps)
         if not self._clock.run_until(self._pending.__len__, timeout_ps):
             return 0
-        # Taking an interrupt is work of the host, paid once for all that have come meanwhile.
+        # The host takes all pending interrupts at once, so the time is added once.
         self._clock.advance(self._host.irq_ps)
         vectors = 0
         for vector in self._pending:
@@ -139,8 +140,8 @@ class HostBus(Bus):
         self._clock.advance(self._times[kind])
 
     def repeat(self, rounds: Sequence[Sequence[Turn]], most: int) -> int:
-        """How long a job takes does not depend on its data: where the course of each is known, all that is left to do
-        is to compute, and to let the time pass."""
+        """See :meth:`Bus.repeat`. The time of a job does not depend on its data, so only arithmetic and time are left
+        to do if the timing of each job is known."""
         ready = [[play for turn in turns if (play := self._ready(turn))] for turns in rounds]
         if any(len(plays) < len(turns) for plays, turns in zip(ready, rounds, strict=True)):
             return 0
@@ -152,11 +153,12 @@ class HostBus(Bus):
         return count
 
     def _ready(self, turn: Turn) -> Callable[[], bool] | None:
-        """What computes a turn and says whether the round goes on; None if the course of the job is not known."""
+        """A function that repeats one turn and returns whether the round continues; None if the timing of the job is
+        not known."""
         compute = self._device.arithmetic(turn) if self.connected else None
         if compute is None:
             return None
-        for address, data in turn.writes:  # nothing else writes there: it need not be done for each round
+        for address, data in turn.writes:  # nothing else writes there, so this is done once and not in every round
             self._memory.slice(address, data.size)[:] = data
         ends = [(address + max(size - 4, 0), min(size, 4)) for address, size in turn.reads]
         verdicts = [(address, self._memory.slice(address, size)) for address, size in ends]
@@ -167,19 +169,19 @@ class HostBus(Bus):
         return sorted(self._pending)
 
     def restore(self, vectors: list[int], *, connected: bool) -> None:
-        """Have these messages on the way."""
+        """Make these messages pending."""
         self._pending = set(vectors)
         self.connected = connected
 
     def cancel_irqs(self) -> None:
-        """Take back the interrupt messages that software has not taken."""
+        """Drop the interrupt messages that software has not taken."""
         self._pending.clear()
 
     def level(self) -> None:
-        """There is no pin here: interrupts are messages."""
+        """No effect, because this bus has no interrupt pin."""
 
     def irq(self, vector: int) -> None:
-        """Send an interrupt message. Those of one vector that software has not taken yet are one, as in hardware."""
+        """Send an interrupt message. Messages of one vector that were not taken are merged, as in hardware."""
         self._pending.add(vector)
 
     def dma_read(self, address: int, size: int) -> bytes:

@@ -1,6 +1,6 @@
-"""Which interrupts leave the device, and when: status and mask, vectors by source, moderation.
+"""The interrupt controller: status and mask, vectors by source, moderation.
 
-What a message goes through behind that, such as the masks of MSI-X, is its transport's.
+Later stages, such as the masks of MSI-X, belong to the transport.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from npusim.sim.watch import Watcher
 
 DONE, FAULT, COPIED = (field.mask for field in BY_NAME["INT_STATUS"].fields)
 FROM_FAULT, FROM_COPY = SOURCES.index("FAULT"), SOURCES.index(COPY)
-"""Sources besides the rings, which are 0, 1 and 2."""
+"""Sources in addition to the rings, which are 0, 1 and 2."""
 _BIT_OF = tuple(DONE if name in RINGS else FAULT if name == "FAULT" else COPIED for name in SOURCES)
 _ROUTE = {source: BY_NAME["INT_ROUTE"].fields[source] for source in range(len(SOURCES))}
 _INTERVAL, _COUNT = BY_NAME["INT_MODERATION"].fields
@@ -26,14 +26,14 @@ _PS_PER_NS = 1000
 
 
 class InterruptFaults(Protocol):
-    """What may be wrong with messages."""
+    """Faults that affect interrupt messages."""
 
     def deliver(self, vector: int) -> None:
-        """One is about to leave."""
+        """The vectors to send for a message that is about to be sent."""
 
 
 class InterruptController(EventOwner):
-    """Raises, routes and holds back."""
+    """Raises, routes and moderates interrupts."""
 
     EVENTS = ("_due",)
 
@@ -51,18 +51,18 @@ class InterruptController(EventOwner):
         self._values = registers.values
         self._clock = clock
         self._vectors = vectors
-        self._routed = "vectors" in registers.parts  # else there is one vector, and nothing is held back
+        self._routed = "vectors" in registers.parts  # otherwise there is one vector and no moderation
         self._watchers = watchers
         self.transport = transport
         self.connected = True
         self.breaks: InterruptFaults | None = None
-        """What is asked about each message, while there is any."""
+        """Consulted for each message, while there are such faults."""
         self._epoch = 0
         self.reset()
 
     @property
     def transport(self) -> Transport:
-        """Where messages go."""
+        """Destination of messages."""
         return self._transport
 
     @transport.setter
@@ -71,22 +71,22 @@ class InterruptController(EventOwner):
         self._pinned = transport.pinned
 
     def reset(self) -> None:
-        """Nothing has come and nothing is held back."""
+        """Clear all pending and delayed messages."""
         self._epoch += 1
-        self._under_way: set[int] = set()  # vectors whose message an adversary holds back
+        self._under_way: set[int] = set()  # vectors whose message is delayed by an adversary
         self._routes = [0] * len(SOURCES)
-        self._came: set[int] = set()  # sources whose bit is set and of which a mask that opens tells
+        self._came: set[int] = set()  # sources with a set status bit, to be sent when the mask opens
         self._interval_ps = self._most_held = 0
-        self._next_ps = [0] * self._vectors  # the earliest time of a vector's next message
-        self._held = [0] * self._vectors  # ends that a vector has not told of
+        self._next_ps = [0] * self._vectors  # earliest time of the next message of a vector
+        self._held = [0] * self._vectors  # number of delayed messages of a vector
 
     @property
     def pending(self) -> bool:
-        """The level of an interrupt line: whether INT_STATUS has a bit that INT_MASK lets through."""
+        """The level of the interrupt line: whether INT_STATUS has a bit that is enabled in INT_MASK."""
         return bool(self._values["INT_STATUS"] & self._values["INT_MASK"])
 
     def raise_(self, bits: int, *sources: int) -> None:
-        """Set bits of INT_STATUS; those that the mask lets through send a message for each of the sources."""
+        """Set bits of INT_STATUS. Enabled bits send a message for each of the sources."""
         self._registers.set("INT_STATUS", self._values["INT_STATUS"] | bits)
         mask = self._values["INT_MASK"]
         if self._routed:
@@ -98,8 +98,8 @@ class InterruptController(EventOwner):
             self._transport.level()
 
     def mask_written(self, mask: int) -> None:
-        """What came while the mask was closed has sent nothing: without this a driver that masks while it looks at its
-        jobs would never hear of it."""
+        """Send messages for bits that were set while masked. Otherwise a driver that masks interrupts while it
+        processes jobs would miss them."""
         if self._routed:
             self._tell([source for source in sorted(self._came) if _BIT_OF[source] & mask], at_once=True)
         elif mask & self._values["INT_STATUS"]:
@@ -115,7 +115,8 @@ class InterruptController(EventOwner):
             self._transport.level()
 
     def route_written(self, value: int) -> None:
-        """Each source has a vector from here on; one that the device lacks is refused, and the source keeps its own."""
+        """Set the vector of each source. A vector that the device does not have is refused, and the source keeps its
+        vector."""
         for source, field in _ROUTE.items():
             vector = field.of(value)
             if vector < self._vectors:
@@ -127,14 +128,14 @@ class InterruptController(EventOwner):
         self._registers.set("INT_ROUTE", kept)
 
     def moderation_written(self, value: int) -> None:
-        """Messages are held back from here on, or no longer; what is held leaves."""
+        """Set or clear moderation. Delayed messages are sent."""
         self._interval_ps, self._most_held = _INTERVAL.of(value) * _PS_PER_NS, _COUNT.of(value)
         for vector, held in enumerate(self._held):
             if held:
                 self._send(vector)
 
     def _tell(self, sources: Sequence[int], *, at_once: bool) -> None:
-        # Sources that share a vector share its message, in the order of their numbers.
+        # Sources that share a vector share its message. The order is that of the source numbers.
         vectors = dict.fromkeys(self._routes[source] for source in sources)
         for vector in vectors:
             urgent = at_once or any(source == FROM_FAULT and self._routes[source] == vector for source in sources)
@@ -144,7 +145,8 @@ class InterruptController(EventOwner):
                 self._hold(vector)
 
     def _hold(self, vector: int) -> None:
-        """Send a message no sooner than the interval after the last one, unless enough have gathered."""
+        """Send a message, but not before the interval after the last one has passed, unless the count of delayed
+        messages is reached."""
         now = self._clock.now
         if now >= self._next_ps[vector]:
             self._send(vector)
@@ -172,14 +174,14 @@ class InterruptController(EventOwner):
             self.send(vector)
 
     def send(self, vector: int) -> None:
-        """A message leaves the device, if it is on its bus."""
+        """Send a message, if the device is on its bus."""
         if self.connected:
             for watcher in self._watchers[:]:
                 watcher.interrupt(vector)
             delay = self._adversary.interrupt_ps() if self._adversary is not None else 0
             if not delay:
                 self._transport.irq(vector)
-            elif vector not in self._under_way:  # else that one is for both: it arrives after what both are about
+            elif vector not in self._under_way:  # otherwise the delayed message serves for both causes
                 self._under_way.add(vector)
                 self._clock.after(delay, self._arrive, (self._epoch, vector))
 
@@ -195,14 +197,14 @@ class InterruptController(EventOwner):
 
     def is_void(self, value: Any) -> bool:
         epoch, vector, due = cast("tuple[int, int, int]", value)
-        # Another message may have gone meanwhile, and taken with it what was held.
+        # The delayed messages may have been sent meanwhile by another message.
         return epoch != self._epoch or not self._held[vector] or self._next_ps[vector] != due
 
     def which(self, value: Any) -> str:
         return f" {self.value_state(value)}"
 
     def awaits(self) -> list[list[str]]:
-        """A message of each vector that has something to tell."""
+        """The events that may be pending: one message per vector."""
         return [[f"_due {vector}"] for vector, held in enumerate(self._held) if held]
 
     def value_state(self, value: Any) -> int:
@@ -213,7 +215,7 @@ class InterruptController(EventOwner):
         return self._epoch, vector, self._next_ps[vector]
 
     def state(self) -> dict[str, Any]:
-        """As plain data."""
+        """The state as plain data."""
         return {
             "routes": list(self._routes),
             "came": sorted(self._came),
@@ -224,7 +226,7 @@ class InterruptController(EventOwner):
         }
 
     def restore(self, saved: Saved) -> None:
-        """Be as it was, after a reset. Raises CheckpointError."""
+        """Restore the state after a reset. Raises CheckpointError."""
         self._routes = saved["routes"].integers(len(SOURCES), 0, self._vectors - 1)
         self._came = {item.index(len(SOURCES)) for item in saved["came"]}
         self._interval_ps, self._most_held = saved["interval_ps"].integer(), saved["most_held"].integer()

@@ -1,4 +1,4 @@
-"""What the driver sanitizer knows of jobs in flight, and what it asks of each at its doorbell."""
+"""The driver sanitizer's jobs in flight, and its checks of each job at its doorbell."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from npusim.sim.parts import Parts
 _log = logging.getLogger("npusim.device")
 
 MOST_FINDINGS = 1000
-"""More are not kept."""
+"""Limit of the list of findings."""
 
 
 class Held(NamedTuple):
-    """What jobs of a number expect in SRAM: copied from these bytes; who has changed them since."""
+    """Pinned weights in SRAM that jobs expect: the bytes they were copied from, and who has changed these since."""
 
     low: int
     high: int
@@ -30,19 +30,19 @@ class Held(NamedTuple):
 
 
 class Boarding:
-    """Jobs in flight, who owns which bytes. ``findings``: what was wrong, in order, each mistake with a job once."""
+    """Jobs in flight and the bytes they use. ``findings``: mistakes in order; each mistake is reported once per job."""
 
     def __init__(self, machine: Parts, registers: Mapping[str, int], load: Load) -> None:
         self.findings: list[Finding] = []
         self._mapped = self._remote = False
         self._in_step = True
         self._clock, self._memory = machine.clock, machine.memory
-        self._load = load  # control structures, as the device reads them
+        self._load = load  # reads control structures, as the device does
         self._registers = registers
         self._told: set[tuple[str, int | None, str]] = set()
         self._flights: list[Flight] = []
-        self._fresh = ByteRanges()  # written since the entry there was announced
-        self._written = ByteRanges()  # ever, by whomever
+        self._fresh = ByteRanges()  # written since their entry was last announced
+        self._written = ByteRanges()  # written at any time
         self._freed = ByteRanges()
         self._was_reset = False
         self._begin_anew()
@@ -50,15 +50,16 @@ class Boarding:
     def _begin_anew(self) -> None:
         self._flights.clear()
         self._gone = False
-        self._blind: list[tuple[Flight, str, ConflictSide]] = []  # jobs that a RESET took, and nobody had looked
+        # Jobs that were dropped by a RESET before the driver read their record.
+        self._blind: list[tuple[Flight, str, ConflictSide]] = []
         self._seen = [0] * len(RINGS)  # TAIL at the last doorbell
-        self._moved: dict[int, int] = {}  # when TAIL moved of a ring whose doorbell has not rung since
+        self._moved: dict[int, int] = {}  # time of a write to TAIL without a doorbell since
         self._fault: ConflictSide | None = None
         self._context: tuple[JobSpan, ConflictSide] | None = None
         self._residents: dict[int, Held] = {}
         self._sent = 0  # messages since INT_STATUS was written
-        self._acknowledged = False  # it was written since the reset
-        self._taken: ConflictSide | None = None  # a message, since then
+        self._acknowledged = False  # INT_STATUS was written since the reset
+        self._taken: ConflictSide | None = None  # the message that software has taken since then
 
     def _doorbell(self, ring: int) -> None:
         name, registers = RINGS[ring], self._registers
@@ -67,19 +68,19 @@ class Boarding:
         self._moved.pop(ring, None)
         if not self._was_reset or not size or size & (size - 1):
             self._say("ring-not-set-up", None, f"SIZE is {size}" if self._was_reset else "there was no RESET", what)
-        # Who ends with a RESET wants to know no more; who goes on has thrown something away.
+        # A driver may end with a RESET, but one that continues has lost results.
         for flight, text, reset in self._blind:
             self._say("reset-in-flight", flight, text, what, reset)
         self._blind.clear()
         if tail == seen:
             self._say("doorbell-without-tail", None, f"TAIL is {tail}, as at the doorbell before", what)
         self._seen[ring] = tail
-        # Their interrupts have told of them, and nobody has to look at their records any more.
+        # The driver was notified of these by interrupts, so it need not read their records any more.
         self._flights = [flight for flight in self._flights if not flight.excused]
         if not size or size & (size - 1):
             return
         announced, waiting = tail - seen & COUNT_MASK, tail - registers[f"{name}_HEAD"] & COUNT_MASK
-        if announced > min(waiting, COUNT_MASK >> 1):  # HEAD, what was announced before, TAIL: not in this order
+        if announced > min(waiting, COUNT_MASK >> 1):  # HEAD, previously announced TAIL and new TAIL are out of order
             self._say("tail-back", None, f"TAIL is {tail}, at the doorbell before it was {seen}", what)
             self._flights = [
                 flight for flight in self._flights if flight.ring != ring or flight.ended_ps or flight.before(tail)
@@ -87,7 +88,7 @@ class Boarding:
             return
         if waiting > size:
             self._say("ring-overrun", None, f"{waiting} entries are announced in a ring of {size}", what)
-            oldest = tail - size & COUNT_MASK  # those before it are overwritten
+            oldest = tail - size & COUNT_MASK  # older entries are overwritten
             self._flights = [flight for flight in self._flights if flight.ring != ring or not flight.before(oldest)]
             seen = tail - min(size, announced) & COUNT_MASK
         while seen != tail:
@@ -146,7 +147,8 @@ class Boarding:
     def _check_apart(self, flight: Flight, other: Flight, what: str) -> None:
         for mine in flight.spans:
             for theirs in other.spans:
-                # Jobs of one ring run one after the other, so they may hand memory on; records are read by software.
+                # Jobs of one ring run in order, so they may pass memory on. Records are read by software, so they may
+                # not.
                 ordered = flight.ring == other.ring and not (mine.alone or theirs.alone)
                 if (mine.written or theirs.written) and not ordered and mine.meets(theirs.low, theirs.high):
                     if other.excused:
@@ -166,7 +168,7 @@ class Boarding:
         self._residents[number] = Held(constants.low, constants.high)
 
     def _fixed(self) -> Iterator[tuple[JobSpan, ConflictSide]]:
-        """What is the device's as long as it is set up: the rings and the context area."""
+        """Memory that the device owns while it is configured: rings and context area."""
         for name in RINGS:
             base, size = self._pair(f"{name}_BASE"), self._registers[f"{name}_SIZE"]
             if size and not self._gone:
@@ -189,5 +191,5 @@ class Boarding:
 
 
 def at_span(span: JobSpan) -> str:
-    """A span for messages."""
+    """A span as text for messages."""
     return f"{span.what} at {span.low:#x}..{span.high:#x}"

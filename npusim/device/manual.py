@@ -1,7 +1,7 @@
-"""The device's interface for people and for drivers, from its declarations.
+"""The programming interface of the device for people and drivers, generated from its declarations.
 
-``python -m npusim.device.manual`` prints the register table that docs/device.md holds, ``--header`` a C header
-(drivers/include/npusim.h), ``--json`` the same as data (docs/reference/device.json), in the manner of CMSIS-SVD.
+``python -m npusim.device.manual`` prints the register table of docs/device.md, ``--header`` a C header
+(drivers/include/npusim.h), ``--json`` the same as data (docs/reference/device.json), similar to CMSIS-SVD.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _RECORDS = (
     ("copy_descriptor", "one copy in the ring of copies", DESCRIPTOR, Descriptor._fields),
     ("firmware_header", "the first bytes of a firmware image", HEADER, Header._fields),
 )
-"""What lies in memory: C name, what it is, layout, names of the members."""
+"""Structures in memory: C name, description, layout, member names."""
 _BITS = {"H": 16, "I": 32, "Q": 64}
 _ENUMS = (
     ("JOB_FLAG", JobFlag, "bits of ring_entry.flags"),
@@ -57,7 +57,7 @@ _ENUMS = (
 
 
 def register_table() -> str:
-    """Markdown: one row for each register."""
+    """Markdown with one row per register."""
     rows = ["| offset | register | access | reset | fields |", "|---|---|---|---|---|"]
     for register in REGISTERS:
         fields = "; ".join(f"{_bits(field)} {field.name}: {field.doc}" for field in register.fields)
@@ -67,7 +67,7 @@ def register_table() -> str:
 
 
 def header() -> str:
-    """C: offsets, fields and records, for user space and for the kernel."""
+    """C definitions of offsets, fields and records, for user space and for the kernel."""
     lines = [
         "/* SPDX-License-Identifier: MIT */",
         "/* Made by python -m npusim.device.manual --header; docs/device.md says what it means. All little-endian. */",
@@ -118,7 +118,7 @@ def header() -> str:
 
 
 def description() -> str:
-    """JSON: registers with their fields, records with their members, and the values of enumerations."""
+    """JSON values: registers with their fields, records with their members, and enumerations."""
     found: dict[str, Any] = {
         "name": "npusim",
         "width": 8 * WIDTH,
@@ -149,12 +149,13 @@ def description() -> str:
 
 
 def _whole(register: Register) -> bool:
-    """Whether its one field is all of it: then the field needs no name."""
+    """Whether a single field is the whole register, so that the field needs no name."""
     return len(register.fields) == 1 and register.fields[0].width == 8 * WIDTH
 
 
 def _members(layout: struct.Struct, names: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """Name, offset and bits of each member of a record; all are naturally aligned, so that C adds no padding."""
+    """Name, offset and size in bits of each member of a record. All are naturally aligned, so that C adds no
+    padding."""
     offset = 0
     for name, code in zip(names, layout.format.removeprefix("<"), strict=True):
         yield name, offset, _BITS[code]

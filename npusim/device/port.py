@@ -1,4 +1,4 @@
-"""Where the device finds what software has written for it: in its own DRAM or, if it reaches that, in host memory."""
+"""Access of the device to data structures of software, in DRAM or in host memory."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from npusim.timeline import DeviceFault, FaultCode
 
 
 class HostError(AddressError):
-    """An access to host memory that failed; ``address`` is that on the bus."""
+    """A failed access to host memory. ``address``: bus address."""
 
 
 class ControlPort:
-    """Control structures and copies, in DRAM only."""
+    """Access to control structures and copies in DRAM only."""
 
     def __init__(self, machine: Machine) -> None:
         self._control_ps = machine.control_ps
-        # The very functions, because each job asks several times.
+        # Bound methods, because each job calls them several times.
         self.load: Callable[[int, int], bytes] = machine.memory.load
-        """Bytes at an address; raises AddressError."""
+        """Read bytes at an address. Raises AddressError."""
         self.store: Callable[[int, bytes], None] = machine.memory.store
-        """Write bytes at an address; raises AddressError."""
+        """Write bytes at an address. Raises AddressError."""
 
     def read_ps(self, address: int, size: int) -> int:
-        """The time of a read."""
+        """The time of a read in ps."""
         return self._control_ps(size)
 
     def write_ps(self, address: int, size: int) -> int:
-        """The time of a write, to the moment at which it is there."""
+        """The time in ps until a write has arrived."""
         return self._control_ps(size)
 
 
 class HostPort(ControlPort):
-    """Addresses with the bit HOST are those of host memory, by their other bits."""
+    """Access to DRAM, and to host memory for addresses with the bit HOST."""
 
     def __init__(self, machine: Machine, pci: PciConfig, transport: Callable[[], Transport]) -> None:
         super().__init__(machine)
@@ -79,7 +79,7 @@ class HostPort(ControlPort):
         return super().write_ps(address, size)
 
     def _checked(self, address: int, size: int) -> int:
-        """The address on the bus."""
+        """The bus address of an access. Raises HostError."""
         address &= ~HOST
         if address + size > 1 << self._pci.address_bits:
             raise HostError(
@@ -89,7 +89,7 @@ class HostPort(ControlPort):
 
 
 def fault_of(error: AddressError, what: str) -> DeviceFault:
-    """The fault that an access ends in."""
+    """The fault for a failed access."""
     code = FaultCode.HOST if isinstance(error, HostError) else FaultCode.ADDRESS
     return DeviceFault(code, error.address, f"{what}: {error.explanation}")
 

@@ -82,10 +82,10 @@ def _word(name: str, doc: str) -> tuple[Field, ...]:
 
 _INTERRUPTS = (
     Field("DONE", 0, 1, "a job has ended"),
-    Field("FAULT", 1, 1, "the device has stopped with a fault, or its copies have"),
-    Field("COPY", 2, 1, "a copy that wants a record has ended"),
+    Field("FAULT", 1, 1, "the device or its copy engine is halted by a fault"),
+    Field("COPY", 2, 1, "a copy with the flag RECORD has ended"),
 )
-_RING_DOORBELL = Field("RING", 0, 1, "latch TAIL of this ring and look for work")
+_RING_DOORBELL = Field("RING", 0, 1, "latch TAIL of this ring and take its entries")
 
 RINGS = ("LOW", "MEDIUM", "HIGH")
 """The priorities, one ring each, lowest first."""
@@ -98,7 +98,7 @@ COPY = "COPY"
 
 SOURCES = (*RINGS, "FAULT", COPY)
 """Interrupt sources. Each can have its own vector."""
-_ROUTES = tuple(Field(name, 4 * place, 4, "its vector") for place, name in enumerate(SOURCES))
+_ROUTES = tuple(Field(name, 4 * place, 4, "vector of this source") for place, name in enumerate(SOURCES))
 
 
 def _ring(name: str, offset: int) -> tuple[Register, ...]:
@@ -107,7 +107,7 @@ def _ring(name: str, offset: int) -> tuple[Register, ...]:
         Register(f"{name}_BASE_LO", offset, RW, (Field("ADDRESS", 6, 26, "address of the ring, low word"),)),
         Register(f"{name}_BASE_HI", offset + 0x04, RW, _word("ADDRESS", "high word")),
         Register(f"{name}_SIZE", offset + 0x08, RW, (Field("ENTRIES", 0, 17, "a power of two, 1 to 65536"),)),
-        Register(f"{name}_HEAD", offset + 0x0C, RO, _word("COUNT", "entries that the device is done with")),
+        Register(f"{name}_HEAD", offset + 0x0C, RO, _word("COUNT", "entries that the device has finished")),
         Register(f"{name}_TAIL", offset + 0x10, RW, _word("COUNT", "entries that the driver has written")),
         Register(f"{name}_DOORBELL", offset + 0x14, WO, (_RING_DOORBELL,), on_write=f"{name}_doorbell"),
     )
@@ -121,18 +121,18 @@ def _part(part: str, registers: tuple[Register, ...]) -> Iterator[Register]:
 _COPIES = (
     *_ring(COPY, 0x160),
     Register("COPY_FAULT_CODE", 0x178, RO, (Field("CODE", 0, 8, "0: none; else one of the fault codes"),)),
-    Register("COPY_FAULT_ADDR_LO", 0x180, RO, _word("ADDRESS", "what the fault is about, low word")),
+    Register("COPY_FAULT_ADDR_LO", 0x180, RO, _word("ADDRESS", "address of the fault, low word")),
     Register("COPY_FAULT_ADDR_HI", 0x184, RO, _word("ADDRESS", "high word")),
 )  # fmt: skip
 
 _FIRMWARE = (
     Register("FW_ADDR_LO", 0x190, RW, _word("ADDRESS", "address of the firmware image, low word")),
     Register("FW_ADDR_HI", 0x194, RW, _word("ADDRESS", "high word")),
-    Register("FW_BYTES", 0x198, RW, _word("BYTES", "bytes of it")),
+    Register("FW_BYTES", 0x198, RW, _word("BYTES", "size of the image in bytes")),
     Register("FW_BOOT", 0x19C, WO, (Field("GO", 0, 1, "check that image and start it"),), on_write="fw_boot"),
-    Register("FW_STATUS", 0x1A0, RO, (Field("STATE", 0, 4, "0 none, 1 booting, 2 running; else why it does not run"),)),
-    Register("FW_VERSION", 0x1A4, RO, (Field("MINOR", 0, 16, "minor version of what runs"),
-                                       Field("MAJOR", 16, 16, "major version of what runs"))),
+    Register("FW_STATUS", 0x1A0, RO, (Field("STATE", 0, 4, "0 none, 1 booting, 2 running; others: an error"),)),
+    Register("FW_VERSION", 0x1A4, RO, (Field("MINOR", 0, 16, "minor version of the running firmware"),
+                                       Field("MAJOR", 16, 16, "major version of the running firmware"))),
 )  # fmt: skip
 
 REGISTERS: tuple[Register, ...] = (
@@ -152,52 +152,52 @@ REGISTERS: tuple[Register, ...] = (
     Register("CAP_DRAM_LO", 0x028, RO, _word("BYTES", "DRAM bytes, low word"), None),
     Register("CAP_DRAM_HI", 0x02C, RO, _word("BYTES", "high word"), None),
     Register("CAP_CLOCK", 0x030, RO, _word("KHZ", "the device's clock in kHz"), None),
-    Register("CAP_QUEUE", 0x034, RO, _word("DEPTH", "commands that wait at a unit"), None),
-    Register("CAP_CONTEXT_LO", 0x038, RO, _word("BYTES", "what CONTEXT_BASE must have room for, low word"), None),
+    Register("CAP_QUEUE", 0x034, RO, _word("DEPTH", "commands that can wait at a unit"), None),
+    Register("CAP_CONTEXT_LO", 0x038, RO, _word("BYTES", "size of the context area, low word"), None),
     Register("CAP_CONTEXT_HI", 0x03C, RO, _word("BYTES", "high word"), None),
-    Register("CONTROL", 0x040, WO, (Field("RESET", 0, 1, "drop all jobs and return to the reset state; memory stays"),
-                                    Field("CONTINUE", 1, 1, "after a fault: drop its job, go on with the others")),
+    Register("CONTROL", 0x040, WO, (Field("RESET", 0, 1, "drop all jobs and reset the registers; memory is kept"),
+                                    Field("CONTINUE", 1, 1, "after a fault: drop its job, continue with the others")),
              on_write="control"),
-    Register("STATUS", 0x044, RO, (Field("READY", 0, 1, "takes jobs"), Field("BUSY", 1, 1, "a job runs or is parked"),
-                                   Field("FAULT", 2, 1, "stopped; FAULT_CODE says why; see CONTROL"),
-                                   Field("FIRMWARE", 3, 1, "waits for an image, see FW_STATUS; takes no jobs"),
-                                   Field("COPY_FAULT", 4, 1, "copies have stopped; COPY_FAULT_CODE says why")), None),
+    Register("STATUS", 0x044, RO, (Field("READY", 0, 1, "accepts jobs"), Field("BUSY", 1, 1, "a job runs or is parked"),
+                                   Field("FAULT", 2, 1, "halted by a fault, see FAULT_CODE and CONTROL"),
+                                   Field("FIRMWARE", 3, 1, "waits for firmware, see FW_STATUS; accepts no jobs"),
+                                   Field("COPY_FAULT", 4, 1, "copies are halted by a fault, see COPY_FAULT_CODE")), None),
     Register("INT_STATUS", 0x048, W1C, _INTERRUPTS, on_write="int_status"),
     Register("INT_MASK", 0x04C, RW, _INTERRUPTS, on_write="int_mask"),
     Register("FAULT_CODE", 0x050, RO, (Field("CODE", 0, 8, "0: none; else one of the fault codes"),)),
-    Register("FAULT_ADDR_LO", 0x054, RO, _word("ADDRESS", "what the fault is about, low word")),
+    Register("FAULT_ADDR_LO", 0x054, RO, _word("ADDRESS", "address of the fault, low word")),
     Register("FAULT_ADDR_HI", 0x058, RO, _word("ADDRESS", "high word")),
     Register("FAULT_RING", 0x05C, RO, _FAULT_RINGS),
-    Register("CONTEXT_BASE_LO", 0x060, RW, (Field("ADDRESS", 6, 26, "DRAM address to park jobs at, low word"),)),
+    Register("CONTEXT_BASE_LO", 0x060, RW, (Field("ADDRESS", 6, 26, "DRAM address of the context area, low word"),)),
     Register("CONTEXT_BASE_HI", 0x064, RW, _word("ADDRESS", "high word")),
-    Register("PREEMPT", 0x068, RW, (Field("ENABLE", 0, 1, "a job of a higher priority parks the one that runs, at "
-                                          "CONTEXT_BASE as it is now; stays 0 if there is no room"),),
+    Register("PREEMPT", 0x068, RW, (Field("ENABLE", 0, 1, "enable preemption and latch CONTEXT_BASE; stays 0 if "
+                                          "the context area does not fit"),),
              on_write="preempt"),
     Register("ABORT_SEQNO_LO", 0x070, RW, _word("SEQNO", "seqno of the job to abort, low word")),
     Register("ABORT_SEQNO_HI", 0x074, RW, _word("SEQNO", "high word")),
-    Register("ABORT", 0x078, WO, (Field("GO", 0, 1, "end that job, if it runs or is parked"),), on_write="abort"),
-    Register("CAP_HOST", 0x080, RO, (Field("ADDRESS_BITS", 0, 8, "bits of a host address that the device drives; 0: it "
-                                           "has neither host memory nor copies"),
-                                     Field("VECTORS", 8, 8, "interrupt vectors; 0: there is one, and no INT_ROUTE"),
+    Register("ABORT", 0x078, WO, (Field("GO", 0, 1, "abort that job, if it has begun"),), on_write="abort"),
+    Register("CAP_HOST", 0x080, RO, (Field("ADDRESS_BITS", 0, 8, "bits of a host address; 0: no access to host memory "
+                                           "and no copies"),
+                                     Field("VECTORS", 8, 8, "interrupt vectors; 0: one vector and no INT_ROUTE"),
                                      Field("MODERATION", 16, 1, "has INT_MODERATION"),
                                      Field("FIRMWARE", 17, 1, "needs a firmware image")), None),
     Register("INT_ROUTE", 0x084, RW, _ROUTES, on_write="int_route", part="vectors"),
-    Register("INT_MODERATION", 0x088, RW, (Field("INTERVAL", 0, 24, "ns between two messages of a vector at the least, "
-                                                 "but those of faults; 0: none is held back"),
-                                           Field("COUNT", 24, 8, "so many ends that are held back make one at once; "
-                                                 "0: however many")), on_write="int_moderation", part="moderation"),
-    Register("SEQNO_LO", 0x0A0, RO, _word("SEQNO", "seqno of the last job that ended well, low word")),
+    Register("INT_MODERATION", 0x088, RW, (Field("INTERVAL", 0, 24, "minimum interval in ns between messages of a "
+                                                 "vector, except faults; 0: no moderation"),
+                                           Field("COUNT", 24, 8, "number of delayed messages that forces one; "
+                                                 "0: no limit")), on_write="int_moderation", part="moderation"),
+    Register("SEQNO_LO", 0x0A0, RO, _word("SEQNO", "seqno of the last successful job, low word")),
     Register("SEQNO_HI", 0x0A4, RO, _word("SEQNO", "high word")),
-    Register("CYCLES_LO", 0x0B0, RO, _word("COUNT", "cycles since power-on, low word; reading it holds the high word"),
+    Register("CYCLES_LO", 0x0B0, RO, _word("COUNT", "cycles since power-on, low word; a read latches the high word"),
              on_read="cycles"),
-    Register("CYCLES_HI", 0x0B4, RO, _word("COUNT", "high word, as it was when CYCLES_LO was read")),
-    Register("ECC_CORRECTED", 0x0C0, RO, _word("COUNT", "errors in memories that were corrected, since the reset")),
-    Register("ECC_UNCORRECTED", 0x0C4, RO, _word("COUNT", "errors that could not be corrected, since the reset")),
-    Register("ECC_ADDR_LO", 0x0C8, RO, _word("ADDRESS", "of the last error, in its memory, low word")),
+    Register("CYCLES_HI", 0x0B4, RO, _word("COUNT", "high word, latched when CYCLES_LO was read")),
+    Register("ECC_CORRECTED", 0x0C0, RO, _word("COUNT", "corrected memory errors since the reset")),
+    Register("ECC_UNCORRECTED", 0x0C4, RO, _word("COUNT", "uncorrectable memory errors since the reset")),
+    Register("ECC_ADDR_LO", 0x0C8, RO, _word("ADDRESS", "address of the last error in its memory, low word")),
     Register("ECC_ADDR_HI", 0x0CC, RO, _word("ADDRESS", "high word")),
-    Register("ECC_WHERE", 0x0D0, RO, (Field("MEMORY", 0, 2, "of the last error: 0 DRAM, 1 SRAM, 2 accumulators"),
-                                      Field("CORE", 8, 8, "whose SRAM or accumulators"))),
-    Register("CLOCK", 0x0D4, RO, _word("KHZ", "the clock now in kHz; less than CAP_CLOCK while it is throttled"), None),
+    Register("ECC_WHERE", 0x0D0, RO, (Field("MEMORY", 0, 2, "memory of the last error: 0 DRAM, 1 SRAM, 2 accumulators"),
+                                      Field("CORE", 8, 8, "core of that SRAM or accumulators"))),
+    Register("CLOCK", 0x0D4, RO, _word("KHZ", "current clock in kHz; less than CAP_CLOCK while throttled"), None),
     *_ring("LOW", 0x100),
     *_ring("MEDIUM", 0x120),
     *_ring("HIGH", 0x140),

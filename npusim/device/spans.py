@@ -1,4 +1,4 @@
-"""Bytes of device memory as ranges, and which of them a command stream touches."""
+"""Byte ranges of device memory, and the ranges that a command stream accesses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STREAMS_KEPT = 32
 
 
 class ByteRanges:
-    """A set of bytes: disjoint ranges [low, high), in order, none beside another."""
+    """A set of bytes as sorted, disjoint, non-adjacent ranges [low, high)."""
 
     def __init__(self) -> None:
         self._lows: list[int] = []
@@ -25,7 +25,8 @@ class ByteRanges:
     def add(self, low: int, high: int) -> None:
         if low >= high:
             return
-        first, last = bisect_left(self._highs, low), bisect_right(self._lows, high)  # those that it meets
+        # Ranges that overlap or touch the new one.
+        first, last = bisect_left(self._highs, low), bisect_right(self._lows, high)
         if first < last:
             low, high = min(low, self._lows[first]), max(high, self._highs[last - 1])
         self._lows[first:last], self._highs[first:last] = [low], [high]
@@ -41,12 +42,12 @@ class ByteRanges:
         self._lows[first:last], self._highs[first:last] = [a for a, _ in kept], [b for _, b in kept]
 
     def meets(self, low: int, high: int) -> bool:
-        """Whether any of these bytes is in the set."""
+        """Whether any byte of [low, high) is in the set."""
         at = bisect_right(self._highs, low)
         return low < high and at < len(self._lows) and self._lows[at] < high
 
     def missing(self, low: int, high: int) -> int | None:
-        """The first of these bytes that is not in the set; None if all are."""
+        """The first byte of [low, high) that is not in the set; None if all are."""
         while low < high:
             at = bisect_right(self._highs, low)
             if at == len(self._lows) or self._lows[at] > low:
@@ -59,15 +60,15 @@ class ByteRanges:
 
 
 class AccessExtent(NamedTuple):
-    """Of one region the bytes from the first to the last that a stream reads, and those that it writes; low = high
-    where there are none."""
+    """The bytes of one region from the first to the last that a stream reads, and those that it writes; low = high if
+    there are none."""
 
     read: tuple[int, int] = (0, 0)
     written: tuple[int, int] = (0, 0)
 
 
 class Touched(NamedTuple):
-    """What a stream touches, by region; whether it begins with what stays in SRAM for the next job."""
+    """The accesses of a stream by region, and whether it begins with a prologue that pins weights."""
 
     regions: dict[int, AccessExtent]
     keeps: bool
@@ -75,7 +76,7 @@ class Touched(NamedTuple):
 
 @lru_cache(STREAMS_KEPT)
 def touched(code: bytes) -> Touched | None:
-    """What a stream touches; None for one that the device will refuse."""
+    """The accesses of a stream; None for a stream that the device will refuse."""
     found: dict[int, AccessExtent] = {}
     keeps = False
     try:

@@ -1,4 +1,5 @@
-"""A device whose clock somebody else owns: to a time, to a condition, by instructions, layers or cycles."""
+"""Advance a device whose clock is controlled by the caller: to a time, to a condition, by instructions, layers or
+cycles."""
 
 from __future__ import annotations
 
@@ -15,24 +16,24 @@ from npusim.sim.watch import Watcher
 from npusim.timeline import NO_OP
 
 HOUR_PS = 3600 * 10**12
-"""An hour of simulated time: longer than anything should take."""
+"""An hour of simulated time, the limit if none is given."""
 WHATS = ("instruction", "layer", "cycle")
 
 
 class Stepped(Protocol):
-    """What it takes of a device."""
+    """Interface of a device that can be advanced."""
 
     machine: Machine
 
     @property
     def now_ps(self) -> int:
-        """Simulated time since power-on."""
+        """Simulated time since power-on, in ps."""
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell it what happens."""
+        """Register a watcher."""
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Tell it nothing more."""
+        """Remove a watcher."""
 
 
 def run_until(device: Stepped, until: int | Callable[[], object], limit_ps: int) -> bool:
@@ -40,7 +41,7 @@ def run_until(device: Stepped, until: int | Callable[[], object], limit_ps: int)
     clock = device.machine.clock
     clock.check_outside("to run the clock")
     if callable(until):
-        watcher = Watcher()  # while somebody looks after each event, each thing that happens is one
+        watcher = Watcher()  # while there is a watcher, every action of the device is an event of its own
         device.watch(watcher)
         try:
             return clock.run_looked_at(until, clock.now + limit_ps)
@@ -68,7 +69,7 @@ def step(device: Stepped, what: str, count: int, limit_ps: int) -> bool:
 
 
 class InstructionCounter(Watcher):
-    """Counts instructions that end."""
+    """Counts instructions that have ended."""
 
     count = 0
 
@@ -77,10 +78,10 @@ class InstructionCounter(Watcher):
 
 
 class Layers(Watcher):
-    """Counts operators of which the first instruction begins."""
+    """Counts operators whose first instruction has begun."""
 
     def __init__(self, player: Player | None) -> None:
-        """``player``: what has the machine; the operators that it has begun do not count."""
+        """``player``: executes the running job. Operators that it has begun already do not count."""
         self.count = 0
         self._seen = begun(player)
 
@@ -94,10 +95,10 @@ class Layers(Watcher):
 
 
 def begun(player: Player | None) -> set[int]:
-    """The operators of which an instruction has begun."""
+    """The operators with an instruction that has begun."""
     if not isinstance(player, Stepper):
         return set()
     under_way = [step for engine in player.engines for step, _ in engine.flight]
-    # One that hangs has begun and is not in flight.
+    # A hanging instruction has begun but is not in flight.
     under_way += [each.step for each in player.engines if not each.flight and each.begin != NEVER and each.step]
     return {step.op for step in (*player.order, *under_way)}

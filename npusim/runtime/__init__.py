@@ -1,7 +1,7 @@
-"""The one door to a device: requests go in, results come out.
+"""The runtime API of a device: requests in, results out.
 
-:class:`Session` compiles and runs for one caller; :class:`Executor` is for clients with many threads. Both hand
-:class:`Request` s to a dispatcher, which owns driver and device, and both give a :class:`Result`.
+:class:`Session` compiles and runs for one caller. :class:`Executor` serves clients with many threads. Both pass
+:class:`Request` s to a dispatcher, which owns driver and device, and both return a :class:`Result`.
 """
 
 from npusim.driver import HostCounters, Priority

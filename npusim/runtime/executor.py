@@ -1,4 +1,4 @@
-"""The thread-safe door to a device: any thread submits, one thread works."""
+"""The thread-safe API of a device: any thread submits jobs, one thread executes them."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ _T = TypeVar("_T")
 
 QUEUE_LIMIT = 256
 SHORT_PS = SLICE_PS
-"""Simulated time up to which a run is short: so little is done in it that another thread is not worth its waking."""
+"""Longest simulated time of a run that may be executed on the thread of the caller, because waking another thread would
+take longer."""
 
 
 class Executor:
     """One device with a thread of its own, for clients with many threads.
 
-    The worker owns device, driver and clock; simulated time passes only while there is work. Requests that come one
-    after another, each when the one before is done, take the same picoseconds each time; for several at once see
-    :meth:`paused`. ``queue_limit``: jobs that may wait or run. ``faults``: a script of faults for the device;
-    :meth:`close` raises UsageError if one has not happened, :attr:`faults` takes more. ``timeout_ps``: simulated time
-    after which a device in which no job has ended is reset, and all jobs in it fail; by default it is reset when it
-    does nothing more. ``check_driver``, ``adversary``: as
-    those of a Session; findings are logged. An executor that nobody refers to ends by itself; :meth:`close` waits for
-    that. After ``os.fork`` the child cannot use it (UsageError): threads do not survive a fork.
+    The worker thread owns device, driver and clock. Simulated time passes only while there is work. Requests submitted
+    one after another, each after the previous one has ended, take the same picoseconds every time; for concurrent
+    requests see :meth:`paused`. ``queue_limit``: number of jobs that may wait or run. ``faults``: a script of faults
+    for the device; :meth:`close` raises UsageError if one has not happened, and :attr:`faults` accepts more.
+    ``timeout_ps``: simulated time after which a device in which no job has ended is reset, and all its jobs fail; by
+    default it is reset when it has no pending events. ``check_driver``, ``adversary``: as for a Session; findings are
+    logged. An executor without references ends by itself; :meth:`close` waits for its end. After ``os.fork`` the child
+    cannot use it (UsageError), because threads do not survive a fork.
     """
 
     def __init__(
@@ -65,12 +66,15 @@ class Executor:
         self._pausing: set[int] = set()
         self._worker = Worker(self._dispatcher)
         self._end = weakref.finalize(self, self._worker.stop)
-        worker, memory = self._worker, self._dispatcher.memory  # not self: whoever keeps the store keeps no executor
+        worker, memory = (
+            self._worker,
+            self._dispatcher.memory,
+        )  # no reference to self, so that a program store does not keep an executor alive
         self.programs = ProgramStore(self.config, lambda program: worker.post(partial(memory.unload, program)))
 
     @property
     def device(self) -> NpuDevice:
-        """The simulated device, to look at."""
+        """The simulated device, for inspection."""
         return self._dispatcher.device
 
     @property
@@ -80,31 +84,35 @@ class Executor:
 
     @property
     def preemption(self) -> bool:
-        """Whether jobs preempt each other: False on a device whose memory has no room for contexts."""
+        """Whether jobs preempt each other; False if device memory has no room for contexts."""
         return self._dispatcher.preemption
 
     # Buffers
 
     def buffer(self, nbytes: int) -> DeviceBuffer:
-        """Device memory, its contents undefined. Raises DeviceMemoryError, also after idle programs have left."""
+        """Allocate uninitialised device memory. Raises DeviceMemoryError if there is not enough, even without idle
+        programs."""
         if nbytes < 0:
             raise UsageError(f"buffer: size must be >= 0 bytes, got {nbytes}")
         return DeviceBuffer(self, self._call(partial(self._dispatcher.memory.allocate, nbytes)))
 
     def write(self, buffer: DeviceBuffer, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
-        """Copy bytes into a device buffer, which takes the time of a transfer. Raises UsageError outside of it."""
+        """Copy bytes to a device buffer at ``offset``, which takes the simulated time of a transfer. Raises UsageError
+        if they do not fit."""
         raw = memoryview(data).cast("B")
         address = self._inside(buffer, offset, len(raw))
         if len(raw):
             self._call(partial(self._dispatcher.driver.write, address, raw))
 
     def read(self, buffer: DeviceBuffer, nbytes: int, offset: int = 0) -> bytearray:
-        """Copy bytes from a device buffer, which takes the time of a transfer. Raises UsageError outside of it."""
+        """Copy bytes from a device buffer at ``offset``, which takes the simulated time of a transfer. Raises
+        UsageError outside of the buffer."""
         address = self._inside(buffer, offset, nbytes)
         return self._call(partial(self._dispatcher.driver.read, address, nbytes)) if nbytes else bytearray()
 
     def drop_block(self, block: MemoryBlock) -> None:
-        """For DeviceBuffer, also while Python collects it: no lock, no waiting."""
+        """Release the memory of a DeviceBuffer. Takes no lock and does not wait, as the garbage collector may call
+        it."""
         self._worker.post(partial(self._dispatcher.memory.drop, block))
 
     def _inside(self, buffer: DeviceBuffer, offset: int, nbytes: int) -> int:
@@ -117,30 +125,31 @@ class Executor:
     # Programs
 
     def pin(self, program: Program, *, to_run: bool = False) -> None:
-        """Load a program with its constants, to stay until as many :meth:`unpin`. ``to_run``: only if there is room for
-        runs, too, of any program that is pinned. Raises DeviceMemoryError."""
+        """Load a program with its constants and keep it on the device until as many :meth:`unpin`. ``to_run``: only if
+        there is also room for a run of any pinned program. Raises DeviceMemoryError."""
         self._check_program(program)
         self._call(partial(self._dispatcher.memory.pin, program, to_run=to_run))
 
     def keep(self, program: Program) -> None:
-        """Let a program stay, once its first job has brought it, until as many :meth:`unpin`. Does not wait."""
+        """Keep a program on the device after its first job has loaded it, until as many :meth:`unpin`. Does not
+        wait."""
         self._check_program(program)
         self._worker.post(partial(self._dispatcher.memory.keep, program))
 
     def unpin(self, program: Program) -> None:
-        """Undo one :meth:`pin` or :meth:`keep`; the program stays until its memory is needed."""
+        """Undo one :meth:`pin` or :meth:`keep`. The program stays loaded until its memory is needed."""
         self._worker.post(partial(self._dispatcher.memory.unpin, program))
 
     def unload(self, program: Program) -> None:
-        """Give a program's device memory back, when the jobs that run it have ended; pinned or not. Does not wait."""
+        """Release the device memory of a program, pinned or not, once its jobs have ended. Does not wait."""
         self._worker.post(partial(self._dispatcher.memory.unload, program))
 
     def estimate(self, program: Program) -> int:
-        """The simulated time of one run on the device, in ps: that of an earlier one, or tried elsewhere."""
+        """The simulated time of one run on the device, in ps: of an earlier run, or measured on a separate device."""
         known = self._estimates.get(program)
         if known is None:
             self._check_program(program)
-            # On a device of its own: to ask how long a program takes must not disturb those that run.
+            # On a separate device, so that running jobs are not disturbed.
             with contextlib.closing(NpuDevice(self.config)) as device:
                 driver = Driver(device.bus)
                 driver.run(driver.load(program), timing_only=True)
@@ -151,15 +160,16 @@ class Executor:
     # Jobs
 
     def submit(self, request: Request, *, here: bool = False) -> Job:
-        """Hand a request over, without waiting for the device. ``here``: if the device rests, a job that is known
-        to be short may be done on the caller's thread; this is quicker than to wake the executor's.
+        """Submit a request without waiting for the device. ``here``: if the device is idle, a job that is known to be
+        short may be executed on the thread of the caller, which is faster than waking another thread.
 
-        Raises at once: InputError for inputs that do not fit the program, UsageError for another device's program,
-        unknown outputs, buffers too small or released, QueueFullError. Everything else is in the job.
+        Raises immediately: InputError for inputs that do not fit the program; UsageError for a program of another
+        device, unknown outputs, and buffers that are too small or released; QueueFullError. Other errors are raised by
+        :meth:`Job.wait`.
         """
         self._check_program(request.program)
         job = Job(request, self)
-        # Counted before it is sent, so that the limit holds however many threads come at once.
+        # Counted before it is sent, so that the limit holds for concurrent calls.
         with self._lock:
             if len(self._open) >= self.queue_limit:
                 raise QueueFullError(f"{len(self._open)} jobs wait or run; the limit is {self.queue_limit}")
@@ -173,12 +183,12 @@ class Executor:
         return job
 
     def repeat(self, rounds: Sequence[Sequence[Job]], most: int) -> int:
-        """Do rounds of jobs once more, in turn, up to ``most``; gives how many were done. Results, simulated time and
-        counters are those of jobs that are submitted one after the other; it is much quicker, and makes no Result.
+        """Repeat rounds of jobs, in turn, up to ``most`` rounds; returns how many were done. Outputs, simulated time
+        and counters are those of jobs submitted one after another, but it is much faster and makes no Results.
 
-        ``rounds``: what this caller has done before, in this order. A round is broken off, and does not count, when a
-        job is a fault, or reads back an output that ends in a word of zeros or ones: what it writes is undefined. None
-        is done if there are other jobs, or if the rounds did not take the same times.
+        ``rounds``: earlier rounds of this caller, in this order. A round is aborted and does not count if a job is a
+        fault, or if an output that is read back ends in a word of zeros or ones; its outputs are then undefined. No
+        round is done if there are other jobs, or if the earlier rounds did not take the same time.
         """
         return self._call(partial(self._dispatcher.repeat, rounds, most))
 
@@ -187,16 +197,16 @@ class Executor:
         self._worker.post(partial(self._dispatcher.abort, job))
 
     def backlog_ps(self, priority: int) -> int:
-        """Modelled time of the jobs of that priority or a higher one that wait or run."""
+        """Simulated time in ps of the waiting and running jobs of that priority or a higher one."""
         with self._lock:
             programs = [job.program for job in self._open if job.priority >= priority]
         return sum(self.estimate(program) for program in programs)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """What is submitted in this block arrives when it ends, all at the same simulated time, in order.
+        """Jobs submitted in this block arrive when it ends, all at the same simulated time, in order.
 
-        For one thread at a time, and to submit only: there, whatever waits for the device raises UsageError.
+        For one thread at a time, and only to submit: other calls that wait for the device raise UsageError.
         """
         gate, caller = threading.Event(), threading.get_ident()
         if caller in self._pausing or self._worker.is_current():
@@ -210,16 +220,16 @@ class Executor:
             gate.set()
 
     def check_may_wait(self) -> None:
-        """Raise UsageError where waiting would never end: on the executor's own thread, in a pause."""
+        """Raise UsageError if waiting would never end: on the thread of the executor, or in :meth:`paused`."""
         if self._worker.is_current() or threading.get_ident() in self._pausing:
             raise UsageError("waiting for a job in a done callback or while the executor is paused would never end")
 
     def works_here(self) -> bool:
-        """Whether the caller is the executor's own thread."""
+        """Whether the caller is the thread of the executor."""
         return self._worker.is_current()
 
     def forget(self, job: Job) -> None:
-        """For jobs: one does not wait or run any more."""
+        """A job no longer waits or runs; called by the job."""
         with self._lock:
             self._open.pop(job, None)
 
@@ -230,7 +240,7 @@ class Executor:
 
     @property
     def status(self) -> str:
-        """``AVAILABLE``, ``BUSY`` when no more jobs may wait, or ``OFFLINE`` when the device is gone or closed."""
+        """``AVAILABLE``, ``BUSY`` if no more jobs may wait, or ``OFFLINE`` if the device is removed or closed."""
         gone = self._dispatcher.gone or self._dispatcher.driver.gone
         if gone is not None or not self.device.connected or self._worker.stopped:
             return "OFFLINE"
@@ -238,28 +248,29 @@ class Executor:
 
     @property
     def counters(self) -> HostCounters:
-        """What the host has done so far; a copy."""
+        """A copy of the counters of the host."""
         return self._dispatcher.counters.snapshot()
 
     @property
     def free_bytes(self) -> int:
-        """Device memory that nothing takes; idle programs would make more room."""
+        """Free device memory in bytes; releasing idle programs would add more."""
         return self._call(lambda: self._dispatcher.driver.free_bytes)
 
     def unplug(self) -> None:
-        """Take the device off its bus, for good: jobs that wait, and later ones, fail with DeviceGoneError."""
+        """Remove the device from its bus for good: current and later jobs fail with DeviceGoneError."""
         self.device.unplug()
         self._worker.post(lambda: None)
 
     def close(self) -> None:
-        """End the thread and switch the device off; jobs that have not ended fail with JobAbortedError.
+        """End the thread and power the device off; jobs that have not ended fail with JobAbortedError.
 
-        Raises UsageError, when all is done, if a fault of the script has not happened."""
+        Raises UsageError at the end if a fault of the script has not happened.
+        """
         if self._shut():
             self.device.faults.check()
 
     def _shut(self) -> bool:
-        """Whether it was still open."""
+        """Stop the worker. Returns whether it was still running."""
         was_open = self._end.alive
         self._end()
         self._worker.join()
@@ -271,7 +282,7 @@ class Executor:
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None:
             self.close()
-        else:  # what has gone wrong already is what is told
+        else:  # do not hide the first error
             self._shut()
 
     # The thread
@@ -285,7 +296,7 @@ class Executor:
             raise UsageError("the executor is closed")
 
     def _call(self, work: Callable[[], _T]) -> _T:
-        """The result of ``work()`` on the worker's thread; it raises what that raises."""
+        """The result of ``work()``, called on the worker thread. Raises what it raises."""
         if self._worker.is_current():
             return self._present(work)
         if threading.get_ident() in self._pausing:
@@ -299,7 +310,7 @@ class Executor:
         return work()
 
     def between(self, work: Callable[[], None]) -> None:
-        """Do something to the device between two of its steps, whether it is on its bus or not."""
+        """Call ``work()`` between two steps of the device, even if it is off its bus."""
         if self._worker.is_current():
             work()
             return
@@ -315,11 +326,11 @@ class DeviceFaults:
         self._executor, self._faults = executor, executor.device.faults
 
     def add(self, faults: Faulty) -> None:
-        """More faults, from now on. Raises ConfigError, and adds none, if the device cannot have one of them."""
+        """Add faults from now on. Raises ConfigError, and adds none, if the device does not support one of them."""
         self._executor.between(partial(self._faults.add, faults))
 
     def clear(self) -> None:
-        """No faults from here on, and nothing of those that were."""
+        """Remove all faults and undo their effects."""
         self._executor.between(self._faults.clear)
 
     def check(self) -> None:

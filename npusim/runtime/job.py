@@ -1,4 +1,4 @@
-"""A request on its way: checked, waiting, in the device, ended."""
+"""A submitted request, from its checks to its end."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ _log = logging.getLogger("npusim.runtime")
 
 
 class Owner(Keeper, Protocol):
-    """Who carries jobs out, as far as a job asks it for something."""
+    """The executor of a job, as the job sees it."""
 
     def check_may_wait(self) -> None:
-        """Raise UsageError where waiting would never end."""
+        """Raise UsageError if waiting would never end."""
 
     def works_here(self) -> bool:
-        """Whether the caller is the thread that carries jobs out."""
+        """Whether the caller is the thread that executes jobs."""
 
     def abort(self, job: Job) -> None:
         """See :meth:`Job.abort`."""
 
     def forget(self, job: Job) -> None:
-        """A job does not wait or run any more."""
+        """A job no longer waits or runs."""
 
 
 class Job(driver.DriverJob):
-    """The promise of a result: exactly once it becomes done, with a Result or an error.
+    """A future: it becomes done exactly once, with a Result or an error.
 
-    Making one checks the request: InputError for inputs that do not fit the program; UsageError for unknown outputs and
-    for buffers that are too small, released, or another owner's.
+    The constructor checks the request: InputError for inputs that do not fit the program; UsageError for unknown
+    outputs and for buffers that are too small, released, or of another executor.
 
-    Of its times, in ps since power-on, ``arrived_ps`` is when the dispatcher got it, ``began_ps`` when the host first
-    worked for it, ``rung_ps`` when its doorbell rang. ``reason``: why it was stopped.
+    Times in ps since power-on: ``arrived_ps``: the dispatcher received the job; ``began_ps``: the host began to work
+    for it; ``rung_ps``: its doorbell rang. ``reason``: why it was stopped.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Job(driver.DriverJob):
 
     def __init__(self, request: Request, owner: Owner) -> None:
         self.request = request
-        self.blocks: dict[int, MemoryBlock] = {}  # of the buffers, by the region that each stands for
+        self.blocks: dict[int, MemoryBlock] = {}  # blocks of the buffers, by the region that each replaces
         arrays: Mapping[str, Any] = request.inputs
         if request.outputs or DeviceBuffer in map(type, arrays.values()):
             arrays = _bind(request, owner, self.blocks)
@@ -71,7 +71,9 @@ class Job(driver.DriverJob):
         self._lock = threading.Lock()
         self._claimed = False
         self._done = False
-        self._ending = threading.Lock()  # taken until the end; a lock is made in a tenth of the time of an event
+        self._ending = (
+            threading.Lock()
+        )  # held until the job has ended; a lock is ten times faster to create than an event
         self._ending.acquire()
         self._callbacks: list[Callable[[Job], object]] = []
         self._result: Result | None = None
@@ -79,7 +81,7 @@ class Job(driver.DriverJob):
 
     @property
     def deadline_ps(self) -> int | None:
-        """When it has to be done; None if no time was set, or if it is being stopped already."""
+        """The deadline in ps; None without a budget, or if the job is being stopped already."""
         budget = self.request.budget_ps
         return None if budget is None or self.reason is not None else self.arrived_ps + budget
 
@@ -88,29 +90,29 @@ class Job(driver.DriverJob):
         return self._done
 
     def wait(self, timeout_s: float | None = None) -> Result:
-        """The result. Raises the error that the job ended with, or TimeoutError after ``timeout_s`` of real time.
+        """The result. Raises the error of the job, or TimeoutError after ``timeout_s`` of real time.
 
-        In a callback only a job that is done may be waited for.
+        In a callback only jobs that are done can be waited for.
         """
         if not self._done:
             self._owner.check_may_wait()
             if not self._ending.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
                 raise TimeoutError(f"job of program {self.program.name!r}: not done within {timeout_s} s")
-            self._ending.release()  # for the next one who waits
+            self._ending.release()  # for the next waiting thread
         if self._failure is not None:
-            raise copy.copy(self._failure)  # a traceback of its own: the kept one must not hold the callers' frames
+            raise copy.copy(self._failure)  # a copy, so that the stored error does not keep the frames of callers alive
         assert self._result is not None
         return self._result
 
     def abort(self) -> None:
-        """Ask for the end of the job; it ends with JobAbortedError, unless it has ended before."""
+        """Request the end of the job. It ends with JobAbortedError unless it has ended already."""
         self._owner.abort(self)
 
     def add_done_callback(self, callback: Callable[[Job], object]) -> None:
-        """``callback(job)`` is called once, when the job is done, at once if it is.
+        """Call ``callback(job)`` once when the job is done, or now if it is.
 
-        It runs without locks held, on the executor's thread (or on the caller's): the device stands still meanwhile.
-        What it raises is logged. It must not wait for a lock that somebody holds who waits for the executor.
+        It is called without locks, on the thread of the executor or of the caller. The device is halted meanwhile.
+        Exceptions are logged. It must not wait for a lock held by a thread that waits for the executor.
         """
         with self._lock:
             if not self._done:
@@ -119,18 +121,18 @@ class Job(driver.DriverJob):
         self._notify(callback)
 
     def settle(self, result: Result | None, error: Exception | None) -> bool:
-        """For the dispatcher: the job is done; False if it was before."""
+        """Set the result or the error; called by the dispatcher. Returns False if the job was done already."""
         with self._lock:
             if self._claimed:
                 return False
             self._claimed = True
-        self._owner.forget(self)  # before anybody can see that there is room for another one
+        self._owner.forget(self)  # first, so that a client that sees the job done can submit another one
         with self._lock:
             self._result, self._failure = result, error
             callbacks, self._callbacks = self._callbacks, []
             self._done = True
             self._ending.release()
-        # Outside the lock: a callback may ask the job, or submit another one.
+        # Without a lock, because a callback may use the job or submit another one.
         for callback in callbacks:
             self._notify(callback)
         return True
@@ -145,7 +147,8 @@ class Job(driver.DriverJob):
 
 
 def check_program(program: Program, name: str, fingerprint: str) -> None:
-    """Raise UsageError for a program that was compiled for another device than the one of that name."""
+    """Raise UsageError for a program that was compiled for a device other than the one with that name and
+    fingerprint."""
     if program.config_fingerprint != fingerprint:
         raise UsageError(
             f"program {program.name!r} was compiled for another device (config {program.config_name!r}, "
@@ -154,7 +157,7 @@ def check_program(program: Program, name: str, fingerprint: str) -> None:
 
 
 def _check_decided(program: Program, arrays: Mapping[str, Array]) -> None:
-    """Raise InputError unless the inputs decide what the program was made for."""
+    """Raise InputError if the values of inputs would decide another program."""
     check = program.host.check
     if check is None:
         what, value = program.host.decided[0]
@@ -167,7 +170,7 @@ def _check_decided(program: Program, arrays: Mapping[str, Array]) -> None:
 
 
 def _bind(request: Request, owner: Owner, blocks: dict[int, MemoryBlock]) -> dict[str, Array]:
-    """Check the buffers of a request and put them into ``blocks``; the other inputs."""
+    """Check the buffers of a request and add them to ``blocks``. Returns the other inputs."""
     program, given = request.program, request.inputs
     buffers = {name: item for name, item in given.items() if isinstance(item, DeviceBuffer)}
     for kind, bindings, found in (("input", program.inputs, buffers), ("output", program.outputs, request.outputs)):

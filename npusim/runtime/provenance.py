@@ -1,4 +1,4 @@
-"""Where a result comes from: everything that it takes to get it again, or to say what has changed."""
+"""The origin of a result: all that is needed to reproduce it, or to find what has changed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from npusim.program import Program
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """What a program was made of.
+    """The source of a program.
 
-    ``kind``: ``onnx`` (a model), ``graph`` (one in memory) or ``program`` (a compiled file); ``file``: its path as it
-    was given, None where there is none; ``digest``: SHA-256 of the file, then of each run of bytes that it names in
-    other files, in the order of their names; without ``values``, which is for timing alone, large weights count by
-    their file and when it was written. ``shapes``, ``bind``, ``cache_rows``: what was said for what it leaves open;
-    ``deciding``: inputs whose values have decided what is computed.
+    ``kind``: ``onnx`` (a model), ``graph`` (in memory) or ``program`` (a compiled file). ``file``: its path as given,
+    None without a file. ``digest``: SHA-256 of the file, then of each range of bytes that it refers to in other files,
+    in the order of their names. Without ``values`` (timing only), large weights are represented by file and
+    modification time. ``shapes``, ``bind``, ``cache_rows``: arguments of the compilation. ``deciding``: inputs whose
+    values decided what is computed.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Origin:
 
 
 def versions() -> dict[str, str]:
-    """What could change a result: this program, its compiler and instruction set, numpy, Python."""
+    """Versions of everything that can change a result: npusim, compiler, instruction set, numpy, Python."""
     from npusim import __version__
     from npusim.compiler.version import COMPILER_VERSION
 
@@ -50,12 +50,12 @@ def versions() -> dict[str, str]:
 
 
 def overrides(config: Config) -> dict[str, str]:
-    """What was changed after the description was read: the values by key, as TOML."""
+    """Keys that were changed after the description was read, with their values as TOML."""
     return {key: value for key, value, origin, _ in config.resolved() if origin == "override"}
 
 
 class ProvenanceInputs(Protocol):
-    """What is told of a result."""
+    """The part of a result that its provenance depends on."""
 
     program: Program
     device: Config
@@ -66,7 +66,7 @@ class ProvenanceInputs(Protocol):
 
 
 def of_device(config: Config) -> dict[str, Any]:
-    """A device, and what works on it, as JSON values."""
+    """A device and the software versions, as JSON values."""
     return {
         "config": config.to_table(),
         "config_origin": config.origin,
@@ -88,7 +88,7 @@ def provenance(result: ProvenanceInputs) -> dict[str, Any]:
 
 
 def _model(origin: Origin | None, program: Program) -> dict[str, Any]:
-    """The model; without an origin, what the program says of itself."""
+    """The model as JSON values; without an origin, the information in the program."""
     inputs = {binding.name: list(binding.shape) for binding in program.inputs}
     told: dict[str, Any] = {"name": program.name, "inputs": inputs, "bound": dict(program.bound)}
     if origin is None:
@@ -107,7 +107,7 @@ def _model(origin: Origin | None, program: Program) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """Numbers as they were given; an array by its bytes, of which JSON has not all values."""
+    """A number as it is; an array by its bytes, because JSON cannot represent all values."""
     array = np.asarray(value)
     if isinstance(value, int | float | list | tuple) and np.isfinite(array).all():
         return array.tolist()

@@ -1,4 +1,4 @@
-"""What a client asks for: one run of a program, and device memory for what stays on the device."""
+"""Requests of a client: one run of a program, and device memory for tensors that stay on the device."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(slots=True, eq=False)
 class MemoryBlock:
-    """Device memory at ``address``. ``users``: jobs that were submitted with it and have not ended, as far as the
-    dispatcher's thread knows, to whom alone it belongs."""
+    """Device memory at ``address``. ``users``: number of submitted jobs that use it and have not ended; only for the
+    thread of the dispatcher."""
 
     address: int
     nbytes: int
@@ -27,16 +27,17 @@ class MemoryBlock:
 
 
 class Keeper(Protocol):
-    """Who takes the memory of buffers back."""
+    """The owner of the memory of buffers."""
 
     def drop_block(self, block: MemoryBlock) -> None:
-        """Nobody can submit jobs with the block any more. Takes no lock: Python may collect a buffer anywhere."""
+        """Release a block that no client can use any more. Takes no lock, because the garbage collector may call it."""
 
 
 class DeviceBuffer:
-    """``nbytes`` bytes of device memory, made by :meth:`Executor.buffer`. A context manager; or call :meth:`release`.
+    """``nbytes`` bytes of device memory, made by :meth:`Executor.buffer`. Use it as a context manager, or call
+    :meth:`release`.
 
-    Jobs that were submitted with it keep the memory until they have ended, whatever happens to the buffer.
+    Jobs that were submitted with it keep the memory until they have ended, also after a release.
     """
 
     def __init__(self, executor: Keeper, block: MemoryBlock) -> None:
@@ -47,13 +48,13 @@ class DeviceBuffer:
 
     @property
     def block(self) -> MemoryBlock:
-        """The memory behind it. Raises UsageError after release."""
+        """The memory block. Raises UsageError after release."""
         if self._released:
             raise UsageError(f"a device buffer of {self.nbytes} bytes is used after its release")
         return self._block
 
     def release(self) -> None:
-        """Give the memory back, as soon as no job uses it. A second release does nothing."""
+        """Release the memory once no job uses it. A second release has no effect."""
         if not self._released:
             self._released = True
             self.executor.drop_block(self._block)
@@ -70,13 +71,13 @@ class DeviceBuffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """One run of a program, as a client wants it.
+    """One run of a program.
 
-    ``inputs``: for each input an array of its shape in its storage dtype, which is copied to the device and must not
-    change until the job has ended, or a device buffer of at least its size, which is used where it lies. None are
-    needed with ``timing_only``. ``outputs``: device buffers for outputs that stay on the device; the others are read
-    back. ``budget_ps``: simulated time from submission after which the job is stopped with DeadlineError.
-    ``host_mappings``: pools of host memory that have to be mapped for this job, at ``host.map`` each.
+    ``inputs``: for each input an array of its shape in its storage dtype, which must not change until the job has
+    ended, or a device buffer of at least its size, which is used in place. None are needed with ``timing_only``.
+    ``outputs``: device buffers for outputs that stay on the device; the others are read back. ``budget_ps``: simulated
+    time after submission at which the job is stopped with DeadlineError. ``host_mappings``: number of host memory pools
+    to be mapped for this job, at a cost of ``host.map`` each.
     """
 
     program: Program

@@ -1,4 +1,4 @@
-"""What a run gave, and everything that happened in it."""
+"""The result of a run: outputs, times, counters."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _PEAK_OF = {DType.UINT8: DType.INT8, DType.UINT16: DType.INT16}
 
 @dataclass(slots=True, eq=False)
 class Result:
-    """``outputs``: arrays by name, none with timing_only or where they stay in device buffers.
+    """``outputs``: arrays by name; none with timing_only or if they stay in device buffers.
 
-    All times are simulated. ``queued_ps``: from submission to the first work of the host, and from the doorbell to the
-    beginning; ``total_ps``: from submission to the last byte read back. ``host``: what the host did for it.
-    ``made_for``: the device that the program was compiled for, if it ran on another one.
-    ``origin``: what the program was made of, ``seed``: of random inputs, None where nobody knows; ``arithmetic``:
-    whether it was done; ``state``: whether inputs lay on the device from a run before.
+    All times are simulated, in ps. ``queued_ps``: from submission to the first work of the host, plus from the doorbell
+    to the start. ``total_ps``: from submission to the last byte read back. ``host``: counters of the host for this run.
+    ``made_for``: the device that the program was compiled for, if it is another one. ``origin``: the source of the
+    program. ``seed``: of random inputs, None if unknown. ``arithmetic``: whether outputs were computed. ``state``:
+    whether the run used tensors on the device.
     """
 
     program: Program
@@ -75,7 +75,7 @@ class Result:
         return f"<div>{totals}{pictures(self)}</div>"
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write a page with pictures of this run, for any browser, without a network. Raises OSError."""
+        """Write an HTML page with diagrams of this run, which needs no network. Raises OSError."""
         from npusim.report.html import run_page
 
         Path(path).write_text(run_page(self), "ascii")
@@ -95,60 +95,61 @@ class Result:
 
     @property
     def made_elsewhere(self) -> dict[str, tuple[str, str]]:
-        """Keys in which the device that the program was compiled for differs from this one: its value and this one's.
+        """Keys in which the device of the program and the device of this run differ, with both values.
 
-        Nothing if it is this one.
+        Empty if they are the same.
         """
         return changes(self.made_for, self.device) if self.made_for is not None else {}
 
     @property
     def compile_from_cache(self) -> bool:
-        """Whether the program was read from a file, not compiled now."""
+        """Whether the program was read from the cache."""
         return self.program.from_cache
 
     @property
     def resident_bytes(self) -> int:
-        """Weights that stay in SRAM from one run to the next."""
+        """Size of the pinned weights in bytes."""
         return self.program.resident_bytes
 
     @property
     def residents_held(self) -> bool:
-        """Whether the weights that the program keeps in SRAM were there still, from the run before."""
+        """Whether the pinned weights were still in SRAM from the previous run."""
         return self.timeline.residents_held
 
     @property
     def time_ps(self) -> int:
-        """On the device, from its beginning to its interrupt, less the time that it was parked."""
+        """Time on the device from start to interrupt, without the time during which it was preempted."""
         return self.timeline.time_ps - self.timeline.suspended_ps
 
     @property
     def cycles(self) -> int:
-        """``time_ps`` in cycles of the device's clock; a part of one counts as one."""
+        """``time_ps`` in cycles of the device clock, rounded up."""
         return cycles_spanned(self.time_ps, self.device.clock_hz)
 
     @property
     def suspended_ps(self) -> int:
-        """How long it was parked for jobs of a higher priority, saving and restoring included."""
+        """Time during which it was preempted by jobs of a higher priority, including save and restore of its
+        context."""
         return self.timeline.suspended_ps
 
     @property
     def host_ps(self) -> int:
-        """What is left of ``total_ps``: loading, mapping, transfers, submission, interrupt."""
+        """The rest of ``total_ps``: loading, mapping, transfers, submission, interrupt."""
         return self.total_ps - self.time_ps - self.suspended_ps - self.queued_ps
 
     @property
     def host_part(self) -> HostPart:
-        """What the host computed of the model, and the decisions that the program was made for."""
+        """The part of the model that the host computed, and the decisions that the program depends on."""
         return self.program.host
 
     @property
     def host_work_ps(self) -> int:
-        """The part of ``host_ps`` in which the host computed operators of the model."""
+        """The part of ``host_ps`` for operators that the host computed."""
         return self.host_part.operations * self.device.host.operation_ps
 
     @property
     def counters(self) -> Counters:
-        """Where their time went, and the traffic."""
+        """Busy times, stalls and traffic of the units."""
         return self.timeline.counters
 
     @property
@@ -166,53 +167,53 @@ class Result:
 
     @property
     def matrix_utilization(self) -> float:
-        """The part of the time in which the matrix units, at their peak for the types used, would have done them."""
+        """Utilization of the matrix units: their time at peak rate divided by the time of the run."""
         if not self.program.macs or not self.time_ps:
             return 0.0
         peaks = capabilities(self.device).peak_macs
         counts = ((count, peaks.get(_PEAK_OF.get(dtype, dtype).label)) for dtype, count in self.program.macs)
-        # A file may claim products of types that the device has no peak for.
+        # A program from a file may contain products of types that the device does not support.
         needed = sum(count / peak for count, peak in counts if peak)
         return needed * 1e12 / self.time_ps
 
     @property
     def ops(self) -> list[OpReport]:
-        """One row for each fused operator."""
+        """One row per fused operator."""
         if not self._ops:
             self._ops = summarize(self.timeline, self.program.ops, self.device)
         return self._ops
 
     @property
     def memory(self) -> list[Occupancy]:
-        """What was in each memory when; nothing where the program does not say (see ``Program.places``)."""
+        """The contents of each memory over time; empty if the program does not record them (see ``Program.places``)."""
         if self._memory is None:
             self._memory = occupancy(self.program, self.timeline, self.device)
         return self._memory
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What it takes to get this result again, as JSON values; ``npusim rerun`` reads them."""
+        """All that is needed to reproduce this result, as JSON values; used by ``npusim rerun``."""
         return provenance(self)
 
     @property
     def energy(self) -> Energy:
-        """Femtojoules by action, by unit and by operator; an action whose price is not known has none."""
+        """Femtojoules by action, by unit and by operator; None for actions of unknown cost."""
         if self._energy is None:
             self._energy = energy(self)
         return self._energy
 
     @property
     def area(self) -> Breakdown:
-        """Square micrometres of the device, by part."""
+        """Area of the device in square micrometres, by component."""
         return area(self.device)
 
     def costs(self) -> dict[str, int]:
-        """What it took, in short, as JSON values."""
+        """A summary of time, traffic and energy as JSON values."""
         names = ("cycles", "time_ps", "dram_read_bytes", "dram_write_bytes")
         return {name: getattr(self, name) for name in names}
 
     def _host_dict(self) -> dict[str, Any]:
-        """What the host did of the model, if it did anything."""
+        """The work of the host on the model, if any."""
         part, each_ps = self.host_part, self.device.host.operation_ps
         if not part.work and not part.decided:
             return {}
@@ -220,7 +221,7 @@ class Result:
         return {"decided": dict(part.decided), "host_work": work, "host_work_ps": self.host_work_ps}
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Everything but the arrays, as JSON values."""
+        """Everything except the arrays, as JSON values."""
         elsewhere = {key: {"made_for": was, "here": here} for key, (was, here) in self.made_elsewhere.items()}
         made_for = {"made_for": {"config": self.made_for.name, "differs": elsewhere}} if self.made_for else {}
         injected = [each._asdict() for each in self.timeline.injected]

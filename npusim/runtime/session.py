@@ -1,4 +1,4 @@
-"""Session: compile, load, run - the door for facades, tools and the command line."""
+"""Session: compile, load and run on one device, for facades, tools and the command line."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ Array = npt.NDArray[Any]
 
 
 class _Decided(Exception):  # noqa: N818 it is no error
-    """A graph was made for values of inputs, so that its program has another key. Argument: the graph."""
+    """Values of inputs have decided the graph, so that its program has another key. Argument: the graph."""
 
 
 class Session:
-    """One simulated device with its driver. For any thread: one at a time compiles or runs, the others wait.
+    """One simulated device with its driver. Thread-safe: one thread at a time compiles or runs, the others wait.
 
-    ``config``: a Config, a name from ``configs/`` or a path. ``cache_dir``: where compiled programs are kept; None is
-    the user's cache directory, False keeps nothing. ``faults``: a script of faults for the device, see
-    :mod:`npusim.faults`; ``device.faults`` says which have happened, and closing the session raises UsageError if one
-    has not. ``timeout``: simulated time (text such as ``"2 s"``, or ps) in which a run must come to its end, from its
-    doorbell on; else the device is reset, and the run fails with DeviceFaultError TIMEOUT. None: a run may take as long
-    as the device works on it, and fails so when the device does nothing more. ``check_driver``: watch what the driver
-    does with the device, see docs/reference/driver-check.md; what it did wrong is in :attr:`findings`, and
-    :meth:`close` raises it. ``adversary``: a seed for the times that the device's contract leaves open. ``bus_trace``:
-    a file for all that passes between driver and device, see docs/guide/bus-traces.md; :meth:`close` completes it. A
-    pickled session comes back with a fresh device, and without that file.
+    ``config``: a Config, a name from ``configs/`` or a path. ``cache_dir``: directory for compiled programs; None is
+    the cache directory of the user, False disables the cache. ``faults``: a script of faults for the device, see
+    :mod:`npusim.faults`; ``device.faults`` lists those that have happened, and closing the session raises UsageError if
+    one has not. ``timeout``: simulated time (text such as ``"2 s"``, or ps) from the doorbell to the end of a run;
+    after that the device is reset, and the run fails with DeviceFaultError TIMEOUT. None: a run only fails with TIMEOUT
+    if the device has no pending events. ``check_driver``: check the accesses of the driver, see
+    docs/reference/driver-check.md; its mistakes are in :attr:`findings`, and :meth:`close` raises them. ``adversary``:
+    a seed for delays that the contract of the device leaves open. ``bus_trace``: a file to record the accesses between
+    driver and device, see docs/guide/bus-traces.md; :meth:`close` completes it. An unpickled session has a fresh device
+    and no bus trace.
     """
 
     def __init__(
@@ -82,17 +82,19 @@ class Session:
         self.check_driver = check_driver
         self.adversary = adversary
         self.bus_trace = bus_trace
-        # What is compiled belongs to the caller: nothing is kept here but files.
+        # Programs belong to the caller; a session only keeps cache files.
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
         self.turns = Turns()
         self._store = ProgramStore(self.config, self.unload, None if cache_dir is False else Cache(folder))
-        self._deciding: dict[str, tuple[str, ...]] = {}  # inputs that decide, by models and shapes
-        self._forms: weakref.WeakValueDictionary[tuple[str, ...], Program] = weakref.WeakValueDictionary()  # by values
+        self._deciding: dict[str, tuple[str, ...]] = {}  # inputs that decide, by key of the request
+        self._forms: weakref.WeakValueDictionary[tuple[str, ...], Program] = (
+            weakref.WeakValueDictionary()
+        )  # by key and deciding values
         self._origins: weakref.WeakKeyDictionary[Program, Origin] = weakref.WeakKeyDictionary()
-        self._contents: dict[tuple[str, str], tuple[str, str]] = {}  # identities by those without values
+        self._contents: dict[tuple[str, str], tuple[str, str]] = {}  # identities with values, by identities without
         self._dispatcher: Dispatcher | None = None
         if self._faults is not None:
-            self._powered()  # now: faults that the device cannot have are the caller's mistake
+            self._powered()  # now, so that unsupported faults are reported to the caller
 
     def __getstate__(self) -> dict[str, Any]:
         names = {"cache_dir": self._cache_dir, "faults": self._faults, "timeout": self._timeout_ps}
@@ -104,22 +106,22 @@ class Session:
 
     @property
     def device(self) -> NpuDevice:
-        """The simulated device; powered on with the first use."""
+        """The simulated device, powered on at the first use."""
         return self._power_on().device
 
     @property
     def driver(self) -> Driver:
-        """The reference driver, on the device's bus."""
+        """The reference driver on the bus of the device."""
         return self._power_on().driver
 
     @property
     def findings(self) -> list[Finding]:
-        """What the driver did wrong, as far as that has shown; empty if nobody watches it."""
+        """Mistakes of the driver found so far; empty without ``check_driver``."""
         checker = self._dispatcher.device.checker if self._dispatcher is not None else None
         return checker.findings if checker is not None else []
 
     def _power_on(self) -> Dispatcher:
-        """For any thread, which does not wait where the device is on already."""
+        """The dispatcher. Does not wait for other threads if the device is on already."""
         found = self._dispatcher
         if found is None:
             with self.turns.lock:
@@ -152,18 +154,18 @@ class Session:
         cache_rows: int = 0,
         timing_only: bool = False,
     ) -> Program:
-        """The program for a model: a path, bytes, an ``onnx.ModelProto`` or a Graph; from the cache when it is there.
+        """Compile a model, or take its program from the cache: a path, bytes, an ``onnx.ModelProto`` or a Graph.
 
-        ``input_shapes`` fixes dimensions that the model leaves open. ``bind`` makes constants of inputs: numbers or
-        arrays by name. From ``inputs``, an array for each input, comes what neither says: open dimensions, and values
-        that decide shapes, branches or loops, where they follow from inputs of at most 32 elements. The host computes
-        these values, which ``host`` of the program tells; the program refuses inputs that decide otherwise. Integers
-        and booleans that only decide are no inputs of the program, but in its ``bound``. ``deciding``: arrays for some
-        inputs, for decisions alone. An input to which rows are concatenated to make an output, as to the caches of a
-        decoder, grows where it lies: ``cache_rows`` says how many rows there is room for, 0: as many as come out;
-        ``states`` of the program has them. ``timing_only``: a program that is run for its time alone, and takes the
-        same: large weights are not read, hashed or kept, but where values decide what is compiled; files of weights
-        that decide nothing need not even be there. Raises UsageError, InputError, ModelError, UnsupportedError,
+        ``input_shapes``: dimensions that the model leaves open, by input. ``bind``: inputs that become constants, as
+        numbers or arrays by name. ``inputs``: an array for each input, from which the remaining open dimensions are
+        taken, and values that decide shapes, branches or loops if they follow from inputs of at most 32 elements. The
+        host computes these values; ``host`` of the program lists them, and the program refuses inputs that decide
+        otherwise. Integers and booleans that only decide are not inputs of the program, but in its ``bound``.
+        ``deciding``: arrays for some inputs, only used for decisions. ``cache_rows``: capacity in rows of inputs that
+        grow to outputs by concatenation, such as the caches of a decoder; 0: exactly the rows of the output. They grow
+        in place, and are listed in ``states`` of the program. ``timing_only``: compile for runs with ``timing_only``,
+        which take the same time. Large weights are not read, hashed or kept unless their values decide what is
+        compiled, and their files need not exist. Raises UsageError, InputError, ModelError, UnsupportedError,
         CompileError.
         """
         request = CompileRequest(self.config, source, input_shapes or {}, dict(bind or {}), cache_rows, timing_only)
@@ -191,14 +193,14 @@ class Session:
         model = self._identity(request)
         decided: dict[str, Any] = {}
         try:
-            # Under this key there are only programs for which no value of an input has decided anything.
+            # No value of an input has decided anything for programs with this key.
             program = self._compiled(request, model, make)
         except _Decided as found:
             graph: Graph = found.args[0]
             decided = {name: arrays[name] for name in graph.host.deciding}
             choice = repr((graph.bound, graph.host.decided))
             program = self._compiled(request, model, lambda: graph, choice)
-            program.host = graph.host  # one from a file cannot check its inputs
+            program.host = graph.host  # a program from a file cannot check its inputs
         self._origins[program] = request.origin(model[0], decided)
         return program
 
@@ -221,7 +223,7 @@ class Session:
         return self._store.compile(request.key(model, choice), make, confirm, computing=computing)
 
     def _compile_for(self, request: CompileRequest, inputs: Mapping[str, Any], held: Set[str] = frozenset()) -> Program:
-        """The program for arrays; of the ``held`` ones only shapes and types are known."""
+        """The program for arrays. Only shapes and types of the ``held`` ones are known."""
         from npusim.frontends.onnx import shapes_of
 
         source, bound = request.source, dict(request.bind)
@@ -250,12 +252,11 @@ class Session:
     def state(
         self, arrays: Mapping[str, Any], *, feeds: Mapping[str, str] | None = None, cache_rows: int = DOUBLING
     ) -> State:
-        """Tensors that are to stay on the device from run to run, by the names of the inputs that they are.
+        """Tensors that stay on the device between runs, by the names of the inputs that they replace.
 
-        ``feeds``: for each output that becomes an input of the next run its name, and that of the input; where an
-        input grows to an output by concatenation this is known. ``cache_rows``: rows that there is room for where
-        tensors grow, so that no run moves what is there; without it there is room for twice as many, and the host
-        moves them, each time that they have doubled. Raises UsageError.
+        ``feeds``: input names by the names of outputs that become inputs of the next run; not needed for inputs that
+        grow to outputs by concatenation. ``cache_rows``: capacity in rows of tensors that grow, so that no run moves
+        them. By default their capacity is doubled when needed, and the host moves them each time. Raises UsageError.
         """
         return State(self._power_on(), arrays, feeds or {}, cache_rows)
 
@@ -266,7 +267,7 @@ class Session:
         *,
         bind: Mapping[str, Any] | None = None,
     ) -> Explained:
-        """Compile a model as :meth:`compile` does, afresh, and say where each value lives and why."""
+        """Compile a model without the cache and explain its memory allocation. Arguments as for :meth:`compile`."""
         from npusim.compiler.pipeline import explain_graph
 
         with DefaultFloats():
