@@ -68,7 +68,7 @@
 #define NPU_STATUS_BUSY 0x00000002u /* a job runs or is parked */
 #define NPU_STATUS_FAULT 0x00000004u /* halted by a fault, see FAULT_CODE and CONTROL */
 #define NPU_STATUS_FIRMWARE 0x00000008u /* waits for firmware, see FW_STATUS; accepts no jobs */
-#define NPU_STATUS_COPY_FAULT 0x00000010u /* copies are halted by a fault, see COPY_FAULT_CODE */
+#define NPU_STATUS_COPY_FAULT 0x00000010u /* copies halted by a fault, see COPY_FAULT_CODE */
 
 #define NPU_INT_STATUS 0x048 /* write 1 to clear */
 #define NPU_INT_STATUS_DONE 0x00000001u /* a job has ended */

@@ -161,7 +161,7 @@ REGISTERS: tuple[Register, ...] = (
     Register("STATUS", 0x044, RO, (Field("READY", 0, 1, "accepts jobs"), Field("BUSY", 1, 1, "a job runs or is parked"),
                                    Field("FAULT", 2, 1, "halted by a fault, see FAULT_CODE and CONTROL"),
                                    Field("FIRMWARE", 3, 1, "waits for firmware, see FW_STATUS; accepts no jobs"),
-                                   Field("COPY_FAULT", 4, 1, "copies are halted by a fault, see COPY_FAULT_CODE")), None),
+                                   Field("COPY_FAULT", 4, 1, "copies halted by a fault, see COPY_FAULT_CODE")), None),
     Register("INT_STATUS", 0x048, W1C, _INTERRUPTS, on_write="int_status"),
     Register("INT_MASK", 0x04C, RW, _INTERRUPTS, on_write="int_mask"),
     Register("FAULT_CODE", 0x050, RO, (Field("CODE", 0, 8, "0: none; else one of the fault codes"),)),

@@ -1,4 +1,4 @@
-"""Drivers: software that knows a device by its bus alone."""
+"""Drivers: software that uses a device only through its bus."""
 
 from npusim.driver.jobs import DriverJob, HostCounters, LoadedProgram, Priority
 from npusim.driver.reference import Driver

@@ -1,4 +1,4 @@
-"""Device memory for a driver: first fit, aligned; what is freed is checked."""
+"""A first-fit allocator of device memory for drivers. Frees are checked."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from npusim.units import ceil_div
 
 WORD = (1 << 64) - 1
 ALIGNMENT = 256
-"""Every block starts at a multiple of this many bytes; a multiple of any DRAM burst that a config should have."""
+"""Alignment of blocks in bytes; a multiple of any sensible DRAM burst."""
 
 
 def block_bytes(size: int) -> int:
-    """What a block of that size takes: whole units of ALIGNMENT, one at least."""
+    """Size of a block in bytes: a multiple of ALIGNMENT, at least one."""
     return max(ceil_div(size, ALIGNMENT), 1) * ALIGNMENT
 
 
 def whole(value: object, most: int = WORD) -> int:
-    """An integer of a state that somebody may have made up. Raises ValueError."""
+    """A validated integer of a saved state. Raises ValueError."""
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"must be an integer from 0 to {most}, got {shown(value)}")
     return value
 
 
 class Allocator:
-    """Bytes [start, start + size) of device memory. Sizes are rounded up to ALIGNMENT, 0 too."""
+    """Allocator of bytes [start, start + size) of device memory. Sizes are rounded up to ALIGNMENT, also 0."""
 
     def __init__(self, start: int, size: int, note: Callable[[str, int, int], object] = lambda *_: None) -> None:
-        """``note`` is told of each block that is ``allocated`` or ``freed``, with its address and size."""
+        """``note`` is called with ``allocated`` or ``freed``, address and size of each block."""
         self._note = note
         first = ceil_div(start, ALIGNMENT) * ALIGNMENT
         last = (start + size) // ALIGNMENT * ALIGNMENT
@@ -38,18 +38,18 @@ class Allocator:
 
     @property
     def available(self) -> int:
-        """Free bytes, in however many pieces."""
+        """Free bytes in all pieces together."""
         return sum(size for _, size in self._free)
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest piece."""
+        """Size of the largest free piece in bytes."""
         return max((size for _, size in self._free), default=0)
 
     def allocate(self, size: int, purpose: str) -> int:
-        """The address of a new block; raises DeviceMemoryError with required and available bytes."""
+        """The address of a new block. Raises DeviceMemoryError with required and available bytes."""
         needed = block_bytes(size)
-        # First fit, from the lowest address: the same requests lie at the same addresses on every machine.
+        # First fit from the lowest address, so that equal requests give equal addresses.
         for number, (address, free) in enumerate(self._free):
             if free >= needed:
                 if free == needed:
@@ -65,7 +65,7 @@ class Allocator:
         )
 
     def free(self, address: int) -> None:
-        """Give a block back; raises ValueError for an address that is not the start of one."""
+        """Free a block. Raises ValueError for an address that is not the start of one."""
         size = self._used.pop(address, None)
         if size is None:
             raise ValueError(f"free of {address:#x}: no block starts there")
@@ -79,17 +79,17 @@ class Allocator:
         self._free.insert(at, (address, size))
 
     def free_all(self, addresses: Iterable[int]) -> None:
-        """Give several blocks back."""
+        """Free several blocks."""
         for address in addresses:
             self.free(address)
 
     def state(self) -> dict[str, list[list[int]]]:
-        """As plain data."""
+        """The state as plain data."""
         return {"free": [list(piece) for piece in self._free], "used": [list(block) for block in self._used.items()]}
 
     def resume(self, state: Mapping[str, Sequence[Sequence[int]]]) -> None:
-        """Be as it was. Raises ValueError, TypeError and KeyError for what makes no sense: blocks that are not of this
-        memory, or lie over each other."""
+        """Restore a state. Raises ValueError, TypeError or KeyError for invalid states: blocks that overlap or are
+        outside of this memory."""
         free = sorted((whole(address), whole(size)) for address, size in state["free"])
         used = sorted((whole(address), whole(size)) for address, size in state["used"])
         ends = [(address, address + size) for address, size in self._span()]
@@ -103,11 +103,11 @@ class Allocator:
         self._free, self._used = free, dict(used)
 
     def _span(self) -> list[tuple[int, int]]:
-        """All of it, free or not, in order."""
+        """All pieces, free or used, in order."""
         return sorted([*self._free, *self._used.items()]) or [(0, 0)]
 
     def check_used(self, addresses: Iterable[int]) -> None:
-        """Raise ValueError unless these are the starts of blocks that are used, each once."""
+        """Raise ValueError unless these are distinct start addresses of used blocks."""
         starts = list(addresses)
         if not set(starts) <= self._used.keys() or len(set(starts)) != len(starts):
             raise ValueError("programs, slots and rings must have blocks of their own")

@@ -1,6 +1,6 @@
-"""The device's interface as a driver sees it: its own copy, as a driver for a chip has a header file of its own.
+"""The programming interface of the device as a driver sees it: a copy, like the header file of a driver for a chip.
 
-``tests/unit/driver/test_header.py`` holds it against the device's declarations.
+``tests/unit/driver/test_header.py`` compares it with the declarations of the device.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 DEVICE_ID = 0x3155_504E
 INTERFACE_VERSION = 2
 GONE = 0xFFFF_FFFF
-"""What every register of an unplugged device reads as."""
+"""The value of every register of an unplugged device."""
 
 ID = 0x000
 VERSION = 0x004
@@ -38,7 +38,7 @@ FW_BOOT = 0x19C
 FW_STATUS = 0x1A0
 
 RINGS = (0x100, 0x120, 0x140)
-"""Where the registers of the rings begin: low, medium, high. Within each of them:"""
+"""Offsets of the registers of each ring: low, medium, high."""
 BASE_LO = 0x00
 BASE_HI = 0x04
 SIZE = 0x08
@@ -91,7 +91,7 @@ FAULT_MEANINGS = {
 
 
 def fault_name(code: int) -> str:
-    """The name of a fault code, also of one that this driver does not know."""
+    """The name of a fault code, or ``CODE_n`` if it is unknown."""
     return FAULT_NAMES[code] if code < len(FAULT_NAMES) else f"CODE_{code}"
 
 

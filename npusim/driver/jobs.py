@@ -1,4 +1,4 @@
-"""What a driver keeps about programs, their runs, and its own traffic."""
+"""The records of a driver: programs, runs, traffic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 
 class Priority(enum.IntEnum):
-    """The priority of a job: one of a higher priority preempts one of a lower; within a priority jobs run in order."""
+    """The priority of a job: a job of a higher priority preempts one of a lower. Jobs of one priority run in order."""
 
     LOW = 0
     MEDIUM = 1
@@ -28,7 +28,7 @@ class Priority(enum.IntEnum):
 
 @dataclass(slots=True)
 class HostCounters:
-    """What the host has done, in bytes over the link and in numbers."""
+    """Operations of the host, and bytes over the link."""
 
     input_bytes: int = 0
     constant_bytes: int = 0
@@ -42,33 +42,33 @@ class HostCounters:
 
     @property
     def written_bytes(self) -> int:
-        """To the device, of whatever kind."""
+        """All bytes written to the device."""
         return self.input_bytes + self.constant_bytes + self.code_bytes + self.buffer_write_bytes
 
     @property
     def read_bytes(self) -> int:
-        """From the device, of whatever kind."""
+        """All bytes read from the device."""
         return self.output_bytes + self.buffer_read_bytes
 
     def snapshot(self) -> HostCounters:
-        """A copy that stays as it is."""
+        """A copy."""
         return HostCounters(*_VALUES(self))
 
     def since(self, earlier: HostCounters) -> HostCounters:
-        """What has come on top of an earlier snapshot."""
+        """The difference to an earlier snapshot."""
         return HostCounters(*map(operator.sub, _VALUES(self), _VALUES(earlier)))
 
     def mark(self) -> tuple[int, ...]:
-        """All values, to be given to :meth:`add_since`."""
+        """All values, for :meth:`add_since`."""
         return _VALUES(self)
 
     def add(self, other: HostCounters, times: int = 1) -> None:
-        """Count what another one has counted, too, so many times."""
+        """Add the counts of another object, ``times`` times."""
         for name, value in zip(_NAMES, _VALUES(other), strict=True):
             setattr(self, name, getattr(self, name) + times * value)
 
     def add_since(self, mark: tuple[int, ...], other: HostCounters) -> None:
-        """Count what another one has counted since its mark, too."""
+        """Add what another object has counted since its mark."""
         for name, before, value in zip(_NAMES, mark, _VALUES(other), strict=True):
             if value != before:
                 setattr(self, name, getattr(self, name) + value - before)
@@ -80,10 +80,8 @@ _VALUES: Callable[[HostCounters], tuple[int, ...]] = operator.attrgetter(*_NAMES
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The device memory of one run at a time. ``own``: addresses of the regions that were allocated for it.
-
-    ``rows``: the region table as the device's memory holds it; ``usual``: the addresses in it, if all are its own.
-    """
+    """The device memory of one run. ``own``: addresses of the regions allocated for it. ``rows``: the region table as
+    written to the device; ``usual``: its addresses, if all regions are its own."""
 
     table: int
     completion: int
@@ -98,11 +96,11 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class LoadedProgram:
-    """A program in device memory: constants and code stay there until it is unloaded. Made by :meth:`Driver.load`.
+    """A program in device memory: constants and code stay there until it is unloaded.
 
-    ``resident``: its constants have been written, which the first run that computes does. ``number``: what the device
-    tells its weights in SRAM from those of other programs by. ``idle``: slots that no run uses at the moment;
-    ``running``: runs under way.
+    Made by :meth:`Driver.load`. ``resident``: its constants have been written, which the first run with arithmetic
+    does. ``number``: identifies its pinned weights on the device. ``idle``: unused slots. ``running``: number of runs
+    under way.
     """
 
     program: Program
@@ -117,18 +115,19 @@ class LoadedProgram:
 
     @property
     def slot(self) -> Slot:
-        """The memory that the next run will use."""
+        """The slot of the next run."""
         return self.idle[-1]
 
     @property
     def regions(self) -> tuple[int, ...]:
-        """Address of each region in the next run."""
+        """The address of each region in the next run."""
         own = self.slot.own
         return tuple(self.constants if region == CONSTANTS else own[region] for region in range(len(self.sizes)))
 
 
 def region_sizes(program: Program) -> tuple[int, ...]:
-    """Bytes of each region: what the program says, or what its constants, inputs and outputs need if that is more."""
+    """Bytes of each region: the size in the program, or the size of its constants, inputs and outputs if that is
+    larger."""
     sizes = list(program.region_bytes)
     sizes[CONSTANTS] = max(sizes[CONSTANTS], program.constants.nbytes)
     for item in (*program.inputs, *program.outputs):
@@ -137,16 +136,14 @@ def region_sizes(program: Program) -> tuple[int, ...]:
 
 
 class DriverJob:
-    """One run of a program: first of whoever made it, then in a ring of the device, at last ended.
+    """One run of a program: created, then in a ring of the device, then ended.
 
-    Making one checks the inputs, so that there is no job whose inputs do not fit: InputError; and that the program can
-    compute what is asked for, else UsageError. ``inputs``: an array for
-    each input binding that is not bound, of its shape and storage dtype; none are needed with ``timing_only``, and no
-    outputs come back. ``bound``: regions of inputs and outputs that lie at a device address of the caller's; such
-    inputs are not written, such outputs not read back. ``ended``: the device is done with it, as far as the driver has
-    seen; ``error``: what it ended with; ``looked``: its outputs were such that the driver looked for the
-    device. ``outputs`` in the storage dtype by name, and ``cycles`` as the completion record has them, once it has been
-    finished.
+    The constructor checks the inputs (InputError), and that the program supports the request (UsageError). ``inputs``:
+    an array for each input binding that is not bound, of its shape and storage dtype; with ``timing_only`` none are
+    needed and no outputs are read. ``bound``: regions of inputs and outputs at a device address of the caller; these
+    are neither written nor read by the driver. ``ended``: the driver has seen that the device has finished it.
+    ``error``: its error. ``looked``: its outputs required a check that the device is present. ``outputs``, in the
+    storage dtype by name, and ``cycles`` of the completion record are set once it is finished.
     """
 
     __slots__ = (
@@ -187,7 +184,7 @@ class DriverJob:
             written = [item for item in program.inputs if item.region not in self.bound] if bound else program.inputs
             self.arrays = _checked_inputs(written, inputs or {})
         self.seqno = self.cycles = self.flags = 0
-        self.entry = 0  # the address of its ring entry
+        self.entry = 0  # address of its ring entry
         self.loaded: LoadedProgram | None = None  # from submission until it is finished
         self.slot: Slot | None = None
         self.addresses: Mapping[int, int] = {}
@@ -197,15 +194,12 @@ class DriverJob:
 
     @property
     def read_back(self) -> list[Binding]:
-        """The outputs that the host reads when the job has ended."""
+        """The outputs to be read back when the job has ended."""
         return [] if self.timing_only else [item for item in self.program.outputs if item.region not in self.bound]
 
 
 def _checked_inputs(bindings: Sequence[Binding], inputs: Mapping[str, Array]) -> list[tuple[Binding, Array]]:
-    """Each of ``bindings`` with its array, C-contiguous.
-
-    Raises InputError for a name, dtype or shape that is wrong.
-    """
+    """Each of ``bindings`` with its array, C-contiguous. Raises InputError for a wrong name, dtype or shape."""
     if len(inputs) != len(bindings) or not all(map(inputs.__contains__, [binding.name for binding in bindings])):
         names = [binding.name for binding in bindings]
         missing = [f"{name!r} is missing" for name in names if name not in inputs]

@@ -1,12 +1,12 @@
-"""How the driver reads and writes its device, and how it notices that the device is gone.
+"""Reads and writes of the driver, with detection of a removed device.
 
-A device that is not there reads as all ones. One that comes back has been reset, and its memory is zero. So a read that
-gives one of these is followed by a read of INT_MASK, which the driver has set and which can never be all ones: all ones
-mean that the device is gone, any other value than the driver's that it has lost power. Memory is read in ascending
-order, so the last word tells whether the device was there until the end. The price is one register access for each such
-read; all others take the time that they took.
+A removed device reads as all ones. A device that was plugged in again has been reset, and its memory is zero. After a
+read that ends in one of these values, the driver therefore reads INT_MASK, which it has set to a value other than all
+ones: all ones mean that the device is gone, any other value than the driver's means that it has lost power. Memory is
+read in ascending order, so the last word shows whether the device was present until the end. The cost is one register
+access per such read; other reads are not slower.
 
-A reset makes INT_MASK 0, as power-on does. Memory tells them apart then: a reset keeps it.
+A reset sets INT_MASK to 0, as power-on does. Memory tells these apart, because a reset keeps it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from npusim.errors import DeviceGoneError
 
 
 class Link:
-    """The bus of one device, for the parts of a driver. ``on_gone`` is called before DeviceGoneError is raised.
-
-    ``mask``: what INT_MASK must be; 0 while the device is being reset, when ``mark`` is where memory tells. ``looks``:
-    how often the device was looked for. ``proven``: no write can hide that it was lost.
-    """
+    """The bus of one device. ``on_gone`` is called before DeviceGoneError is raised. ``mask``: expected value of
+    INT_MASK; 0 while the device is being reset, when ``mark`` in memory is checked instead. ``looks``: number of
+    checks. ``proven``: no write can hide a loss of the device."""
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
@@ -39,11 +37,12 @@ class Link:
         value = self.bus.read(BAR_REGISTERS, register, 4)
         if value == header.GONE:
             self.look()
-            value = self.bus.read(BAR_REGISTERS, register, 4)  # it may have come back before the look
+            # The device may have been plugged in again before the check.
+            value = self.bus.read(BAR_REGISTERS, register, 4)
         return value
 
     def get_pair(self, low: int) -> int:
-        """The 64 bits of a register and the next one. Raises DeviceGoneError."""
+        """The 64-bit value of a register and the next one. Raises DeviceGoneError."""
         return self.get(low + 4) << 32 | self.get(low)
 
     def put(self, register: int, value: int) -> None:
@@ -58,7 +57,7 @@ class Link:
         return data
 
     def read_text(self, address: int, size: int) -> bytes:
-        """A text that ends with a zero byte, as far as it goes; its beginning tells. Raises DeviceGoneError."""
+        """A zero-terminated text. Its beginning shows whether the device is present. Raises DeviceGoneError."""
         text = bytes(self.bus.read_memory(address, size)).split(b"\0", 1)[0]
         if is_doubtful(address, text[:4]):
             self.look()
@@ -67,14 +66,14 @@ class Link:
     def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
         """Write device memory that the host may read again before a job has ended.
 
-        On a device that has lost its memory such a write would hide the loss from the next read, so that looks.
+        If the device has lost its memory, such a write would hide that from the next read, so this checks first.
         """
         self.bus.write_memory(address, data)
         self.proven = False
 
     def set_mark(self, address: int, entry: bool) -> None:
-        """Before a reset: know a word of memory that will still be there after it, that of a ring's ``entry`` or a new
-        one. Raises DeviceGoneError."""
+        """Before a reset: remember a word of memory that will keep its value, of a ring entry or a new one. Raises
+        DeviceGoneError."""
         if not entry:
             self.bus.write(BAR_MEMORY, address, 4, header.ENTRY_MAGIC)
         self.mark = address
@@ -82,7 +81,7 @@ class Link:
         self.mask = 0
 
     def look(self) -> None:
-        """Raise DeviceGoneError unless the device is there, and as the driver has set it up."""
+        """Raise DeviceGoneError unless the device is present and still configured by this driver."""
         self.looks += 1
         if self.mask:
             found, wanted = self.bus.read(BAR_REGISTERS, header.INT_MASK, 4), self.mask

@@ -1,8 +1,8 @@
-"""A driver that drives nothing: a template to copy when you write one of your own.
+"""A driver without a device: a template for drivers.
 
-It has the verbs that :class:`npusim.driver.reference.Driver` has for one job at a time, and keeps their promises about
-arguments, memory and errors; every place where a real driver talks to its device is marked TALK, with what has to be
-said there. It computes nothing: outputs are as the device's memory is at power-on, zeros.
+It has the methods of :class:`npusim.driver.reference.Driver` for one job at a time, with the same guarantees for
+arguments, memory and errors. Comments marked TALK say where a real driver talks to its device, and how. It computes
+nothing: outputs are zeros, like device memory at power-on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MEMORY_BYTES = 1 << 30
 
 @dataclass(slots=True, eq=False)
 class NullProgram:
-    """What ``load`` returns belongs to the driver; callers only hand it back."""
+    """The result of ``load``. It belongs to the driver; callers only pass it back."""
 
     program: Program
     blocks: tuple[int, ...]
@@ -33,17 +33,17 @@ class NullProgram:
 
 
 class NullDriver:
-    """Give it any bus; it does not touch it."""
+    """Accepts any bus and does not use it."""
 
     def __init__(self, bus: Bus) -> None:
-        # TALK: read the ID register before you write anything. All ones: there is no device. Another ID: not yours.
-        # TALK: reset the device, tell it where its ring is, unmask its interrupts, check that it says READY.
+        # TALK: read the ID register before any write. All ones: no device. Another ID: a device for another driver.
+        # TALK: reset the device, set up its rings, unmask its interrupts, check STATUS.READY.
         self._bus = bus
-        self._memory = Allocator(0, MEMORY_BYTES)  # TALK: the size is in the capability registers
+        self._memory = Allocator(0, MEMORY_BYTES)  # TALK: read the size from the capability registers
         self._seqno = 0
 
     def load(self, program: Program) -> NullProgram:
-        """Take device memory for the program: all of it or, on DeviceMemoryError, nothing."""
+        """Allocate device memory for the program: all of it or, on DeviceMemoryError, nothing."""
         blocks: list[int] = []
         try:
             for size in (len(program.code), *program.region_bytes):
@@ -51,11 +51,11 @@ class NullDriver:
         except BaseException:
             self._memory.free_all(blocks)
             raise
-        # TALK: copy the code, the constants and the region table into device memory, once; runs reuse them.
+        # TALK: copy code, constants and region table into device memory once; runs reuse them.
         return NullProgram(program, tuple(blocks))
 
     def unload(self, loaded: NullProgram) -> None:
-        """Give the memory back. After this the program cannot be run: say so instead of running freed memory."""
+        """Free the memory. A later run must raise an error instead of using freed memory."""
         self._check(loaded)
         loaded.loaded = False
         self._memory.free_all(loaded.blocks)
@@ -63,18 +63,19 @@ class NullDriver:
     def run(
         self, loaded: NullProgram, inputs: Mapping[str, npt.NDArray[Any]] | None = None, *, timing_only: bool = False
     ) -> DriverJob:
-        """Check everything before the device sees anything; then submit, wait, read back."""
+        """Check all arguments before using the device; then submit, wait, read back."""
         self._check(loaded)
-        job = DriverJob(loaded.program, inputs, timing_only=timing_only)  # has checked the inputs
+        job = DriverJob(loaded.program, inputs, timing_only=timing_only)  # checks the inputs
         # TALK: copy the inputs, job.arrays, into their regions.
         self._seqno += 1
         job.seqno = self._seqno
-        # TALK: write a ring entry with this seqno, move the tail, ring the doorbell.
-        # TALK: wait for the interrupt, but not for ever: look at the completion record now and then.
-        # TALK: on a fault read code and address, reset the device, raise DeviceFaultError.
+        # TALK: write a ring entry with this seqno, write TAIL, ring the doorbell. TALK: wait for the interrupt with a
+        # time-out, and read the completion record now and then. TALK: on a fault read code and address, reset the
+        # device, raise DeviceFaultError.
         job.ended = True
         for binding in job.read_back:
-            # TALK: copy the output from its region. If it ends in a word of ones or zeros, is the device still there?
+            # TALK: copy the output from its region. If it ends in a word of ones or zeros, check that the device is
+            # present.
             job.outputs[binding.name] = np.zeros(binding.shape, binding.dtype.storage)
         return job
 

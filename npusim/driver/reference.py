@@ -1,4 +1,4 @@
-"""The reference driver: everything that software does to run programs on a device, through ``device.bus.Bus`` only."""
+"""The reference driver: runs programs on a device through ``device.bus.Bus`` only."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from npusim.program import CONSTANTS, Binding, Program
 from npusim.turns import Turns, serialised
 
 TIMEOUT_PS = 3600 * 10**12
-"""An hour: the default where the transport does not know whether the device still works."""
+"""One hour: the default if the transport does not know whether the device is idle."""
 
 WOKEN_PS = 10**6
-"""What an interrupt costs at least."""
+"""Lower bound in ps for the time of an interrupt."""
 
 FIRMWARE_PS, POLL_PS = 2 * 10**12, 10**9
-"""Two seconds of simulated time for a device to start its firmware; it is asked each millisecond."""
+"""Time-out for the start of firmware (2 s simulated) and interval of its polls (1 ms)."""
 
 Past = tuple[LoadedProgram, DriverJob, int]
-"""A job that has been finished, its program, and the picoseconds from its request to its outputs."""
+"""A finished job, its program, and the picoseconds from request to outputs."""
 
 
 class Driver:
-    """Probes the device on a bus, and loads and runs programs on it. For any thread: one waits until another is done,
-    with a whole :meth:`run` or :meth:`wait`, too.
+    """Probes the device on a bus, and loads and runs programs on it. Thread-safe: :meth:`run` and :meth:`wait` block
+    other threads until they return.
 
-    ``firmware``: the image for a device that wants one. Raises DeviceFaultError if there is no such device, or if
-    it does not run that image. After a fault of a job the device goes on with the others. A fault that belongs to
-    no job, such as a damaged ring, needs a reset: all jobs in the device fail with it, and none is submitted again,
-    for what it has already written to memory that it shares nobody can take back.
+    ``firmware``: the image for a device that needs one. Raises DeviceFaultError if there is no supported device, or if
+    it does not start the image. After the fault of a job the device continues with others. A fault without a job, such
+    as an invalid ring, requires a reset: all jobs in the device fail, and none is submitted again, because shared
+    memory that they have written cannot be restored.
     """
 
     def __init__(self, bus: Bus, firmware: bytes | None = None) -> None:
@@ -48,7 +48,7 @@ class Driver:
         self._bus = bus
         self._link = Link(bus)
         self.gone: DeviceGoneError | None = None
-        """The error, once the device was found to be gone or to have lost its memory: make a new driver then."""
+        """The error once the device is found to be gone or to have lost its memory. A new driver is needed then."""
         self.counters = HostCounters()
         self._probe()
         self._memory = Allocator(0, self._link.get_pair(header.CAP_DRAM_LO), bus.note)
@@ -62,14 +62,13 @@ class Driver:
 
     @serialised
     def state(self, jobs: Sequence[DriverJob]) -> dict[str, Any]:
-        """What it knows besides programs and jobs; for :func:`npusim.driver.state.driver_state`."""
+        """The state except programs and jobs, for :func:`npusim.driver.state.driver_state`."""
         own = {"seqno": self._seqno, "loads": self._loads, "counters": dataclasses.asdict(self.counters)}
         return {**own, "memory": self._memory.state(), "rings": self._rings.state(jobs)}
 
     @serialised
     def resume(self, state: Mapping[str, Any], jobs: Sequence[DriverJob], blocks: Sequence[int]) -> None:
-        """Know that again; see :func:`npusim.driver.state.resume_driver`. ``blocks``: of the programs and their
-        slots."""
+        """Restore the state, see :func:`npusim.driver.state.resume_driver`. ``blocks``: of programs and slots."""
         self._memory.resume(state["memory"])
         self._rings.resume(state["rings"], jobs)
         self._seqno, self._loads = whole(state["seqno"]), whole(state["loads"])
@@ -79,13 +78,13 @@ class Driver:
 
     @property
     def free_bytes(self) -> int:
-        """Device memory that is not taken."""
+        """Free device memory in bytes."""
         return self._memory.available
 
     @serialised
     def reset(self, reason: NpusimError | None = None) -> None:
-        """Bring the device into a state in which it takes jobs; loaded programs stay, jobs that have not ended fail
-        with ``reason``. Raises DeviceFaultError if the device does not come back, DeviceGoneError if it is gone."""
+        """Reset the device and set it up again. Loaded programs stay; jobs that have not ended fail with ``reason``.
+        Raises DeviceFaultError if the device does not become ready, DeviceGoneError if it is gone."""
         self._rings.collect()
         self._rings.reset(reason)
 
@@ -95,22 +94,22 @@ class Driver:
 
     @serialised
     def lose(self, reason: NpusimError) -> None:
-        """The device is of no more use: every job in it has ended with ``reason``, and none is kept."""
+        """The device is unusable: all its jobs end with ``reason``."""
         self._rings.lose(reason)
 
     @serialised
     def close(self, *, freed: bool = False) -> None:
-        """Leave the device in order; the driver is of no more use. Jobs that have not ended fail. ``freed``: clients
-        have unloaded all programs and freed all memory, so that what is left has been forgotten by somebody."""
+        """Shut the device down. Jobs that have not ended fail, and the driver cannot be used any more. ``freed``:
+        clients have unloaded all programs and freed all memory, so that remaining blocks are leaks."""
         self._rings.close()
         if freed:
             self._bus.note("done")
 
     @serialised
     def enable_preemption(self) -> None:
-        """Let a job of a higher priority interrupt one of a lower; takes device memory for what is parked.
+        """Enable preemption of jobs by jobs of a higher priority; allocates device memory for contexts.
 
-        Without it a job waits for the end of the one that runs. Raises DeviceMemoryError.
+        Without it a job waits for the end of the running one. Raises DeviceMemoryError.
         """
         size = self._link.get_pair(header.CAP_CONTEXT_LO)
         self._rings.preempt(self._memory.allocate(size, "context area"))
@@ -119,17 +118,17 @@ class Driver:
 
     @serialised
     def allocate(self, size: int, purpose: str = "buffer") -> int:
-        """The address of new device memory; raises DeviceMemoryError."""
+        """Allocate device memory. Returns its address; raises DeviceMemoryError."""
         return self._memory.allocate(size, purpose)
 
     @serialised
     def free(self, address: int) -> None:
-        """Give back what :meth:`allocate` gave."""
+        """Free a block of :meth:`allocate`."""
         self._memory.free(address)
 
     @serialised
     def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
-        """Copy bytes into device memory."""
+        """Copy bytes to device memory."""
         self._link.write(address, data)
         self.counters.buffer_write_bytes += len(data)
 
@@ -142,7 +141,7 @@ class Driver:
 
     @serialised
     def map_memory(self, pools: int) -> None:
-        """Make so many pools of host memory reachable for the device."""
+        """Map this number of host memory pools for the device."""
         for _ in range(pools):
             self._bus.host_work("map")
         self.counters.mappings += pools
@@ -151,16 +150,16 @@ class Driver:
 
     @serialised
     def load(self, program: Program, *, slots: int = 1) -> LoadedProgram:
-        """Put a program into device memory, with the memory that so many runs at a time need.
+        """Load a program into device memory, with memory for ``slots`` concurrent runs.
 
-        Raises DeviceMemoryError if it does not fit; then nothing was taken.
+        Raises DeviceMemoryError if it does not fit; then nothing is allocated.
         """
         sizes = region_sizes(program)
         blocks: list[int] = []
         try:
             for purpose, size in (("code", len(program.code)), ("constants", sizes[CONSTANTS])):
                 blocks.append(self._memory.allocate(size, f"program {program.name!r}: {purpose}"))
-            # Never 0, and another one each time: at the same address there may be other constants now.
+            # Never 0 and different each time, because other constants may be at the same address now.
             self._loads = self._loads % header.MOST_RESIDENTS + 1
             loaded = LoadedProgram(program, blocks[0], blocks[1], sizes, self._loads)
             for _ in range(slots):
@@ -177,7 +176,7 @@ class Driver:
 
     @serialised
     def unload(self, loaded: LoadedProgram) -> None:
-        """Give a program's memory back. Raises UsageError while a run of it is under way."""
+        """Free the memory of a program. Raises UsageError while a run is under way."""
         self._check_loaded(loaded)
         if loaded.running:
             raise UsageError(f"program {loaded.program.name!r} is running: it cannot be unloaded")
@@ -187,14 +186,14 @@ class Driver:
 
     @serialised
     def trim(self, loaded: LoadedProgram) -> None:
-        """Give back the memory of slots that no run uses."""
+        """Free the memory of unused slots."""
         for slot in loaded.idle:
             self._memory.free_all(slot.blocks())
         loaded.idle.clear()
 
     @serialised
     def write_constants(self, loaded: LoadedProgram) -> None:
-        """Write the constants, unless they are there. Raises FileCutError."""
+        """Write the constants, unless they are on the device. Raises FileCutError."""
         constants = loaded.program.constants
         if constants.nbytes and not loaded.resident:
             self._bus.fill_memory(loaded.constants, constants.nbytes, constants.fill)
@@ -202,7 +201,7 @@ class Driver:
         loaded.resident = True
 
     def footprint(self, program: Program) -> tuple[int, int]:
-        """Bytes of device memory that a program takes while it is loaded, and those that each run takes besides."""
+        """Device memory in bytes that a loaded program takes, and that each run takes in addition."""
         sizes = region_sizes(program)
         return block_bytes(len(program.code)) + block_bytes(sizes[CONSTANTS]), SlotFactory.bytes_of(sizes)
 
@@ -219,7 +218,7 @@ class Driver:
     ) -> DriverJob:
         """Run a loaded program once; return its job with outputs. Arguments: see :class:`DriverJob` and :meth:`wait`.
 
-        Raises InputError, or DeviceFaultError, after which the driver goes on.
+        Raises InputError, or DeviceFaultError, after which the driver can be used further.
         """
         return self.wait(self.submit(loaded, inputs, timing_only=timing_only), timeout_ps)
 
@@ -233,7 +232,7 @@ class Driver:
         priority: int = Priority.MEDIUM,
         timing_only: bool = False,
     ) -> DriverJob:
-        """Make a job of a loaded program and :meth:`start` it. Raises InputError and what that raises."""
+        """Create a job of a loaded program and :meth:`start` it. Raises InputError and the errors of :meth:`start`."""
         self._check_loaded(loaded)
         job = DriverJob(loaded.program, inputs, bound=bound, priority=priority, timing_only=timing_only)
         self.start(loaded, job)
@@ -241,15 +240,15 @@ class Driver:
 
     @serialised
     def start(self, loaded: LoadedProgram, job: DriverJob) -> None:
-        """Hand a job of a loaded program to the device, and wait for nothing.
+        """Submit a job of a loaded program without waiting.
 
-        Raises DeviceMemoryError, QueueFullError, FileCutError; then the device has seen nothing of it.
+        Raises DeviceMemoryError, QueueFullError, FileCutError, before the device is accessed.
         """
         self._check_loaded(loaded)
-        if not self._link.mask:  # it did not come back from the last reset
+        if not self._link.mask:  # the device did not become ready after the last reset
             self.reset()
         self._rings.check_room(job.priority)
-        # Everything that can fail for want of room comes before the first byte is written: a refusal leaves no trace.
+        # All allocations come before the first write, so that an error has no effects.
         slot = self._slots.take(loaded, job.bound)
         if not job.timing_only:
             try:
@@ -260,7 +259,7 @@ class Driver:
         addresses = self._slots.write_table(loaded, slot, job.bound)
         for binding, array in job.arrays:
             if array.nbytes:
-                if binding.capacity:  # only the rows that there are: their places lie apart
+                if binding.capacity:  # only the rows in use, which are not contiguous
                     self._bus.fill_memory(addresses[binding.region], binding.nbytes, _filler(binding, array))
                 else:
                     self._bus.write_memory(addresses[binding.region], _flat(array).data)
@@ -274,32 +273,32 @@ class Driver:
 
     @serialised
     def poll(self, timeout_ps: int) -> bool:
-        """Let the device work until its next interrupt, for at most ``timeout_ps``; True if a job has ended.
+        """Run the device until its next interrupt, for at most ``timeout_ps``. Returns whether a job has ended.
 
-        Raises DeviceGoneError when the device is gone; every job has failed with that, too.
+        Raises DeviceGoneError if the device is gone; all jobs have failed with it then.
         """
         return self._rings.poll(timeout_ps)
 
     @serialised
     def look(self) -> bool:
-        """Look at the records of all jobs in the device, as after an interrupt that was lost; True if one has ended."""
+        """Read the records of all jobs in the device, as after a lost interrupt. Returns whether one has ended."""
         return self._rings.look()
 
     @property
     def slice_ps(self) -> int:
-        """How long to :meth:`poll` in one go. Interrupts can get lost, so records are looked at now and then; less
-        often while the device certainly does nothing."""
+        """Time-out in ps for one :meth:`poll`. Interrupts can be lost, so records are read from time to time; less
+        often while the device is known to be idle."""
         return self._rings.slice_ps
 
     @property
     def hung(self) -> bool:
-        """Whether the last :meth:`poll` has shown that no job in the device will ever end, because nothing goes on in
-        it. Only transports of simulated devices know that; never True on others."""
+        """Whether the last :meth:`poll` has shown that no job in the device will ever end, because it has no pending
+        events. Only known for simulated devices, otherwise False."""
         return self._rings.hung
 
     @serialised
     def finish(self, job: DriverJob) -> DriverJob:
-        """Read back the outputs of a job that has ended, once. Raises the error it ended with, and DeviceGoneError."""
+        """Read the outputs of a job that has ended, once. Raises its error, or DeviceGoneError."""
         loaded = self._inside(job)
         if not job.ended:
             raise UsageError(f"job {job.seqno} has not ended")
@@ -323,9 +322,9 @@ class Driver:
     def wait(self, job: DriverJob, timeout_ps: int | None = None) -> DriverJob:
         """Wait for a job and :meth:`finish` it.
 
-        ``timeout_ps``: one that has not ended after this time, when its record is looked at for the last time, ends
-        with a reset and DeviceFaultError TIMEOUT. None: as long as the device works on anything, however slowly; an
-        hour where the transport does not know.
+        ``timeout_ps``: a job that has not ended after this time, when its record is read a last time, ends with a reset
+        and DeviceFaultError TIMEOUT. None: as long as the device has pending events, or one hour if the transport does
+        not know.
         """
         loaded, began = self._inside(job), self._bus.now_ps()
         if timeout_ps is None and began is None:
@@ -340,7 +339,7 @@ class Driver:
                 now = self._bus.now_ps()
                 if now is not None and began is not None:
                     spent = now - began
-                elif not ended:  # an interrupt that was about nothing came early: it has not taken all of that time
+                elif not ended:  # a spurious interrupt ended the wait early
                     spent += min(step, WOKEN_PS) if self._rings.woken else step
                 late = self._rings.hung if timeout_ps is None else spent >= timeout_ps
                 if late and not ended and not self._rings.look():
@@ -350,41 +349,40 @@ class Driver:
                     self._rings.reset(DeviceFaultError("TIMEOUT", loaded.code, why))
         except DeviceGoneError:
             raise
-        except DeviceFaultError as error:  # the device did not come back from a reset
+        except DeviceFaultError as error:  # the device did not become ready after a reset
             job.error = error
         return self.finish(job)
 
     @serialised
     def abort(self, job: DriverJob) -> None:
-        """Ask the device to end a job; :meth:`poll` sees it end, with JobAbortedError unless it was quicker."""
+        """Request the end of a job. :meth:`poll` sees it end, with JobAbortedError unless it has ended before."""
         self._inside(job)
         if not job.ended:
             self._rings.abort(job)
 
     @serialised
     def repeat(self, rounds: Sequence[Sequence[Past]], most: int) -> int:
-        """Do rounds of jobs once more, in turn, up to ``most``, as far as the bus has a shorter way for that; how many.
+        """Repeat rounds of jobs, up to ``most``, if the bus has a fast way to do so; returns how many were done.
 
-        ``rounds``: jobs that have been finished, with their loaded programs and the simulated time that each took its
-        client. Nothing else may be in the device. A round does not count, and is the last, when one of its jobs is a
-        fault, or when an output that is read back ends in a word of zeros or of all ones, which takes a look for the
-        device; what such a round has written is undefined.
+        ``rounds``: finished jobs with their loaded programs and simulated times. No other job may be in the device. A
+        round does not count, and is the last, when a job is a fault, or when an output ends in a word of zeros or ones,
+        which requires a check of the device; the outputs of such a round are undefined.
         """
         turns = [[turn for each in jobs if (turn := _turn(*each))] for jobs in rounds]
         if any(len(known) < len(jobs) for known, jobs in zip(turns, rounds, strict=True)):
             return 0
         count = self._bus.repeat(turns, most)
-        if count % len(rounds):  # the round done last is another than the one whose region tables the slots remember
+        if count % len(rounds):  # the last round is not the one whose region tables the slots remember
             for (first, *others), (loaded, _, _) in zip(zip(*turns, strict=True), rounds[0], strict=True):
                 if any(other.regions != first.regions for other in others):
                     for slot in loaded.idle:
-                        slot.rows = b""  # so that the next job writes its table anew
+                        slot.rows = b""  # the next job must write its region table again
         return count
 
     # Steps
 
     def _inside(self, job: DriverJob) -> LoadedProgram:
-        """The program of a job that has been started and not been finished."""
+        """The program of a job that was started and not finished."""
         if job.loaded is None:
             raise UsageError(f"there is no job {job.seqno} in the device")
         return job.loaded
@@ -404,7 +402,7 @@ class Driver:
             )
 
     def _boot(self, firmware: bytes) -> None:
-        """Load and start an image, unless one runs."""
+        """Load and start a firmware image, unless firmware is running."""
         if not self._link.get(header.STATUS) & header.STATUS_FIRMWARE:
             return
         address = self._memory.allocate(len(firmware), "firmware")
@@ -418,7 +416,7 @@ class Driver:
             self._link.put(register, value)
         state, left = header.FW_BOOTING, FIRMWARE_PS
         while state == header.FW_BOOTING and left:
-            self._bus.wait_irq(POLL_PS)  # nothing comes: it lets time pass
+            self._bus.wait_irq(POLL_PS)  # no interrupt comes: this only lets time pass
             left -= POLL_PS
             state = self._link.get(header.FW_STATUS)
         self._memory.free(address)
@@ -433,8 +431,8 @@ class Driver:
 
 
 def _turn(loaded: LoadedProgram, job: DriverJob, spent_ps: int) -> Turn | None:
-    """A job as the bus repeats it; None if its program has left the device, if making room comes first, or if it took a
-    look for the device, which the next one may not."""
+    """A job in the form that the bus can repeat; None if its program is not loaded, if memory must be freed first, or
+    if it needs a check of the device."""
     own = loaded.idle[-1].own if loaded.loaded and loaded.resident and loaded.idle else {}
     addresses = {CONSTANTS: loaded.constants, **own, **job.bound}
     if len(addresses) < len(loaded.sizes) or job.program.states or job.looked:
@@ -450,15 +448,15 @@ def _turn(loaded: LoadedProgram, job: DriverJob, spent_ps: int) -> Turn | None:
 
 
 def _filler(binding: Binding, array: Array) -> Callable[[npt.NDArray[np.uint8]], None]:
-    """What puts an array into the region of its input."""
+    """A function that writes an array into the region of its input."""
 
     def fill(region: npt.NDArray[np.uint8]) -> None:
-        region[...] = 0  # rows that are not there yet: neither the host's memory nor what another job has left
+        region[...] = 0  # unused rows: they must not keep old contents
         binding.elements(region)[...] = array
 
     return fill
 
 
 def _flat(array: Array) -> npt.NDArray[np.uint8]:
-    """The bytes of an array of a job, which is contiguous."""
+    """The bytes of the contiguous array of a job."""
     return array.reshape(-1).view(np.uint8)

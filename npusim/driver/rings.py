@@ -1,4 +1,4 @@
-"""The driver's side of the command rings: submit, look what has ended, abort."""
+"""The driver's side of the job rings: submit, detect ended jobs, abort."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from npusim.errors import DeviceFaultError, JobAbortedError, NpusimError, QueueF
 RING_ENTRIES = 64
 LOG_BYTES = 512
 SLICE_PS = 100 * 10**9
-"""Interrupts can get lost: after 100 ms without one the completion records are looked at."""
+"""Interrupts can be lost: completion records are read after 100 ms without one."""
 RESET_PS = 10**12
-"""A reset is at once, on a device that is well; one that takes a second does not come back."""
+"""A working device resets at once; one that takes a second counts as failed."""
 RESET_SLICE_PS = 10**9
 _MASK = header.INT_DONE | header.INT_FAULT
 
 
 class Rings:
-    """One ring for each priority, in device memory, and the jobs in them."""
+    """One ring per priority in device memory, and the jobs in them."""
 
     def __init__(self, link: Link, memory: Allocator) -> None:
         self._link = link
@@ -34,26 +34,26 @@ class Rings:
         self._tails = [0] * len(header.RINGS)
         self._inside: list[deque[DriverJob]] = [deque() for _ in header.RINGS]
         self._silent_ps = 0
-        self._looked = False  # the last thing that was done is a look at all records, and none has ended
+        self._looked = False  # all records were read since the last change, and no job has ended
         self._context: int | None = None
         self.woken = False
-        """Whether the last poll has ended because an interrupt came."""
+        """Whether an interrupt ended the last poll."""
 
     def reset(self, reason: NpusimError | None = None) -> None:
-        """Bring the device into a state in which it takes jobs. Those that were in it have failed with ``reason``.
+        """Reset the device and set up its rings. Its jobs have failed with ``reason``.
 
-        Raises DeviceGoneError if it is gone or has been without power, DeviceFaultError if it does not come back.
+        Raises DeviceGoneError if it is gone or has lost power, DeviceFaultError if it does not become ready.
         """
         if self._link.mask:
             inside = [job for ring in self._inside for job in ring]
             self._link.set_mark(inside[0].entry if inside else self._bases[0], entry=bool(inside))
         self.lose(reason or JobAbortedError("the device was reset"))
         self._link.put(header.CONTROL, header.CONTROL_RESET)
-        self._bus.wait_irq(0)  # an interrupt from before is of no interest
+        self._bus.wait_irq(0)  # drop interrupts from before the reset
         self._set_up()
         if self._link.get(header.STATUS) != header.STATUS_READY:
             self._await_ready()
-            self._set_up()  # a device that is not ready hears nothing
+            self._set_up()  # a device that is not ready ignores the set-up
         if self._link.mark is not None:
             self._link.look()
         self._link.mask = _MASK
@@ -67,7 +67,7 @@ class Rings:
             left -= RESET_SLICE_PS
 
     def _set_up(self) -> None:
-        """Tell a device that has been reset where the rings are."""
+        """Set up the rings after a reset."""
         for registers, base in zip(header.RINGS, self._bases, strict=True):
             self._link.put(registers + header.BASE_LO, base & 0xFFFF_FFFF)
             self._link.put(registers + header.BASE_HI, base >> 32)
@@ -78,32 +78,32 @@ class Rings:
             self.preempt(self._context)
 
     def close(self) -> None:
-        """The last that is said to the device: it drops what is in it, and uses no memory any more."""
+        """Reset the device for the last time, so that it stops all jobs and memory accesses."""
         self.collect()
         self.lose(JobAbortedError("the driver was closed"))
         self._link.put(header.CONTROL, header.CONTROL_RESET)
         self._memory.free_all(self._bases if self._context is None else [*self._bases, self._context])
 
     def preempt(self, context: int) -> None:
-        """From here on jobs may be parked, in the memory at that address."""
+        """Enable preemption with a context area at that address."""
         self._context = context
         self._link.put(header.CONTEXT_BASE_LO, context & 0xFFFF_FFFF)
         self._link.put(header.CONTEXT_BASE_HI, context >> 32)
         self._link.put(header.PREEMPT, header.PREEMPT_ENABLE)
 
     def check_room(self, ring: int) -> None:
-        """Raise QueueFullError if no job of that priority can be submitted now."""
+        """Raise QueueFullError if the ring of that priority is full."""
         if len(self._inside[ring]) == RING_ENTRIES:
             raise QueueFullError(f"{RING_ENTRIES} jobs of priority {ring} are in the device: its ring holds no more")
 
     def submit(self, job: DriverJob) -> None:
-        """Hand a job to the device."""
+        """Submit a job."""
         self._looked = False
         loaded, slot, ring = job.loaded, job.slot, job.priority
         assert loaded is not None
         assert slot is not None
         self._bus.host_work("submit")
-        # Record, entry, TAIL, doorbell, in this order: each may be read as soon as the next is written.
+        # The order record, entry, TAIL, doorbell is required: the device may read each once the next is written.
         self._bus.write_memory(slot.completion, header.COMPLETION.pack(job.seqno, header.JOB_PENDING, 0, 0, 0))
         entry = header.ENTRY.pack(
             header.ENTRY_MAGIC, job.flags, loaded.code, len(job.program.code), len(loaded.sizes), slot.table,
@@ -117,7 +117,8 @@ class Rings:
         self._link.put(header.RINGS[ring] + header.DOORBELL, header.DOORBELL_RING)
 
     def abort(self, job: DriverJob) -> None:
-        """Ask for the end of a job: an entry that has not been read is marked, a job that has begun is stopped."""
+        """Request the end of a job: an entry that was not read is marked as cancelled, a job that has begun is
+        aborted."""
         job.flags |= header.FLAG_CANCELLED
         self._bus.write_memory(job.entry + header.FLAGS_OFFSET, header.FLAGS.pack(job.flags))
         self._link.put(header.ABORT_SEQNO_LO, job.seqno & 0xFFFF_FFFF)
@@ -125,9 +126,9 @@ class Rings:
         self._link.put(header.ABORT, header.ABORT_GO)
 
     def poll(self, timeout_ps: int) -> bool:
-        """Let the device work until its next interrupt, for at most ``timeout_ps``; True if a job has ended.
+        """Run the device until its next interrupt, for at most ``timeout_ps``. Returns whether a job has ended.
 
-        Raises DeviceGoneError when the device is gone, and every job with it.
+        Raises DeviceGoneError if the device is gone, with all its jobs.
         """
         came = self._bus.wait_irq(timeout_ps)
         self.woken, self._looked = bool(came), False
@@ -141,35 +142,35 @@ class Rings:
 
     @property
     def slice_ps(self) -> int:
-        """How long to let the device work until records are looked at again: longer where it certainly does nothing."""
+        """Time in ps until records are read again: longer while the device is known to be idle."""
         return max(SLICE_PS, self._bus.quiet_ps() or 0) if self._looked else SLICE_PS
 
     @property
     def hung(self) -> bool:
-        """Whether no job that is in the device will ever end, as far as the transport knows: nothing goes on in it, and
-        its records say so."""
+        """Whether no job in the device will ever end, because it has no pending events and the records show none."""
         return self._looked and any(self._inside) and self._bus.quiet_ps() is None
 
     def look(self, interrupted: bool = False) -> bool:
-        """Read completion records and, where they leave a question, the status; True if a job has ended."""
+        """Read completion records and, if these do not explain an interrupt, the status. Returns whether a job has
+        ended."""
         if interrupted:
             self._link.put(header.INT_STATUS, header.INT_DONE | header.INT_FAULT)
         ended = self.collect()
-        # An interrupt says that something happened, not what. Where records answer for everything the register, which
-        # costs a slow read over the bus, need not be asked.
+        # An interrupt has no cause attached. STATUS is only read if the records do not explain it, because register
+        # reads are slow.
         if any(self._inside) or not ended:
             ended += self._check_status()
         return ended > 0
 
     def lose(self, reason: NpusimError) -> None:
-        """Every job in the device has failed with ``reason``."""
+        """Fail all jobs in the device with ``reason``."""
         for ring in self._inside:
             for job in ring:
                 job.ended, job.error = True, reason
             ring.clear()
 
     def collect(self) -> int:
-        """Take the jobs off the rings that have ended, in each in order; how many."""
+        """Remove ended jobs from the rings, in order. Returns their number."""
         count = 0
         for ring in reversed(self._inside):
             while ring and self._take(ring[0]):
@@ -178,15 +179,15 @@ class Rings:
         return count
 
     def _take(self, job: DriverJob) -> bool:
-        """Whether a job has ended; if so, how."""
+        """Whether a job has ended; sets its result."""
         slot = job.slot
         assert slot is not None
-        # The bus reads a record at once, all of it, and one of a device that is gone has no seqno of ours.
+        # The bus reads a record atomically, and a record of a removed device has no valid seqno.
         raw = self._bus.read_memory(slot.completion, header.COMPLETION.size)
         seen, status, code, address, cycles = header.COMPLETION.unpack(raw)
         if seen != job.seqno or status not in (header.JOB_DONE, header.JOB_FAULT, header.JOB_ABORTED):
             return False
-        self._link.proven = True  # the device has been there since the job was submitted
+        self._link.proven = True  # the device has been present since the job was submitted
         job.ended, job.cycles = True, int(cycles)
         if status == header.JOB_FAULT:
             text = self._link.read_text(slot.log, LOG_BYTES).decode(errors="replace")
@@ -197,12 +198,12 @@ class Rings:
         return True
 
     def _check_status(self) -> int:
-        """Look for faults that belong to no job; how many jobs have ended for them."""
+        """Handle faults without a job. Returns the number of jobs that ended because of them."""
         status = self._link.get(header.STATUS)
         if not status & header.STATUS_FAULT:
             return 0
-        # Status is read after the records, so a job that ended in between has to be looked for once more.
-        if ended := self.collect():  # it may have stopped just now
+        # STATUS is read after the records, so records must be read again for jobs that ended in between.
+        if ended := self.collect():  # a job may have ended just now
             return ended
         name = header.fault_name(self._link.get(header.FAULT_CODE))
         address = self._link.get_pair(header.FAULT_ADDR_LO)
@@ -212,7 +213,7 @@ class Rings:
         return lost
 
     def state(self, jobs: Sequence[DriverJob]) -> dict[str, Any]:
-        """As plain data; ``jobs``: all that have been started and not been finished."""
+        """The state as plain data. ``jobs``: all jobs that were started and not finished."""
         return {
             "bases": list(self._bases),
             "tails": list(self._tails),
@@ -223,7 +224,8 @@ class Rings:
         }
 
     def resume(self, state: Mapping[str, Any], jobs: Sequence[DriverJob]) -> None:
-        """Be as it was, the device being so. Raises ValueError, TypeError and KeyError for what makes no sense."""
+        """Restore a state; the device is restored already. Raises ValueError, TypeError or KeyError for invalid
+        states."""
         bases, tails, inside = ([*state[name]] for name in ("bases", "tails", "inside"))
         if not len(bases) == len(tails) == len(inside) == len(header.RINGS):
             raise ValueError(f"there are {len(header.RINGS)} rings")
@@ -239,5 +241,5 @@ class Rings:
         self._context = None if state["context"] is None else whole(state["context"])
 
     def blocks(self) -> list[int]:
-        """Its device memory."""
+        """The blocks of device memory that it uses."""
         return [*self._bases, *([] if self._context is None else [self._context])]

@@ -1,4 +1,4 @@
-"""The device memory that a run of a program needs besides code and constants."""
+"""The device memory of a run, in addition to code and constants."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from npusim.program import CONSTANTS, FIRST_IO
 
 
 class SlotFactory:
-    """Makes slots and fills them. A region that the caller binds to an address of his own takes no memory here."""
+    """Creates and fills slots. A region that the caller binds to an address takes no memory of the slot."""
 
     def __init__(self, bus: Bus, memory: Allocator) -> None:
         self._bus = bus
         self._memory = memory
 
     def take(self, loaded: LoadedProgram, bound: Mapping[int, int]) -> Slot:
-        """An idle slot, or a new one, with memory for all regions but the ``bound`` ones. Raises DeviceMemoryError."""
+        """An idle or new slot with memory for all regions except ``bound``. Raises DeviceMemoryError."""
         if not loaded.idle:
             return self.make(loaded, bound)
         slot = loaded.idle.pop()
@@ -32,7 +32,7 @@ class SlotFactory:
         return slot
 
     def make(self, loaded: LoadedProgram, bound: Mapping[int, int]) -> Slot:
-        """A new slot. Raises DeviceMemoryError; then nothing was taken."""
+        """A new slot. Raises DeviceMemoryError; then nothing is allocated."""
         rows, blocks, slot = len(loaded.sizes) * header.REGION_ROW.size, list[int](), None
         fixed = (("region table", rows), ("completion record", header.COMPLETION.size), ("log", LOG_BYTES))
         try:
@@ -46,7 +46,7 @@ class SlotFactory:
         return slot
 
     def _fill(self, loaded: LoadedProgram, slot: Slot, bound: Mapping[int, int]) -> None:
-        """Allocate the regions that the caller does not give."""
+        """Allocate the regions that are not bound."""
         program = loaded.program
         for region in range(CONSTANTS + 1, len(loaded.sizes)):
             if region not in bound and region not in slot.own:
@@ -55,8 +55,8 @@ class SlotFactory:
                 slot.own[region] = self._memory.allocate(loaded.sizes[region], f"program {program.name!r}: {use}")
 
     def write_table(self, loaded: LoadedProgram, slot: Slot, bound: Mapping[int, int]) -> dict[int, int]:
-        """Tell the device where the regions are; their addresses."""
-        # Nearly every run uses its slot's own regions: then the table in device memory is what it was.
+        """Write the region table; returns the addresses of the regions."""
+        # Most runs use the regions of their slot, so the table in device memory is unchanged.
         if not bound and slot.usual:
             return slot.usual
         addresses = {CONSTANTS: loaded.constants, **slot.own, **bound}
@@ -70,6 +70,6 @@ class SlotFactory:
 
     @staticmethod
     def bytes_of(sizes: Sequence[int]) -> int:
-        """Device memory that a slot takes for a program with regions of these sizes, none of them bound."""
+        """Bytes of device memory of a slot with unbound regions of these sizes."""
         fixed = (len(sizes) * header.REGION_ROW.size, header.COMPLETION.size, LOG_BYTES)
         return sum(map(block_bytes, (*fixed, *sizes[CONSTANTS + 1 :])))

@@ -1,7 +1,7 @@
-"""What a driver knows, as plain data and back: device memory, programs in it, jobs under way.
+"""Save and restore the state of a driver: device memory, loaded programs, jobs under way.
 
-It belongs to a checkpoint of the device: together they go on in another process, where the programs are made or read
-again; of those only a digest is kept.
+It belongs to a checkpoint of the device. In another process, programs are compiled or read again; the state only has
+digests of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _JOB = ("priority", "timing_only", "seqno", "flags", "entry", "ended")
 
 
 def driver_state(driver: Driver, loaded: Sequence[LoadedProgram], jobs: Sequence[DriverJob]) -> dict[str, Any]:
-    """A driver, all programs that it has loaded, and all jobs that it has started and not finished."""
+    """The state of a driver, its loaded programs, and its jobs that were started and not finished."""
     for job in jobs:
         if job.error is not None or job.loaded not in loaded:
             raise CheckpointError(f"job {job.seqno} has failed, or its program is not among those that are loaded")
@@ -38,9 +38,9 @@ def driver_state(driver: Driver, loaded: Sequence[LoadedProgram], jobs: Sequence
 def resume_driver(
     driver: Driver, state: Mapping[str, Any], programs: Sequence[Program]
 ) -> tuple[list[LoadedProgram], list[DriverJob]]:
-    """Make a driver, new on a device that has been restored, what it was; its programs and jobs in their order.
+    """Restore a state into a new driver on a restored device. Returns its programs and jobs, in order.
 
-    Raises CheckpointError for a state that makes no sense, or if a program is not among those given.
+    Raises CheckpointError for an invalid state, or if a program is missing.
     """
     known = {_digest(program): program for program in programs}
     try:
@@ -116,7 +116,7 @@ def _job_state(job: DriverJob, loaded: Sequence[LoadedProgram]) -> dict[str, Any
 
 def _job(state: Mapping[str, Any], loaded: Sequence[LoadedProgram]) -> DriverJob:
     program, bound = loaded[whole(state["program"])], _pairs(state["bound"])
-    # Its inputs are on the device: none are needed here.
+    # Its inputs are on the device and not needed here.
     job = DriverJob(program.program, bound=bound, priority=Priority(whole(state["priority"])), timing_only=True)
     job.timing_only, job.ended = bool(state["timing_only"]), bool(state["ended"])
     job.seqno, job.flags, job.entry = (whole(state[name]) for name in ("seqno", "flags", "entry"))

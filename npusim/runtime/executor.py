@@ -66,10 +66,8 @@ class Executor:
         self._pausing: set[int] = set()
         self._worker = Worker(self._dispatcher)
         self._end = weakref.finalize(self, self._worker.stop)
-        worker, memory = (
-            self._worker,
-            self._dispatcher.memory,
-        )  # no reference to self, so that a program store does not keep an executor alive
+        # No reference to self, so that a program store does not keep an executor alive.
+        worker, memory = self._worker, self._dispatcher.memory
         self.programs = ProgramStore(self.config, lambda program: worker.post(partial(memory.unload, program)))
 
     @property

@@ -71,9 +71,8 @@ class Job(driver.DriverJob):
         self._lock = threading.Lock()
         self._claimed = False
         self._done = False
-        self._ending = (
-            threading.Lock()
-        )  # held until the job has ended; a lock is ten times faster to create than an event
+        # Held until the job has ended; a lock is ten times faster to create than an event.
+        self._ending = threading.Lock()
         self._ending.acquire()
         self._callbacks: list[Callable[[Job], object]] = []
         self._result: Result | None = None

@@ -87,9 +87,8 @@ class Session:
         self.turns = Turns()
         self._store = ProgramStore(self.config, self.unload, None if cache_dir is False else Cache(folder))
         self._deciding: dict[str, tuple[str, ...]] = {}  # inputs that decide, by key of the request
-        self._forms: weakref.WeakValueDictionary[tuple[str, ...], Program] = (
-            weakref.WeakValueDictionary()
-        )  # by key and deciding values
+        # By key and deciding values.
+        self._forms: weakref.WeakValueDictionary[tuple[str, ...], Program] = weakref.WeakValueDictionary()
         self._origins: weakref.WeakKeyDictionary[Program, Origin] = weakref.WeakKeyDictionary()
         self._contents: dict[tuple[str, str], tuple[str, str]] = {}  # identities with values, by identities without
         self._dispatcher: Dispatcher | None = None
@@ -283,21 +282,21 @@ class Session:
         state: State | None = None,
         on: Config | str | os.PathLike[str] | None = None,
     ) -> Result:
-        """Run a program, or a model that is compiled first, once.
+        """Run a program, or compile and run a model, once.
 
-        ``inputs``: an array for each input, of its shape and type; none are needed with ``timing_only``, which takes
-        the same simulated time and computes nothing. A model takes from them what it leaves open, see :meth:`compile`;
-        it is compiled once for each form that it takes. ``state``: inputs that lie on the device, and outputs that stay
-        there for the next run. ``on``: another device, which runs what was compiled for this one, as it is: it may
-        differ in what things cost (``npusim.hw.mapping`` says in which keys), not in what there is. Its result says for
-        which device the program was made. An interrupt from the keyboard switches the device off; states on it are
-        lost, and the next run powers on a fresh one. Raises InputError, DeviceFaultError, DeviceMemoryError.
+        ``inputs``: an array for each input, of its shape and type; not needed with ``timing_only``, which takes the
+        same simulated time without computing. Open dimensions of a model are taken from them, see :meth:`compile`; it
+        is compiled once per form. ``state``: inputs that are on the device, and outputs that stay there for the next
+        run. ``on``: another device that runs the program compiled for this one unchanged. It may differ in costs
+        (``npusim.hw.mapping`` lists the keys), but not in structure; the result names the device of the program.
+        KeyboardInterrupt powers the device off: its states are lost, and the next run starts a fresh device. Raises
+        InputError, DeviceFaultError, DeviceMemoryError.
         """
         if on is not None:
             return self._run_on(load_config(on), program, inputs, timing_only, state)
         try:
             return self._run_here(program, inputs, timing_only, state)
-        except KeyboardInterrupt:  # it may have come in the midst of anything
+        except KeyboardInterrupt:  # it may occur at any point
             self._lose()
             raise
 
@@ -349,7 +348,7 @@ class Session:
         timing_only: bool,
         state: State | None,
     ) -> Result:
-        """Run what was compiled for this session's device on another one, which is there for this run alone."""
+        """Run a program compiled for the device of this session on another device, created for this run."""
         if state is not None:
             raise UsageError("on: a state lies on this session's device, another one cannot run with it")
         if self._faults is not None:
@@ -366,7 +365,7 @@ class Session:
 
     @serialised
     def _lose(self) -> None:
-        """Switch the device off, whatever it is in the midst of."""
+        """Power the device off, whatever its state."""
         dispatcher, self._dispatcher = self._dispatcher, None
         if dispatcher is not None:
             dispatcher.device.unplug()
@@ -374,8 +373,8 @@ class Session:
 
     @serialised
     def close(self) -> None:
-        """Power the device off, forget what was compiled and give the memory back at once; the next use powers on a
-        fresh one. Raises DriverCheckError for what the driver did wrong, UsageError if a fault of the script has not
+        """Power the device off, forget compiled programs and release memory at once; the next use starts a fresh
+        device. Raises DriverCheckError for mistakes of the driver, UsageError if a fault of the script has not
         happened."""
         dispatcher = self._dispatcher
         if dispatcher is not None:
@@ -394,14 +393,14 @@ class Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        # What has gone wrong already is not to be hidden behind what the driver did, which is in the log, or behind
-        # what for that reason has not happened.
+        # An earlier error must not be hidden by the findings, which are in the log, or by faults that therefore did not
+        # happen.
         with contextlib.suppress(*([DriverCheckError, UsageError] if kind is not None else [])):
             self.close()
 
     def unload(self, program: Program) -> None:
-        """Give the device memory of a program back; it is loaded again when it runs again. Waits for no other thread:
-        one that runs does it afterwards."""
+        """Release the device memory of a program; the next run loads it again. Does not wait for other threads: a
+        thread that is running does it afterwards."""
         self.turns.post(partial(self._unload, program))
 
     def _unload(self, program: Program) -> None:
@@ -416,7 +415,7 @@ class Session:
 
 
 def _timeout(given: str | int | None) -> int | None:
-    """In ps. Raises UsageError."""
+    """The time-out in ps. Raises UsageError."""
     if given is None:
         return None
     try:
@@ -429,7 +428,7 @@ def _timeout(given: str | int | None) -> int | None:
 
 
 def _form(free: str, deciding: Sequence[str], inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a program is made for: model and shapes, and the values of inputs that decide."""
+    """The key of a program: model, shapes, and values of inputs that decide."""
     return free, *(f"{name}={value_text(np.asarray(inputs[name]))}" for name in deciding)
 
 

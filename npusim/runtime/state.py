@@ -1,4 +1,4 @@
-"""State: tensors that stay on the device from run to run, such as the caches of a decoder."""
+"""State: tensors that stay on the device between runs, such as the caches of a decoder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 
 class _Value:
-    """One tensor: an array until a program has a place for it, then in device memory as ``place`` says."""
+    """One tensor: an array until a program has a place for it, then in device memory at ``place``."""
 
     def __init__(self, array: Array) -> None:
         self.dtype = dtype_of(array)
@@ -30,11 +30,11 @@ class _Value:
 
 
 class State:
-    """Tensors that stay on the device, by the names of the inputs that they are; made by :meth:`Session.state`.
+    """Tensors that stay on the device, by the names of the inputs that they replace; made by :meth:`Session.state`.
 
-    After each run a tensor is what the run has made of it. Which output that is: where an input grows to an output by
-    concatenation, that one; else what ``feeds`` says; a tensor that no output feeds stays as it is. Of a run that
-    fails the state is what it was. For any thread, as its session: one waits until another is done.
+    After each run a tensor has the value of an output: the one that its input grows to by concatenation, or the one
+    named in ``feeds``; otherwise it does not change. A failed run does not change the state. Thread-safe, like its
+    session.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class State:
     @property
     @serialised
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each tensor, now."""
+        """The current shape of each tensor."""
         return {name: value.shape for name, value in self._values.items()}
 
     @serialised
     def read(self, name: str) -> Array:
-        """A copy of a tensor as it is now. Raises DeviceGoneError if the device that it lies on is gone."""
+        """A copy of the current value of a tensor. Raises DeviceGoneError if its device is gone."""
         value = self._value(name)
         if value.buffer is None or value.place is None:
             assert value.array is not None
@@ -75,7 +75,7 @@ class State:
 
     @serialised
     def close(self) -> None:
-        """Give the device memory back. The state is of no more use."""
+        """Release the device memory. The state cannot be used any more."""
         for value in self._values.values():
             if value.buffer is not None:
                 value.buffer.release()
@@ -90,21 +90,21 @@ class State:
     # For the session
 
     def check_owner(self, dispatcher: Dispatcher) -> None:
-        """Raise UsageError on another device than the state's."""
+        """Raise UsageError for a device other than that of the state."""
         if dispatcher is not self._dispatcher:
             raise UsageError("the state is on the device of another session, or of one that was closed since")
 
     def placeholders(self) -> dict[str, Array]:
-        """Arrays of the tensors' shapes and types, without their contents, which take no memory."""
+        """Arrays with the shapes and types of the tensors but without contents or memory."""
         return {
             name: np.broadcast_to(from_storage(np.zeros((), value.dtype.storage), value.dtype), value.shape)
             for name, value in self._values.items()
         }
 
     def buffers(self, program: Program) -> tuple[dict[str, DeviceBuffer], dict[str, DeviceBuffer], dict[str, Binding]]:
-        """For one run: the buffers of inputs and of outputs, and what each tensor is after it, if it changes.
+        """For one run: the buffers of inputs and outputs, and the new values of the tensors that it changes.
 
-        Raises InputError for a tensor that is not as the program takes it, UsageError for feeds that it has not.
+        Raises InputError for a tensor that does not fit the program, UsageError for feeds that do not exist.
         """
         named = {binding.name: binding for binding in program.inputs}
         made = {binding.name: binding for binding in program.outputs}
@@ -129,13 +129,13 @@ class State:
                 after[name] = grown[name]
                 outputs[grown[name].name] = inputs[name]
             elif name in after:
-                # Not where it lies: a run reads it while it writes what comes next.
+                # Another buffer, because a run reads the old value while it writes the new one.
                 target = after[name]
                 outputs[target.name] = self._allocate(program.region_bytes[target.region])
         return inputs, outputs, after
 
     def advance(self, outputs: Mapping[str, DeviceBuffer], after: Mapping[str, Binding]) -> None:
-        """The run has ended well: tensors are what it made of them."""
+        """A run has succeeded: tensors have their new values."""
         for name, binding in after.items():
             value = self._values[name]
             if value.buffer is not outputs[binding.name]:
@@ -150,7 +150,7 @@ class State:
         return self._values[name]
 
     def _placed(self, name: str, value: _Value, binding: Binding, program: Program) -> DeviceBuffer:
-        """A tensor's buffer, where a program wants its elements."""
+        """The buffer of a tensor in the layout that a program requires."""
         here = value.place is not None and value.place.held == binding.held and value.buffer is not None
         size = program.region_bytes[binding.region]
         if here and value.buffer is not None and value.buffer.nbytes >= size:

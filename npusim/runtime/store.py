@@ -1,4 +1,4 @@
-"""Who keeps programs: what is compiled, who needs it, what lies on the device, and what goes when room is short."""
+"""Storage of programs: those compiled, those in use, those on the device, and eviction."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 REMEMBERED = 32
-"""Programs that are found again when an equal graph comes: getSupportedOperations is followed by prepareModel."""
+"""Number of unused programs that are kept: the NNAPI calls getSupportedOperations and then prepareModel with the same
+model."""
 REMEMBERED_BYTES = 256 << 20
-"""Their constants together."""
+"""Limit for the constants of these programs together, in bytes."""
 
 
 class Recent(OrderedDict[_K, _V], Generic[_K, _V]):
-    """So many values at most, by key; one that is not asked for any more is the first to go."""
+    """A mapping of limited size that evicts the least recently used value."""
 
     def __init__(self, limit: int, dropped: Callable[[_V], object]) -> None:
-        """``dropped`` is told of each value that goes to make room."""
+        """``dropped`` is called for each evicted value."""
         super().__init__()
         self._limit = limit
         self._dropped = dropped
 
     def recall(self, key: _K) -> _V | None:
-        """The value of a key, if it is there."""
+        """The value of a key, or None."""
         value = self.get(key)
         if value is not None:
             self.move_to_end(key)
         return value
 
     def find(self, key: _K, make: Callable[[], _V]) -> _V:
-        """The value of a key; made, if it is not there."""
+        """The value of a key, made if missing."""
         value = self.recall(key)
         if value is None:
             value = self[key] = make()
@@ -52,10 +53,10 @@ class Recent(OrderedDict[_K, _V], Generic[_K, _V]):
 
 
 class ProgramStore:
-    """Compiles graphs for one device, once for equal graphs, and knows who needs which program. For any thread.
+    """Compiles graphs for one device, once for equal graphs, and counts the users of each program. Thread-safe.
 
-    ``unload`` takes a program that nobody needs any more off the device. ``cache``: files in which programs are kept.
-    ``remembered``: programs that are found again though nobody needs them at the moment.
+    ``unload`` removes a program without users from the device. ``cache``: cache files. ``remembered``: number of
+    programs without users that are kept.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class ProgramStore:
         self._recent: OrderedDict[str, Program] = OrderedDict()
         self._users: Counter[Program] = Counter()
         self._released: deque[list[Program]] = deque()
-        self._lock = threading.RLock()  # release may be called while Python collects, in the midst of the others
+        self._lock = threading.RLock()  # reentrant, because the garbage collector may call release within other methods
 
     def compile(
         self,
@@ -83,13 +84,12 @@ class ProgramStore:
         needed: bool = False,
         computing: str | None = None,
     ) -> Program:
-        """The program for a graph. Raises UnsupportedError, CompileError.
+        """Compile a graph or find its program. Raises UnsupportedError, CompileError.
 
-        ``key`` tells everything apart that leads to other programs; whose memory the constants are views of, too: a
-        program reads them until they are on the device. ``confirm`` raises if they were not all there when they were
-        read: then nothing is remembered. ``needed``: from now on, as with :meth:`acquire`.
-        ``computing``: of a program for timing alone, which has no constants, the key of the one that computes: that
-        one is as good, if it is there.
+        ``key`` must differ for graphs with different programs, and for constants in memory of different clients, which
+        a program reads until it is on the device. ``confirm`` raises an error if constants were truncated while read;
+        then nothing is kept. ``needed``: count a user, as :meth:`acquire`. ``computing``: for a program that is only
+        timed and has no constants, the key of the program that computes, which is used instead if it exists.
         """
         forgotten: list[Program] = []
         known = [key] if computing is None else [key, computing]
@@ -101,14 +101,15 @@ class ProgramStore:
             if program is None:
                 from npusim.compiler.pipeline import compile_graph
 
-                with DefaultFloats():  # constants are folded, scales multiplied
+                with DefaultFloats():  # the compiler folds constants and multiplies scales
                     program = compile_graph(graph(), self._config, key)
                 confirm()
                 if computing is not None:
                     program.constants = ConstantData(program.constants.nbytes, (), left_out=True)
                 if self._cache:
                     self._cache.put(program)
-            # Compiled without the lock, which would stop every other model; of two that were made at once one is kept.
+            # Compilation runs without the lock, which would block other models. If two threads compile the same graph,
+            # one program is kept.
             with self._lock:
                 program = self._recent.setdefault(key, program)
                 forgotten += self._trim()
@@ -119,7 +120,7 @@ class ProgramStore:
         return program
 
     def _remembered_one(self, key: str, forgotten: list[Program]) -> Program | None:
-        """The program of a key, if what it would read is still there; it is the last to go."""
+        """The program of a key if its constants can still be read; it becomes the most recently used."""
         program = self._recent.get(key)
         if program is not None and program.constants.lost:
             del self._recent[key]
@@ -130,19 +131,19 @@ class ProgramStore:
         return program
 
     def acquire(self, programs: Iterable[Program]) -> None:
-        """Somebody needs these from now on, until as many :meth:`release`."""
+        """Count a user of these programs, until as many :meth:`release`."""
         with self._lock:
             self._users.update(programs)
         self._count_released()
 
     def release(self, programs: Iterable[Program]) -> None:
-        """They are needed no more. Waits for nobody: finalizers may call it anywhere."""
+        """Remove a user of these programs. Does not wait, so finalizers may call it."""
         self._released.append(list(programs))
         self._count_released()
 
     def _count_released(self) -> None:
-        """Unload what was released. If somebody holds the lock - it may be this thread, which the collector of garbage
-        has interrupted - that one does it afterwards."""
+        """Unload released programs. If the lock is taken, possibly by this thread before the garbage collector
+        interrupted it, the owner of the lock does it afterwards."""
         while self._released and self._lock.acquire(blocking=False):
             unused = []
             try:
@@ -157,13 +158,13 @@ class ProgramStore:
             self._unload(unused)
 
     def close(self) -> None:
-        """Forget everything: programs may hold memory of clients."""
+        """Forget all programs, because they may hold memory of clients."""
         with self._lock:
             self._recent.clear()
             self._users.clear()
 
     def _trim(self) -> list[Program]:
-        """Forget programs beyond the limits; gives those that nobody uses."""
+        """Forget programs beyond the limits; returns those without users."""
         dropped: list[Program] = []
         total = sum(program.constants.held_bytes for program in self._recent.values())
         while len(self._recent) > self._remembered or (total > REMEMBERED_BYTES and len(self._recent) > 1):
@@ -179,21 +180,21 @@ class ProgramStore:
 
 
 class Residence:
-    """The programs on the device, and its memory. Programs stay until their memory is needed; for the thread that owns
-    the driver. ``short``: a job waits for memory that a running one has; whatever gives memory back makes it False."""
+    """The programs on the device, and its memory, for the thread that owns the driver. Programs stay until their memory
+    is needed. ``short``: a job waits for memory that a running job uses; reset when memory is released."""
 
     def __init__(self, driver: Driver) -> None:
         self.short = False
         self._driver = driver
         self._capacity = driver.free_bytes
-        self._resident: dict[Program, LoadedProgram] = {}  # the one used longest ago first
+        self._resident: dict[Program, LoadedProgram] = {}  # least recently used first
         self._pins: Counter[Program] = Counter()
-        self._jobs: Counter[Program] = Counter()  # that wait or run
+        self._jobs: Counter[Program] = Counter()  # waiting and running jobs
         self._unwanted: set[Program] = set()
         self._blocks: dict[MemoryBlock, None] = {}
 
     def close(self) -> None:
-        """The device is to be switched off, nothing runs on it: give everything back, what clients hold, too."""
+        """Release everything before the device is powered off, including memory of clients."""
         for program in list(self._resident):
             self._evict(program)
         for block in self._blocks:
@@ -202,13 +203,13 @@ class Residence:
         self.forget()
 
     def forget(self) -> None:
-        """The device is lost, and all that was on it."""
+        """The device and its contents are lost."""
         self._resident.clear()
         self._pins.clear()
         self._unwanted.clear()
 
     def load(self, program: Program) -> LoadedProgram:
-        """Put a program onto the device, if it is not there; others make room. Raises DeviceMemoryError."""
+        """Load a program, if it is not loaded yet, evicting others if needed. Raises DeviceMemoryError."""
         while program not in self._resident:
             try:
                 self._resident[program] = self._driver.load(program, slots=0)
@@ -219,13 +220,13 @@ class Residence:
         return loaded
 
     def resident(self, program: Program) -> LoadedProgram | None:
-        """A program that is on the device."""
+        """The loaded program of a program on the device."""
         return self._resident.get(program)
 
     def pin(self, program: Program, *, to_run: bool = False) -> None:
-        """Load a program and write its constants; it stays until as many :meth:`unpin` have followed.
+        """Load a program with its constants and keep it until as many :meth:`unpin`.
 
-        ``to_run``: only if, besides all programs that are pinned, there is room for a run of any of them.
+        ``to_run``: only if there is also room for a run of any pinned program.
         """
         if to_run:
             prints = [self._driver.footprint(each) for each in {program, *self._pins}]
@@ -239,7 +240,7 @@ class Residence:
         self.keep(program)
 
     def keep(self, program: Program) -> None:
-        """Likewise, from when a job first brings it."""
+        """Keep a program after a job has loaded it, until as many :meth:`unpin`."""
         self._pins[program] += 1
         self._unwanted.discard(program)
 
@@ -249,7 +250,7 @@ class Residence:
             del self._pins[program]
 
     def unload(self, program: Program) -> None:
-        """Take a program off the device, or do so when the jobs that were submitted with it have ended."""
+        """Remove a program from the device, once its submitted jobs have ended."""
         self._pins.pop(program, None)
         self._unwanted.add(program)
         self._unload_unwanted(program)
@@ -276,8 +277,9 @@ class Residence:
         self._driver.unload(self._resident.pop(program))
 
     def make_room(self, wanted: LoadedProgram | None) -> bool:
-        """Give up memory that nobody uses at the moment, the cheapest to restore first; False if there is none."""
-        # A slot costs a copy of tables to restore; a program costs its code and constants. So slots go first.
+        """Release unused memory, the cheapest to restore first; False if there is none."""
+        # To restore a slot only tables are copied; to restore a program, its code and constants. So slots are released
+        # first.
         for loaded in self._resident.values():
             if loaded.idle and loaded is not wanted:
                 self._driver.trim(loaded)
@@ -289,7 +291,7 @@ class Residence:
         return False
 
     def allocate(self, nbytes: int) -> MemoryBlock:
-        """New device memory. Raises DeviceMemoryError when there is none, even without idle programs."""
+        """Allocate device memory. Raises DeviceMemoryError if there is not enough, even without idle programs."""
         while True:
             try:
                 block = MemoryBlock(self._driver.allocate(nbytes), nbytes)
@@ -301,7 +303,7 @@ class Residence:
                 return block
 
     def drop(self, block: MemoryBlock) -> None:
-        """Nobody can submit jobs with the block any more."""
+        """Release a block that no client can use any more."""
         block.dropped = True
         self.short = False
         self.free_unused(block)

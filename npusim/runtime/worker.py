@@ -1,7 +1,7 @@
-"""The thread that works with a dispatcher: takes messages, lets the device work, delivers results.
+"""The thread that runs a dispatcher: takes messages, runs the device, delivers results.
 
-Whoever has the turn works; when the thread rests, a caller may take the turn for a short job of his own, which spares
-both of them the way through the system's scheduler.
+One thread at a time has the turn. When the worker is idle, a caller may take the turn for a short job, which saves two
+thread switches.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ _log = logging.getLogger("npusim.runtime")
 _T = TypeVar("_T")
 
 EXIT_S = 5.0
-"""How long the end of the process waits for a worker to come to rest."""
+"""How long in seconds the end of the process waits for workers."""
 
 _MAIN = threading.main_thread().ident
 
 STEPS_LENT = 3
-"""A short job is over after two steps; what takes longer is left to the thread."""
+"""A short job ends within two steps; longer ones are left to the worker."""
 
 Message = Callable[[], object]
 
 
 class Worker:
-    """Runs messages in their order, and the dispatcher's steps between them. Sleeps when there is nothing to do.
+    """Executes messages in order, and steps of the dispatcher between them. Sleeps when there is nothing to do.
 
-    The thread is a daemon and refers to the dispatcher only: it keeps neither the process nor an executor alive.
+    The thread is a daemon and refers to the dispatcher only, so it keeps neither the process nor an executor alive.
     """
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self._messages: deque[Message] = deque()
-        self._bell: SimpleQueue[None] = SimpleQueue()  # rung for each message
+        self._bell: SimpleQueue[None] = SimpleQueue()  # one item per message
         self._turn = threading.Lock()
         self._owner = 0  # the thread that has the turn
         self._lock = threading.Lock()
@@ -53,35 +53,35 @@ class Worker:
         self.process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="npusim-executor", daemon=True)
         try:
-            with DefaultFloats():  # a thread begins with the mode of whoever starts it
+            with DefaultFloats():  # a thread inherits the mode of its creator
                 self._thread.start()
         except RuntimeError as error:
             raise OSError(errno.EAGAIN, f"executor: {error}") from None
         _WORKERS.add(self)
 
     def post(self, message: Message) -> None:
-        """Leave a message; nobody reads it after the end. Takes no lock: finalizers may call it anywhere."""
+        """Add a message, which is lost if the worker has ended. Takes no lock, so finalizers may call it."""
         self._messages.append(message)
         self._bell.put(None)
 
     def send(self, message: Message) -> bool:
-        """Leave a message that will certainly be run; False if the worker has ended."""
+        """Add a message that will be executed; False if the worker has ended."""
         with self._lock:
             if not self.stopped:
                 self.post(message)
             return not self.stopped
 
     def lend(self, message: Message) -> bool:
-        """Run a message on the caller's thread, and the first steps after it, if nothing else is to be done before.
+        """Execute a message and the first steps after it on the calling thread, if nothing else is pending.
 
-        False, and nothing was done, if there is. Not for the main thread: an interrupt from the keyboard would come
-        in the midst of the device's work.
+        Returns False without doing anything otherwise. Not on the main thread, where KeyboardInterrupt could interrupt
+        the device.
         """
         caller = threading.get_ident()
         if caller == _MAIN or not self._turn.acquire(blocking=False):
             return False
         try:
-            # Whatever was left before comes first: jobs of one thread keep their order, done here or there.
+            # Earlier messages come first, so that jobs of one thread keep their order.
             if self._messages or self._stopping or self.stopped or self._is_busy():
                 return False
             self._owner = caller
@@ -96,7 +96,7 @@ class Worker:
         finally:
             self._owner = 0
             self._turn.release()
-        # What is left over is the thread's, which sleeps and has to be told.
+        # The worker does the rest. It sleeps, so it must be woken.
         if self._is_busy():
             self._bell.put(None)
         return True
@@ -105,16 +105,16 @@ class Worker:
         return self._dispatcher.busy
 
     def stop(self) -> None:
-        """Ask the thread to end."""
+        """Tell the thread to end."""
         self.post(self._stop)
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait for its end; for whoever has the turn, and on the thread itself, this does nothing."""
+        """Wait for the end of the thread. No effect on the thread itself or on the owner of the turn."""
         if threading.get_ident() not in (self._owner, self._thread.ident):
             self._thread.join(timeout_s)
 
     def is_current(self) -> bool:
-        """Whether the caller is the thread that works."""
+        """Whether the caller has the turn."""
         return threading.get_ident() == self._owner
 
     def _stop(self) -> None:
@@ -132,9 +132,9 @@ class Worker:
         finally:
             with self._turn:
                 self._owner = threading.get_ident()
-                # Whoever waits, and whoever comes now, hears that it is over.
+                # All waiting and later clients get this error.
                 self._dispatcher.lose(JobAbortedError("the executor was closed"))
-                # From here on send() refuses, so that nothing is left that nobody would run.
+                # From here on send() refuses messages, so that none is left unexecuted.
                 with self._lock:
                     self.stopped = True
                 while self._messages:
@@ -143,11 +143,11 @@ class Worker:
                 self._dispatcher.close()
                 try:
                     self._dispatcher.device.faults.check()
-                except UsageError as error:  # for those whom nobody closes: programs that know nothing of faults
+                except UsageError as error:  # the user may not know of faults, for example if the environment adds them
                     _log.error("%s", error)
 
     def _work(self) -> None:
-        """Read the messages that are there; let the device work until there are more, or nothing to do."""
+        """Execute pending messages; then run the device until there are more, or nothing to do."""
         while True:
             while self._messages:
                 self._guard(self._messages.popleft())
@@ -158,7 +158,7 @@ class Worker:
             self._dispatcher.deliver()
 
     def _guard(self, work: Message) -> None:
-        """An error that nobody foresaw is the end of the device, not of the thread."""
+        """An unexpected error makes the device unusable, but does not end the thread."""
         try:
             work()
         except Exception as error:  # noqa: BLE001 - nobody may be left waiting
@@ -167,7 +167,7 @@ class Worker:
 
 
 class Reply(Generic[_T]):
-    """A message whose sender waits for what comes of it."""
+    """A message with a result that the sender waits for."""
 
     def __init__(self, work: Callable[[], _T]) -> None:
         self._work = work
@@ -183,7 +183,7 @@ class Reply(Generic[_T]):
         self._ready.set()
 
     def wait(self) -> _T:
-        """What the work gave; raises what it raised."""
+        """The result of the work. Raises its error."""
         self._ready.wait()
         if self._error is not None:
             raise self._error
@@ -195,7 +195,7 @@ _WORKERS: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """Bring the threads to rest before the interpreter goes."""
+    """Stop all workers before the interpreter exits."""
     workers = [worker for worker in _WORKERS if worker.process == os.getpid()]
     for worker in workers:
         worker.stop()

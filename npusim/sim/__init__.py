@@ -1,1 +1,2 @@
-"""The machine as discrete events: memories, bandwidth, sequencer, units. The only package that imports SimPy."""
+"""The machine as a discrete-event simulation: memories, links, sequencer, units. The only package that imports
+SimPy."""

@@ -1,13 +1,13 @@
-"""A link whose bandwidth concurrent transfers share: by rank, among equals max-min fair; exact in integers, one event
-per change.
+"""A link whose bandwidth is shared by concurrent transfers: by rank, and max-min fair within a rank. Exact in integers,
+with one event per change.
 
-Who has a lower rank gets all that it can use, the others what is left. A transfer is a fluid with a rate cap of its
-own. Between two changes of the set of transfers the rates are constant, so nothing needs to be simulated but the
-changes: the next one is the earliest end of a transfer.
+Transfers of a lower rank get all that they can use, the others what is left. A transfer is a fluid with its own rate
+cap. Rates are constant between two changes of the set of transfers, so only the changes are simulated: the next one is
+the earliest end of a transfer.
 
-Rates are whole bytes per second. What is left of a transfer is kept in bytes * 10**12, which a rate of r bytes/s lowers
-by r for each picosecond: no rounding, ever, except that a transfer ends at a whole picosecond (the first at which
-nothing is left). For given arrivals, more capacity never makes any transfer end later.
+Rates are whole bytes per second. The rest of a transfer is kept in bytes * 10**12, which a rate of r bytes/s lowers by
+r for each picosecond. So there is no rounding, except that a transfer ends at a whole picosecond (the first at which
+nothing is left). For given arrivals, more capacity never delays the end of a transfer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RANK = attrgetter("rank")
 
 @dataclass(slots=True, eq=False)
 class LinkTransfer:
-    """Bytes on their way over a link."""
+    """A transfer in flight on a link."""
 
     left: int
     cap: int
@@ -43,7 +43,8 @@ class LinkTransfer:
 
 
 class SharedLink(EventOwner):
-    """``capacity`` bytes/s shared by all transfers in flight; ``busy_ps`` counts the time with at least one."""
+    """A link of ``capacity`` bytes/s, shared by all transfers in flight. ``busy_ps``: time with at least one
+    transfer."""
 
     EVENTS = ("_ended",)
 
@@ -51,11 +52,11 @@ class SharedLink(EventOwner):
         self.capacity = capacity
         self.busy_ps = 0
         self._clock = clock
-        self._transfers: list[LinkTransfer] = []  # by (rank, cap, serial)
+        self._transfers: list[LinkTransfer] = []  # sorted by (rank, cap, serial)
         self._updated = self._serial = self._timer = 0
 
     def start(self, size: int, cap: int, done: Callable[[], None], rank: int = 0) -> LinkTransfer:
-        """Begin a transfer of ``size`` bytes at no more than ``cap`` bytes/s; ``done()`` is called at its end."""
+        """Start a transfer of ``size`` bytes at no more than ``cap`` bytes/s; ``done()`` is called at its end."""
         self._flow()
         self._serial += 1
         transfer = LinkTransfer(size * PS_PER_S, cap, done, self._serial, rank)
@@ -64,18 +65,18 @@ class SharedLink(EventOwner):
         return transfer
 
     def clear(self) -> None:
-        """Drop every transfer; none of them will be done."""
+        """Drop every transfer without calling ``done``."""
         self._flow()
         self._transfers.clear()
         self._timer += 1
 
     def settle(self) -> int:
-        """Busy time up to now."""
+        """Update the busy time to now."""
         self._flow()
         return self.busy_ps
 
     def _flow(self) -> None:
-        """Take off what has flowed since the last change."""
+        """Subtract the bytes transferred since the last change."""
         now = self._clock.now
         elapsed = now - self._updated
         if elapsed and self._transfers:
@@ -85,42 +86,42 @@ class SharedLink(EventOwner):
         self._updated = now
 
     def _share(self) -> None:
-        """New rates, and a timer for the first transfer that will end at them."""
+        """Compute new rates, and start a timer for the first transfer that ends."""
         left = self.capacity
         first: int | None = None
         for _, equals in groupby(self._transfers, _RANK):
             transfers = list(equals)
             count = len(transfers)
-            for transfer in transfers:  # those with the lowest caps first: what they cannot use is for the others
+            for transfer in transfers:  # lowest caps first: what they cannot use is shared by the others
                 rate = min(transfer.cap, left // count)
                 left -= rate
                 count -= 1
                 transfer.rate = rate
-                if rate or transfer.left <= 0:  # else nothing is left for it; its turn comes when another one ends
+                if rate or transfer.left <= 0:  # otherwise no bandwidth is left for it until another one ends
                     delay = ceil_div(transfer.left, rate) if transfer.left > 0 else 0
                     if first is None or delay < first:
                         first = delay
-        # SimPy cannot take a timeout back, so one that is overtaken comes all the same and finds another number.
+        # SimPy cannot cancel a timeout. A superseded one still fires and is recognised by its old number.
         self._timer += 1
         if first is not None:
             self._clock.after(first, self._ended, self._timer)
 
     def _ended(self, event: Event) -> None:
         if event.value != self._timer:
-            return  # the rates have changed since: another timer runs
+            return  # the rates have changed since, and another timer is running
         self._flow()
         over = [transfer for transfer in self._transfers if transfer.left <= 0]
         self._transfers = [transfer for transfer in self._transfers if transfer.left > 0]
-        # By age, not by rate: who ends first when several end at once must not depend on how they are kept.
+        # By age, not by rate: the order of simultaneous ends must not depend on the internal order.
         over.sort(key=attrgetter("serial"))
-        # Before anybody is told: a transfer that one of them starts now must meet rates that are true.
+        # New rates come first, because a callback may start a transfer at once.
         if self._transfers:
             self._share()
         for transfer in over:
             transfer.done()
 
     def transfers(self) -> list[dict[str, Any]]:
-        """What is in flight, for tools that look; ``of``: who waits for its end."""
+        """The transfers in flight, for inspection. ``of``: the object notified at its end."""
         self._flow()
         found = []
         for each in self._transfers:
@@ -133,36 +134,36 @@ class SharedLink(EventOwner):
     # Its state
 
     def awaited(self) -> list[Callable[[], None]]:
-        """Who waits for the ends of its transfers."""
+        """The objects notified at the ends of transfers."""
         return [each.done for each in self._transfers]
 
     @property
     def runs(self) -> bool:
-        """Whether a timer runs for the first end."""
+        """Whether a timer is running for the first end."""
         return any(each.rate or each.left <= 0 for each in self._transfers)
 
     def is_void(self, value: Any) -> bool:
         return bool(value != self._timer)
 
     def value_state(self, value: Any) -> None:
-        """Only the last timer is not void."""
+        """Nothing: only the last timer is not void."""
 
     def value_of(self, method: str, saved: Saved) -> int:
         super().value_of(method, saved)
         return self._timer
 
     def state(self, owners: Owners) -> dict[str, Any]:
-        """As plain data."""
+        """The state as plain data."""
         self._flow()
         transfers = [[t.left, t.cap, owners.name(t.done), t.serial, t.rank, t.rate] for t in self._transfers]
         return {"busy_ps": self.busy_ps, "serial": self._serial, "timer": self._timer, "transfers": transfers}
 
     def restore(self, saved: Saved, owners: Owners) -> None:
-        """Be as it was at this moment. Raises CheckpointError."""
+        """Restore the state at the current time. Raises CheckpointError."""
         self._transfers = []
         for item in saved["transfers"]:
             left, cap, done, serial, rank, rate = item.items(6)
-            # Below 0: for less than a picosecond too much has flowed, and its end is due.
+            # May be negative: by less than a picosecond too much was transferred, and the end is due.
             most = cap.integer(1)
             made = LinkTransfer(
                 left.integer(-PS_PER_S * self.capacity, most * LONGEST_PS), most, owners.callback(done),

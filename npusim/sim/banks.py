@@ -1,11 +1,11 @@
-"""One core's SRAM while several of its units use it: together they get no more than its banks give.
+"""The SRAM of one core while several of its units use it: together they get no more than the bandwidth of its banks.
 
-A unit's work comes with the share of the banks' width that it takes when it is alone. As long as the shares of the
-units at work add up to no more than the whole, nobody waits: accesses go to different banks. Where they add up to
-more, accesses meet at the same banks, and all of the units slow down by the same factor. DMA is left out: its
-buffers are those that the units do not use at that moment.
+An instruction has a share of the bank bandwidth that it uses when alone. While the shares of the active instructions
+add up to no more than the whole, none is slowed down, because they access different banks. Otherwise they conflict, and
+all are slowed down by the same factor. DMA is not included, because units do not use its buffers at the same time.
 
-A share is an integer part of WHOLE, what is left of a work is kept in ps * WHOLE: no rounding but that of the factor.
+A share is an integer fraction of WHOLE, and the rest of an instruction is kept in ps * WHOLE: only the factor is
+rounded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from npusim.units import ceil_div
 
 @dataclass(slots=True, eq=False)
 class ActiveInstruction:
-    """One unit's instruction under way."""
+    """An instruction in execution on one unit."""
 
     left: int
     share: int
@@ -48,17 +48,18 @@ class Banks(EventOwner):
         self._updated = clock.now
 
     def start(self, duration_ps: int, share: int, done: Callable[[], None]) -> None:
-        """Begin work that takes ``duration_ps`` alone and ``share`` of WHOLE of the banks; ``done()`` at its end."""
+        """Start an instruction that takes ``duration_ps`` alone and ``share`` of WHOLE of the bandwidth; ``done()`` is
+        called at its end."""
         self._flow()
         work = ActiveInstruction(duration_ps * WHOLE, share, done)
         self._works.append(work)
         self._demand += share
-        # Where the speed has not changed the others' timers are still right; only the new work needs one.
+        # If the speed has not changed, the other timers stay valid and only the new instruction needs one.
         if not self._adapt():
             self._time(work)
 
     def _flow(self) -> None:
-        """Take off what has been done since the last change."""
+        """Subtract the progress since the last change."""
         now = self._clock.now
         done = (now - self._updated) * self._speed
         if done:
@@ -67,9 +68,10 @@ class Banks(EventOwner):
         self._updated = now
 
     def _adapt(self) -> bool:
-        """Set the speed that all works have now; True if it has changed, and with it every end."""
+        """Set the speed of all instructions. Returns whether it has changed, and so every end."""
         demand = self._demand
-        speed = WHOLE if demand <= WHOLE else WHOLE * WHOLE // demand  # asked for each work: no call
+        # Inlined, as it is evaluated for each instruction.
+        speed = WHOLE if demand <= WHOLE else WHOLE * WHOLE // demand
         if speed == self._speed:
             return False
         self._speed = speed
@@ -85,7 +87,7 @@ class Banks(EventOwner):
     def _ended(self, event: Event) -> None:
         work, timer = cast("tuple[ActiveInstruction, int]", event.value)
         if timer != work.timer:
-            return  # the speed has changed since: another timer runs
+            return  # the speed has changed since, and another timer is running
         self._flow()
         self._works.remove(work)
         self._demand -= work.share
@@ -93,13 +95,13 @@ class Banks(EventOwner):
         work.done()
 
     def shares(self) -> list[float]:
-        """The shares of those at work, for tools that look."""
+        """The shares of the active instructions, for inspection."""
         return [work.share / WHOLE for work in self._works]
 
     # Its state
 
     def awaited(self) -> list[Callable[[], None]]:
-        """Who waits for the ends of its works."""
+        """The callbacks at the ends of instructions."""
         return [work.done for work in self._works]
 
     def which(self, value: Any) -> str:
@@ -107,11 +109,11 @@ class Banks(EventOwner):
 
     def is_void(self, value: Any) -> bool:
         work, timer = cast("tuple[ActiveInstruction, int]", value)
-        unit = getattr(work.done, "__self__", None)  # whose job may be over: nobody has told the banks
+        unit = getattr(work.done, "__self__", None)  # its job may have ended without a call to the banks
         return timer != work.timer or work not in self._works or (isinstance(unit, EventOwner) and unit.is_void(None))
 
     def value_state(self, value: Any) -> int:
-        """Which of its works ends."""
+        """The index of the instruction that ends."""
         return self._works.index(cast("tuple[ActiveInstruction, int]", value)[0])
 
     def value_of(self, method: str, saved: Saved) -> tuple[ActiveInstruction, int]:
@@ -119,12 +121,12 @@ class Banks(EventOwner):
         return work, work.timer
 
     def state(self, owners: Owners) -> list[list[Any]]:
-        """As plain data: the works."""
+        """The active instructions as plain data."""
         self._flow()
         return [[work.left, work.share, owners.name(work.done)] for work in self._works]
 
     def restore(self, saved: Saved, owners: Owners) -> None:
-        """Be as it was at this moment. Raises CheckpointError."""
+        """Restore the state at the current time. Raises CheckpointError."""
         self._works = []
         for item in saved:
             left, share, done = item.items(3)

@@ -1,6 +1,6 @@
-"""What of a machine is broken at the moment: units that hang, are slow or fail. Faults on a schedule set it.
+"""The active unit faults of a machine: units that hang, are slow or fail. Set by a fault script.
 
-Only jobs that are watched look at it, so it costs nothing where nothing breaks.
+Only watched jobs check it, so it costs nothing without faults.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from npusim.sim.steps import Step
 from npusim.units import bytes_to_ps, ceil_div
 
 Acted = Callable[[], None]
-"""Called when something that is broken has been felt."""
+"""Called when a fault has had an effect."""
 
 
 _T = TypeVar("_T")
 
 
 class Repeated(Generic[_T]):
-    """A queue of items, each a number of times. It takes the same room for any number."""
+    """A queue of items with repeat counts, in constant space for any count."""
 
     def __init__(self) -> None:
         self._rows: deque[tuple[_T, int]] = deque()
 
     def add(self, item: _T, times: int) -> None:
-        """Append an item ``times`` times, once at least."""
+        """Append an item ``times`` times, at least once."""
         self._rows.append((item, times))
 
     def take(self) -> _T:
@@ -47,9 +47,9 @@ class Repeated(Generic[_T]):
 
 
 class UnitFaults:
-    """``hangs``: units, or the sequencer, that have stopped; ``slow``: by which factors a unit's commands take longer;
-    ``clock``: by which those of all units do; ``failing``: for a DMA channel how many transfers fail. Each with what to
-    call when it is felt."""
+    """``hangs``: units, or the sequencer, that have stopped. ``slow``: factors by which commands of a unit take longer.
+    ``clock``: factors for all units. ``failing``: number of failing transfers by DMA channel. Each has a function that
+    is called at its first effect."""
 
     def __init__(self) -> None:
         self.hangs: dict[str, list[Acted]] = {}
@@ -63,7 +63,7 @@ class UnitFaults:
         self.hangs.setdefault(unit, []).append(acted)
 
     def go_on(self, unit: str, acted: Acted) -> None:
-        """Take one hang of a unit back; with the last one what it held goes on."""
+        """Undo one hang of a unit; after the last one it continues."""
         left = self.hangs[unit]
         left.remove(acted)
         if left:
@@ -73,7 +73,7 @@ class UnitFaults:
             release()
 
     def hold(self, unit: str, release: Callable[[], None]) -> bool:
-        """Whether a unit hangs; if so, ``release()`` is called when it goes on."""
+        """Whether a unit hangs; if so, ``release()`` is called when it continues."""
         if unit not in self.hangs:
             return False
         self._held.setdefault(unit, []).append(release)
@@ -82,7 +82,7 @@ class UnitFaults:
         return True
 
     def forget(self) -> None:
-        """The job is gone: nothing that was held goes on."""
+        """The job is gone: drop what was held."""
         self._held.clear()
 
     def fails(self, unit: str) -> bool:
@@ -94,18 +94,18 @@ class UnitFaults:
         return True
 
     def clock_factor(self) -> Fraction:
-        """By how much the clock is slower."""
+        """The factor by which the clock is slower."""
         return _factor(self.clock)
 
     def slowed(self, unit: str, step: Step, capacity: int) -> Step:
-        """A command as long as it takes now; ``capacity``: bytes/s of the link that its bytes flow over."""
+        """A copy of a command with its current duration. ``capacity``: bytes/s of its link."""
         own, clock = _factor(self.slow.get(unit, [])), self.clock_factor()
         if own == clock == 1:
             return step
         charge = step.charge
         fixed, rate, alone = _times(charge.fixed_ps, own * clock), charge.rate, charge.alone_ps
         if charge.bus_bytes:
-            # The clock slows the channel, not the memory behind it; a channel that is slow is so all the way.
+            # The clock slows the channel, but not the memory behind it; a slow channel is slow in all its parts.
             reached = charge.rate if own == 1 else min(charge.rate, capacity)
             rate = max(1, reached * own.denominator * clock.denominator // (own.numerator * clock.numerator))
             alone = fixed + bytes_to_ps(charge.bus_bytes, min(rate, capacity))

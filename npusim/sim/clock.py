@@ -1,7 +1,6 @@
-"""Simulated time in integer picoseconds: the one door to SimPy.
+"""Simulated time in integer picoseconds; the only module that uses SimPy.
 
-Events run in the order of (time, serial number of their scheduling), so that a run never depends on hashes, addresses
-or the host's clock.
+Events are ordered by (time, serial number), so a run never depends on hashes, addresses or host time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Callback = Callable[[Event], Any]
 
 
 class Environment(simpy.Environment):
-    """SimPy's environment, in whole picoseconds."""
+    """A SimPy environment in whole picoseconds."""
 
     @property
     def now(self) -> int:
@@ -32,7 +31,8 @@ class Environment(simpy.Environment):
         return self._now  # type: ignore[return-value]
 
     def run_until(self, done: Callable[[], object], time: int) -> bool:
-        """Run events up to and including that time until ``done()``; says whether it is done, and stays there."""
+        """Process events up to and including ``time`` until ``done()``. Returns whether it is done; the clock stops
+        there."""
         queue = self._queue
         while not done():
             if not queue or queue[0][0] > time:
@@ -43,9 +43,9 @@ class Environment(simpy.Environment):
 
 
 class Clock:
-    """One SimPy environment, driven from outside by :meth:`advance` and :meth:`run_until`.
+    """A SimPy environment, driven from outside by :meth:`advance` and :meth:`run_until`.
 
-    ``turn``: who drives it has this lock; a second thread gets UsageError.
+    ``turn``: a lock held by the driving thread; a second thread gets UsageError.
     """
 
     __slots__ = ("_until", "env", "turn")
@@ -53,11 +53,11 @@ class Clock:
     def __init__(self) -> None:
         self.env = Environment()
         self.turn = threading.RLock()
-        self._until = 0  # how far time certainly goes, before whoever drives the clock does anything
+        self._until = 0  # time up to which the clock runs without interruption from outside
 
     @property
     def now(self) -> int:
-        """Picoseconds since the machine was switched on."""
+        """Picoseconds since power-on."""
         return self.env._now  # type: ignore[return-value]  # what .now is, without a call: it is asked all the time
 
     @property
@@ -67,28 +67,29 @@ class Clock:
         return queue[0][0] if queue else None  # type: ignore[return-value]
 
     def after(self, delay: int, callback: Callback, value: object = None) -> None:
-        """Call ``callback(event)`` in ``delay`` ps, ``event.value`` being ``value``: a bare event, no process."""
+        """Call ``callback(event)`` in ``delay`` ps, with ``event.value == value``. Uses a bare event, not a process."""
         Timeout(self.env, delay, value).callbacks.append(callback)
 
     def before(self, delay: int, callback: Callback, value: object = None) -> None:
-        """As :meth:`after`, but before all that comes by that at the same time."""
+        """Like :meth:`after`, but before all other events at that time."""
         event = Event(self.env)
         event._ok, event._value = True, value
         event.callbacks.append(callback)
         self.env.schedule(event, URGENT, delay)
 
     def is_quiet(self, duration: int) -> bool:
-        """For events: whether no other event comes in that time, and nobody outside looks before it is over."""
+        """For events: whether no other event comes in the next ``duration`` ps, and the clock runs that long without
+        interruption."""
         end = self.env.now + duration
         return end <= self._until and self.env.peek() > end
 
     def is_empty(self, duration: int) -> bool:
-        """Whether no other event comes in that time."""
+        """Whether no other event comes in the next ``duration`` ps."""
         return self.env.peek() > self.env.now + duration
 
     def relive(self, since: int, begin: Callable[[], object]) -> None:
-        """Go back to a time since which nothing has happened but what ``begin()`` begins there, and come to now again
-        by its events; what was to come besides is still to come."""
+        """Go back to a time since which nothing has happened, call ``begin()`` there, and process its events up to the
+        current time. Other pending events stay pending."""
         env = self.env
         now, held = env.now, env._queue
         env._queue, env._now = [], since
@@ -100,7 +101,7 @@ class Clock:
         env._now = now
 
     def pending(self) -> list[tuple[int, Callback, object]]:
-        """What is to come, in order: time, what is called, and with which value."""
+        """The pending events in order: time, callback, value."""
         events = []
         for time, _, _, event in sorted(self.env._queue, key=lambda item: item[:3]):
             for callback in event.callbacks or ():
@@ -108,13 +109,14 @@ class Clock:
         return events
 
     def jump(self, now: int) -> None:
-        """Be at another time, with nothing to come."""
+        """Set the time and drop all events."""
         self.env._queue.clear()
         self.env._now = self._until = now
 
     def check_outside(self, what: str) -> None:
-        """Raise CheckpointError in the midst of an event, where what it is about to do is on Python's stack alone."""
-        # Looked for here, not noted there: events are what takes time in a simulation.
+        """Raise CheckpointError while an event is being processed, because its remaining work is on Python's stack
+        only."""
+        # The stack is inspected here, because a flag would slow down every event.
         frame = sys._getframe()
         while frame is not None:
             if frame.f_code is simpy.Environment.step.__code__ and frame.f_locals.get("self") is self.env:
@@ -123,20 +125,21 @@ class Clock:
 
     @exclusive
     def run_looked_at(self, done: Callable[[], object], time: int) -> bool:
-        """Run events up to and including a time until ``done()``, which may look at everything after each of them."""
-        self._until = self.now  # so nobody may count on not being seen
+        """Process events up to and including ``time`` until ``done()``, which may inspect the machine after each
+        event."""
+        self._until = self.now  # an event may not assume that nobody looks
         return self.env.run_until(done, time)
 
     def advance(self, delay: int) -> None:
-        """Let ``delay`` ps pass: every event up to and including that time has run when this returns."""
+        """Let ``delay`` ps pass: all events up to and including that time are processed."""
         if delay < 0:
             raise ValueError(f"time must not go back, by {delay} ps")
         if not self.turn.acquire(False):
             raise in_use("Clock", "advance")
         try:
             env = self.env
-            queue = env._queue  # asked for itself: what SimPy offers is a call for every question
-            # Nobody outside looks before that: what is_quiet() may count on.
+            queue = env._queue  # direct access, because SimPy's methods cost a call per event
+            # The clock runs to this time without interruption, see is_quiet().
             self._until = target = env._now + delay  # type: ignore[assignment]
             while queue and queue[0][0] <= target:
                 env.step()
@@ -145,9 +148,9 @@ class Clock:
             self.turn.release()
 
     def run_until(self, done: Callable[[], object], timeout: int) -> bool:
-        """Run events until ``done()``, for at most ``timeout`` ps; says whether it is done.
+        """Process events until ``done()``, for at most ``timeout`` ps. Returns whether it is done.
 
-        The clock stops at the event that made it done, or else at the end of the timeout.
+        The clock stops at the event that made it done, or at the end of the timeout.
         """
         if not self.turn.acquire(False):
             raise in_use("Clock", "run_until")

@@ -1,4 +1,4 @@
-"""A job's context - what it has in SRAM, accumulators and L2 - on its way to DRAM or back."""
+"""Save and restore the context of a job: its contents of SRAM, accumulators and L2."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from npusim.sim.stepper import SAVE, Stepper
 
 @dataclass(slots=True, eq=False)
 class ContextMove(EventOwner):
-    """The DRAM's latency, then the bytes at the rate that the DMA channels of the job's cores reach together.
+    """A move of a context: the latency of DRAM, then the bytes at the combined rate of the DMA channels of the job's
+    cores.
 
-    ``kind``: SAVE or RESTORE; ``address``: where the context lies, a core's bytes at it plus its number times the bytes
-    of a core, the L2 behind those of all cores; ``done(move)`` is called when all is there, and tells ``told``. Raises
-    AddressError for an area outside of DRAM.
+    ``kind``: SAVE or RESTORE. ``address``: of the context; each core's bytes are at it plus the core number times the
+    bytes of a core, and the L2 follows all cores. ``done(move)`` is called at the end. Raises AddressError for an area
+    outside of DRAM.
     """
 
     EVENTS = ("flow", "flowed")
@@ -53,19 +54,19 @@ class ContextMove(EventOwner):
         return self.stepper.over
 
     def begin(self) -> None:
-        """Start, now."""
+        """Start now."""
         self.begun_ps = self.machine.clock.now
         self.machine.clock.after(self.machine.fabric.latency_ps, self.flow)
 
     def flow(self, event: Event) -> None:
-        """The first byte comes."""
+        """The first byte has arrived."""
         if not self.stepper.over:
             machine = self.machine
             rate = max(len(self._areas), 1) * machine.config.dma.channels * machine.fabric.channel_rate
             machine.link.start(self.size, rate, self.flowed)
 
     def flowed(self) -> None:
-        """The last byte has come: the bytes are there now, and were not before."""
+        """The last byte has arrived. All bytes are copied at this time."""
         if self.stepper.over:
             return
         self.stepper.moved_context(self.kind, self.begun_ps, self.size)

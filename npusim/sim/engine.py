@@ -1,4 +1,4 @@
-"""A unit of a core: takes its commands in order, waits for others, passes the time, does the arithmetic."""
+"""A unit of a core: executes its commands in order, with their waits, times and arithmetic."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from npusim.work import Port
 NEVER = -1
 
 WAITED_FOR = ("dram", "dram", "exchange", "l2", "dram", "dram")
-"""The name of a stall on each link."""
+"""Names of the stalls on each link."""
 
 PREEMPTED = "preempted"
-"""The name of a stall: the job of a higher priority has the machine, or is about to."""
+"""Name of a stall: the job has been preempted, or is about to be."""
 
 
 class Front(Protocol):
-    """What hands commands to the units, as far as they know it."""
+    """The source of commands, as the units see it."""
 
     blocked: Engine | None
-    """The unit whose full queue holds the stream up."""
+    """The unit whose full queue blocks the stream."""
 
     def pump(self) -> None:
-        """There is room in that queue."""
+        """That queue has room again."""
 
 
 class Progress(ABC):
-    """A job under way, as its units and its sequencer share it.
+    """The shared state of a running job.
 
-    ``active`` counts the events under way: none left means that the job is done, or a deadlock.
+    ``active``: number of events under way; at 0 the job is complete, or deadlocked.
     """
 
     engines: Sequence[Engine]
@@ -64,34 +64,35 @@ class Progress(ABC):
         self.spans: list[Span] = []
         self.reads = self.writes = 0
         self.active = 0
-        self.outstanding = 0  # commands dispatched and not completed
+        self.outstanding = 0  # number of dispatched commands that have not ended
         self.over = False
-        self.holding = False  # no command starts any more: the job is to be parked, or is
+        self.holding = False  # no more commands start, because the job is to be preempted or is
         self.parked = False
-        self.disturbed = False  # something was broken, and took other times
+        self.disturbed = False  # a fault has changed the timing
 
     @abstractmethod
     def execute(self, step: Step) -> bool:
-        """Do a command's arithmetic; False if that was a fault, which ends the job."""
+        """Do the arithmetic of a command. False for a fault, which ends the job."""
 
     @abstractmethod
     def fail_transfer(self, unit: str, step: Step) -> None:
-        """The bus reports an error for a DMA command, whose destination is as it was."""
+        """Report a bus error for a DMA command, whose destination is unchanged."""
 
     @abstractmethod
     def settle(self) -> None:
-        """Nothing is under way any more: the job is complete, or it can never be."""
+        """No events are under way any more: the job is complete or deadlocked."""
 
 
 class Engine(EventOwner):
     """One unit during one job.
 
-    Commands begin and end in order. A unit that looks ahead begins one while it still works on older ones, up to
-    ``depth`` together: what of it may pass ahead (:class:`npusim.sim.steps.Charge`) passes then, the rest in its turn.
+    Commands begin and end in order. A unit with look-ahead begins a command while it still executes older ones, at most
+    ``depth`` together: the part of the command that may overlap (:class:`npusim.sim.steps.CommandCost`) passes at once,
+    the rest in its turn.
 
-    Its time is split without gaps: ``mark`` is the time up to which all of it has been counted as busy, idle (nothing
-    in the queue) or stalled on a named unit, on ``dram``, ``l2`` or the ``exchange`` between cores, beside other
-    units of the core on ``sram``, or ``preempted``.
+    Its time is divided without gaps: ``mark`` is the time up to which all of it was counted as busy, idle (queue empty)
+    or stalled: on ``dram``, ``l2``, the ``exchange`` between cores, on ``sram`` because of other units of the core, on
+    another unit, or ``preempted``.
     """
 
     EVENTS = ("_arrived", "_asked", "_finish", "_flow")
@@ -106,33 +107,34 @@ class Engine(EventOwner):
         self.name = name
         self.depth = depth
         self.queue: deque[tuple[int, Step]] = deque()
-        self.step: Step | None = None  # the head: taken from the queue, and waiting
-        self.flight: deque[tuple[Step, int]] = deque()  # begun and not over; when what passes ahead has passed
-        self.asking = False  # the last of them, alone: no other can begin
+        self.step: Step | None = None  # the head of the queue, waiting
+        # Started commands, with the time at which their overlapped part ends.
+        self.flight: deque[tuple[Step, int]] = deque()
+        self.asking = False  # the last command in flight does not allow another one to begin
         self.wait_at = self.completed = 0
         self.blocker: Engine | None = None
         self.waiters: list[tuple[int, Engine]] = []
-        self.begin = NEVER  # the turn of the first in flight
-        self.held = False  # the head could start, were the job not to be parked
+        self.begin = NEVER  # start of the turn of the first command in flight
+        self.held = False  # the head could start, but the job is to be preempted
         self.mark = job.started_ps
         self.busy_ps = self.idle_ps = self.macs = self.bytes = 0
         self.stalls: dict[str, int] = {}
 
     def offer(self, step: Step, at: int) -> None:
-        """Put a command that is dispatched at time ``at`` (now or a few cycles from now) into the queue."""
+        """Add a command to the queue that is dispatched at time ``at`` (now or a few cycles from now)."""
         self.queue.append((at, step))
         self._take()
 
     def _take(self) -> None:
-        """Look at the next command, if there is one and the unit is free to."""
+        """Take the next command, if there is one and the unit can begin it."""
         if self.step is not None or self.asking or len(self.flight) == self.depth or not self.queue:
             return
         job = self.job
         at, self.step = self.queue.popleft()
-        # There is room in the queue now, and nobody else would tell the sequencer so: it sleeps until then.
+        # The queue has room now, and the sequencer sleeps until it is told.
         if job.sequencer.blocked is self:
             job.sequencer.pump()
-        # Dispatch is computed ahead of time, so a command may be in the queue before it has arrived there.
+        # Dispatch is computed ahead of time, so a command may be in the queue before its time.
         if at > job.env.now:
             job.active += 1
             Timeout(job.env, at - job.env.now).callbacks.append(self._arrived)
@@ -157,7 +159,7 @@ class Engine(EventOwner):
         self.proceed(now)
 
     def proceed(self, now: int) -> None:
-        """Look at the waits from where they held last; start when all hold."""
+        """Check the waits from the last failed one on; start the command if all hold."""
         step = self.step
         assert step is not None
         if step.waits:
@@ -166,7 +168,7 @@ class Engine(EventOwner):
                     self.count(now)
                 self.blocker = None
             waits, engines = step.waits, self.job.engines
-            # Counts only grow: a wait that has once held holds for ever, and need not be looked at again.
+            # Counts only grow, so a wait that has held once need not be checked again.
             while self.wait_at < len(waits):
                 number, count = waits[self.wait_at]
                 other = engines[number]
@@ -199,7 +201,7 @@ class Engine(EventOwner):
             self._take()
 
     def _turn(self, now: int) -> None:
-        """The first in flight has the unit: what is left of what may pass ahead passes, and then its own."""
+        """The turn of the first command in flight: first the rest of its overlapped part, then its own time."""
         job = self.job
         step, ready = self.flight[0]
         self.begin = now
@@ -224,8 +226,8 @@ class Engine(EventOwner):
             return
         step, ready = self.flight[0]
         job.active -= 1
-        # The data change when the time is over, not when it begins: a program that reads too early, for want of a
-        # wait, reads old data here as on a chip.
+        # Data change at the end of the command, not at its start: a program with a missing wait reads old data, as on a
+        # chip.
         if job.arithmetic and not job.execute(step):
             return
         job.order.append(step)
@@ -233,7 +235,7 @@ class Engine(EventOwner):
         charge = step.charge
         due = max(0, ready - self.begin) + charge.alone_ps - charge.ahead_ps
         late = now - self.begin - due
-        # What a command took beyond its time alone is what others on the same memory cost it.
+        # The time beyond that of the command alone is a stall caused by others on the same memory.
         if late:
             memory = WAITED_FOR[charge.link] if charge.bus_bytes else "sram"
             self.stalls[memory] = self.stalls.get(memory, 0) + late
@@ -263,7 +265,7 @@ class Engine(EventOwner):
         if self.flight:
             self._turn(now)
         if self.waiters:
-            # In the order in which they began to wait, which is a total order: nothing here depends on addresses.
+            # In the order in which they began to wait, which is a total order independent of addresses.
             ready = [engine for count, engine in self.waiters if count <= completed]
             if ready:
                 self.waiters = [waiter for waiter in self.waiters if waiter[0] > completed]
@@ -272,14 +274,14 @@ class Engine(EventOwner):
         self._take()
 
     def release(self, now: int) -> None:
-        """The job is back on the machine: start what was held."""
+        """The job runs again: start the held command."""
         if self.held:
             self.held = False
             assert self.step is not None
             self._start(self.step, now)
 
     def count(self, now: int) -> None:
-        """Put the time since ``mark`` under what the unit has been doing."""
+        """Count the time since ``mark`` by the current state of the unit."""
         elapsed = now - self.mark
         if self.held or self.job.parked:
             self.stalls[PREEMPTED] = self.stalls.get(PREEMPTED, 0) + elapsed
@@ -295,6 +297,6 @@ class Engine(EventOwner):
         return self.job.over
 
     def close(self, now: int) -> UnitCounters:
-        """The counters of the job; what the unit was doing when the job ended is counted up to ``now``."""
+        """The counters of the job, with the last state counted up to ``now``."""
         self.count(now)
         return UnitCounters(self.busy_ps, self.idle_ps, self.stalls, self.completed, self.macs, self.bytes)

@@ -1,4 +1,4 @@
-"""What lies between the cores and the DRAM, as the numbers that the simulation needs; the config gives them all."""
+"""The interconnect between cores and memories, as the numbers that the simulation needs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from npusim.work import DmaWork, Port
 
 
 class Fabric:
-    """``capacities``: bytes/s by port, of a memory or of the interconnect before it, the narrower, and of the way from
-    core to core; those of the DRAM for a port that there is not. ``latency_ps``: from request to first datum of the
-    DRAM; ``front_ps``: what a channel does for a transfer before it asks for anything."""
+    """``capacities``: bytes/s by port: the minimum of memory and interconnect, and the network between cores. Ports
+    that do not exist have the value of DRAM. ``latency_ps``: from a request to the first datum of DRAM. ``front_ps``:
+    time of a channel before its first request."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -22,16 +22,16 @@ class Fabric:
         self.front_ps = dma.start_ps(config)
 
     def transfer(self, work: DmaWork) -> tuple[int, int, int, int, int]:
-        """Of a transfer: ps before the first byte flows, bytes that then flow over the bus, their most a second; how
-        much of those ps may pass while an older one flows, and how much of that is before it asks for anything."""
+        """Parameters of a transfer: ps before the first byte, bytes on the link, highest rate in bytes/s, how much of
+        those ps may overlap with older transfers, and how much of that is before the first request."""
         parts = dma.transfer(self._config, work)
         fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
         return fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps
 
     def link(self, work: DmaWork) -> Port:
-        """Over what its bytes flow."""
+        """The link of a transfer."""
         return dma.port(self._config, work)
 
     def flow_ps(self, size: int, rate: int | None = None, link: Port = Port.DRAM) -> int:
-        """The time that ``size`` bytes of one DMA channel flow when nobody else is on a link."""
+        """Picoseconds for ``size`` bytes of one DMA channel on an otherwise idle link."""
         return bytes_to_ps(size, min(self.capacities[link], self.channel_rate if rate is None else rate))

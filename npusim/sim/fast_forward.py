@@ -1,9 +1,9 @@
-"""Jobs that only time: their course is computed in one go, and they are played from it.
+"""Fast-forward of timing-only jobs: their timing is computed in one call.
 
-A timing-only job does nothing that anybody could see before its end. Where no other event comes earlier and nobody
-watches, its events need not be events of the clock. :func:`npusim.timing._timeline.timing_run` computes them by the
-stepper's rules and in its order, and only the end is left for the clock. When the job is aborted or preempted, it is
-run again step by step from its beginning, up to that time. Later jobs may be replayed (:mod:`npusim.sim.replayer`).
+A timing-only job has no visible effects before its end. If no other event comes earlier and nobody watches, its events
+need not be events of the clock. :func:`npusim.timing._timeline.timing_run` computes them by the rules and in the order
+of the stepper, and only the end is scheduled. If the job is aborted or preempted, it is executed again event by event
+from its start up to that time. Later jobs may be replayed (:mod:`npusim.sim.replayer`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from npusim.units import cycles_spanned
 
 
 def foresee(machine: Parts, course: Course, lead_ps: int) -> TimingRun | None:
-    """How a job goes that was taken ``lead_ps`` ago; None if it never ends, which is for the stepper to tell."""
+    """The timing of a job that was taken ``lead_ps`` ago; None if it never ends, which the stepper reports."""
     if course.foreseen is None or course.foreseen[0] != lead_ps:
         fabric, config = machine.fabric, machine.config
         found = timing_run(
@@ -43,7 +43,7 @@ def foresee(machine: Parts, course: Course, lead_ps: int) -> TimingRun | None:
 
 @dataclass(slots=True, eq=False)
 class FastForward(EventOwner):
-    """Plays a job from what was foreseen, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
+    """Executes a job from its precomputed timing, with the methods of :class:`npusim.sim.stepper.Stepper`."""
 
     machine: Parts
     job: MachineJob
@@ -56,13 +56,13 @@ class FastForward(EventOwner):
     begun_ps: int = 0
 
     def begin(self) -> None:
-        """Go to the end."""
+        """Schedule the end."""
         clock = self.machine.clock
         self.begun_ps = clock.now
         clock.after(self._found.length_ps, self._ended)
 
     def stepper(self, memory: JobMemory) -> Stepper:
-        """Who would carry the job step by step, from its beginning."""
+        """A stepper for the job, from its start."""
         return Stepper(self.machine, self.job, memory, self._course.steps, self.done, self._course.learn, {})
 
     @property
@@ -79,14 +79,14 @@ class FastForward(EventOwner):
         return self.over
 
     def leave_link(self) -> None:
-        """It has nothing there."""
+        """Nothing to do: it has no transfers on a link."""
 
     def abandon(self) -> None:
-        """Never go on."""
+        """Stop for good."""
         self.over = True
 
     def timeline(self, now: int, clock_hz: int) -> Timeline:
-        """The job's history, its interrupt being raised at ``now``."""
+        """The timeline of the job. ``now``: time of its interrupt."""
         started, found = self.job.started_ps, self._found
         duration = now - started
         spans, units = self._spans(), self._units(duration)
@@ -109,7 +109,7 @@ class FastForward(EventOwner):
             step = steps[number]
             charge, begin, end = step.charge, begins[number], ends[number]
             bound = charge.bound if end - begin == charge.alone_ps else charge.bound_in(end - begin)
-            # As Step.span, without a call for each of very many.
+            # Equivalent to Step.span, without a call per instruction.
             spans.append(
                 Span(
                     names[step.engine], begin + lead, end + lead, step.op, step.instruction.mnemonic, charge.macs,

@@ -1,4 +1,4 @@
-"""What a machine is asked to run, and its arithmetic, one command after another."""
+"""The job of a machine, and the arithmetic of its commands."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from npusim.timeline import DeviceFault, FaultCode
 class MachineJob:
     """``code_bytes`` of instructions at DRAM address ``code``, and (address, bytes) of each region.
 
-    ``started_ps``: when the device took it; times in the timeline count from there. ``arithmetic`` False: everything
-    happens but the arithmetic on the data. ``residents``: a number of software's for what the program's prologue loads;
-    jobs of one number load the same. 0: it is loaded each time. ``held``: it was in SRAM still, and was not loaded.
-    ``tail_ps``: what follows its last step before its record is written, where that lies.
+    ``started_ps``: when the device took it; times in the timeline are relative to it. ``arithmetic``: False leaves out
+    the arithmetic on data only. ``residents``: number chosen by software for the pinned weights; jobs with the same
+    number share them, 0: not shared. ``held``: the pinned weights were still in SRAM. ``tail_ps``: time from its last
+    step to the write of its record.
     """
 
     code: int = 0
@@ -31,17 +31,17 @@ class MachineJob:
 
 
 Attempt = tuple[DeviceFault, BaseException | None] | None
-"""What came of a command's arithmetic: None, or the fault and what the simulator itself raised for it."""
+"""The result of the arithmetic of a command: None, or the fault and the exception of the simulator behind it."""
 
 
 def attempt(memory: JobMemory, job: MachineJob, step: Step) -> Attempt:
-    """Do a command's arithmetic."""
+    """Do the arithmetic of a command."""
     command = job.code + step.begin
     try:
         step.instruction.execute(memory, step.core)
     except ProgramError as error:
         return DeviceFault(FaultCode.DATA, command, str(error)), None
-    except ValueError as error:  # a kernel refuses fields that the instruction's own check has let through
+    except ValueError as error:  # a kernel may refuse fields that passed the checks of the instruction
         return DeviceFault(FaultCode.PROGRAM, command, f"{step.kind}: {error}"), None
     except AddressError as error:
         return DeviceFault(FaultCode.ADDRESS, error.address, f"{step.kind}: {error.explanation}"), None

@@ -1,7 +1,7 @@
-"""The state of what carries a job through the machine, as plain data and back.
+"""Save and restore the players of jobs for checkpoints.
 
-Of a program only its bytes are kept: steps are decoded again, verified as any other, and named by their numbers. What
-is known of a course is a shortcut, and is left out; a job that was to be replayed keeps its timeline.
+Only the bytes of a program are saved: steps are decoded and verified again, and referenced by number. Known timings are
+not saved, except that a job in replay keeps its timeline.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _JOB = ("active", "outstanding", "preemptions", "reads", "suspended_ps", "writes
 _JOB_TIMES = ("begun_ps", "ended_ps", "parked_ps", "started_ps")
 _JOB_FLAGS = ("disturbed", "holding", "over", "parked")
 _SPECIAL = (SAVE, RESTORE)
-"""Spans that are no steps have the numbers -1 and -2 in a state."""
+"""Spans of context moves have the numbers -1 and -2 in a state."""
 
 
 # Faults
 
 
 def fault_state(fault: DeviceFault | None, error: BaseException | None = None) -> list[Any] | None:
-    """A fault, and what the simulator raised for it, of which the text stays."""
+    """The state of a fault, with the text of the exception behind it."""
     if fault is None:
         return None
     return [int(fault.code), fault.address, fault.explanation, None if error is None else f"{error}"]
 
 
 def fault_of(saved: Saved) -> tuple[DeviceFault | None, BaseException | None]:
-    """The same again; the error is a RuntimeError."""
+    """Inverse of :func:`fault_state`; the exception becomes a RuntimeError."""
     if saved.missing:
         return None, None
     code, address, explanation, error = saved.items(4)
@@ -61,7 +61,7 @@ def _stalls(saved: Saved) -> dict[str, int]:
 
 
 def stepper_state(stepper: Stepper, owners: Owners) -> dict[str, Any]:
-    """A job that goes step by step; ``owners`` knows its parts."""
+    """The state of a job executed event by event; ``owners`` knows its parts."""
     if stepper.disturbed:
         raise CheckpointError("a job that a fault on a schedule has disturbed has no checkpoints: let it end first")
     numbers = {step: number for number, step in enumerate(stepper.steps)}
@@ -113,7 +113,7 @@ def _sequencer_state(sequencer: Sequencer, engines: Sequence[Engine]) -> dict[st
 def restored_stepper(
     machine: Machine, job: MachineJob, course: Course, ending: Ending, stopped: Callable[[Stepper], None], saved: Saved
 ) -> Stepper:
-    """A stepper as it was; its banks come later, see :func:`restore_banks`. Raises CheckpointError."""
+    """Restore a stepper, except its banks, see :func:`restore_banks`. Raises CheckpointError."""
     steps = course.steps
     known = {}
     for item in saved["known"]:
@@ -143,13 +143,13 @@ def restored_stepper(
 
 
 def restore_banks(stepper: Stepper, owners: Owners, saved: Saved) -> None:
-    """The works of its memories' banks, whose units ``owners`` knows by now."""
+    """Restore the active instructions of the banks; ``owners`` must know their units."""
     for banks, item in zip(stepper.banks, saved["banks"].items(len(stepper.banks)), strict=True):
         banks.restore(item, owners)
 
 
 def _restore_spans(stepper: Stepper, size: int, saved: Saved) -> None:
-    """``size``: of the job's context."""
+    """``size``: bytes of the context of the job."""
     steps, now = stepper.steps, stepper.clock.now - stepper.started_ps
     for item in saved:
         number, start, end = item.integers(3, -len(_SPECIAL))
@@ -201,7 +201,7 @@ def _restore_engine(stepper: Stepper, engine: Engine, saved: Saved) -> None:
         engine.waiters.append((count.integer(), engines[waiter.index(len(engines))]))
     if engine.step is None and (engine.held or engine.blocker or (engine.queue and not engine.flight)):
         raise saved["step"].refuse("a command, as the unit has one")
-    arriving = engine.blocker is None and not engine.held  # then it is of the command before
+    arriving = engine.blocker is None and not engine.held  # then the stall is that of the previous command
     if engine.step is not None and not arriving and engine.wait_at > len(engine.step.waits):
         raise saved["wait_at"].refuse(f"at most {len(engine.step.waits)}")
 
@@ -228,13 +228,13 @@ def _restore_sequencer(stepper: Stepper, saved: Saved) -> None:
 
 
 def replayer_state(timeline: Timeline, *, over: bool) -> dict[str, Any]:
-    """A job whose timeline is known."""
+    """The state of a job in replay."""
     return {"timeline": timeline_state(timeline), "over": over}
 
 
 def restored_replayer(machine: Machine, job: MachineJob, ending: Ending, saved: Saved) -> Replayer:
-    """A replayer as it was, its arithmetic done. Raises CheckpointError."""
-    # A course of its own: what a file says is believed of this job, not of the program.
+    """Restore a replayer with its arithmetic done. Raises CheckpointError."""
+    # A separate course, so that a timeline from a file affects this job only.
     course = Course(())
     course.timeline = timeline_of(saved["timeline"])
     replayer = Replayer(machine, job, machine.memory_of(job.regions), course, ending)
@@ -243,7 +243,7 @@ def restored_replayer(machine: Machine, job: MachineJob, ending: Ending, saved: 
 
 
 def timeline_state(timeline: Timeline) -> dict[str, Any]:
-    """The timeline of a job that nothing disturbed."""
+    """The state of the timeline of an undisturbed job."""
     counters = timeline.counters
     units = {
         name: [unit.busy_ps, unit.idle_ps, unit.instructions, unit.macs, unit.bytes, dict(unit.stalls)]
@@ -255,7 +255,7 @@ def timeline_state(timeline: Timeline) -> dict[str, Any]:
 
 
 def timeline_of(saved: Saved) -> Timeline:
-    """The same again."""
+    """Inverse of :func:`timeline_state`."""
     spans = []
     for item in saved["spans"]:
         unit, start, end, op, kind, macs, moved, bound, dram_bytes = item.items(9)

@@ -1,4 +1,4 @@
-"""The machine behind the registers: clock, memories, the link to DRAM, and the job that has it all to itself."""
+"""The machine behind the registers: clock, memories, links, and the running job."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from npusim.sim.steps import Step, StepDecoder, Steps
 from npusim.timeline import NO_OP
 
 COURSES_KEPT = 32
-"""Programs whose decoded form stays in the host's memory, the most recently used ones."""
+"""Number of decoded programs that are kept, least recently used first out."""
 
 MEMORIES_KEPT = 64
-"""Views of regions that stay made: a program runs again and again in the same ones."""
+"""Number of region views that are kept, because programs run repeatedly in the same regions."""
 
 Player = Stepper | Replayer | FastForward
-"""What carries a job through the machine."""
+"""Executes a job on the machine."""
 
 
 class _Courses:
-    """The courses of jobs that load residents and, if there are any, of those that find them in SRAM."""
+    """Timings of jobs that load pinned weights and of jobs that find them in SRAM."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -39,7 +39,7 @@ class _Courses:
 
     @cached_property
     def layers(self) -> int:
-        """How many layers of a network there are commands for."""
+        """The number of network layers in the program."""
         return len({step.op for step in self._steps.all if step.op != NO_OP})
 
     @cached_property
@@ -47,13 +47,13 @@ class _Courses:
         return Course(self._steps.body())
 
     def course(self, *, held: bool) -> Course:
-        """How a job goes that finds the residents in SRAM, or does not."""
+        """The timing of a job that finds the pinned weights in SRAM, or does not."""
         return self.body if held else self.whole
 
 
 class DecodedProgram:
-    """A program. Raises RefusedError for one that breaks a rule; what the compiler of this process has written is
-    decoded and verified when a job computes, and only then."""
+    """A decoded program. Raises InvalidProgramError if it breaks a rule. Programs compiled by this process are only
+    decoded and verified when a job computes."""
 
     def __init__(self, decoder: StepDecoder, code: bytes, sizes: tuple[int, ...]) -> None:
         self._decoder, self.code, self.sizes = decoder, code, sizes
@@ -62,16 +62,16 @@ class DecodedProgram:
 
     @cached_property
     def verified(self) -> _Courses:
-        """What may be executed."""
+        """The verified steps."""
         return _Courses(self._decoder.steps(self.code, self.sizes))
 
     @property
     def layers(self) -> int:
-        """How many layers of a network its commands are for."""
+        """The number of network layers in the program."""
         return self._timed.layers
 
     def courses(self, *, arithmetic: bool) -> _Courses:
-        """How jobs of it go, with or without what they compute."""
+        """Timings of its jobs, with or without arithmetic."""
         if arithmetic:
             self._timed = self.verified  # which serves both
         return self._timed
@@ -79,8 +79,12 @@ class DecodedProgram:
 
 @dataclass(frozen=True, slots=True)
 class Residents:
-    """What is in SRAM: what the prologue of a program has loaded, from constants at a place, which jobs of a number
-    say that they share. ``computed``: its bytes are there, too; a job without arithmetic moves none."""
+    """The weights that are pinned in SRAM.
+
+    Set by the prologue of a job: its program, the address of its constants, and the number that software gave it. Jobs
+    with the same values need not load the weights again. ``computed``: their bytes were loaded, not only their time
+    simulated.
+    """
 
     program: DecodedProgram
     constants: tuple[int, int]
@@ -88,14 +92,15 @@ class Residents:
     computed: bool
 
     def serve(self, wanted: Residents) -> bool:
-        """Whether a job that wants residents finds them."""
+        """Whether a job finds its pinned weights in SRAM."""
         same = self.program is wanted.program and self.constants == wanted.constants and self.number == wanted.number
         return same and (self.computed or not wanted.computed)
 
 
 @dataclass(slots=True, eq=False)
 class Ending:
-    """What comes when a job has ended: it leaves the machine, and ``left`` in SRAM, then ``done(player)``."""
+    """Callback at the end of a job: the job leaves the machine, its pinned weights stay in SRAM, then
+    ``done(player)``."""
 
     machine: Machine
     program: DecodedProgram
@@ -115,19 +120,19 @@ class Machine(Parts):
         super().__init__(config, adversary, shared_memory=shared_memory)
         fabric, decoder = self.fabric, StepDecoder(config, self.layout, self.fabric)
         self.control_ps = lru_cache(64)(lambda size: fabric.latency_ps + fabric.flow_ps(size))
-        """The time of an access to so many bytes of control data in DRAM."""
+        """Time in ps of an access to control data of ``size`` bytes in DRAM."""
         self.decoded = lru_cache(COURSES_KEPT)(lambda code, sizes: DecodedProgram(decoder, code, sizes))
         memory = self.memory
         self.memory_of = lru_cache(MEMORIES_KEPT)(lambda regions: JobMemory(memory, regions))
         self.current: Player | None = None
-        """What has the machine: a job that runs, or whose context is on the way."""
+        """The job that runs, or whose context is being moved."""
         self.moving: ContextMove | None = None
-        """The context that is on its way."""
+        """The context move under way."""
         self.residents: Residents | None = None
-        """What the next job may find in SRAM."""
+        """The weights that are pinned in SRAM."""
 
     def loading_ps(self, job: MachineJob) -> int:
-        """How long instructions of a job are on the way before it can begin, beside those of its stream.
+        """Time in ps to load instructions that are not part of the stream, before a job can begin.
 
         Raises as :meth:`start`.
         """
@@ -136,14 +141,14 @@ class Machine(Parts):
         return self.control_ps(size) if size else 0
 
     def start(self, job: MachineJob, done: Callable[[Player], None]) -> Player:
-        """Begin a job; ``done(player)`` is called when it has ended and left the machine.
+        """Start a job; ``done(player)`` is called when it has ended and left the machine.
 
-        Raises RefusedError for a bad program, AddressError for regions outside of DRAM.
+        Raises InvalidProgramError for a bad program, AddressError for regions outside of DRAM.
         """
         if self.watchers:
             for watcher in self.watchers[:]:
                 watcher.job_begins(job)
-        # By the bytes, not by the address: software may write another program to the same place.
+        # Looked up by bytes, not by address, because software may write another program to the same address.
         program, memory = self._decoded_of(job), self.memory_of(job.regions)
         courses = program.courses(arithmetic=job.arithmetic)
         found, left = self.residents, None
@@ -151,8 +156,7 @@ class Machine(Parts):
             left = Residents(program, job.regions[CONSTANTS], job.residents, job.arithmetic)
             job.held = found is not None and found.serve(left)
             left = found if job.held else left
-        # Whoever runs writes where it likes. Only a job that comes to its end, and had the machine to itself, leaves
-        # what it has loaded: nobody need know what a fault, an abort or another job in between has done.
+        # A running job may overwrite SRAM. Only a job that ends normally without preemption leaves its weights pinned.
         self.residents = None
         course = courses.course(held=job.held)
         ended = Ending(self, program, left, done)
@@ -171,15 +175,15 @@ class Machine(Parts):
         return stepper
 
     def forget(self) -> None:
-        """Let go what is remembered of programs: machines are held by others in a circle, and so that would wait until
-        Python looks for such."""
+        """Drop cached programs. They refer back to the machine, so they would only be freed by the garbage
+        collector."""
         self.decoded.cache_clear()
         self.memory_of.cache_clear()
         self.current = None
         self.forget_residents()
 
     def forget_residents(self) -> None:
-        """Whatever the next job finds in SRAM, it loads its own."""
+        """Make the next job load its weights."""
         self.residents = None
 
     def _decoded_of(self, job: MachineJob) -> DecodedProgram:
@@ -187,9 +191,9 @@ class Machine(Parts):
         return self.decoded(code.tobytes(), tuple([size for _, size in job.regions]))
 
     def _foreseeable(self, job: MachineJob, course: Course) -> bool:
-        """Whether a job will go as the last one of its program, and nobody can look before its end."""
-        # The lead is compared, too: a doorbell that came while the device was busy shifts what follows it.
-        # Where the record lies may be elsewhere, too.
+        """Whether a job will have the timing of the previous one of its program, and nobody can look before its end."""
+        # The lead must be equal too: a doorbell during a busy time shifts what follows. The record may have another
+        # address.
         assert course.timeline is not None
         on_time = self.clock.now - job.started_ps == course.lead_ps
         on_time = on_time and course.lead_ps + course.length_ps + job.tail_ps == course.timeline.time_ps
@@ -198,9 +202,8 @@ class Machine(Parts):
         return self.clock.is_quiet(course.length_ps)
 
     def _fast_forward(self, job: MachineJob, course: Course, ended: Callable[[Player], None]) -> FastForward | None:
-        """Who plays a job that only times from what it will do; None if somebody watches, or if there is something
-        else to come. Whoever looks meanwhile sees nothing of a job that computes nothing; who
-        interferes has it step by step, see :meth:`step_by_step`."""
+        """A fast-forward for a job that is only timed; None if somebody watches or other events are pending. Such a job
+        has no visible effects before its end; when needed it is executed by steps, see :meth:`step_by_step`."""
         if self.step_watchers or self.adversary:
             return None
         found = foresee(self, course, self.clock.now - job.started_ps)
@@ -209,7 +212,7 @@ class Machine(Parts):
         return FastForward(self, job, course, found, ended)
 
     def step_by_step(self, player: Player) -> Player:
-        """The same job where it is now; one that goes in one go from now on by steps, so that it can be stopped."""
+        """The same job at the current time, executed event by event from now on, so that it can be stopped."""
         if not isinstance(player, FastForward) or player.over:
             return player
         made: list[Stepper] = []
@@ -224,9 +227,8 @@ class Machine(Parts):
         return made[0]
 
     def arithmetic(self, job: MachineJob) -> Callable[[], bool] | None:
-        """What a job computes, to be done any number of times while nothing else happens; it gives False for a fault.
-        None if the course of such jobs is not known, or depends on what was before, or if somebody
-        watches."""
+        """A function that repeats the arithmetic of a job while nothing else happens; it returns False for a fault.
+        None if the timing of such jobs is not known or depends on earlier jobs, or if somebody watches."""
         program = self._decoded_of(job)
         courses = program.verified
         course = courses.whole
@@ -238,18 +240,19 @@ class Machine(Parts):
 
     @property
     def context_bytes(self) -> int:
-        """What one job can have in the memories of all cores."""
+        """Bytes of one job in the memories of all cores."""
         return self.config.cores * (self.memory.sram_bytes + self.memory.acc_bytes) + self.memory.l2_bytes
 
     def save(self, stepper: Stepper, address: int, saved: Callable[[Player], None]) -> None:
-        """Copy the memories of the cores that a stopped job uses to DRAM; ``saved(stepper)``: the machine is free.
+        """Copy the memories of the cores that a stopped job uses to DRAM; ``saved(stepper)`` is called when the machine
+        is free.
 
-        A core's bytes lie at ``address`` plus its number times the bytes of a core. Raises AddressError.
+        The bytes of a core are at ``address`` plus its number times the bytes of a core. Raises AddressError.
         """
         self.move(stepper, SAVE, address, saved).begin()
 
     def restore(self, stepper: Stepper, address: int, restored: Callable[[Player], None]) -> None:
-        """The way back: give the machine to a parked job and copy its bytes into the cores' memories."""
+        """Inverse of :meth:`save`: make a parked job the current one and copy its context back."""
         move = self.move(stepper, RESTORE, address, restored)
         self.forget_residents()
         self.current = stepper
@@ -257,7 +260,7 @@ class Machine(Parts):
         move.begin()
 
     def move(self, stepper: Stepper, kind: str, address: int, told: Callable[[Player], None]) -> ContextMove:
-        """The context of a job, which is to be on its way."""
+        """A context move of a job, not started yet."""
         self.moving = ContextMove(self, stepper, kind, address, self._moved, told)
         return self.moving
 
@@ -268,7 +271,7 @@ class Machine(Parts):
         move.told(move.stepper)
 
     def leave(self, player: Player) -> None:
-        """Take a job off the machine, if it is there; what it has on the link is dropped."""
+        """Remove a job from the machine and drop its transfers, if it is there."""
         if self.current is player:
             player.leave_link()
             for link in self.links.values():
@@ -276,6 +279,6 @@ class Machine(Parts):
             self.current = self.moving = None
 
     def drop(self, player: Player) -> None:
-        """End a job where it is, on the machine or parked, without a word to whoever waits for it."""
+        """End a running or parked job without calling ``done``."""
         player.abandon()
         self.leave(player)

@@ -1,4 +1,4 @@
-"""The bytes of the machine: DRAM, the L2, and the SRAM and accumulators of each core."""
+"""The memories of the machine: DRAM, L2, and SRAM and accumulators of each core."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SPACE_SHIFT = OFFSET_MASK.bit_length()
 
 
 class AddressError(Exception):
-    """An access outside the machine's memory; becomes STATUS.FAULT. Arguments: address, explanation."""
+    """An access outside the memory of the machine, which becomes STATUS.FAULT. Arguments: address, explanation."""
 
     def __init__(self, address: int, explanation: str, /) -> None:
         super().__init__(address, explanation)
@@ -30,7 +30,7 @@ class AddressError(Exception):
 
 
 def sizes_of(config: Config) -> dict[str, int]:
-    """Bytes of each memory of a device, those of all cores together."""
+    """Bytes of each memory of a device, all cores together."""
     acc = config.matrix.accumulator_bytes if config.matrix else 0
     l2 = config.l2.bytes if config.l2 else 0
     return {
@@ -39,10 +39,10 @@ def sizes_of(config: Config) -> dict[str, int]:
 
 
 class DeviceMemory:
-    """DRAM is mapped, not allocated: a page that nobody wrote costs nothing. All memories start as zeros.
+    """The memories, initially zero. DRAM is mapped, so unwritten pages take no memory.
 
-    ``shared``: DRAM is a file without a name, whose descriptor ``dram_file`` another process may map; its size is
-    sealed. Raises DeviceMemoryError if the host has no room for the addresses, or no such files.
+    ``shared``: DRAM is an anonymous file of sealed size whose descriptor ``dram_file`` another process may map. Raises
+    DeviceMemoryError if the host has not enough address space, or no such files.
     """
 
     def __init__(self, config: Config, *, shared: bool = False) -> None:
@@ -68,31 +68,32 @@ class DeviceMemory:
         self.l2 = np.zeros(self.l2_bytes, np.uint8)
 
     def release(self) -> None:
-        """Give the pages of DRAM back to the host's system; the bytes are zeros again."""
+        """Return the pages of DRAM to the operating system; the bytes become zeros."""
         if self.dram_file is not None:
-            self._pages.madvise(mmap.MADV_REMOVE)  # of the file, for whoever else has mapped it, too
+            self._pages.madvise(mmap.MADV_REMOVE)  # removes them from the file, for all processes that map it
         elif hasattr(mmap, "MADV_DONTNEED"):
             self._pages.madvise(mmap.MADV_DONTNEED)
         else:
             self.dram[:] = 0
 
     def slice(self, address: int, size: int) -> ByteArray:
-        """``size`` bytes of DRAM at a device address, as a view; raises AddressError outside of it."""
+        """``size`` bytes of DRAM at a device address, as a view. Raises AddressError outside of DRAM."""
         if address < 0 or size < 0 or address + size > self.dram_bytes:
             raise AddressError(address, f"{size} bytes at {address:#x}: DRAM has {self.dram_bytes:#x} bytes")
         return self.dram[address : address + size]
 
     def load(self, address: int, size: int) -> bytes:
-        """Bytes of DRAM, copied; raises AddressError outside of it."""
+        """A copy of bytes of DRAM. Raises AddressError outside of DRAM."""
         return self.slice(address, size).tobytes()
 
     def store(self, address: int, data: bytes) -> None:
-        """Write bytes to DRAM; raises AddressError outside of it."""
+        """Write bytes to DRAM. Raises AddressError outside of DRAM."""
         self.slice(address, len(data))[:] = np.frombuffer(data, np.uint8)
 
 
 def _sealed_file(size: int) -> int:
-    """The descriptor of a file in memory that nobody can make shorter: who reads a mapping behind its end is killed."""
+    """The descriptor of a file in memory that cannot be truncated: access to a mapping behind its end would be
+    fatal."""
     if not hasattr(os, "memfd_create"):
         raise DeviceMemoryError("device DRAM can be shared with another process on Linux only")
     file = os.memfd_create("npusim-dram", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -106,7 +107,7 @@ def _sealed_file(size: int) -> int:
 
 
 class JobMemory:
-    """The memories as the instructions of one job see them: DRAM only through the job's regions."""
+    """The memories as the instructions of one job see them: DRAM only through the regions of the job."""
 
     def __init__(self, memory: DeviceMemory, regions: Sequence[tuple[int, int]]) -> None:
         """``regions``: (DRAM address, bytes) of each; raises AddressError for one outside of DRAM."""
