@@ -110,14 +110,15 @@ class JobMemory:
     """The memories as the instructions of one job see them: DRAM only through the regions of the job."""
 
     def __init__(self, memory: DeviceMemory, regions: Sequence[tuple[int, int]]) -> None:
-        """``regions``: (DRAM address, bytes) of each; raises AddressError for one outside of DRAM."""
+        """``regions``: (DRAM address, bytes) of each. Raises AddressError for one outside of DRAM."""
         self._sram = memory.sram
         self._acc = memory.acc
         self._l2 = memory.l2
         self._regions = [memory.slice(base, size) for base, size in regions]
 
     def at(self, core: int, address: int, strides: tuple[int, ...] = ()) -> Strided:
-        """The elements from an address on; AddressError if there is no such memory or it ends before the address."""
+        """The elements from an address on. Raises AddressError if there is no such memory, or it ends before the
+        address."""
         space, offset = address >> _SPACE_SHIFT, address & OFFSET_MASK
         try:
             if space >= Space.REGION:

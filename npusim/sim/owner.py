@@ -1,4 +1,4 @@
-"""Who has events to come: parts with names, so that an event can be written down and found again."""
+"""Owners of pending events: named parts, so that events can be saved and restored."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from npusim.sim.saved import Saved
 
 
 class EventOwner:
-    """A part whose methods are called at a time, those that ``EVENTS`` names; by the clock with an event, by a link
-    with nothing."""
+    """A part with methods that are called as events, listed in ``EVENTS``: by the clock with an event, by a link
+    without."""
 
     __slots__ = ()
 
     EVENTS: ClassVar[tuple[str, ...]] = ()
 
     def is_void(self, value: Any) -> bool:
-        """Whether an event with that value would do nothing any more: events cannot be taken back."""
+        """Whether an event with that value would have no effect any more, because events cannot be cancelled."""
         return False
 
     def which(self, value: Any) -> str:
-        """What tells an event from others that call the same method, by its value; with a space in front."""
+        """Text that distinguishes events of the same method, by their value; begins with a space."""
         return ""
 
     def value_state(self, value: Any) -> Any:
-        """The value of an event as plain data; most have none."""
+        """The value of an event as plain data; None for most events."""
         return value
 
     def value_of(self, method: str, saved: Saved) -> Any:
-        """The value again, of an event that is to call a method. Raises CheckpointError."""
+        """Inverse of :meth:`value_state` for an event that calls ``method``. Raises CheckpointError."""
         if not saved.missing:
             raise saved.refuse("null")
         return None
 
 
 class Owners:
-    """The parts of one device that have events, by name."""
+    """The parts of one device that own events, by name."""
 
     def __init__(self) -> None:
         self._owners: dict[str, EventOwner] = {}
         self._names: dict[int, str] = {}
 
     def add(self, name: str, owner: EventOwner) -> None:
-        """From here on it is known by that name."""
+        """Register an owner by name."""
         self._owners[name] = owner
         self._names[id(owner)] = name
 
     def name(self, callback: Callable[..., Any]) -> list[str]:
-        """Owner and method. Raises CheckpointError for what nobody here owns."""
+        """Owner and method of a callback. Raises CheckpointError if no owner is registered for it."""
         owner = getattr(callback, "__self__", None)
         method = getattr(callback, "__name__", "")
         name = self._names.get(id(owner))
@@ -66,7 +66,7 @@ class Owners:
         return self._owners[name]
 
     def callback(self, saved: Saved) -> Callable[..., Any]:
-        """What :meth:`name` named."""
+        """Inverse of :meth:`name`."""
         name, method = saved.items(2)
         owner = self.owner(name)
         if method.text() not in owner.EVENTS:

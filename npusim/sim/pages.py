@@ -1,4 +1,4 @@
-"""The bytes of a machine that are not zero, a page at a time: what a checkpoint keeps of its memories."""
+"""The non-zero pages of the memories of a machine, for checkpoints."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from npusim.isa.base import ByteArray
 from npusim.sim.memory import DeviceMemory
 
 PAGE = 4096
-"""Bytes of a page of a checkpoint, whatever the host's have."""
+"""Page size of checkpoints in bytes, on all hosts."""
 _LOOK = 1 << 26
-"""Bytes that are looked at together; a multiple of every host's page."""
+"""Bytes that are scanned together; a multiple of the page size of every host."""
 _THERE = np.uint64(0b11 << 62)
-"""Bits of an entry of Linux's page map: the page is in memory, or swapped out."""
+"""Bits in an entry of Linux's page map: the page is in memory or swapped out."""
 
 Runs = list[tuple[int, int]]
-"""First page and number of pages, in order."""
+"""(first page, number of pages) in order."""
 
 
 def memories(memory: DeviceMemory) -> dict[str, ByteArray]:
-    """Every memory of a machine by its name."""
+    """All memories of a machine by name."""
     found = {"dram": memory.dram}
     for core, (sram, acc) in enumerate(zip(memory.sram, memory.acc, strict=True)):
         found[f"core{core}.sram"], found[f"core{core}.acc"] = sram, acc
@@ -34,7 +34,7 @@ def memories(memory: DeviceMemory) -> dict[str, ByteArray]:
 
 
 def written(array: ByteArray) -> Runs:
-    """The pages of an array that are not all zeros; the last one may be cut short by its end."""
+    """The pages of an array that are not all zeros. The last page may be shorter."""
     runs: Runs = []
     for start, there in _looked_at(array):
         for first in np.flatnonzero(there).tolist():
@@ -47,18 +47,18 @@ def written(array: ByteArray) -> Runs:
 
 
 def pages_of(array: ByteArray, runs: Runs) -> Iterator[ByteArray]:
-    """The bytes of these pages, as views; what is behind the array's end is left out."""
+    """The bytes of these pages, as views."""
     for first, count in runs:
         yield array[first * PAGE : (first + count) * PAGE]
 
 
 def bytes_of(array: ByteArray, runs: Runs) -> int:
-    """How many bytes those are."""
+    """The number of bytes of these pages."""
     return sum(min((first + count) * PAGE, array.size) - first * PAGE for first, count in runs)
 
 
 def _looked_at(array: ByteArray) -> Iterator[tuple[int, npt.NDArray[np.bool_]]]:
-    """Offsets, and for each page from there on whether there is anything in it."""
+    """For each scanned part: its offset, and whether each of its pages has a non-zero byte."""
     for start in range(0, array.size, _LOOK):
         part = array[start : start + _LOOK]
         touched = _touched(part)
@@ -72,7 +72,7 @@ def _looked_at(array: ByteArray) -> Iterator[tuple[int, npt.NDArray[np.bool_]]]:
 
 
 def _touched(part: ByteArray) -> npt.NDArray[np.bool_] | None:
-    """Which of its pages the host has ever given memory to, as far as it says so: reading the others would cost page
+    """The pages of a part to which the host has given memory, if it can tell. Reading the others would allocate page
     tables for terabytes that nobody wrote."""
     host, begin = os.sysconf("SC_PAGE_SIZE"), part.ctypes.data
     if begin % host or host % PAGE:

@@ -1,4 +1,4 @@
-"""The parts of a machine: clock, memories, units, the links to memories and between cores."""
+"""The parts of a machine: clock, memories, units, links to memories and between cores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npusim.work import Port
 
 
 class Parts:
-    """What there is of one device; ``cycle_ps``: of its clock, ``layer_ps``: what turning to another layer takes."""
+    """The parts of one device. ``cycle_ps``: clock cycle. ``layer_ps``: time to switch to another layer."""
 
     def __init__(self, config: Config, adversary: Adversary | None = None, *, shared_memory: bool = False) -> None:
         self.config = config
@@ -24,7 +24,7 @@ class Parts:
         self.clock = Clock()
         self.watchers: list[Watcher] = []
         self.step_watchers: list[Watcher] = []
-        """Those that are told of single commands."""
+        """Watchers of single commands."""
         self.memory = DeviceMemory(config, shared=shared_memory)
         self.fabric = Fabric(config)
         between = config.interconnect
@@ -37,10 +37,10 @@ class Parts:
             for port, part in zip(Port, there, strict=True)
             if part is not None
         }
-        """The links that there are, by name: what passes one shares nothing with the rest."""
+        """The independent links, by name."""
         self.link = self.links["dram"]
         self.ways = tuple(self.links.get(port.name.lower(), self.link) for port in Port)
-        """By port; one that the device has not is that to DRAM, and nobody is sent there."""
+        """Links by port. Ports that the device does not have refer to DRAM and are not used."""
         self.layout = UnitLayout(config)
         self.breaks = UnitFaults()
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)

@@ -1,10 +1,10 @@
-"""Jobs whose course is known: a job takes the same picoseconds each time that nothing disturbs it.
+"""Replay of jobs: an undisturbed job takes the same time as the previous one of its program.
 
-The first undisturbed job of a program leaves its course: the order in which its commands ended, its length, its
-timeline. A later one is replayed: all of the arithmetic at once, in that order, and one event at the end instead of
-several for each command. Why that is sound: times depend on instructions, never on data, and it is done only if nobody
-can look or interfere before that end: no other event comes earlier, the host does not wake up earlier, nobody
-watches. All that software and tools see is the same bits and picoseconds.
+The first undisturbed job of a program records the order in which its commands ended, its length and its timeline. Later
+jobs are replayed: all arithmetic at once in that order, and one event at the end instead of several per command. This
+is sound because times depend on instructions and never on data, and because a job is only replayed if nobody can
+observe or interfere before its end: no other event comes earlier, the host does not wake up earlier, and nobody
+watches. Software and tools see the same bits and picoseconds.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from npusim.timeline import DeviceFault, Timeline
 from npusim.timing._timeline import TimingRun
 
 MOST_STEPS = 1024
-"""The course of longer programs is not kept: what it would save is little beside their arithmetic."""
+"""Longest program that is recorded. For longer ones the saving is small compared with their arithmetic."""
 
 
 @dataclass(slots=True, eq=False)
 class Course:
-    """The steps of a job and, once one has gone undisturbed, how such jobs go.
+    """The steps of a job and, after an undisturbed job, its timing.
 
-    ``order``: in which steps end; ``lead_ps``: from the job's taking to its first fetch; ``length_ps``: from there to
+    ``order``: of the ends of steps. ``lead_ps``: from taking the job to its first fetch. ``length_ps``: from there to
     the end of its last step.
     """
 
@@ -42,15 +42,15 @@ class Course:
     length_ps: int = 0
     timeline: Timeline | None = None
     foreseen: tuple[int, TimingRun | None] | None = None
-    """What a job of that lead will do, as far as it can be computed in one go; see :mod:`npusim.sim.fast_forward`."""
+    """(lead, precomputed timing) of a job, see :mod:`npusim.sim.fast_forward`."""
 
     def learn(self, job: Stepper, timeline: Timeline) -> None:
-        """Keep the course of a job that has ended, if nothing was special about it."""
+        """Record the timing of a job that has ended, if it was undisturbed."""
         if job.undisturbed:
             self.keep(job.order, job.begun_ps - job.started_ps, job.ended_ps - job.begun_ps, timeline)
 
     def keep(self, order: Iterable[Step], lead_ps: int, length_ps: int, timeline: Timeline) -> None:
-        """Keep a course, unless one is kept."""
+        """Record a timing, unless there is one."""
         if self.timeline is None and len(self.steps) <= MOST_STEPS:
             self.order, self.lead_ps, self.length_ps = tuple(order), lead_ps, length_ps
             self.timeline = timeline.again(timeline.started_ps)
@@ -58,7 +58,7 @@ class Course:
 
 @dataclass(slots=True, eq=False)
 class Replayer(EventOwner):
-    """Replays a job whose course is known, with the verbs of :class:`npusim.sim.stepper.Stepper`."""
+    """Replays a job with known timing, with the methods of :class:`npusim.sim.stepper.Stepper`."""
 
     EVENTS = ("_ended",)
 
@@ -72,8 +72,8 @@ class Replayer(EventOwner):
     preemptions: int = 0
 
     def begin(self) -> dict[Step, Attempt]:
-        """Do the arithmetic and go to the end. Where it is a fault, nothing was begun: what came of each command so far
-        is returned, for a stepper that goes through it in time."""
+        """Do the arithmetic and schedule the end. If there is a fault, nothing is scheduled: the results of the
+        commands so far are returned for a stepper."""
         if self.job.arithmetic:
             order = self.course.order
             for number, step in enumerate(order):
@@ -94,18 +94,18 @@ class Replayer(EventOwner):
         return self.over
 
     def own(self, owners: Owners, name: str) -> None:
-        """Make it known as the job of that name."""
+        """Register it as the job of that name."""
         owners.add(name, self)
 
     def leave_link(self) -> None:
-        """It has nothing there."""
+        """Nothing to do: it has no transfers on a link."""
 
     def abandon(self) -> None:
-        """Never go on."""
+        """Stop for good."""
         self.over = True
 
     def timeline(self, now: int, clock_hz: int) -> Timeline:
-        """The job's history, as it was the first time."""
+        """The recorded timeline."""
         assert self.course.timeline is not None
         known, started_ps = self.course.timeline, self.job.started_ps
         assert now - started_ps == known.time_ps

@@ -1,4 +1,4 @@
-"""The state of parts as plain values, and how it is read back: nothing is believed that was not looked at."""
+"""The state of parts as plain values, and validated access to it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from npusim.errors import CheckpointError, shown
 
 LONGEST_PS = 1 << 60
-"""Times of a state are smaller: 13 days, so that sums of some fit into 64 bits."""
+"""Limit for times in a state: 13 days, so that sums of several times fit into 64 bits."""
 WIDEST = (1 << 62) - 1
-"""Integers of a state are at most that, where nothing else is said."""
+"""Default limit for integers in a state."""
 
 
 class Saved:
-    """One value of a state that was read, and where it stands; every question raises CheckpointError for an answer
-    that is not of the kind asked for."""
+    """One value of a state that was read, and its path. All methods raise CheckpointError for a value of another
+    kind."""
 
     __slots__ = ("path", "value")
 
@@ -24,7 +24,7 @@ class Saved:
         self.path = path
 
     def refuse(self, allowed: str) -> CheckpointError:
-        """The error to raise."""
+        """The error for this value. ``allowed``: text after "must be"."""
         return CheckpointError(f"{self.path}: must be {allowed}, got {shown(self.value)}")
 
     def __getitem__(self, name: str) -> Saved:
@@ -36,13 +36,13 @@ class Saved:
         return Saved(self.value[name], f"{self.path}.{name}")
 
     def names(self) -> list[str]:
-        """The names of a mapping's members."""
+        """The names of the members of a mapping."""
         if not isinstance(self.value, dict):
             raise self.refuse("a mapping")
         return list(self.value)
 
     def items(self, count: int | None = None) -> list[Saved]:
-        """The items of a list, so many."""
+        """The items of a list, of length ``count`` if given."""
         if not isinstance(self.value, list) or (count is not None and len(self.value) != count):
             raise self.refuse("a list" if count is None else f"a list of {count}")
         return [Saved(item, f"{self.path}[{number}]") for number, item in enumerate(self.value)]
@@ -52,7 +52,7 @@ class Saved:
 
     @property
     def missing(self) -> bool:
-        """Whether it is null."""
+        """Whether the value is null."""
         return self.value is None
 
     def integer(self, low: int = 0, high: int = WIDEST) -> int:
@@ -62,11 +62,11 @@ class Saved:
         return self.value
 
     def index(self, count: int) -> int:
-        """The number of one of so many things."""
+        """An index of one of ``count`` items."""
         return self.integer(0, count - 1)
 
     def integers(self, count: int, low: int = 0, high: int = WIDEST) -> list[int]:
-        """A list of so many integers."""
+        """A list of ``count`` integers."""
         if not isinstance(self.value, list) or len(self.value) != count:
             raise self.refuse(f"a list of {count} integers")
         return [Saved(item, f"{self.path}[{number}]").integer(low, high) for number, item in enumerate(self.value)]

@@ -1,14 +1,14 @@
-"""The front of the machine: fetches the instruction stream from DRAM and hands commands to the units, in order.
+"""The front end of the machine: fetches the instruction stream from DRAM and dispatches commands to the units in order.
 
-Fetching: a buffer of two halves of FETCH_BYTES. The stream flows in over the link to DRAM, sharing it with the DMA
-engines, as long as a half is free; the latency is paid at the start and after each time that both halves were full.
+Fetch: a buffer of two halves of FETCH_BYTES. The stream uses the link to DRAM, shared with the DMA engines, while a
+half is free. The latency is added at the start and each time both halves were full.
 
-Dispatch: one command in a cycle, into the queue of its unit, and ``layer_cycles`` more where the stream turns to
-another layer; a full queue holds the stream up. Dispatch times are computed, not simulated: an idle unit gets a command
-with the time at which it arrives.
+Dispatch: one command per cycle into the queue of its unit, plus ``layer_cycles`` when the stream switches to another
+layer. A full queue blocks the stream. Dispatch times are computed, not simulated: an idle unit gets a command together
+with its arrival time.
 
-Parking: a job that has to leave dispatches nothing more, but what is on its way to a queue arrives there. Queues, fetch
-buffer and completion counts exist once for each priority, so they stay where they are.
+Preemption: a preempted job dispatches nothing more, but commands on their way to a queue arrive. Queues, fetch buffer
+and completion counts exist once per priority, so they keep their contents.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from npusim.sim.steps import HALT
 from npusim.timeline import NO_OP, UnitCounters
 
 CODE_RANK = -1
-"""Code comes before all data: nothing goes on without it."""
+"""Code comes before all data, because nothing continues without it."""
 
 FETCH = "fetch"
-"""What it is stalled on while the stream is on its way."""
+"""Name of the stall while the stream is being fetched."""
 
 
 class Sequencer(EventOwner):
@@ -45,19 +45,19 @@ class Sequencer(EventOwner):
         self.blocked: Engine | None = None
         self.dispatched = self.fetched = self.requested = 0  # commands, bytes, bytes
         self.fetching = self.halted = False
-        self.last = job.started_ps  # the time of the last dispatch
-        self.op = NO_OP  # of the last command
+        self.last = job.started_ps  # time of the last dispatch
+        self.op = NO_OP  # operator of the last command
         self.reason = FETCH
         self.total = job.steps[-1].end
         self.busy_ps = self.idle_ps = 0
         self.stalls: dict[str, int] = {}
 
     def begin(self) -> None:
-        """Start fetching, now."""
+        """Start to fetch now."""
         self._request(0)
 
     def resume(self) -> None:
-        """Go on where the job was parked."""
+        """Continue after a preemption."""
         if self.halted:
             return
         self.pump()
@@ -65,7 +65,7 @@ class Sequencer(EventOwner):
             self._request(0)
 
     def _request(self, delay: int) -> None:
-        """Ask for the next half, ``delay`` ps from now, if it is there to ask for and the fetcher stands still."""
+        """Request the next half in ``delay`` ps, if there is one and the fetcher is idle."""
         job = self.job
         if not self.fetching and self.requested < self.total:
             self.fetching = True
@@ -76,7 +76,7 @@ class Sequencer(EventOwner):
         job = self.job
         if job.over:
             return
-        # In halves: while one is dispatched the other is filled, which hides the latency of all but the first.
+        # By halves: one is filled while the other is dispatched, which hides all latencies but the first.
         size = min(FETCH_BYTES, self.total - self.requested)
         self.requested += size
         job.code_link.start(size, job.fetch_rate, self._fetched, CODE_RANK if job.by_need else 0)
@@ -99,13 +99,13 @@ class Sequencer(EventOwner):
             job.settle()
 
     def _room(self) -> bool:
-        """Whether a half is free: what has been asked for and not been dispatched fills no more than the other one."""
+        """Whether a half is free: the bytes requested and not dispatched fill at most the other one."""
         steps, at = self.job.steps, self.dispatched
         used = steps[at - 1].end if at else 0
         return self.requested < self.total and self.requested - used // FETCH_BYTES * FETCH_BYTES <= FETCH_BYTES
 
     def pump(self) -> None:
-        """Dispatch until the stream runs dry, a queue is full, or the job halts."""
+        """Dispatch until the stream is empty, a queue is full, or the job halts."""
         job = self.job
         if job.holding:
             return
@@ -121,10 +121,10 @@ class Sequencer(EventOwner):
                 self.blocked = engines[step.engine]
                 self.reason = self.blocked.name
                 return
-            # Whoever prepares a layer - writes its registers, reads its descriptor - does so once, in front of it.
+            # A layer is prepared once, before its first command: registers are written, its descriptor is read.
             takes = cycle + job.layer_ps if step.engine != HALT and step.op != self.op else cycle
             at = self.last + takes
-            # Time computed runs behind time simulated only where something held the stream up: that is the stall.
+            # The computed time is only behind the simulated time after a block of the stream: this is the stall.
             if at < now:
                 self.stalls[self.reason] = self.stalls.get(self.reason, 0) + now - at
                 at = now
@@ -154,15 +154,15 @@ class Sequencer(EventOwner):
         return self.job.over
 
     def close(self, now: int) -> UnitCounters:
-        """The counters of the job up to ``now``."""
-        if now < self.last:  # a job that failed: commands were on their way to their queues
+        """The counters of the job, up to ``now``."""
+        if now < self.last:  # a failed job: commands were on their way to their queues
             self.busy_ps += now - self.last
         else:
             self.count(now)
         return UnitCounters(self.busy_ps, self.idle_ps, self.stalls, int(self.halted), 0, self.fetched)
 
     def count(self, now: int) -> None:
-        """Put the time since the last dispatch under what held the next one up."""
+        """Count the time since the last dispatch by what delayed the next one."""
         elapsed = now - self.last
         if self.halted and not self.job.parked:
             self.idle_ps += elapsed

@@ -1,7 +1,7 @@
-"""One job on the machine, from its first fetch to the moment that every unit has drained, or to its fault.
+"""One job on the machine, event by event, from its first fetch until all units are idle, or until its fault.
 
-On the way it may be parked: it comes to a stop at an instruction boundary, leaves the machine to a job of a higher
-class, and goes on later.
+It may be preempted: it stops at an instruction boundary, leaves the machine to a job of a higher priority, and resumes
+later.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, DeviceFault, Faul
 from npusim.units import cycles_spanned
 
 SAVE, RESTORE = "context.save", "context.restore"
-"""Kinds of the sequencer's spans."""
+"""Kinds of spans of the sequencer."""
 
 
 class Stepper(Progress, EventOwner):
-    """Steps a job through the units of the machine, with an event for each thing that happens."""
+    """Executes a job on the units of the machine, with an event for each change."""
 
     EVENTS = ("_arrived",)
 
@@ -43,13 +43,13 @@ class Stepper(Progress, EventOwner):
         learn: Callable[[Stepper, Timeline], None],
         known: Mapping[Step, Attempt],
     ) -> None:
-        """``known``: what came of arithmetic that has been done already."""
+        """``known``: results of arithmetic that was done already."""
         super().__init__(machine, job, steps)
         self.memory = memory
         self.job = job
         self.known = known
         self.begun_ps = self.ended_ps = machine.clock.now
-        self.parked_ps = 0  # since when
+        self.parked_ps = 0  # time of the preemption
         self.suspended_ps = 0
         self.preemptions = 0
         self.fault: DeviceFault | None = None
@@ -88,15 +88,15 @@ class Stepper(Progress, EventOwner):
         self.fail(DeviceFault(FaultCode.DMA, self.job.code + step.begin, f"{unit}: {step.kind}: bus error"))
 
     def fail(self, fault: DeviceFault) -> None:
-        """End the job here."""
+        """End the job with a fault."""
         self.fault = fault
         self._end()
 
     def settle(self) -> None:
         if self.over:
             return
-        # Nothing is scheduled any more. Either all is done, or the job was asked to stop and every unit has, or nobody
-        # will ever wake anybody again: a program that waits for itself, which is a fault that says who waits for whom.
+        # Nothing is scheduled any more. The job is complete, or it was asked to stop and every unit has, or it is
+        # deadlocked: a program waits for itself, which is a fault that names the units.
         if self.sequencer.halted and not self.outstanding:
             self._end()
         elif self.holding and SEQUENCER not in self.breaks.hangs and all(each.begin == NEVER for each in self.engines):
@@ -106,7 +106,7 @@ class Stepper(Progress, EventOwner):
             self.preemptions += 1
             assert self.stopped is not None
             self.stopped(self)
-        elif not self.breaks.hangs:  # what hangs is silent: somebody outside has to notice
+        elif not self.breaks.hangs:  # a hanging unit is silent and is detected by a time-out
             self.fail(DeviceFault(FaultCode.DEADLOCK, 0, f"no unit can go on: {self._stuck()}"))
 
     def _stuck(self) -> str:
@@ -117,13 +117,13 @@ class Stepper(Progress, EventOwner):
         return "; ".join(lines) or "all queues are empty and the stream has no halt"
 
     def park(self, stopped: Callable[[Stepper], None]) -> None:
-        """Come to a stop: units finish the commands that they are in, then ``stopped(self)`` is called.
+        """Stop the job: units finish their current commands, then ``stopped(self)`` is called.
 
-        A job that ends before it stops, well or not, is not parked. Commands that the sequencer has sent off arrive.
+        A job that ends before it stops is not preempted. Commands that were dispatched arrive in their queues.
         """
         self.holding = True
         self.stopped = stopped
-        # Commands that are dispatched have left the sequencer for good: parking waits until they are in their queues.
+        # Dispatched commands have left the sequencer, so the stop waits until they are in their queues.
         self.active += 1
         self.clock.after(max(0, self.sequencer.last - self.clock.now), self._arrived)
 
@@ -135,7 +135,7 @@ class Stepper(Progress, EventOwner):
             self.settle()
 
     def resume(self) -> None:
-        """Go on, with the machine as it was when the job stopped."""
+        """Continue, with the machine as it was when the job stopped."""
         self._count()
         self.parked = self.holding = False
         now = self.clock.now
@@ -152,22 +152,22 @@ class Stepper(Progress, EventOwner):
         self.sequencer.count(self.clock.now)
 
     def tell(self) -> None:
-        """From here on its units tell whoever watches."""
+        """Notify watchers from now on."""
         for engine in self.engines:
             if not isinstance(engine, WatchedEngine):
                 engine.__class__ = WatchedEngine
         self.sequencer.__class__ = WatchedSequencer
 
     def leave_link(self) -> None:
-        """From here on what the link to DRAM does is another job's."""
+        """Detach from the link to DRAM, which another job uses from now on."""
         self.dram_busy_ps += self.link.settle() - self.link_mark
 
     def join_link(self) -> None:
-        """The link is this job's again."""
+        """Attach to the link again."""
         self.link_mark = self.link.settle()
 
     def moved_context(self, kind: str, begin: int, size: int) -> None:
-        """``size`` bytes of SRAM and accumulators have been saved or restored, from time ``begin`` to now."""
+        """Record a context move of ``size`` bytes of SRAM and accumulators, from time ``begin`` to now."""
         now = self.clock.now
         if kind == SAVE:
             self.writes += size
@@ -179,7 +179,7 @@ class Stepper(Progress, EventOwner):
 
     @property
     def undisturbed(self) -> bool:
-        """Whether the job went as any other of its program will, if nobody interferes. It has ended."""
+        """Whether the job, which has ended, had the timing of any undisturbed job of its program."""
         special = self.fault is not None or self.holding or self.preemptions > 0
         return not special and len(self.order) == len(self.steps) - 1 and not (self.disturbed or self.known)
 
@@ -187,7 +187,7 @@ class Stepper(Progress, EventOwner):
         return self.over
 
     def own(self, owners: Owners, name: str) -> None:
-        """Make its parts known, as parts of the job of that name."""
+        """Register its parts as parts of the job of that name."""
         owners.add(name, self)
         owners.add(f"{name}/sequencer", self.sequencer)
         for engine in self.engines:
@@ -196,7 +196,7 @@ class Stepper(Progress, EventOwner):
             owners.add(f"{name}/core{core}.sram", banks)
 
     def abandon(self) -> None:
-        """Never go on: every event of the job that still comes is void."""
+        """Stop for good: all pending events of the job become void."""
         self.over = True
 
     def _end(self) -> None:
@@ -205,13 +205,13 @@ class Stepper(Progress, EventOwner):
         self.done(self)
 
     def timeline(self, now: int, clock_hz: int) -> Timeline:
-        """The job's history, its interrupt being raised at ``now``. It has left the link."""
+        """The timeline of the job. ``now``: time of its interrupt. It has left the link."""
         duration = now - self.started_ps
         units = {engine.name: engine.close(now) for engine in self.engines}
         units[SEQUENCER] = self.sequencer.close(now)
         instructions = sum(unit.instructions for unit in units.values())
         counters = Counters(duration, units, self.reads, self.writes, self.dram_busy_ps, instructions)
-        # Units end in an order that depends on how events interleave; the record must not.
+        # The order in which units end depends on the interleaving of events; the record must not.
         self.spans.sort(key=ORDER)
         cycles = cycles_spanned(duration, clock_hz)
         suspended = self.suspended_ps + (now - self.parked_ps if self.parked else 0)

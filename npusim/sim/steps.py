@@ -1,6 +1,6 @@
-"""From the bytes of a program to the steps that the units take: decoded, verified and priced once per program.
+"""Decodes, verifies and prices the bytes of a program once: the steps that the units execute.
 
-Of what this process has compiled the steps are known without that, as long as nobody executes them (ADR 0033).
+Programs compiled by this process need not be decoded as long as they are not executed (ADR 0033).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ HALT = -1
 
 @dataclass(frozen=True, slots=True)
 class CommandCost:
-    """What a command costs, which depends on its work alone. Times in ps, sizes in bytes.
+    """The cost of a command, which depends on its work alone. Times in ps, sizes in bytes.
 
-    ``fixed_ps`` passes first, longer if other units of the core want the SRAM too, of which this one takes ``share``
-    (see :mod:`npusim.sim.banks`); then, if ``bus_bytes``, that many bytes flow over the link to DRAM at no more than
-    ``rate`` bytes a second, or over another ``link``. ``alone_ps`` is the whole duration when nobody else uses SRAM and
-    memories. Of a unit that looks ahead ``ahead_ps``, the first part of ``fixed_ps``, may pass while it still works on
-    older commands; for the first ``front_ps`` of all no other one begins.
+    First ``fixed_ps`` pass, or longer if other units of the core use SRAM too, of whose bandwidth this command uses
+    ``share`` (see :mod:`npusim.sim.banks`). Then ``bus_bytes`` bytes, if any, flow over the link to DRAM, or another
+    ``link``, at no more than ``rate`` bytes/s. ``alone_ps``: total time if nothing else uses SRAM and memories. On a
+    unit with look-ahead, ``ahead_ps``, the first part of ``fixed_ps``, may overlap older commands; no other command
+    begins during its first ``front_ps``.
     """
 
     fixed_ps: int
@@ -53,24 +53,24 @@ class CommandCost:
     front_ps: int = 0
 
     def bound_in(self, taken_ps: int) -> str:
-        """What bound a command that took so long: a memory, if what others cost it there is the largest part."""
+        """What limited a command that took ``taken_ps``: a memory, if the delay by others is the largest part."""
         if taken_ps == self.alone_ps:
             return self.bound
         if not self.bus_bytes:
             return "memory" if taken_ps >= 2 * self.alone_ps else self.bound
-        # What has passed while an older transfer still flowed is latency; what came on top, the others' bytes.
+        # Time that overlapped an older transfer is latency; additional time is caused by the bytes of others.
         moving = self.alone_ps - self.fixed_ps
         longer = max(0, taken_ps - self.alone_ps)
         return "memory" if moving + longer >= taken_ps - longer - moving else self.bound
 
 
 NOTHING = CommandCost(0, 0)
-"""Halting takes no time of its own."""
+"""The cost of the command that halts."""
 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One command, ready to run. ``engine`` is an index into :attr:`UnitLayout.names`."""
+    """One decoded command. ``engine``: an index into :attr:`UnitLayout.names`."""
 
     engine: int
     waits: tuple[tuple[int, int], ...]
@@ -80,14 +80,14 @@ class Step:
     core: int
     op: int
     instruction: Instruction
-    rank: int = 0  # of its transfer among others, by need
+    rank: int = 0  # priority of its transfer: the position at which it is needed
 
     @property
     def kind(self) -> str:
         return self.instruction.mnemonic
 
     def span(self, unit: str, start_ps: int, end_ps: int) -> Span:
-        """What it leaves in the timeline."""
+        """Its span for the timeline."""
         charge = self.charge
         return Span(
             unit, start_ps, end_ps, self.op, self.instruction.mnemonic, charge.macs, charge.bytes,
@@ -97,8 +97,8 @@ class Step:
 
 @dataclass(slots=True, eq=False)
 class Steps:
-    """The steps of a stream. ``prologue``: how many of them, the first, load residents, in ``prologue_bytes`` of the
-    stream; ``sram_bytes``: what those fill."""
+    """The steps of a stream. ``prologue``: number of steps at the start that load pinned weights, in ``prologue_bytes``
+    bytes of the stream. ``sram_bytes``: size of these weights."""
 
     all: Sequence[Step]
     prologue: int = 0
@@ -106,7 +106,7 @@ class Steps:
     sram_bytes: int = 0
 
     def body(self) -> list[Step]:
-        """The steps of a job whose residents are there: what loads them counts as complete and is not fetched."""
+        """The steps of a job whose weights are pinned already: the prologue counts as complete and is not fetched."""
         complete = Counter(step.engine for step in self.all[: self.prologue])
         return [
             replace(
@@ -119,7 +119,7 @@ class Steps:
 
 
 def _set_ranks(steps: Sequence[Step], engines: int) -> None:
-    """Rank transfers by need: by where the first command stands that waits for one, or for one behind it in its
+    """Rank transfers by need: by the position of the first command that waits for one, or for a later one of its
     channel."""
     queues: list[list[Step]] = [[] for _ in range(engines)]
     needs: list[list[int]] = [[] for _ in range(engines)]
@@ -137,9 +137,9 @@ def _set_ranks(steps: Sequence[Step], engines: int) -> None:
 
 
 class UnitLayout:
-    """The units of a device in a fixed order: per core matrix, vector, scalar where present, then the DMA channels.
+    """The units of a device in a fixed order: per core matrix, vector, scalar if present, then the DMA channels.
 
-    ``depths``: how many commands each may have begun at once.
+    ``depths``: how many commands each unit may have begun at once.
     """
 
     def __init__(self, config: Config) -> None:
@@ -154,7 +154,7 @@ class UnitLayout:
 
 
 class InvalidProgramError(Exception):
-    """A program is refused. Arguments: byte offset of the command in the stream, explanation."""
+    """A program is invalid. Arguments: byte offset of the command in the stream, explanation."""
 
     def __init__(self, offset: int, explanation: str, /) -> None:
         super().__init__(offset, explanation)
@@ -163,8 +163,7 @@ class InvalidProgramError(Exception):
 
 
 class _Draft:
-    """Steps as far as a stream has come, ``end`` bytes; ``step`` makes one of a command and the bytes where it begins
-    and ends."""
+    """The steps of the first ``end`` bytes of a stream. ``step`` makes a step from a command and its byte range."""
 
     def __init__(self, step: Callable[[Command, int, int], Step]) -> None:
         self._step = step
@@ -173,9 +172,9 @@ class _Draft:
         self.end = self._over = 0
 
     def add(self, command: Command, end: int) -> None:
-        """The next command, which ends at a byte."""
+        """Add the next command. ``end``: its end in bytes."""
         made = self.made
-        if isinstance(command.instruction, Residents):  # for the sequencer, which reads it as it fetches
+        if isinstance(command.instruction, Residents):  # for the sequencer, which handles it during the fetch
             self._over = end + command.instruction.stream_bytes
             made.prologue_bytes, made.sram_bytes = self._over - end, command.instruction.sram_bytes
         else:
@@ -185,7 +184,7 @@ class _Draft:
 
 
 class StepDecoder:
-    """Makes the steps of programs for one device; looks at each distinct piece of work once."""
+    """Makes the steps of programs for one device. Each distinct piece of work is priced once."""
 
     def __init__(self, config: Config, layout: UnitLayout, fabric: Fabric) -> None:
         self._config = config
@@ -195,12 +194,13 @@ class StepDecoder:
         self._charges: dict[Work, CommandCost] = {}
 
     def steps(self, stream: bytes, region_bytes: Sequence[int]) -> Steps:
-        """The steps of a stream. Raises RefusedError for what cannot be decoded or breaks a rule of ``isa.verify``."""
+        """The steps of a stream. Raises InvalidProgramError for bytes that cannot be decoded or violate a rule of
+        ``isa.verify``."""
         draft = _Draft(self._step)
 
         def checked() -> Iterator[Command]:
             for command in decode(stream):
-                yield command  # comes back here when verify has passed it
+                yield command  # continues here once verify has accepted it
                 draft.add(command, draft.end + command.size)
 
         try:
@@ -210,13 +210,13 @@ class StepDecoder:
         return self._ranked(draft.made)
 
     def known(self, stream: bytes, region_bytes: Sequence[int]) -> Steps | None:
-        """The steps of a stream that the compiler of this process has written for such a device, not to be executed:
-        neither decoded nor verified. None for any other. Raises RefusedError for a routine that is gone since."""
+        """The steps of a stream compiled by this process for such a device, neither decoded nor verified, and not to be
+        executed. None for other streams. Raises InvalidProgramError for a routine that was removed since."""
         found = emitted(stream, limits_of(self._config, region_bytes))
         if found is None:
             return None
         if not any(type(command.instruction) is Residents for command in found.commands):
-            # What is refused is said below: there it is known where.
+            # The error is raised below, with its position.
             with contextlib.suppress(NpusimError):
                 return self._ranked(Steps(steps(found.commands, found.ends, self._layout.index, self._charged, Step)))
         draft = _Draft(self._step)
@@ -228,7 +228,7 @@ class StepDecoder:
         return self._ranked(draft.made)
 
     def _ranked(self, steps: Steps) -> Steps:
-        if self._config.interconnect.arbitration == "need":  # nobody else asks
+        if self._config.interconnect.arbitration == "need":  # ranks are not used otherwise
             _set_ranks(steps.all, len(self._layout.names))
         return steps
 

@@ -1,8 +1,8 @@
-"""Who looks on while a machine works: a debugger, a script of faults, what counts what was covered.
+"""Watchers of a running machine: debugger, fault script, coverage.
 
-A watcher is told of things as they happen, at their simulated time, and may look at everything. It costs nothing where
-there is none: whether a job is watched is asked when it gets the machine, and then it goes step by step, its units
-being of a kind that tells. The cycles and the bits are the same.
+A watcher is called as things happen, at their simulated time, and may inspect everything. Without watchers this costs
+nothing: when a job is dispatched, it is checked once whether it is watched; if so, it is executed event by event by
+units that call the watchers. Cycles and bits are the same.
 """
 
 from __future__ import annotations
@@ -15,55 +15,57 @@ from npusim.timeline import Timeline
 
 
 class Watcher:
-    """Is told what happens; the methods of this class do nothing. One that raises ends the call of the bus in which
-    time was passing, and the device can go on from there.
+    """The callbacks, which do nothing by default. An exception ends the current call of the bus, and the device can
+    continue from there.
 
-    ``steps`` False: it is not told of single commands, and jobs may go in one go, as they do when nobody watches.
+    ``steps``: False for a watcher without callbacks for single commands, so that jobs may be replayed or
+    fast-forwarded.
     """
 
     steps: ClassVar[bool] = True
 
     def job_begins(self, job: MachineJob) -> None:
-        """A job is about to have the machine; in a device it is a :class:`npusim.device.job.MachineJob`."""
+        """A job is about to run; on a device it is a :class:`npusim.device.job.DeviceJob`."""
 
     def dispatched(self, unit: str, step: Step, at_ps: int) -> None:
-        """A command goes to the queue of its unit, where it arrives at a time, now or some cycles later."""
+        """A command is dispatched to the queue of its unit and arrives at ``at_ps``, now or some cycles later."""
 
     def step_begins(self, unit: str, step: Step) -> None:
-        """All that a command waits for is there: its time starts now."""
+        """The waits of a command are fulfilled and it starts."""
 
     def step_ends(self, unit: str, step: Step) -> None:
-        """The time of a command is over and its arithmetic done; nobody who waits for it has been told yet."""
+        """A command has ended and its arithmetic is done. Units that wait for it are notified after this call."""
 
     def job_ends(self, job: MachineJob, timeline: Timeline) -> None:
-        """The record of a job is written, its interrupt not yet raised; or it was refused, and has no record."""
+        """The record of a job is written, its interrupt is not raised yet; or the job was refused, and has no
+        record."""
 
     def register_read(self, register: str, value: int) -> None:
         """Software has read a register."""
 
     def register_written(self, register: str, value: int) -> None:
-        """Software has written a register, ``value`` as it gave it; what that does is done."""
+        """Software has written ``value`` to a register, and the effect is done."""
 
     def memory_read(self, address: int, size: int) -> None:
-        """Software has read bytes of DRAM, through the aperture or by a bulk copy."""
+        """Software has read bytes of DRAM through the aperture or by a bulk copy."""
 
     def memory_written(self, address: int, size: int) -> None:
         """Software has written bytes of DRAM."""
 
     def copied(self, source: int, destination: int, size: int) -> None:
-        """The device has copied bytes for software, by its ring of copies; an address is of DRAM or of host memory."""
+        """The copy engine has copied bytes; the addresses are in DRAM or in host memory."""
 
     def interrupt(self, vector: int) -> None:
-        """An interrupt message leaves the device."""
+        """The device sends an interrupt message."""
 
     def waits(self, timeout_ps: int) -> None:
-        """Software begins to wait for an interrupt. Only transports that see it tell this."""
+        """Software begins to wait for an interrupt. Only called by transports that can tell."""
 
     def takes(self, vectors: int) -> None:
-        """Software takes interrupts, as bits. Likewise."""
+        """Software takes interrupts, as bits. Only called by transports that can tell."""
 
     def misused(self, problem: str) -> None:
-        """Software has done what has no effect, or reached for memory that is not there."""
+        """An access by software had no effect, or was outside of memory."""
 
     def noted(self, what: str, address: int, size: int) -> None:
-        """The driver says of its own memory that it was ``allocated`` or ``freed``, or that it is ``done``."""
+        """The driver reports that memory was ``allocated`` or ``freed``, or that it is ``done``."""

@@ -1,4 +1,5 @@
-"""Units and the sequencer of jobs that are watched: they tell, and they may be broken; and units that are hindered."""
+"""Units and sequencers of watched jobs, which call watchers and may have faults; and units with delays of an
+adversary."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ from npusim.timeline import SEQUENCER
 from npusim.units import ceil_div
 
 HANG = "hang"
-"""The name of the sequencer's stall while it hangs."""
+"""Name of the stall of a sequencer that hangs."""
 
 
 class WatchedEngine(Engine):
-    """A unit that tells, hangs, is slow or fails. It has the slots of its base, so a unit under way may become one."""
+    """A unit that calls watchers and may hang, be slow or fail. It has the slots of its base class, so that a unit can
+    change to this class while it runs."""
 
     __slots__ = ()
 
@@ -29,7 +31,7 @@ class WatchedEngine(Engine):
 
     def _start(self, step: Step, now: int) -> None:
         job = self.job
-        # Several units may be released in one go, and a watcher may end the job when the first of them starts.
+        # Several units may be released at once, and a watcher may end the job when the first of them starts.
         if job.over:
             return
         if job.holding:
@@ -44,16 +46,16 @@ class WatchedEngine(Engine):
         if slowed is not step:
             job.disturbed = True
             self.step = slowed
-        # With older ones in flight it is those that are held, at their end, and this one behind them.
+        # If older commands are in flight, the unit hangs at their end, and this command behind them.
         if not self.flight and job.breaks.hold(self.name, partial(self._begin_late, now)):
             job.disturbed = True
-            # It has begun and schedules no end; `active` stays as it is.
+            # The command has begun without a scheduled end; `active` does not change.
             self.begin = now
             return
         super()._start(slowed, now)
 
     def _begin_late(self, begin: int) -> None:
-        """The unit goes on that has hung since the command was to begin."""
+        """Continue a unit that has been hanging since before the command began."""
         job = self.job
         if job.over:
             return
@@ -82,7 +84,7 @@ class WatchedEngine(Engine):
         super()._finish(event)
 
     def _finish_late(self, end: int) -> None:
-        """The unit goes on that has hung since the command was to end."""
+        """Continue a unit that has been hanging since before the command ended."""
         job = self.job
         if job.over:
             return
@@ -91,7 +93,8 @@ class WatchedEngine(Engine):
         self._finish()
 
     def _longer(self, held_ps: int, *, before: bool) -> None:
-        """Count the time that it hung, ``before`` it began or at its end, as the command's own."""
+        """Count the time of the hang as time of the command. ``before``: it was before its start, otherwise at its
+        end."""
         step, ready = self.flight[0]
         charge = replace(step.charge, alone_ps=step.charge.alone_ps + held_ps)
         self.flight[0] = replace(step, charge=charge), ready - held_ps * before
@@ -104,7 +107,7 @@ class WatchedEngine(Engine):
 
 
 class HinderedEngine(WatchedEngine):
-    """A unit whose transfers wait for those of somebody else, as long as an adversary says."""
+    """A unit whose transfers are delayed by an adversary."""
 
     __slots__ = ()
 
@@ -122,13 +125,13 @@ class HinderedEngine(WatchedEngine):
 
 
 class WatchedSequencer(Sequencer):
-    """A sequencer that hangs or is slow. What it has sent off arrives."""
+    """A sequencer that may hang or be slow. Dispatched commands still arrive."""
 
     __slots__ = ()
 
     def pump(self) -> None:
         job = self.job
-        # What was held more than once goes on more than once: perhaps behind the end of the stream.
+        # Several overlapping holds end with several releases, possibly after the end of the stream.
         if job.over or job.holding or self.dispatched == len(job.steps):
             return
         if job.breaks.hold(SEQUENCER, self._pump_late):
