@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 
 from npusim import report
 from npusim.cli.base import RENAMED
 from tests.support.cli import models
+from tests.support.onnx_models.small import node_model
 from tests.support.traces import packets
 from tests.unit.cli.conftest import Cli
 
@@ -112,6 +114,59 @@ def test_what_compare_refuses(cli: Cli, arguments: list[str], message: str) -> N
     outcome = cli("compare", *arguments)
     assert outcome.code == 2
     assert message in outcome.message
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--config", "tiny"], ["--set", "cores=2"], ["--with", "cores=2"], ["--with-config", "edge"],
+        ["--input-shape", "x=1,2"], ["--bind", "n=2"],
+    ],
+)  # fmt: skip
+def test_options_of_a_model_are_refused_for_two_runs(cli: Cli, option: list[str]) -> None:
+    outcome = cli("compare", "a.json", "b.json", *option)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.message == f"{option[0]}: is for a MODEL; a.json and b.json are runs that have been made"
+
+
+def test_where_a_page_cannot_be_written_nothing_is_run(cli: Cli, here: Path) -> None:
+    outcome = cli("compare", "no.onnx", "--with", "cores=2", "--html", "nowhere/page.html")
+    assert outcome.message == "nowhere/page.html: there is no directory nowhere"
+    assert cli("compare", "m.onnx", "--with", "cores=2", "--html", "page.html", "--json", "-").code == 0
+    assert (here / "page.html").read_text().startswith("<!doctype html>")
+
+
+def test_labels_are_the_devices_and_their_changes(cli: Cli) -> None:
+    def labels(*arguments: str) -> list[str]:
+        found: list[str] = json.loads(cli("compare", "m.onnx", *arguments, "--json", "-").out)["labels"]
+        return found
+
+    assert labels("--with", "cores=2") == ["edge", "edge with cores = 2"]
+    assert labels("--with-config", "tiny") == ["edge", "tiny"]
+    assert labels("--config", "tiny", "--set", "dma.channels=2", "--with-config", "edge", "--with", "cores=2") == [
+        "tiny with dma.channels = 2",
+        "edge with cores = 2, dma.channels = 2",
+    ]
+
+
+def test_runs_from_files_are_labelled_in_their_order(cli: Cli) -> None:
+    run(cli, "a.json")
+    run(cli, "b.json", "--set", "dram.latency=900 ns")
+    forth, back = (
+        json.loads(cli("compare", *files, "--json", "-").out) for files in (("a.json", "b.json"), ("b.json", "a.json"))
+    )
+    assert forth["labels"] == ["a.json", "b.json"] == back["labels"][::-1]
+    assert forth["delta_ps"] == -back["delta_ps"] > 0
+
+
+def test_where_weights_stay_the_runs_that_find_them_are_compared(cli: Cli, here: Path) -> None:
+    models.save(node_model("MatMul", [np.ones((2, 48), np.float32), np.ones((48, 40), np.float32)]), here / "w.onnx")
+    line, stay = ("w.onnx", "--config", "tiny"), "sram.resident_weights=true"
+    found = json.loads(cli("compare", *line, "--with", stay, "--json", "-").out)
+    plain = json.loads(cli("run", *line, "--timing-only", "--json", "-").out)
+    loading = json.loads(cli("run", *line, "--set", stay, "--timing-only", "--json", "-").out)
+    assert found["time_ps"][0] == plain["time_ps"]
+    assert found["time_ps"][1] < min(plain["time_ps"], loading["time_ps"])
 
 
 def test_what_if(cli: Cli) -> None:
