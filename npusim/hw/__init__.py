@@ -1,1 +1,1 @@
-"""What the hardware is (``config``) and what work costs on it (``cost``, ``capability``): pure integers, no data."""
+"""The hardware description (``config``) and the costs of work (``cost``, ``capability``): exact integers, no data."""

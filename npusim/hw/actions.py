@@ -1,4 +1,4 @@
-"""What an instruction does that takes energy: how many actions of each sort, from its work alone."""
+"""The actions of an instruction that consume energy: counts by kind, computed from its work alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from npusim.work import DmaWork, MatrixWork, Work
 
 MACS = "mac."
-"""Before the type of a multiply-accumulate, which is an action of its own for each."""
+"""Prefix of multiply-accumulates, followed by their type."""
 OPERANDS, ACCUMULATORS, VECTOR, SCALAR = "operands", "accumulators", "vector", "scalar"
 SRAM, DMA, DRAM, CONSTANTS, L2, CLOCK, LEAKAGE = "sram", "dma", "dram", "constants", "l2", "clock", "leakage"
 
@@ -23,13 +23,13 @@ UNITS_OF = {
     L2: "bytes read and written",
     CLOCK: "cycles of a core", LEAKAGE: "ns",
 }  # fmt: skip
-"""What one of each is; of those that begin with MACS, a multiply-accumulate."""
+"""Units of the counts, except those that begin with MACS, which are multiply-accumulates."""
 
 Actions = dict[str, int]
 
 
 def actions(config: Config, work: Work) -> Actions:
-    """How many of each an instruction takes on a device; what depends on time is not among them."""
+    """Counts of the actions of an instruction on a device, except those that depend on time."""
     from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork
 
     match work:
@@ -46,7 +46,7 @@ def actions(config: Config, work: Work) -> Actions:
 
 
 def _transfer(config: Config, work: DmaWork) -> Actions:
-    """One side is SRAM unless both are DRAM or L2; within SRAM it is read and written."""
+    """One side is SRAM unless both are DRAM or L2. A copy within SRAM reads and writes it."""
     sides = 2 - bool(work.reads or work.l2_reads) - bool(work.writes or work.l2_writes)
     apart = work.constants and config.constants is not None
     found = {DMA: work.bytes, SRAM: sides * work.bytes, CONSTANTS if apart else DRAM: work.reads + work.writes}
@@ -61,7 +61,7 @@ def _product(config: Config, work: MatrixWork) -> Actions:
     label = work.dtype.label
     sums = work.batch * work.oh * work.ow * work.oc
     operands, passes = _streams(matrix, work)
-    # The first pass has nothing to read, and what the last one has made leaves the accumulators once more.
+    # The first pass reads no sums, and the last one reads them once more for the output.
     touched = sums * (2 * passes - work.first) * work.acc_bytes
     moved = operands + (sums * work.out_bytes if work.last else 0)
     found = {f"{MACS}{STORED_AS.get(label, label)}": work.macs, OPERANDS: work.macs * _shifted(matrix, work)}
@@ -71,9 +71,9 @@ def _product(config: Config, work: MatrixWork) -> Actions:
 
 
 def _shifted(matrix: MatrixConfig, work: MatrixWork) -> int:
-    """Bytes that a PE's registers take over for one product: what passes from PE to PE, and its sum.
+    """Bytes latched by the registers of a PE for one product: operands that are passed on, and the sum.
 
-    A tree of adders (models ``direct`` and ``grid``) has no sum in the PE, but a product.
+    With a tree of adders (models ``direct`` and ``grid``) a PE has a product instead of a sum.
     """
     size = work.dtype.itemsize
     if matrix.model in ("direct", "grid"):
@@ -84,7 +84,7 @@ def _shifted(matrix: MatrixConfig, work: MatrixWork) -> int:
 
 
 def _streams(matrix: MatrixConfig, work: MatrixWork) -> tuple[int, int]:
-    """(bytes of operands read from SRAM, times that each sum is made or added to in the accumulators)."""
+    """(bytes of operands read from SRAM, writes and updates of each sum in the accumulators)."""
     size = work.dtype.itemsize
     if matrix.model == "direct":
         return _direct(matrix, work, size)
@@ -103,7 +103,7 @@ def _streams(matrix: MatrixConfig, work: MatrixWork) -> tuple[int, int]:
 
 
 def _direct(matrix: MatrixConfig, work: MatrixWork, size: int) -> tuple[int, int]:
-    """An atom of channels is read for each tap, pixel and group of kernels; so often are sums added to."""
+    """Channels are read for each tap, pixel and group of kernels, and sums are updated as often."""
     direct = matrix.direct or DirectConfig()
     pixels, weights = work.batch * work.oh * work.ow, work.batch * work.oc * work.kh * work.kw
     if work.depthwise:

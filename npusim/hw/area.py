@@ -1,7 +1,8 @@
-"""What a device takes of silicon, part by part: by its own table, else by its technology, else not known.
+"""The area of a device by component: from its own table, or from its technology, otherwise unknown.
 
-Logic is the cells of its arithmetic and registers at 40 nm, scaled to the node, times ``technology.logic_layout``; a
-memory is what CACTI gives for its size, times ``technology.sram_layout``, and the registers of a port for each bank.
+Logic: area of the cells of its arithmetic and registers at 40 nm, scaled to the node, times
+``technology.logic_layout``. Memory: area from CACTI for its size, times ``technology.sram_layout``, plus port registers
+per bank.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from npusim.units import ceil_div
 _ADDER, _MULTIPLIER, _FLOAT_ADDER, _FLOAT_MULTIPLIER, _REGISTER = 278, 6350, 4360, 8970, 5.98
 """nodes.ALADDIN: um2 at 40 nm of a 32-bit adder and multiplier, the same of float32, and a bit of a register."""
 _SIGNIFICANT = {"int8": 8, "int16": 16, "int32": 32, "bfloat16": 8, "float16": 11, "float32": 24}
-"""Bits that a multiplier multiplies: its area grows with their square."""
+"""Significant bits of a multiplier. Its area grows with their square."""
 _WIDTH = dict(zip(PRICED, (8, 16, 32, 16, 16, 32), strict=True))
 _LOGIC = f"{nodes.ALADDIN}; {nodes.STILLMAKER}"
 _PHY = {"hbm2": (10_450_000, 552_743_000, 1024), "ddr4": (1_450_000, 90_446_400, 32)}
@@ -26,19 +27,19 @@ _PHY_NODE = 7
 
 
 def area(config: Config) -> Breakdown:
-    """Square micrometres of each part of the chip; the parts add up to the whole, the DRAM's chips are not in it."""
+    """Square micrometres of each component of the chip, without the DRAM chips. Their sum is the whole chip."""
     return Breakdown(tuple(_Parts(config).all()))
 
 
 class _Parts:
-    """The parts of one device."""
+    """The components of one device."""
 
     def __init__(self, config: Config) -> None:
         technology = config.technology
         known = technology is not None and nodes.known(technology.node_nm)
         self._config = config
         self._technology: TechnologyConfig | None = technology if known else None
-        # Floats once: Fractions would take most of the time, and thousands of designs are screened by their area.
+        # Floats, because Fractions are slow and thousands of designs are screened by area.
         self._cells = self._memory = 0.0
         if self._technology is not None:
             scale = nodes.area_factor(self._technology.node_nm) / nodes.area_factor(40)
@@ -73,7 +74,7 @@ class _Parts:
         return None if table is None else getattr(table, f"{key}_um2")
 
     def _logic(self, name: str, key: str, cells: float, count: int) -> CostItem:
-        """So many of what takes ``cells`` at 40 nm."""
+        """``count`` instances of logic with ``cells`` um2 at 40 nm."""
         given = self._by_hand(key)
         if given is not None:
             return CostItem(name, given * count, f"the description: area.{key}")
@@ -82,13 +83,14 @@ class _Parts:
         return CostItem(name, round(cells * count * self._cells), _LOGIC)
 
     def _sram(self, name: str, key: str, size: int, ports: int, count: int = 0) -> CostItem:
-        """So many memories, 0: one in each core, of so many bytes, whose banks together pass so many a cycle."""
+        """``count`` memories (0: one per core) of ``size`` bytes, whose banks together have ``ports`` bytes per
+        cycle."""
         given, count = self._by_hand(key), count or self._config.cores
         if given is not None:
             return CostItem(name, given * count * size // 1024, f"the description: area.{key}")
         if self._technology is None:
             return CostItem(name, None, UNKNOWN)
-        # CACTI has one port; each bank takes an address and data in, and gives data out, by registers of its own.
+        # CACTI's memory has one port. Each bank has registers for address, input and output data.
         cells = nodes.sram_um2(self._technology.node_nm, size) * self._memory
         return CostItem(name, round(count * (cells + 2 * 8 * ports * _REGISTER * self._cells)), nodes.CACTI)
 
@@ -99,7 +101,7 @@ class _Parts:
         )
 
     def _buffers(self, size: int, count: int) -> CostItem:
-        """A channel holds the bursts that it has asked for."""
+        """A channel buffers its outstanding bursts."""
         given = self._by_hand("dma")
         if given is not None:
             return CostItem("dma", given * count, "the description: area.dma")
@@ -118,7 +120,7 @@ class _Parts:
         return CostItem("control", round(cores * technology.control_um2 * scale), "the description: technology.control")
 
     def _others(self) -> list[CostItem]:
-        """What the description says that there is besides."""
+        """Additional areas given in the description."""
         technology, found = self._config.technology, []
         if technology is not None and technology.core_transistors:
             count = self._config.cores * technology.core_transistors
@@ -133,7 +135,7 @@ class _Parts:
         if given is not None:
             return CostItem("phy", given, "the description: area.phy")
         assert technology is not None
-        # PHYs are analogue and do not shrink as logic does, so a figure of one node says nothing of another.
+        # PHYs are analogue and do not scale like logic, so a figure is only valid for its node.
         if technology.dram not in _PHY or technology.node_nm != _PHY_NODE:
             return CostItem("phy", None, UNKNOWN)
         um2, transistors, pins = _PHY[technology.dram]
@@ -143,7 +145,7 @@ class _Parts:
 
 
 def column_bytes(config: Config, matrix: MatrixConfig) -> int:
-    """Bytes of accumulators behind one column of the array."""
+    """Bytes of accumulators per column of the array."""
     technology = config.technology
     if technology is not None and technology.accumulator_pixels:
         return technology.accumulator_pixels * ACCUMULATOR_BYTES
@@ -151,7 +153,7 @@ def column_bytes(config: Config, matrix: MatrixConfig) -> int:
 
 
 def pe_um2(config: Config, matrix: MatrixConfig) -> float:
-    """Cells of one PE at 40 nm: the arithmetic of the type that needs most at its rate, and registers."""
+    """Cells of one PE at 40 nm in um2: arithmetic of the type with the largest area at its rate, and registers."""
     arithmetic = max(
         (float(rate) * _arithmetic_um2(dtype) for dtype, rate in matrix.throughput.items() if rate), default=0
     )
@@ -166,9 +168,10 @@ def _arithmetic_um2(dtype: str) -> float:
 
 
 def pe_bits(config: Config, matrix: MatrixConfig) -> int:
-    """Bits of registers in a PE: what passes by, operands that stay and the next ones, a sum or a product, scratchpads.
+    """Register bits of a PE: operands passed on, stationary operands and their next values, a sum or a product,
+    scratchpads.
 
-    A type that takes several cycles is computed in pieces, whose width is what the registers have.
+    A type that takes several cycles is computed in pieces, and the registers have the width of a piece.
     """
     widths = (_WIDTH[dtype] if rate >= 1 else int(_WIDTH[dtype] * rate) for dtype, rate in matrix.throughput.items())
     width = max(widths, default=8)
@@ -179,7 +182,8 @@ def pe_bits(config: Config, matrix: MatrixConfig) -> int:
 
 
 def lane_um2(config: Config, vector: VectorConfig) -> float:
-    """Cells of a lane at 40 nm: of floats, or, beside a matrix unit that has none, of integers by half as wide ones."""
+    """Cells of a lane at 40 nm in um2: for floats, or for integers of half the width beside a matrix unit without
+    floats."""
     bits = lane_bits(vector)
     if computes_floats(config):
         return _FLOAT_MULTIPLIER * (min(24, 6 * vector.lane_bytes) / 24) ** 2 + _FLOAT_ADDER + bits * _REGISTER
@@ -187,24 +191,24 @@ def lane_um2(config: Config, vector: VectorConfig) -> float:
 
 
 def lane_bits(vector: VectorConfig) -> int:
-    """Bits of a lane's registers: two operands, a result and what it is made of."""
+    """Register bits of a lane: two operands, a result and an intermediate value."""
     return 4 * 8 * vector.lane_bytes
 
 
 def computes_floats(config: Config) -> bool:
-    """Whether lanes are taken for ones of floats."""
+    """Whether lanes are assumed to compute floats."""
     matrix = config.matrix
     return matrix is None or any("float" in dtype for dtype, rate in matrix.throughput.items() if rate)
 
 
 def clocked_bits(config: Config) -> int:
-    """Bits of registers in a core that its clock reaches."""
+    """Clocked register bits of a core."""
     pes = config.matrix.elements * pe_bits(config, config.matrix) if config.matrix is not None else 0
     return pes + (config.vector.lanes * lane_bits(config.vector) if config.vector is not None else 0)
 
 
 def cells_um2(config: Config) -> float:
-    """Cells of arithmetic and registers of all cores at 40 nm."""
+    """Cells of arithmetic and registers of all cores at 40 nm, in um2."""
     matrix, vector = config.matrix, config.vector
     pes = matrix.elements * pe_um2(config, matrix) if matrix is not None else 0
     return config.cores * (pes + (vector.lanes * lane_um2(config, vector) if vector is not None else 0))

@@ -1,4 +1,4 @@
-"""Plain tables to section objects and back, driven by the fields of the section classes alone."""
+"""Conversion between plain tables and section objects, driven by the fields of the section classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npusim.hw.keys import FrozenTable, Key, MapOf, Section, entries, unknown
 
 @dataclasses.dataclass
 class Reading:
-    """One pass over one description: collects every problem as ``label: key: problem``."""
+    """Collects all problems of one description as ``label: key: problem``."""
 
     label: str
     bare: bool = False
@@ -20,13 +20,13 @@ class Reading:
     problems: list[str] = dataclasses.field(default_factory=list)
 
     def refuse(self, path: str, problem: str) -> None:
-        """``origins`` names the file of a value that was inherited, so that the message points at the right one."""
+        """Add a problem. ``origins`` names the file of an inherited value, so that the message refers to that file."""
         name = named(path)
         self.problems.append(f"{self.origins.get(path, self.label)}: {name}: {problem}")
 
 
 def read_section(cls: type[Any], raw: object, path: str, reading: Reading) -> Any:
-    """An object of ``cls`` from a table; None if there is a problem in it, all of which go to ``reading``."""
+    """An object of ``cls`` from a table; None if there are problems, which are added to ``reading``."""
     if not isinstance(raw, Mapping):
         reading.refuse(path, f"must be a table, got {shown(raw)}")
         return None
@@ -41,7 +41,7 @@ def read_section(cls: type[Any], raw: object, path: str, reading: Reading) -> An
         below = _join(path, entry.name)
         if entry.name in raw or isinstance(entry, Section):
             values[field] = _read_entry(entry, raw.get(entry.name), below, reading)
-        elif entry.required:  # any other field is left to its default
+        elif entry.required:  # other fields have defaults
             reading.refuse(below, f"missing; must be given: {entry.doc} ({entry.kind.allowed()})")
     return cls(**values) if len(reading.problems) == before else None
 
@@ -81,9 +81,9 @@ def walk(section: Any, path: str = "") -> Iterator[tuple[str, Key, Any]]:
 
 
 def override(plain: dict[str, Any], cls: type[Any], dotted: str, value: object, reading: Reading) -> str:
-    """Set one dotted key (TOML or field names) in a plain table; a key that does not exist is a problem.
+    """Set one dotted key (TOML or field names) in a plain table; an unknown key is a problem.
 
-    Returns the key as TOML has it.
+    Returns the dotted key with TOML names.
     """
     place: Any = plain
     path = ""
@@ -113,7 +113,7 @@ def override(plain: dict[str, Any], cls: type[Any], dotted: str, value: object, 
 
 
 def _entry(cls: type[Any], name: str) -> Key | Section | None:
-    """A key or section by its field name or by its name in TOML."""
+    """A key or section by its field name or its TOML name."""
     return next((entry for field, entry in entries(cls) if name in {field, entry.name}), None)
 
 

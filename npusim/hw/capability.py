@@ -1,4 +1,4 @@
-"""What a device can do at best, derived from its description; nothing here is typed in anywhere."""
+"""Peak rates of a device, derived from its description."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from npusim.hw.units.dma import channel_bandwidth, interconnect_bandwidth
 class Capabilities:
     """Peaks of the whole device, all cores together.
 
-    ``peak_macs``: matrix MACs a second by type, in the order of the config; a type that is not computed is absent.
-    ``vector_ops``: lane operations a second by class of function (32-bit types). Bandwidths in bytes a second:
-    ``dram_peak`` of the pins, ``dram_bandwidth`` what DMA can reach, ``sram_bandwidth`` of all banks.
-    ``ridge``: operations per byte at which the fastest type goes from memory- to compute-bound; None without matrix.
+    ``peak_macs``: matrix MACs/s by type, in the order of the config; unsupported types are absent. ``vector_ops``: lane
+    operations/s by class of function (32-bit types). Bandwidths in bytes/s: ``dram_peak`` of the pins,
+    ``dram_bandwidth`` of DMA, ``sram_bandwidth`` of all banks. ``ridge``: arithmetic intensity (operations/byte) at
+    which the fastest type changes from memory-bound to compute-bound; None without matrix.
     """
 
     peak_macs: FrozenTable[int]
@@ -33,17 +33,17 @@ class Capabilities:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The types that the matrix unit computes with; unsigned ones run as their signed partner."""
+        """Types supported by the matrix unit; unsigned types use the signed ones."""
         return tuple(self.peak_macs)
 
     @property
     def peak_ops(self) -> FrozenTable[int]:
-        """Operations a second by type: a MAC is a multiplication and an addition."""
+        """Operations/s by type: a MAC is two operations."""
         return FrozenTable({dtype: 2 * macs for dtype, macs in self.peak_macs.items()})
 
 
 def capabilities(config: Config) -> Capabilities:
-    """The peaks of a device; a run may come close to them and never passes them."""
+    """The peaks of a device, which no run exceeds."""
     peak_macs: dict[str, int] = {}
     if config.matrix is not None:
         elements = config.cores * config.matrix.elements * config.matrix_hz

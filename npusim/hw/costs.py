@@ -21,27 +21,27 @@ class CostItem:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Parts and their sum, in femtojoules or square micrometres: integers, so that the sum is exact."""
+    """Items and their sum, in femtojoules or square micrometres: integers, so that the sum is exact."""
 
     parts: tuple[CostItem, ...]
 
     @property
     def total(self) -> int | None:
-        """The sum; None if a part is not known: what is left out would be taken for nothing."""
+        """The sum; None if an item is unknown, because leaving it out would count it as zero."""
         return None if self.unknown else self.known
 
     @property
     def known(self) -> int:
-        """The sum of what is known."""
+        """The sum of the known items."""
         return sum(part.value for part in self.parts if part.value is not None)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The names of the parts that are not known."""
+        """The names of the unknown items."""
         return tuple([part.name for part in self.parts if part.value is None])
 
     def __getitem__(self, name: str) -> int | None:
-        """The value of a part; raises KeyError if there is none of that name."""
+        """The value of an item. Raises KeyError for an unknown name."""
         for part in self.parts:
             if part.name == name:
                 return part.value
@@ -57,7 +57,7 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True)
 class ActionCost:
-    """Femtojoules of one action; ``fj`` None: not known."""
+    """Energy of one action in femtojoules; ``fj`` None: unknown."""
 
     fj: int | None
     source: str
@@ -67,8 +67,7 @@ NOT_KNOWN = ActionCost(None, UNKNOWN)
 
 
 class ActionCosts(Mapping[str, ActionCost]):
-    """The price of every action of a device, by its name (see ``npusim.hw.actions``); an action that is not priced is
-    not known."""
+    """The energy of each action of a device, by name (see ``npusim.hw.actions``); unknown if not in the table."""
 
     __slots__ = ("_costs",)
 
@@ -92,6 +91,6 @@ class ActionCosts(Mapping[str, ActionCost]):
         return self[action].fj
 
     def part(self, action: str, count: int) -> CostItem:
-        """What so many actions take; none of them take nothing, whatever one costs."""
+        """The energy of ``count`` actions; 0 actions take 0 even if the energy of one is unknown."""
         price = self[action]
         return CostItem(action, None if price.fj is None and count else (price.fj or 0) * count, price.source)

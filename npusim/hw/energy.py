@@ -1,4 +1,4 @@
-"""What one action of a device takes: by its own table, else by its technology, else not known."""
+"""The energy per action of a device: from its own table, or from its technology, otherwise unknown."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from npusim.hw.technology import PRICED, TechnologyConfig
 
 TABLE = "the description: energy.{}"
 _CLOCK_PJ, _DATA_PJ = 0.00794, 0.00106
-"""nodes.ALADDIN: a bit of a register at 40 nm, in a cycle of its clock, and what new data take besides."""
+"""nodes.ALADDIN: energy of a register bit at 40 nm, per clock cycle and additionally per change of data."""
 _LEAKAGE_UW = 2.25 / 278
 """nodes.ALADDIN: microwatts of 1 um2 of cells at 40 nm, an adder's."""
 
 
 @functools.lru_cache(64)
 def action_costs(config: Config) -> ActionCosts:
-    """Femtojoules of each action of a device, with where they come from; what has no number is not known."""
+    """Femtojoules of each action of a device with their sources; actions without a number are unknown."""
     found = _derived(config)
     table = config.energy
     if table is not None:
@@ -46,7 +46,7 @@ def action_costs(config: Config) -> ActionCosts:
 
 
 def _derived(config: Config) -> dict[str, ActionCost]:
-    """What follows from the technology."""
+    """Energies derived from the technology."""
     technology = config.technology
     if technology is None:
         return {}
@@ -59,7 +59,7 @@ def _derived(config: Config) -> dict[str, ActionCost]:
 
 
 def _arithmetic(config: Config, technology: TechnologyConfig) -> dict[str, ActionCost]:
-    """Products, lanes and the registers that their operands pass."""
+    """Multiply-accumulates, lane operations and the registers of their operands."""
     node, activity = technology.node_nm, float(technology.activity)
     said = f"{nodes.TPU4I}; at {node} nm"
     found = {f"{act.MACS}{dtype}": ActionCost(_fj(activity * mac_pj(dtype, node)), said) for dtype in PRICED}
@@ -68,7 +68,7 @@ def _arithmetic(config: Config, technology: TechnologyConfig) -> dict[str, Actio
     found[act.SCALAR] = ActionCost(found[act.VECTOR].fj, f"as a vector lane operation: {said}")
     register = _register(node)
     found[act.OPERANDS] = ActionCost(_fj(activity * 8 * _DATA_PJ * register), _said(node, "data of a register"))
-    # An engine takes a byte into its buffer and passes it on.
+    # An engine latches a byte in its buffer and passes it on.
     found[act.DMA] = ActionCost(
         _fj(activity * 2 * 8 * (_CLOCK_PJ + _DATA_PJ) * register), _said(node, "two registers, wires not counted")
     )
@@ -76,7 +76,7 @@ def _arithmetic(config: Config, technology: TechnologyConfig) -> dict[str, Actio
 
 
 def _memories(config: Config, technology: TechnologyConfig) -> dict[str, ActionCost]:
-    """A byte of SRAM, of the L2, and of the accumulators, which are far smaller."""
+    """Energy per byte of SRAM, L2 and accumulators."""
     found = {act.SRAM: _access(technology, config.sram.bytes, config.sram.bytes_per_cycle)}
     if config.l2 is not None:
         found[act.L2] = _access(technology, config.l2.bytes, config.l2.line_bytes)
@@ -92,7 +92,7 @@ def _access(technology: TechnologyConfig, size: int, port: int) -> ActionCost:
 
 
 def _waiting(config: Config, technology: TechnologyConfig) -> dict[str, ActionCost]:
-    """What passing time takes."""
+    """Energy that depends on time: clock and leakage."""
     node = technology.node_nm
     clock = clocked_bits(config) * float(technology.clocked) * _CLOCK_PJ * _register(node)
     leaks = cells_um2(config) * _LEAKAGE_UW + config.cores * nodes.sram_leakage_uw(node, config.sram.bytes)
@@ -100,16 +100,16 @@ def _waiting(config: Config, technology: TechnologyConfig) -> dict[str, ActionCo
         leaks += nodes.sram_leakage_uw(node, config.l2.bytes)
     return {
         act.CLOCK: ActionCost(_fj(clock), _said(node, "clock of registers")),
-        # Per cell, because no source says how that of logic changes with the node.
+        # Per cell area, because no source gives the leakage of logic by node.
         act.LEAKAGE: ActionCost(round(leaks), f"cells as at 40 nm: {nodes.ALADDIN}; SRAM: {nodes.CACTI}"),
     }
 
 
 def mac_pj(dtype: str, node: int) -> float:
-    """Picojoules of a product and of adding it to a sum of 32 bits."""
+    """Picojoules of a product and its addition to a 32-bit sum."""
     sums = nodes.operation_pj("add_int32" if dtype.startswith("int") else "add_float32", node)
     if dtype == "int16":
-        # Between 8 and 32 bits a product grows with a power of the width.
+        # Between 8 and 32 bits the energy of a product is interpolated as a power of the width.
         return sums + nodes.between([(bits, nodes.operation_pj(f"mul_int{bits}", node)) for bits in (8, 32)], 16)
     if dtype == "bfloat16":
         return sums + nodes.operation_pj("mul_float16", node) * nodes.BFLOAT16_PRODUCT

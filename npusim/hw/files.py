@@ -1,4 +1,4 @@
-"""Where device descriptions are, and what one says after inheritance; knows TOML, not the keys."""
+"""Files of device descriptions and inheritance between them; independent of the keys."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def read_description(source: str) -> tuple[str, dict[str, Any], dict[str, str]]:
 def _find(source: str, beside: Path | None) -> tuple[str, Path]:
     """The file of a shipped name, else of a path; the path of ``inherit`` is relative to the file that says it."""
     shipped = config_folder() / f"{source}.toml"
-    # os.path, for which a name that no file can have is one of no file.
+    # os.path instead of pathlib, because it accepts names that no file can have.
     if not _is_path(source) and os.path.isfile(shipped):
         return f"configs/{source}.toml", shipped
     path = Path(source) if beside is None else beside / source

@@ -1,7 +1,7 @@
-"""What a key of a device description may hold: one definition that reads, refuses, prints and documents values.
+"""Types of values of a device description: each reads, validates, prints and documents its values.
 
-A section is a frozen dataclass whose fields are made with :func:`key` or :func:`section`; reader, JSON Schema and the
-table in the manual all walk these fields.
+A section is a frozen dataclass with fields made by :func:`key` or :func:`section`; the loader, the JSON Schema and the
+manual are derived from these fields.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FrozenTable(Mapping[str, V]):
         return len(self._items)
 
     def __hash__(self) -> int:
-        # Without the order, because a Mapping's equality has none.
+        # Independent of the order, like equality of mappings.
         return hash(frozenset(self._items.items()))
 
     def __repr__(self) -> str:
@@ -47,7 +47,7 @@ class FrozenTable(Mapping[str, V]):
 
 
 class ValueType(ABC):
-    """A type of value; ``read`` returns the value inside npusim, or calls ``refuse`` and returns None."""
+    """A type of value. ``read`` returns the value, or calls ``refuse`` and returns None."""
 
     @abstractmethod
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
@@ -63,7 +63,7 @@ class ValueType(ABC):
 
     @abstractmethod
     def allowed(self) -> str:
-        """For the manual: what may be written."""
+        """The allowed values as text for the manual."""
 
     @abstractmethod
     def schema(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Quantity(ValueType):
         else:
             refuse("", f'must be {dimension.noun} with its unit, such as "{dimension.example}", got {shown(value)}')
             return None
-        # A refused value is shown as its author wrote it, with the unit that a bare number was taken in.
+        # A refused value is shown as written, with the unit assumed for a bare number.
         got = value if isinstance(value, str) else f"{shown(number)} {dimension.base}"
         return _within(number, self, refuse, lambda limit: show(limit, dimension), got)
 
@@ -139,7 +139,7 @@ class Quantity(ValueType):
 
 
 def _within(number: int, kind: Count | Quantity, refuse: Refuse, shown: Callable[[int], str], got: str) -> int | None:
-    """The number, unless it is refused for being outside of the limits."""
+    """The number, or None if it is refused for being out of range."""
     if number < kind.minimum:
         refuse("", f"must be >= {shown(kind.minimum)}, got {got}")
     elif number > kind.maximum:
@@ -173,7 +173,7 @@ class Flag(ValueType):
 
 @dataclasses.dataclass(frozen=True)
 class Choice(ValueType):
-    """One of a few names; a function of no arguments where the names are found at run time (kinds of units)."""
+    """One of several names. ``names``: a function if they are found at run time (kinds of units)."""
 
     names: tuple[str, ...] | Callable[[], tuple[str, ...]]
 
@@ -226,7 +226,7 @@ class Ratio(ValueType):
 
     maximum: int = 1024
     positive: bool = False
-    limit = 1 << 20  # of the denominator: keeps the cost arithmetic small
+    limit = 1 << 20  # limit of the denominator, which keeps the cost arithmetic small
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
         problem = f'must be a number or a fraction such as "1/2", got {shown(value)}'
@@ -267,7 +267,7 @@ class Ratio(ValueType):
 
 @dataclasses.dataclass(frozen=True)
 class MapOf(ValueType):
-    """A table with a fixed set of names and one kind of value; names that are left out keep their default, if any."""
+    """A table with a fixed set of names and one type of value; missing names have their default, if any."""
 
     names: tuple[str, ...]
     element: ValueType
@@ -303,7 +303,7 @@ class MapOf(ValueType):
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """A key of a section: its name in TOML, what it holds, what it means."""
+    """A key of a section: its TOML name, type and description."""
 
     name: str
     kind: ValueType
@@ -314,7 +314,7 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A section of keys; an optional one that is absent (or ``= false``) means: the device has no such part."""
+    """A section of keys. If an optional one is absent (or ``= false``), the device does not have that part."""
 
     name: str
     cls: type[Any]
@@ -326,7 +326,8 @@ _UNIT_SUFFIXES = ("_hz", "_ps", "_fj", "_uw", "_um2", "_nm")
 
 
 def key(kind: ValueType, doc: str, default: Any = dataclasses.MISSING) -> Any:
-    """A dataclass field for one value; without ``default`` the key must be written, with None it may be left out."""
+    """A dataclass field for one value. Without ``default`` the key is required; with default None it may be left
+    out."""
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata={"kind": kind, "doc": doc, "required": True})
     return dataclasses.field(default=default, metadata={"kind": kind, "doc": doc, "required": False})

@@ -1,8 +1,7 @@
-"""How far a device may differ from the one that a program was compiled for, and still run that program.
+"""The differences allowed between the device of a program and a device that runs it.
 
-What things cost decides how a model is mapped to a device, but not whether the mapping is one: rates, times, energies,
-and all of the memory outside the chip but its size. What there is of everything - memories, units, types, queues - is
-what the compiler has counted on.
+Costs may differ: rates, times, energies, and everything of off-chip memory except its size. They influence the choice
+of a mapping, but not its validity. Structure must be equal: memories, units, types, queues.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from npusim.hw.keys import Count, Key, MapOf, Quantity, Ratio
 from npusim.units import Dimension
 
 _FREE = re.compile(r"name|description|(dram|host|energy|area|technology)\..+")
-"""Keys that no instruction depends on, whatever they hold."""
+"""Keys that no instruction depends on."""
 _FIXED = frozenset({"dram.bytes", "dma.decoder_weights_per_cycle"})
-"""Keys that say what there is, and look like others that do not: streams of weights want a decoder."""
+"""Structural keys that look like costs: compressed weights need a decoder."""
 _CYCLES = re.compile(r"(\w+_)?cycles|cycles_per_\w+|\w+_per_cycle")
 
 
 def may_differ(path: str, entry: Key) -> bool:
-    """Whether a key says what something costs, and not what there is."""
+    """Whether a key is a cost, not structure."""
     if path in _FIXED:
         return False
     if _FREE.fullmatch(path):
@@ -35,16 +34,16 @@ def may_differ(path: str, entry: Key) -> bool:
         case Ratio():
             return True
         case MapOf():
-            return True  # rates and costs by type or function; as for those that are not there, see below
+            return True  # rates and costs by type or function; for missing ones see below
         case Count():
             return _CYCLES.fullmatch(entry.name) is not None
     return False
 
 
 def changes(made_for: Config, other: Config) -> dict[str, tuple[str, str]]:
-    """The keys in which a device differs from the one that a program was made for, and both values, as TOML has them.
+    """The keys in which a device differs from the device of a program, with both values as TOML.
 
-    Raises UsageError with every key that would have to be as it was.
+    Raises UsageError with every key that must not differ.
     """
     before, after = ({path: (entry, value) for path, entry, value in walk(config)} for config in (made_for, other))
     found, bad = {}, []
@@ -55,7 +54,7 @@ def changes(made_for: Config, other: Config) -> dict[str, tuple[str, str]]:
             continue
         texts = ["left out" if value is None else entry.kind.text(value) for value in values]
         found[path] = texts[0], texts[1]
-        # A rate may be another one, but not of a type that is computed on one of the two alone.
+        # The rate of a type may differ, but both devices must support the same types.
         same = not path.startswith("matrix.throughput") or _computed(values[0]) == _computed(values[1])
         if not (may_differ(path, entry) and same):
             bad.append(f"{path} must be {texts[0]}, got {texts[1]}")
@@ -68,5 +67,5 @@ def changes(made_for: Config, other: Config) -> dict[str, tuple[str, str]]:
 
 
 def _computed(rates: object) -> set[str]:
-    """The types that a unit computes."""
+    """The types that a unit supports."""
     return {name for name, rate in rates.items() if rate} if isinstance(rates, Mapping) else set()

@@ -1,4 +1,4 @@
-"""The model of the DRAM that a config names, and what stands in its place at the ports of other memories."""
+"""The DRAM model of a config, and device views for the ports of other memories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 ALIGNMENT = 64
-"""Every buffer starts at a multiple of this many bytes: a DRAM burst on all configs that ship."""
+"""Alignment of buffers in bytes: a DRAM burst in all shipped configs."""
 
 
 def align(offset: int, to: int = ALIGNMENT) -> int:
@@ -25,29 +25,29 @@ def align(offset: int, to: int = ALIGNMENT) -> int:
 
 
 class DramModel(Protocol):
-    """What the simulator and the cost models ask a DRAM."""
+    """Interface of a DRAM model for simulator and cost models."""
 
     @property
     def latency_ps(self) -> int:
-        """From a request at the DRAM to its first datum."""
+        """Latency in ps from a request at the DRAM to its first datum."""
 
     @property
     def bandwidth(self) -> int:
-        """What long sequential streams reach together, in bytes a second."""
+        """Bandwidth in bytes/s of long sequential streams together."""
 
     def transfer_bytes(self, work: DmaWork) -> int:
-        """What a transfer takes of ``bandwidth``, with what its pattern wastes; 0 if it does not touch the DRAM."""
+        """Bytes of ``bandwidth`` that a transfer uses, including waste by its pattern; 0 if it does not access DRAM."""
 
     def rate(self, work: DmaWork, channel: int) -> int:
-        """The same bytes a second that one DMA channel asks for, of which ``channel`` bytes a second fit its width."""
+        """Bytes/s that one DMA channel requests for a transfer. ``channel``: bytes/s of its data path."""
 
     def waiting_ps(self, work: DmaWork, rate: int) -> int:
-        """What a transfer that is alone waits besides: beyond the latency and its bytes at ``rate``."""
+        """Additional time in ps of a transfer alone, beyond the latency and its bytes at ``rate``."""
 
 
 @functools.lru_cache(maxsize=64)
 def constants_side(config: Config) -> Config:
-    """The device as reads of constants see it: their memory, if there is one, in the place of DRAM."""
+    """The device as reads of constants see it: with their memory, if there is one, instead of DRAM."""
     from npusim.hw.config import DramConfig
 
     memory = config.constants
@@ -59,8 +59,8 @@ def constants_side(config: Config) -> Config:
 
 @functools.lru_cache(maxsize=64)
 def l2_side(config: Config) -> Config:
-    """The device as transfers to and from its L2 see it: that in the place of DRAM, with no interconnect between, and
-    its lines for bursts. Without an L2 the device itself."""
+    """The device as transfers of its L2 see it: with L2 instead of DRAM, no interconnect, and lines as bursts. Without
+    an L2 the device itself."""
     from npusim.hw.config import DramConfig
 
     memory = config.l2
@@ -84,7 +84,7 @@ def side(config: Config, port: Port) -> Config:
 
 @functools.lru_cache(maxsize=64)
 def dram_model(config: Config) -> DramModel:
-    """The model that ``dram.kind`` names."""
+    """The model selected by ``dram.kind``."""
     module = importlib.import_module(f"npusim.hw.dram.{config.dram.kind}")
     model: DramModel = module.Dram(config)
     return model

@@ -1,7 +1,7 @@
-"""Published energies and areas by process node, and how a figure is carried to a node that nobody published.
+"""Published energies and areas by process node, and their scaling to other nodes.
 
-Between two nodes that a source gives, a figure follows the power of the node that passes through both. Above 45 nm all
-are scaled as Stillmaker and Baas measured. Below 7 nm there are no figures, and nothing is made up.
+Between two published nodes a value is interpolated as a power of the node. Above 45 nm all values are scaled by the
+measurements of Stillmaker and Baas. There are no values below 7 nm.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ DRAMS = {
     "gddr6": (51_875, f"350 to 480 pJ for 64 bits of GDDR6, the middle: {TPU4I}"),
     "hbm2": (43_750, f"250 to 450 pJ for 64 bits of HBM2, the middle: {TPU4I}"),
 }
-"""Sorts of DRAM: femtojoules of a byte, and who says so. It does not depend on the node of the chip."""
+"""DRAM types: femtojoules per byte and the source. Independent of the node of the chip."""
 PIN_BITS = {"hbm2": 2_430_000_000, "ddr4": 3_200_000_000}
-"""Bits a second of a pin: HBM2 as the A100 has it (1555 GB/s over 5120 pins), DDR4-3200 (JEDEC JESD79-4)."""
+"""Bits/s per pin: HBM2 as in the A100 (1555 GB/s over 5120 pins), DDR4-3200 (JEDEC JESD79-4)."""
 
 _AREA = (
     (130, 6.4), (90, 2.8), (65, 1.5), (45, 1.0), (32, 0.46), (28, 0.19 * 0.85 / 0.51), (20, 0.21), (16, 0.19),
@@ -67,19 +67,19 @@ _SRAM = (
 )  # fmt: skip
 _PORT_BYTES = 16
 _PER_BIT = 0.324
-"""Part of an access's energy that grows with the width of the port, the rest being of the row: what carries CACTI's 128
-bits of 2 MB to the 2048 bits of ZigZag's tpu_like.yaml (416 pJ at 28 nm)."""
+"""Fraction of the energy of an access that scales with the width of the port; the rest belongs to the row. It scales
+the 128 bits and 2 MB of CACTI to the 2048 bits of ZigZag's tpu_like.yaml (416 pJ at 28 nm)."""
 
 
 def known(node: int) -> bool:
-    """Whether there are figures for a node."""
+    """Whether there are values for a node."""
     return NEWEST_NM <= node <= OLDEST_NM
 
 
 def between(points: Sequence[tuple[float, float]], at: float) -> float:
-    """The value at a place between points, or beyond the outer ones, along powers of the place.
+    """Interpolation or extrapolation as a power of the position.
 
-    ``points``: (place, value), in order of place, upwards or downwards.
+    ``points``: (position, value), sorted by position in either direction.
     """
     upwards = points[0][0] < points[-1][0]
     pairs = list(pairwise(points))
@@ -90,19 +90,19 @@ def between(points: Sequence[tuple[float, float]], at: float) -> float:
 
 @functools.cache
 def area_factor(node: int) -> float:
-    """Area of logic by that at 45 nm."""
+    """Area of logic relative to 45 nm."""
     return between(_AREA, node)
 
 
 @functools.cache
 def transistors_per_um2(node: int) -> float:
-    """Transistors on a square micrometre of laid out logic."""
+    """Transistors per um2 of logic after layout."""
     return between(_TRANSISTORS, node)
 
 
 @functools.cache
 def _energy_above(node: int) -> float:
-    """Energy at a node above 45 nm by that at 45 nm."""
+    """Energy at a node above 45 nm relative to 45 nm."""
     energies = [(nm, a + b + c) for nm, (a, b, c) in _ENERGY_ABOVE.items()]
     return between(energies, node) / energies[-1][1]
 
@@ -117,13 +117,13 @@ def operation_pj(name: str, node: int) -> float:
 
 
 def logic_factor(node: int, since: int) -> float:
-    """Energy of small logic by that at another node: as a 32-bit adder's."""
+    """Energy of simple logic relative to another node, as for a 32-bit adder."""
     return operation_pj("add_int32", node) / operation_pj("add_int32", since)
 
 
 @functools.cache
 def sram_pj(node: int, size: int, port_bytes: int) -> float:
-    """Picojoules of one access, a read or a write, to a memory of so many bytes by a port of so many."""
+    """Picojoules of one read or write of a memory of ``size`` bytes with a port of ``port_bytes``."""
     at45, at22 = (between([(row[0], row[1][which] / 2) for row in _SRAM], size) for which in (0, 1))
     access = _carried(node, at45, at22, logic_factor(max(node, NEWEST_NM), 22) if node < 22 else 1)
     if node > 45:
@@ -133,20 +133,20 @@ def sram_pj(node: int, size: int, port_bytes: int) -> float:
 
 @functools.cache
 def sram_um2(node: int, size: int) -> float:
-    """Area of a memory of so many bytes with one port, without what surrounds it."""
+    """Area in um2 of a memory of ``size`` bytes with one port, without its surroundings."""
     at45, at22 = (between([(row[0], row[2][which] * 1e6) for row in _SRAM], size) for which in (0, 1))
     return _carried(node, at45, at22, area_factor(node) / area_factor(45 if node > 45 else 22))
 
 
 @functools.cache
 def sram_leakage_uw(node: int, size: int) -> float:
-    """Power of a memory that nobody uses."""
+    """Leakage power in microwatts of a memory."""
     at45, at22 = (between([(row[0], row[3][which] * 1e3) for row in _SRAM], size) for which in (0, 1))
     return _carried(node, at45, at22, 1)
 
 
 def _carried(node: int, at45: float, at22: float, factor: float) -> float:
-    """A figure of CACTI's at a node: between its two, or the nearer one times a factor."""
+    """A CACTI value at a node: interpolated between its two nodes, or the nearer value times ``factor``."""
     if node < 22:
         return at22 * factor
     return at45 * factor if node > 45 else between(((45, at45), (22, at22)), node)

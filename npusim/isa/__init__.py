@@ -1,4 +1,4 @@
-"""The instruction set: one file per group of instructions, one frame for all (``base``)."""
+"""The instruction set: one file per group of instructions; ``base`` defines their common parts."""
 
 from npusim.isa import control, dma, matrix, reduction, routine, scalar, vector
 from npusim.isa.base import INSTRUCTIONS, Command, Instruction, Unit, Wait, decode, encode

@@ -1,13 +1,13 @@
-"""The frame that every instruction shares: addresses, fields, encoding, and what an instruction must say of itself.
+"""The common part of all instructions: addresses, fields, encoding and the interface of an instruction.
 
-A command in the stream is a header, its waits, and the instruction's own fields, little-endian:
+A command in the stream is a header, its waits, and the fields of the instruction, little-endian:
 
     u8 opcode, u8 unit, u8 core, u8 waits, u16 length in bytes, u16 zero, u32 operator index
     per wait: u8 core, u8 unit, u16 zero, u32 count
     the fields in the order of the class, as declared
 
-A *wait* holds a command back until a unit has completed ``count`` commands of this job. Units run their own commands in
-order, so one number per unit says everything that a dependency needs.
+A *wait* delays a command until a unit has completed ``count`` commands of this job. Units execute their commands in
+order, so one count per unit expresses any dependency.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ if TYPE_CHECKING:
     from npusim._core import Strided
 
 ISA_VERSION = 2
-"""Goes into every fingerprint: raise it when an encoding or the meaning of a field changes."""
+"""Part of every fingerprint. Increment it when an encoding or the meaning of a field changes."""
 
-# What one instruction may go through. Kernels take up to a few seconds for that many; a signal ends them.
+# Limits of the work of one instruction. Kernels take up to a few seconds for that, and cannot be interrupted meanwhile.
 
 MAX_ELEMENTS = 1 << 26
-"""Elements of the vector and the scalar unit."""
+"""Most elements of an instruction of the vector or scalar unit."""
 
 MAX_ITEMS = 1 << 28
-"""Items that a DMA channel moves."""
+"""Most items of a DMA instruction."""
 
 MAX_PRODUCTS = 1 << 33
-"""Products of the matrix unit, output channels rounded up to CHANNEL_STEP."""
+"""Most products of a matrix instruction, with output channels rounded up to CHANNEL_STEP."""
 
 MAX_ROUTINE_STEPS = 1 << 32
-"""Elements of one call of a routine, which may not be possible to cut: pairs of boxes, samples of regions."""
+"""Most elements of one call of a routine, which cannot always be split: pairs of boxes, samples of regions."""
 
 MOST_WAITS = 255
-"""Waits of one command, by the width of their number in its header."""
+"""Most waits of one command; their number has 8 bits in its header."""
 
 ITEM_SIZES = (1, 2, 4, 8)
-"""Bytes of what is moved without being looked at."""
+"""Item sizes in bytes for instructions that move data without interpreting it."""
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -75,8 +75,8 @@ OFFSET_MASK = (1 << SPACE_SHIFT) - 1
 
 
 class Space(enum.IntEnum):
-    """What the upper 16 bits of an address select; REGION + r is row r of the job's region table, in DRAM. SRAM and
-    accumulators are the core's own, L2 is that of all cores."""
+    """Memory selected by the upper 16 bits of an address. REGION + r is row r of the region table of the job, in DRAM.
+    Each core has its own SRAM and accumulators; L2 is shared."""
 
     SRAM = 0
     ACC = 1
@@ -85,11 +85,11 @@ class Space(enum.IntEnum):
 
 
 MOST_REGIONS = (1 << 64 - SPACE_SHIFT) - Space.REGION
-"""Of a job: as many as the upper 16 bits of an address tell apart."""
+"""Most regions of a job, as the upper 16 bits of an address must distinguish them."""
 
 
 class Unit(enum.IntEnum):
-    """Who executes a command; DMA + c is channel c."""
+    """The unit that executes a command; DMA + c is channel c."""
 
     MATRIX = 0
     VECTOR = 1
@@ -99,7 +99,7 @@ class Unit(enum.IntEnum):
 
 
 def of_unit(unit: int, each: tuple[int, int, int, int]) -> int:
-    """What a unit has of numbers for matrix, vector and scalar units and for channels."""
+    """Select a value for matrix, vector and scalar units and for channels."""
     return each[min(unit, Unit.CONTROL)]
 
 
@@ -107,7 +107,7 @@ def unit_name(core: int, unit: int) -> str:
     """The name of a unit in timelines, counters and messages: ``core0.matrix``, ``core1.dma2``."""
     if unit >= Unit.DMA:
         return f"core{core}.dma{unit - Unit.DMA}"
-    # There is no such unit in a verified stream, and one that is not can be looked at, too.
+    # No verified stream has such a unit, but unverified streams can be printed, too.
     return f"core{core}.{Unit(unit).name.lower() if unit <= Unit.CONTROL else f'unit{unit}'}"
 
 
@@ -141,7 +141,7 @@ def offset_of(address: int) -> int:
     return address & OFFSET_MASK
 
 
-# Numbers, because this is asked of each transfer of a stream: of members of Space it takes three times as long.
+# Plain integers, because this is called for each transfer of a stream; members of Space are three times slower.
 _DRAM, _L2 = Space.REGION << SPACE_SHIFT, int(Space.L2)
 
 
@@ -154,12 +154,12 @@ def is_l2(address: int) -> bool:
 
 
 def is_outside(address: int) -> bool:
-    """Whether it is of a memory that all cores share, and DMA alone reaches: DRAM or L2."""
+    """Whether an address is in a memory that all cores share and only DMA can access: DRAM or L2."""
     return address >= _DRAM or address >> SPACE_SHIFT == _L2
 
 
 def describe_address(address: int) -> str:
-    """An address for a person: ``sram+0x40``, ``r2+0x100``."""
+    """An address as text: ``sram+0x40``, ``r2+0x100``."""
     space, offset = space_of(address), offset_of(address)
     if space >= Space.REGION:
         return f"r{space - Space.REGION}+{offset:#x}"
@@ -197,30 +197,31 @@ def span(address: int, dims: Iterable[int], strides: Iterable[int], itemsize: in
 
 
 def loops(*counts: int) -> int:
-    """How often nested loops run that many times each; an empty one counts as one, those around it still turn."""
+    """Number of iterations of nested loops; an empty loop counts as one, because the loops around it still run."""
     return prod(max(1, count) for count in counts)
 
 
 def check_row(mnemonic: str, row: int, stride: int) -> None:
-    """Raise ProgramError for a row of one element again and again: kernels copy a row, and so its size is memory's."""
+    """Raise ProgramError for rows that repeat one element, because kernels copy a row, so its size must be bounded by
+    memory."""
     if row > 1 and not stride:
         raise ProgramError(f"{mnemonic}: the {row} elements of a row must not lie in one place")
 
 
 def check_itemsize(itemsize: int) -> None:
-    """Raise ProgramError for items that nothing moves as one."""
+    """Raise ProgramError for an unsupported item size."""
     if itemsize not in ITEM_SIZES:
         raise ProgramError(f"item size must be one of {ITEM_SIZES}, got {itemsize}")
 
 
 def check_index_type(dtype: DType) -> None:
-    """Raise ProgramError for a type that is no position."""
+    """Raise ProgramError for a type that cannot be an index."""
     if not dtype.is_integer:
         raise ProgramError(f"index type must be an integer, got {dtype.label}")
 
 
 class Memory(Protocol):
-    """The bytes behind addresses, as an instruction of one core sees them."""
+    """The memories as an instruction of one core sees them."""
 
     def at(self, core: int, address: int, strides: tuple[int, ...] = ()) -> Strided:
         """The elements from an address on, as kernels take them; strides in bytes, outermost first."""
@@ -246,7 +247,7 @@ UnaryFn = Annotated[Unary, "B", Unary]
 BinaryFn = Annotated[Binary, "B", Binary]
 ReduceFn = Annotated[Reduce, "B", Reduce]
 TAIL = "*"
-"""The code of a last field that takes the rest of the command: an object with ``to_bytes``, and what undoes that."""
+"""Code of a last field with the rest of the command: an object with ``to_bytes``, and its inverse."""
 
 
 class _Field(NamedTuple):
@@ -262,7 +263,7 @@ class _Tail(NamedTuple):
 
 
 class _Remembering:
-    """Room for what an instruction has said, which is no field of it."""
+    """Holds cached values of an instruction that are not fields of it."""
 
     __slots__ = ("_said",)
 
@@ -271,7 +272,7 @@ class _Remembering:
 
 @dataclasses.dataclass(slots=True)
 class Instruction(_Remembering, ABC):
-    """Base of all instructions; a subclass declares fields and says what it touches, costs and does."""
+    """Base class of all instructions. A subclass declares its fields, accesses, work and arithmetic."""
 
     opcode: ClassVar[int] = 0
     mnemonic: ClassVar[str] = ""
@@ -279,29 +280,29 @@ class Instruction(_Remembering, ABC):
     layout: ClassVar[struct.Struct] = struct.Struct("<")
     fields: ClassVar[tuple[_Field, ...]] = ()
     reads: ClassVar[Sequence[tuple[Callable[[Any], Any], bool]]] = ()
-    """What gives their values in order, and whether it gives several at once."""
+    """Functions that read the field values in order, and whether each returns several values."""
     tail: ClassVar[_Tail | None] = None
     limit: ClassVar[int] = MAX_ELEMENTS
     data_decides: ClassVar[bool] = False
-    """Where it reads or writes depends on what it reads: then nothing may lie where it writes (``isa.verify``)."""
+    """Whether addresses depend on data. Then its outputs must not overlap other operands (``isa.verify``)."""
 
     @abstractmethod
     def elements(self) -> int:
-        """How many elements ``execute`` goes through, whatever the data says: at most ``limit``.
+        """Number of elements that ``execute`` processes, whatever the data; at most ``limit``.
 
-        Operands lie within memory however large the dimensions are if strides are 0: this alone bounds the time.
+        With strides of 0, large dimensions fit in memory, so this is what bounds the time.
         """
 
     @abstractmethod
     def accesses(self) -> Iterator[Access | None]:
-        """Every operand's bytes; None for an empty operand."""
+        """The bytes of every operand; None for an empty operand."""
 
     @abstractmethod
     def work(self) -> Work:
-        """What to charge."""
+        """The work, from which the cost is computed."""
 
     def asked(self) -> Work:
-        """What :meth:`work` says, looked for once. For an instruction whose fields do not change any more: in a command
+        """The result of :meth:`work`, cached. For instructions whose fields do not change any more, as in a command
         stream."""
         try:
             return self._said
@@ -310,33 +311,33 @@ class Instruction(_Remembering, ABC):
             return self._said
 
     def like(self, other: Instruction) -> None:
-        """Say what another instruction says. For those of the vector unit that differ in addresses alone, of which no
-        work of theirs depends; of any other it changes nothing."""
+        """Copy the cached values of an instruction that differs in addresses only. For the vector unit, whose work does
+        not depend on addresses; no effect on others."""
         if self.unit is Unit.VECTOR:
             self._said = other.asked()  # type: ignore[misc]  # a slot of the base
 
     @abstractmethod
     def execute(self, memory: Memory, core: int) -> None:
-        """Do the arithmetic on the bytes; raises ProgramError for values that the data itself makes illegal."""
+        """Do the arithmetic. Raises ProgramError for illegal values in the data."""
 
     def check(self) -> None:
-        """Raise ProgramError for field values that no hardware could mean; addresses are checked apart from this. Most
-        instructions have nothing to check."""
+        """Raise ProgramError for invalid field values. Addresses are checked separately. Most instructions accept all
+        values."""
 
     def targets(self, core: int) -> Sequence[int]:
-        """The cores in whose memories lies what it writes on the chip; ``core`` is the one that it was issued to."""
+        """The cores to whose memories it writes. ``core``: the core that it was issued to."""
         return (core,)
 
     def reads_of(self, core: int) -> int:
-        """The core in whose memories lies what it reads on the chip; ``core`` is the one that it was issued to."""
+        """The core from whose memories it reads. ``core``: the core that it was issued to."""
         return core
 
     def operands(self, memory: Memory, core: int, *names: str) -> list[Strided]:
-        """The operands of these names as kernels take them: at ``name``, with the strides ``name_strides``."""
+        """The operands of these names for kernels: address field ``name``, strides field ``name_strides``."""
         return [memory.at(core, getattr(self, name), getattr(self, f"{name}_strides")) for name in names]
 
     def refuse_index(self, index: Strided, strides: Sequence[int], position: int) -> NoReturn:
-        """Raise ProgramError for the index at a position among ``dims``, which a kernel has found outside its axis."""
+        """Raise ProgramError for an index that a kernel has found out of range, at a position in ``dims``."""
         fields: Any = self
         place = np.unravel_index(position, fields.dims)
         where = index.offset + sum(int(at) * stride for at, stride in zip(place, strides, strict=True))
@@ -362,7 +363,7 @@ class Instruction(_Remembering, ABC):
         return getattr(self, self.tail.name).to_bytes() if self.tail else b""
 
     def encoded_bytes(self) -> int:
-        """The length of the fields in the stream."""
+        """The size of the fields in the stream, in bytes."""
         return self.layout.size + (len(self._tail_bytes()) if self.tail else 0)
 
 
@@ -374,7 +375,7 @@ _I = TypeVar("_I", bound=Instruction)
 
 @dataclass_transform()
 def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[type[_I]], type[_I]]:
-    """Make a class of annotated fields an instruction: a slotted dataclass with an encoding, registered by opcode."""
+    """A class decorator for instructions: makes a slotted dataclass with an encoding, registered by opcode."""
 
     def register(cls: type[_I]) -> type[_I]:
         if opcode in INSTRUCTIONS:
@@ -404,7 +405,7 @@ def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[type[_I]], 
 
 
 def _readers(fields: Iterable[_Field]) -> list[tuple[Callable[[Any], Any], bool]]:
-    """As few as there can be: neighbouring scalars are read together, arrays each."""
+    """As few read functions as possible: adjacent scalars are read together, arrays separately."""
     readers: list[tuple[Callable[[Any], Any], bool]] = []
     for is_array, run in groupby(fields, lambda field: field.length > 0):
         names = [field.name for field in run]
@@ -417,7 +418,7 @@ def _readers(fields: Iterable[_Field]) -> list[tuple[Callable[[Any], Any], bool]
 
 @dataclasses.dataclass(slots=True)
 class Command:
-    """One instruction as issued: to which unit of which core, for which operator, after which waits."""
+    """An issued instruction: its unit, core, operator and waits."""
 
     core: int
     unit: int
@@ -427,7 +428,7 @@ class Command:
 
     @property
     def size(self) -> int:
-        """Bytes of the command in the stream."""
+        """Size of the command in the stream, in bytes."""
         return _HEADER.size + len(self.waits) * _WAIT.size + self.instruction.encoded_bytes()
 
     def to_bytes(self) -> bytes:
@@ -442,7 +443,7 @@ class Command:
 _HEADER = struct.Struct("<BBBBHHI")
 _WAIT = struct.Struct("<BBHI")
 HEADER_BYTES, WAIT_BYTES = _HEADER.size, _WAIT.size
-"""Of a command in front of its fields: what every command begins with, and each of its waits behind that."""
+"""Sizes in bytes of the header of a command, and of each wait that follows it."""
 
 
 def encode(commands: Iterable[Command]) -> bytes:
@@ -451,7 +452,7 @@ def encode(commands: Iterable[Command]) -> bytes:
 
 
 def operators(stream: bytes | memoryview) -> set[int]:
-    """The operators that units have commands for, of a stream that may be damaged: as far as there are headers."""
+    """The operators with commands for units, in a possibly damaged stream, as far as its headers are valid."""
     found: set[int] = set()
     position = 0
     while position + _HEADER.size <= len(stream):
@@ -463,7 +464,7 @@ def operators(stream: bytes | memoryview) -> set[int]:
 
 
 def decode(stream: bytes | memoryview) -> Iterator[Command]:
-    """The commands of a stream, one by one; raises ProgramError with the byte offset of what cannot be decoded."""
+    """The commands of a stream, one by one. Raises ProgramError with a byte offset for invalid bytes."""
     position, end = 0, len(stream)
     while position < end:
         if end - position < _HEADER.size:
@@ -476,7 +477,7 @@ def decode(stream: bytes | memoryview) -> Iterator[Command]:
             raise ProgramError(f"command at byte {position}: unknown opcode {opcode:#04x}")
         body = position + _HEADER.size + count * _WAIT.size
         least = body - position + cls.layout.size
-        # Reserved bits must be 0 now, or a stream that works today could mean something else when they get a meaning.
+        # Reserved bits must be 0, so that they can be given a meaning later.
         if length < least or (length > least and cls.tail is None) or zero or position + length > end:
             raise ProgramError(f"command at byte {position}: {cls.mnemonic} of length {length} does not fit its fields")
         waits = []
@@ -490,9 +491,8 @@ def decode(stream: bytes | memoryview) -> Iterator[Command]:
 
 
 def instructions_of(stream: bytes, wanted: type[_I]) -> Iterator[_I]:
-    """The instructions of a class in a stream, which may be damaged, as far as it can be followed. What lies between
-    them is not decoded: streams are long, and of a class there may be none. Raises as :func:`decode` for one of them.
-    """
+    """The instructions of a class in a possibly damaged stream, as far as its headers are valid. Other commands are not
+    decoded, because streams are long and may contain few of this class. Raises as :func:`decode` for an invalid one."""
     opcodes = {opcode for opcode, cls in INSTRUCTIONS.items() if issubclass(cls, wanted)}
     position, last = 0, len(stream) - _HEADER.size
     while position <= last:

@@ -10,7 +10,7 @@ from npusim.work import ControlWork, Work
 
 
 class Control(Instruction):
-    """What the sequencer does by itself: no unit takes part, and no bytes."""
+    """An instruction executed by the sequencer itself, without units and memory."""
 
     def elements(self) -> int:
         return 0
@@ -22,25 +22,26 @@ class Control(Instruction):
         return ControlWork()
 
     def execute(self, memory: Memory, core: int) -> None:
-        """Nothing to compute."""
+        """No arithmetic."""
 
 
 @instruction(0x01, "halt", Unit.CONTROL)
 class Halt(Control):
-    """End of the job: complete once every unit has drained."""
+    """End of the job, which is complete once every unit is idle."""
 
 
 @instruction(0x02, "residents", Unit.CONTROL)
 class Residents(Control):
-    """The first command of a stream whose next ``stream_bytes`` bytes, the *prologue*, load what stays in SRAM:
-    ``sram_bytes`` on all cores together. Where it is there still, the prologue counts as complete and is left out."""
+    """Must be the first command. The next ``stream_bytes`` bytes of the stream, the *prologue*, load the pinned
+    weights: ``sram_bytes`` on all cores together. If the weights are in SRAM already, the prologue counts as complete
+    and is skipped."""
 
     stream_bytes: U32
     sram_bytes: U64
 
 
 def resident_bytes(stream: bytes) -> int:
-    """Bytes of SRAM that a stream keeps from one job to the next, as its first command says; 0 if it keeps none."""
+    """Bytes of SRAM that a stream keeps pinned between jobs, as given in its first command; 0 for none."""
     try:
         first = next(decode(stream), None)
     except ProgramError:

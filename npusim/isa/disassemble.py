@@ -35,7 +35,7 @@ def disassemble(commands: Iterable[Command], op_names: Sequence[str] = ()) -> It
 
 
 def _field(name: str, value: Any) -> str:
-    if name in _ADDRESSES and isinstance(value, int):  # the bias of lrn is a number
+    if name in _ADDRESSES and isinstance(value, int):  # bias of lrn is a number, not an address
         return f"{name}={'none' if value == _NOTHING else describe_address(value)}"
     if isinstance(value, tuple):
         return f"{name}=[{','.join(map(str, value))}]"

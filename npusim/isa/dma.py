@@ -52,14 +52,14 @@ if TYPE_CHECKING:
 
 
 def _bytes_outside(address: int, strides: Sequence[int], dims: Sequence[int], itemsize: int) -> int:
-    """Bytes of one side that are in DRAM or L2; what is broadcast counts once."""
+    """Bytes of one operand that are in DRAM or L2; broadcast bytes count once."""
     if not is_outside(address):
         return 0
     return prod(dim for dim, stride in zip(dims, strides, strict=True) if stride or dim == 0) * itemsize
 
 
 def _begins(address: int, strides: Sequence[int], dims: Sequence[int]) -> int:
-    """Where the first burst of one side begins: with a negative stride the address is that of the highest piece."""
+    """Start of the first burst of one operand: with a negative stride, the address is that of the highest piece."""
     back = sum((dim - 1) * stride for dim, stride in zip(dims, strides, strict=True) if stride < 0)
     return (offset_of(address) + back) % PLACE_BYTES
 
@@ -72,15 +72,14 @@ _NONE = (0, 0, 0, 0)
 
 
 def _shape(address: int) -> int:
-    """What the work of a transfer depends on of an address: whether it is in L2 or in DRAM, among constants or not, and
-    its place there."""
+    """The properties of an address that the work of a transfer depends on: memory, constants or not, offset."""
     space = address >> SPACE_SHIFT
     if space >= _FIRST_REGION:
         return (_CONSTANT if space == _OF_CONSTANTS else _OTHER) | address % PLACE_BYTES
     return _IN_L2 | address % PLACE_BYTES if space == _L2 else 0
 
 
-# Numbers, because this is asked of each transfer of a stream: of members of Space it takes three times as long.
+# Plain integers, because this is called for each transfer of a stream; members of Space are three times slower.
 _L2, _FIRST_REGION, _OF_CONSTANTS = int(Space.L2), int(Space.REGION), Space.REGION + CONSTANTS
 _IN_L2, _CONSTANT, _OTHER = l2(0), region(CONSTANTS), region(CONSTANTS + 1)
 
@@ -90,11 +89,12 @@ def _copying(
     dst: int, dst_strides: tuple[int, ...], src: int, src_strides: tuple[int, ...], dims: tuple[int, ...],
     itemsize: int, before: tuple[int, ...], after: tuple[int, ...],
 ) -> DmaWork:  # fmt: skip
-    """The work of a copy between addresses such as :func:`_shape` gives. Streams have few of them."""
+    """The work of a copy between addresses in the form of :func:`_shape`, cached, because streams have few different
+    ones."""
     padded = tuple(b + d + a for b, d, a in zip(before, dims, after, strict=True))
     total = prod(padded) * itemsize
     target = walked_runs(padded, dst_strides, itemsize)
-    # Without elements there is padding alone, and no side to read.
+    # Without elements there is only padding, and no source.
     source = walked_runs(dims, src_strides, itemsize) if 0 not in dims else Runs(1, 0, 0)
     reads, writes = (
         _bytes_outside(src, src_strides, dims, itemsize), _bytes_outside(dst, dst_strides, padded, itemsize)
@@ -123,7 +123,7 @@ def _copying(
 
 
 def reorderable(dims: Sequence[int], dst: Sequence[int], src: Sequence[int], itemsize: int) -> Walk:
-    """The walk of a copy of which one side would have longer runs in another order; empty for any other."""
+    """The loops of a copy in which one side would have longer runs in another order; empty for other copies."""
     for strides in (dst, src):
         by_address = sorted(((abs(stride), dim) for dim, stride in zip(dims, strides, strict=True)), reverse=True)
         alone = walked_runs([dim for _, dim in by_address], [stride for stride, _ in by_address], itemsize)
@@ -167,16 +167,16 @@ class Copy(Instruction):
         yield span(self.dst, self.padded, self.dst_strides, self.itemsize, True)
 
     def work(self) -> DmaWork:
-        """Padding is written like the rest. Of two sides in DRAM the one with more runs decides how well bursts are
-        used; on the side of SRAM each run takes whole words."""
+        """Padding is written like data. Of two sides in DRAM, the one with more runs determines the use of bursts; in
+        SRAM each run takes whole words."""
         return _copying(
             _shape(self.dst), self.dst_strides, _shape(self.src), self.src_strides, self.dims, self.itemsize,
             self.before, self.after,
         )  # fmt: skip
 
     def alike(self, works: dict[tuple[int, int, int], DmaWork]) -> None:
-        """Say what a copy has said that differs in addresses alone. ``works``: of such copies, by what of addresses
-        counts; with this one's in it then."""
+        """Copy the cached values of an equal copy at other addresses. ``works``: cache of such copies, to which this
+        one is added."""
         key = _shape(self.dst), _shape(self.src), self.itemsize
         work = works.get(key)
         if work is None:
@@ -184,16 +184,16 @@ class Copy(Instruction):
         self._said = work
 
     def execute(self, memory: Memory, core: int) -> None:
-        # A source without elements has no checked address, so it must not be looked up.
+        # The address of a source without elements is not checked, so it must not be used.
         _place(self, memory, core, None if 0 in self.dims else memory.at(core, self.src, self.src_strides))
 
 
 def _place(copy: Copy, memory: Memory, core: int, src: Strided | None) -> None:
-    """Write what a copy takes from ``src``, None where that has no elements, to the destination of a core."""
+    """Write the result of a copy from ``src`` to the destination of a core. ``src``: None without elements."""
     dst = memory.at(core, copy.dst, copy.dst_strides)
     if copy.before != _NONE or copy.after != _NONE:
-        # The whole target, frame and inside: simpler than four strips, and the price is that
-        # of the padded size anyway.
+        # Fills the whole destination including the inside: simpler than four strips, and priced by the padded size
+        # anyway.
         _core.fill(dst, copy.padded, copy.itemsize, copy.pattern)
     if src is not None:
         if copy.before != _NONE:
@@ -204,9 +204,10 @@ def _place(copy: Copy, memory: Memory, core: int, src: Strided | None) -> None:
 
 @instruction(0x17, "dma.fetch", Unit.DMA)
 class Fetch(Copy):
-    """The same for features of a matrix unit that fetches for itself: the last dimension has the channels of a pixel.
+    """A copy of features for a matrix unit with its own fetch unit; the last dimension has the channels of a pixel.
 
-    Each pixel takes whole bursts in DRAM, filled up behind its last channel. Padding is not written: the unit makes it.
+    Each pixel takes whole bursts in DRAM, padded after its last channel. Spatial padding is not written, because the
+    unit creates it.
     """
 
     def check(self) -> None:
@@ -235,7 +236,7 @@ def _check_target(dst: int) -> None:
 
 @instruction(0x13, "dma.multicast", Unit.DMA)
 class Multicast(Copy):
-    """The same from DRAM or L2 into the SRAM of several cores, at the same place in each: ``cores`` has bit c for core
+    """A copy from DRAM or L2 into the SRAM of several cores, at the same offset in each. ``cores``: bit c for core
     c."""
 
     cores: U64
@@ -247,7 +248,7 @@ class Multicast(Copy):
         check_itemsize(self.itemsize)
         if not self.cores:
             raise ProgramError("cores must name at least one core")
-        # What a core has of its own could not be told from what the others have at the same place.
+        # Another source in SRAM would be ambiguous, because each core has its own.
         if not is_outside(self.src):
             raise ProgramError(f"src must be in DRAM or L2, got {describe_address(self.src)}")
         _check_target(self.dst)
@@ -263,9 +264,9 @@ class Multicast(Copy):
 
 @instruction(0x14, "dma.expand", Unit.DMA)
 class Expand(Instruction):
-    """Write to SRAM the ``nbytes`` bytes of weights that ``size`` bytes in DRAM stand for.
+    """Decompress ``size`` bytes of DRAM to ``nbytes`` bytes of weights in SRAM.
 
-    ``npusim.kernels._codec`` describes the stream, of symbols of ``bits`` bits. A damaged stream is a device fault.
+    The stream has symbols of ``bits`` bits, see ``npusim.kernels._codec``. A damaged stream is a device fault.
     """
 
     dst: Address
@@ -290,11 +291,11 @@ class Expand(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.src, (self.size,), (1,), 1, False)
-        # However far the stream goes on: no more than that is written.
+        # No more than that is written, however long the stream is.
         yield span(self.dst, (self.nbytes,), (1,), 1, True)
 
     def work(self) -> DmaWork:
-        """The decoder takes them at its rate, what they are."""
+        """The decoder processes them at its own rate."""
         place = offset_of(self.src) % PLACE_BYTES
         return expanding(self.nbytes, self.size, self.bits, place=place, constants=_is_constant(self.src))
 
@@ -311,7 +312,7 @@ class Expand(Instruction):
 
 @instruction(0x15, "dma.expand_multicast", Unit.DMA)
 class MulticastExpand(Expand):
-    """The same into the SRAM of several cores, at the same place in each: ``cores`` has bit c for core c."""
+    """The same into the SRAM of several cores, at the same offset in each. ``cores``: bit c for core c."""
 
     cores: U64
 
@@ -328,29 +329,29 @@ class MulticastExpand(Expand):
 
 
 SYMBOL_BITS = (2, 4, 8)
-"""Of the symbols of a stream: packed weights, and bytes."""
+"""Bits of the symbols of a stream: packed weights, and bytes."""
 
 MULTICASTS = (Multicast, MulticastExpand)
-"""What writes to several cores; the rest writes to the one that it was issued to."""
+"""Instructions that write to several cores; others write to the core that they were issued to."""
 
 
 def symbols_in(nbytes: int, bits: int) -> int:
-    """How many symbols of so many bits ``nbytes`` bytes are. Raises ProgramError if symbols have not so many: reports
-    ask for the work of programs that nobody has verified."""
+    """The number of symbols in ``nbytes`` bytes. Raises ProgramError for an invalid number of bits, because reports
+    also process unverified programs."""
     if bits not in SYMBOL_BITS:
         raise ProgramError(f"bits must be one of {SYMBOL_BITS}, got {bits}")
     return nbytes * (8 // bits)
 
 
 def expanding(nbytes: int, size: int, bits: int, *, place: int = 0, constants: bool = True) -> DmaWork:
-    """The work of making ``nbytes`` bytes of weights, of so many bits each, of a stream of ``size``."""
+    """The work of decompressing ``size`` bytes to ``nbytes`` bytes of weights of ``bits`` bits."""
     decoded = symbols_in(nbytes, bits)
     return DmaWork(nbytes, 1, size, size, 0, offset=place, constants=constants, decoded=decoded)
 
 
 def expanded_bytes(stream: bytes) -> tuple[int, int]:
-    """(bytes that are read, bytes that they become) of all weights that a command stream expands, each core's apart; of
-    one that may be damaged, as far as it can be decoded."""
+    """(compressed bytes, decompressed bytes) of all weights that a command stream decompresses, per core. The stream
+    may be damaged."""
     read = made = 0
     with contextlib.suppress(ProgramError):
         for expand in instructions_of(stream, Expand):
@@ -361,8 +362,8 @@ def expanded_bytes(stream: bytes) -> tuple[int, int]:
 
 @instruction(0x16, "dma.exchange", Unit.DMA)
 class Exchange(Copy):
-    """The same from the SRAM of one core, ``source``, into that of others, at the same place in each: ``cores`` has
-    bit c for core c. Any core's channel may do it."""
+    """A copy from the SRAM of core ``source`` into that of others, at the same offset in each. ``cores``: bit c for
+    core c. Any core may execute it."""
 
     source: U8
     cores: U64
@@ -387,7 +388,7 @@ class Exchange(Copy):
         return loops(len(self.targets(0)), *self.padded)
 
     def work(self) -> DmaWork:
-        """The side with more pieces decides how well the beats of the way are used."""
+        """The side with more pieces determines the use of the network."""
         return _exchanging(self.dst_strides, self.src_strides, self.dims, self.padded, self.itemsize)
 
     def execute(self, memory: Memory, core: int) -> None:
@@ -472,8 +473,8 @@ class Gather(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         outer, count, inner = self.dims
-        # Which rows are read is known when the index is, so the bound is the whole axis; the kernel compares all
-        # indices with axis_size before it moves anything.
+        # The rows are only known with the index, so the bound is the whole axis; the kernel checks all indices against
+        # axis_size before it moves data.
         yield span(self.data, (outer, self.axis_size, inner), self.data_strides, self.itemsize, False)
         yield span(self.index, (count,), (self.index_stride,), self.index_type.itemsize, False)
         yield span(self.dst, self.dims, self.dst_strides, self.itemsize, True)
@@ -483,7 +484,7 @@ class Gather(Instruction):
         total = prod(self.dims) * self.itemsize
         runs = max(walked_runs((inner,), side[2:], self.itemsize) for side in (self.data_strides, self.dst_strides))
         reads, writes = (total if is_dram(self.data) else 0), (total if is_dram(self.dst) else 0)
-        # One piece for each index, even where neighbours follow each other: the price must not depend on the data.
+        # One piece per index, also for adjacent rows: the cost must not depend on data.
         constants = not writes and _is_constant(self.data)
         near, far = (total if is_l2(self.data) else 0), (total if is_l2(self.dst) else 0)
         return DmaWork(

@@ -1,11 +1,10 @@
-"""Streams that the compiler of this process has written, with the commands that it wrote them from.
+"""Streams written by the compiler of this process, with their commands.
 
-Whoever wants to know what takes how long need not decode and verify what has just been encoded. What is remembered
-hangs on the bytes and on nothing else: a program whose code is another, however it came to it, is one that nobody
-knows. It is remembered for as long as the program lives that keeps it.
+The times of such a stream can be computed without decoding and verifying it again. It is found by its bytes alone, so a
+modified program is unknown. It is kept as long as the program that owns it.
 
-The commands are as the compiler made them; what the encoding rounds, such as a scale to float32, is not rounded. So
-they are good for times, and for times alone: who executes a stream decodes and verifies it first (``isa.verify``).
+The commands are those of the compiler before encoding, which rounds some values, such as a scale to float32. So they
+are only valid for times; to execute a stream it must be decoded and verified (``isa.verify``).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from npusim.isa.verify import Limits
 
 
 class Emitted:
-    """A stream, its commands, where each of them ends, and the device that it was written for."""
+    """A stream, its commands, their end offsets, and the device that it was written for."""
 
     __slots__ = ("__weakref__", "code", "commands", "ends", "limits")
 
@@ -29,7 +28,7 @@ class Emitted:
         self.limits = limits
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        """To another process goes the program alone: there it is one that nobody knows."""
+        """Only the program is pickled: another process does not know the stream."""
         return type(None), ()
 
 
@@ -37,16 +36,16 @@ _KNOWN: WeakValueDictionary[bytes, Emitted] = WeakValueDictionary()
 
 
 def emit(commands: Sequence[Command], limits: Limits) -> Emitted:
-    """Encode commands that were made for a device, and remember them while the result lives. Raises ProgramError for
-    what no field can hold."""
+    """Encode commands for a device, and keep them while the result lives. Raises ProgramError for values that do not
+    fit their fields."""
     made = Emitted(commands, limits)
-    # A stream that two devices share is known for the one that it was written for last.
+    # A stream shared by two devices is known for the last one.
     _KNOWN[made.code] = made
     return made
 
 
 def emitted(code: bytes, limits: Limits) -> Emitted | None:
-    """The stream of these bytes; None if it was not written in this process, or for another device, or for larger
+    """The stream with these bytes; None if it was not written in this process, or for another device, or for larger
     regions."""
     known = _KNOWN.get(code)
     return known if known is not None and known.limits.within(limits) else None

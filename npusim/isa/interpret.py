@@ -1,6 +1,6 @@
-"""The definition of what a program means: its commands one after another, without time.
+"""The definition of the meaning of a program: its commands in order, without time.
 
-The simulator runs the same commands out of order; its results must be these, bit for bit.
+The simulator executes the same commands out of order and must give the same bits.
 """
 
 from __future__ import annotations
@@ -12,6 +12,6 @@ from npusim.isa.base import Command, Memory
 
 def interpret(commands: Iterable[Command], memory: Memory) -> None:
     """Execute commands in the order of the stream."""
-    # No waits are looked at: they name earlier commands only, and here all of those are complete.
+    # Waits are ignored: they refer to earlier commands, which are all complete here.
     for command in commands:
         command.instruction.execute(memory, command.core)

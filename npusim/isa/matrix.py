@@ -1,8 +1,8 @@
-"""Matrix-unit instructions: tiles of convolution and matmul with accumulation across tiles and a post-processing chain.
+"""Matrix-unit instructions: tiles of convolution and matmul with accumulation across tiles and an epilogue.
 
 Channels are summed in blocks of CHANNEL_BLOCK: for each block, each kernel row, each kernel column, each channel of the
-block, one fused multiply-add. A reduction may be cut between blocks, or between kernel rows of one block, and the sum
-is the same to the last bit; the compiler cuts nowhere else.
+block, one fused multiply-add. A reduction may be split between blocks, or between kernel rows of one block, with the
+same result to the last bit. The compiler splits nowhere else.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ from npusim.units import ceil_div
 from npusim.work import MatrixWork
 
 CHANNEL_BLOCK = 32
-"""Channels summed before the kernel window moves on; part of the meaning of ``matrix.conv``."""
+"""Channels summed per position of the kernel window; part of the meaning of ``matrix.conv``."""
 
 NOTHING = 0xFFFF_FFFF_FFFF_FFFF
-"""The address of an operand that is not there."""
+"""The address of an operand that does not exist."""
 
 _FLOATS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32})
 _BYTES = frozenset({DType.INT8, DType.UINT8})
 WEIGHT_INTEGERS = _BYTES | {DType.INT16}
 PIXEL_INTEGERS = WEIGHT_INTEGERS | {DType.UINT16}
 PACKED_BITS = (2, 4)
-"""Bits of weights of which several share a byte, low bits first."""
+"""Bits of weights that share a byte, low bits first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What few products need, behind the fields of an instruction; without any of it nothing is there.
+    """Optional fields after the other fields of an instruction; empty if none is used.
 
-    ``wide``: sums have 64 bits. ``w_bits``: bits of a weight where they are fewer than its type's, else 0. ``shift``:
-    float32 per channel of each batch item, added behind the scale. ``w_scale``: weights are numbers, (w - zero) *
-    scale, in the type of x: rows of a float32 for each output channel, the first for ``w_block - w_skip`` of the K,
-    each other for ``w_block``; ``w_zeros``: bytes likewise, of the weights' type.
+    ``wide``: sums have 64 bits. ``w_bits``: bits of a packed weight, 0 if not packed. ``shift``: float32 per channel of
+    each batch item, added after the scale. ``w_scale``: weights are dequantized, (w - zero) * scale, to the type of x:
+    rows of one float32 per output channel, the first for ``w_block - w_skip`` of the K, each other for ``w_block``.
+    ``w_zeros``: zero points in the same layout, of the type of the weights.
     """
 
     wide: bool = False
@@ -91,7 +91,7 @@ class Extras:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Extras:
-        """Raises ProgramError for anything that ``to_bytes`` does not write."""
+        """Inverse of ``to_bytes``. Raises ProgramError for other bytes."""
         if not data:
             return NO_EXTRAS
         if len(data) != _EXTRAS.size:
@@ -107,8 +107,8 @@ NO_EXTRAS = Extras()
 
 
 def accumulator_type(x: DType, w: DType, *, wide: bool = False, scaled: bool = False) -> DType:
-    """The type in which products of x and w are summed, w a number by its scale if ``scaled``; raises ProgramError for
-    a pair that no unit multiplies."""
+    """The type of sums of products of x and w. ``scaled``: w is dequantized. Raises ProgramError for an unsupported
+    pair."""
     if x in _FLOATS and (w in _BYTES if scaled else w == x) and not wide:
         return DType.FLOAT32
     if x in PIXEL_INTEGERS and w in WEIGHT_INTEGERS and not scaled:
@@ -120,27 +120,27 @@ def accumulator_type(x: DType, w: DType, *, wide: bool = False, scaled: bool = F
 
 
 def rate_type(x: DType, w: DType) -> DType:
-    """The type at whose rate products of x and w are computed: the wider one's."""
+    """The type whose rate applies to products of x and w: the wider one."""
     return x if x.itemsize >= w.itemsize else w
 
 
 def packed_bytes(count: int, dtype: DType, bits: int = 0) -> int:
-    """Bytes of so many weights in a row, ``bits`` of each, or all of its type's."""
+    """Bytes of ``count`` contiguous weights of ``bits`` bits, or of the full type."""
     return ceil_div(count * bits, 8) if bits else count * dtype.itemsize
 
 
 CHANNEL_STEP = 64
-"""Output channels that one step of the kernels takes at most; fewer take it as long."""
+"""Most output channels of one step of the kernels; fewer take as long."""
 
 
 def products(work: MatrixWork) -> int:
-    """What ``MAX_PRODUCTS`` bounds: the products of an instruction, output channels rounded up to CHANNEL_STEP."""
+    """The products of an instruction with output channels rounded up to CHANNEL_STEP, limited by ``MAX_PRODUCTS``."""
     return work.macs // work.oc * ceil_div(work.oc, CHANNEL_STEP) * CHANNEL_STEP
 
 
-# The array's multipliers are 9 bits wide, which is what a byte less a byte needs (ADR 0017).
+# The multipliers have 9 bits, which hold the difference of two bytes (ADR 0017).
 def weight_zeros(w: DType) -> tuple[int, int]:
-    """The lowest and the highest zero point that weights of a type may have: any value of 8 bits, else none but 0."""
+    """The lowest and highest zero point of weights of a type: any value of 8 bits, otherwise only 0."""
     if w not in (DType.INT8, DType.UINT8):
         return 0, 0
     info = np.iinfo(w.storage)
@@ -153,7 +153,7 @@ def _check(tile: Conv | Depthwise, *sizes: int) -> None:
     accumulator_type(tile.x_type, tile.w_type, wide=extras.wide, scaled=scaled)
     if not all(sizes):
         raise ProgramError(f"{tile.mnemonic}: every dimension, stride and dilation must be >= 1")
-    # A number takes its own zero points along.
+    # A dequantized weight has its own zero points.
     low, high = (0, 0) if scaled else weight_zeros(tile.w_type)
     if not low <= tile.w_zero <= high:
         allowed = f"from {low} to {high}" if low < high else "0"
@@ -183,9 +183,9 @@ def _weight_accesses(tile: Conv | Depthwise, batch: int, k: int, channels: int, 
 def _weights(
     tile: Conv | Depthwise, memory: Memory, core: int, batch: int, k: int, channels: int, stride: int
 ) -> tuple[DType, _core.Strided]:
-    """(type, weights) as kernels multiply them: unpacked, and numbers if they have scales."""
+    """(type, weights) for the kernels: unpacked, and dequantized if they have scales."""
     extras = tile.extras
-    # One item, or one for all, needs no stride; a depthwise kernel takes none.
+    # A single item, or one shared by all, needs no stride; a depthwise kernel has none.
     strides = () if isinstance(tile, Depthwise) else (stride,)
     scaled = extras.w_scale != NOTHING
     if not (extras.w_bits or scaled):
@@ -207,7 +207,7 @@ def _weights(
 def _drain_accesses(
     tile: Conv | Depthwise, batch: int, strides: tuple[int, ...], channels: int
 ) -> Iterator[Access | None]:
-    # Before the last part these fields mean nothing: no bias is read and no output written.
+    # Only the last part reads a bias and writes an output.
     if not tile.last:
         return
     for address in (tile.bias, tile.extras.shift):
@@ -229,9 +229,9 @@ def _work(
     x_type: DType, w_type: DType, out_type: DType, wide: bool, scaled: bool, w_bits: int, batch: int, oh: int, ow: int,
     oc: int, ic: int, kh: int, kw: int, depthwise: bool, first: bool, last: bool,
 ) -> MatrixWork:  # fmt: skip
-    """The work of a tile. Streams have few of them, and those that are alike share theirs."""
+    """The work of a tile, cached, because streams have few different ones."""
     rate = rate_type(x_type, w_type)
-    # A weight has no width of its own where it is as wide as the type of the rate.
+    # The width is only given if the weights are narrower than the type of the rate.
     narrow = 8 * w_type.itemsize if w_type.itemsize < rate.itemsize else 0
     sums = accumulator_type(x_type, w_type, wide=wide, scaled=scaled)
     return MatrixWork(
@@ -240,22 +240,21 @@ def _work(
 
 
 def _pixel_zero(tile: Conv | Depthwise) -> int:
-    """x_zero as a value of x's type: the field has its 16 bits."""
+    """x_zero as a value of the type of x; the field has 16 bits."""
     return tile.x_zero & 0xFFFF if tile.x_type is DType.UINT16 else tile.x_zero
 
 
 def zero_field(dtype: DType, zero: int) -> int:
-    """What ``x_zero`` says for a zero point of x's type."""
+    """The field ``x_zero`` for a zero point of the type of x."""
     return zero - (1 << 16) if dtype is DType.UINT16 and zero >= 1 << 15 else zero
 
 
 def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channels: int) -> None:
-    """(acc + bias) * scale + shift; / out_scale, rounded to an integer plus out_zero where the output is one;
-    clamped."""
+    """The epilogue: (acc + bias) * scale + shift; for integer outputs / out_scale, rounded, plus out_zero; clamped."""
     acc_strides, out_strides = tile.drain_strides()
     kind = _accumulator(tile)
     if acc_strides[0] == kind.itemsize * channels and out_strides[0] == tile.out_type.itemsize * channels:
-        batch, channels = 1, batch * channels  # the batch items are neighbouring channels
+        batch, channels = 1, batch * channels  # batch items as adjacent channels
     rows = (4 * channels,)
     bias = memory.at(core, tile.bias, rows) if tile.bias != NOTHING else None
     shift = memory.at(core, tile.extras.shift, rows) if tile.extras.shift != NOTHING else None
@@ -329,7 +328,7 @@ class Conv(Instruction):
     def accesses(self) -> Iterator[Access | None]:
         xb, xr, xp = self.x_strides
         item = self.x_type.itemsize
-        # Output rows and kernel rows both walk input rows, so as dimensions of one operand their reaches add up.
+        # Output rows and kernel rows both step over input rows, so as dimensions of one operand their extents add up.
         window = (self.oh, self.ow, self.kh, self.kw, self.ic)
         steps = (xr * self.sh, xp * self.sw, xr * self.dh, xp * self.dw, item)
         yield span(self.x, (self.batch, *window), (xb, *steps), item, False)

@@ -42,7 +42,7 @@ POOL_FUNCTIONS = ("max", "average", "l2")
 """The functions of ``vector.pool`` by code."""
 
 ACCUMULATOR_BYTES = 8
-"""A reduction accumulates in float64 or int64, so cutting it into tiles loses nothing."""
+"""A reduction accumulates in float64 or int64, so splitting it into tiles loses no precision."""
 
 
 @instruction(0x40, "vector.reduce", Unit.VECTOR)
@@ -68,7 +68,7 @@ class ReduceTile(Instruction):
 
     @property
     def acc_dims(self) -> tuple[int, ...]:
-        # A stride of 0 is what says that a dimension is reduced; the encoding has no field for it.
+        # A stride of 0 marks a reduced dimension; the encoding has no field for it.
         return tuple(dim if stride else 1 for dim, stride in zip(self.dims, self.acc_strides, strict=True))
 
     def elements(self) -> int:
@@ -96,7 +96,7 @@ class ReduceTile(Instruction):
 
 @dataclasses.dataclass(slots=True)
 class RowInstruction(Instruction):
-    """What the instructions on whole rows share: src to dst, rows along the middle of dims (outer, row, inner)."""
+    """Common part of instructions on whole rows: src to dst, rows along the middle of dims (outer, row, inner)."""
 
     dtype: Type
     dst: Address
@@ -246,12 +246,12 @@ class Lrn(RowInstruction):
         _core.lrn(*self._operands(memory, core), self.size, self.alpha, self.beta, self.bias)
 
 
-# A plan asks about the same tiles over and over.
+# The compiler asks for the same tiles repeatedly.
 @functools.lru_cache(maxsize=1 << 12)
 def _taps_inside(windows: int, stride: int, taps: int, dilation: int, before: int, size: int) -> int:
-    """How many taps of all windows along an axis of ``size``, with ``before`` of padding, lie on it."""
+    """Number of taps of all windows along an axis of ``size`` that are not in the padding of ``before``."""
 
-    # By taps, which are at most 65 535 whatever a program asks for: of each, the windows in which it lies on the axis.
+    # By taps, of which there are at most 65 535: for each, the windows in which it is on the axis.
     at = np.arange(taps, dtype=np.int64) * dilation - before
     first, end = (np.clip(-((at - limit) // stride), 0, windows) for limit in (0, size))
     return int((end - first).sum())
@@ -303,8 +303,8 @@ class Pool(Instruction):
         yield span(self.dst, (self.oh, self.ow, self.channels), self.dst_strides, item, True)
 
     def work(self) -> Work:
-        """Taps on padding are left out: what lies there is known without reading it."""
-        self.check()  # reports ask for the work of programs that nobody has verified
+        """Taps on padding are not counted, because their values are known."""
+        self.check()  # because reports process unverified programs, too
         results = self.oh * self.ow * self.channels
         rows = _taps_inside(self.oh, self.sh, self.kh, self.dh, self.pads[0], self.ih)
         cols = _taps_inside(self.ow, self.sw, self.kw, self.dw, self.pads[1], self.iw)
@@ -343,8 +343,7 @@ class Resample(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         outer, results, inner = self.dims
-        # Which elements are read is in the table, so the whole axis is bounded and the kernel
-        # refuses an index beyond it.
+        # The elements are only known with the table, so the whole axis is bounded; the kernel checks the indices.
         yield span(self.src, (outer, self.axis, inner), self.src_strides, self.dtype.itemsize, False)
         yield span(self.index, (results * self.taps,), (4,), 4, False)
         yield span(self.weight, (results * self.taps,), (4,), 4, False)

@@ -38,7 +38,7 @@ from npusim.routines.base import Array, Pairs
 from npusim.work import Work
 
 MAX_CALL_BYTES = 1536
-"""Of an encoded call: with all possible waits the command fits the sequencer's fetch buffer."""
+"""Limit in bytes of an encoded call: with all possible waits the command fits the fetch buffer of the sequencer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Which routine, on what, with which parameters (sorted by name)."""
+    """A call: the routine, its operands and its parameters (sorted by name)."""
 
     name: str
     version: int
@@ -76,7 +76,7 @@ class Call:
         return f"{self.name}@{self.version}({params}) {[*self.inputs]} -> {[*self.outputs]}"
 
     def to_bytes(self) -> bytes:
-        """The encoding. Raises ProgramError for a call that is too long for a command."""
+        """The encoding. Raises ProgramError if it is too long for a command."""
         name = self.name.encode()
         try:
             parts = [struct.pack("<HBBB", self.version, len(name), len(self.inputs), len(self.outputs)), name]
@@ -97,7 +97,7 @@ class Call:
 
     @staticmethod
     def from_bytes(raw: bytes) -> Call:
-        """The call that these bytes mean; raises ValueError for any other than those of :meth:`to_bytes`."""
+        """Inverse of :meth:`to_bytes`. Raises ValueError for other bytes."""
         if len(raw) > MAX_CALL_BYTES:
             raise ValueError(f"the call takes {len(raw)} bytes, at most {MAX_CALL_BYTES} are possible")
         reader = _Reader(raw)
@@ -111,15 +111,14 @@ class Call:
             (reader.text(*reader.take("<B")), _unpack_value(reader)) for _ in range(*reader.take("<B"))
         )  # the name of each, then its value
         call = Call(name, version, params, tuple(operands[:inputs]), tuple(operands[inputs:]))
-        # One meaning, one encoding: bytes that decode but would not be written so (a flag of 2, bytes
-        # behind the end) are refused.
+        # Each call has one encoding: bytes that decode but would be encoded differently are refused.
         if reader.at != len(raw) or call.to_bytes() != raw:
             raise ValueError("the call is not in canonical form")
         return call
 
 
 class _Reader:
-    """Takes fields from bytes; ValueError at the end of them."""
+    """Reads fields from bytes. Raises ValueError at their end."""
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
@@ -152,7 +151,7 @@ def _pack_value(value: Any) -> bytes:
             return struct.pack("<sB", b"t", len(value)) + b"".join(map(_pack_value, value))
 
 
-# The depth is bounded because the bytes may come from a file: nested tuples would otherwise exhaust the stack.
+# The depth is limited, because bytes from a file could otherwise exhaust the stack with nested tuples.
 def _unpack_value(reader: _Reader, depth: int = 3) -> Any:
     (tag,) = reader.take("<s")
     match tag:
@@ -172,14 +171,14 @@ def _unpack_value(reader: _Reader, depth: int = 3) -> Any:
 
 @dataclass(slots=True)
 class _Routine(Instruction):
-    """What the two units' instructions have in common."""
+    """Common part of the instructions of both units."""
 
     call: Annotated[Call, TAIL, Call.from_bytes]
     limit: ClassVar[int] = MAX_ROUTINE_STEPS
     data_decides: ClassVar[bool] = True
 
     def routine(self) -> Routine:
-        """The routine that is called. Raises ProgramError if nobody has registered it."""
+        """The called routine. Raises ProgramError if it is not registered."""
         call = self.call
         routine = find_routine(call.name, call.version)
         if routine is None:
@@ -199,8 +198,7 @@ class _Routine(Instruction):
         for operand in (*call.inputs, *call.outputs):
             if operand.dtype not in DEVICE_DTYPES:
                 raise ProgramError(f"{self.mnemonic}: no unit computes with {operand.dtype.label}")
-            # Other instructions take any address; a routine gets numpy arrays, and code behind
-            # them may rely on alignment.
+            # A routine gets numpy arrays, and its code may rely on alignment.
             if operand.address % operand.dtype.itemsize:
                 raise ProgramError(f"{self.mnemonic}: {operand} must start at a multiple of {operand.dtype.itemsize}")
             if space_of(operand.address) != Space.SRAM:
@@ -234,10 +232,10 @@ class _Routine(Instruction):
         inputs = [_array(operand, memory, core) for operand in call.inputs]
         outputs = [_array(operand, memory, core) for operand in call.outputs]
         for array in inputs:
-            # A routine that wrote to its inputs would change a tile that later pieces still use.
+            # A routine must not modify its inputs, because later pieces still use the tile.
             array.setflags(write=False)
         for array in outputs:
-            # What a routine leaves out must not be what an earlier tile happened to leave in this slot.
+            # Elements that a routine does not write must not depend on earlier tiles in this slot.
             array.fill(0)
         try:
             self.routine().execute(inputs, dict(call.params), outputs)

@@ -58,8 +58,7 @@ class GatherElements(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         outer, _, inner = self.dims
-        # The data says where to read, so all of the axis must be readable; an index outside of it is
-        # a fault at run time.
+        # The positions depend on data, so the whole axis must be readable; an index outside is a fault at run time.
         yield span(self.data, (outer, self.axis_size, inner), self.data_strides, self.itemsize, False)
         yield span(self.index, self.dims, self.index_strides, self.index_type.itemsize, False)
         yield span(self.dst, self.dims, self.dst_strides, self.itemsize, True)
@@ -104,7 +103,7 @@ class Scatter(Instruction):
         outer, _, inner = self.dims
         yield span(self.updates, self.dims, self.updates_strides, self.dtype.itemsize, False)
         yield span(self.index, self.dims, self.index_strides, self.index_type.itemsize, False)
-        # The data says where to write: any element of the axis may be hit, none outside of it.
+        # The positions depend on data: any element of the axis may be written, none outside.
         yield span(self.dst, (outer, self.axis_size, inner), self.dst_strides, self.dtype.itemsize, True)
 
     def work(self) -> Work:
@@ -150,7 +149,7 @@ class TopK(Instruction):
 
     def work(self) -> Work:
         outer, row, inner = self.dims
-        levels = max(1, (self.k - 1).bit_length())  # a heap of k: one comparison a level for each element
+        levels = max(1, (self.k - 1).bit_length())  # a heap of k elements: one comparison per level for each element
         results = outer * inner * self.k
         return ScalarWork(
             outer * row * inner * levels,

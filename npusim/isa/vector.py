@@ -34,9 +34,10 @@ from npusim.work import VectorWork, Work
 def _work(
     function: str, dtype: DType, dims: tuple[int, ...], operands: tuple[tuple[tuple[int, ...], DType], ...]
 ) -> VectorWork:
-    """Elementwise work: every operand's distinct elements are read or written once. Streams have few shapes."""
+    """The work of an elementwise instruction: each distinct element of every operand is read or written once. Cached,
+    because streams have few different shapes."""
     moved = sum(
-        # What is broadcast is taken to stay in a register of the unit, with no further trip through its port.
+        # Broadcast elements are assumed to stay in a register of the unit, without further accesses.
         prod(dim for dim, stride in zip(dims, strides, strict=True) if stride) * kind.itemsize
         for strides, kind in operands
     )
@@ -175,7 +176,8 @@ class Cast(Instruction):
 
 @dataclasses.dataclass(slots=True)
 class Conversion(Instruction):
-    """Between stored integers and numbers: src by a FLOAT32 scale and an INT32 zero point, both strided like it."""
+    """Conversion between stored integers and floats: src with a FLOAT32 scale and an INT32 zero point, both with their
+    own strides."""
 
     dst_type: Type
     dst: Address

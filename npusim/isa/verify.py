@@ -1,11 +1,10 @@
-"""The gate: every command stream, fresh or cached, is checked here before a device runs it.
+"""Verification: every command stream, compiled or cached, is checked before a device executes it.
 
-Checked: the device has the units and cores that commands name, waits look back only (so that no stream can wait for
-itself), fields mean something, no command goes through more elements than its kind may, every byte that a command may
-touch lies inside its memory, only DMA touches DRAM and L2, and where data decides on addresses nothing lies over a
-result.
-What stays in SRAM for the next job is copied there from the constants, by the commands that say so, and never written
-again: so a job that finds it there computes what one does that loads it.
+It checks that the device has the units and cores of all commands; that waits refer to earlier commands (so that no
+stream can deadlock); that fields are valid; that no command processes more elements than allowed; that every access is
+inside its memory; that only DMA accesses DRAM and L2; and that outputs do not overlap other operands if addresses
+depend on data. Pinned weights must be copied from constants by the prologue, and never be overwritten: so a job that
+finds them in SRAM computes the same as one that loads them.
 """
 
 from __future__ import annotations
@@ -23,15 +22,14 @@ from npusim.isa.dma import MULTICASTS, Exchange, Expand
 from npusim.program import CONSTANTS
 
 READ_ONLY_REGIONS = frozenset({CONSTANTS})
-"""The region of constants: no command writes it."""
+"""Regions that no command may write: the constants."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device offers to a job: bytes of each region and of each core's memories, cores, DMA channels, which of
-    the matrix, vector and scalar unit every core has, whether its interconnect writes to several cores at once,
-    whether its DMA expands compressed weights, whether cores have a way to each other's SRAM, and bytes of the L2, 0 if
-    there is none."""
+    """The resources of a device for a job: bytes of each region and of the memories of each core, number of cores and
+    DMA channels, units of each core, whether the interconnect has multicast, whether DMA decompresses weights, whether
+    cores have a network between their SRAMs, and bytes of the L2, 0 if there is none."""
 
     region_bytes: Sequence[int]
     sram_bytes: int
@@ -45,30 +43,30 @@ class Limits:
     l2_bytes: int = 0
 
     def within(self, other: Limits) -> bool:
-        """Whether what keeps to these limits keeps to others: those of the same device, whose regions may be larger."""
+        """Whether programs within these limits are within others: those of the same device with regions of at least the
+        same size."""
         sizes, others = tuple(self.region_bytes), tuple(other.region_bytes)
         same = replace(self, region_bytes=()) == replace(other, region_bytes=())
         return same and len(sizes) == len(others) and all(map(le, sizes, others))
 
 
 def verify(commands: Iterable[Command], limits: Limits) -> None:
-    """Raise ProgramError naming the first command that breaks a rule."""
+    """Raise ProgramError for the first command that violates a rule, with its position."""
     present = {Unit[name.upper()] for name in limits.units} | {Unit.CONTROL}
     issued: dict[tuple[int, int], int] = {}
     halted = False
     prologue: _Prologue | None = None
     for index, command in enumerate(commands):
         try:
-            # Halt ends the job: what stands behind it would never be reached.
+            # Halt ends the job, so later commands would never be reached.
             if halted:
                 raise ProgramError("follows halt")
             _check_issue(command, limits, present, issued)
-            # Before its accesses, which rely on what this has checked: item sizes, types that go together, no empty
-            # windows.
+            # Before the accesses, which rely on these checks: item sizes, matching types, no empty windows.
             command.instruction.check()
             _check_elements(command.instruction)
             _check_targets(command.instruction, limits)
-            # An operand without elements touches no byte, so there is none to bound.
+            # An operand without elements accesses no memory.
             accesses = [access for access in command.instruction.accesses() if access is not None]
             for access in accesses:
                 _check_access(access, limits, by_dma=command.unit >= Unit.DMA)
@@ -90,17 +88,17 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
 
 
 class _Prologue:
-    """The commands that load what stays in SRAM, and what they have filled of each core's."""
+    """The commands that load pinned weights, and the bytes of each core's SRAM that they have filled."""
 
     def __init__(self, residents: Residents) -> None:
         self._left = residents.stream_bytes
         self._stated = self._missing = residents.sram_bytes
-        self._filled: dict[int, list[tuple[int, int]]] = {}  # (first byte, the one after the last)
+        self._filled: dict[int, list[tuple[int, int]]] = {}  # (first byte, end)
         self._end_when_over()
 
     def check(self, command: Command, accesses: Iterable[Access]) -> None:
-        """Raise ProgramError for a command of the prologue that is no load, or for one behind it that changes what was
-        loaded."""
+        """Raise ProgramError for a command of the prologue that is not a load, or a later one that overwrites loaded
+        bytes."""
         if not self._left:
             for access in accesses:
                 if access.write and space_of(access.address) == Space.SRAM:
@@ -138,7 +136,7 @@ class _Prologue:
     def _check_kept(self, core: int, access: Access) -> None:
         filled = self._filled.get(core, [])
         first, end = offset_of(access.address) + access.low, offset_of(access.address) + access.high
-        # Apart and in order: only the last one that begins before the end can reach into these bytes.
+        # Disjoint and sorted: only the last range that begins before the end can overlap.
         number = bisect_left(filled, (end, 0))
         if number and filled[number - 1][1] > first:
             raise ProgramError(f"writes bytes {first}..{end} of SRAM, where residents are")
@@ -154,8 +152,7 @@ def _check_issue(
         raise ProgramError(f"is for unit {wanted.name.lower()}, issued to {unit_name(command.core, command.unit)}")
     for core, unit, count in command.waits:
         _check_unit(core, unit, limits, present)
-        # Looking back is enough against deadlock: units run in order, so the oldest unfinished command of the stream
-        # waits only for commands that are complete.
+        # This prevents deadlock: units run in order, so the oldest unfinished command waits only for complete commands.
         if count > issued.get((core, unit), 0):
             raise ProgramError(
                 f"waits for {count} commands of {unit_name(core, unit)}, "
@@ -199,7 +196,8 @@ def _check_elements(instruction: Instruction) -> None:
 
 
 def _check_apart(accesses: Sequence[Access]) -> None:
-    """What is written lies apart from everything else: else data that decides on addresses changes under way."""
+    """Outputs must not overlap other operands; otherwise data that decides on addresses could change during the
+    instruction."""
     ends = [(access.address + access.low, access.address + access.high) for access in accesses]
     for (index, access), (low, high) in zip(enumerate(accesses), ends, strict=True):
         for other, (first, end) in zip(accesses[:index], ends, strict=False):
@@ -215,10 +213,10 @@ def _check_access(access: Access, limits: Limits, *, by_dma: bool) -> None:
         if number >= len(limits.region_bytes):
             raise ProgramError(f"region {number}: the job has {len(limits.region_bytes)}")
         size = limits.region_bytes[number]
-        # Other units have no path to DRAM in hardware, and no price for it in the cost model.
+        # Other units have no path to DRAM in hardware, and no cost for it in the cost model.
         if not by_dma:
             raise ProgramError(f"touches {describe_address(access.address)}: only DMA reaches DRAM")
-        # Constants stay on the device from run to run: one write would spoil every later job of the program.
+        # Constants stay on the device between runs: a write would corrupt all later jobs of the program.
         if access.write and number in READ_ONLY_REGIONS:
             raise ProgramError(f"writes {describe_address(access.address)}: region {number} is read only")
     elif space == Space.L2:
@@ -233,7 +231,7 @@ def _check_access(access: Access, limits: Limits, *, by_dma: bool) -> None:
         size = limits.acc_bytes
     else:
         raise ProgramError(f"address {access.address:#x}: there is no memory space {space}")
-    # Python's integers do not wrap, so a stride of 2**63 cannot bring the sum back into the memory.
+    # Python's integers do not overflow, so a stride of 2**63 cannot wrap around.
     offset = offset_of(access.address)
     if offset + access.low < 0 or offset + access.high > size:
         kind = "writes" if access.write else "reads"
