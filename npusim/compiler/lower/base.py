@@ -151,16 +151,24 @@ class Context:
 
 _FACTS: weakref.WeakKeyDictionary[Graph, dict[Any, Any]] = weakref.WeakKeyDictionary()
 MOST_FACTS = 1 << 14
-"""About one graph: then they are found out anew."""
+"""Of one graph; beyond them all are dropped, and made again when they are asked for."""
 
 
 def facts_of(graph: Graph) -> dict[Any, Any]:
-    """What is known of the operators of a graph that is rewritten no more: for all orders of it, and for all devices
-    that it is compiled for."""
+    """The facts about the operators of a rewritten graph, shared by all schedules and all devices: see :func:`fact`."""
     facts = _FACTS.get(graph)
-    if facts is None or len(facts) > MOST_FACTS:  # who has the old ones keeps them: numbers among them have a meaning
+    # A compilation under way keeps the old dictionary: numbers in it identify operators.
+    if facts is None or len(facts) > MOST_FACTS:
         facts = _FACTS[graph] = {}
     return facts
+
+
+def fact(context: Context, key: Any, make: Callable[[], _T]) -> _T:
+    """A value that follows from the operators alone, made once for all plans and all devices."""
+    found: _T | None = context.facts.get(key)
+    if found is None:
+        found = context.facts[key] = make()
+    return found
 
 
 @dataclass(frozen=True, slots=True)

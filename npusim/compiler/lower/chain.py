@@ -1,10 +1,9 @@
-"""Chains of elementwise operators on one tile in SRAM: by themselves, or after a matrix operator has made the tile."""
+"""Chains of elementwise operators on one tile in SRAM: by themselves, or on a tile that an anchor has made."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from operator import itemgetter, mul
@@ -13,15 +12,7 @@ from typing import Any, NamedTuple
 from npusim.compiler.buffers import Moves, View, collapse, ordered_strides, pad4
 from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
 from npusim.compiler.grouping.groups import outside
-from npusim.compiler.lower.base import (
-    Box,
-    Context,
-    SlotSpec,
-    SlotTable,
-    boxes,
-    slot_spec,
-    twin,
-)
+from npusim.compiler.lower.base import Box, Context, SlotSpec, SlotTable, boxes, fact, slot_spec, twin
 from npusim.compiler.lower.transfer import Strided, load_items
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor
@@ -35,30 +26,20 @@ from npusim.units import ceil_div
 from npusim.work import VectorWork, Work
 
 
-@dataclass(slots=True)
-class _Operand:
-    """A tile in SRAM: its strides in the group's dimensions, 0 where it is broadcast."""
-
-    address: int
-    strides: tuple[int, ...]
-    resource: Resource
-
-
 class Chain:
-    """The elementwise operators of a group, over tiles of its output packed in SRAM in ``order``.
+    """The elementwise operators of a group, on tiles of its output, which are packed in SRAM in ``order``.
 
-    ``main``: the tensor that an anchor has computed into a slot of its own, or None; ``out``: where the last result
-    belongs. Operands and results that live in SRAM are worked on where they are, the others in slots. What lies between
-    two operators would often be the largest of a tile, floats of what is bytes before and after: where there is no room
-    for it a tile is worked on ``in_pieces``, so that only what lies between in one of them exists.
+    ``main``: the tensor that an anchor computes into a slot of its own, or None; ``out``: the view of the result.
+    Operands and results that are in SRAM are used where they are, all others through slots. Values between two
+    operators may be the largest part of a tile, such as floats between bytes. If there is no room for them, a tile is
+    processed ``in_pieces``: the values between then exist for one piece at a time.
     """
 
     def __init__(
         self, context: Context, ops: Sequence[Op], out: View, order: Sequence[int], main: Tensor | None
     ) -> None:
         shape = out.shape
-        self._config = context.config
-        self._facts = context.facts
+        self._context, self._config = context, context.config
         self.ops = tuple(ops)
         self.shape = shape
         self.order = tuple(order)
@@ -74,7 +55,7 @@ class Chain:
         between = {name: tensor.dtype.itemsize for tensor, name in self._place.items() if _is_between(name)}
         self._between = tuple(between)
         self._outputs = [(op.output, self._place.get(op.output)) for op in self.ops]
-        # One element for all: whatever tile comes, it is there still.
+        # Operands of one element: once loaded, they serve all tiles.
         self._single = {
             tensor
             for tensor, view in self._views.items()
@@ -98,62 +79,60 @@ class Chain:
         return _piece_elements(self._config, self.between)
 
     def epilogue(self) -> EpilogueCosts:
-        """What the chain takes of a tile that an anchor leaves to it."""
+        """The bytes and the time that the chain takes for a tile."""
         if not self.ops or not all(self.shape):
             return EpilogueCosts()
-        # Beside the operators and the unit it is the homes that decide; a plan tries many, over and over.
+        # The key has everything that the costs depend on: planning asks again for each combination of memory areas.
         homes = tuple([(view.buffer.on_chip, *map(bool, view.strides)) for view in self._views.values()])
-        key = (
-            "epilogue", self._form(), self.shape, self.order, self._home is None, homes, self.piece(),
-            vector_pricing(self._config),
-        )  # fmt: skip
-        known: EpilogueCosts | None = self._facts.get(key)
-        if known is None:
-            known = self._facts[key] = self._epilogue()
-        return known
+        sizes = self.shape, self.order, self._home is None, homes, self.piece()
+        key = "epilogue", self._form(), *sizes, vector_pricing(self._config)
+        return fact(self._context, key, self._epilogue)
 
     def _form(self) -> int:
         """A number, equal for chains that differ in names and the values of constants only."""
-        key = ("form", self.ops)
-        known: int | None = self._facts.get(key)
-        if known is None:
-            numbers: dict[Tensor | None, int] = {self.main: 0}
-            form: tuple[Any, ...] = tuple(
-                (
-                    op.kind, tuple(sorted(op.attrs.items())), len(op.inputs),
-                    tuple(
-                        t and (numbers.setdefault(t, len(numbers)), t.shape, t.dtype) for t in (*op.inputs, *op.outputs)
-                    ),
-                )
-                for op in self.ops
-            )  # fmt: skip
-            forms: dict[tuple[Any, ...], int] = self._facts.setdefault("forms", {})
+        forms: dict[tuple[Any, ...], int] = self._context.facts.setdefault("forms", {})
+
+        def numbered() -> int:
             try:
-                known = forms.setdefault(form, len(forms))
+                return forms.setdefault(self._described(), len(forms))
             except TypeError:  # an attribute that cannot be compared
-                known = forms.setdefault(self.ops, len(forms))
-            self._facts[key] = known
-        return known
+                return forms.setdefault(self.ops, len(forms))
+
+        return fact(self._context, ("form", self.ops), numbered)
+
+    def _described(self) -> tuple[Any, ...]:
+        numbers: dict[Tensor | None, int] = {self.main: 0}
+        described = []
+        for op in self.ops:
+            tensors = [t and (numbers.setdefault(t, len(numbers)), t.shape, t.dtype) for t in (*op.inputs, *op.outputs)]
+            described.append((op.kind, tuple(sorted(op.attrs.items())), len(op.inputs), tuple(tensors)))
+        return tuple(described)
 
     def _epilogue(self) -> EpilogueCosts:
         model, probe = cost_model(vector_pricing(self._config)), self.probe()
         costs = [[model.cost(work) for work in self.works(sizes)] for sizes in ([1] * len(probe), probe)]
         times = [sum(cost.ps for cost in each) for each in costs]
-        # Operands that are broadcast are small, and in their slots for long.
+        # Broadcast operands are small and stay in their slots for many tiles.
         full = [view for view in self._views.values() if all(view.strides)]
+        elements = prod(probe)
+        slots = sum(spec.total for spec in self.slots(probe) if not _is_between(spec.name))
         return EpilogueCosts(
-            sum(spec.total for spec in self.slots(probe) if not _is_between(spec.name)) // prod(probe),
-            self.between, self.piece(), times[0], (times[1] - times[0]) * 1024 // prod(probe),
-            tuple(view.dtype.itemsize for view in full if not view.buffer.on_chip),
-            sum(cost.sram_ps for cost in costs[1]) * 1024 // prod(probe), self.ops[-1].output.dtype.itemsize,
-        )  # fmt: skip
+            element_bytes=slots // elements,
+            between=self.between,
+            piece=self.piece(),
+            begin=times[0],
+            kilo=(times[1] - times[0]) * 1024 // elements,
+            operands=tuple(view.dtype.itemsize for view in full if not view.buffer.on_chip),
+            banks=sum(cost.sram_ps for cost in costs[1]) * 1024 // elements,
+            result=self.ops[-1].output.dtype.itemsize,
+        )
 
     def probe(self) -> list[int]:
-        """Sizes of a tile that is large enough to tell what an element takes."""
+        """Sizes of a tile that is large enough to measure the time of an element."""
         return [min(dim, _PROBE) for dim in self.shape]
 
     def works(self, sizes: Sequence[int]) -> list[Work]:
-        """What the operators ask of the vector unit for a tile of these sizes."""
+        """The work of the vector unit for a tile of these sizes."""
         tensors = {tensor for op in self.ops for tensor in (*op.inputs, op.output) if tensor is not None}
         operands = {tensor: self._probe(tensor, sizes) for tensor in tensors}
         return [
@@ -164,19 +143,19 @@ class Chain:
             )
         ]
 
-    def _probe(self, tensor: Tensor, tile: Sequence[int]) -> _Operand:
+    def _probe(self, tensor: Tensor, tile: Sequence[int]) -> Strided:
         view = self._views.get(tensor)
         strides = self.packed(_distinct(tile, view) if view else tile, tensor.dtype)
         if view:
             strides = tuple(own if stride else 0 for own, stride in zip(strides, view.strides, strict=True))
-        return _Operand(sram(0), strides, _NOWHERE)
+        return sram(0), strides, _NOWHERE
 
     def operands(self) -> list[View]:
-        """The views of what is read besides the anchor's result."""
+        """The views of all operands except the anchor's result."""
         return list(self._views.values())
 
     def loaded(self) -> list[View]:
-        """Those that are not worked on where they are."""
+        """Those that are loaded into slots."""
         return [view for tensor, view in self._views.items() if tensor in self._place]
 
     def slots(self, tile: Sequence[int]) -> list[SlotSpec]:
@@ -188,18 +167,18 @@ class Chain:
             view = self._views.get(tensor)
             elements = prod(_distinct(tile, view)) if view else inner if name in self._between else whole
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
-        # What is made and used within one step needs no second copy: the unit runs its instructions in order.
+        # Values between operators need no second copy: the unit runs its instructions in order.
         return [
             slot_spec(name, size, 1 if name in self._between else 2) for name, size in sizes.items() if name != MAIN
         ]
 
     def estimate(self, elements: int) -> int:
-        """Picoseconds that the operators take for so many elements, about."""
+        """Estimated picoseconds for a number of elements."""
         epilogue = self.epilogue()
         return epilogue.begin + epilogue.kilo * elements // 1024
 
     def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot | None:
-        """Add the loads and instructions for one tile to a step; the slot with the result, unless it is home."""
+        """Add the loads and instructions for one tile to a step. Returns the slot of the result, if it has one."""
         if not self.ops:
             return main
         starts, sizes = box[0], tuple(box[1])
@@ -228,16 +207,16 @@ class Chain:
     def _items(
         self, sizes: tuple[int, ...], operands: Mapping[Tensor, Resource], between: Sequence[Slot]
     ) -> Sequence[Item]:
-        """The instructions for a tile. Those with all operands in slots are the ones of an earlier tile in the same."""
+        """The instructions for a tile. One with all operands in slots is reused for every tile in the same slots."""
         used = [*operands.values(), *between]
-        # Views are of the tile itself. What is made holds its slots, so no others have their numbers.
+        # Views differ from tile to tile. The remembered items hold their slots, so an id is never reused.
         key = (self.in_pieces, sizes, *[id(each) if isinstance(each, Slot) else 0 for each in used])
-        made = self._made.get(key)
-        if made is not None and not made.moving:
-            return made.items
-        walk = self._walk_of(sizes, operands) if made is None else made.walk
+        known = self._made.get(key)
+        if known is not None and not known[1]:
+            return known[0]
+        walk = self._walk_of(sizes, operands) if known is None else known[2]
         uses = [
-            # Most operators read one value, or constants beside it that have no place.
+            # Nearly all operators read one value.
             (
                 (used[places[1]],) if len(places) == 2 else tuple(dict.fromkeys([used[at] for at in places[1:]])),
                 (used[places[0]],),
@@ -245,21 +224,21 @@ class Chain:
             for places in walk.operands
         ]
         starts = [each.address for each in used]
-        items = [] if made is None else made.items.copy()
-        for place in range(len(walk.instructions)) if made is None else made.moving:
+        items = [] if known is None else known[0].copy()
+        for place in range(len(walk.instructions)) if known is None else known[1]:
             number, make, op, places, dims = walk.instructions[place]
             at = [(starts[index] + offset, strides) for index, offset, strides in places]
             instruction = make(op, at, dims)
             instruction.like(walk.first.setdefault(place, instruction))
             items[place : place + 1] = [Item(instruction, *uses[number])]
-        if made is None:
+        if known is None:
             moving = [not all(isinstance(used[at], Slot) for at in places) for places in walk.operands]
             ours = [at for at, instruction in enumerate(walk.instructions) if moving[instruction[0]]]
-            self._made[key] = _Made(items, ours, walk)
+            self._made[key] = items, ours, walk
         return items
 
     def _walk_of(self, sizes: tuple[int, ...], operands: Mapping[Tensor, Resource]) -> _Walk:
-        """How a tile of these sizes is gone through, whose operands are there."""
+        """The instructions for a tile of these sizes with these operands, without addresses."""
         tiles = [(tensor, self._strides(tensor, each, sizes)) for tensor, each in operands.items()]
         key = (self.in_pieces, sizes, *[strides for _, strides in tiles])
         walk = self._walks.get(key)
@@ -274,7 +253,7 @@ class Chain:
         return self._parts[tensor, sizes][2] if tensor in self._views else self.packed(sizes, tensor.dtype)
 
     def _walk(self, sizes: tuple[int, ...], operands: Sequence[tuple[Tensor, tuple[int, ...]]]) -> _Walk:
-        """How a tile of these sizes is gone through, whose operands have these strides."""
+        """The same for operands of these strides."""
         numbers = {tensor: number for number, (tensor, _) in enumerate(operands)}
         inner = [op.output for op in self.ops if _is_between(self._place.get(op.output, ""))]
         numbers |= {tensor: len(operands) + self._between.index(self._place[tensor]) for tensor in inner}
@@ -282,16 +261,17 @@ class Chain:
         instructions = []
         for corner, piece in self._pieces(sizes):
             parts = {tensor: (sum(map(mul, corner, strides)), strides) for tensor, strides in operands}
-            # What lies between is packed for each piece anew, in the same place.
+            # All pieces share the slots of values between.
             parts |= {tensor: (0, self.packed(piece, tensor.dtype)) for tensor in inner}
             for number, (op, tensors) in enumerate(zip(self.ops, read, strict=True)):
                 make = _form(op).instruction
                 firsts = [parts[tensor][0] for tensor in tensors]
-                loops = _loops(tuple(piece), self.order, tuple([parts[tensor][1] for tensor in tensors]))
-                for index in product(*map(range, loops.outer)):
-                    offsets = [first + sum(map(mul, index, by)) for first, by in zip(firsts, loops.walks, strict=True)]
-                    places = list(zip([numbers[tensor] for tensor in tensors], offsets, loops.strides, strict=True))
-                    instructions.append((number, make, op, places, loops.dims))
+                strides = tuple([parts[tensor][1] for tensor in tensors])
+                outer, dims, walks, inner_strides = _loops(tuple(piece), self.order, strides)
+                for index in product(*map(range, outer)):
+                    offsets = [first + sum(map(mul, index, by)) for first, by in zip(firsts, walks, strict=True)]
+                    places = list(zip([numbers[tensor] for tensor in tensors], offsets, inner_strides, strict=True))
+                    instructions.append((number, make, op, places, dims))
         return _Walk([[numbers[tensor] for tensor in tensors] for tensors in read], instructions, {})
 
     def result(self, part: View, slot: Slot | None, sizes: Sequence[int]) -> Strided:
@@ -301,7 +281,7 @@ class Chain:
         return slot.address, self.packed(sizes, part.dtype), slot
 
     def _pieces(self, sizes: Sequence[int]) -> Sequence[Box]:
-        """(first element, sizes) of what a tile is worked on in: as a whole where nothing lies between."""
+        """(first element, sizes) of the pieces of a tile; one if the tile is processed as a whole."""
         if not self.in_pieces and all(sizes):
             return [((0,) * len(sizes), tuple(sizes))]
         piece = list(sizes)
@@ -328,7 +308,7 @@ class Chain:
         starts: Sequence[int],
         sizes: tuple[int, ...],
     ) -> Slot:
-        """Load the part of an operand that a tile needs, unless it is what was loaded last."""
+        """Load the part of an operand that a tile needs, unless it was loaded last."""
         name = self._place[tensor]
         last = self._loaded.get((table.core, name))
         known = self._parts.get((tensor, sizes))
@@ -341,7 +321,7 @@ class Chain:
             return last[1]
         extent, steps, _ = known
         corner = tuple([start if stride else 0 for start, stride in zip(starts, view.strides, strict=True)])
-        # Only what is broadcast can repeat from tile to tile; every other operand has a new part for each.
+        # Only broadcast operands repeat from tile to tile.
         if last is not None and 0 in view.strides and last[0] == (corner, extent):
             return last[1]
         slot = table.next(name)
@@ -372,8 +352,8 @@ def _is_between(name: str) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _piece_elements(config: Config, between: int) -> int:
-    """Elements of a chain's piece: so many that what an instruction takes to begin is a few percent of it, and the
-    bytes ``between`` for each of them a part of SRAM."""
+    """Elements of a piece: so many that starting an instruction is a few percent of its time, with ``between`` bytes
+    each in a fraction of SRAM."""
     room = config.sram.bytes // _PART_OF_SRAM // max(1, between)
     if config.vector is None:
         return max(_FEWEST, room)
@@ -383,16 +363,16 @@ def _piece_elements(config: Config, between: int) -> int:
 
 
 _PART_OF_SRAM = 8
-"""Of SRAM, what lies between may take one part of so many."""
+"""The fraction of SRAM, 1 / 8, that values between operators may take."""
 _WORTHWHILE = 16
-"""An operation on each element should take so many times what its instruction takes to begin."""
+"""How many times longer the elements of an instruction should take than its start."""
 _MANY = 1 << 16
 _PROBE = 64
 _FEWEST = 512
 
 
 def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
-    """The part of a tile that an operand has elements of its own for."""
+    """The sizes of a tile of an operand, 1 where it is broadcast."""
     return tuple(size if stride else min(size, 1) for size, stride in zip(sizes, view.strides, strict=True))
 
 
@@ -401,27 +381,33 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], n
     between two operators, ``out`` for the result. Values in ``near`` are used where they are, and have no slot."""
     place = {tensor: f"i{index}" for index, tensor in enumerate(views) if tensor not in near}
     # A broadcast operand has fewer elements than a result and may be used by later tiles: no result replaces it.
-    replaceable = {tensor for tensor, view in views.items() if all(view.strides) and tensor not in near}
+    replaceable = {tensor for tensor in place if all(views[tensor].strides)}
     if main is not None:
         place[main] = MAIN
         replaceable.add(main)
-    last_use = {tensor: index for index, op in enumerate(ops) for tensor in op.inputs if tensor is not None}
     free: list[tuple[str, int]] = []
     for index, op in enumerate(ops):
         if op.output in near:
             break  # the last operator
-        is_last = index == len(ops) - 1
-        dying = [t for t in dict.fromkeys(op.inputs) if t is not None and last_use[t] == index]
+        dying = _last_used(op, ops[index + 1 :])
         size = op.output.dtype.itemsize
         # An instruction reads each element before it writes it, so its result may replace an operand of equal width.
         same = next((t for t in dying if t in replaceable and t.dtype.itemsize == size), None)
-        if same is not None and not (is_last and _is_between(place[same])):
+        if index == len(ops) - 1 and (same is None or _is_between(place[same])):
+            place[op.output] = "out"
+        elif same is not None:
             place[op.output] = place[same]
         else:
-            place[op.output] = "out" if is_last else _reused(free, size) or f"t{len(_temporaries(place))}"
+            place[op.output] = _reused(free, size) or f"t{len(_temporaries(place))}"
         replaceable.add(op.output)
         free += [(place[t], t.dtype.itemsize) for t in dying if t is not same and _is_between(place.get(t, ""))]
     return place
+
+
+def _last_used(op: Op, later: Sequence[Op]) -> list[Tensor]:
+    """The operands of an operator that no later one reads."""
+    needed = {tensor for each in later for tensor in each.inputs}
+    return [tensor for tensor in dict.fromkeys(op.inputs) if tensor is not None and tensor not in needed]
 
 
 def _temporaries(place: Mapping[Tensor, str]) -> set[str]:
@@ -444,64 +430,52 @@ def _form(op: Op) -> ElementForm:
 
 
 _Places = list[tuple[int, int, tuple[int, ...]]]
-"""(operand, bytes from its first element on, strides) of each operand of an instruction."""
+"""(operand, bytes from its first element, strides) of each operand of an instruction."""
 
 
 class _Walk(NamedTuple):
-    """The operators' instructions for a tile: which operands each operator has, the result first, and for each
-    instruction the operator's number, what makes it, the operator, places and sizes; and of each the first that was
-    made."""
+    """The instructions for a tile without addresses.
+
+    ``operands``: of each operator, the result first. ``instructions``: number of the operator, constructor, operator,
+    (operand, offset, strides) of each operand, and sizes. ``first``: of each, the first one that was made.
+    """
 
     operands: list[list[int]]
-    instructions: list[
-        tuple[int, Callable[..., Instruction], Op, list[tuple[int, int, tuple[int, ...]]], tuple[int, ...]]
-    ]
+    instructions: list[tuple[int, Callable[..., Instruction], Op, _Places, tuple[int, ...]]]
     first: dict[int, Instruction]
 
 
-class _Made(NamedTuple):
-    """The instructions for a tile in some slots; those that are ``moving``, by number, have an operand elsewhere, whose
-    strides are those of any tile; how the tile is gone through."""
-
-    items: list[Item]
-    moving: list[int]
-    walk: _Walk
+_Made = tuple[list[Item], list[int], _Walk]
+"""The instructions for a tile in some slots; the numbers of those with an operand elsewhere, which change from tile to
+tile; and where these come from."""
 
 
 def _instructions(
-    op: Op, dst: _Operand, sources: Sequence[_Operand], sizes: Sequence[int], order: Sequence[int]
+    op: Op, dst: Strided, sources: Sequence[Strided], sizes: Sequence[int], order: Sequence[int]
 ) -> list[Item]:
-    """One instruction for up to four dimensions that remain after merging, else one for each of the outer ones."""
+    """One instruction for up to four dimensions that remain after merging, otherwise one for each of the outer ones."""
     operands = (dst, *sources)
-    loops = _loops(tuple(sizes), tuple(order), tuple([operand.strides for operand in operands]))
-    reads, writes = tuple(dict.fromkeys([source.resource for source in sources])), (dst.resource,)
+    outer, dims, walks, inner = _loops(tuple(sizes), tuple(order), tuple([tuple(each[1]) for each in operands]))
+    reads, writes = tuple(dict.fromkeys([source[2] for source in sources])), (dst[2],)
     items = []
-    for index in product(*map(range, loops.outer)):
+    for index in product(*map(range, outer)):
         addresses: list[Place] = [
-            (operand.address + sum(map(mul, index, walk)), strides)
-            for operand, walk, strides in zip(operands, loops.walks, loops.strides, strict=True)
+            (operand[0] + sum(map(mul, index, walk)), strides)
+            for operand, walk, strides in zip(operands, walks, inner, strict=True)
         ]
-        items.append(Item(_form(op).instruction(op, addresses, loops.dims), reads, writes))
+        items.append(Item(_form(op).instruction(op, addresses, dims), reads, writes))
     return items
 
 
-class _Loops(NamedTuple):
-    """The dimensions that instructions walk, four of them, and those around them; bytes from one to the next in both,
-    of each operand."""
-
-    outer: tuple[int, ...]
-    dims: tuple[int, ...]
-    walks: list[tuple[int, ...]]
-    strides: list[tuple[int, ...]]
+_Loops = tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, ...]], list[tuple[int, ...]]]
+"""Sizes of the loops around an instruction, and the four that it walks; byte strides of each operand in both."""
 
 
-# Tiles are alike, in a layer and in the next design.
+# Tiles are alike within a layer and from one design to the next.
 @functools.lru_cache(maxsize=1 << 13)
 def _loops(sizes: tuple[int, ...], order: tuple[int, ...], operands: tuple[tuple[int, ...], ...]) -> _Loops:
-    # On packed tiles nearly all dimensions merge; what broadcasts is what keeps them apart.
+    # On packed tiles nearly all dimensions merge, except where an operand is broadcast.
     dims, strides = collapse([sizes[axis] for axis in order], *([own[axis] for axis in order] for own in operands))
     cut = max(0, len(dims) - 4)
-    return _Loops(
-        tuple(dims[:cut]), pad4(dims[cut:], 1), [tuple(own[:cut]) for own in strides],
-        [pad4(own[cut:], 0) for own in strides],
-    )  # fmt: skip
+    walks, inner = [tuple(own[:cut]) for own in strides], [pad4(own[cut:], 0) for own in strides]
+    return tuple(dims[:cut]), pad4(dims[cut:], 1), walks, inner

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from npusim.compiler.buffers import Moves, View
 from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
 from npusim.compiler.grouping.groups import Group
-from npusim.compiler.lower.base import Box, Context, Lowering, SlotTable, share, twin
+from npusim.compiler.lower.base import Box, Context, Lowering, SlotTable, fact, share, twin
 from npusim.compiler.lower.chain import MAIN
 from npusim.compiler.lower.matrix_tiling import Extent, MatrixTiling, OutputTile, cut
 from npusim.compiler.lower.matrix_weights import Columns, Cut, extras, pack_weights
@@ -353,11 +353,8 @@ class MatrixLowering(MatrixTiling):
     def _parameter_rows(self) -> npt.NDArray[np.uint8]:
         """The constant rows of the epilogue, 4 bytes for each channel. They are bytes, because an int32 bias may be
         beside a float scale: so one transfer loads all of them."""
-        key = ("parameters", self.group)
-        known: npt.NDArray[np.uint8] | None = self.context.facts.get(key)
-        if known is None:
-            known = self.context.facts[key] = np.stack([row.view(np.uint8) for row in self.epilogue.rows()])
-        return known
+        rows = self.epilogue.rows()
+        return fact(self.context, ("parameters", self.group), lambda: np.stack([row.view(np.uint8) for row in rows]))
 
     def _computed(self, tensor: Tensor, low: int, count: int) -> View:
         """The values of a computed parameter for a tile's channels, or its one value for all."""

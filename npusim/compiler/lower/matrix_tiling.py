@@ -22,6 +22,7 @@ from npusim.compiler.lower.base import (
     Context,
     Lowering,
     SlotSpec,
+    fact,
     loading,
     refuse_size,
     slot_spec,
@@ -91,7 +92,7 @@ class MatrixTiling(Lowering):
         assert group.anchor is not None
         self.op = group.anchor
         # It follows from the operators alone, so all plans of a graph share it.
-        self.epilogue = context.facts.get(group) or context.facts.setdefault(group, absorb(group))
+        self.epilogue = fact(context, group, lambda: absorb(group))
         rows = ("b", self.epilogue.bias), ("s", self.epilogue.scale), ("shift", self.epilogue.shift)
         self._constant_rows = [name for name, row in rows if isinstance(row, np.ndarray)]
         self._computed_rows = self.epilogue.computed()

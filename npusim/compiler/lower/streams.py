@@ -11,7 +11,7 @@ import numpy.typing as npt
 from npusim import _core
 from npusim.compiler.buffers import View
 from npusim.compiler.codegen.issue import Item, Slot
-from npusim.compiler.lower.base import Context
+from npusim.compiler.lower.base import Context, fact
 from npusim.compiler.lower.transfer import load_items
 from npusim.dtypes import DType
 from npusim.graph import Op
@@ -70,12 +70,7 @@ def _may_be_stream(context: Context, dtype: DType) -> bool:
 
 def _size(context: Context, key: Hashable, parts: Sequence[Piece], bits: int) -> int:
     """Bytes of the stream. Reading weights takes time, and each order of a graph asks about most tiles again."""
-    found = context.facts.get(("stream", key))
-    if found is None:
-        found = _core.compressed_size(_joined(parts), bits or _WHOLE)
-        context.facts["stream", key] = found
-    size: int = found
-    return size
+    return fact(context, ("stream", key), lambda: _core.compressed_size(_joined(parts), bits or _WHOLE))
 
 
 def _joined(parts: Sequence[Any]) -> npt.NDArray[np.uint8]:

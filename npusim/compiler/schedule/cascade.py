@@ -16,8 +16,7 @@ from itertools import pairwise
 from npusim.compiler.buffers import Moves, View, row_axis
 from npusim.compiler.codegen.issue import Item, Tile
 from npusim.compiler.grouping.groups import Group, on_matrix, side_by_side
-from npusim.compiler.lower.base import Context
-from npusim.compiler.schedule.likeness import fact
+from npusim.compiler.lower.base import Context, fact
 from npusim.compiler.schedule.rolling_buffer import (
     Border,
     Reader,

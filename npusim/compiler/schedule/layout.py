@@ -11,7 +11,7 @@ from types import MappingProxyType
 from npusim.compiler.buffers import Buffer, View, dense_strides, memory_order, ordered_strides
 from npusim.compiler.grouping.groups import VIEWS, Group
 from npusim.compiler.lower import TILES
-from npusim.compiler.lower.base import Context
+from npusim.compiler.lower.base import Context, fact
 from npusim.compiler.lower.movement import VIEW_RULES
 from npusim.compiler.schedule.kv_cache import CacheGrowth, growths
 from npusim.graph import Graph, Op, Tensor
@@ -65,10 +65,7 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> PlacedGrap
 def _numbered(index: int, group: Group, context: Context) -> Group:
     """The group of this number; the same one for whom it was made before, with all that is known of it."""
     key = (index, group.anchor, group.chain, group.parts, group.sides)
-    known: Group | None = context.facts.get(key)
-    if known is None:
-        known = context.facts[key] = Group(*key)
-    return known
+    return fact(context, key, lambda: Group(*key))
 
 
 def _share(source: Tensor, target: Tensor, cache: CacheGrowth, context: Context) -> None:

@@ -6,25 +6,15 @@ group therefore serves all groups with an equal key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from npusim.compiler.grouping.groups import ANCHORS, Group
-from npusim.compiler.lower.base import Context
+from npusim.compiler.lower.base import Context, fact
 from npusim.compiler.lower.epilogue import absorb
 from npusim.compiler.lower.streams import weights_per_kilo
 from npusim.graph import Op, Tensor
 from npusim.isa.matrix import packed_bytes
-
-T = TypeVar("T")
-
-
-def fact(context: Context, key: tuple[Any, ...], make: Callable[[], T]) -> T:
-    """A value that follows from the operators alone, made once for all devices."""
-    found: T | None = context.facts.get(key)
-    if found is None:
-        found = context.facts[key] = make()
-    return found
 
 
 def seen(context: Context, group: Group) -> tuple[Any, ...]:
