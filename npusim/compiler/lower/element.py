@@ -22,7 +22,7 @@ from npusim.compiler.lower.base import (
     twin,
 )
 from npusim.compiler.lower.chain import Chain
-from npusim.compiler.lower.ranges import Ranges
+from npusim.compiler.lower.ranges import emit_ranges, range_slots
 from npusim.compiler.lower.transfer import store_packed
 from npusim.hw.memory import constants_side
 from npusim.hw.units import dma
@@ -37,7 +37,6 @@ class Elementwise(Lowering):
         super().__init__(context, group)
         self._out = context.view(group.outputs[0])
         self._rows: tuple[int, int, int] | None = None
-        self._ranges = Ranges(context, group)
         self._chain = Chain(context, group.chain, self._out, self._out.order(), None)
         axis = row_axis(self._out)
         shape = list(self._out.shape)
@@ -49,7 +48,7 @@ class Elementwise(Lowering):
         )
 
     def _slots_for(self, tile: Sequence[int]) -> list[SlotSpec]:
-        return self._chain.slots(tile) + self._ranges.slots()
+        return self._chain.slots(tile) + range_slots(self.group)
 
     def slots(self) -> list[SlotSpec]:
         return self._slots_for(self._tile)
@@ -120,7 +119,8 @@ class Elementwise(Lowering):
             part = self._out.slice(*box)
             if slot is not None:
                 step.stores.extend(store_packed(part, slot, self._chain.order))
-            if self._ranges:
+            if self.group.sides:
                 tile = self._chain.result(part, slot, box[1])
-                self._ranges.emit(step, table, tile, box[1], first=not number, last=number == len(mine) - 1)
+                ends = not number, number == len(mine) - 1
+                emit_ranges(self.group, self.context, step, table, tile, box[1], ends)
             yield step

@@ -22,6 +22,7 @@ from npusim.compiler.lower.base import Box, Context, Lowering, SlotTable, fact, 
 from npusim.compiler.lower.chain import MAIN
 from npusim.compiler.lower.matrix_tiling import Extent, MatrixTiling, OutputTile, cut
 from npusim.compiler.lower.matrix_weights import Columns, Cut, extras, pack_weights
+from npusim.compiler.lower.ranges import emit_ranges
 from npusim.compiler.lower.streams import Packed
 from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, store_packed
 from npusim.dtypes import DType
@@ -222,9 +223,9 @@ class MatrixLowering(MatrixTiling):
         slot = self.chain.emit(step, table, box, main)
         if slot is not None:
             step.stores.extend(store_packed(self.out_view().slice(*box), slot, self.chain.order))
-        if self._ranges:
+        if self.group.sides:
             tile = self.chain.result(self.out_view().slice(*box), slot, box[1])
-            self._ranges.emit(step, table, tile, box[1], first=ends[0], last=ends[1])
+            emit_ranges(self.group, self.context, step, table, tile, box[1], ends)
         if not self.tile.in_pieces:
             return late
         # A chain in pieces has so many instructions that they fill the queue of the vector unit, and everything behind

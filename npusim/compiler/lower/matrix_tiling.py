@@ -32,7 +32,7 @@ from npusim.compiler.lower.base import (
 from npusim.compiler.lower.chain import MAIN, Chain
 from npusim.compiler.lower.epilogue import Epilogue, absorb
 from npusim.compiler.lower.matrix_weights import WeightScales, sum_type
-from npusim.compiler.lower.ranges import Ranges
+from npusim.compiler.lower.ranges import range_slots
 from npusim.compiler.lower.streams import weights_per_kilo
 from npusim.errors import CompileError
 from npusim.graph import Op
@@ -99,7 +99,6 @@ class MatrixTiling(Lowering):
         self._pinned = group.index in context.pinned.starts
         self._scales = WeightScales.of(self.op)
         self._sum = sum_type(self.op, self._scales)
-        self._ranges = Ranges(context, group)
         self._asked: tuple[MatrixProblem, Tilings] | None = None
         self._specs: list[SlotSpec] | None = None
         self._taken = 0, 0
@@ -258,7 +257,7 @@ class MatrixTiling(Lowering):
             tile = self.tile
             _, sizes = self.box(OutputTile(0, 0, 0, 0, 0), Extent(tile.oh, tile.ow, tile.groups, tile.oc))
             specs += self.chain.slots(sizes)
-        return specs + self._ranges.slots()
+        return specs + range_slots(self.group)
 
     def _operand(self, name: str, nbytes: int, ic: tuple[int, int] | None) -> Sequence[SlotSpec]:
         """A slot for what belongs to the channels of a tile, or one for all channels that stays for all stripes."""

@@ -31,7 +31,7 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         kept = [axis for axis in range(len(self.x.shape)) if axis not in self._axes]
         # A cut of reduced axes needs a pass over the accumulators for each part; a cut of kept ones costs nothing.
         self._order = (*kept, *self._axes)  # cut kept dimensions first, reduced ones outermost first
-        # What lives in SRAM is read where it is: the instruction walks four dimensions of any strides.
+        # A value in SRAM is read where it is: the instruction takes four dimensions of any strides.
         kept_strides = self._kept_strides(self._results(self.x.shape), ACCUMULATOR_BYTES)
         walked, _ = collapse(self.x.shape, self.x.strides, kept_strides)
         self._near = self.x.buffer.on_chip and len(walked) <= _WALKED
@@ -47,12 +47,10 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         tiles = prod(ceil_div(dim, size) for dim, size in zip(self.x.shape, self._tile, strict=True))
         nowhere, item = (0, 0, 0, 0), self.x.dtype.itemsize
         elements, results = prod(self._tile), prod(self._results(self._tile))
-        walked = (0, 0, results and item, 0)
-        work = ReduceTile(
-            Reduce(self.op.attrs["fn"]), self.x.dtype, 0, walked, 0, nowhere,
-            (1, 1, results, elements // max(results, 1)), True, True, 0, nowhere, 1,
-        ).work()  # fmt: skip
-        return tiles * cost_model(self.config).cost(work).ps
+        walked, dims = (0, 0, results and item, 0), (1, 1, results, elements // max(results, 1))
+        fn = Reduce(self.op.attrs["fn"])
+        tile = ReduceTile(fn, self.x.dtype, 0, walked, 0, nowhere, dims, True, True, 0, nowhere, 1)
+        return tiles * cost_model(self.config).cost(tile.work()).ps
 
     def moves(self) -> list[View]:
         return [self.out] if self._near else [self.x, self.out]
@@ -64,7 +62,7 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         reduced_tile = tuple(size if axis in self._axes else 1 for axis, size in enumerate(tile))
         rank = range(len(shape))
         chunks = boxes(reduced_shape, reduced_tile, rank)
-        # Cores share results and never the elements of one: their order is part of what a sum means.
+        # A result is never split between cores: the order of its elements decides the rounding of a sum.
         for starts, sizes in share(boxes(self._results(shape), self._results(tile), rank), core, cores):
             out, acc = table.next("out"), table.next("acc")
             for low, count in chunks:
@@ -82,7 +80,9 @@ class ReduceLowering(TiledLowering, kind="reduce"):
                 results = self._results(extent)
                 acc_strides = self._kept_strides(results, ACCUMULATOR_BYTES)
                 out_strides = self._kept_strides(results, item)
-                step.compute.extend(self._instructions(extent, source, acc_strides, out_strides, acc, out, first, last))
+                step.compute.extend(
+                    self._instructions(extent, source, (acc, acc_strides), (out, out_strides), first, last)
+                )
                 if last:
                     target = self.out.slice([0 if axis in self._axes else at[axis] for axis in rank], results)
                     step.stores.extend(store_items(target, (out.address, dense_strides(results, item), out)))
@@ -96,11 +96,17 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         return tuple(0 if axis in self._axes else stride for axis, stride in enumerate(dense))
 
     def _instructions(
-        self, sizes: Sequence[int], x: Strided, acc_strides: Sequence[int],
-        out_strides: Sequence[int], acc: Slot, out: Slot, first: bool, last: bool,
-    ) -> Iterator[Item]:  # fmt: skip
-        """One for up to four dimensions that remain after merging; outer ones beyond them one by one, in order."""
-        start, walk, resource = x
+        self,
+        sizes: Sequence[int],
+        x: Strided,
+        accs: tuple[Slot, Sequence[int]],
+        outs: tuple[Slot, Sequence[int]],
+        first: bool,
+        last: bool,
+    ) -> Iterator[Item]:
+        """One instruction for up to four dimensions that remain after merging, otherwise one for each of the outer
+        ones, in order."""
+        (start, walk, resource), (acc, acc_strides), (out, out_strides) = x, accs, outs
         dims, (src, to, res) = collapse(sizes, walk, acc_strides, out_strides)
         cut = max(0, len(dims) - 4)
         # A mean divides by all elements, not by those of the tile that happens to be last.
@@ -114,10 +120,10 @@ class ReduceLowering(TiledLowering, kind="reduce"):
             x_at, acc_at, out_at = (
                 sum(i * s for i, s in zip(index, strides, strict=False)) for strides in (src, to, res)
             )
-            instruction = ReduceTile(
-                fn, self.x.dtype, acc.address + acc_at, pad4(to[cut:], 0), start + x_at, pad4(src[cut:], 0),
-                pad4(dims[cut:], 1), begins, ends, out.address + out_at, pad4(res[cut:], 0), count,
-            )  # fmt: skip
+            sums = acc.address + acc_at, pad4(to[cut:], 0)
+            inner = pad4(src[cut:], 0), pad4(dims[cut:], 1)
+            result = out.address + out_at, pad4(res[cut:], 0)
+            instruction = ReduceTile(fn, self.x.dtype, *sums, start + x_at, *inner, begins, ends, *result, count)
             yield Item(instruction, (resource,), (acc, out) if ends else (acc,))
 
 

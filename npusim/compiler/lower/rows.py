@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import NamedTuple
 
 from npusim.compiler.buffers import Moves, View, collapse, dense_strides
-from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
+from npusim.compiler.codegen.issue import Item, Slot, Tile
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import (
     Box,
@@ -23,7 +22,7 @@ from npusim.compiler.lower.base import (
     twin,
 )
 from npusim.compiler.lower.chain import MAIN, Chain
-from npusim.compiler.lower.transfer import load_items, load_packed, store_packed
+from npusim.compiler.lower.transfer import Strided, load_items, load_packed, store_packed
 from npusim.dtypes import DType
 from npusim.hw.cost import Cost, cost_model
 from npusim.isa import reduction
@@ -64,7 +63,7 @@ class TiledLowering(Lowering):
 class RowLowering(TiledLowering):
     """Every kind of the form Rows: tiles of whole rows, along one axis or all axes from one on, and the group's chain.
 
-    Rows that live in SRAM one after the other are read and written where they are.
+    Rows that are in SRAM, one after the other, are read and written where they are.
     """
 
     def __init__(self, context: Context, group: Group) -> None:
@@ -86,13 +85,13 @@ class RowLowering(TiledLowering):
         self._near_x = self._walk(self.x) is not None
         self._near_out = self._chain is None and self._walk(self.out) is not None
         self._tile = self.pick_tile(self.x.shape, self._order, self._row)
-        # A tile that keeps an outer axis and cuts one within it has rows that are no run, though those of all are one.
+        # The rows of the whole value may be one run, but not those of a tile that cuts an inner axis.
         if not (self._has_run(self._near_x, self.x) and self._has_run(self._near_out, self.out)):
             self._near_x = self._near_out = False
             self._tile = self.pick_tile(self.x.shape, self._order, self._row)
 
     def _has_run(self, near: bool, view: View) -> bool:
-        """Whether tiles of a value that is ``near`` can be walked where they are."""
+        """Whether the rows of tiles have constant strides, if the value is used in place (``near``)."""
         sizes = [min(size, dim) for size, dim in zip(self._tile, view.shape, strict=True)]
         return not near or self._walk(view.slice([0] * len(sizes), sizes)) is not None
 
@@ -138,8 +137,8 @@ class RowLowering(TiledLowering):
             if out is None:
                 main = table.next(MAIN)
                 out = self._packed_rows(main, out_sizes, self._type)
-            operands = (self.x.dtype, out.address, out.strides, x.address, x.strides, self._dims(sizes))
-            step.compute.append(Item(self._form.make(operands, self.op.attrs), (x.resource,), (out.resource,)))
+            operands = (self.x.dtype, *out[:2], *x[:2], self._dims(sizes))
+            step.compute.append(Item(self._form.make(operands, self.op.attrs), (x[2],), (out[2],)))
             if self._chain is not None:
                 main = self._chain.emit(step, table, (starts, sizes), main)
             if main is not None:
@@ -157,7 +156,7 @@ class RowLowering(TiledLowering):
         return self._order[:at], self._order[at:end], self._order[end:]
 
     def _walk(self, view: View) -> tuple[int, ...] | None:
-        """The strides of (outer, row, inner) of a value in SRAM; None where they are not one each, or it is in DRAM."""
+        """The strides of (outer, row, inner) of a value in SRAM; None if one has no single stride, or in DRAM."""
         if not view.buffer.on_chip:
             return None
         found = []
@@ -168,13 +167,13 @@ class RowLowering(TiledLowering):
             found.append(strides[0] if strides else view.dtype.itemsize)
         return tuple(found)
 
-    def _rows_at(self, part: View) -> _Image | None:
+    def _rows_at(self, part: View) -> Strided | None:
         strides = self._walk(part)
-        return None if strides is None else _Image(part.address, strides, part)
+        return None if strides is None else (part.address, strides, part)
 
-    def _packed_rows(self, slot: Slot, sizes: Sequence[int], dtype: DType) -> _Image:
+    def _packed_rows(self, slot: Slot, sizes: Sequence[int], dtype: DType) -> Strided:
         _, row, inner = self._dims(sizes)
-        return _Image(slot.address, (row * inner * dtype.itemsize, inner * dtype.itemsize, dtype.itemsize), slot)
+        return slot.address, (row * inner * dtype.itemsize, inner * dtype.itemsize, dtype.itemsize), slot
 
 
 def _strides(dims: tuple[int, int, int], view: View) -> tuple[int, int, int]:
@@ -200,14 +199,13 @@ class PoolLowering(TiledLowering, kind="pool"):
         axes = (0, 2, 3, 1) if self.op.attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self.x, self.out = self.x.permute(axes), self.out.permute(axes)
         self._rows: tuple[int, int, int] | None = None
-        # Cores that exchange values may have bands of rows each. The first one's slots are everybody's, and where it
-        # has padding the others have rows.
+        # Cores that exchange values may have a band of rows each. All use the slots of the first one, and have rows
+        # where that one has padding.
         band = context.config.exchange is not None and self.op.input(0) in context.own
         self._height = self.x.shape[1] + (sum(self.op.attrs["pads"][::2]) if band else 0)
         rows = min(context.rows or self.out.shape[1], self.out.shape[1])
         shape = (self.out.shape[0], rows, *self.out.shape[2:])
-        # Windows overlap along rows and columns, and every cut there loads the overlap twice; every cut of the channels
-        # makes runs shorter.
+        # A cut along rows or columns loads what windows share twice; a cut of the channels makes runs shorter.
         self._tile = min((self.pick_tile(shape, order) for order in ((0, 1, 3, 2), (0, 3, 1, 2))), key=self._loading)
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
@@ -247,15 +245,12 @@ class PoolLowering(TiledLowering, kind="pool"):
         _, oh, ow, channels = self._tile
         (kh, kw), (sh, sw), (dh, dw) = (self.op.attrs[name] for name in ("kernel", "stride", "dilation"))
         rows, cols = (min(span, dim) for span, dim in zip(self._extent(oh, ow), self.x.shape[1:3], strict=True))
-        nowhere = (0, 0, 0)
-        work = reduction.Pool(
-            0, self.x.dtype, 0, nowhere, 0, nowhere, rows, cols, oh, ow, channels, kh, kw, sh, sw, dh, dw,
-            (0, 0, 0, 0), False,
-        ).work()  # fmt: skip
-        return cost_model(self.config).cost(work)
+        nowhere, sizes = (0, 0, 0), (rows, cols, oh, ow, channels, kh, kw, sh, sw, dh, dw)
+        pool = reduction.Pool(0, self.x.dtype, 0, nowhere, 0, nowhere, *sizes, (0, 0, 0, 0), False)
+        return cost_model(self.config).cost(pool.work())
 
     def estimate(self) -> int:
-        # What windows of neighbouring tiles share is loaded for each of them.
+        # Loads of tiles, because rows that neighbouring tiles share are loaded for each.
         bringing, taking = (() if view.buffer.on_chip else (view,) for view in (self.x, self.out))
         loading = max(self._loading(self._tile) // self.config.cores, self.moving(bringing))
         return overlapped(self.computing() // self.config.cores, loading + self.moving(taking))
@@ -295,39 +290,30 @@ class PoolLowering(TiledLowering, kind="pool"):
             left, before, iw, after = clip(col * sw - pads[1], cols, self.x.shape[2])
             step = Tile()
             part, target = self.x.slice((image, top, left, channel), (1, ih, iw, channels)), self.out.slice(*box)
-            x, out = _Image.of(part), _Image.of(target)
+            x, out = _image(part), _image(target)
             if x is None:
-                x = _Image.packed(slot := table.next("x"), part)
+                x = _packed_image(slot := table.next("x"), part)
                 step.loads.extend(load_packed(slot, part, range(4)))
             if out is None:
-                out = _Image.packed(slot := table.next("out"), target)
+                out = _packed_image(slot := table.next("out"), target)
                 step.stores.extend(store_packed(target, slot, range(4)))
-            instruction = reduction.Pool(
-                reduction.POOL_FUNCTIONS.index(attrs["fn"]), self.x.dtype, out.address, out.strides, x.address,
-                x.strides, ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw,
-                # Where the last window reaches beyond the padding (ceil mode), what lies there is not padding: an
-                # average does not count it.
-                (above, before, min(below, pads[2]), min(after, pads[3])), attrs["count_include_pad"],
-            )  # fmt: skip
-            step.compute.append(Item(instruction, (x.resource,), (out.resource,)))
+            # In ceil mode the last window reaches beyond the padding. Nothing is there: an average does not count it.
+            padding = above, before, min(below, pads[2]), min(after, pads[3])
+            fn = reduction.POOL_FUNCTIONS.index(attrs["fn"])
+            places = out[0], tuple(out[1]), x[0], tuple(x[1])
+            sizes = ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw
+            instruction = reduction.Pool(fn, self.x.dtype, *places, *sizes, padding, attrs["count_include_pad"])
+            step.compute.append(Item(instruction, (x[2],), (out[2],)))
             yield step
 
 
-class _Image(NamedTuple):
-    """An image in SRAM, with the strides of rows, columns and channels."""
+def _image(part: View) -> Strided | None:
+    """An image in SRAM with the strides of rows, columns and channels; None in DRAM."""
+    return (part.address, part.strides[1:], part) if part.buffer.on_chip else None
 
-    address: int
-    strides: tuple[int, ...]
-    resource: Resource
 
-    @classmethod
-    def of(cls, part: View) -> _Image | None:
-        """Where it lies, if that is SRAM."""
-        return cls(part.address, part.strides[1:], part) if part.buffer.on_chip else None
-
-    @classmethod
-    def packed(cls, slot: Slot, part: View) -> _Image:
-        return cls(slot.address, dense_strides(part.shape, part.dtype.itemsize)[1:], slot)
+def _packed_image(slot: Slot, part: View) -> Strided:
+    return slot.address, dense_strides(part.shape, part.dtype.itemsize)[1:], slot
 
 
 def clip(start: int, count: int, limit: int) -> tuple[int, int, int, int]:
@@ -379,12 +365,10 @@ class ResampleLowering(TiledLowering, kind="resample"):
             ordered = [out_sizes[a] for a in order]
             outer, inner = prod(ordered[:at]), prod(ordered[at + 1 :])
             length, results = sizes[axis], out_sizes[axis]
-            instruction = reduction.Resample(
-                self.x.dtype, out.address, (results * inner * item, inner * item, item), x.address,
-                (length * inner * item, inner * item, item), (outer, results, inner), length, index.address,
-                weight.address,
-                self._index.shape[1],
-            )  # fmt: skip
+            to = out.address, (results * inner * item, inner * item, item)
+            source = x.address, (length * inner * item, inner * item, item)
+            tables = index.address, weight.address, self._index.shape[1]
+            instruction = reduction.Resample(self.x.dtype, *to, *source, (outer, results, inner), length, *tables)
             step.compute.append(Item(instruction, (x, index, weight), (out,)))
             step.stores.extend(store_packed(self.out.slice(starts, out_sizes), out, order))
             yield step
