@@ -371,3 +371,20 @@ def test_ranges_are_found_while_the_tiles_are_there(config: Config, kind: str) -
     whole = reference.run(graph, feed)
     np.testing.assert_allclose(got[1], list(whole.values())[1], rtol=1e-4)
     np.testing.assert_allclose(got[2], list(whole.values())[2], rtol=1e-4)
+
+
+@pytest.mark.parametrize("derived", [False, True])
+def test_scaled_weights_are_constants_and_copied_only_where_they_are_derived(derived: bool) -> None:
+    """Of bytes that are there no second copy is made; those that follow from constants become one."""
+    weights = np.arange(-60, 60, dtype=np.int8).reshape(12, 10)
+    build = GraphBuilder("scaled")
+    w = build.const(weights.reshape(-1) if derived else weights)
+    w = build.add("reshape", [w], {"shape": (12, 10)}) if derived else w
+    real = between(build, w, np.full((1, 10), 0.25), np.zeros((1, 10)), "dequantize", F32)
+    graph = prepare(build.finish([build.add("matmul", [build.input("x", (3, 12), F32), real])]), EDGE)
+    (product,) = [op for op in graph.ops if op.kind == "matmul"]
+    found = product.input(1).data
+    assert product.input(1).dtype is I8
+    assert found is not None
+    np.testing.assert_array_equal(found, weights)
+    assert (product.input(1) is w) != derived

@@ -19,7 +19,7 @@ def test_values_are_tried_while_the_limit_lasts(monkeypatch: pytest.MonkeyPatch,
     """With a limit of exactly the steps of all lives none is left out; with a step less only the last one is."""
     choose, lives_of, seen = residency.choose_values, residency._lives, []
 
-    def limited(steps, costs, first=()):  # type: ignore[no-untyped-def]
+    def limited(steps, costs, first=()):
         lives = list(map(len, lives_of(steps, costs).values()))
         monkeypatch.setattr(residency, "MEAN_LIFE", Fraction(sum(lives) - missing, len(steps)))
         taken, untried = choose(steps, costs, first)

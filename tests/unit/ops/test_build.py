@@ -38,6 +38,16 @@ def test_names_are_made_unique_for_tensors_and_operators() -> None:
         build.input("x", (1,), DType.FLOAT32)
 
 
+def test_inputs_are_told_from_other_tensors() -> None:
+    build = GraphBuilder("net")
+    x, w = build.input("x", (2,), DType.FLOAT32), build.const(np.ones(2, np.float32))
+    y = build.add("binary", [x, w], {"fn": Binary.ADD})
+    assert [build.is_input(tensor) for tensor in (x, w, y)] == [True, False, False]
+    assert build.op_count == 1
+    assert [op.output for op in build.ops_since(0)] == [y]
+    assert build.ops_since(1) == []
+
+
 def test_dead_operators_are_left_out_and_inputs_stay() -> None:
     build = GraphBuilder("net")
     x, unused = build.input("x", (1,), DType.FLOAT32), build.input("unused", (1,), DType.FLOAT32)
