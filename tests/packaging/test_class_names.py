@@ -12,7 +12,6 @@ SHARED = frozenset(
         "Cuts",
         "Estimates",
         "Figures",
-        "Move",
         "Network",
         "Row",
         "Scope",

@@ -1,6 +1,6 @@
 """From a group to the tiles that compute it, one class for each family. Importing this registers all of them."""
 
-from npusim.compiler.lower import conv, element, matmul, movement, pad, reduce, routine, rows
+from npusim.compiler.lower import conv, element, matmul, movement, pad, reduce, routine, rows, scalar
 from npusim.compiler.lower.base import TILES
 
-__all__ = ["TILES", "conv", "element", "matmul", "movement", "pad", "reduce", "routine", "rows"]
+__all__ = ["TILES", "conv", "element", "matmul", "movement", "pad", "reduce", "routine", "rows", "scalar"]

@@ -238,20 +238,20 @@ TILES: dict[str, type[Lowering]] = {}
 class Lowering(ABC):
     """One operator, or a fused group of them, cut into tiles for one device.
 
-    A subclass names the kind that it is for; those for a whole form (:class:`npusim.ops.base.Elements`, ``Rows``) or
-    for several kinds name none. ``dense``: its instructions walk rows, so operands and results are dense, in the order
-    of their dimensions. ``windowed``: neighbouring tiles read some rows of the operand both.
+    A subclass names the kinds that it is for, unless it is for a whole form (:class:`npusim.ops.base.Elements`,
+    ``Rows``). ``dense``: its instructions need dense operands and results, in the order of their dimensions.
+    ``windowed``: neighbouring tiles read some rows of the operand twice.
     """
 
     dense: ClassVar[bool] = False
     windowed: ClassVar[bool] = False
 
-    def __init_subclass__(cls, kind: str | None = None) -> None:
+    def __init_subclass__(cls, kind: str | None = None, kinds: Iterable[str] = ()) -> None:
         super().__init_subclass__()
-        if kind in TILES:
-            raise ValueError(f"{cls.__name__}: the kind {kind!r} is lowered by {TILES[kind].__name__}")
-        if kind is not None:
-            TILES[kind] = cls
+        for each in kinds if kind is None else (kind,):
+            if each in TILES:
+                raise ValueError(f"{cls.__name__}: the kind {each!r} is lowered by {TILES[each].__name__}")
+            TILES[each] = cls
 
     def __init__(self, context: Context, group: Group) -> None:
         self.context = context
@@ -415,6 +415,11 @@ def boxes(shape: Sequence[int], tile: Sequence[int], order: Sequence[int]) -> li
         sizes = tuple(min(t, dim - s) for t, dim, s in zip(tile, shape, starts, strict=True))
         result.append((tuple(starts), sizes))
     return result
+
+
+def outer_row_inner(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
+    """Elements before, along and behind an axis."""
+    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
 def sram_rate(config: Config) -> int:

@@ -1,11 +1,9 @@
-"""Operators that only move elements: copies, concatenation and padding by DMA; gathers, scatters and top-k."""
+"""Operators that only move elements, by DMA: copies, concatenation, gathers of rows."""
 
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
@@ -19,26 +17,24 @@ from npusim.compiler.lower.base import (
     SlotSpec,
     SlotTable,
     boxes,
+    outer_row_inner,
     overlapped,
     refuse_elements,
     share,
 )
-from npusim.compiler.lower.rows import TiledLowering, clip
+from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import (
     Strided,
     copy_items,
     is_transposing,
     load_items,
-    load_packed,
-    store_packed,
     transfer_works,
 )
 from npusim.dtypes import DType
-from npusim.graph import Op, Tensor
+from npusim.graph import Op
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
-from npusim.isa import scalar
 from npusim.isa.base import MAX_ITEMS, l2, region, sram
 from npusim.isa.dma import Gather
 from npusim.program import SCRATCH
@@ -49,8 +45,9 @@ _SMALLEST_PART = 4 << 10
 """Bytes below which a copy is not cut for several channels."""
 
 
-class Move(NamedTuple):
-    """A source and its destination, which has ``before`` and ``after`` more in each dimension, set to ``pattern``."""
+class CopyPart(NamedTuple):
+    """A source and its target. The target may be larger: ``before`` and ``after`` are elements in each dimension that
+    are filled with ``pattern``."""
 
     source: View
     target: View
@@ -58,24 +55,22 @@ class Move(NamedTuple):
     after: tuple[int, ...] = ()
     pattern: int = 0
 
-    def part(self, starts: Sequence[int], sizes: Sequence[int]) -> Move:
-        """The move into a box of the destination."""
+    def part(self, starts: Sequence[int], sizes: Sequence[int]) -> CopyPart:
+        """The copy into a box of the target."""
         if not self.before:
-            return Move(self.source.slice(starts, sizes), self.target.slice(starts, sizes))
-        clips = [
-            clip(start - low, size, dim)
-            for start, size, dim, low in zip(starts, sizes, self.source.shape, self.before, strict=True)
-        ]
+            return CopyPart(self.source.slice(starts, sizes), self.target.slice(starts, sizes))
+        bounds = zip(starts, sizes, self.source.shape, self.before, strict=True)
+        clips = [clip(start - low, size, dim) for start, size, dim, low in bounds]
         corner, before, extent, after = zip(*clips, strict=True)
         source = self.source.slice(corner, extent)
-        return Move(source, self.target.slice(starts, sizes), before, after, self.pattern)
+        return CopyPart(source, self.target.slice(starts, sizes), before, after, self.pattern)
 
 
 class Staging(NamedTuple):
-    """A way through SRAM: the boxes of the destination, bytes of their slots, picoseconds and runs of the whole move.
+    """A copy through SRAM: sizes of the tiles of the target, bytes of their slots, picoseconds and runs of all of it.
 
-    ``turned``: a slot has the memory order of the destination, so the load transposes; else it has that of the source,
-    with what lies between its elements, and the store transposes.
+    ``turned``: slots have the memory order of the target, so loads transpose; otherwise that of the source, with the
+    bytes between its elements, and stores transpose.
     """
 
     tile: tuple[int, ...]
@@ -86,10 +81,10 @@ class Staging(NamedTuple):
 
 
 class CopyLowering(Lowering):
-    """DRAM to DRAM, cut so that every core and channel takes part.
+    """Copies from DRAM to DRAM, cut so that every core and channel takes part.
 
-    A move is direct, or in tiles by way of SRAM where that is faster: there both sides in DRAM have long runs, and
-    single elements take a word of SRAM instead of a burst.
+    A copy goes through SRAM, tile by tile, where that is faster: then both sides in DRAM have long runs, and single
+    elements take a word of SRAM instead of a burst.
     """
 
     def __init__(self, context: Context, group: Group) -> None:
@@ -103,7 +98,7 @@ class CopyLowering(Lowering):
         return [SlotSpec("x", max(way.nbytes for way in self._stagings.values()))] if self._stagings else []
 
     def follow(self, first: Lowering) -> None:
-        # Also which copies go by way of SRAM: a smaller part might not ask for it, or ask where there is no slot.
+        # A smaller part alone might choose another way, for which the first core has no slot.
         assert isinstance(first, CopyLowering)
         self._stagings = {
             number: first._stagings[number] for number in range(len(self.pairs())) if number in first._stagings
@@ -118,21 +113,21 @@ class CopyLowering(Lowering):
         ]
         return direct_ps(works, self.config, self.context.beside) + sum(way.ps for way in self._stagings.values())
 
-    def pairs(self) -> list[Move]:
-        """What to copy where."""
+    def pairs(self) -> list[CopyPart]:
+        """The copies of the operator."""
         op = self.group.ops[0]
         out = self.context.view(op.output)
         source = self.context.view(op.input(0))
         viewed = VIEW_RULES[op.kind](op, source)
         if viewed is not None:
-            return [Move(viewed, out)]
+            return [CopyPart(viewed, out)]
         whole = out.reshape(source.shape)
         assert whole is not None, "a reshape that strides cannot say goes to a dense output"
-        return [Move(source, whole)]
+        return [CopyPart(source, whole)]
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         ways = copy_ways(self.config)
-        parts: list[tuple[Move, Staging | None]] = []
+        parts: list[tuple[CopyPart, Staging | None]] = []
         for number, move in enumerate(self.pairs()):
             way = self._stagings.get(number)
             if way is None:
@@ -142,65 +137,54 @@ class CopyLowering(Lowering):
             parts += [(move.part(*box), way) for box in cut]
         for move, way in share(parts, core, cores):
             if way is None:
-                # As loads, because those may use all channels but one, and stores only that one.
+                # As loads: these use all channels but one, and stores only that one.
                 yield Tile(loads=_copies(move, (move.source.address, move.source.strides, move.source)))
             else:
                 yield _through(table.next("x"), move, turned=way.turned)
 
 
-def _copies(move: Move, source: Strided) -> list[Item]:
-    """The items of a move whose elements lie at ``source``."""
-    target = move.target
-    return copy_items(
-        (target.address, target.strides, target), source, move.source.shape, target.dtype.itemsize, move.before,
-        move.after, move.pattern,
-    )  # fmt: skip
+def _copies(move: CopyPart, source: Strided) -> list[Item]:
+    """The transfers of a copy whose elements are at ``source``."""
+    target = (move.target.address, move.target.strides, move.target)
+    padding = move.before, move.after, move.pattern
+    return copy_items(target, source, move.source.shape, move.target.dtype.itemsize, *padding)
 
 
-class _Place(NamedTuple):
-    """A part of a source in a slot: the view that is loaded, strides of that in the slot, those of the part's elements,
-    and where the first of these lies."""
-
-    loaded: View
-    packed: tuple[int, ...]
-    strides: tuple[int, ...]
-    begin: int
+_Place = tuple[View, tuple[int, ...], tuple[int, ...], int]
+"""A part of a source in a slot: the view that is loaded, its strides in the slot, those of the part's elements, and the
+offset of the first of these."""
 
 
 def _placed(source: View, target: View, *, turned: bool) -> _Place:
     item = source.dtype.itemsize
     if turned or 0 in source.shape:
         packed = ordered_strides(source.shape, target.order(), item)
-        return _Place(source, packed, packed, 0)
+        return source, packed, packed, 0
     rows = _filled(source)
     packed = ordered_strides(rows.shape, rows.order(), item)
-    # From the source's places in DRAM to its places among whole rows.
+    # From the elements' strides in DRAM to those among the loaded rows.
     strides = tuple(
         p * (stride // whole if whole else 1)
         for p, stride, whole in zip(packed, source.strides, rows.strides, strict=True)
     )
     back = sum((dim - 1) * -s for dim, s in zip(source.shape, strides, strict=True) if s < 0)
-    return _Place(rows, packed, strides, back)
+    return rows, packed, strides, back
 
 
-def _through(slot: Slot, move: Move, *, turned: bool) -> Tile:
-    place = _placed(move.source, move.target, turned=turned)
-    return Tile(
-        loads=load_items((slot.address, place.packed, slot), place.loaded),
-        stores=_copies(move, (slot.address + place.begin, place.strides, slot)),
-    )
+def _through(slot: Slot, move: CopyPart, *, turned: bool) -> Tile:
+    loaded, packed, strides, begin = _placed(move.source, move.target, turned=turned)
+    loads = load_items((slot.address, packed, slot), loaded)
+    return Tile(loads=loads, stores=_copies(move, (slot.address + begin, strides, slot)))
 
 
-def _direct_works(move: Move) -> list[tuple[DmaWork, int]]:
+def _direct_works(move: CopyPart) -> list[tuple[DmaWork, int]]:
     source, target = move.source, move.target
-    return transfer_works(
-        (_side(target), target.strides), (_side(source), source.strides), source.shape, source.dtype.itemsize,
-        move.before, move.after,
-    )  # fmt: skip
+    sides = (_side(target), target.strides), (_side(source), source.strides)
+    return transfer_works(*sides, source.shape, source.dtype.itemsize, move.before, move.after)
 
 
 def _side(view: View) -> int:
-    """An address in the memory of a view whose place there is not known yet."""
+    """An address in the memory of a view that has no address yet."""
     buffer = view.buffer
     return sram(0) if buffer.on_chip else l2(0) if buffer.in_l2 else region(buffer.region)
 
@@ -215,8 +199,8 @@ def direct_ps(works: Sequence[tuple[DmaWork, int]], config: Config, beside: int 
     return overlapped(channels, pins * 10**12 // bandwidth)
 
 
-def _staging(move: Move, context: Context) -> Staging | None:
-    """The fastest way of a move through SRAM; None if it is direct."""
+def _staging(move: CopyPart, context: Context) -> Staging | None:
+    """The fastest way of a copy through SRAM; None if it is direct."""
     source, target = move.source, move.target
     if source.buffer.on_chip or 0 in target.shape:
         return None
@@ -226,10 +210,10 @@ def _staging(move: Move, context: Context) -> Staging | None:
     if not turns and not _is_sparse(source, context.config):
         return None
     direct = _direct_works(move)
+    walks, sides = (source.strides, target.strides), (_side(source), _side(target))
     ways = _stagings(
-        context.config, source.shape, source.strides, target.strides, source.dtype, move.before, move.after,
-        (_side(source), _side(target)), context.beside,
-    )  # fmt: skip
+        context.config, source.shape, walks, source.dtype, (move.before, move.after), sides, context.beside
+    )
     fitting = [way for way in ways if SlotSpec("x", way.nbytes).total <= context.room]
     best = min(fitting, key=lambda way: way.ps, default=None)
     return best if best and best.ps < direct_ps(direct, context.config, context.beside) else None
@@ -237,10 +221,17 @@ def _staging(move: Move, context: Context) -> Staging | None:
 
 @functools.lru_cache(maxsize=1 << 9)
 def _stagings(
-    config: Config, shape: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], dtype: DType,
-    before: tuple[int, ...], after: tuple[int, ...], sides: tuple[int, int], beside: int,
-) -> list[Staging]:  # fmt: skip
-    """Ways of a move through SRAM with ever smaller tiles. Whoever has a room takes the fastest that fits."""
+    config: Config,
+    shape: tuple[int, ...],
+    walks: tuple[tuple[int, ...], tuple[int, ...]],
+    dtype: DType,
+    padding: tuple[tuple[int, ...], tuple[int, ...]],
+    sides: tuple[int, int],
+    beside: int,
+) -> list[Staging]:
+    """Ways through SRAM with ever smaller tiles, of which the fastest is taken that fits; ``walks``, ``sides``: strides
+    and memories of source and target."""
+    (source, target), (before, after) = walks, padding
     padded = tuple(map(sum, zip(before, shape, after, strict=True))) if before else shape
     burst = max(1, config.dma.burst_bytes // dtype.itemsize)
     item = dtype.itemsize
@@ -248,12 +239,11 @@ def _stagings(
     def priced(tile: tuple[int, ...], turned: bool) -> Staging:
         sizes = tuple(map(min, tile, shape)) if before else tile
         part, box = View(_ANY, 0, sizes, source, dtype), View(_ANY, 0, tile, target, dtype)
-        place = _placed(part, box, turned=turned)
-        rows = place.loaded
-        loads = transfer_works((sram(0), place.packed), (sides[0], rows.strides), rows.shape, item)
-        # A tile of the result has as many bytes, whether they are padding or not.
-        stores = transfer_works((sides[1], target), (sram(0), place.strides), tile, item)
-        tiles = ceil_div(prod(padded), prod(tile))  # those at the edges are smaller, and faster
+        rows, packed, strides, _ = _placed(part, box, turned=turned)
+        loads = transfer_works((sram(0), packed), (sides[0], rows.strides), rows.shape, item)
+        # Padding is written like elements, so all tiles store as many bytes.
+        stores = transfer_works((sides[1], target), (sram(0), strides), tile, item)
+        tiles = ceil_div(prod(padded), prod(tile))  # smaller ones at the edges are counted as whole
         runs = tiles * sum(count * work.runs for work, count in (*loads, *stores))
         return Staging(tile, prod(rows.shape) * item, _staged_ps(config, loads, stores, tiles, beside), runs, turned)
 
@@ -264,13 +254,13 @@ def _stagings(
             found.append(way)
             smaller = _halves(way.tile, burst) if way.nbytes > _SMALLEST_PART // 2 else []
             choices = [priced(tile, turned) for tile in smaller]
-            # Of equals the one with fewer runs: the next cut makes them shorter.
+            # Among equal times the one with fewer runs, because the next cut makes runs shorter.
             way = min(choices, key=lambda way: (way.ps, way.runs), default=None)
     return found
 
 
 def _halves(tile: tuple[int, ...], burst: int) -> list[tuple[int, ...]]:
-    """Tiles with half of one dimension, and with half of it in whole bursts."""
+    """Tiles with one dimension halved, exactly or to whole bursts."""
     found = []
     for axis, size in enumerate(tile):
         half = ceil_div(size, 2)
@@ -282,10 +272,10 @@ def _halves(tile: tuple[int, ...], burst: int) -> list[tuple[int, ...]]:
 def _staged_ps(
     config: Config, loads: Sequence[tuple[DmaWork, int]], stores: Sequence[tuple[DmaWork, int]], tiles: int, beside: int
 ) -> int:
-    """Picoseconds of so many tiles, each loaded and stored, in two slots of each core."""
+    """Picoseconds to load and store tiles, with two slots on each core."""
     model, channels = cost_model(config), config.dma.channels
     load, store = (sum(count * model.stream_ps(work) for work, count in works) for works in (loads, stores))
-    # A slot is loaded again when it has been stored; with one channel the other slot waits for that, too.
+    # A slot is loaded again when it has been stored; a single channel does one after the other.
     turn = (
         load + store if channels == 1 else max(ceil_div(load, min(channels - 1, 2)), store, ceil_div(load + store, 2))
     )
@@ -300,13 +290,13 @@ _ANY = Buffer("any", SCRATCH, 0)
 
 
 def _nearest(view: View) -> int | None:
-    """The dimension whose elements are nearest to each other in memory."""
+    """The dimension of the smallest stride."""
     moving = [axis for axis, dim in enumerate(view.shape) if dim > 1 and view.strides[axis]]
     return min(moving, key=lambda axis: (abs(view.strides[axis]), -axis), default=None)
 
 
 def _is_sparse(view: View, config: Config) -> bool:
-    """Whether single elements lie apart in DRAM, but several of them in a burst."""
+    """Whether there are gaps between elements in DRAM, smaller than a burst."""
     axis, item = _nearest(view), view.dtype.itemsize
     if axis is None or view.buffer.on_chip:
         return False
@@ -315,8 +305,7 @@ def _is_sparse(view: View, config: Config) -> bool:
 
 
 def _filled(view: View) -> View:
-    """The view with what lies between its elements along the dimension where they are nearest, in the order of
-    addresses."""
+    """The view with the gaps between elements along the dimension of the smallest stride, in the order of addresses."""
     axis, item = _nearest(view), view.dtype.itemsize
     if axis is None or abs(view.strides[axis]) % item:
         return view
@@ -335,12 +324,12 @@ VIEW_RULES: dict[str, Callable[[Op, View], View | None]] = {
     "slice": lambda op, source: source.slice(op.attrs["starts"], op.attrs["sizes"], op.attrs["steps"]),
     "expand": lambda op, source: source.broadcast(op.attrs["shape"]),
 }
-"""The output of a view operator as a view of its input; None when strides cannot say it."""
+"""The output of a view operator as a view of its input; None if strides cannot express it."""
 
 
 def cut_copy(target: View, ways: int, source: View | None = None) -> list[Box]:
-    """Cut one dimension into at most ``ways`` boxes that are worth a transfer of their own: that which leaves the
-    longest runs; of equals the outermost in memory, which leaves every part of a whole target one run."""
+    """Cut one dimension into at most ``ways`` boxes that are worth a transfer each: the dimension that leaves the
+    longest runs, or the outermost in memory, with which every part of a dense target is one run."""
     rank = range(len(target.shape))
     nbytes = prod(target.shape) * target.dtype.itemsize
     ways = max(1, min(ways, nbytes // _SMALLEST_PART))
@@ -349,28 +338,28 @@ def cut_copy(target: View, ways: int, source: View | None = None) -> list[Box]:
         return [ceil_div(max(dim, 1), ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
 
     def runs(axis: int) -> int:
-        """Of all boxes, on the worse side."""
+        """The runs of all boxes, on the side that has more."""
         box = tile(axis)
         part = View(target.buffer, 0, tuple(box), target.strides, target.dtype)
         other = part if source is None else View(source.buffer, 0, tuple(box), source.strides, source.dtype)
-        pieces = sum(count * work.runs for work, count in _direct_works(Move(other, part)))
+        pieces = sum(count * work.runs for work, count in _direct_works(CopyPart(other, part)))
         return ceil_div(target.shape[axis], box[axis]) * max(pieces, 1)
 
-    # What cannot be cut in so many parts is no choice while there is another.
+    # Only dimensions that can be cut in so many parts, if there are any.
     wide = [a for a in rank if target.shape[a] >= ways] or [a for a in rank if target.shape[a] > 1]
     axis = min(wide, key=lambda a: (runs(a), -abs(target.strides[a]), a), default=0)
     return boxes(target.shape, tile(axis), rank)
 
 
 def copy_ways(config: Config) -> int:
-    """Transfers that can run side by side: the load channels of all cores."""
+    """Transfers that can run at the same time: the load channels of all cores."""
     return config.cores * max(1, config.dma.channels - 1)
 
 
 class ConcatLowering(CopyLowering, kind="concat"):
-    """Only those inputs that were not computed in place."""
+    """A concatenation: copies of the inputs that were not computed in place."""
 
-    def pairs(self) -> list[Move]:
+    def pairs(self) -> list[CopyPart]:
         op = self.group.ops[0]
         out, axis, at = self.context.view(op.output), op.attrs["axis"], 0
         pairs = []
@@ -386,16 +375,12 @@ class ConcatLowering(CopyLowering, kind="concat"):
                 and source.strides_match(target.strides)
             )
             if tensor.size and not in_place:
-                pairs.append(Move(source, target))
+                pairs.append(CopyPart(source, target))
         return pairs
 
 
-def _three(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
-    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-
-
 class GatherLowering(Lowering, kind="gather"):
-    """Rows by an index list: the DMA engine reads the list in SRAM and moves the rows."""
+    """A gather of rows: the DMA engine reads a list of indices in SRAM and moves the rows."""
 
     dense = True
 
@@ -404,9 +389,9 @@ class GatherLowering(Lowering, kind="gather"):
         self._op = group.ops[0]
         self._index = context.view(self._op.input(1))
         self._count = prod(self._index.shape)
-        # For each of two slots, so that half of SRAM is left for the operators before and after.
+        # Two slots, in half of SRAM: the other half is for the operators before and after.
         room = context.room // 4 // self._index.dtype.itemsize
-        outer, _, inner = _three(context.view(self._op.input(0)).shape, self._op.attrs["axis"])
+        outer, _, inner = outer_row_inner(context.view(self._op.input(0)).shape, self._op.attrs["axis"])
         self._tile = max(1, min(self._count, room, MAX_ITEMS // max(outer * inner, 1)))
         if outer * inner * self._tile > MAX_ITEMS:
             raise refuse_elements(group, outer * inner, MAX_ITEMS)
@@ -417,7 +402,7 @@ class GatherLowering(Lowering, kind="gather"):
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         op, index = self._op, self._index
         data, out = self.context.view(op.input(0)), self.context.view(op.output)
-        outer, length, inner = _three(data.shape, op.attrs["axis"])
+        outer, length, inner = outer_row_inner(data.shape, op.attrs["axis"])
         item, kind = data.dtype.itemsize, index.dtype
         tile = min(self._tile, max(1, ceil_div(self._count, cores)))
         flat = index.reshape((self._count,))
@@ -425,127 +410,10 @@ class GatherLowering(Lowering, kind="gather"):
         for (start,), (count,) in share(boxes((self._count,), (tile,), (0,)), core, cores):
             slot = table.next("index")
             step = Tile(loads=load_items((slot.address, (kind.itemsize,), slot), flat.slice((start,), (count,))))
-            instruction = Gather(
-                out.address + start * inner * item, (self._count * inner * item, inner * item, item), data.address,
-                (length * inner * item, inner * item, item), slot.address, kind.itemsize, kind, (outer, count, inner),
-                length, item,
-            )  # fmt: skip
-            # With the stores: it waits for its index list, and on a load channel the next list would
-            # have to wait behind it.
+            to = out.address + start * inner * item, (self._count * inner * item, inner * item, item)
+            source = data.address, (length * inner * item, inner * item, item)
+            dims = outer, count, inner
+            instruction = Gather(*to, *source, slot.address, kind.itemsize, kind, dims, length, item)
+            # As a store: it waits for its indices, and on a load channel the next ones would have to wait behind it.
             step.stores.append(Item(instruction, (slot, data), (out,)))
             yield step
-
-
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """A tile of an operand in its slot, seen as (outer, length, inner)."""
-
-    slot: Slot
-    strides: tuple[int, int, int]
-    dtype: DType
-    length: int
-
-    @property
-    def address(self) -> int:
-        return self.slot.address
-
-
-class ScalarLowering(TiledLowering):
-    """Whole rows in SRAM, element by element on the scalar unit; subclasses say which instruction."""
-
-    dense = True
-
-    def __init__(self, context: Context, group: Group) -> None:
-        super().__init__(context, group)
-        self._axis = self.op.attrs["axis"]
-        self._tile = self.pick_tile(self.walked(), range(len(self.walked())), (self._axis,))
-
-    def walked(self) -> tuple[int, ...]:
-        """The shape whose other dimensions are cut."""
-        return self.x.shape
-
-    @abstractmethod
-    def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
-        """What computes one tile, from its operands and results."""
-
-    def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
-        lanes = prod(tile) // max(tile[self._axis], 1)
-        names = [(f"in{index}", tensor) for index, tensor in enumerate(self.op.inputs)]
-        names += [(f"out{index}", tensor) for index, tensor in enumerate(self.op.outputs)]
-        return [
-            SlotSpec(name, lanes * tensor.shape[self._axis] * tensor.dtype.itemsize)
-            for name, tensor in names
-            if tensor is not None
-        ]
-
-    def elements_for(self, tile: tuple[int, ...]) -> int:
-        longest: int = max(tensor.shape[self._axis] for tensor in self.op.inputs if tensor is not None)
-        return prod(tile) // max(int(tile[self._axis]), 1) * longest
-
-    def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
-        tiles = boxes(self.walked(), self._tile, range(len(self._tile)))
-        for box in share(tiles, core, cores):
-            yield self._step(table, *box)
-
-    def _step(self, table: SlotTable, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Tile:
-        step = Tile()
-        outer, _, inner = _three(sizes, self._axis)
-
-        def place(tensor: Tensor, name: str) -> tuple[_Tile, View]:
-            extent = tuple(tensor.shape[a] if a == self._axis else size for a, size in enumerate(sizes))
-            length, item = extent[self._axis], tensor.dtype.itemsize
-            tile = _Tile(table.next(name), (length * inner * item, inner * item, item), tensor.dtype, length)
-            return tile, self.context.view(tensor).slice(starts, extent)
-
-        ins, outs = [], []
-        for index in range(len(self.op.inputs)):
-            tile, part = place(self.op.input(index), f"in{index}")
-            step.loads.extend(load_packed(tile.slot, part, range(len(sizes))))
-            ins.append(tile)
-        for index, tensor in enumerate(self.op.outputs):
-            tile, part = place(tensor, f"out{index}")
-            step.stores.extend(store_packed(part, tile.slot, range(len(sizes))))
-            outs.append(tile)
-        step.compute.extend(self.items(ins, outs, outer, inner))
-        return step
-
-
-class TopKLowering(ScalarLowering, kind="topk"):
-    def elements_for(self, tile: tuple[int, ...]) -> int:
-        row: int = tile[self._axis]
-        return prod(tile) * row.bit_length()
-
-    def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
-        (x,), (out, indices) = ins, outs
-        instruction = scalar.TopK(
-            x.dtype, out.address, out.strides, indices.address, indices.strides, x.address, x.strides,
-            (outer, x.length, inner), self.op.attrs["k"], self.op.attrs["largest"],
-        )  # fmt: skip
-        yield Item(instruction, (x.slot,), (out.slot, indices.slot))
-
-
-class GatherElementsLowering(ScalarLowering, kind="gather_elements"):
-    def walked(self) -> tuple[int, ...]:
-        return self.op.input(1).shape
-
-    def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
-        (x, index), (out,) = ins, outs
-        instruction = scalar.GatherElements(
-            x.dtype.itemsize, out.address, out.strides, x.address, x.strides, index.dtype, index.address,
-            index.strides, (outer, index.length, inner), x.length,
-        )  # fmt: skip
-        yield Item(instruction, (x.slot, index.slot), (out.slot,))
-
-
-class ScatterElementsLowering(ScalarLowering, kind="scatter_elements"):
-    def items(self, ins: list[_Tile], outs: list[_Tile], outer: int, inner: int) -> Iterator[Item]:
-        (x, index, updates), (out,) = ins, outs
-        size = outer * x.length * inner * x.dtype.itemsize
-        # What no index names keeps its value. Both tiles are packed alike, so they are copied as plain bytes.
-        yield from copy_items((out.address, (1,), out.slot), (x.address, (1,), x.slot), (size,), 1)
-        reduction = scalar.REDUCTIONS.index(self.op.attrs["reduction"])
-        instruction = scalar.Scatter(
-            x.dtype, out.address, out.strides, updates.address, updates.strides, index.dtype, index.address,
-            index.strides, (outer, index.length, inner), x.length, reduction,
-        )  # fmt: skip
-        yield Item(instruction, (x.slot, index.slot, updates.slot), (out.slot,))

@@ -13,7 +13,7 @@ from npusim.compiler.buffers import ordered_strides
 from npusim.compiler.codegen.issue import Slot, Tile
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, SlotTable, boxes, share, small_tile
-from npusim.compiler.lower.movement import CopyLowering, Move, copy_ways, cut_copy
+from npusim.compiler.lower.movement import CopyLowering, CopyPart, copy_ways, cut_copy
 from npusim.compiler.lower.transfer import Strided, copy_items
 from npusim.dtypes import DType, float32_to_bfloat16
 from npusim.errors import CompileError
@@ -74,13 +74,13 @@ class PadLowering(CopyLowering, kind="pad"):
         if self._op.attrs["mode"] != "constant" and (self._inner or not self._same_order()):
             self._tile = self._pick()
 
-    def pairs(self) -> list[Move]:
+    def pairs(self) -> list[CopyPart]:
         op = self._op
         if op.attrs["mode"] != "constant":
             return []
         x, out = self.context.view(op.input(0)), self.context.view(op.output)
         ends = tuple(op.attrs["before"]), tuple(op.attrs["after"])
-        return [Move(x, out, *ends, bit_pattern(op.attrs["value"], x.dtype))]
+        return [CopyPart(x, out, *ends, bit_pattern(op.attrs["value"], x.dtype))]
 
     def _same_order(self) -> bool:
         """Whether input and output have the same memory order."""
