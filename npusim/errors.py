@@ -132,6 +132,10 @@ class CompileError(NpusimError):
     """A supported graph cannot be placed on this device: says what does not fit and how much there is."""
 
 
+class ScheduleError(CompileError):
+    """A schedule does not fit the graph or the device, or asks for a combination that the compiler cannot build."""
+
+
 class InputError(NpusimError):
     """The inputs of one run do not match the program: name, shape or type."""
 

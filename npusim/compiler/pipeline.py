@@ -15,11 +15,12 @@ from npusim.compiler.passes.hoist_elementwise import raise_elements
 from npusim.compiler.passes.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.passes.narrow_weights import narrow_weights
 from npusim.compiler.passes.transposed_conv import separate_phases
-from npusim.compiler.schedule.build import Order
+from npusim.compiler.schedule.build import Build
 from npusim.compiler.schedule.explain import Decision, decisions
 from npusim.compiler.schedule.kv_cache import growths
 from npusim.compiler.schedule.prepared import PreparedGraph
-from npusim.compiler.schedule.search import best_order, with_residents
+from npusim.compiler.schedule.schedule import FREE, Schedule
+from npusim.compiler.schedule.search import ScheduleSearch
 from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
@@ -37,21 +38,23 @@ from npusim.timing.tile_costs import rewriting
 from npusim.work import MatrixWork
 
 
-def compile_graph(graph: Graph | PreparedGraph, config: Config, key: str = "") -> Program:
-    """Compile for one device; the same graph and config give the same bytes.
+def compile_graph(graph: Graph | PreparedGraph, config: Config, key: str = "", schedule: Schedule = FREE) -> Program:
+    """Compile for one device; the same graph, config and schedule give the same bytes.
+
+    ``schedule``: choices that are given; the others are searched.
 
     Raises UnsupportedError for operators that the device has no unit for, CompileError for what does not fit.
     """
     # Collected again when all that the program was made of is gone: it is looked at no more.
     with uncollected():
-        return _compiled(graph, config, key, None)[0]
+        return _compiled(graph, config, key, schedule)[0]
 
 
 def compile_traced(graph: Graph, config: Config) -> tuple[Program, list[frozenset[int]]]:
     """As :func:`compile_graph`; and for each operator of the program that takes time of the device, what it is of:
     ``Op.origin`` of the operators in it."""
     with uncollected():
-        program, best = _compiled(graph, config, "", None)
+        program, best = _compiled(graph, config, "", FREE)
     busy = {command.op for command in best.commands if command.unit != Unit.CONTROL}
     return program, [
         frozenset(op.origin for op in group.ops if op.origin is not None)
@@ -70,11 +73,11 @@ class Explained:
     orders: list[tuple[str, int]] = field(default_factory=list)
 
 
-def explain_graph(graph: Graph, config: Config) -> Explained:
+def explain_graph(graph: Graph, config: Config, schedule: Schedule = FREE) -> Explained:
     """Compile as :func:`compile_graph` does, and say why values live where they do. Raises the same errors."""
-    tried: list[tuple[int, Order]] = []
+    tried: list[tuple[int, Build]] = []
     with uncollected():
-        program, best = _compiled(graph, config, "", tried)
+        program, best = _compiled(graph, config, "", schedule, tried)
     tried = tried or [(forecast(best.commands, config), best)]
     orders = [(order.label, time) for time, order in sorted(tried, key=lambda pair: (pair[1] is not best, pair[0]))]
     return Explained(program, decisions(best.record), orders)
@@ -119,15 +122,17 @@ def _prepared(graph: Graph, config: Config) -> tuple[Graph, Budget]:
 
 
 def _compiled(
-    given: Graph | PreparedGraph, config: Config, key: str, tried: list[tuple[int, Order]] | None
-) -> tuple[Program, Order]:
+    given: Graph | PreparedGraph,
+    config: Config,
+    key: str,
+    schedule: Schedule,
+    tried: list[tuple[int, Build]] | None = None,
+) -> tuple[Program, Build]:
     graph = given.graph if isinstance(given, PreparedGraph) else given
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
     prepared, budget = _settled(given, config) if isinstance(given, PreparedGraph) else _prepared(graph, config)
-    best = best_order(prepared, config, budget, tried)
-    if config.sram.resident_weights:
-        best = with_residents(prepared, config, budget, best)
+    best = ScheduleSearch(prepared, config, budget, schedule, tried).run()
     commands, sizes = _marked(best), best.sizes
     # Nothing is verified here: whoever executes a stream does that first, whoever has made it.
     emitted = emit(commands, limits_of(config, sizes))
@@ -153,7 +158,7 @@ def _compiled(
     return program, best
 
 
-def _marked(order: Order) -> list[Command]:
+def _marked(order: Build) -> list[Command]:
     """The commands, with a mark in front if some of them load residents."""
     if not order.prologue:
         return order.commands

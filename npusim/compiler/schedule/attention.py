@@ -6,29 +6,50 @@ and the product with the values. See ``lower.flow`` for how a flow is computed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import sram_budget
+from npusim.compiler.schedule.names import suggestion
+from npusim.errors import ScheduleError
 from npusim.graph import Op, Tensor, consumers
 from npusim.hw.config import Config
 from npusim.ops.base import REGISTRY, RowForm
 
 
-def form_attention(groups: Sequence[Group], outputs: Sequence[Tensor], config: Config) -> list[Group]:
-    """The groups with flows in the place of their last ones, where they fit into SRAM by far."""
+def form_attention(
+    groups: Sequence[Group],
+    outputs: Sequence[Tensor],
+    config: Config,
+    wanted: Collection[str] = (),
+    *,
+    others: bool = True,
+) -> list[Group]:
+    """The groups with each fused attention in the place of its last one.
+
+    ``wanted``: the first operators of attentions that are fused in any case; ``others``: whether all that easily fit
+    into the scratchpad are fused, too. Raises ScheduleError if no attention begins with a wanted operator.
+    """
     users = consumers([op for group in groups for op in group.ops])
     owner = {op: group for group in groups for op in group.ops}
     flows: dict[Group, Group] = {}
     taken: set[Group] = set()
+    wanted = set(wanted)
     for group in groups:
         members = _from(group, users, owner, set(outputs))
         parts = [part for member in members for part in _apart(member)]
-        if parts and taken.isdisjoint(members) and _fits(parts, config):
+        is_wanted = not wanted.isdisjoint(op.name for op in group.ops)
+        if parts and taken.isdisjoint(members) and (is_wanted or (others and _fits(parts, config))):
+            wanted -= {op.name for op in group.ops}
             taken.update(members)
             ops = [op for part in parts for op in part.ops]
             flows[members[-1]] = Group(0, ops[0], tuple(ops[1:]), tuple(parts))
+    if wanted:
+        possible = [group.name for group in groups if _from(group, users, owner, set(outputs))]
+        raise ScheduleError(
+            f"fused_attention: no attention begins with {min(wanted)}; {suggestion(min(wanted), possible)}"
+        )
     found = [flows.get(group, group) for group in groups if group in flows or group not in taken]
     return [Group(index, group.anchor, group.chain, group.parts) for index, group in enumerate(found)]
 

@@ -1,27 +1,40 @@
-"""One order of execution: from groups and the homes of their values to a command stream."""
+"""From a graph and a schedule to a command stream, for one core and for several."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice, product, takewhile
+from typing import Any
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.codegen.issue import Item, Scheduler, Tile
 from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
-from npusim.compiler.lower.base import ConstantPool, Context, Lowering, Pinned, SlotTable, TooManyError, facts_of
+from npusim.compiler.lower.base import (
+    ConstantPool,
+    Context,
+    Lowering,
+    Pinned,
+    SlotTable,
+    TooManyError,
+    facts_of,
+    sram_budget,
+)
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.schedule.attention import form_attention
-from npusim.compiler.schedule.cascade import before_stripe, load_stripe
-from npusim.compiler.schedule.exchange import giving
+from npusim.compiler.schedule.axis_search import AxisSearch
+from npusim.compiler.schedule.cascade import Cascade, before_stripe, load_stripe
+from npusim.compiler.schedule.dram import by_l2, lay_out
+from npusim.compiler.schedule.exchange import transfer_tiles
 from npusim.compiler.schedule.layout import PlacedGraph, place
 from npusim.compiler.schedule.memory_map import MemoryMap
-from npusim.compiler.schedule.memory_plan import MemoryPlan, plan
-from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit, fit_in_turn
-from npusim.compiler.schedule.sharding import Spread, spread
-from npusim.compiler.schedule.step_costs import Known
-from npusim.errors import CompileError
+from npusim.compiler.schedule.memory_plan import MemoryChoices, MemoryPlan, plan_memory
+from npusim.compiler.schedule.names import Layers
+from npusim.compiler.schedule.schedule import AFTER_TRIALS, BY_USE, DRAM, L2, OPERANDS_FIRST, LayerShard, Schedule
+from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit_in_turn
+from npusim.compiler.schedule.sharding import Cut, Shards, make_shards, move_to_cores, place_on_cores
+from npusim.errors import CompileError, ScheduleError
 from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.hw.memory import align
@@ -31,45 +44,84 @@ from npusim.program import FIRST_IO, OpEntry
 
 
 @dataclass(slots=True)
-class Order:
-    """A command stream, and what it works on: bytes of regions, constants, the groups that commands name, and what is
-    where meanwhile. ``prologue``: how many commands, the first, load what stays in SRAM."""
+class Plan:
+    """Everything about a program that is decided before its commands are made.
 
-    commands: list[Command]
-    sizes: tuple[int, ...]
-    constants: ConstantPool
-    groups: list[Group]
+    ``schedule``: what was asked for. ``context``: of all cores, for the device that is planned for, which may have
+    fewer cores and channels than the one that will execute the program.
+    """
+
+    schedule: Schedule
+    graph: Graph
+    context: Context
+    placement: PlacedGraph
+    shards: Shards
     layout: MemoryPlan
-    record: MemoryMap
-    flows: bool
-    prologue: int = 0
-    spread: Spread | None = None
-    """The parts of cores; None: tiles are shared out."""
-    whole: bool = False
-    """Of one core: values are whole where there might have been stripes."""
-    near: bool = False
-    """Planned as if all values were in L2."""
-    channels: int = 0
-    """Planned as if each core had so many channels; 0: all of them."""
+    constants: str
+    """The order of the constants."""
 
     @property
-    def parts(self) -> int:
-        """Cores that have parts of their own; 0: tiles are shared out."""
-        return self.spread.whole.config.cores if self.spread else 0
+    def attentions(self) -> tuple[str, ...]:
+        """The first layers of the attentions that are fused."""
+        return tuple(group.name for group in self.placement.groups if group.parts)
+
+    @property
+    def layer_shards(self) -> tuple[LayerShard, ...]:
+        """How cores divide the layers, for those that are cut or that not all cores work on."""
+        names, cores = Layers(self.placement.groups).names, self.device.cores
+        return tuple(
+            LayerShard(name, axis, 0 if count == cores else count)
+            for name, (axis, count) in zip(names, self.shards.cuts, strict=True)
+            if axis is not None or count < cores
+        )
+
+    @property
+    def device(self) -> Config:
+        """The device that is planned for."""
+        return self.context.config
+
+
+@dataclass(slots=True)
+class Build:
+    """The commands of a plan, the sizes of its regions, and a record of its memories.
+
+    ``prologue``: how many commands, the first, load pinned weights.
+    """
+
+    plan: Plan
+    commands: list[Command]
+    sizes: tuple[int, ...]
+    record: MemoryMap
+    prologue: int = 0
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups, by the operator numbers of commands."""
+        return self.plan.placement.groups
+
+    @property
+    def layout(self) -> MemoryPlan:
+        """The steps and memory areas."""
+        return self.plan.layout
+
+    @property
+    def constants(self) -> ConstantPool:
+        """The constants of the program."""
+        return self.plan.context.constants
 
     @property
     def cores(self) -> int:
-        """Those that have work."""
-        return self.parts or self.record.context.config.cores
+        """The cores that have work."""
+        return self.plan.device.cores
 
     @property
     def resident_bytes(self) -> int:
-        """Of all cores together."""
+        """Bytes of pinned weights in the scratchpads of all cores."""
         accesses = (access for command in self.commands[: self.prologue] for access in command.instruction.accesses())
         return sum(access.high - access.low for access in accesses if access is not None and access.write)
 
     def entries(self) -> Iterator[OpEntry]:
-        """What the operator numbers of commands mean."""
+        """The operators that the operator numbers of commands stand for."""
         for group in self.groups:
             yield OpEntry(group.name, group.kind, tuple([op.name for op in group.ops]))
         if self.prologue:
@@ -77,286 +129,283 @@ class Order:
 
     @property
     def label(self) -> str:
-        """What distinguishes it from others, in words."""
-        notes = ", for values in L2" if self.near else ""
-        notes += f", on {self.channels} channels" if self.channels else ""
-        if self.parts:
-            return f"{self.parts} cores, parts of their own{notes}"
-        cores = self.record.context.config.cores
+        """A description in words that distinguishes it from other candidates."""
+        asked = self.plan.schedule
+        notes = ", for values in L2" if asked.backing == L2 else ""
+        notes += f", on {asked.channels} channels" if asked.channels else ""
+        if self.plan.shards.are_cut:
+            return f"{self.cores} cores, parts of their own{notes}"
         striped = any(step.cascade for step in self.layout.steps)
-        return (f"{cores} cores" if cores > 1 else "one core, stripes" if striped else "one core, whole values") + notes
+        alone = "one core, stripes" if striped else "one core, whole values"
+        return (f"{self.cores} cores" if self.cores > 1 else alone) + notes
 
 
-def another(
-    graph: Graph,
-    config: Config,
-    budget: Budget,
-    *,
-    known: Known | None = None,
-    flows: bool = True,
-    pinned: Pinned | None = None,
-) -> Order | None:
-    """Another order; None if it takes more than there is."""
+def build(graph: Graph, config: Config, schedule: Schedule, budget: Budget) -> Build:
+    """The program of a graph on a device with a schedule; what the schedule leaves open is planned.
+
+    Raises ScheduleError for a schedule that cannot be built, CompileError for what does not fit.
+    """
+    plan = make_plan(graph, config, schedule)
     try:
-        return ordered(graph, config, copy(budget), known=known, flows=flows, pinned=pinned)
+        return Emission(plan, copy(budget)).finish()
     except CompileError:
-        return None
+        # Attentions were expected to fit, and do not. Pinned weights were chosen for these groups, though.
+        is_open = schedule.searches("fused_attention") and not schedule.pinned
+        if not (is_open and any(group.parts for group in plan.placement.groups)):
+            raise
+    plan = make_plan(graph, config, schedule.with_("fused_attention"))
+    plan.schedule = schedule
+    return Emission(plan, copy(budget)).finish()
 
 
-def ordered(
-    graph: Graph,
-    config: Config,
-    budget: Budget,
-    *,
-    known: Known | None = None,
-    flows: bool = True,
-    pinned: Pinned | None = None,
-) -> Order:
-    """With what is ``known`` from an order with stripes: one without them. ``flows``: with those that fit."""
-    groups = formed(graph, config, flows=False)
-    # Every flow begins and ends with a product of matrices.
-    flows = flows and sum(op.kind == "matmul" for op in graph.ops) > 1
-    flowing = formed(graph, config, flows=True) if flows else groups
-    if len(flowing) < len(groups):
-        try:
-            return Draft(graph, flowing, config, copy(budget), known, pinned, flows=True).finish()
-        except CompileError:
-            # They were thought to fit, and do not. What is known or pinned is of other groups then.
-            if known is not None or pinned is not None:
-                raise
-    return Draft(graph, groups, config, budget, known, pinned, flows=False).finish()
+def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any, Any] | None = None) -> Plan:
+    """Decide what a schedule leaves open. ``facts``: of an earlier plan whose estimates are used again.
+
+    Raises ScheduleError, CompileError.
+    """
+    device = planned_device(config, schedule)
+    context = Context(device, ConstantPool(), facts=facts_of(graph) if facts is None else facts)
+    cut = device.cores > 1 and (schedule.searches("shards") or any(each.axis is not None for each in schedule.shards))
+    placement = place(graph, form_all(graph, device, schedule.with_("fused_attention") if cut else schedule), context)
+    layers = Layers(placement.groups)
+    context.pinned = _pinned(schedule, layers, context)
+    cuts, order = _choose_cuts(placement, context, schedule, cut=cut)
+    shards = make_shards(placement.groups, context, cuts)
+    cascades = device.cores == 1 and schedule.searches("cascades")
+    if not cut:
+        order = schedule.constants or (OPERANDS_FIRST if cascades else BY_USE)
+    choices = MemoryChoices(cascades, operands_first=cut or order == OPERANDS_FIRST)
+    layout = _plan_shards(placement, shards, choices) if cut else plan_memory(placement, context, choices)
+    return Plan(schedule, graph, context, placement, shards, layout, order)
 
 
-def formed(graph: Graph, config: Config, *, flows: bool) -> list[Group]:
-    if flows:
-        return _joined(form_attention(form_groups(graph.ops, graph.outputs), graph.outputs, config), config)
-    facts, key = facts_of(graph), ("formed", config.cores == 1)
+def _pinned(schedule: Schedule, layers: Layers, context: Context) -> Pinned:
+    """The pinned weights by group, at the end of the scratchpad."""
+    starts = {layers.number(each.layer, "pinned"): each.offset or 0 for each in schedule.pinned}
+    if not starts:
+        return Pinned()
+    # In the order in which they were placed: from the end downwards.
+    ordered = dict(sorted(starts.items(), reverse=True))
+    return Pinned(ordered, sram_budget(context.config) - min(starts.values()), bool(schedule.large_tiles))
+
+
+def _choose_cuts(
+    placement: PlacedGraph, context: Context, schedule: Schedule, *, cut: bool
+) -> tuple[Sequence[Cut], str]:
+    """How each group is divided among the cores, and the order of the constants if groups are ``cut``."""
+    cores, layers = context.config.cores, Layers(placement.groups)
+    fixed = {layers.number(each.layer, "shards"): (each.axis, each.cores or cores) for each in schedule.shards}
+    searched = cut and schedule.searches("shards")
+    order = schedule.constants or (AFTER_TRIALS if searched and not fixed else BY_USE)
+    cuts: Sequence[Cut] = [fixed.get(number, (None, cores)) for number in range(len(placement.groups))]
+    if cut and order == AFTER_TRIALS:
+        # Layers on the shards that are tried place constants. Nothing reads them, but all others lie behind them.
+        tried = AxisSearch(placement, context).run()
+        cuts = tried if searched and not fixed else cuts
+    if searched and (fixed or order != AFTER_TRIALS):
+        apart = replace(context, constants=ConstantPool(), views=dict(context.views), memo={})
+        cuts = AxisSearch(placement, apart, fixed).run()
+    if searched and all(axis is None for axis, _ in cuts):
+        raise ScheduleError(
+            f"shards: no layer of {placement.groups[0].name} and behind gains from being cut for {cores} cores"
+        )
+    return cuts, order
+
+
+def planned_device(config: Config, schedule: Schedule) -> Config:
+    """The device as a schedule uses it. Raises ScheduleError for what it does not have."""
+    device, cores = config, schedule.cores or config.cores
+    if cores > config.cores:
+        raise ScheduleError(f"cores: must be at most {config.cores}, those of {config.name}, got {cores}")
+    if schedule.backing == L2:
+        near = by_l2(config)
+        if near is None:
+            raise ScheduleError(f"backing: must be {DRAM!r}, because {config.name} has no L2, got {L2!r}")
+        device = near
+    if schedule.exchange is False:
+        device = replace(device, exchange=None)
+    channels = schedule.channels or device.dma.channels
+    return replace(device, cores=cores, dma=replace(device.dma, channels=channels))
+
+
+def form_all(graph: Graph, device: Config, schedule: Schedule) -> list[Group]:
+    """The groups of a graph, with attentions fused as a schedule has them."""
+    facts, key = facts_of(graph), ("formed", device.cores == 1)
     known: list[Group] | None = facts.get(key)
     if known is None:
-        known = facts[key] = _joined(form_groups(graph.ops, graph.outputs), config)
-    return known
+        known = facts[key] = _joined(form_groups(graph.ops, graph.outputs), device)
+    # Each attention begins and ends with a matrix product.
+    searched = schedule.searches("fused_attention")
+    if not (schedule.fused_attention or (searched and sum(op.kind == "matmul" for op in graph.ops) > 1)):
+        return known
+    groups = form_groups(graph.ops, graph.outputs)
+    fused = form_attention(groups, graph.outputs, device, schedule.fused_attention, others=searched)
+    return _joined(fused, device) if len(fused) < len(known) else known
 
 
-def _joined(groups: list[Group], config: Config) -> list[Group]:
+def _joined(groups: list[Group], device: Config) -> list[Group]:
     # Each of several cores would find the range of its own tiles alone.
-    return join_ranges(groups) if config.cores == 1 else groups
+    return join_ranges(groups) if device.cores == 1 else groups
 
 
-class Draft:
-    """An order in the making: so far as it is made, it can be compared with another one."""
+def _plan_shards(placement: PlacedGraph, shards: Shards, choices: MemoryChoices) -> MemoryPlan:
+    """Plan the memory of the first core's shards for all cores."""
+    own, shared = move_to_cores(placement, shards)
+    first = [group for group, _ in shards.on_first_core(placement.groups)]
+    layout = plan_memory(PlacedGraph(first, [buffers[0] for buffers in own]), shards.contexts[0], choices)
+    place_on_cores(placement, shards, own, shared)
+    layout.scratch_bytes = lay_out(placement.buffers, shards.whole.config)
+    return layout
 
-    def __init__(
-        self, graph: Graph, groups: Sequence[Group], config: Config, budget: Budget, known: Known | None = None,
-        pinned: Pinned | None = None, *, flows: bool,
-    ) -> None:  # fmt: skip
-        context = Context(config, ConstantPool(), pinned=pinned or Pinned(), facts=facts_of(graph))
-        placement = place(graph, groups, context)
-        self.layout = plan(placement, context, known)
-        self._values = _region_bytes(graph, context, self.layout.scratch_bytes)
-        _check_capacity(graph, (0, *self._values), config)  # before tiles are made of what fits nowhere
-        self._graph, self._context, self._groups, self._flows = graph, context, placement.groups, flows
-        self._record = MemoryMap(
-            placement.groups, context, self.layout.alternatives, placement.buffers, self.layout.steps
-        )
-        self._scheduler = Scheduler(config, budget)
-        fits, self._prologue = _fits(self.layout, context), 0
-        if context.pinned.starts:  # all lowerings are made first: what stays is loaded before anything else
+
+class Emission:
+    """The commands of a plan while they are made, so that the first of them can be compared with those of another
+    plan."""
+
+    def __init__(self, plan: Plan, budget: Budget) -> None:
+        """Raises CompileError for a plan that does not fit into DRAM."""
+        context, layout = plan.context, plan.layout
+        self._plan = plan
+        self._values = _region_bytes(plan.graph, context, layout.scratch_bytes)
+        _check_capacity(plan.graph, (0, *self._values), plan.device)  # before tiles are made of what fits nowhere
+        groups, buffers, steps = plan.placement.groups, plan.placement.buffers, layout.steps
+        # Alternatives that a plan of shards could name are of the first core alone.
+        if plan.shards.are_cut:
+            self._record = MemoryMap(groups, plan.shards.contexts[0], None, buffers, steps)
+        else:
+            self._record = MemoryMap(groups, context, layout.alternatives, buffers, steps)
+        self._scheduler = Scheduler(plan.device, budget)
+        fits, self._prologue = self._fits(), 0
+        if context.pinned.starts:  # all lowerings are made first: pinned weights are loaded before anything else
             made = list(fits)
             fits = iter(made)
-            self._prologue = self._scheduler.prologue(len(placement.groups), list(_residents(made, context)))
-        self._schedule = _schedule(self._scheduler, placement, fits, self._record)
+            self._prologue = self._scheduler.prologue(len(groups), list(self._pinned_loads(made)))
+        self._issue = self._issued(fits)
+
+    @property
+    def steps(self) -> list[ScheduleStep]:
+        """The steps of the plan."""
+        return self._plan.layout.steps
 
     def until(self, group: int) -> list[Command]:
-        """The commands for groups up to one, but for the last of them that wait for what comes behind: see
-        :func:`until`. Raises CompileError."""
-        for reached in self._schedule:
+        """The commands up to a group, without the last ones that wait for later groups: see :func:`commands_until`.
+
+        Raises CompileError.
+        """
+        for reached in self._issue:
             if reached > group:
                 break
-        return until(self._scheduler.commands, group)
+        return commands_until(self._scheduler.commands, group)
 
-    def finish(self) -> Order:
-        """The whole order. Raises CompileError if it takes more than there is."""
-        for _ in self._schedule:
+    def finish(self) -> Build:
+        """The whole program. Raises CompileError if it takes more than the device or the budget has."""
+        for _ in self._issue:
             pass
         commands = self._scheduler.finish()
-        sizes = (align(self._context.constants.size), *self._values)
-        _check_capacity(self._graph, sizes, self._context.config)
-        return Order(
-            commands, sizes, self._context.constants, self._groups, self.layout, self._record, self._flows,
-            self._prologue,
-        )  # fmt: skip
+        sizes = (align(self._plan.context.constants.size), *self._values)
+        _check_capacity(self._plan.graph, sizes, self._plan.device)
+        return Build(self._plan, commands, sizes, self._record, self._prologue)
+
+    def _fits(self) -> Iterator[_FittedStep]:
+        """The steps in turn, with the lowerings of all cores; no lowerings for a step without work."""
+        shards = self._plan.shards
+        for step, fitted in fit_in_turn(self._plan.layout.steps, shards.fit):
+            yield step, fitted, shards.lowerings(step, fitted) if fitted else []
+
+    def _issued(self, fits: Iterable[_FittedStep]) -> Iterator[int]:
+        """Issue one step after the other; the number of the last group of each, when it has been issued."""
+        born: dict[int, list[Buffer]] = {}
+        for buffer in self._plan.placement.buffers:
+            born.setdefault(buffer.born, []).append(buffer)
+        for step, fitted, lowerings in fits:
+            for group in step.groups:
+                for buffer in born.get(group.index, ()):
+                    self._scheduler.born(buffer)
+            if fitted is None:
+                continue
+            self._record.add(step, fitted)
+            for group, streams in self._turns(step, fitted, lowerings):
+                try:
+                    self._scheduler.add(group.index, group.name, streams)
+                except TooManyError as error:
+                    raise CompileError(f"{group.name} ({group.kind}): {error}") from None
+            yield step.groups[-1].index
+
+    def _turns(
+        self, step: ScheduleStep, fitted: Fitted, lowerings: Sequence[Lowering]
+    ) -> Iterator[tuple[Group, list[Iterable[Tile]]]]:
+        """The groups of a step as they take turns, with a stream of tiles for each core."""
+        first, shards = step.groups[0], self._plan.shards
+        # Every core has the same slots at the same addresses in its own scratchpad; only the tiles differ.
+        tables = [
+            [SlotTable(core, specs, starts) for core in shards.cores_of(first)]
+            for specs, starts in zip(fitted.specs, fitted.starts, strict=True)
+        ]
+        if step.cascade is not None:
+            yield from _stripes(step, step.cascade, lowerings, tables)
+        elif shards.shards[first.index] is None:
+            yield first, _shared_out(lowerings[0], tables[0])
+        else:
+            transfers = shards.transfers.get(first.index, ())
+            yield (
+                first,
+                [
+                    chain(lowering.steps(table, 0, 1), transfer_tiles(transfers, table.core))
+                    for lowering, table in zip(lowerings, tables[0], strict=False)
+                ],
+            )
+
+    def _pinned_loads(self, fits: Iterable[_FittedStep]) -> Iterator[tuple[int, Iterable[Item]]]:
+        """(core, loads) of pinned weights, in the order of their first use."""
+        pinned, shards = self._plan.context.pinned, self._plan.shards
+        for _, _, lowerings in fits:
+            for number, lowering in enumerate(lowerings):
+                if not isinstance(lowering, MatrixLowering) or lowering.group.index not in pinned.starts:
+                    continue
+                if shards.shards[lowering.group.index] is not None:
+                    yield number, lowering.residents(number, 0, 1)
+                    continue
+                cores = shards.cores_of(lowering.group)
+                for core in cores:
+                    yield core, lowering.residents(core, core, len(cores))
 
 
-def until(commands: list[Command], group: int) -> list[Command]:
-    """The commands in front of the first one for a group behind: loads run ahead of what is computed."""
+_FittedStep = tuple[ScheduleStep, Fitted | None, list[Lowering]]
+
+
+def commands_until(commands: list[Command], group: int) -> list[Command]:
+    """The commands before the first one of a later group: loads run ahead of computations."""
     return list(takewhile(lambda command: command.op <= group, commands))
 
 
 def _region_bytes(graph: Graph, context: Context, scratch_bytes: int) -> tuple[int, ...]:
     """The sizes of the regions behind that of constants."""
     tensors = (*graph.inputs, *graph.outputs)
-    # An output that lies where an input does takes no region of its own.
+    # An output that shares the buffer of an input takes no region of its own.
     io = {buffer.region: buffer for buffer in (context.view(tensor).buffer for tensor in tensors)}
     regions = range(FIRST_IO, FIRST_IO + len(tensors))
     return scratch_bytes, *(io[region].nbytes if region in io else 0 for region in regions)
 
 
-def in_parts(
-    graph: Graph,
-    config: Config,
-    budget: Budget,
-    *,
-    axes: Sequence[int | None] | None = None,
-    pinned: Pinned | None = None,
-) -> Order | None:
-    """The order in which every core has parts of its own; None if there is none, or if it takes more than there is.
-    ``axes``: those of an order that is there, of whose parts some weights may be ``pinned``."""
-    try:
-        context = Context(config, ConstantPool(), pinned=pinned or Pinned(), facts=facts_of(graph))
-        placement = place(graph, form_groups(graph.ops, graph.outputs), context)
-        parts = spread(placement, context, axes)
-        if parts is None:
-            return None
-        values = _region_bytes(graph, context, parts.scratch_bytes)
-        _check_capacity(graph, (0, *values), config)
-        first = parts.contexts[0]
-        # Without a planner: what it could say of other homes is of the first core's parts alone.
-        record = MemoryMap(placement.groups, first, None, placement.buffers, parts.layout.steps)
-        commands, prologue = _schedule_spread(placement, parts, copy(budget), record)
-        sizes = (align(context.constants.size), *values)
-        _check_capacity(graph, sizes, config)
-    except CompileError:
-        return None
-    return Order(
-        commands, sizes, context.constants, placement.groups, parts.layout, record, flows=False, prologue=prologue,
-        spread=parts,
-    )  # fmt: skip
-
-
-def _schedule_spread(
-    placement: PlacedGraph, parts: Spread, budget: Budget, record: MemoryMap
-) -> tuple[list[Command], int]:
-    """The commands, and how many of them, the first, load what stays in SRAM."""
-    scheduler = Scheduler(parts.whole.config, budget)
-    born: dict[int, list[Buffer]] = {}
-    for buffer in placement.buffers:
-        born.setdefault(buffer.born, []).append(buffer)
-    fits, prologue = _part_fits(parts), 0
-    if parts.whole.pinned.starts:  # as in Draft
-        made = list(fits)
-        fits = iter(made)
-        prologue = scheduler.prologue(len(placement.groups), list(_part_residents(made, parts)))
-    for step, fitted, lowerings in fits:
-        (group,) = step.groups
-        for buffer in born.get(group.index, ()):
-            scheduler.born(buffer)
-        if fitted is None:
-            continue
-        record.add(step, fitted)
-        tables = [SlotTable(core, fitted.specs[0], fitted.starts[0]) for core in range(parts.whole.config.cores)]
-        if parts.parts[group.index] is None:
-            streams = _streams(lowerings[0], tables)
-        else:
-            given = parts.gifts.get(group.index, ())
-            streams = [
-                chain(lowering.steps(table, 0, 1), giving(given, table.core))
-                for lowering, table in zip(lowerings, tables, strict=False)
-            ]
-        try:
-            scheduler.add(group.index, group.name, streams)
-        except TooManyError as error:
-            raise CompileError(f"{group.name} ({group.kind}): {error}") from None
-    return scheduler.finish(), prologue
-
-
-def _part_fits(parts: Spread) -> Iterator[tuple[ScheduleStep, Fitted | None, list[Lowering]]]:
-    """The cores' lowerings of each step in turn, one for all if it is not cut; None where there is nothing to do."""
-    for step, fitted in fit_in_turn(parts.layout.steps, parts.fit):
-        yield step, fitted, parts.lowerings(step, fitted) if fitted else []
-
-
-def _part_residents(
-    fits: Iterable[tuple[ScheduleStep, Fitted | None, list[Lowering]]], parts: Spread
-) -> Iterator[tuple[int, Iterable[Item]]]:
-    """As :func:`_residents`: each core loads what its own part reads."""
-    cores = range(parts.whole.config.cores)
-    for _, _, lowerings in fits:
-        for core, lowering in enumerate(lowerings):
-            if not isinstance(lowering, MatrixLowering) or lowering.group.index not in parts.whole.pinned.starts:
-                continue
-            if parts.parts[lowering.group.index] is None:
-                for each in cores:
-                    yield each, lowering.residents(each, each, len(cores))
-            else:
-                yield core, lowering.residents(core, 0, 1)
-
-
-def _schedule(
-    scheduler: Scheduler, placement: PlacedGraph, fits: Iterable[tuple[ScheduleStep, Fitted | None]], record: MemoryMap
-) -> Iterator[int]:
-    """Issue one step after the other; the last group of each, when it has been."""
-    cores = range(record.context.config.cores)
-    born: dict[int, list[int]] = {}
-    for number, buffer in enumerate(placement.buffers):
-        born.setdefault(buffer.born, []).append(number)
-    for step, fitted in fits:
-        for group in step.groups:
-            for number in born.get(group.index, ()):
-                scheduler.born(placement.buffers[number])
-        if fitted is None:
-            continue
-        record.add(step, fitted)
-        # Every core has the same slots at the same addresses in its own SRAM; only the tiles differ.
-        tables = [
-            [SlotTable(core, specs, starts) for core in cores]
-            for specs, starts in zip(fitted.specs, fitted.starts, strict=True)
-        ]
-        for group, streams in _turns(step, fitted, tables):
-            try:
-                scheduler.add(group.index, group.name, streams)
-            except TooManyError as error:
-                raise CompileError(f"{group.name} ({group.kind}): {error}") from None
-        yield step.groups[-1].index
-
-
-def _fits(layout: MemoryPlan, context: Context) -> Iterator[tuple[ScheduleStep, Fitted | None]]:
-    """The lowerings of each step in turn; None where there is nothing to do."""
-    return fit_in_turn(layout.steps, lambda step, low_end, avoid: fit(step, context, low_end, avoid))
-
-
-def _residents(
-    fits: Iterable[tuple[ScheduleStep, Fitted | None]], context: Context
-) -> Iterator[tuple[int, Iterable[Item]]]:
-    """(core, loads) of what stays in SRAM, in the order in which it is wanted."""
-    for _, fitted in fits:
-        for lowering in fitted.lowerings if fitted else ():
-            if isinstance(lowering, MatrixLowering) and lowering.group.index in context.pinned.starts:
-                for core in range(context.config.cores):
-                    yield core, lowering.residents(core, core, context.config.cores)
-
-
-def _turns(
-    step: ScheduleStep, fitted: Fitted, tables: Sequence[Sequence[SlotTable]]
+def _stripes(
+    step: ScheduleStep, cascade: Cascade, lowerings: Sequence[Lowering], tables: Sequence[Sequence[SlotTable]]
 ) -> Iterator[tuple[Group, list[Iterable[Tile]]]]:
-    """What the groups of a step do, in order: a stream of steps for each core."""
-    if step.cascade is None:
-        yield step.groups[0], _streams(fitted.lowerings[0], tables[0])
-        return
-    for image, (stripe, rows) in product(range(step.cascade.images), enumerate(step.cascade.stripes)):
-        moved = step.cascade.moved(stripe)
-        # What the next stripe wants does not stand before what the first group of this one does: its weights, once.
+    """The turns of the groups of a cascade, stripe by stripe."""
+    for image, (stripe, rows) in product(range(cascade.images), enumerate(cascade.stripes)):
+        moved = cascade.moved(stripe)
+        # Loads for the next stripe come behind those of the first group of this one, such as its weights.
         ahead: list[tuple[Group, list[Iterable[Tile]]]] = []
-        for rolling in step.cascade.loaded:
+        for rolling in cascade.loaded:
             reader = step.groups[rolling.value.readers[0].reader]
-            at_once, behind = load_stripe(step.cascade, rolling, image, stripe)
+            at_once, behind = load_stripe(cascade, rolling, image, stripe)
             ahead.append((reader, [behind]))
             yield reader, [at_once]
         for number, (first, end) in enumerate(rows[: len(step.groups)]):
-            # Also where nothing is made: padding below the image may be wanted then.
-            before = before_stripe(step.cascade, number, image, stripe)
+            # Also if the group makes no rows: padding below the image may be wanted then.
+            before = before_stripe(cascade, number, image, stripe)
             streams: list[Iterable[Tile]] = [before]
             if first < end:
-                streams = _streams(fitted.lowerings[number].stripe(image, (first, end), moved), tables[number])
+                streams = _shared_out(lowerings[number].stripe(image, (first, end), moved), tables[number])
                 if stripe:
                     yield step.groups[number], [before]
                 else:
@@ -366,17 +415,17 @@ def _turns(
                 yield from ahead
 
 
-def _with_loads(steps: Iterable[Tile], before: Sequence[Tile]) -> Iterator[Tile]:
-    """Steps that come after padding: it waits until its bytes are free, which what the first step loads does not."""
-    left = iter(steps)
+def _with_loads(tiles: Iterable[Tile], before: Sequence[Tile]) -> Iterator[Tile]:
+    """Tiles behind padding, without the wait of the first loads for the bytes that the padding fills."""
+    left = iter(tiles)
     first, *others = chain(islice(left, 1), before)
-    for step in others:
-        first.loads += step.loads
+    for tile in others:
+        first.loads += tile.loads
     yield first
     yield from left
 
 
-def _streams(lowering: Lowering, tables: Sequence[SlotTable]) -> list[Iterable[Tile]]:
+def _shared_out(lowering: Lowering, tables: Sequence[SlotTable]) -> list[Iterable[Tile]]:
     return [lowering.steps(table, core, len(tables)) for core, table in enumerate(tables)]
 
 

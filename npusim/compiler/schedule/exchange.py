@@ -1,10 +1,12 @@
-"""Values that cores cut differently, or whose neighbouring rows they need: each core has in its SRAM what it makes of
-such a value and what it reads of it, at the same addresses as all others, and gives what it has made to those who want
-it as soon as it has made all of it.
+"""Tensors that cores share through their scratchpads.
 
-Who wants which bytes follows from what parts of groups touch. Of what a core has made, whole steps of the outermost
-dimension in memory are given, those that lie among the bytes that another one wants: rows of an image for a window over
-them, all of a part for who reads the whole. Cores that want the same of it get it at once, if the device can do that.
+Layers may be cut along different axes, or read rows that another core has made. For such a tensor each core's
+scratchpad holds the bytes that the core writes or reads, at the same address on every core. A core sends what it has
+made to the cores that read it as soon as its shard of the layer is complete.
+
+The bytes that a core reads follow from its shards. A core sends whole steps of the outermost dimension in memory: those
+that overlap the bytes that another core reads, for example rows of an image beside its own band, or a whole shard. If
+the interconnect has multicast, cores that read the same bytes receive them in one transfer.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from npusim.compiler.codegen.issue import Item, Tile
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import copy_items
-from npusim.compiler.schedule.shards import Part
+from npusim.compiler.schedule.shards import Shard
 from npusim.compiler.schedule.slots import Span
 from npusim.graph import Tensor
 from npusim.isa.dma import Copy, Exchange
 
 
 def join(one: Span | None, other: Span | None) -> Span | None:
-    """The bytes from the first to the last of both."""
+    """The smallest span that contains both."""
     if one is None or other is None:
         return one or other
     return min(one[0], other[0]), max(one[1], other[1])
@@ -32,15 +34,15 @@ def join(one: Span | None, other: Span | None) -> Span | None:
 
 @dataclass(slots=True)
 class CoreTransfer:
-    """What a core has made and gives to others: where it lies in its SRAM, and where in theirs."""
+    """A transfer of a core to other cores: the place of the bytes in its scratchpad and in theirs."""
 
     core: int
     source: View
     targets: list[View]
 
     def items(self) -> Iterator[Item]:
-        """The instructions, which the giver's channel executes."""
-        # As they lie in memory, so that as few dimensions as possible are walked.
+        """The instructions, which a DMA channel of the sending core executes."""
+        # In memory order, so that an instruction walks as few dimensions as possible.
         order = self.source.order()
         first, source = self.targets[0].permute(order), self.source.permute(order)
         cores = sum(1 << (view.buffer.core or 0) for view in self.targets)
@@ -55,38 +57,38 @@ class CoreTransfer:
             yield Item(Exchange(**fields, source=self.core, cores=cores), item.reads, tuple(self.targets), self.core)
 
 
-def giving(gifts: Sequence[CoreTransfer], core: int) -> Iterator[Tile]:
-    """What a core gives, as the last step of its part of a group."""
-    items = [item for gift in gifts if gift.core == core for item in gift.items()]
+def transfer_tiles(transfers: Sequence[CoreTransfer], core: int) -> Iterator[Tile]:
+    """The transfers of a core, as the last step of its shard of a group."""
+    items = [item for transfer in transfers if transfer.core == core for item in transfer.items()]
     if items:
         yield Tile(stores=items)
 
 
 @dataclass(slots=True)
 class SharedTensor:
-    """What is known of a value that cores may exchange: what each of them touches, what it reads, and who makes it."""
+    """A tensor that cores may exchange: the bytes that each core touches and reads, and the groups that make it."""
 
     whole: Buffer
     cores: int
     all: list[Span | None] | None = field(default_factory=list)
-    """None: some core may touch any byte."""
+    """The bytes that each core touches; None: some core may touch any byte."""
     read: list[Span | None] = field(default_factory=list)
     makers: list[int] = field(default_factory=list)
     is_possible: bool = True
-    """Whether it can be exchanged."""
+    """Whether cores can exchange it."""
     buffers: list[Buffer] = field(default_factory=list)
-    """Those of the cores."""
+    """The buffer of each core."""
     bases: list[int] = field(default_factory=list)
-    """Which byte of the value a core's first one is."""
+    """The position in the tensor of the first byte of each core's buffer."""
     moved: dict[tuple[int, Tensor], View] = field(default_factory=dict)
-    """Views as they were of the whole value, by core and tensor."""
+    """The views of the whole tensor that views of the cores' buffers have replaced, by core and tensor."""
 
     def __post_init__(self) -> None:
         self.all, self.read = [None] * self.cores, [None] * self.cores
 
     def add(self, group: Group, touched: Sequence[Span | None] | None, *, makes: bool, reads: bool) -> None:
-        """One more group that touches the value; ``touched``: None for any bytes."""
-        # Who makes what lies among what it reads would be given the one before it has read the other.
+        """Add a group that touches the tensor; ``touched``: bytes by core, None for any bytes."""
+        # If a group both reads and makes bytes of it, a transfer could overwrite bytes that are still to be read.
         self.is_possible = self.is_possible and touched is not None and not (makes and reads)
         if touched is None or self.all is None:
             self.all = None
@@ -97,62 +99,65 @@ class SharedTensor:
         if reads:
             self.read = list(map(join, self.read, touched))
 
-    def spans(self, parts: Sequence[Sequence[Part] | None], contexts: Sequence[Context]) -> list[Span | None]:
-        """Which bytes of the value each core has: what it makes, what it reads, and what it is given with that."""
+    def spans(self, shards: Sequence[Sequence[Shard] | None], contexts: Sequence[Context]) -> list[Span | None]:
+        """The bytes of the tensor that each core holds: those that it makes, reads, or receives."""
         found = list(self.read)
-        for core, made in self._made(parts, contexts):
+        for core, made in self._made(shards, contexts):
             found[core] = join(found[core], made.extent())
             for other, wanted in enumerate(self.read):
-                if other != core and wanted is not None and (part := _among(made, wanted)) is not None:
-                    found[other] = join(found[other], part.extent())
+                if other != core and wanted is not None and (sent := _among(made, wanted)) is not None:
+                    found[other] = join(found[other], sent.extent())
         return found
 
     def begin(self, buffers: list[Buffer], spans: Sequence[Span | None]) -> None:
-        """The cores have these buffers, for these bytes of the value."""
+        """Set the buffers of the cores, which hold ``spans`` of the tensor."""
         self.buffers, self.bases = buffers, [span[0] for span in spans if span is not None]
         for buffer in buffers:
             buffer.is_met = True
 
-    def part(self, contexts: Sequence[Context]) -> None:
-        """The cores meet in DRAM after all."""
+    def keep_in_dram(self, contexts: Sequence[Context]) -> None:
+        """Undo :meth:`begin`: the whole tensor is in DRAM, where all cores access it."""
         for (core, tensor), view in self.moved.items():
             contexts[core].views[tensor] = view
 
     def view(self, made: View, core: int) -> View:
-        """Bytes of the value where a core has them."""
+        """The view of bytes of the tensor in the buffer of a core."""
         return made.moved({self.whole: (self.buffers[core], -self.bases[core])})
 
-    def _made(self, parts: Sequence[Sequence[Part] | None], contexts: Sequence[Context]) -> Iterator[tuple[int, View]]:
-        """(core, part of the value that it makes): as long as views are of the whole value."""
+    def _made(
+        self, shards: Sequence[Sequence[Shard] | None], contexts: Sequence[Context]
+    ) -> Iterator[tuple[int, View]]:
+        """(core, slice of the tensor that it makes), while views are of the whole tensor."""
         for number in self.makers:
-            for core, (part, context) in enumerate(zip(parts[number] or (), contexts, strict=False)):
-                yield core, context.views[part.group.outputs[0]]
+            for core, (shard, context) in enumerate(zip(shards[number] or (), contexts, strict=False)):
+                yield core, context.views[shard.group.outputs[0]]
 
 
-def gifts(
-    meeting: SharedTensor, parts: Sequence[Sequence[Part] | None], *, several: bool
+def transfers_of(
+    tensor: SharedTensor, shards: Sequence[Sequence[Shard] | None], *, multicast: bool
 ) -> Iterator[tuple[int, list[CoreTransfer]]]:
-    """What cores give after each group that makes a value. ``several``: to several cores at once."""
-    for number in meeting.makers:
+    """(group, transfers) for each group that makes a shared tensor. ``multicast``: one transfer serves several
+    cores."""
+    for number in tensor.makers:
         found: list[CoreTransfer] = []
-        for core, part in enumerate(parts[number] or ()):
-            made = meeting.moved[core, part.group.outputs[0]]
+        for core, shard in enumerate(shards[number] or ()):
+            made = tensor.moved[core, shard.group.outputs[0]]
             known: dict[tuple[int, tuple[int, ...], int], CoreTransfer] = {}
-            for other, wanted in enumerate(meeting.read[: len(meeting.buffers)]):
-                if other == core or wanted is None or (given := _among(made, wanted)) is None:
+            for other, wanted in enumerate(tensor.read[: len(tensor.buffers)]):
+                if other == core or wanted is None or (sent := _among(made, wanted)) is None:
                     continue
-                target = meeting.view(given, other)
-                key = given.offset, given.shape, meeting.bases[other] if several else ~other
+                target = tensor.view(sent, other)
+                key = sent.offset, sent.shape, tensor.bases[other] if multicast else ~other
                 if key in known:
                     known[key].targets.append(target)
                 else:
-                    known[key] = CoreTransfer(core, meeting.view(given, core), [target])
+                    known[key] = CoreTransfer(core, tensor.view(sent, core), [target])
             found += known.values()
         yield number, found
 
 
 def _among(made: View, wanted: Span) -> View | None:
-    """The steps of the outermost dimension in memory that touch some bytes; None if none does."""
+    """The steps of the outermost dimension in memory that overlap ``wanted``; None if none does."""
     axis = next((axis for axis in made.order() if made.shape[axis] > 1), None)
     low, high = made.extent()
     if high <= wanted[0] or wanted[1] <= low:

@@ -9,7 +9,7 @@ in L2 and DRAM at the end (``dram``). Where several cores have shards, ``shardin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from npusim.compiler.grouping.groups import ANCHORS, ROWS, Group
@@ -20,7 +20,7 @@ from npusim.compiler.schedule.dram import lay_out
 from npusim.compiler.schedule.layout import PlacedGraph
 from npusim.compiler.schedule.residency import choose_values, choose_values_again
 from npusim.compiler.schedule.scratchpad import ScheduleStep
-from npusim.compiler.schedule.step_costs import Known, KnownCosts, StepCosts, value_uses
+from npusim.compiler.schedule.step_costs import KnownCosts, StepCosts, value_uses
 from npusim.hw.config import Config
 
 _NEAR_PERCENT = 30
@@ -43,18 +43,29 @@ class MemoryPlan:
     """There are cascades, and by estimate the plan without them might be as fast."""
     no_cascade_ps: int = 0
     """What that plan is estimated to take; 0 if the estimates are too close to say."""
-    known: Known = field(default_factory=dict)
     alternatives: Alternatives | None = None
     """What other memory areas would cost; None where all values are in DRAM."""
 
 
-def plan(placement: PlacedGraph, context: Context, known: Known | None = None) -> MemoryPlan:
-    """Choose a memory area and an address for every buffer of a placement. ``known``: the estimates of a plan with
-    cascades for the same groups, to make the one without."""
-    costs = _known_costs(placement.groups, context) if known is None else KnownCosts(known)
-    result = MemoryPlan([ScheduleStep([group]) for group in placement.groups], known=costs.steps)
+@dataclass(frozen=True, slots=True)
+class MemoryChoices:
+    """What a schedule says of memory.
+
+    ``cascades``: whether cascades are searched. ``operands_first``: whether constants that groups read as they are come
+    before packed weights.
+    """
+
+    cascades: bool = False
+    operands_first: bool = False
+
+
+def plan_memory(placement: PlacedGraph, context: Context, choices: MemoryChoices) -> MemoryPlan:
+    """Choose a memory area and an address for every buffer of a placement, beside what is chosen already."""
+    # The groups of a core's shards are made for one plan: nobody asks for their estimates again.
+    costs = _known_costs(placement.groups, context) if context.whole is None else KnownCosts()
+    result = MemoryPlan([ScheduleStep([group]) for group in placement.groups])
     if context.config.cores == 1 and (context.config.sram.keeps_values or passes_on(context.config)):
-        _choose(result, StepCosts(value_uses(placement, context), context, costs), cascades=known is None)
+        _choose(result, StepCosts(value_uses(placement, context), context, costs), choices)
         # A value that a rolling buffer has replaced takes no bytes of its own.
         used = {
             context.view(t).buffer
@@ -68,12 +79,12 @@ def plan(placement: PlacedGraph, context: Context, known: Known | None = None) -
     return result
 
 
-def _choose(result: MemoryPlan, costs: StepCosts, *, cascades: bool) -> None:
+def _choose(result: MemoryPlan, costs: StepCosts, choices: MemoryChoices) -> None:
     steps, keeps = result.steps, costs.context.config.sram.keeps_values
-    if cascades:
+    if choices.operands_first:
         costs.make_lowerings(steps)
     alone, untried = choose_values(steps, costs)
-    found = CascadeSearch(steps, alone, costs).run() if cascades else []
+    found = CascadeSearch(steps, alone, costs).run() if choices.cascades else []
     if found:
         beside = {buffer for step in steps for buffer in step.resident}
         result.steps = with_cascades(found, costs)

@@ -1,23 +1,34 @@
-"""Which of several orders is done first: on how many cores, in parts or not, by stripes or not, with which weights
-kept."""
+"""The search for the fastest schedule: which ones are built, and which of them is chosen by its forecast."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import itemgetter
 
-from npusim.compiler.lower.base import ConstantPool, Context, Pinned, facts_of
-from npusim.compiler.schedule.build import Draft, Order, another, formed, in_parts, ordered, until
+from npusim.compiler.grouping.groups import Group
+from npusim.compiler.lower.base import ConstantPool, Context, facts_of
+from npusim.compiler.schedule.build import (
+    Build,
+    Emission,
+    Plan,
+    build,
+    commands_until,
+    form_all,
+    make_plan,
+    planned_device,
+)
 from npusim.compiler.schedule.dram import by_l2
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.memory_plan import MemoryPlan
+from npusim.compiler.schedule.names import Layers
 from npusim.compiler.schedule.pinned_weights import body, candidates, choices
 from npusim.compiler.schedule.repeats import shortened
+from npusim.compiler.schedule.schedule import DRAM, FREE, L2, PinnedLayer, Schedule
 from npusim.compiler.schedule.scratchpad import ScheduleStep
-from npusim.errors import CompileError
+from npusim.errors import CompileError, ScheduleError
 from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
@@ -27,197 +38,318 @@ from npusim.ops.budget import Budget
 from npusim.timing.forecast import forecast
 from npusim.work import DmaWork
 
-
-def best_order(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, Order]] | None = None) -> Order:
-    """The order that is done first, by forecast. Few cores may be faster than many: they share one DRAM, and have as
-    many pieces of work to wait for; one alone may go by stripes, and there whole values may be faster than stripes."""
-    short = shortened(graph) if config.cores > 1 else None
-    if short is not None:
-        chosen = best_order(short, config, copy(budget))
-        like = _again(chosen, graph, budget, chosen.record.context.config)
-        if like is not None:
-            return like
-    best = _of_all_channels(graph, config, budget, tried)
-    few = _FEW if config.interconnect.arbitration == "need" else 2
-    # Where weights have a channel of their own, fewer would be another device.
-    if config.dma.channels <= few or config.dma.separate_weight_port:
-        return best
-    return _of_fewer(best, few, graph, config, budget, tried)
-
-
 _FEW = 4
-"""Channels up to which nothing has been seen to be slower for one more, where what is wanted first has the DRAM first:
-orders for fewer would cost as much as the first one, and be of no use."""
-
-
-def _of_fewer(
-    best: Order, few: int, graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, Order]] | None
-) -> Order:
-    """The order, or one like it that leaves channels idle, but for a ``few``: what is loaded further ahead takes room,
-    and where transfers share the DRAM fairly the time of what is wanted first. So a device with more channels is not
-    slower for them."""
-    least, risen = forecast(best.commands, config), 0
-    seen = best.record.context.config
-    for channels in (few, *range(config.dma.channels - 1, few, -1)):
-        order = _again(best, graph, budget, replace(seen, dma=replace(seen.dma, channels=channels)))
-        if order is not None:
-            order.channels, order.near = channels, best.near
-            ps = forecast(order.commands, config)
-            if tried is not None:
-                tried.append((ps, order))
-            if ps < least:
-                best, least, risen = order, ps, 0
-                continue
-        risen += channels > few
-        if risen == _MOST_WORSE:
-            break
-    return best
-
-
+"""If the DRAM serves the most urgent transfers first, no program has been seen to be slower for one more channel up to
+this number: schedules for fewer would double the time of a compilation and be of no use."""
 _MOST_WORSE = 2
-"""So many numbers of channels in turn that are no better than more are the last that are tried."""
+"""The search for a number of channels ends after so many numbers in turn that are no better than more channels."""
+_MOST_RISEN = 4
+"""Sharing tiles out among fewer cores is given up after so many numbers in turn that were slower than more."""
+_COUNTS = (*range(2, 9), 12, 16, 24, 32, 48)
+"""Numbers of cores that are tried on a device with more, so that it is not slower than a device with fewer."""
+_WHOLE_PERCENT = 20
+"""The estimate of a plan without cascades may be so much above its forecast: it adds up layers and does not see that
+neighbours overlap. It is 6 to 17 % for ResNet-50 and MobileNetV2 on variants of ``edge``."""
+_APART = 3
+"""In thousandths: how much the ends of two programs may differ whose steps are equal but for the places of their slots.
+On variants of ``edge`` it is up to 1.6."""
+_SLACK = 4
+"""In thousandths: forecasts that differ by less say nothing, so the traffic decides, which is known to the byte."""
 
 
-def _of_all_channels(graph: Graph, config: Config, budget: Budget, tried: list[tuple[int, Order]] | None) -> Order:
-    best, near = ordered(graph, config, copy(budget)), by_l2(config)
-    if config.cores == 1 and not best.layout.needs_forecast and near is None:
+@dataclass(slots=True)
+class ScheduleSearch:
+    """The search for one graph and device. ``wanted``: a schedule that all candidates agree with. ``tried``: collects
+    the candidates with their forecasts in picoseconds, if anybody wants to see them."""
+
+    graph: Graph
+    config: Config
+    budget: Budget
+    wanted: Schedule = FREE
+    tried: list[tuple[int, Build]] | None = None
+    refused: CompileError | None = None
+    """Why the first candidate that could not be built was refused."""
+
+    def run(self) -> Build:
+        """The best program. Raises CompileError if no candidate fits, ScheduleError if none can be as wanted."""
+        if self.wanted.is_complete:
+            return build(self.graph, self.config, self.wanted, self.budget)
+        planned_device(self.config, self.wanted)
+        if self.wanted.pinned and not self.config.sram.resident_weights:
+            raise ScheduleError(f"pinned: needs sram.resident_weights, which {self.config.name} does not have")
+        best = self.best()
+        return self.with_pinned_weights(best) if self.config.sram.resident_weights else best
+
+    def best(self) -> Build:
+        """The program that ends first by forecast, without pinned weights.
+
+        A few cores may be faster than all: they share one DRAM, and wait for as many pieces of work. One core alone may
+        use cascades, and may be faster without.
+        """
+        # The layers that a schedule names may be among those that are left out.
+        short = shortened(self.graph) if self.config.cores > 1 and not self.wanted.has_entries else None
+        if short is not None:
+            chosen = ScheduleSearch(short, self.config, copy(self.budget), self.wanted).best()
+            found = self._again(chosen.plan, chosen.plan.schedule.channels)
+            if found is not None:
+                return found
+        best = self._with_all_channels()
+        few = _FEW if self.config.interconnect.arbitration == "need" else 2
+        # If weights have channels of their own, a device with fewer channels is planned quite differently.
+        if self.wanted.channels or self.config.dma.channels <= few or self.config.dma.separate_weight_port:
+            return best
+        return self._with_fewer_channels(best, few)
+
+    def _try(self, schedule: Schedule) -> Build | None:
+        """The program of a candidate; None if it does not fit, or is not as wanted."""
+        if not self.wanted.agrees_with(schedule):
+            return None
+        try:
+            return build(self.graph, self.config, schedule, self.budget)
+        except CompileError as error:
+            self.refused = self.refused or error
+            return None
+
+    def _again(self, plan: Plan, channels: int | None) -> Build | None:
+        """The program with the choices of a plan, of this graph or a short one, for so many channels."""
+        found = self._try(self._base(plan).with_(channels=channels))
+        if found is None or plan.schedule.searches("cascades") or plan.shards.are_cut:
+            return found
+        if not found.layout.needs_forecast:
+            return found
+        try:
+            return self._alone(found.plan).finish()
+        except CompileError:
+            return None
+
+    def _base(self, plan: Plan) -> Schedule:
+        """The schedule of a plan with open cascades and attentions."""
+        asked = plan.schedule
+        if plan.shards.are_cut:
+            return asked
+        return self._shared(plan.device.cores, asked.backing or DRAM).with_(channels=asked.channels)
+
+    def _forecast(self, commands: Sequence[Command]) -> int:
+        return forecast(commands, self.config)
+
+    # channels
+
+    def _with_fewer_channels(self, best: Build, few: int) -> Build:
+        """The program, or one with the same choices that leaves channels idle, down to ``few``.
+
+        Loads that run further ahead take room, and if transfers share the DRAM equally they delay what is needed first.
+        So a device with more channels is not slower for them.
+        """
+        least, worse = self._forecast(best.commands), 0
+        for channels in (few, *range(self.config.dma.channels - 1, few, -1)):
+            found = self._again(best.plan, channels)
+            if found is not None:
+                ps = self._forecast(found.commands)
+                if self.tried is not None:
+                    self.tried.append((ps, found))
+                if ps < least:
+                    best, least, worse = found, ps, 0
+                    continue
+            worse += channels > few
+            if worse == _MOST_WORSE:
+                break
         return best
-    orders = [(forecast(best.commands, config), best)]
-    alone: Order | None = best
-    if config.cores > 1:
-        orders += _on_fewer(graph, config, budget, orders[0][0])
-        alone = another(graph, replace(config, cores=1), budget)
-    if alone is not None and alone is not best:
-        orders.append((forecast(alone.commands, config), alone))
-    # Of one core the last is the first, too: either way it is the forecast of the order on one core.
-    if alone is not None and alone.layout.needs_forecast and _may_be_whole(alone.layout, orders[-1][0]):
-        # Beside orders for values in L2 it is not these two alone that are compared.
-        orders += _whole(graph, config, budget, orders[-1], near is None, tried)
-    if near is not None:
-        for order in (another(graph, near, budget), in_parts(graph, near, budget) if config.cores > 1 else None):
-            if order is not None:
-                order.near = True
-                orders.append((forecast(order.commands, config), order))
-    if tried is not None:
-        tried.extend(orders)
-    return _first(orders, config)
+
+    # cores, cascades and L2
+
+    def _with_all_channels(self) -> Build:
+        config, near = self.config, by_l2(self.config)
+        best = self._try(self._shared(config.cores))
+        if best is None and self.refused is not None and self.wanted == FREE:
+            raise self.refused
+        if best is not None and config.cores == 1 and not best.layout.needs_forecast and near is None:
+            return best
+        found = [] if best is None else [(self._forecast(best.commands), best)]
+        alone = best
+        if config.cores > 1:
+            found += self._on_fewer_cores(found[0][0] if found else None)
+            alone = self._try(self._shared(1))
+        if alone is not None and alone is not best:
+            found.append((self._forecast(alone.commands), alone))
+        # On a device of one core the last candidate is the first one, which is on one core, too.
+        if alone is not None and alone.layout.needs_forecast and _may_do_without(alone.layout, found[-1][0]):
+            # Beside candidates for the L2 these two are not all that are compared.
+            found += self._without_cascades(found[-1], may_drop=near is None)
+        if near is not None:
+            cores, exchange = config.cores, self.wanted.exchange is not False and config.exchange is not None
+            for schedule in (
+                self._shared(cores, L2),
+                *([self._sharded(cores, backing=L2, exchange=exchange)] if cores > 1 else []),
+            ):
+                other = self._try(schedule)
+                if other is not None:
+                    found.append((self._forecast(other.commands), other))
+        if not found:
+            raise self.refused or ScheduleError(f"no schedule of {self.graph.name} on {config.name} is as wanted")
+        if self.tried is not None:
+            self.tried.extend(found)
+        return _first(found, config)
+
+    def _shared(self, cores: int, backing: str = DRAM) -> Schedule:
+        """Tiles shared out among cores; one core may use cascades."""
+        return self._plain.with_("shards", cores=cores, backing=backing)
+
+    def _sharded(self, cores: int, *, backing: str = DRAM, exchange: bool = True) -> Schedule:
+        """Layers cut for cores."""
+        closed = ("fused_attention", "cascades")
+        return self._plain.with_(*closed, cores=cores, backing=backing, exchange=exchange)
+
+    @property
+    def _plain(self) -> Schedule:
+        """What is wanted, but for pinned weights, which are chosen last."""
+        return self.wanted.with_(pinned=(), large_tiles=None)
+
+    def _on_fewer_cores(self, shared_ps: int | None) -> Iterator[tuple[int, Build]]:
+        """Candidates with their forecasts: shards for all cores or fewer, tiles shared out among fewer.
+
+        ``shared_ps``: the forecast with tiles shared out among all, None if there is no such candidate.
+        """
+        risen, cores = 0, self.config.cores
+        for count in sorted({cores, *filter(lambda count: count < cores, _COUNTS)}, reverse=True):
+            # Transfers between cores take room and time: it may be less than by DRAM, or more.
+            for exchange in (True, False) if self.config.exchange else (False,):
+                found = self._try(self._sharded(count, exchange=exchange))
+                if found is not None:
+                    yield self._forecast(found.commands), found
+            # If fewer cores are slower than more, still fewer are, except for numbers that divide a layer badly. That
+            # is not true of shards: they may fit into the scratchpads of one number of cores only.
+            if risen < _MOST_RISEN and count < cores and (found := self._try(self._shared(count))) is not None:
+                ps = self._forecast(found.commands)
+                yield ps, found
+                risen, shared_ps = (0, ps) if shared_ps is None or ps < shared_ps else (risen + 1, shared_ps)
+
+    def _without_cascades(self, striped: tuple[int, Build], *, may_drop: bool) -> list[tuple[int, Build]]:
+        """The candidate on one core without cascades, beside one with them; nothing if it does not fit.
+
+        ``may_drop``: it is not made to its end if the other one is better, unless ``tried`` is collected.
+        """
+        try:
+            emission = self._alone(striped[1].plan)
+            may_win = not may_drop or self._may_win(emission, striped)
+            if not may_win and self.tried is None:
+                return []
+            found = emission.finish()
+        except CompileError:
+            return []
+        result = [(self._forecast(found.commands), found)]
+        if not may_win and self.tried is not None:
+            self.tried += result
+        return result if may_win else []
+
+    def _alone(self, plan: Plan) -> Emission:
+        """The program on one core without cascades; ``plan``: the one with them. Raises CompileError."""
+        closed = plan.schedule.with_("cascades", "fused_attention", fused_attention=plan.attentions)
+        return Emission(make_plan(self.graph, self.config, closed, plan.context.facts), copy(self.budget))
+
+    def _may_win(self, emission: Emission, striped: tuple[int, Build]) -> bool:
+        """Whether a program without cascades may be better than the one with them.
+
+        Cascades are for the large images at the beginning; behind the last one both programs do the same. So they are
+        made and compared up to there, and a step further, so that loads that run ahead are seen. Raises CompileError.
+        """
+        ps, other = striped
+        group = _last_difference(other.layout.steps, emission.steps)
+        if group is None:
+            return True
+        ours, theirs = emission.until(group), commands_until(other.commands, group)
+        longer = self._forecast(ours) - self._forecast(theirs)
+        at_best = ps + longer - ps * _APART // 1000
+        more = _traffic(ours, self.config) - _traffic(theirs, self.config)
+        traffic = _traffic(other.commands, self.config)
+        return _first_of([(at_best, traffic + more), (ps, traffic)]) == 0
+
+    # pinned weights
+
+    def with_pinned_weights(self, plain: Build) -> Build:
+        """The program whose inferences after the first end first by forecast. ``plain``: without pinned weights."""
+        plan = plain.plan
+        closed = self._base(plan).with_(
+            "fused_attention", "shards", "pinned", fused_attention=plan.attentions, shards=plan.layer_shards
+        )
+        config, layers = replace(self.config, cores=plain.cores), Layers(plain.groups)
+        best, least, most = plain, forecast(plain.commands, config), closed
+
+        def try_(schedule: Schedule) -> bool:
+            """Whether this is better than the best so far, or as good with less traffic."""
+            nonlocal best, least, most
+            found = self._try(schedule)
+            if found is None:
+                return False
+            later = forecast(body(found.commands, found.prologue), config)
+            if _first([(later, found), (least, best)], config) is not found:
+                return False
+            best, least, most = found, later, schedule
+            return True
+
+        for number, pinned in enumerate(choices(candidates(_pinnable(plan)), plan.context)):
+            weights = tuple(PinnedLayer(layers.names[group], start) for group, start in sorted(pinned.starts.items()))
+            # If more are slower than fewer, still more are; the fewest may be slower than none.
+            if not try_(closed.with_(pinned=weights)) and number:
+                break
+        if most.pinned:
+            try_(most.with_(large_tiles=True))
+        return best
 
 
-def _may_be_whole(layout: MemoryPlan, striped_ps: int) -> bool:
-    """Whether whole values may take no longer than stripes, which are forecast to take so long."""
+def _pinnable(plan: Plan) -> list[tuple[Group, Context]]:
+    """The groups whose weights may be pinned, with contexts for their estimates."""
+    if plan.shards.are_cut:
+        return plan.shards.on_first_core(plan.placement.groups)
+    # As if all tensors were in DRAM: which ones will be in the scratchpad depends on what is pinned.
+    context = Context(plan.device, ConstantPool(), facts=facts_of(plan.graph))
+    schedule = plan.schedule.with_("fused_attention", fused_attention=plan.attentions)
+    return [(each, context) for each in place(plan.graph, form_all(plan.graph, plan.device, schedule), context).groups]
+
+
+def _may_do_without(layout: MemoryPlan, striped_ps: int) -> bool:
+    """Whether a program without cascades may take no longer than one with them, which is forecast to take so long."""
     return layout.no_cascade_ps * 100 <= striped_ps * (100 + _WHOLE_PERCENT)
 
 
-_WHOLE_PERCENT = 20
-"""Estimates of whole values may be so much above their forecast: sums of layers, which do not see that neighbours
-overlap. Variants of ``edge``: ResNet-50 and MobileNetV2 have 6 to 17 %. YOLO has 30 %, of stripes as well: see
-``memory``, which leaves orders of near estimates to their forecasts."""
-
-
-def _whole(
-    graph: Graph, config: Config, budget: Budget, striped: tuple[int, Order], may_drop: bool,
-    tried: list[tuple[int, Order]] | None,
-) -> list[tuple[int, Order]]:  # fmt: skip
-    """The order on one core that has values whole where another one has stripes, with its forecast; none if it takes
-    more than there is, or (``may_drop``) if the one with stripes is better: then it is among those ``tried``, if
-    somebody wants to know, and else never made to its end."""
-    order = striped[1]
-    # An equal one would do as well, and be compared wherever something is known of it.
-    alone = config if config.cores == 1 else replace(config, cores=1)
-    try:
-        draft = Draft(
-            graph, formed(graph, alone, flows=order.flows), alone, copy(budget), order.layout.known, flows=order.flows
-        )
-        may_win = not may_drop or _may_win(draft, striped, config)
-        if not may_win and tried is None:
-            return []
-        whole = draft.finish()
-    except CompileError:
-        return []
-    whole.whole = True
-    found = [(forecast(whole.commands, config), whole)]
-    if not may_win and tried is not None:
-        tried += found
-    return found if may_win else []
-
-
-def _may_win(whole: Draft, striped: tuple[int, Order], config: Config) -> bool:
-    """Whether an order in the making may be better than the one with stripes, which is forecast to take so long. Raises
-    CompileError if it takes more than there is.
-
-    Stripes are for the large images in front: behind the last of them both orders do the same. So they are made and
-    compared up to there, and a step further, so that what loads ahead is seen.
-    """
-    ps, order = striped
-    group = _meeting(order.layout.steps, whole.layout.steps)
-    if group is None:
-        return True
-    ours, theirs = whole.until(group), until(order.commands, group)
-    longer = forecast(ours, config) - forecast(theirs, config)
-    at_best = ps + longer - ps * _APART // 1000
-    more = _traffic(ours, config) - _traffic(theirs, config)
-    traffic = _traffic(order.commands, config)
-    return _first_of([(at_best, traffic + more), (ps, traffic)]) == 0
-
-
-def _meeting(one: Sequence[ScheduleStep], other: Sequence[ScheduleStep]) -> int | None:
-    """The last group of the first step from which on two orders have the same steps, with the same values beside
-    them; None if there is nothing behind it."""
+def _last_difference(one: Sequence[ScheduleStep], other: Sequence[ScheduleStep]) -> int | None:
+    """The last group of the first step from which on two programs have the same steps with the same tensors beside
+    them; None if nothing lies behind it."""
     same = sum(1 for _ in takewhile(lambda pair: _alike(*pair), zip(reversed(one), reversed(other), strict=False)))
     return one[-same].groups[-1].index if same > 1 else None
 
 
 def _alike(one: ScheduleStep, other: ScheduleStep) -> bool:
-    """Whether two orders do the same in a step: they differ in where slots lie, no more."""
-    return (
-        not one.cascade and not other.cascade and one.groups[0].index == other.groups[0].index
-        and [(buffer.name, buffer.offset) for buffer in one.resident]
-        == [(buffer.name, buffer.offset) for buffer in other.resident]
-    )  # fmt: skip
+    """Whether two steps differ at most in the places of their slots."""
+    if one.cascade or other.cascade or one.groups[0].index != other.groups[0].index:
+        return False
+    return _places(one) == _places(other)
 
 
-_APART = 3
-"""In thousandths, what the ends of two orders that do the same may differ in: their slots are at other ends of SRAM. Of
-variants of ``edge`` up to 1.6."""
+def _places(step: ScheduleStep) -> list[tuple[str, int]]:
+    return [(buffer.name, buffer.offset) for buffer in step.resident]
 
 
-def _again(chosen: Order, graph: Graph, budget: Budget, like: Config) -> Order | None:
-    """The order of a graph, on a device that is ``like`` one, of the kind of an order that was chosen; None if it takes
-    more than there is."""
-    if chosen.parts:
-        return in_parts(graph, replace(like, cores=chosen.parts), budget)
-    order = another(graph, like, budget)
-    if order is not None and chosen.whole and order.layout.needs_forecast:
-        return another(graph, like, budget, known=order.layout.known, flows=order.flows)
-    return order
+def _first(found: Sequence[tuple[int, Build]], config: Config) -> Build:
+    """The program of least time; of those on equally many cores that are near, the one of least traffic.
 
-
-def _first(orders: Sequence[tuple[int, Order]], config: Config) -> Order:
-    """The order of least time; of those on as many cores that are near, the one of least traffic.
-
-    What is best on some cores is so whatever others there are, and the best of these is taken by time alone: so a
-    device with more cores has no slower order than one with fewer.
+    The best one on some cores does not depend on other numbers of cores, and the best of these is chosen by time alone:
+    so a device with more cores has no slower program than one with fewer.
     """
-    best: dict[int, tuple[int, Order]] = {}
-    for cores in dict.fromkeys(order.cores for _, order in orders):
-        alike = [(ps, order) for ps, order in orders if order.cores == cores]
+    best: dict[int, tuple[int, Build]] = {}
+    for cores in dict.fromkeys(each.cores for _, each in found):
+        alike = [(ps, each) for ps, each in found if each.cores == cores]
         best[cores] = alike[0]
         if len(alike) > 1:
-            figures = [(ps, _traffic(order.commands[order.prologue :], config)) for ps, order in alike]
+            figures = [(ps, _traffic(each.commands[each.prologue :], config)) for ps, each in alike]
             best[cores] = alike[_first_of(figures)]
     return min(best.values(), key=itemgetter(0))[1]
 
 
 def _first_of(figures: Sequence[tuple[int, int]]) -> int:
-    """Of (picoseconds, bytes of traffic), on as many cores, the number of the best."""
-    # Forecasts as near as this say nothing about time; traffic they know to the byte.
+    """The number of the best of (picoseconds, bytes of traffic), for programs on equally many cores."""
     limit = min(ps for ps, _ in figures) * (1000 + _SLACK) // 1000
     near = [(traffic, ps, number) for number, (ps, traffic) in enumerate(figures) if ps <= limit]
     return min(near)[2]
-
-
-_SLACK = 4
-"""In thousandths."""
 
 
 def _traffic(commands: Sequence[Command], config: Config) -> int:
@@ -225,70 +357,3 @@ def _traffic(commands: Sequence[Command], config: Config) -> int:
     model = cost_model(config)
     works = [(command.instruction.asked(), times) for command, times in tally(commands)]
     return sum(times * model.dram_bytes(work) for work, times in works if isinstance(work, DmaWork))
-
-
-def _on_fewer(graph: Graph, config: Config, budget: Budget, shared: int) -> Iterator[tuple[int, Order]]:
-    """Orders with their forecasts: parts for all cores or for fewer of them, tiles shared out among fewer.
-
-    ``shared``: the forecast where the tiles are shared out among all.
-    """
-    risen = 0
-    for count in sorted({config.cores, *filter(lambda count: count < config.cores, _COUNTS)}, reverse=True):
-        fewer = replace(config, cores=count)
-        # What is exchanged takes room and time: it may be less than what goes by DRAM, or more.
-        for each in (fewer, replace(fewer, exchange=None)) if config.exchange else (fewer,):
-            parts = in_parts(graph, each, budget)
-            if parts is not None:
-                yield forecast(parts.commands, config), parts
-        # Where fewer cores are slower than more, still fewer are, but for numbers that divide a layer badly. Of parts
-        # that is not true: they may fit into the SRAM of so many cores only.
-        if risen < _MOST_RISEN and count < config.cores and (order := another(graph, fewer, budget)) is not None:
-            predicted = forecast(order.commands, config)
-            yield predicted, order
-            risen, shared = (0, predicted) if predicted < shared else (risen + 1, shared)
-
-
-_MOST_RISEN = 4
-"""So many numbers of cores in turn that are slower than more are the last on which tiles are shared out."""
-
-
-_COUNTS = (*range(2, 9), 12, 16, 24, 32, 48)
-"""Numbers of cores that one with more looks at, too: so that it is not slower for having them."""
-
-
-def with_residents(graph: Graph, config: Config, budget: Budget, plain: Order) -> Order:
-    """The order whose inferences after the first are done first, by forecast; ``plain``: without residents."""
-    parts = plain.spread
-    seen = parts.whole.config if parts else plain.record.context.config
-    config = replace(config, cores=seen.cores)
-    context = Context(seen, ConstantPool(), facts=facts_of(graph))
-    if parts:
-        # Cut as they are: what stays is as large as it is thought to be.
-        groups = parts.firsts(plain.groups)
-    else:
-        groups = [(group, context) for group in place(graph, formed(graph, config, flows=plain.flows), context).groups]
-    best, least, most = plain, forecast(plain.commands, config), Pinned()
-
-    def try_(pinned: Pinned) -> bool:
-        """Whether this is better than the best so far, or near to it and moves less."""
-        nonlocal best, least, most
-        order = (
-            in_parts(graph, seen, budget, axes=parts.axes, pinned=pinned)
-            if parts
-            else another(graph, seen, budget, flows=plain.flows, pinned=pinned)
-        )
-        if order is None:
-            return False
-        later = forecast(body(order.commands, order.prologue), config)
-        if _first([(later, order), (least, best)], config) is not order:
-            return False
-        best, least, most = order, later, pinned
-        return True
-
-    for number, pinned in enumerate(choices(candidates(groups), context)):
-        # Where more of them are slower than fewer, still more will be; the fewest may be slower than none.
-        if not try_(pinned) and number:
-            break
-    if most.starts:
-        try_(replace(most, large_tiles=True))
-    return best

@@ -1,6 +1,6 @@
-"""What a part of a group's result needs of its operands: how a group is cut along an axis, one part for each core.
+"""Shards: a group cut along an axis of its result, one slice of its tensors for each core.
 
-A part is a group by itself, on tensors that are slices of the whole ones; whoever lowers it need not know.
+A shard is a group of its own on tensors that are slices of the whole ones, so lowerings treat it as any group.
 """
 
 from __future__ import annotations
@@ -17,41 +17,43 @@ from npusim.ops.base import REGISTRY, RowForm
 from npusim.units import ceil_div
 
 Axes = Mapping[Tensor, int | None]
-"""Along which of its dimensions each operand is cut; None: all parts need the whole of it."""
+"""The dimension along which each operand is cut; None: each shard needs the whole operand."""
 
 
 @dataclass(slots=True)
-class Part:
-    """One core's part of a group, and of which slice of which tensor each of its own tensors is a copy."""
+class Shard:
+    """One core's slice of a group, and the slices that its tensors are."""
 
     group: Group
     slices: dict[Tensor, tuple[Tensor, tuple[int, ...]]] = field(default_factory=dict)
-    """By tensor of the part: the whole one, and where the part begins in it. Whole tensors are not listed."""
+    """By tensor of the shard: the whole tensor, and the position of the slice in it. Tensors that are not cut are not
+    listed."""
 
 
-def axes_of(group: Group, *, meeting: bool = False) -> list[int]:
-    """The dimensions of a group's result along which it can be cut. ``meeting``: cores give values to each other; so
-    also those along which parts need what others have made: rows of images that windows go over, and channels of a
-    convolution in groups, which lie between those of other parts."""
+def axes_of(group: Group, *, exchange: bool = False) -> list[int]:
+    """The dimensions of a group's result along which it can be cut.
+
+    ``exchange``: cores send tensors to each other. Only then can a shard read what other cores have made: rows of
+    images beside its own, and channels of a grouped convolution, which are interleaved with those of other shards.
+    """
     shape = group.outputs[0].shape
     return [
         axis
         for axis in range(len(shape))
         if shape[axis] > 1
         and operand_axes(group, axis) is not None
-        and (meeting or not (is_row(group, axis) or is_in_groups(group, axis)))
+        and (exchange or not (is_row(group, axis) or is_in_groups(group, axis)))
     ]
 
 
 def is_in_groups(group: Group, axis: int) -> bool:
-    """Whether a dimension of a group's result is that of the channels of a convolution in groups, each of which reads
-    channels of its own."""
+    """Whether a dimension of a group's result is the channels of a grouped convolution."""
     op = group.anchor
     return op is not None and op.kind == "conv" and op.attrs["groups"] > 1 and axis == _channel_axis(op)
 
 
 def is_row(group: Group, axis: int) -> bool:
-    """Whether a dimension of a group's result is that of the rows of images that windows go over."""
+    """Whether a dimension of a group's result is the rows of images in a convolution or pooling."""
     anchor = group.anchor
     return anchor is not None and anchor.kind in ("conv", "pool") and axis == _row_axis(anchor)
 
@@ -65,13 +67,13 @@ def _channel_axis(op: Op) -> int:
 
 
 def groups_of(op: Op, first: int, end: int) -> tuple[int, int]:
-    """(first, end) of a convolution's groups that make some output channels."""
+    """(first, end) of the groups of a convolution that make output channels [first, end)."""
     each = op.input(1).shape[0] // op.attrs["groups"]
     return first // each, ceil_div(end, each)
 
 
 def operand_axes(group: Group, axis: int) -> Axes | None:
-    """How all tensors of a group are cut where its result is cut along an axis; None if that cannot be."""
+    """The dimension along which each tensor is cut if the result is cut along ``axis``; None if that is impossible."""
     if len(group.outputs) > 1 or (is_row(group, axis) and not _has_bands(group)):
         return None
     found: dict[Tensor, int | None] = {group.outputs[0]: axis}
@@ -85,7 +87,7 @@ def operand_axes(group: Group, axis: int) -> Axes | None:
     if anchor is None:
         return found
     if is_in_groups(group, axis) and anchor.input(0) in group.loads():
-        return None  # what a part's groups and its chain read would be two parts of one tensor
+        return None  # the convolution and the chain would read different slices of one tensor
     rule = _rule(anchor)
     cut = None if rule is None or anchor.output.shape != shape else rule(anchor, axis)
     if cut is None:
@@ -97,15 +99,15 @@ def operand_axes(group: Group, axis: int) -> Axes | None:
 
 
 def _has_bands(group: Group) -> bool:
-    """Whether bands of rows can be parts."""
+    """Whether the group can be cut into bands of rows."""
     op = group.anchor
     assert op is not None
-    # What windows go over and the chain reads, too, would be two parts of one tensor.
+    # The windows and the chain would read different slices of one tensor.
     if op.input(0) in group.loads():
         return False
     (low, high), (above, _) = _window_rows(op, 0, 1)
     (last, end), _ = _window_rows(op, op.output.shape[_row_axis(op)] - 1, op.output.shape[_row_axis(op)])
-    # Of the first part the others have their slots: it must want one for padding where they do.
+    # All cores use the slots of the first shard, so it needs one for padding if any other shard does.
     alike = above > 0 or any(op.attrs["pads"][1::2]) or not op.attrs["pads"][2]
     return low < high and last < end and alike
 
@@ -115,7 +117,7 @@ def _agree(found: dict[Tensor, int | None], tensor: Tensor, axis: int | None) ->
 
 
 def _aligned(tensor: Tensor, rank: int, axis: int) -> int | None:
-    """The dimension of an operand that numpy's broadcast brings to an axis of the result."""
+    """The dimension of an operand that broadcasting aligns with an axis of the result."""
     at = axis - (rank - len(tensor.shape))
     return at if at >= 0 and tensor.shape[at] > 1 else None
 
@@ -174,7 +176,7 @@ def _pool(op: Op, axis: int) -> _Cut | None:
 
 
 def _window_rows(op: Op, first: int, end: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The rows of its operand that windows for some rows of the result go over, and the padding above and below."""
+    """The rows of the operand that rows [first, end) of the result need, and the padding above and below them."""
     (stride, _), (dilation, _), (top, _, bottom, _) = op.attrs["stride"], op.attrs["dilation"], op.attrs["pads"]
     kernel = op.input(1).shape[2] if op.kind == "conv" else op.attrs["kernel"][0]
     height = op.input(0).shape[_row_axis(op)]
@@ -204,16 +206,16 @@ _RULES: dict[str, _Rule] = {
 }
 
 
-def interval(size: int, part: int, parts: int, unit: int = 1) -> tuple[int, int]:
-    """(first, end) of a part of a dimension: the first parts are the largest, and all but the last whole units."""
-    units, rest = divmod(-(-size // unit), parts)
-    first = part * units + min(part, rest)
-    return min(size, first * unit), min(size, (first + units + (part < rest)) * unit)
+def interval(size: int, shard: int, shards: int, unit: int = 1) -> tuple[int, int]:
+    """(first, end) of a shard of a dimension: the first shards are the largest; all but the last have whole units."""
+    units, rest = divmod(-(-size // unit), shards)
+    first = shard * units + min(shard, rest)
+    return min(size, first * unit), min(size, (first + units + (shard < rest)) * unit)
 
 
-def part_of(group: Group, axes: Axes, first: int, end: int) -> Part:
-    """The group on what lies between two positions of the dimensions that are cut."""
-    part = Part(group)
+def shard_of(group: Group, axes: Axes, first: int, end: int) -> Shard:
+    """The group on positions [first, end) of the dimensions that are cut."""
+    shard = Shard(group)
     made: dict[Tensor, Tensor] = {}
     changed: dict[Op, dict[str, Any]] = {}
     seen: dict[Tensor, tuple[int, int]] = {}
@@ -238,7 +240,7 @@ def part_of(group: Group, axes: Axes, first: int, end: int) -> Part:
             data = None if tensor.data is None else tensor.data[where]
             made[tensor] = Tensor(tensor.name, shape, tensor.dtype, data)
             starts = tuple(low if at == axis else 0 for at in range(len(shape)))
-            part.slices[made[tensor]] = tensor, starts
+            shard.slices[made[tensor]] = tensor, starts
         return made[tensor]
 
     def cut(op: Op) -> Op:
@@ -246,8 +248,8 @@ def part_of(group: Group, axes: Axes, first: int, end: int) -> Part:
         outputs = tuple(map(own, op.outputs))
         return Op(op.name, op.kind, inputs, outputs, _attrs(op, outputs, changed.get(op)), op.origin)
 
-    part.group = Group(group.index, group.anchor and cut(group.anchor), tuple(map(cut, group.chain)))
-    return part
+    shard.group = Group(group.index, group.anchor and cut(group.anchor), tuple(map(cut, group.chain)))
+    return shard
 
 
 def _attrs(op: Op, outputs: Sequence[Tensor], changed: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -257,7 +259,7 @@ def _attrs(op: Op, outputs: Sequence[Tensor], changed: Mapping[str, Any] | None)
 
 
 def _window_attrs(op: Op, rows: int, pads: tuple[int, int]) -> dict[str, Any]:
-    """What is different for a band of so many rows with this padding above and below."""
+    """The attributes that differ for a band of ``rows`` rows with ``pads`` rows of padding above and below."""
     (_, left, _, right), (above, below) = op.attrs["pads"], pads
     changed: dict[str, Any] = {"pads": (above, left, below, right)}
     if op.kind == "pool":

@@ -1,0 +1,174 @@
+"""The search for the axes along which layers are cut for several cores.
+
+Dynamic programming along the order of the groups: of all choices that end in the same axis the cheapest is kept. The
+cost of a group is its estimate with the tensors that are expected in the scratchpads, and the transfers of tensors that
+cores exchange, or that have to be written to DRAM because a later group is cut differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+
+from npusim.compiler.buffers import Buffer
+from npusim.compiler.grouping.groups import Group
+from npusim.compiler.lower.base import Context
+from npusim.compiler.schedule.exchange import join
+from npusim.compiler.schedule.layout import PlacedGraph
+from npusim.compiler.schedule.scratchpad import ScheduleStep, fit
+from npusim.compiler.schedule.sharding import Cut, are_disjoint, core_context, cut_group, like, touched_by
+from npusim.compiler.schedule.shards import Shard, axes_of
+from npusim.compiler.schedule.slots import Span
+from npusim.errors import CompileError
+from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
+
+
+@dataclass(slots=True)
+class _Path:
+    """The cuts of the groups so far, and their estimate in picoseconds."""
+
+    cuts: tuple[Cut, ...] = ()
+    cost: int = 0
+
+
+class AxisSearch:
+    """The search for the cuts of all groups. ``fixed``: cuts that are given, by group."""
+
+    def __init__(self, placement: PlacedGraph, whole: Context, fixed: Mapping[int, Cut] | None = None) -> None:
+        self._groups = placement.groups
+        self._whole = whole
+        self._cores = whole.config.cores
+        self._fixed = fixed or {}
+        self._exchange = whole.config.exchange is not None
+        self._touched: dict[tuple[int, Cut], Mapping[Buffer, list[Span | None] | None]] = {}
+        self._known: dict[tuple[int, Cut, frozenset[Buffer]], int | None] = {}
+        self._shards: dict[tuple[int, Cut], tuple[list[Shard], list[Context]]] = {}
+        self._makers: dict[Buffer, list[int]] = {}
+        for group in self._groups:
+            buffer = whole.view(group.outputs[0]).buffer
+            self._makers.setdefault(buffer, []).append(group.index)
+
+    def run(self) -> tuple[Cut, ...]:
+        """The cut of each group. Raises CompileError if a group fits with none."""
+        paths = [_Path()]
+        for group in self._groups:
+            following = []
+            for cut in self._options(group):
+                extended = [self._extend(path, group, cut) for path in paths]
+                found = [path for path in extended if path is not None]
+                if found:
+                    following.append(min(found, key=lambda path: path.cost))
+            if not following:
+                raise CompileError(f"internal: no shard of {group.name} ({group.kind}) fits")
+            paths = following
+        return min(paths, key=lambda path: path.cost).cuts
+
+    def _options(self, group: Group) -> list[Cut]:
+        if group.index in self._fixed:
+            return [self._fixed[group.index]]
+        return [(axis, self._cores) for axis in (*axes_of(group, exchange=self._exchange), None)]
+
+    def _extend(self, path: _Path, group: Group, cut: Cut) -> _Path | None:
+        """A path with one more group; None if that does not fit."""
+        local, extra = set(), 0
+        for buffer, spans in self._touches(group.index, cut).items():
+            is_local, ps = self._transfer(path, group.index, buffer, spans)
+            extra += ps
+            if is_local:
+                local.add(buffer)
+        cost = self._estimate(group, cut, frozenset(local))
+        return None if cost is None else _Path((*path.cuts, cut), path.cost + cost + extra)
+
+    def _transfer(
+        self, path: _Path, number: int, buffer: Buffer, spans: Sequence[Span | None] | None
+    ) -> tuple[bool, int]:
+        """Whether a tensor is expected in the scratchpads when a group touches ``spans`` of it, and picoseconds of
+        transfers that the group's reads add."""
+        makers = self._makers.get(buffer, ())
+        fits = buffer.is_scratch and spans is not None and self._is_small(spans)
+        if number in makers:
+            return fits, 0
+        before = [self._touches(maker, path.cuts[maker]).get(buffer) for maker in makers if maker < number]
+        known = [each for each in before if each is not None]
+        if fits and spans is not None and len(known) == len(before):
+            joined = [_union(each) for each in zip(spans, *known, strict=True)]
+            if are_disjoint(joined):
+                return True, 0
+            if self._exchange and self._is_small(joined):
+                made = [_union(each) for each in zip(*known, strict=True)]
+                return True, self._exchange_ps(buffer, spans, made)
+        if before and len(known) == len(before) and all(map(self._is_small, known)):
+            # The makers were expected to keep it in the scratchpads; now it is written to DRAM for this group.
+            return False, buffer.nbytes * 10**12 // self._whole.config.dram.bandwidth
+        return False, 0
+
+    def _exchange_ps(self, buffer: Buffer, wanted: Sequence[Span | None], made: Sequence[Span | None]) -> int:
+        """Picoseconds, approximately, to send what each core has made to the cores that want it."""
+        sent = 0
+        for core, own in enumerate(made):
+            shares = [_overlap(own, span) for other, span in enumerate(wanted) if other != core]
+            sent += max(shares, default=0) if self._whole.config.interconnect.multicast else sum(shares)
+        config = self._whole.config
+        return min(sent, buffer.nbytes) * 10**12 // exchange_bandwidth(config) + exchange_latency_ps(config)
+
+    def _is_small(self, spans: Sequence[Span | None]) -> bool:
+        most = max((high - low for low, high in filter(None, spans)), default=0)
+        return (self._exchange or are_disjoint(spans)) and most <= self._whole.config.sram.bytes // _SHARE
+
+    def _touches(self, number: int, cut: Cut) -> Mapping[Buffer, list[Span | None] | None]:
+        key = number, cut
+        if key not in self._touched:
+            group = self._groups[number]
+            shards, contexts = (None, []) if cut[0] is None else self._shards_of(group, cut)
+            self._touched[key] = touched_by(group, shards, self._whole, contexts, exchange=self._exchange)
+        return self._touched[key]
+
+    def _shards_of(self, group: Group, cut: Cut) -> tuple[list[Shard], list[Context]]:
+        key = group.index, cut
+        if key not in self._shards:
+            # The views of this group alone: with those of all groups the work would grow with their square.
+            tensors = (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None)
+            views = {tensor: self._whole.views[tensor] for tensor in tensors if tensor in self._whole.views}
+            contexts = [core_context(self._whole, views) for _ in range(self._cores)]
+            axis, count = cut
+            assert axis is not None
+            self._shards[key] = cut_group(group, axis, self._whole, contexts[:count]), contexts
+        return self._shards[key]
+
+    def _estimate(self, group: Group, cut: Cut, local: frozenset[Buffer]) -> int | None:
+        """Picoseconds of a group with ``local`` buffers in the scratchpad; None if it does not fit."""
+        key = group.index, cut, local
+        if key not in self._known:
+            self._known[key] = self._estimate_new(group, cut, local)
+        return self._known[key]
+
+    def _estimate_new(self, group: Group, cut: Cut, local: frozenset[Buffer]) -> int | None:
+        context = self._whole
+        if ScheduleStep([group]).is_empty:
+            return 0
+        if cut[0] is not None:
+            shards, contexts = self._shards_of(group, cut)
+            group, context = shards[0].group, copy(contexts[0])
+            places = {buffer: (like(buffer, buffer.nbytes, 0), 0) for buffer in local}
+            context.views = {tensor: view.moved(places) for tensor, view in context.views.items()}
+        try:
+            return fit(ScheduleStep([group]), context).lowerings[0].estimate()
+        except CompileError:
+            return None
+
+
+_SHARE = 4
+"""A tensor that takes more than one in so many parts of the scratchpad is not expected to fit there."""
+
+
+def _union(spans: Iterable[Span | None]) -> Span | None:
+    found: Span | None = None
+    for span in spans:
+        found = join(found, span)
+    return found
+
+
+def _overlap(one: Span | None, other: Span | None) -> int:
+    """Bytes that two spans have in common."""
+    return max(0, min(one[1], other[1]) - max(one[0], other[0])) if one and other else 0
