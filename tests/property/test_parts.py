@@ -10,47 +10,31 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler import pipeline
-from npusim.compiler.schedule import build as order
-from npusim.compiler.schedule import sharding as spread
+from npusim.compiler.schedule.axis_search import AxisSearch
+from npusim.compiler.schedule.sharding import Cut
 from npusim.compiler.schedule.shards import axes_of
 from npusim.dtypes import DType
-from npusim.graph import Graph, Tensor
+from npusim.graph import Tensor
 from npusim.hw.config import Config
 from npusim.isa.base import decode
 from npusim.isa.functions import Binary
 from npusim.ops import reference
-from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
-from npusim.program import Program
 from tests.support.examples import examples
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import compiled, interpreted, outputs_of, simulated
 from tests.support.graphs.random_graphs import QUIET, graphs
 from tests.support.graphs.random_values import RandomGraph
+from tests.support.graphs.schedules import sharded
 from tests.support.programs.race_detector import find_races, limits_of
 from tests.support.random_devices import Device, devices
-
-
-def in_parts(graph: Graph, config: Config) -> Program | None:
-    """The program in which every core has parts of its own, whether or not another one is done first."""
-    orders = []
-
-    def only(graph: Graph, config: Config, budget: Budget, tried: object = None) -> object:
-        orders.append(order.in_parts(graph, config, budget))
-        return orders[0] or whole(graph, config, budget)
-
-    whole = pipeline.best_order
-    with mock.patch.object(pipeline, "best_order", only):
-        program = compiled(graph, config)
-    return program if orders and orders[0] else None
 
 
 @settings(max_examples=examples(60), suppress_health_check=QUIET)
 @given(graphs(), devices(), st.integers(2, 5))
 def test_parts_compute_the_same_bits_without_races(case: RandomGraph, device: Device, cores: int) -> None:
     config = device.config.with_(cores=cores)
-    program = in_parts(case.graph, config)
+    program = sharded(case.graph, config)
     if program is None:
         return
     races = find_races(list(decode(program.code)), limits_of(program, config))
@@ -130,18 +114,19 @@ def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
     """Not only as is thought to be best: along any dimension of each group, rows with what lies around them too; with
     weights that stay or without."""
 
-    def run(search: spread._Search) -> tuple[int | None, ...]:
-        return tuple(random.choice([*axes_of(group, meeting=True), None]) for group in search._groups)
+    def run(search: AxisSearch) -> tuple[Cut, ...]:
+        cores = search._cores
+        return tuple((random.choice([*axes_of(group, exchange=True), None]), cores) for group in search._groups)
 
     changes = {"cores": cores, "sram.bytes": 1 << 20, "exchange.bytes_per_cycle": way, "sram.resident_weights": stay}
     config = device.config.with_(**changes)
-    with mock.patch.object(spread._Search, "run", run):
+    with mock.patch.object(AxisSearch, "run", run):
         check_exchange(case, config)
 
 
 def check_exchange(case: RandomGraph, config: Config) -> None:
     """One core, many that exchange values, their program without time and in it: the same bits."""
-    program = in_parts(case.graph, config) if config.cores > 1 else compiled(case.graph, config)
+    program = sharded(case.graph, config) if config.cores > 1 else compiled(case.graph, config)
     if program is None:
         return
     races = find_races(list(decode(program.code)), limits_of(program, config))

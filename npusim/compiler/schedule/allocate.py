@@ -20,6 +20,8 @@ class Scratchpad:
 
     def __init__(self, steps: Sequence[ScheduleStep], capacity: int) -> None:
         self.steps, self.capacity = steps, capacity
+        self.fixed: set[Buffer] = set()
+        """Values whose addresses do not change."""
         self._lives: dict[Buffer, range] = {}
         for number, step in enumerate(steps):
             for buffer in step.resident:
@@ -43,6 +45,13 @@ class Scratchpad:
         high = self._highest(buffer, beside)
         if high != low:
             yield {buffer: high}
+
+    def is_free(self, buffer: Buffer, life: range, offset: int) -> bool:
+        """Whether no value takes the bytes at an address during a life, and it is one that a value may have."""
+        if offset < 0 or offset % ALIGNMENT or offset + buffer.nbytes > self.capacity:
+            return False
+        beside = {other for number in life for other in self.steps[number].resident}
+        return all(each.offset >= offset + _size(buffer) or offset >= each.offset + _size(each) for each in beside)
 
     def add(self, buffer: Buffer, life: range, offsets: Mapping[Buffer, int]) -> None:
         """Put a value into the scratchpad, with addresses for it and for others that move."""
@@ -83,7 +92,7 @@ class Scratchpad:
         """Addresses for a value and those beside it when all of them are placed again; None if no order of placing them
         makes room."""
         needed = _size(buffer)
-        if len(beside) > MOST_RIVALS:
+        if len(beside) > MOST_RIVALS or not self.fixed.isdisjoint(beside):
             return None
         for number in life:
             if needed + sum(map(_size, self.steps[number].resident)) > self.capacity:

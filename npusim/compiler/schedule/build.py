@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import chain, islice, product, takewhile
 from typing import Any
 
-from npusim.compiler.buffers import Buffer
+from npusim.compiler.buffers import Buffer, View
 from npusim.compiler.codegen.issue import Item, Scheduler, Tile
 from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
 from npusim.compiler.lower.base import (
@@ -26,16 +26,31 @@ from npusim.compiler.schedule.attention import form_attention
 from npusim.compiler.schedule.axis_search import AxisSearch
 from npusim.compiler.schedule.cascade import Cascade, before_stripe, load_stripe
 from npusim.compiler.schedule.dram import by_l2, lay_out
+from npusim.compiler.schedule.entries import check_entries, find_areas, find_runs, tensor_names
 from npusim.compiler.schedule.exchange import transfer_tiles
 from npusim.compiler.schedule.layout import PlacedGraph, place
+from npusim.compiler.schedule.memory_choices import MemoryChoices
 from npusim.compiler.schedule.memory_map import MemoryMap
-from npusim.compiler.schedule.memory_plan import MemoryChoices, MemoryPlan, plan_memory
+from npusim.compiler.schedule.memory_plan import MemoryPlan, plan_memory
 from npusim.compiler.schedule.names import Layers
-from npusim.compiler.schedule.schedule import AFTER_TRIALS, BY_USE, DRAM, L2, OPERANDS_FIRST, LayerShard, Schedule
+from npusim.compiler.schedule.schedule import (
+    AFTER_TRIALS,
+    BY_USE,
+    DRAM,
+    L2,
+    OPERANDS_FIRST,
+    ROLLING,
+    SCRATCHPAD,
+    LayerCascade,
+    LayerShard,
+    PinnedLayer,
+    Schedule,
+    TensorMemory,
+)
 from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit_in_turn
 from npusim.compiler.schedule.sharding import Cut, Shards, make_shards, move_to_cores, place_on_cores
 from npusim.errors import CompileError, ScheduleError
-from npusim.graph import Graph
+from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import align
 from npusim.isa.base import Command
@@ -59,6 +74,46 @@ class Plan:
     layout: MemoryPlan
     constants: str
     """The order of the constants."""
+    whole_views: Mapping[Tensor, View]
+    """The views of tensors as they were before rolling buffers replaced some."""
+    names: dict[Buffer, str]
+    """The names of the tensors between operators, by the buffers of all cores."""
+
+    def complete(self) -> Schedule:
+        """The schedule with every choice that was made: built again, it gives the same program without a search."""
+        asked, device, pinned = self.schedule, self.device, self.context.pinned
+        layers = Layers(self.placement.groups)
+        return Schedule(
+            cores=device.cores,
+            channels=device.dma.channels,
+            backing=asked.backing or DRAM,
+            exchange=device.exchange is not None,
+            large_tiles=pinned.large_tiles,
+            constants=self.constants,
+            fused_attention=self.attentions,
+            shards=self.layer_shards,
+            cascades=tuple(_layer_cascade(step.cascade, layers.names) for step in self.layout.steps if step.cascade),
+            memory=tuple(self._memory()),
+            pinned=tuple(PinnedLayer(layers.names[group], start) for group, start in sorted(pinned.starts.items())),
+            search=frozenset(),
+        )
+
+    def _memory(self) -> Iterator[TensorMemory]:
+        """The memory areas of all tensors between operators."""
+        found: dict[str, TensorMemory] = {}
+        for buffer in self.placement.buffers:
+            name = self.names.get(buffer)
+            if name is None or not buffer.nbytes:
+                continue
+            # Of several cores' slices some may have found room in the L2.
+            if name not in found or buffer.in_l2:
+                area = SCRATCHPAD if buffer.on_chip else L2 if buffer.in_l2 else DRAM
+                found[name] = TensorMemory(name, area, buffer.offset if buffer.on_chip else None)
+        for step in self.layout.steps:
+            for rolling in step.cascade.between if step.cascade else ():
+                name = self.names[self.whole_views[rolling.value.tensor].buffer]
+                found[name] = TensorMemory(name, ROLLING)
+        yield from found.values()
 
     @property
     def attentions(self) -> tuple[str, ...]:
@@ -171,12 +226,21 @@ def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any,
     context.pinned = _pinned(schedule, layers, context)
     cuts, order = _choose_cuts(placement, context, schedule, cut=cut)
     shards = make_shards(placement.groups, context, cuts)
-    cascades = device.cores == 1 and schedule.searches("cascades")
+    searched = device.cores == 1 and schedule.searches("cascades")
     if not cut:
-        order = schedule.constants or (OPERANDS_FIRST if cascades else BY_USE)
-    choices = MemoryChoices(cascades, operands_first=cut or order == OPERANDS_FIRST)
-    layout = _plan_shards(placement, shards, choices) if cut else plan_memory(placement, context, choices)
-    return Plan(schedule, graph, context, placement, shards, layout, order)
+        order = schedule.constants or (OPERANDS_FIRST if device.cores == 1 else BY_USE)
+    names, whole_views = tensor_names(placement.buffers), dict(context.views)
+    areas = find_areas(schedule, names, placement.groups, context)
+    runs = find_runs(schedule, layers, areas)
+    choices = MemoryChoices(searched, schedule.searches("memory"), cut or order == OPERANDS_FIRST, runs, areas)
+    if shards.are_cut:
+        layout = _plan_shards(placement, shards, choices, names)
+    else:
+        layout = plan_memory(placement, context, choices)
+    plan = Plan(schedule, graph, context, placement, shards, layout, order, whole_views, names)
+    if schedule.has_entries:
+        check_entries(schedule, plan.complete(), layers)
+    return plan
 
 
 def _pinned(schedule: Schedule, layers: Layers, context: Context) -> Pinned:
@@ -248,14 +312,27 @@ def _joined(groups: list[Group], device: Config) -> list[Group]:
     return join_ranges(groups) if device.cores == 1 else groups
 
 
-def _plan_shards(placement: PlacedGraph, shards: Shards, choices: MemoryChoices) -> MemoryPlan:
+def _plan_shards(
+    placement: PlacedGraph, shards: Shards, choices: MemoryChoices, names: dict[Buffer, str]
+) -> MemoryPlan:
     """Plan the memory of the first core's shards for all cores."""
-    own, shared = move_to_cores(placement, shards)
+    moved, shared = move_to_cores(placement, shards)
+    for buffer, copies in moved.items():
+        names.update(dict.fromkeys(copies, names[buffer]))
+    areas = {copy: entry for buffer, entry in choices.areas.items() for copy in moved.get(buffer, [buffer])}
+    choices, own = replace(choices, areas=areas), list(moved.values())
     first = [group for group, _ in shards.on_first_core(placement.groups)]
     layout = plan_memory(PlacedGraph(first, [buffers[0] for buffers in own]), shards.contexts[0], choices)
     place_on_cores(placement, shards, own, shared)
-    layout.scratch_bytes = lay_out(placement.buffers, shards.whole.config)
+    layout.scratch_bytes = lay_out(placement.buffers, shards.whole.config, choices)
     return layout
+
+
+def _layer_cascade(cascade: Cascade, layers: Sequence[str]) -> LayerCascade:
+    names = tuple(layers[cascade.first : cascade.last + 1])
+    loads = tuple(each.value.tensor.name for each in cascade.loaded)
+    offsets = tuple(each.buffer.offset for each in cascade.rolling)
+    return LayerCascade(names, cascade.height, cascade.apart, loads, offsets)
 
 
 class Emission:

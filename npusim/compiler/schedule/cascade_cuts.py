@@ -16,12 +16,17 @@ class CascadeCuts:
         """``costs``: picoseconds of each group alone."""
         self._costs = costs
         self._from: dict[int, list[tuple[int, int, Cascade]]] = {}
+        self._required: dict[int, tuple[int, int, Cascade]] = {}
         self._known: dict[tuple[int, int], int] = {}
 
     def add(self, first: int, last: int, cost: int, cascade: Cascade) -> None:
         """Add a cascade of some groups that takes so many picoseconds; none from a later group comes after it."""
         self._from.setdefault(first, []).append((last, cost, cascade))
         self._known[first, last] = min(cost, self.least(first, last))
+
+    def require(self, first: int, last: int, cost: int, cascade: Cascade) -> None:
+        """Take a cascade whatever it costs; none that is added overlaps with it."""
+        self._required[first] = last, cost, cascade
 
     def least(self, first: int, last: int) -> int:
         """Picoseconds of some groups, however they are cut."""
@@ -38,6 +43,10 @@ class CascadeCuts:
         count = len(self._costs)
         behind: list[tuple[int, int, Cascade | None]] = [(0, count, None)] * (count + 1)
         for first in reversed(range(count)):
+            if first in self._required:
+                end, cost, required = self._required[first]
+                behind[first] = cost + behind[end + 1][0], end, required
+                continue
             options: list[tuple[int, int, Cascade | None]] = [(self._costs[first] + behind[first + 1][0], first, None)]
             options += [(cost + behind[end + 1][0], end, cascade) for end, cost, cascade in self._from.get(first, ())]
             behind[first] = min(options, key=itemgetter(0))

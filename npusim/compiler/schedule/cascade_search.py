@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate, pairwise
 from operator import itemgetter
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import loading, sram_rate
-from npusim.compiler.schedule.cascade import Cascade, outline, rows_of
+from npusim.compiler.schedule.cascade import Cascade, Outline, outline, rows_of
 from npusim.compiler.schedule.cascade_cuts import CascadeCuts
 from npusim.compiler.schedule.likeness import boundary, held_bytes, seen
+from npusim.compiler.schedule.memory_choices import OPEN, CascadeRun, MemoryChoices
 from npusim.compiler.schedule.residency import SLACK
 from npusim.compiler.schedule.rolling_buffer import StripedValue
 from npusim.compiler.schedule.scratchpad import ScheduleStep
 from npusim.compiler.schedule.step_costs import StepCosts
 from npusim.compiler.schedule.stripe_heights import best_stripes, is_closed, rolling_values, room_for_cascade
-from npusim.errors import CompileError
+from npusim.errors import CompileError, ScheduleError, named
 from npusim.graph import Tensor
-from npusim.hw.memory import align, constants_side
+from npusim.hw.memory import ALIGNMENT, align, constants_side
 from npusim.polling import poll
 
 LONGEST = 16
@@ -40,7 +42,11 @@ class CascadeSearch:
     """Looks for cascades; ``steps`` and ``alone``: each group alone, with the values that are in the scratchpad, and
     its picoseconds."""
 
-    def __init__(self, steps: Sequence[ScheduleStep], alone: Sequence[int], costs: StepCosts) -> None:
+    def __init__(
+        self, steps: Sequence[ScheduleStep], alone: Sequence[int], costs: StepCosts, choices: MemoryChoices
+    ) -> None:
+        self._choices = choices
+        self._run_of = {number: run for run in choices.runs for number in range(run.first, run.last + 1)}
         self._steps, self._alone, self._costs = steps, alone, costs
         self._context, self._uses, self._groups = costs.context, costs.uses, costs.uses.groups
         self._keeps = self._context.config.sram.keeps_values
@@ -49,18 +55,20 @@ class CascadeSearch:
         self._delays: dict[int, int] = {}
 
     def run(self) -> list[Cascade]:
-        """The cascades that lower the estimate of all groups most, in order."""
+        """The cascades that lower the estimate of all groups most, and those that the schedule gives, in order.
+
+        Raises ScheduleError for one of these that cannot be built."""
         cuts = CascadeCuts(self._alone)
-        for first in reversed(range(len(self._groups))):
+        for run in self._choices.cascade_runs:
+            cost, cascade = self._given(run)
+            cuts.require(run.first, run.last, cost, cascade)
+        for first in reversed(range(len(self._groups) if self._choices.search_cascades else 0)):
             for last, cost, cascade in self._beginning_with(first, cuts):
                 cuts.add(first, last, cost, cascade)
         return cuts.best()
 
     def _beginning_with(self, first: int, cuts: CascadeCuts) -> Iterator[tuple[int, int, Cascade]]:
-        """Cascades whose first group is ``first`` and that lower the estimate: (last group, picoseconds, cascade).
-
-        A cascade that a constraint demands belongs here: it is yielded whatever it costs, and no other that overlaps
-        with it."""
+        """Cascades whose first group is ``first`` and that lower the estimate: (last group, picoseconds, cascade)."""
         for groups in self._runs(first):
             last = groups[-1].index
             near = self._uses.all_on_chip(groups)
@@ -91,6 +99,8 @@ class CascadeSearch:
         for last in range(first, end):
             poll()
             group = self._groups[last]
+            if last in self._run_of:
+                return
             # No cascade ends before the last reader of what its groups make; here that is out of reach.
             if rows_of(group, self._context) is None or reader >= end:
                 return
@@ -102,7 +112,22 @@ class CascadeSearch:
             reader = max(reader, self._last_use(group))
             groups = self._groups[first : last + 1]
             if last > first and is_complete and is_closed(groups, self._uses, self._context):
+                if any(self._result(each) in self._choices.areas for each in groups[:-1]):
+                    return  # the schedule has a memory area for a value that would be in a rolling buffer
                 yield groups
+
+    def _result(self, group: Group) -> Buffer:
+        return self._context.views[group.outputs[0]].buffer
+
+    def _given(self, run: CascadeRun) -> tuple[int, Cascade]:
+        """Picoseconds of a cascade that the schedule gives, and the best of that kind."""
+        shape = given_outline(run, self._costs)
+        rooms = room_for_cascade(shape.groups, shape.striped, self._steps, self._context), self._context.sram_bytes
+        for room in rooms:  # beside the values that are in the scratchpad, or with these in DRAM instead
+            found = best_stripes(shape.groups, shape.striped, room, self._costs, run.cascade)
+            if found is not None:
+                return found
+        raise ScheduleError(f"{_where(run)} weights and rolling buffers do not fit into {rooms[1]} bytes")
 
     def _last_use(self, group: Group) -> int:
         """The last group that uses a group's result; beyond all groups if the result is one of the graph."""
@@ -147,7 +172,13 @@ class CascadeSearch:
         first, last = groups[0].index, groups[-1].index
         users = self._uses.users
         touched = dict.fromkeys(buffer for group in groups for buffer in self._uses.touched[group.index])
-        ends = [each for each in touched if each.on_chip and not first <= users[each][0] <= users[each][-1] <= last]
+        ends = [
+            each
+            for each in touched
+            if each.on_chip
+            and each not in self._choices.areas
+            and not first <= users[each][0] <= users[each][-1] <= last
+        ]
         for moved in ([end] for end in ends) if len(ends) < 2 else (*([end] for end in ends), ends):
             others = sorted({user for buffer in moved for user in users[buffer] if not first <= user <= last})
             with self._in_dram(moved, [self._steps[user] for user in others], groups):
@@ -241,26 +272,86 @@ class CascadeSearch:
         return self._delays[first]
 
 
-def with_cascades(cascades: Sequence[Cascade], costs: StepCosts) -> list[ScheduleStep]:
+def _where(run: CascadeRun) -> str:
+    layers = run.cascade.layers
+    return f"cascades: {named(layers[0])} to {named(layers[-1])}:"
+
+
+def given_outline(run: CascadeRun, costs: StepCosts) -> Outline:
+    """The outline of a cascade that a schedule gives. Raises ScheduleError if it cannot be one."""
+    context, groups = costs.context, costs.uses.groups[run.first : run.last + 1]
+    if len(groups) > LONGEST:
+        raise ScheduleError(f"{_where(run)} must have at most {LONGEST} layers, got {len(groups)}")
+    for group in groups:
+        if rows_of(group, context) is None:
+            kinds = "convolutions with constant weights, poolings and elementwise operators on images"
+            raise ScheduleError(f"{_where(run)} {named(group.name)} ({group.kind}) has no rows; must be {kinds}")
+    striped = rolling_values(groups, context)
+    shape = None
+    if striped is not None and is_closed(groups, costs.uses, context):
+        if run.cascade.loads is not None:
+            between = [value for value in striped if value.maker < len(groups)]
+            loaded = [value for value in striped if value.maker >= len(groups)]
+            kept = [value for value in loaded if value.tensor.name in run.cascade.loads]
+            striped = between + [value._replace(maker=len(groups) + at) for at, value in enumerate(kept)]
+        shape = outline(groups, striped, context)
+    if shape is None:
+        raise ScheduleError(
+            f"{_where(run)} cannot run together; each tensor between the layers must be read by them alone, with the "
+            f"same padding and along the same rows"
+        )
+    if run.cascade.rows > shape.heights[-1]:
+        raise ScheduleError(f"{_where(run)} rows must be at most {shape.heights[-1]}, got {run.cascade.rows}")
+    return shape
+
+
+def given_cascade(run: CascadeRun, costs: StepCosts) -> Cascade:
+    """A cascade of which a schedule gives everything. Raises ScheduleError if it cannot be built."""
+    return given_outline(run, costs).cut(run.cascade.rows, apart=bool(run.cascade.overlap))
+
+
+def _given_offsets(run: CascadeRun, buffers: Sequence[Buffer], capacity: int) -> Sequence[int]:
+    """The addresses of rolling buffers that a schedule gives. Raises ScheduleError if they are not separate."""
+    offsets = run.cascade.offsets or ()
+    ends = [start + buffer.nbytes for start, buffer in zip(offsets, buffers, strict=False)]
+    spans = sorted(zip(offsets, ends, strict=False))
+    apart = all(one[1] <= other[0] for one, other in pairwise(spans))
+    if len(offsets) != len(buffers) or not apart or any(start % ALIGNMENT for start in offsets) or max(ends) > capacity:
+        sizes = [buffer.nbytes for buffer in buffers]
+        raise ScheduleError(
+            f"{_where(run)} offsets must be multiples of {ALIGNMENT} for rolling buffers of {sizes} bytes, one beside "
+            f"the other in {capacity} bytes, got {list(offsets)}"
+        )
+    return offsets
+
+
+def with_cascades(cascades: Sequence[Cascade], costs: StepCosts, choices: MemoryChoices = OPEN) -> list[ScheduleStep]:
     """Steps with these cascades, their rolling buffers at the low end of the scratchpad and nothing else in it. A
-    cascade that does not fit after all becomes single groups again."""
+    cascade that does not fit after all becomes single groups again; raises ScheduleError for one that is given."""
     context, groups = costs.context, costs.uses.groups
     for buffer in costs.uses.users:
         buffer.core, buffer.offset = None, 0
     steps: list[ScheduleStep] = []
+    given = {run.first: run for run in choices.cascade_runs}
     at = 0
     for cascade in cascades:
         steps += [ScheduleStep([group]) for group in groups[at : cascade.first]]
         step = ScheduleStep(list(groups[cascade.first : cascade.last + 1]), cascade)
         made = {each.value.tensor: each.view for each in cascade.between}
         whole = {tensor: context.views[tensor] for tensor in made}
-        offset = 0
-        for rolling in cascade.rolling:
-            rolling.buffer.core, rolling.buffer.offset = 0, offset
-            offset = align(offset + rolling.buffer.nbytes)
-            step.resident.append(rolling.buffer)
+        buffers = [each.buffer for each in cascade.rolling]
+        offsets: Sequence[int] = list(accumulate((align(buffer.nbytes) for buffer in buffers[:-1]), initial=0))
+        if cascade.first in given and given[cascade.first].cascade.offsets is not None:
+            offsets = _given_offsets(given[cascade.first], buffers, context.sram_bytes)
+        for buffer, offset in zip(buffers, offsets, strict=True):
+            buffer.core, buffer.offset = 0, offset
+            step.resident.append(buffer)
+        step.resident.sort(key=lambda buffer: buffer.offset)
         context.views.update(made)
-        if costs.of(step) is None:
+        # Nothing is estimated for a complete schedule: whether it fits is seen when its commands are made.
+        if not choices.are_complete and costs.of(step) is None:
+            if cascade.first in given:
+                raise ScheduleError(f"{_where(given[cascade.first])} does not fit into {context.sram_bytes} bytes")
             context.views.update(whole)
             steps += [ScheduleStep([group]) for group in step.groups]
         else:

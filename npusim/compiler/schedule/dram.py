@@ -14,17 +14,21 @@ from dataclasses import replace
 from operator import attrgetter
 
 from npusim.compiler.buffers import Arena, Buffer
+from npusim.compiler.schedule.memory_choices import OPEN, MemoryChoices
+from npusim.compiler.schedule.schedule import L2
 from npusim.hw.config import Config, ConstantsConfig
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import align, dram_model, l2_side
 from npusim.work import DmaWork
 
 
-def lay_out(buffers: Sequence[Buffer], config: Config) -> int:
+def lay_out(buffers: Sequence[Buffer], config: Config, choices: MemoryChoices = OPEN) -> int:
     """Give every value between operators that is not in SRAM its bytes; how many of DRAM that takes."""
     values = sorted(filter(attrgetter("is_scratch"), buffers), key=attrgetter("born"))
+    for buffer in values:  # of a core's shards some have been laid out before, without those of other cores
+        buffer.in_l2 = False
     if config.l2 is not None:
-        _fill_l2(values, config, config.l2.bytes)
+        _fill_l2(values, config, config.l2.bytes, choices)
     arena = Arena()
     for buffer in values:
         if not buffer.in_l2:
@@ -45,10 +49,14 @@ def by_l2(config: Config) -> Config | None:
     return replace(config, dram=replace(near, bytes=dram.bytes), constants=constants)
 
 
-def _fill_l2(values: Sequence[Buffer], config: Config, capacity: int) -> None:
-    """Put as many values into the L2 as fit; of as much use, the first one goes first."""
+def _fill_l2(values: Sequence[Buffer], config: Config, capacity: int, choices: MemoryChoices = OPEN) -> None:
+    """Put as many values into the L2 as fit: those that a schedule puts there, then those of the shortest life."""
     placed: list[Buffer] = []
-    for buffer in sorted(filter(lambda each: _pays(each.nbytes, config), values), key=_time):
+    given = [each for each in values if choices.is_in(each, L2)]
+    others = [
+        each for each in values if each not in choices.areas and choices.search_areas and _pays(each.nbytes, config)
+    ]
+    for buffer in sorted(given, key=_time) + sorted(others, key=_time):
         beside = sorted((each for each in placed if _meet(each, buffer)), key=attrgetter("offset"))
         offset = 0
         for other in beside:

@@ -14,11 +14,13 @@ from typing import Any
 
 from npusim.compiler.grouping.groups import ANCHORS, ROWS, Group
 from npusim.compiler.lower.base import Context
+from npusim.compiler.schedule.allocate import Scratchpad
 from npusim.compiler.schedule.alternatives import Alternatives
-from npusim.compiler.schedule.cascade_search import CascadeSearch, with_cascades
+from npusim.compiler.schedule.cascade_search import CascadeSearch, given_cascade, with_cascades
 from npusim.compiler.schedule.dram import lay_out
 from npusim.compiler.schedule.layout import PlacedGraph
-from npusim.compiler.schedule.residency import choose_values, choose_values_again
+from npusim.compiler.schedule.memory_choices import MemoryChoices
+from npusim.compiler.schedule.residency import choose_values, choose_values_again, place_given, value_lives
 from npusim.compiler.schedule.scratchpad import ScheduleStep
 from npusim.compiler.schedule.step_costs import KnownCosts, StepCosts, value_uses
 from npusim.hw.config import Config
@@ -47,18 +49,6 @@ class MemoryPlan:
     """What other memory areas would cost; None where all values are in DRAM."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryChoices:
-    """What a schedule says of memory.
-
-    ``cascades``: whether cascades are searched. ``operands_first``: whether constants that groups read as they are come
-    before packed weights.
-    """
-
-    cascades: bool = False
-    operands_first: bool = False
-
-
 def plan_memory(placement: PlacedGraph, context: Context, choices: MemoryChoices) -> MemoryPlan:
     """Choose a memory area and an address for every buffer of a placement, beside what is chosen already."""
     # The groups of a core's shards are made for one plan: nobody asks for their estimates again.
@@ -75,7 +65,7 @@ def plan_memory(placement: PlacedGraph, context: Context, choices: MemoryChoices
             if t in context.views
         }
         placement.buffers = [buffer for buffer in placement.buffers if buffer in used or not buffer.is_scratch]
-    result.scratch_bytes = lay_out(placement.buffers, context.config)
+    result.scratch_bytes = lay_out(placement.buffers, context.config, choices)
     return result
 
 
@@ -83,12 +73,18 @@ def _choose(result: MemoryPlan, costs: StepCosts, choices: MemoryChoices) -> Non
     steps, keeps = result.steps, costs.context.config.sram.keeps_values
     if choices.operands_first:
         costs.make_lowerings(steps)
-    alone, untried = choose_values(steps, costs)
-    found = CascadeSearch(steps, alone, costs).run() if choices.cascades else []
+    if choices.are_complete:
+        result.steps = with_cascades([given_cascade(run, costs) for run in choices.cascade_runs], costs, choices)
+        place_given(value_lives(result.steps, costs), Scratchpad(result.steps, costs.context.sram_bytes), choices)
+        result.alternatives = Alternatives(costs, ())
+        return
+    alone, untried = choose_values(steps, costs, choices)
+    search = CascadeSearch(steps, alone, costs, choices)
+    found = search.run() if choices.search_cascades or choices.runs else []
     if found:
         beside = {buffer for step in steps for buffer in step.resident}
-        result.steps = with_cascades(found, costs)
-        together, untried = choose_values_again(result.steps, costs, beside)
+        result.steps = with_cascades(found, costs, choices)
+        together, untried = choose_values_again(result.steps, costs, choices, beside)
         single, striped = sum(alone), sum(together)
         # A convolution and its pooling, the only cascade where the scratchpad keeps no values, work on two units in
         # step. Estimates know little of that, so the forecast decides.

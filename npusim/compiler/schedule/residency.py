@@ -4,8 +4,8 @@ A value in the scratchpad saves its traffic and takes room from the tiles of eve
 each value is tried, those that are used most often for the length of their life first, and kept there if the estimates
 of all steps of its life fall. The choice is greedy: later values find what earlier ones have left.
 
-This is the one place where a value between groups gets or loses the scratchpad as its memory area. A constraint on the
-area belongs into :func:`choose_values`: it removes the value from ``tried``, or puts it first and skips the comparison.
+This is the one place where a value between groups gets or loses the scratchpad as its memory area. Values whose area
+the schedule gives are not compared: they are placed first, or not tried.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ from collections.abc import Collection, Container, Mapping, Sequence
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.schedule.allocate import Scratchpad
+from npusim.compiler.schedule.memory_choices import OPEN, MemoryChoices
+from npusim.compiler.schedule.schedule import SCRATCHPAD
 from npusim.compiler.schedule.scratchpad import ScheduleStep
 from npusim.compiler.schedule.step_costs import StepCosts
+from npusim.errors import ScheduleError, named
+from npusim.hw.memory import ALIGNMENT
 
 SLACK = 10
 """In thousandths: estimates of the same steps that differ by less are taken for equal."""
@@ -25,12 +29,15 @@ without a limit the work would grow with the square of the graph. Values of long
 
 
 def choose_values(
-    steps: Sequence[ScheduleStep], costs: StepCosts, first: Container[Buffer] = ()
+    steps: Sequence[ScheduleStep], costs: StepCosts, choices: MemoryChoices = OPEN, first: Container[Buffer] = ()
 ) -> tuple[list[int], set[Buffer]]:
     """Put values into the scratchpad beside what is resident in the steps already; values in ``first`` are tried before
-    all others. Returns the picoseconds of each step, and the values that were not tried because of ``MEAN_LIFE``."""
-    lives = _lives(steps, costs)
+    all others. Returns the picoseconds of each step, and the values that were not tried because of ``MEAN_LIFE``.
+
+    Raises ScheduleError if a value that has to be in the scratchpad does not fit."""
+    lives = value_lives(steps, costs)
     scratchpad = Scratchpad(steps, costs.context.sram_bytes)
+    place_given(lives, scratchpad, choices, costs)
     taken = [costs.of(step) for step in steps]
 
     def order(buffer: Buffer) -> tuple[bool, float, int, int]:
@@ -39,7 +46,8 @@ def choose_values(
 
     left = MEAN_LIFE * len(steps)
     untried: set[Buffer] = set()
-    tried = sorted(lives, key=order) if costs.context.config.sram.keeps_values else ()
+    is_searched = choices.search_areas and costs.context.config.sram.keeps_values
+    tried = sorted((each for each in lives if each not in choices.areas), key=order) if is_searched else ()
     for buffer in tried:
         life = lives[buffer]
         if len(life) > left:
@@ -55,7 +63,49 @@ def choose_values(
     return [cost or 0 for cost in taken], untried
 
 
-def _lives(steps: Sequence[ScheduleStep], costs: StepCosts) -> dict[Buffer, range]:
+def place_given(
+    lives: Mapping[Buffer, range], scratchpad: Scratchpad, choices: MemoryChoices, costs: StepCosts | None = None
+) -> None:
+    """Put the values into the scratchpad that a schedule puts there; with ``costs`` such that all steps still fit.
+
+    Raises ScheduleError."""
+    given_runs = {run.first for run in choices.runs if run.cascade.offsets is not None}
+    for step in scratchpad.steps:
+        if step.cascade is not None and step.cascade.first in given_runs:
+            scratchpad.fixed.update(step.resident)
+    given = [(buffer, each) for buffer, each in choices.areas.items() if each.area == SCRATCHPAD and buffer in lives]
+    for buffer, entry in sorted(given, key=lambda pair: pair[1].offset is None):
+        life = lives[buffer]
+        if entry.offset is not None:
+            if not scratchpad.is_free(buffer, life, entry.offset):
+                raise ScheduleError(
+                    f"memory: {named(entry.tensor)}: offset {entry.offset} is not free for {buffer.nbytes} bytes; "
+                    f"must be a multiple of {ALIGNMENT}, beside other tensors, in {scratchpad.capacity} bytes"
+                )
+            scratchpad.add(buffer, life, {buffer: entry.offset})
+            scratchpad.fixed.add(buffer)
+            fits = True
+        else:
+            fits = any(_add_if_it_fits(buffer, life, scratchpad, at, costs) for at in scratchpad.places(buffer, life))
+        if not fits:
+            raise ScheduleError(
+                f"memory: {named(entry.tensor)}: its {buffer.nbytes} bytes do not fit into the scratchpad beside the "
+                f"tiles and other tensors of its life, {scratchpad.capacity} bytes in all"
+            )
+
+
+def _add_if_it_fits(
+    buffer: Buffer, life: range, scratchpad: Scratchpad, offsets: Mapping[Buffer, int], costs: StepCosts | None
+) -> bool:
+    before = {other: (other.core, other.offset) for other in offsets}
+    scratchpad.add(buffer, life, offsets)
+    if costs is None or None not in [costs.of(scratchpad.steps[number]) for number in scratchpad.life_of(offsets)]:
+        return True
+    scratchpad.remove(buffer, before)
+    return False
+
+
+def value_lives(steps: Sequence[ScheduleStep], costs: StepCosts) -> dict[Buffer, range]:
     """The steps during which each value exists, for values without a rolling buffer."""
     step_of = {group.index: number for number, step in enumerate(steps) for group in step.groups}
     lives: dict[Buffer, range] = {}
@@ -99,7 +149,7 @@ def _try(
 
 
 def choose_values_again(
-    steps: Sequence[ScheduleStep], costs: StepCosts, beside: Collection[Buffer]
+    steps: Sequence[ScheduleStep], costs: StepCosts, choices: MemoryChoices, beside: Collection[Buffer]
 ) -> tuple[list[int], set[Buffer]]:
     """:func:`choose_values` after cascades were chosen while the values ``beside`` were in the scratchpad.
 
@@ -107,7 +157,7 @@ def choose_values_again(
     their place, though the cascades were only worth it with them. So if that happens, a second choice tries those
     first, and the better of both is kept."""
     rolling = [step.resident[:] for step in steps]
-    best, untried = choose_values(steps, costs)
+    best, untried = choose_values(steps, costs, choices)
     chosen = {buffer: buffer.offset for step in steps for buffer in step.resident}
     if all(buffer in chosen or has_rolling_buffer(buffer, costs) for buffer in beside):
         return best, untried
@@ -117,7 +167,7 @@ def choose_values_again(
     for buffer in chosen:
         if not buffer.is_rolling:
             buffer.core, buffer.offset = None, 0
-    second, untried = choose_values(steps, costs, beside)
+    second, untried = choose_values(steps, costs, choices, beside)
     if sum(second) < sum(best):
         return second, untried
     for buffer in costs.uses.users:

@@ -24,15 +24,24 @@ class LayerShard:
 
 @dataclass(frozen=True, slots=True)
 class LayerCascade:
-    """Neighbouring layers that are computed together, some rows at a time.
+    """Neighbouring layers that are computed together, some rows at a time; one layer alone is in no cascade.
 
-    ``rows``: rows of the last result for each stripe, 0: searched. ``overlap``: whether a stripe that one unit writes
-    has bytes of its own beside the one that another unit reads at the same time, None: searched.
+    What is 0 or None is searched. ``rows``: rows of the last result for each stripe. ``overlap``: whether a stripe that
+    one unit writes has bytes of its own beside the one that another unit reads at the same time. ``loads``: tensors
+    outside of the scratchpad that are read more than once, so that their rows are loaded into rolling buffers.
+    ``offsets``: the first bytes of the rolling buffers, those of tensors between layers first.
     """
 
     layers: tuple[str, ...]
     rows: int = 0
     overlap: bool | None = None
+    loads: tuple[str, ...] | None = None
+    offsets: tuple[int, ...] | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing about it is searched."""
+        return len(self.layers) == 1 or (self.rows > 0 and None not in (self.overlap, self.loads, self.offsets))
 
 
 @dataclass(frozen=True, slots=True)

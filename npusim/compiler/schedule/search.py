@@ -26,7 +26,7 @@ from npusim.compiler.schedule.memory_plan import MemoryPlan
 from npusim.compiler.schedule.names import Layers
 from npusim.compiler.schedule.pinned_weights import body, candidates, choices
 from npusim.compiler.schedule.repeats import shortened
-from npusim.compiler.schedule.schedule import DRAM, FREE, L2, PinnedLayer, Schedule
+from npusim.compiler.schedule.schedule import BY_USE, DRAM, FREE, L2, PinnedLayer, Schedule
 from npusim.compiler.schedule.scratchpad import ScheduleStep
 from npusim.errors import CompileError, ScheduleError
 from npusim.graph import Graph
@@ -244,6 +244,8 @@ class ScheduleSearch:
     def _alone(self, plan: Plan) -> Emission:
         """The program on one core without cascades; ``plan``: the one with them. Raises CompileError."""
         closed = plan.schedule.with_("cascades", "fused_attention", fused_attention=plan.attentions)
+        if self.wanted == FREE:  # all estimates are known, so none of them places constants
+            closed = closed.with_(constants=BY_USE)
         return Emission(make_plan(self.graph, self.config, closed, plan.context.facts), copy(self.budget))
 
     def _may_win(self, emission: Emission, striped: tuple[int, Build]) -> bool:

@@ -169,8 +169,8 @@ class CoreBuffers:
     spans: list[Span | None]
 
 
-def move_to_cores(placement: PlacedGraph, result: Shards) -> tuple[list[list[Buffer]], list[SharedTensor]]:
-    """Give each core buffers for its bytes of tensors, in the order of the placement, and change its views.
+def move_to_cores(placement: PlacedGraph, result: Shards) -> tuple[dict[Buffer, list[Buffer]], list[SharedTensor]]:
+    """Give each core buffers for its bytes of tensors, by those of the whole tensors, and change its views.
 
     A tensor is moved if no core touches bytes of another, or if cores can exchange it.
     """
@@ -192,7 +192,7 @@ def move_to_cores(placement: PlacedGraph, result: Shards) -> tuple[list[list[Buf
     for tensor in shared:
         tensor.begin(own[tensor.whole].buffers, own[tensor.whole].spans)
     _move_views(result, own, {tensor.whole: tensor for tensor in shared}, exchange=exchange)
-    return [own[buffer].buffers for buffer in placement.buffers if buffer in own], shared
+    return {buffer: own[buffer].buffers for buffer in placement.buffers if buffer in own}, shared
 
 
 def _move_views(

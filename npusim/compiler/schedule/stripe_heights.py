@@ -17,6 +17,7 @@ from npusim.compiler.lower.base import Context
 from npusim.compiler.schedule.cascade import Cascade, Outline, outline, rows_of, values_between, values_reread
 from npusim.compiler.schedule.likeness import held_bytes
 from npusim.compiler.schedule.rolling_buffer import StripedValue
+from npusim.compiler.schedule.schedule import LayerCascade
 from npusim.compiler.schedule.scratchpad import MadeAlike, ScheduleStep, rolling_views
 from npusim.compiler.schedule.step_costs import StepCosts, ValueUses
 from npusim.hw.memory import align
@@ -71,11 +72,15 @@ def room_for_cascade(
 
 
 def best_stripes(
-    groups: Sequence[Group], striped: Sequence[StripedValue], room: int, costs: StepCosts
+    groups: Sequence[Group],
+    striped: Sequence[StripedValue],
+    room: int,
+    costs: StepCosts,
+    given: LayerCascade | None = None,
 ) -> tuple[int, Cascade] | None:
     """The cascade of least picoseconds that fits into ``room`` bytes, after its time; None if none fits.
 
-    A constraint on the height of a cascade belongs here: it replaces :func:`_heights`."""
+    ``given``: the rows and overlap that a schedule gives."""
     held = sum(held_bytes(costs.context, group) for group in groups)
     shape = outline(groups, striped, costs.context) if room > held else None
     if shape is None:
@@ -84,14 +89,19 @@ def best_stripes(
     least, risen = None, 0
     made: list[MadeAlike] = []  # shared by all heights: what the groups see does not depend on it
     height = _highest(groups, costs.context)
+    rows, overlaps = (given.rows, given.overlap) if given is not None else (0, None)
+    # Stripes that lie apart let two units work side by side, so they are preferred if there is room for them.
+    ways = (overlaps,) if overlaps is not None else (True, False) if side_by_side(groups) else (True,)
     while height > 1 and risen < _MOST_RISEN:
-        height = ceil_div(height, 2)
-        option = _of_height(shape, height, room, held, costs, made)
+        height = rows or ceil_div(height, 2)
+        option = _of_height(shape, height, ways, room, held, costs, made)
         if option is not None:
             found.append(option)
             cost = option[0]
             risen = 0 if least is None or cost < least else risen + 1
             least = cost if least is None else min(cost, least)
+        if rows:
+            break
     if least is None:
         return None
     slack = 0 if costs.uses.all_on_chip(groups) else _HEIGHT_SLACK
@@ -109,11 +119,16 @@ def _highest(groups: Sequence[Group], context: Context) -> int:
 
 
 def _of_height(
-    shape: Outline, height: int, room: int, held: int, costs: StepCosts, made: list[MadeAlike]
+    shape: Outline,
+    height: int,
+    ways: Sequence[bool],
+    room: int,
+    held: int,
+    costs: StepCosts,
+    made: list[MadeAlike],
 ) -> tuple[int, int, Cascade] | None:
     """Picoseconds, bytes of rolling buffers less ``room``, and the cascade; None if it does not fit."""
-    # Stripes that lie apart let two units work side by side, so they are preferred if there is room for them.
-    for apart in (True, False) if side_by_side(shape.groups) else (True,):
+    for apart in ways:
         left = room - shape.rolling_bytes(height, apart=apart)
         if left <= held:
             continue

@@ -8,8 +8,9 @@ import pytest
 
 from npusim.compiler.pipeline import compile_graph, explain_graph
 from npusim.compiler.schedule import search as compare
-from npusim.compiler.schedule.build import Draft, Order, until
+from npusim.compiler.schedule.build import Build, Emission, commands_until
 from npusim.compiler.schedule.prepared import PreparedGraph
+from npusim.compiler.schedule.search import ScheduleSearch
 from npusim.hw.config import load_config
 from npusim.isa.base import decode
 from npusim.timing.forecast import forecast
@@ -33,10 +34,10 @@ def resnet() -> PreparedGraph:
 def test_what_cannot_win_is_not_made_to_its_end(resnet: PreparedGraph, chip: dict[str, object]) -> None:
     """And it would not have been taken."""
     config = EDGE.with_(**chip)
-    with mock.patch.object(Draft, "finish", autospec=True, side_effect=Draft.finish) as finish:
+    with mock.patch.object(Emission, "finish", autospec=True, side_effect=Emission.finish) as finish:
         program = compile_graph(resnet, config)
         assert finish.call_count == 1
-    with mock.patch.object(compare, "_may_win", return_value=True):
+    with mock.patch.object(ScheduleSearch, "_may_win", return_value=True):
         assert compile_graph(resnet, config).code == program.code
     explained = explain_graph(resnet.graph, config)
     assert explained.program.code == program.code
@@ -48,19 +49,19 @@ def test_what_cannot_win_is_not_made_to_its_end(resnet: PreparedGraph, chip: dic
 def test_where_orders_meet_one_is_as_much_longer_as_at_the_end(resnet: PreparedGraph) -> None:
     """But for a little less than what is allowed for."""
     config = EDGE.with_(**{"matrix.cols": 16, "sram.bytes": "1024 KiB", "dram.bandwidth": "12 GB/s"})
-    seen: list[tuple[Draft, tuple[int, Order]]] = []
+    seen: list[tuple[Emission, tuple[int, Build]]] = []
 
-    def noted(whole: Draft, striped: tuple[int, Order], config: object) -> bool:
+    def noted(search: object, whole: Emission, striped: tuple[int, Build]) -> bool:
         seen.append((whole, striped))
         return True
 
-    with mock.patch.object(compare, "_may_win", noted):
+    with mock.patch.object(ScheduleSearch, "_may_win", noted):
         orders = dict(explain_graph(resnet.graph, config).orders)
     ((draft, (ps, striped)),) = seen
-    group = compare._meeting(striped.layout.steps, draft.layout.steps)
+    group = compare._last_difference(striped.layout.steps, draft.steps)
     assert group is not None
     assert group < len(striped.groups) - 1
-    ours, theirs = (until(commands, group) for commands in (draft.until(group), striped.commands))
+    ours, theirs = (commands_until(commands, group) for commands in (draft.until(group), striped.commands))
     assert len(theirs) < 0.9 * len(striped.commands)
     longer = forecast(ours, config) - forecast(theirs, config)
     assert abs(orders["one core, whole values"] - ps - longer) * 1000 < compare._APART * ps
@@ -78,7 +79,7 @@ def test_more_channels_are_never_slower() -> None:
         return found
 
     assert times() == sorted(times(), reverse=True)
-    with mock.patch.object(compare, "_of_fewer", side_effect=lambda best, *_: best):
+    with mock.patch.object(ScheduleSearch, "_with_fewer_channels", side_effect=lambda best, *_: best):
         assert times() != sorted(times(), reverse=True), "else there is nothing to choose"
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import numpy as np
 import pytest
 
-from npusim.compiler import pipeline
 from npusim.compiler.grouping.groups import Group, form_groups
 from npusim.compiler.lower.base import ConstantPool, Context
 from npusim.compiler.pipeline import prepare
-from npusim.compiler.schedule import sharding as spread
-from npusim.compiler.schedule.build import in_parts
-from npusim.compiler.schedule.shards import Part, axes_of, operand_axes, part_of
+from npusim.compiler.schedule import sharding
+from npusim.compiler.schedule.shards import Shard, axes_of, operand_axes, shard_of
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config
@@ -21,10 +17,10 @@ from npusim.isa.base import Instruction
 from npusim.isa.dma import Exchange
 from npusim.isa.verify import Limits
 from npusim.ops import reference
-from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
 from npusim.program import SCRATCH
-from tests.support.graphs.execution import compiled, interpreted
+from tests.support.graphs.execution import interpreted
+from tests.support.graphs.schedules import sharded, sharded_build
 from tests.support.programs.race_detector import find_races
 
 TWO = load_config("tiny").with_(
@@ -50,8 +46,7 @@ def images(pads: tuple[int, int, int, int] = (1, 1, 1, 1), stride: int = 1) -> G
 def exchanges(axes: tuple[int | None, ...], config: Config, graph: Graph | None = None) -> list[Exchange]:
     """What is given where groups are cut like this; the stream is free of races."""
     prepared = prepare(graph or images(), config)
-    with mock.patch.object(spread._Search, "run", return_value=axes):
-        order = in_parts(prepared, config, Budget.of(config))
+    order = sharded_build(prepared, config, axes)
     assert order is not None
     assert order.sizes[SCRATCH] == 0  # the value between is in SRAM
     limits = Limits(
@@ -113,7 +108,7 @@ def test_a_device_without_a_way_has_no_rows_and_no_exchanges() -> None:
     config = TWO.with_(exchange=None)
     prepared = prepare(images(), config)
     assert all(1 not in axes_of(group) for group in form_groups(prepared.ops, prepared.outputs))
-    order = in_parts(prepared, config, Budget.of(config))
+    order = sharded_build(prepared, config)
     kinds: set[type[Instruction]] = {type(c.instruction) for c in order.commands} if order else set()
     assert Exchange not in kinds
 
@@ -143,7 +138,7 @@ def test_what_a_band_reads(
     group = second(images(pads, stride))
     axes = operand_axes(group, 1)
     assert axes is not None
-    part = part_of(group, axes, *rows)
+    part = shard_of(group, axes, *rows)
     anchor = part.group.anchor
     assert anchor is not None
     x = anchor.input(0)
@@ -153,14 +148,14 @@ def test_what_a_band_reads(
 
 
 def test_only_a_group_whose_first_part_has_the_slots_of_all_is_cut_into_bands() -> None:
-    assert 1 in axes_of(second(images((1, 0, 1, 0))), meeting=True)
-    assert 1 in axes_of(second(images((0, 1, 2, 1))), meeting=True)
+    assert 1 in axes_of(second(images((1, 0, 1, 0))), exchange=True)
+    assert 1 in axes_of(second(images((0, 1, 2, 1))), exchange=True)
     # The last band alone would want a slot for padding.
-    assert 1 not in axes_of(second(images((0, 0, 2, 0))), meeting=True)
+    assert 1 not in axes_of(second(images((0, 0, 2, 0))), exchange=True)
 
 
 def test_windows_that_lie_in_the_padding_alone_are_not_cut() -> None:
-    assert 1 not in axes_of(second(images((3, 1, 0, 1))), meeting=True)
+    assert 1 not in axes_of(second(images((3, 1, 0, 1))), exchange=True)
 
 
 @pytest.mark.parametrize("pads", [(2, 0, 0, 0), (1, 0, 1, 0), (2, 0, 2, 0), (0, 0, 0, 0)])
@@ -204,14 +199,14 @@ def test_a_part_of_groups_reads_their_channels(
 ) -> None:
     group = second(in_groups(channels, groups, each))
     context = Context(TWO, ConstantPool())
-    parts = spread.make_parts(group, 3, context, [spread.part_context(context, {}) for _ in range(2)])
+    parts = sharding.cut_group(group, 3, context, [sharding.core_context(context, {}) for _ in range(2)])
     anchors = [part.group.anchor for part in parts]
     assert [places(part, part.group.outputs[0], 3) for part in parts] == bounds
     assert [places(part, op.input(0), 3) for part, op in zip(parts, anchors, strict=True) if op] == reads
     assert [op.attrs["groups"] for op in anchors if op] == counts
 
 
-def places(part: Part, tensor: Tensor, axis: int) -> tuple[int, int]:
+def places(part: Shard, tensor: Tensor, axis: int) -> tuple[int, int]:
     start = part.slices[tensor][1][axis]
     return start, start + tensor.shape[axis]
 
@@ -221,7 +216,7 @@ def test_a_group_of_channels_may_be_several_parts() -> None:
     config = TWO.with_(cores=4)
     group = second(in_groups(8, 2, 4))
     context = Context(config, ConstantPool())
-    parts = spread.make_parts(group, 3, context, [spread.part_context(context, {}) for _ in range(4)])
+    parts = sharding.cut_group(group, 3, context, [sharding.core_context(context, {}) for _ in range(4)])
     read = [places(part, part.group.anchor.input(0), 3) for part in parts if part.group.anchor]
     assert read == [(0, 4), (0, 4), (4, 8), (4, 8)]
 
@@ -232,21 +227,13 @@ def test_parts_of_groups_compute_the_same_bits(axes: tuple[int, int], channels: 
     graph = in_groups(channels, groups, each)
     x = np.random.default_rng(1).integers(-5, 6, graph.inputs[0].shape).astype(np.int8)
     (wanted,) = reference.run(graph, {"x": x}).values()
-    with (
-        mock.patch.object(spread._Search, "run", return_value=axes),
-        mock.patch.object(pipeline, "best_order", _in_parts),
-    ):
-        program = compiled(graph, TWO)
+    program = sharded(graph, TWO, axes)
     assert program is not None
     (found,) = interpreted(program, TWO, {"x": x}).values()
     np.testing.assert_array_equal(found, wanted)
 
 
-def _in_parts(graph: Graph, config: Config, budget: Budget, tried: object = None) -> object:
-    return in_parts(graph, config, budget)
-
-
 def test_without_a_way_the_channels_of_groups_are_not_cut() -> None:
     group = second(in_groups(16, 16, 1))
-    assert 3 in axes_of(group, meeting=True)
+    assert 3 in axes_of(group, exchange=True)
     assert 3 not in axes_of(group)

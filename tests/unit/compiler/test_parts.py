@@ -12,11 +12,9 @@ from npusim.compiler.buffers import Buffer, View
 from npusim.compiler.codegen import issue as schedule
 from npusim.compiler.codegen.issue import Item, Scheduler, Slot, Tile
 from npusim.compiler.grouping.groups import form_groups
-from npusim.compiler.lower.base import ConstantPool, Context
 from npusim.compiler.pipeline import compile_graph, explain_graph, prepare
-from npusim.compiler.schedule.layout import place
-from npusim.compiler.schedule.sharding import Spread, spread
-from npusim.compiler.schedule.shards import axes_of, interval, operand_axes, part_of
+from npusim.compiler.schedule.sharding import Shards
+from npusim.compiler.schedule.shards import axes_of, interval, operand_axes, shard_of
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
@@ -27,6 +25,7 @@ from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
 from npusim.program import CONSTANTS, SCRATCH
 from tests.support.graphs.execution import interpreted
+from tests.support.graphs.schedules import sharded_build
 from tests.support.programs.streams import copy, fill
 
 FOUR = load_config("tiny").with_(**{"cores": 4, "interconnect.multicast": True, "dma.channels": 2})
@@ -47,12 +46,10 @@ def tokens_net() -> Graph:
     return build.finish([build.add("binary", [y, build.const(weights(16))], {"fn": Binary.ADD})])
 
 
-def spread_of(graph: Graph, config: Config) -> Spread:
-    prepared = prepare(graph, config)
-    context = Context(config, ConstantPool())
-    found = spread(place(prepared, form_groups(prepared.ops, prepared.outputs), context), context)
+def shards_of(graph: Graph, config: Config) -> Shards:
+    found = sharded_build(prepare(graph, config), config)
     assert found is not None
-    return found
+    return found.plan.shards
 
 
 @pytest.mark.parametrize(
@@ -80,7 +77,7 @@ def test_what_a_part_needs_of_its_operands() -> None:
     bias = next(t for op in second.ops for t in op.inputs if t is not None and t.shape == (16,))
     assert [rows[tensor] for tensor in (a, b, bias)] == [0, None, None]
     assert [columns[tensor] for tensor in (a, b, bias)] == [None, 1, 0]
-    part = part_of(second, columns, 4, 8)
+    part = shard_of(second, columns, 4, 8)
     assert part.group.outputs[0].shape == (64, 4)
     sliced = {whole: (tensor, starts) for tensor, (whole, starts) in part.slices.items()}
     assert a not in sliced
@@ -91,7 +88,7 @@ def test_what_a_part_needs_of_its_operands() -> None:
 
 def test_what_a_core_reads_again_itself_is_in_its_sram() -> None:
     graph = tokens_net()
-    found = spread_of(graph, FOUR)
+    found = shards_of(graph, FOUR)
     for core, context in enumerate(found.contexts):
         own = {view.buffer for tensor, view in context.views.items() if tensor in context.own and view.buffer.on_chip}
         assert {buffer.core for buffer in own} == {core}

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import numpy as np
 import pytest
 
-from npusim.compiler import pipeline
 from npusim.compiler.lower.base import ConstantPool, Context
-from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.schedule import sharding as spread
-from npusim.compiler.schedule.build import in_parts
 from npusim.compiler.schedule.pinned_weights import SHARES, Candidate, choices
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import decode
-from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from npusim.runtime import Session
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
 from tests.support.graphs.samples import product, residual_net
+from tests.support.graphs.schedules import sharded
 from tests.support.programs.race_detector import find_races, limits_of
 
 TINY = load_config("tiny")
@@ -81,11 +75,8 @@ def test_what_stays_are_the_weights_of_each_cores_parts(axes: tuple[int | None, 
     config = keeping(TINY.with_(**{"cores": 2, "sram.bytes": "64 KiB", "exchange.bytes_per_cycle": 16}))
     graph = layers(3, 64)
 
-    def parts(graph: Graph, config: Config, budget: Budget, tried: object = None) -> object:
-        return in_parts(graph, config, budget)
-
-    with mock.patch.object(spread._Search, "run", return_value=axes), mock.patch.object(pipeline, "best_order", parts):
-        program = compile_graph(graph, config)
+    program = sharded(graph, config, axes)
+    assert program is not None
     first, second, third = check(program, config, graph)
     weights = 64 * 64
     assert program.resident_bytes == {1: 3 * weights, 0: 6 * weights, None: 4 * weights}[axes[2]]

@@ -10,7 +10,7 @@ from npusim.compiler.pipeline import prepare
 from npusim.compiler.schedule.cascade import Cascade
 from npusim.compiler.schedule.cascade_cuts import CascadeCuts
 from npusim.compiler.schedule.likeness import held_bytes
-from npusim.compiler.schedule.search import best_order
+from npusim.compiler.schedule.search import ScheduleSearch
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config
@@ -47,7 +47,7 @@ def chain() -> Graph:
 @pytest.mark.parametrize("graph", [chain(), NETWORKS["mobilenet_v2"].make((1, 96, 96, 3))], ids=["chain", "mobilenet"])
 def test_estimates_of_all_steps_are_near_to_what_they_take(graph: Graph, kib: int) -> None:
     config = EDGE.with_(**{"sram.bytes": f"{kib} KiB"})
-    order = best_order(prepare(graph, config), config, Budget.of(config))
+    order = ScheduleSearch(prepare(graph, config), config, Budget.of(config)).run()
     alternatives = order.layout.alternatives
     assert alternatives is not None
     assert any(step.cascade for step in order.layout.steps)
@@ -75,7 +75,7 @@ def test_held_weights_come_from_where_constants_are() -> None:
     flash = load_config("ethos_u55_128")
     assert loading(1 << 16, constants_side(flash)) > 7 * loading(1 << 16, flash)
     graph = NETWORKS["mobilenet_v2"].make((1, 96, 96, 3))
-    order = best_order(prepare(graph, flash), flash, Budget.of(flash))
+    order = ScheduleSearch(prepare(graph, flash), flash, Budget.of(flash)).run()
     alternatives = order.layout.alternatives
     assert alternatives is not None
     held = [
