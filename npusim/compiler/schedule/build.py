@@ -32,7 +32,7 @@ from npusim.compiler.schedule.layout import PlacedGraph, place
 from npusim.compiler.schedule.memory_choices import MemoryChoices
 from npusim.compiler.schedule.memory_map import MemoryMap
 from npusim.compiler.schedule.memory_plan import MemoryPlan, plan_memory
-from npusim.compiler.schedule.names import Layers
+from npusim.compiler.schedule.names import LayerNames
 from npusim.compiler.schedule.schedule import (
     AFTER_TRIALS,
     BY_USE,
@@ -59,7 +59,7 @@ from npusim.program import FIRST_IO, OpEntry
 
 
 @dataclass(slots=True)
-class Plan:
+class ProgramPlan:
     """Everything about a program that is decided before its commands are made.
 
     ``schedule``: what was asked for. ``context``: of all cores, for the device that is planned for, which may have
@@ -82,7 +82,7 @@ class Plan:
     def complete(self) -> Schedule:
         """The schedule with every choice that was made: built again, it gives the same program without a search."""
         asked, device, pinned = self.schedule, self.device, self.context.pinned
-        layers = Layers(self.placement.groups)
+        layers = LayerNames(self.placement.groups)
         return Schedule(
             cores=device.cores,
             channels=device.dma.channels,
@@ -123,7 +123,7 @@ class Plan:
     @property
     def layer_shards(self) -> tuple[LayerShard, ...]:
         """How cores divide the layers, for those that are cut or that not all cores work on."""
-        names, cores = Layers(self.placement.groups).names, self.device.cores
+        names, cores = LayerNames(self.placement.groups).names, self.device.cores
         return tuple(
             LayerShard(name, axis, 0 if count == cores else count)
             for name, (axis, count) in zip(names, self.shards.cuts, strict=True)
@@ -143,7 +143,7 @@ class Build:
     ``prologue``: how many commands, the first, load pinned weights.
     """
 
-    plan: Plan
+    plan: ProgramPlan
     commands: list[Command]
     sizes: tuple[int, ...]
     record: MemoryMap
@@ -213,7 +213,7 @@ def build(graph: Graph, config: Config, schedule: Schedule, budget: Budget) -> B
     return Emission(plan, copy(budget)).finish()
 
 
-def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any, Any] | None = None) -> Plan:
+def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any, Any] | None = None) -> ProgramPlan:
     """Decide what a schedule leaves open. ``facts``: of an earlier plan whose estimates are used again.
 
     Raises ScheduleError, CompileError.
@@ -222,7 +222,7 @@ def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any,
     context = Context(device, ConstantPool(), facts=facts_of(graph) if facts is None else facts)
     cut = device.cores > 1 and (schedule.searches("shards") or any(each.axis is not None for each in schedule.shards))
     placement = place(graph, form_all(graph, device, schedule.with_("fused_attention") if cut else schedule), context)
-    layers = Layers(placement.groups)
+    layers = LayerNames(placement.groups)
     context.pinned = _pinned(schedule, layers, context)
     cuts, order = _choose_cuts(placement, context, schedule, cut=cut)
     shards = make_shards(placement.groups, context, cuts)
@@ -237,13 +237,13 @@ def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any,
         layout = _plan_shards(placement, shards, choices, names)
     else:
         layout = plan_memory(placement, context, choices)
-    plan = Plan(schedule, graph, context, placement, shards, layout, order, whole_views, names)
+    plan = ProgramPlan(schedule, graph, context, placement, shards, layout, order, whole_views, names)
     if schedule.has_entries:
         check_entries(schedule, plan.complete(), layers)
     return plan
 
 
-def _pinned(schedule: Schedule, layers: Layers, context: Context) -> Pinned:
+def _pinned(schedule: Schedule, layers: LayerNames, context: Context) -> Pinned:
     """The pinned weights by group, at the end of the scratchpad."""
     starts = {layers.number(each.layer, "pinned"): each.offset or 0 for each in schedule.pinned}
     if not starts:
@@ -257,13 +257,13 @@ def _choose_cuts(
     placement: PlacedGraph, context: Context, schedule: Schedule, *, cut: bool
 ) -> tuple[Sequence[Cut], str]:
     """How each group is divided among the cores, and the order of the constants if groups are ``cut``."""
-    cores, layers = context.config.cores, Layers(placement.groups)
+    cores, layers = context.config.cores, LayerNames(placement.groups)
     fixed = {layers.number(each.layer, "shards"): (each.axis, each.cores or cores) for each in schedule.shards}
     searched = cut and schedule.searches("shards")
     order = schedule.constants or (AFTER_TRIALS if searched and not fixed else BY_USE)
     cuts: Sequence[Cut] = [fixed.get(number, (None, cores)) for number in range(len(placement.groups))]
     if cut and order == AFTER_TRIALS:
-        # Layers on the shards that are tried place constants. Nothing reads them, but all others lie behind them.
+        # LayerNames on the shards that are tried place constants. Nothing reads them, but all others lie behind them.
         tried = AxisSearch(placement, context).run()
         cuts = tried if searched and not fixed else cuts
     if searched and (fixed or order != AFTER_TRIALS):
@@ -315,7 +315,7 @@ def _joined(groups: list[Group], device: Config) -> list[Group]:
 def _plan_shards(
     placement: PlacedGraph, shards: Shards, choices: MemoryChoices, names: dict[Buffer, str]
 ) -> MemoryPlan:
-    """Plan the memory of the first core's shards for all cores."""
+    """ProgramPlan the memory of the first core's shards for all cores."""
     moved, shared = move_to_cores(placement, shards)
     for buffer, copies in moved.items():
         names.update(dict.fromkeys(copies, names[buffer]))
@@ -339,7 +339,7 @@ class Emission:
     """The commands of a plan while they are made, so that the first of them can be compared with those of another
     plan."""
 
-    def __init__(self, plan: Plan, budget: Budget) -> None:
+    def __init__(self, plan: ProgramPlan, budget: Budget) -> None:
         """Raises CompileError for a plan that does not fit into DRAM."""
         context, layout = plan.context, plan.layout
         self._plan = plan

@@ -9,7 +9,7 @@ from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.schedule.memory_choices import CascadeRun
-from npusim.compiler.schedule.names import Layers, suggestion
+from npusim.compiler.schedule.names import LayerNames, suggestion
 from npusim.compiler.schedule.schedule import L2, ROLLING, LayerCascade, Schedule, TensorMemory, unique_names
 from npusim.errors import ScheduleError, named
 from npusim.graph import Tensor
@@ -61,7 +61,7 @@ def _tensors(groups: Sequence[Group]) -> Iterable[Tensor]:
     return (each for group in groups for op in group.ops for each in (*op.outputs, *op.inputs) if each is not None)
 
 
-def find_runs(schedule: Schedule, layers: Layers, areas: Mapping[Buffer, TensorMemory]) -> tuple[CascadeRun, ...]:
+def find_runs(schedule: Schedule, layers: LayerNames, areas: Mapping[Buffer, TensorMemory]) -> tuple[CascadeRun, ...]:
     """The cascades that a schedule gives, and those that its rolling buffers need, by the numbers of their groups.
 
     Raises ScheduleError for layers that are not neighbours, or in two cascades.
@@ -82,7 +82,7 @@ def find_runs(schedule: Schedule, layers: Layers, areas: Mapping[Buffer, TensorM
     return tuple(runs)
 
 
-def _run(entry: LayerCascade, layers: Layers) -> CascadeRun:
+def _run(entry: LayerCascade, layers: LayerNames) -> CascadeRun:
     numbers = sorted({layers.number(name, "cascades") for name in entry.layers})
     first, last = numbers[0], numbers[-1]
     if len(numbers) < last - first + 1:
@@ -94,7 +94,7 @@ def _run(entry: LayerCascade, layers: Layers) -> CascadeRun:
     return CascadeRun(first, last, entry)
 
 
-def check_entries(schedule: Schedule, built: Schedule, layers: Layers) -> None:
+def check_entries(schedule: Schedule, built: Schedule, layers: LayerNames) -> None:
     """Raise ScheduleError unless a plan, whose complete schedule is ``built``, is as the entries say."""
     cut = {each.layer: each for each in built.shards}
     for shard in schedule.shards:
@@ -123,7 +123,7 @@ def check_entries(schedule: Schedule, built: Schedule, layers: Layers) -> None:
         )
 
 
-def _check_cascades(schedule: Schedule, built: Schedule, layers: Layers) -> None:
+def _check_cascades(schedule: Schedule, built: Schedule, layers: LayerNames) -> None:
     runs = {_run(each, layers).first: each for each in built.cascades}
     inside = {layers.number(name, "cascades") for each in built.cascades for name in each.layers}
     for entry in schedule.cascades:

@@ -12,7 +12,7 @@ from npusim.errors import ScheduleError, named
 _NAMED = 5
 
 
-class Layers:
+class LayerNames:
     """The layers of a program: each group has the name of its first operator; the names of its others stand for it,
     too."""
 

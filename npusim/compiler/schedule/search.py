@@ -13,7 +13,7 @@ from npusim.compiler.lower.base import ConstantPool, Context, facts_of
 from npusim.compiler.schedule.build import (
     Build,
     Emission,
-    Plan,
+    ProgramPlan,
     build,
     commands_until,
     form_all,
@@ -23,7 +23,7 @@ from npusim.compiler.schedule.build import (
 from npusim.compiler.schedule.dram import by_l2
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.memory_plan import MemoryPlan
-from npusim.compiler.schedule.names import Layers
+from npusim.compiler.schedule.names import LayerNames
 from npusim.compiler.schedule.pinned_weights import body, candidates, choices
 from npusim.compiler.schedule.repeats import shortened
 from npusim.compiler.schedule.schedule import BY_USE, DRAM, FREE, L2, PinnedLayer, Schedule
@@ -110,7 +110,7 @@ class ScheduleSearch:
             self.refused = self.refused or error
             return None
 
-    def _again(self, plan: Plan, channels: int | None) -> Build | None:
+    def _again(self, plan: ProgramPlan, channels: int | None) -> Build | None:
         """The program with the choices of a plan, of this graph or a short one, for so many channels."""
         found = self._try(self._base(plan).with_(channels=channels))
         if found is None or plan.schedule.searches("cascades") or plan.shards.are_cut:
@@ -122,7 +122,7 @@ class ScheduleSearch:
         except CompileError:
             return None
 
-    def _base(self, plan: Plan) -> Schedule:
+    def _base(self, plan: ProgramPlan) -> Schedule:
         """The schedule of a plan with open cascades and attentions."""
         asked = plan.schedule
         if plan.shards.are_cut:
@@ -195,7 +195,7 @@ class ScheduleSearch:
         return self._plain.with_("shards", cores=cores, backing=backing)
 
     def _sharded(self, cores: int, *, backing: str = DRAM, exchange: bool = True) -> Schedule:
-        """Layers cut for cores."""
+        """LayerNames cut for cores."""
         closed = ("fused_attention", "cascades")
         return self._plain.with_(*closed, cores=cores, backing=backing, exchange=exchange)
 
@@ -241,7 +241,7 @@ class ScheduleSearch:
             self.tried += result
         return result if may_win else []
 
-    def _alone(self, plan: Plan) -> Emission:
+    def _alone(self, plan: ProgramPlan) -> Emission:
         """The program on one core without cascades; ``plan``: the one with them. Raises CompileError."""
         closed = plan.schedule.with_("cascades", "fused_attention", fused_attention=plan.attentions)
         if self.wanted == FREE:  # all estimates are known, so none of them places constants
@@ -273,7 +273,7 @@ class ScheduleSearch:
         closed = self._base(plan).with_(
             "fused_attention", "shards", "pinned", fused_attention=plan.attentions, shards=plan.layer_shards
         )
-        config, layers = replace(self.config, cores=plain.cores), Layers(plain.groups)
+        config, layers = replace(self.config, cores=plain.cores), LayerNames(plain.groups)
         best, least, most = plain, forecast(plain.commands, config), closed
 
         def try_(schedule: Schedule) -> bool:
@@ -298,7 +298,7 @@ class ScheduleSearch:
         return best
 
 
-def _pinnable(plan: Plan) -> list[tuple[Group, Context]]:
+def _pinnable(plan: ProgramPlan) -> list[tuple[Group, Context]]:
     """The groups whose weights may be pinned, with contexts for their estimates."""
     if plan.shards.are_cut:
         return plan.shards.on_first_core(plan.placement.groups)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.schedule.build import Build, build, make_plan
-from npusim.compiler.schedule.names import Layers
+from npusim.compiler.schedule.names import LayerNames
 from npusim.compiler.schedule.schedule import FREE, LayerShard, Schedule
 from npusim.errors import CompileError
 from npusim.graph import Graph
@@ -18,7 +18,7 @@ from npusim.program import Program
 def cut_along(prepared: Graph, config: Config, axes: Sequence[int | None]) -> Schedule:
     """Every layer cut along an axis for all cores; None: its tiles are shared out."""
     shared = make_plan(prepared, config, FREE.with_("shards", "fused_attention", cores=config.cores))
-    names = Layers(shared.placement.groups).names
+    names = LayerNames(shared.placement.groups).names
     shards = tuple(LayerShard(name, axis) for name, axis in zip(names, axes, strict=True) if axis is not None)
     return FREE.with_("shards", "fused_attention", cores=config.cores, shards=shards)
 
