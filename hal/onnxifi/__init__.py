@@ -1,6 +1,6 @@
 """ONNXIFI for Python: the 15 functions with the specification's names, over simulated devices.
 
-They run the very code of the C library. Each returns its status first, and what C stores through pointers after it:
+They use the code of the C library. Each returns its status first, and what C stores through pointers after it:
 
 >>> from hal import onnxifi
 >>> status, ids, count = onnxifi.onnxGetBackendIDs(16)

@@ -29,7 +29,7 @@ _ALLOWED: dict[int, range] = {
 
 @dataclass(slots=True, eq=False)
 class Backend:
-    """``power`` is held: as long as the backend lives, its device is on."""
+    """A backend. Its reference to ``power`` keeps the device on."""
 
     device: Device
     power: Power
@@ -57,7 +57,7 @@ def init_backend(device: Device, properties: Sequence[tuple[int, int]]) -> Backe
 
 
 def _set_log_level(level: LogLevel) -> None:
-    """What a client asks for goes to standard error, unless the program has handlers of its own."""
+    """Set the log level; the log goes to standard error unless the program has its own handlers."""
     logger = logging.getLogger("npusim.onnxifi")
     logger.setLevel(_LEVELS[level])
     if not logger.hasHandlers():

@@ -1,4 +1,4 @@
-"""Where a graph's inputs and outputs lie: what onnxSetGraphIO makes, and every later run uses."""
+"""Bindings of inputs and outputs: created by onnxSetGraphIO, used by later runs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IO:
-    """One binding, complete in itself: what a run asks of the device, with views of the client's memory for inputs, and
-    such views for the outputs, in the storage types of the program. An output that is an input, too, has another name
-    in the program."""
+    """One complete binding: the request of a run, with views of client memory for inputs and outputs in the storage
+    types of the program. An output that is also an input has another name in the program."""
 
     request: Request
     outputs: Mapping[str, Array]
@@ -33,7 +32,7 @@ class IO:
 def set_io(graph: Graph, inputs: Sequence[Descriptor], outputs: Sequence[Descriptor]) -> IO:
     """Check the descriptors, and find or compile the program for their shapes.
 
-    Raises OnnxifiError and what :func:`edge.status_of` knows.
+    Raises OnnxifiError, and exceptions that :func:`edge.status_of` converts.
     """
     ins = match_names(inputs, graph.inputs, "graph input")
     outs = match_names(outputs, graph.outputs, "graph output")

@@ -65,6 +65,6 @@ def cause(reason: str) -> Status:
 
 
 def worst(reasons: Iterable[Reason]) -> Status:
-    """The status for a model with several: what lies deepest, from version over operator to shape."""
+    """The status for a model with several reasons, by precedence: version, operator, type, attribute, shape."""
     found = {cause(reason) for _, _, reason in reasons}
     return next(status for status in _ORDER if status in found)

@@ -25,9 +25,11 @@ _TRIAL_SIZE = 1
 
 
 def compatibility(config: Config, data: bytes, *, lenient: bool) -> Status:
-    """SUCCESS, or FALLBACK if operators are decomposed. Raises OnnxifiError and what :func:`edge.status_of` knows.
+    """SUCCESS, or FALLBACK if operators are decomposed. Raises OnnxifiError, and exceptions that :func:`edge.status_of`
+    converts.
 
-    Where a model has no weights, they may yet come with onnxInitGraph: what their values decide is not decided here.
+    If a model has no weights, they may come with onnxInitGraph, so nothing that depends on their values is decided
+    here.
     """
     model = parse(data, lenient=lenient)
     inputs = dynamic_inputs(model.proto.graph)
@@ -56,8 +58,8 @@ def _static(model: Model, inputs: Sequence[Declared], config: Config) -> bool:
 
 
 def _tried(model: Model, inputs: Sequence[Declared], values: Mapping[str, Any], config: Config) -> bool:
-    """What becomes of a model with values that its weights may have. Raises NeedsValueError if in the end it wants the
-    values of all inputs; whatever else goes wrong goes wrong with these values, and perhaps not with others."""
+    """The result for a model with plausible values of its weights. Raises NeedsValueError if it needs the values of all
+    inputs. Other errors may be due to these values."""
     bind = dict(values)
     while True:
         try:
@@ -85,9 +87,9 @@ def _remaining(inputs: Sequence[Declared], values: Mapping[str, Any]) -> list[st
 
 
 def try_symbolic(model: Model, inputs: Sequence[Declared], config: Config) -> bool:
-    """Whether operators of a model with open dimensions are decomposed; what the shapes decide waits for them.
+    """Whether operators of a model with open dimensions are decomposed, without checks that need shapes.
 
-    Raises UnsupportedError for what no shape can help.
+    Raises UnsupportedError for operators that are unsupported with every shape.
     """
     if any(value.dims is None for value in inputs):
         return False

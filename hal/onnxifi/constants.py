@@ -10,7 +10,7 @@ ONNXIFI_VERSION = 0x0000000100000000
 
 
 class BackendInfo(IntEnum):
-    """onnxBackendInfo: what onnxGetBackendInfo can be asked for."""
+    """onnxBackendInfo: the queries of onnxGetBackendInfo."""
 
     ONNXIFI_VERSION = 0
     NAME = 1
@@ -90,7 +90,7 @@ class DataType(IntEnum):
 
 
 class MemoryType(IntEnum):
-    """Where the buffer of a tensor descriptor lies. Only CPU is supported."""
+    """onnxEnum: the memory of a tensor descriptor's buffer. Only CPU is supported."""
 
     CPU = 0
     CUDA_BUFFER = 1
@@ -107,7 +107,7 @@ class Synchronization(IntEnum):
 
 
 class EventState(IntEnum):
-    """What onnxGetEventState stores."""
+    """The event states of onnxGetEventState."""
 
     INVALID = 0
     NONSIGNALLED = 0x16BD

@@ -37,7 +37,7 @@ class Descriptor(NamedTuple):
 
 @dataclass
 class TensorDescriptorV1:
-    """onnxTensorDescriptorV1 for the Python door. ``buffer`` is an address; whoever made it keeps the memory alive."""
+    """onnxTensorDescriptorV1 for Python. ``buffer`` is an address; the caller keeps the memory alive."""
 
     name: str | bytes | None
     dataType: int

@@ -57,10 +57,9 @@ def status_of(error: BaseException) -> Status:
 
 
 def answers(function: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """What goes wrong in the decorated function is an OnnxifiError with a status that ``function`` may return.
+    """Convert exceptions of the decorated function to OnnxifiError with a status that ``function`` may return.
 
-    Every failure is logged: at INFO what the client did, at ERROR what the user's settings say wrong, and, with its
-    traceback, what nobody foresaw.
+    Every failure is logged: client errors at INFO, wrong settings at ERROR, internal errors at ERROR with a traceback.
     """
 
     def decorate(work: Callable[_P, _T]) -> Callable[_P, _T]:

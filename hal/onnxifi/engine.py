@@ -1,4 +1,4 @@
-"""The engine behind both doors: what the C core calls, one function for each thing that has a meaning.
+"""The engine of both interfaces: the functions that the C core calls.
 
 The core owns handles, events and the order of runs; it passes devices by number, and backends, graphs and bindings as
 the objects that it got from here. Every function raises OnnxifiError with a status that its ONNXIFI function may
@@ -36,7 +36,7 @@ Trace = list[tuple[str, int, int]]
 
 
 class Complete(Protocol):
-    """How the core hears of the end of a run; ``run`` is what it passed to :func:`start`."""
+    """Callback of the core for the end of a run; ``run`` is the argument of :func:`start`."""
 
     def __call__(
         self, run: object, status: int, timing: Timing | None, trace: Trace | None, message: str, /
@@ -44,21 +44,21 @@ class Complete(Protocol):
 
 
 class Core:
-    """What the engine tells the core; set by :func:`connect`."""
+    """The callbacks of the core, set by :func:`connect`."""
 
     complete: Complete
     unplugged: Callable[[int], object]
 
 
 def connect(complete: Complete, unplugged: Callable[[int], object]) -> None:
-    """For the core: ``complete(run, status, timing, trace, message)`` when a run is over, ``unplugged(device)`` when a
-    device is gone by itself."""
+    """Set the callbacks of the core: ``complete(run, status, timing, trace, message)`` at the end of a run,
+    ``unplugged(device)`` when a device disappears."""
     Core.complete = staticmethod(complete)
     Core.unplugged = staticmethod(unplugged)
 
 
 class _State:
-    """What is read from the user's settings, once in a process."""
+    """The user's settings, read once per process."""
 
     lock = threading.Lock()
     settings: Settings | None = None
@@ -126,7 +126,7 @@ def set_io(graph: Graph, inputs: Sequence[Descriptor], outputs: Sequence[Descrip
 
 @answers("onnxReleaseGraph")
 def release_graph(graph: Graph) -> None:
-    """Give back what the graph has on the device; no run of it is under way."""
+    """Free the device memory of the graph, which has no active run."""
     graph.release()
 
 
@@ -165,7 +165,7 @@ def _events(io: IO, done: Result) -> Trace:
 
 
 def unplug(device: int) -> None:
-    """Take a device away; the core tells the clients."""
+    """Remove a device; the core notifies the clients."""
     devices()[device].unplug()
 
 

@@ -31,7 +31,7 @@ QuantizationTable = tuple[tuple[str, Quantization], ...]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a program is compiled for: shapes of the inputs that the model leaves open, and quantised tensors."""
+    """The key of a compiled program: shapes of inputs with open dimensions, and quantised tensors."""
 
     shapes: ShapeTable = ()
     inputs: QuantizationTable = ()
@@ -39,7 +39,7 @@ class Form:
 
 
 class Graph:
-    """One graph. ``inputs``, ``outputs``: what the client has to bind. Made by :func:`init_graph`."""
+    """One graph. ``inputs``, ``outputs``: the tensors that the client binds. Created by :func:`init_graph`."""
 
     def __init__(
         self, backend: Backend, model: Model, quantized: Mapping[str, Quantization], priority: Priority
@@ -98,7 +98,7 @@ class Graph:
 def init_graph(
     backend: Backend, properties: Sequence[int], data: bytes, weights: Sequence[Descriptor] | None, *, lenient: bool
 ) -> tuple[Status, Graph]:
-    """(SUCCESS or FALLBACK, the graph). Raises OnnxifiError and what :func:`edge.status_of` knows."""
+    """(SUCCESS or FALLBACK, the graph). Raises OnnxifiError, and exceptions that :func:`edge.status_of` converts."""
     priority = graph_priority(properties)
     model = parse(data, lenient=lenient)
     quantized: dict[str, Quantization] = {}
@@ -119,7 +119,7 @@ def init_graph(
 def read_weights(
     model: Model, descriptors: Sequence[Descriptor], lenient: bool
 ) -> tuple[list[Weight], dict[str, Quantization]]:
-    """(copies of the weights, those that are quantised). Lenient: a weight's own type counts, not the declared one."""
+    """(copies of the weights, the quantised ones). Lenient: the type of the descriptor replaces the declared type."""
     proto = model.proto.graph
     if proto.initializer:
         raise OnnxifiError(Status.INVALID_MODEL, "weights must be initializers or descriptors, not both")

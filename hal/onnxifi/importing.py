@@ -1,4 +1,4 @@
-"""ONNX graphs become npusim's, with what ONNXIFI adds: shapes given later, and tensors that are quantised outside."""
+"""Import of ONNX graphs with ONNXIFI's additions: later shapes, and tensors that are quantised outside the graph."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Shapes = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """How tensors look outside of the graph, by name, where that is not what the graph declares."""
+    """Tensors by name whose external form differs from the declaration of the graph."""
 
     weights: Mapping[str, Quantization] = field(default_factory=dict)
     inputs: Mapping[str, Quantization] = field(default_factory=dict)
@@ -46,8 +46,8 @@ NOTHING = Outside()
 
 
 class OnnxifiImporter(Importer):
-    """The frontend's importer for a model from an ONNXIFI client. ``decomposed`` says what is several operators already
-    in the graph; every operator has the number of the node that it is of as its ``origin``."""
+    """The importer for models of ONNXIFI clients. ``decomposed``: nodes that become several operators. The ``origin``
+    of each operator is the number of its node."""
 
     def __init__(
         self, model: Model, config: Config, input_shapes: Shapes | None, outside: Outside, bind: Mapping[str, Any]
@@ -119,9 +119,9 @@ def import_graph(
     outside: Outside = NOTHING,
     bind: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Graph, bool]:
-    """(graph, whether it has decomposed nodes already). Raises as ``load`` does, UsageError for impossible shapes, too.
+    """(graph, whether it has decomposed nodes). Raises like ``load``, and UsageError for impossible shapes.
 
-    The model is left as it is. ``bind``: values of inputs.
+    The model is not modified. ``bind``: values of inputs.
     """
     own = Model(model.proto, None, dict(model.blobs))  # an importer empties what it gets
     importer = OnnxifiImporter(own, config, input_shapes, outside, bind)

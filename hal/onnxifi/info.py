@@ -1,4 +1,4 @@
-"""Answers of onnxGetBackendInfo: everything that says how large or fast comes from the device's description."""
+"""Values of onnxGetBackendInfo, derived from the device description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the bytes of a model to a checked message: what is wrong with it has the status that the specification names."""
+"""Parsing and checks of a model, with the statuses of the specification."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Weight:
 
 
 def parse(data: bytes, *, lenient: bool) -> Model:
-    """The model behind the bytes, which must stay as they are. Raises OnnxifiError: INVALID_PROTOBUF, INVALID_MODEL,
+    """Parse a model; the bytes must not change. Raises OnnxifiError: INVALID_PROTOBUF, INVALID_MODEL,
     UNSUPPORTED_VERSION, UNSUPPORTED_OPERATOR, UNSUPPORTED_DATATYPE, MISMATCHING_SHAPE, MISMATCHING_DATATYPE.
     """
     # Weights stay where they are: parsed, they would be copied, and a model of gigabytes does not fit a protobuf.

@@ -1,4 +1,4 @@
-"""A device that is on: its executor, and what graphs have taken of it."""
+"""A powered device: its executor, and the resources of its graphs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MAX_GRAPHS = 1024
 
 
 class Power:
-    """From switching the device on to losing it. Whoever holds this keeps the device on.
+    """One power cycle of a device. A reference keeps the device on.
 
-    Programs of graphs stay on the device. Besides them there must be room for a run of any of them, so that what
-    onnxInitGraph and onnxSetGraphIO accept can also run: runs take turns.
+    Programs of graphs stay on the device. There must also be room for one run of any of them, so that accepted graphs
+    can run. Runs are executed one at a time.
     """
 
     def __init__(self, config: Config) -> None:
@@ -31,7 +31,7 @@ class Power:
 
     @property
     def lost(self) -> bool:
-        """Whether the device is gone."""
+        """Whether the device has disappeared."""
         return self.executor.status == "OFFLINE"
 
     def take_graph(self) -> None:

@@ -1,6 +1,6 @@
-"""What a model must be before anybody asks whether the device can do it. A rule's docstring is in the guide.
+"""Validation rules of models, before support by the device is checked. The docstring of a rule is in the guide.
 
-The checks are strict, as the specification wants them; the lenient switch lets pass what real clients send against it.
+The checks follow the specification; the lenient mode accepts known violations of real clients.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check_model(model: ModelProto, lenient: bool) -> None:
 
 
 class Scope(NamedTuple):
-    """What holds for all nodes of a model."""
+    """Properties shared by all nodes of a model."""
 
     versions: dict[str, int]
     local: Collection[tuple[str, str]]

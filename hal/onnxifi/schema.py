@@ -1,4 +1,4 @@
-"""What the operators' definitions say about a node's outside: how many operands, which attributes."""
+"""The number of operands and the attributes of a node, from the operator definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user can set: which devices are backends, and how strictly models are read."""
+"""User settings: the devices of the backends, and the strictness of model checks."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """onnxStatus: what every function returns."""
+    """onnxStatus: the return value of every function."""
 
     SUCCESS = 0x0000
     FALLBACK = 0x0001

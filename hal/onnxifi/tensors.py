@@ -1,4 +1,4 @@
-"""Checks of tensor descriptors: what a client says about weights, inputs and outputs, against what the model says."""
+"""Checks of the tensor descriptors of weights, inputs and outputs against the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MEMORIES = frozenset(int(item) for item in MemoryType)
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the model says about one of its inputs or outputs; ``dims``: None where not even the rank is known."""
+    """The declaration of an input or output of the model; ``dims``: None if the rank is unknown."""
 
     name: str
     data_type: int
@@ -65,7 +65,7 @@ def check_complete(found: Mapping[str, Descriptor], wanted: Iterable[str], what:
 
 
 def check_descriptor(descriptor: Descriptor) -> None:
-    """What can be said without the model: type, memory, sizes and location are possible ones."""
+    """Check type, memory, sizes and location of a descriptor, independent of the model."""
     name = descriptor.name
     if descriptor.data_type not in _TYPES:
         raise OnnxifiError(Status.INVALID_DATATYPE, f"{name!r}: there is no data type {descriptor.data_type}")

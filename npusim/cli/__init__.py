@@ -1,4 +1,4 @@
-"""The command line; ``entry`` is what the installed ``npusim`` script calls."""
+"""The command line; the installed script ``npusim`` calls ``entry``."""
 
 from __future__ import annotations
 

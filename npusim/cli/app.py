@@ -1,6 +1,6 @@
-"""The command group, and the one place where an error becomes a message and an exit code.
+"""The command group, and the only place that converts errors to messages and exit codes.
 
-0: done; 1: it failed; 2: what was asked or given is wrong: an option, a device description, an input; 130: interrupted;
+0: success; 1: failure; 2: wrong options, device description or input; 130: interrupted;
 143: terminated by SIGTERM.
 """
 
@@ -157,7 +157,7 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> tuple[int, str]:
 
 
 def _advice(error: OpenInputsError | NeedsValueError, arguments: Sequence[str]) -> str:
-    """What to do about what a model leaves open: a command that works as it stands, where one is known."""
+    """Advice for a model with open dimensions or values: a complete command, if one is known."""
     command = app.commands.get(arguments[0]) if arguments else None
     takes = {parameter.name for parameter in command.params} if command is not None else set()
     if "bound" not in takes:  # as in a space file, which has keys of these names

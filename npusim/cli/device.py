@@ -1,4 +1,4 @@
-"""``npusim info``: what a device can do."""
+"""``npusim info``: the capabilities of a device."""
 
 from __future__ import annotations
 

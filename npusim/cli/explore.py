@@ -151,7 +151,7 @@ def _again(context: click.Context) -> str:
 
 @contextlib.contextmanager
 def _bar(name: str) -> Iterator[Callable[[int, int], object]]:
-    """A line on the terminal with what is done and how long the rest will take; silent elsewhere."""
+    """A progress line on the terminal with the remaining time; nothing if there is no terminal."""
     if terminal_width(sys.stderr) is None:
         yield lambda done, total: None
         return

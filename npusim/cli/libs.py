@@ -1,6 +1,6 @@
 """``npusim libs``: the shared libraries for programs in C, and how to compile, link and run with them.
 
-They belong to the facades, which nothing here imports: their pkg-config files, beside them, say everything.
+The libraries belong to the facades, which npusim does not import. Their pkg-config files contain all that is needed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Library:
 
 
 def find_libraries() -> list[Library]:
-    """Every library that is installed beside this package. Raises NpusimError if there is no trace of any."""
+    """Every library that is installed beside this package. Raises NpusimError if there is none."""
     spec = importlib.util.find_spec("hal")
     places = spec.submodule_search_locations if spec is not None else None
     files = sorted(file for place in places or () for file in Path(place).glob("abi/lib/**/*.pc"))
@@ -64,7 +64,7 @@ def read(file: Path) -> Library:
 
 
 def variables(libraries: list[Library]) -> dict[str, str]:
-    """What a shell has to set so that loaders, and pkg-config, find the libraries."""
+    """Environment variables with which loaders and pkg-config find the libraries."""
     folders = dict.fromkeys(str(library.path.parent) for library in libraries)
     descriptions = dict.fromkeys(str(library.pkg_config) for library in libraries)
     return {"LD_LIBRARY_PATH": os.pathsep.join(folders), "PKG_CONFIG_PATH": os.pathsep.join(descriptions)}

@@ -26,7 +26,7 @@ def open_session(
 
 
 def save_program(program: Program, path: Path) -> None:
-    """Write a program file, whole or not at all; into what is not a regular file (a pipe, a device) it is copied."""
+    """Write a program file atomically. Pipes and devices are written directly."""
     from npusim.cache import write_program
 
     if path.exists() and not path.is_file():

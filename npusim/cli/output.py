@@ -1,6 +1,6 @@
-"""What a command writes: text, files that appear whole or not at all, JSON, and progress on a terminal.
+"""Output of commands: text, files that are written atomically, JSON, and progress on a terminal.
 
-Whatever a person reads goes through :func:`say`: names from models and files of others reach no terminal as they are.
+All text for people goes through :func:`say`, which escapes unprintable characters of names from models and files.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def check_destination(path: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path that replaces ``path`` when the block succeeds, and is removed when it fails.
 
-    What is not a regular file (a pipe, /dev/stdout) is written directly: replacing it would destroy it. An OSError
+    Pipes and devices such as /dev/stdout are written directly, because replacing them would destroy them. An OSError
     names ``path``, which those of a full disk do not.
     """
     target = Path(os.path.realpath(path))

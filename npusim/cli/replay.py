@@ -1,4 +1,4 @@
-"""``npusim replay``: what a bus trace holds, once more on a device."""
+"""``npusim replay``: replay a bus trace on a device."""
 
 from __future__ import annotations
 

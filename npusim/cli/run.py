@@ -179,7 +179,7 @@ def run(
 def _session_options(
     faults: Path | None, timeout: str | None, check_driver: bool, adversary: int | None, bus_trace: Path | None
 ) -> dict[str, Any]:
-    """What of the options is the session's, by its names for it."""
+    """The options that are arguments of the session, by argument name."""
     given = {
         "faults": faults,
         "timeout": timeout,
@@ -191,7 +191,7 @@ def _session_options(
 
 
 def _file_origin(model: Path) -> Origin:
-    """Where a compiled program comes from."""
+    """The origin of a compiled program."""
     from npusim.frontends.onnx.external import digest_file
     from npusim.runtime.provenance import Origin
 
@@ -201,7 +201,7 @@ def _file_origin(model: Path) -> Origin:
 def _check_destinations(
     json_file: str | None, files: tuple[Path | None, ...], output_dir: Path | None, timing_only: bool
 ) -> None:
-    """Raise UsageError now for what would fail after the run."""
+    """Raise UsageError before the run for output files that cannot be written."""
     if json_file not in (None, "-"):
         check_destination(Path(str(json_file)))
     for file in files:

@@ -1,4 +1,4 @@
-"""Signals that ask a command to end: they end it as Ctrl-C does, so that it removes what is not finished."""
+"""Signals that terminate a command. They act like Ctrl-C, so that incomplete files are removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _seen: list[int] = [signal.SIGINT]
 
 
 def install() -> None:
-    """Make the signals raise KeyboardInterrupt, but for those that the parent process has made this one ignore."""
+    """Make the signals raise KeyboardInterrupt, except those that the parent process has set to be ignored."""
     for name in _NAMES:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) == signal.SIG_DFL:

@@ -1,4 +1,4 @@
-"""``npusim validate``: measured points beside what the models say."""
+"""``npusim validate``: compare measured points with the predictions of the models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``npusim whatif``: what each resource of a device would buy."""
+"""``npusim whatif``: the effect of each resource of a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs that the suite lets a driver run: small, and known what they must give."""
+"""The test programs of the suite: small, with known results."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SuitePrograms:
         return self._made("endless", copies, size, scratch=65536)
 
     def huge(self) -> Program:
-        """More scratch memory than there is DRAM."""
+        """A program that needs more scratch memory than the DRAM has."""
         return self._made("huge", [], inputs=[], outputs=[], scratch=self._config.dram.bytes + (1 << 20))
 
     def half(self, size: int = 64, *, twice: bool = False) -> Program:

@@ -1,4 +1,4 @@
-"""A driver under test, whatever it is written in: the same verbs, the same codes for what it refuses."""
+"""The interface of a driver under test in any language: verbs and error codes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Subject(ABC):
         """Disconnect and free everything."""
 
     def told(self) -> str:
-        """What it has told people since it was asked last."""
+        """Messages on standard error since the last call."""
         return ""
 
     def end(self) -> None:  # noqa: B027 - a class needs no end

@@ -1,1 +1,1 @@
-"""What happened, told to a person (text) or to a program (JSON); see also the Perfetto trace."""
+"""Reports of runs as text, JSON, HTML and Perfetto traces."""

@@ -1,4 +1,4 @@
-"""What passed on a bus and what jobs did meanwhile, side by side as a Perfetto trace."""
+"""A Perfetto trace of bus accesses and of jobs on one time axis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Lanes:
         device.listener = self._job_ended
 
     def accessed(self, began_ps: int, ended_ps: int, what: str, size: int) -> None:
-        """An access of software, of so many bytes; or an interrupt, which has no length."""
+        """Record a software access of ``size`` bytes, or an interrupt, which has no size."""
         unit = BUS if size else INTERRUPTS
         self._spans.append(Span(unit, began_ps, ended_ps, NO_OP, what, 0, size, "latency"))
 

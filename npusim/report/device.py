@@ -1,4 +1,4 @@
-"""What a device can do, as text and JSON: everything derived from its description."""
+"""The capabilities of a device as text and JSON, derived from its description."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def summary(config: Config) -> str:
 
 
 def changes(config: Config) -> str:
-    """What was overridden after the description was read: `` with dram.bandwidth = "8 GB/s"``; empty if nothing was."""
+    """The overridden keys, such as `` with dram.bandwidth = "8 GB/s"``; empty if there are none."""
     changed = [f"{key} = {value}" for key, value, origin, _ in config.resolved() if origin == "override"]
     return f" with {', '.join(changed)}" if changed else ""
 

@@ -1,4 +1,4 @@
-"""What a run took and what a chip is made of, as rows of a report: energies by action and unit, areas by part."""
+"""Rows of reports: energies of a run by action and unit, areas of a chip by part."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["area_rows", "energy", "energy_rows", "joules", "square", "watts"]
 
 
 def energy_rows(found: Energy, time_ps: int) -> list[tuple[str, str]]:
-    """Name and value: the whole, its power, its parts and what is not known; nothing where no price is known at all."""
+    """Name and value: the total, its power, its parts and the unknown actions; empty if no action has a price."""
     if all(part.value is None or not part.value for part in found.parts):
         return []
     if found.total is None:
@@ -21,7 +21,7 @@ def energy_rows(found: Energy, time_ps: int) -> list[tuple[str, str]]:
 
 
 def area_rows(found: Breakdown) -> list[tuple[str, str]]:
-    """Name and value of each part of a chip, largest first, and where its prices come from."""
+    """Name and value of each part of a chip, largest first, and the sources of the prices."""
     rows = [("whole", "not known" if found.total is None else square(found.total))]
     if not found.known:
         return rows
@@ -41,7 +41,7 @@ _WATTS = ((10**6, "W"), (10**3, "mW"), (1, "uW"))
 
 
 def _shares(found: Energy) -> str:
-    """The largest parts, as shares of what is known, and the sum of the rest."""
+    """The largest parts, as shares of the known total, and the sum of the others."""
     parts = sorted((part for part in found.parts if part.value), key=lambda part: (-(part.value or 0), part.name))
     shown = [f"{part.name} {percent(part.value or 0, found.known)}" for part in parts[:_SHOWN]]
     rest = sum(part.value or 0 for part in parts[_SHOWN:])

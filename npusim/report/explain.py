@@ -69,7 +69,7 @@ _MOST_NAMES = 12
 
 
 def explain(program: Program, result: ReportedRun, config: Config, op: int) -> Explanation:
-    """What the instructions of one operator ask for and cost; ``result`` is a run of the program on the device.
+    """The work and costs of the instructions of one operator; ``result`` is a run of the program on the device.
 
     Raises UsageError for an operator that has no instructions, such as one whose output is empty.
     """
@@ -168,8 +168,8 @@ _OF = {False: "B", True: "B of constants"}
 
 
 def _equations(unit: str, config: Config) -> list[str]:
-    """The equations of a unit's cost model, as its manual states them: indented lines of the module's text, and what
-    goes on behind them."""
+    """The equations of a unit's cost model: the indented lines with ``=`` of its module docstring, and their
+    continuations."""
     name = unit if unit != "matrix" or config.matrix is None else f"matrix_{config.matrix.model}"
     module = importlib.import_module(f"npusim.hw.units.{name}")
     manual = inspect.cleandoc(module.__doc__ or "")

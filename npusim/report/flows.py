@@ -1,4 +1,4 @@
-"""What a command waited for: which span of a timeline had to end for another to begin, by the program's waits."""
+"""Dependencies in a timeline: the span that had to end before another could start, by the waits of the program."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ Queue = Sequence[tuple[int, int]]
 
 
 def flows(program: Program, timeline: Timeline) -> list[tuple[int, int]]:
-    """(producer, consumer), indices into ``timeline.spans``: of all that a command had to wait for the one that ended
-    last. Of a job that did not come to its end as far as it came."""
+    """Pairs (producer, consumer) of indices into ``timeline.spans``: for each command, the wait that ended last.
+
+    For a job that did not complete, the pairs of its executed commands.
+    """
     spans = _by_unit(timeline.spans)
     issued: dict[str, int] = defaultdict(int)
     skipped: dict[str, int] = defaultdict(int)  # residents that were there: complete without a span

@@ -55,7 +55,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """A share of a whole: ``92.1 %``; ``-`` when there is no whole."""
+    """A share of a whole: ``92.1 %``; ``-`` if the whole is 0."""
     return f"{round(100 * part / whole, 1) + 0.0:.1f} %" if whole else "-"  # + 0.0: no "-0.0"
 
 
@@ -76,8 +76,8 @@ _LEAST_PROSE = 24
 
 @contextlib.contextmanager
 def lines_of(width: int | None) -> Iterator[None]:
-    """Tables and facts made in the block break their cells between words, so that lines have at most ``width`` columns;
-    None, as outside of any such block, leaves them as long as they are."""
+    """Within the block, tables and facts wrap their cells so that lines have at most ``width`` columns; None does not
+    wrap."""
     token = _WIDTH.set(width)
     try:
         yield
@@ -167,7 +167,7 @@ def facts(rows: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def printable(text: str, *, lines: bool = True) -> str:
-    """The text with all that a terminal would obey, or not show, as an escape: names come from files of others.
+    """The text with control and unprintable characters escaped, because names come from untrusted files.
 
     ``lines``: line feeds stay.
     """
@@ -180,8 +180,8 @@ def printable(text: str, *, lines: bool = True) -> str:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Rows as CSV with a header; what a row lacks is empty. No cell is a formula for a spreadsheet, or has what a
-    terminal would obey."""
+    """Rows as CSV with a header; missing values are empty. Cells are never formulas for a spreadsheet, and contain no
+    control characters."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(map(_csv_cell, columns))

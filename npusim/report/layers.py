@@ -23,10 +23,9 @@ _BOUNDS = {"compute": "compute", "dram": "memory", "sram": "memory"}
 
 @dataclass(slots=True)
 class LayerReport:
-    """One operator's part of a job.
+    """The times of one operator in a job.
 
-    ``added_ps``: how long the job's end waited for it, which is its part of the critical path. With what is for no
-    operator the parts of all add up to the whole, which overlapping times do not. ``causes``: the same by
+    ``added_ps``: its share of the critical path. The shares add up to the total. ``causes``: the same by
     ``timeline.CAUSES``. ``work_ps``: while any unit was at work for it. ``op``: its row of the operator table.
     """
 
@@ -47,8 +46,8 @@ class LayerReport:
 
     @property
     def bound(self) -> str:
-        """What the job's end waited for most because of it: ``compute``, ``memory`` or ``latency``; of one that it did
-        not wait for, what the operator's own time says."""
+        """The largest part of its critical path: ``compute``, ``memory`` or ``latency``; if it has none, of its own
+        time."""
         if not self.added_ps:
             return self.timing.bound
         sums = {"compute": 0, "latency": 0, "memory": 0}
@@ -114,7 +113,7 @@ def covered(intervals: Iterable[tuple[int, int]]) -> int:
 
 
 def why(layer: LayerReport, config: Config) -> str:
-    """One sentence, from numbers: what kept this layer from being faster."""
+    """One sentence with numbers: the bottleneck of this layer."""
     window, macs = layer.window_ps, layer.timing.macs
     if not window:
         return "takes no time of its own"

@@ -1,5 +1,5 @@
-"""A timeline as a Perfetto trace, for ui.perfetto.dev: one track per unit, arrows from what a command waited for,
-counters for DRAM traffic, MACs, queues, and what is in each memory.
+"""A timeline as a Perfetto trace, for ui.perfetto.dev: one track per unit, arrows for dependencies, counters for DRAM
+traffic, MACs, queues and memory occupancy.
 
 The format is protocol buffers; the few messages of it that a trace of spans needs are encoded here, so that a trace
 needs no more than npusim itself. Field numbers are from perfetto/protos/perfetto/trace/**/*.proto.
@@ -95,7 +95,7 @@ class _Bundles:
             self.end()
 
     def end(self) -> None:
-        """Write what is held."""
+        """Write the buffered packets."""
         if self._held:
             self._file.write(_message(1, _message(50, zlib.compress(b"".join(self._held)))))
             self._held, self._size = [], 0
@@ -111,7 +111,7 @@ def _arrows(flows: Sequence[tuple[int, int]]) -> dict[int, bytes]:
 
 
 class _Slices:
-    """Spans as packets: a begin and an end. What many spans have in common is encoded once."""
+    """Spans as packets: a begin and an end. Common parts are encoded once."""
 
     def __init__(self, ops: Sequence[OpEntry], clock_hz: int) -> None:
         self._ops = ops
@@ -185,7 +185,7 @@ def _queued(queues: Mapping[str, Queue]) -> Iterator[_Counter]:
 
 
 def _counters(spans: Sequence[Span]) -> Iterator[_Counter]:
-    """What runs at a time, at the mean rate of each span."""
+    """Counters over time, from the mean rate of each span."""
     transfers = [span for span in spans if span.dram_bytes]
     yield "device", "DRAM traffic", "MB/s", _rate(transfers, [span.dram_bytes for span in transfers], 10**6)
     products = [span for span in spans if span.macs]
@@ -215,7 +215,7 @@ class _Strings:
         self._new = b""
 
     def take(self) -> bytes:
-        """What the next packet must carry."""
+        """Return and clear the fields of the next packet."""
         new, self._new = self._new, b""
         return _message(12, new) if new else b""
 
@@ -247,7 +247,7 @@ class _Tracks:
         return self._describe(_text(2, name) + _uint(5, parent) + _message(8, _text(6, unit)))
 
     def take(self) -> bytes:
-        """The packets that describe what is new."""
+        """Packets that define the new names since the last call."""
         new, self._new = self._new, b""
         return new
 

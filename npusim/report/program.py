@@ -1,4 +1,4 @@
-"""What a compiled program holds, as text and JSON."""
+"""The contents of a compiled program as text and JSON."""
 
 from __future__ import annotations
 

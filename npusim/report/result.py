@@ -1,4 +1,4 @@
-"""What a report needs of a run; ``npusim.runtime.Result`` has it, and this package does not import the runtime."""
+"""The interface of runs for reports. ``npusim.runtime.Result`` implements it."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def text(result: ReportedRun, config: Config, inputs: str, *, top: int = 10, first: ReportedRun | None = None) -> str:
-    """Several paragraphs: what ran where, outputs, totals, units, and the ``top`` slowest layers with reasons.
+    """The report as text: totals, outputs, units, and the ``top`` slowest layers with reasons.
 
-    ``first``: the run before, which has loaded the weights that this one found in SRAM.
+    ``first``: the previous run, which loaded the pinned weights of this one.
     """
     blocks = [
         [f"{result.model} on {result.config}{changes(config)}: {summary(config)}"],
@@ -44,7 +44,7 @@ def text(result: ReportedRun, config: Config, inputs: str, *, top: int = 10, fir
 
 
 def totals(result: ReportedRun, config: Config) -> list[tuple[str, str]]:
-    """Names and values of what a run took as a whole."""
+    """Names and values of the totals of a run."""
     counters = result.counters
     rate = ""
     if result.time_ps:
@@ -81,7 +81,7 @@ def totals(result: ReportedRun, config: Config) -> list[tuple[str, str]]:
 
 
 def first_run(first: ReportedRun | None, config: Config) -> list[tuple[str, str]]:
-    """What the run took that loaded the weights which stay; nothing where there was none."""
+    """The time of the run that loaded the pinned weights; empty without one."""
     if first is None:
         return []
     time = f"{duration(first.time_ps)} = {grouped(first.cycles)} cycles of {quantity(config.clock_hz, 'Hz')}"

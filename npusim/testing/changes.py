@@ -1,4 +1,4 @@
-"""What differs between two records of a run, in a few lines: which layer, which unit, by how much, and why probably."""
+"""The differences of two records of a run in a few lines: layer, unit, amount, and the probable cause."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _headline(before: GoldenRecord, now: GoldenRecord, label: str) -> str:
 
 
 def _rows(before: GoldenRecord, now: GoldenRecord) -> Iterator[UnitChange]:
-    """What differs, in the order of the program."""
+    """The differences in program order."""
     for layer in sorted(before.layers.keys() | now.layers.keys()):
         was, done = before.layers.get(layer, {}), now.layers.get(layer, {})
         for unit in sorted(was.keys() | done.keys()):
@@ -96,7 +96,7 @@ def _waits(before: GoldenRecord, now: GoldenRecord) -> Iterator[tuple[str, str, 
 
 
 def _cause(before: GoldenRecord, now: GoldenRecord, rows: list[UnitChange], waits: list[tuple[str, str, int]]) -> str:
-    """What the pattern of differences speaks for."""
+    """The probable cause of the differences."""
     if before.device != now.device or before.model != now.model:
         return "another device or model"
     if before.layers.keys() != now.layers.keys():

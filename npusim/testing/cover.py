@@ -18,7 +18,7 @@ _SENT = "npusim_coverage"
 
 
 class Cover:
-    """Collects in this process, adds what workers send, reports at the end."""
+    """Collects coverage in this process, adds that of xdist workers, and reports at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""What the fixture ``npu_golden`` gives: a run held against a file."""
+"""The fixture ``npu_golden``: compare a run with a golden file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LONGEST = 120
 class Golden:
     """Files beside a test: ``golden/<test file>/<test>.npu.txt``, and ``<test>-<name>.npu.txt`` for further ones.
 
-    ``test``: the test's id within its file, ``[Class::]function[parameters]``. What a file name cannot show as it is
-    (classes, parameters, other characters) is written alike for several tests, so the digest of the id follows it.
+    ``test``: the test's id within its file, ``[Class::]function[parameters]``. Ids with
+    classes, parameters or other special characters are not unique as file names, so a digest of the id is appended.
     """
 
     def __init__(self, test_file: Path, test: str, update: bool) -> None:
@@ -32,9 +32,9 @@ class Golden:
         self._used: set[str] = set()
 
     def __call__(self, run: ModelRun, name: str = "", *, no_later: bool = False) -> None:
-        """Fail unless the run's timeline is the file's; with ``no_later``, unless it takes at most as long.
+        """Fail unless the timeline equals that of the file; with ``no_later``, unless it takes at most as long.
 
-        ``name`` tells apart several runs of one test. Where there is no file the test fails and says how to make it.
+        ``name`` distinguishes several runs of one test. Without a file, the test fails with instructions.
         """
         path = self.path(name)
         if path.name in self._used:
@@ -61,7 +61,7 @@ class Golden:
         return self._folder / (told + _SUFFIX)
 
     def _advice(self, name: str, path: Path) -> str:
-        """How to come to a file."""
+        """Instructions to create the file."""
         old = self._folder / (_readable(self._test.rpartition("::")[2], name) + _SUFFIX)
         if old != path and old.exists():
             # Not read: several tests may have had that name, and the last one that was updated is the one in the file.
@@ -78,7 +78,7 @@ def _readable(test: str, name: str) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all: who is interrupted leaves the one that was there."""
+    """Write a file atomically: an interruption leaves the previous file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(NpusimError):  # of what is none, in whose place it goes
         if GOLDEN.text(path) == text:

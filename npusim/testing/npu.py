@@ -1,4 +1,4 @@
-"""What the fixture ``npu`` gives: models on devices, each compiled and timed once."""
+"""The fixture ``npu``: models on devices, each compiled and timed once."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class SharedRuns:
 
 
 class Npu:
-    """The device of a test: that of its marker, or what a call says."""
+    """Runs models on the device of a test, which its marker or the call selects."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class Npu:
 
 
 def defaults(node: pytest.Item) -> dict[str, Any]:
-    """What the markers of a test say, the nearest first. Raises UsageError."""
+    """The merged arguments of the markers of a test; the nearest marker wins. Raises UsageError."""
     found: dict[str, Any] = {}
     for marker in node.iter_markers("npu"):
         if marker.args or not set(marker.kwargs) <= set(_KEYS):

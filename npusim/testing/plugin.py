@@ -1,6 +1,6 @@
 """The pytest plugin: fixtures ``npu`` and ``npu_golden``, marker ``npu``, options ``--npu-update`` and ``--npu-cov``.
 
-It is loaded by every pytest that has npusim beside it, so it imports nothing of npusim until a test asks for a fixture.
+Every pytest in an environment with npusim loads it, so it imports npusim only when a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def npu(request: pytest.FixtureRequest, _npu_runs: SharedRuns, record_property: 
 
 @pytest.fixture
 def npu_golden(request: pytest.FixtureRequest) -> Golden:
-    """``npu_golden(run)``: the run's timeline is that of the file beside the test; ``--npu-update`` writes it."""
+    """Compare the timeline of a run with the golden file beside the test; ``--npu-update`` writes the file."""
     from npusim.testing.golden import Golden
 
     test = request.node.nodeid.partition("::")[2] or request.node.name
@@ -78,7 +78,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """On GitHub, what failed as annotations of the lines of the tests."""
+    """On GitHub, print failures as annotations of the test lines."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
     for report in terminalreporter.stats.get("failed", []):

@@ -1,4 +1,4 @@
-"""What a test may be given for a time or a share, and how the answer shows itself."""
+"""Times and shares in tests, and comparisons that explain their result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def share(value: float | str) -> Fraction:
 
 
 class Answer:
-    """The answer to a question about a run: true or false, and its reason where pytest shows a failed assertion."""
+    """A truth value with a reason, which pytest shows for a failed assertion."""
 
     __slots__ = ("_holds", "_reason")
 
@@ -49,7 +49,7 @@ class Answer:
 
 
 class Share:
-    """A part of the time of a run; compared with ``"10 %"`` or 0.1, it says what it is a part of."""
+    """A share of the time of a run, to be compared with ``"10 %"`` or 0.1; its repr names the whole."""
 
     __slots__ = ("_text", "value")
 

@@ -1,7 +1,7 @@
 """A timeline as a small text: one line for each operator and unit, in the order of the program.
 
-What depends on what came before is left out - a line says how long, not since when -, so that a change of one cost
-shows as the lines that it means. Every number is an integer: picoseconds, bytes, instructions.
+Start times are excluded, so that a changed cost changes only the lines that it affects. Every number is an integer:
+picoseconds, bytes, instructions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ GOLDEN = FileKind("golden timeline", 1 << 26, InputError, UsageError)
 
 
 class UnitWork(NamedTuple):
-    """What one unit did for one operator, or in all. ``taken_ps``: its instructions from start to end, what they waited
-    for DRAM or SRAM included."""
+    """The work of one unit for one operator, or in total.
+
+    ``taken_ps``: the time of its instructions, including waits for DRAM or SRAM.
+    """
 
     instructions: int
     taken_ps: int
@@ -35,7 +37,7 @@ class UnitWork(NamedTuple):
 
 @dataclass(slots=True)
 class Unit:
-    """A line of a unit: its work in all, and where its time went: busy, with nothing to do, waiting for what."""
+    """The line of a unit: its total work, and its busy, idle and stalled times."""
 
     work: UnitWork
     busy_ps: int
@@ -56,7 +58,7 @@ class GoldenRecord:
 
 
 def record(result: Result) -> GoldenRecord:
-    """What a run did."""
+    """The record of a run."""
     timeline, entries = result.timeline, result.program.ops
     sums: dict[tuple[int, str], list[int]] = {}
     alone: dict[str, list[int]] = {}
@@ -103,7 +105,7 @@ def read(path: str | os.PathLike[str]) -> GoldenRecord:
 
 
 def load(text: str, where: str) -> GoldenRecord:
-    """The record in a text. Raises InputError with file and line if it is none."""
+    """Parse a record. Raises InputError with file and line."""
     lines = text.split("\n")
     if lines[0] != FIRST_LINE:
         raise InputError(f"{where}: line 1: must be {FIRST_LINE!r}, got {shown(lines[0])}; --npu-update writes it anew")
@@ -155,5 +157,5 @@ def _fields(work: UnitWork) -> str:
 
 
 def _word(name: str) -> str:
-    """A name as one word of a line: what would end the word or the line is replaced."""
+    """A name as one word: white space is replaced."""
     return re.sub(r"[^\x21-\x7e]", "_", name) or "_"

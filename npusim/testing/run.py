@@ -1,4 +1,4 @@
-"""A run as a test sees it: what the device did, in assertions that read like the requirement."""
+"""Assertions about a run for tests."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LayerTiming:
         return Answer(late >= 0, f"{self!r}: starts {_apart(late)} {what} {_at(limit)}")
 
     def overlaps(self, other: LayerTiming) -> Answer:
-        """Whether there is a moment at which both are at work."""
+        """Whether the two layers overlap in time."""
         both = min(self.end_ps, other.end_ps) - max(self.start_ps, other.start_ps)
         reason = f"share {duration(both)}" if both > 0 else f"are {duration(-both)} apart"
         return Answer(both > 0, f"{self!r} and {other!r} {reason}")
@@ -104,7 +104,7 @@ class ModelRun:
 
     @functools.cached_property
     def record(self) -> GoldenRecord:
-        """What each unit did for each operator."""
+        """The work of each unit for each operator."""
         return record(self.result)
 
     @functools.cached_property

@@ -58,7 +58,7 @@ def gemmini(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclude
 
 
 def bench(record: DataRow) -> tuple[str, Config | None]:
-    """What a row is called, and the core with the memory of the testbench; None where its outputs were wrong."""
+    """The label of a row, and the core with the memory of the testbench; None if its outputs were wrong."""
     base = machine("nvdla_small")
     label = f"{record.text('name')} latency {record.text('lat')} beat {record.text('rd_cyc_per_beat')}"
     if record.integer("match") != 1:

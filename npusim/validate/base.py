@@ -1,4 +1,4 @@
-"""What a data set is, and how its file is read."""
+"""Data sets and the reader of their files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class DataPoint:
-    """One measured row and what the model says. Times in the data set's unit; ``group``: a kind within the set."""
+    """One measured row and its prediction, in the unit of the data set; ``group``: a kind within the set."""
 
     label: str
     measured: float
@@ -86,7 +86,7 @@ class DataRow:
         return extents
 
     def one_of(self, column: str, allowed: Mapping[str, V]) -> V:
-        """What ``allowed`` has for the cell's text."""
+        """The value of the cell's text in ``allowed``."""
         try:
             return allowed[self.text(column)]
         except KeyError:
@@ -107,7 +107,7 @@ def machine(name: str) -> Config:
 
 @contextlib.contextmanager
 def changed(name: str, keys: Mapping[str, Any]) -> Iterator[None]:
-    """Replay with other values for some keys of a machine while the block runs: to see what they do to the errors."""
+    """Override keys of a machine within the block, to study their effect on the errors."""
     before = dict(_changes)
     _changes[name] = dict(keys)
     try:

@@ -1,7 +1,7 @@
-"""Layer sets again, on the way that a user's network takes: compiled for the whole device and run as a job of it.
+"""Replays of layers as compiled programs on the whole device.
 
-The direct replays ask a unit for the time of one piece of work. Here the compiler cuts the layer, transfers bring its
-parts, and the time is from the first to the last of all that happens: what a cut costs is in it.
+Direct replays measure one piece of work on one unit. Here the compiler tiles the layer, and the time is from the first
+to the last instruction, including transfers.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def elementwise(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exc
 def applications(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
     """TOPS of equal layers of whole tiles, as one network; rows and tiles as in the direct replay.
 
-    What was published is a rate: inputs and results of one batch move while others compute. So it is the time of twice
-    the layers less that of the layers.
+    The published figure is a rate: transfers of one batch overlap computation of others. So it is the time of twice the
+    layers minus the time of the layers.
     """
     config = machine("tpuv1")
     assert config.matrix is not None

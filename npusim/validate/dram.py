@@ -93,7 +93,7 @@ def _tile(load: AccessPattern) -> Addresses:
 
 
 def _streams(load: AccessPattern, offset: int = 0) -> Addresses:
-    """``parameter`` sequential streams in turn, each in its own part of the memory."""
+    """``parameter`` interleaved sequential streams, each in its own part of the memory."""
     turn = np.arange(load.count, dtype=np.int64)
     apart = load.capacity // load.parameter // load.size * load.size + offset
     return turn % load.parameter * apart + turn // load.parameter * load.size
@@ -111,7 +111,7 @@ _PATTERNS: dict[str, Callable[[AccessPattern], Addresses]] = {
 
 
 def _requests(addresses: Addresses, read_pct: int) -> Addresses:
-    """What the model is given: address * 2 + write, the writes drawn by chance."""
+    """The requests of the model: address * 2 + write; writes are random."""
     return addresses * 2 + (_draws(len(addresses), 100, KINDS) >= read_pct)
 
 
@@ -198,7 +198,7 @@ def _memory(preset: Preset, refresh: bool) -> DramMemory:
 
 
 def _beside(memory: DramMemory, percent: int, pace: int) -> int:
-    """The stream goes at its pace as long as the probes last."""
+    """The stream runs at its rate during the probes."""
     size = memory.part.burst_bytes
     stream = AccessPattern("seq", 0, BESIDE, size, memory.bytes)
     probes = _random(AccessPattern("rand", 0, PROBES, size, memory.bytes)) * 2

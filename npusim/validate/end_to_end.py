@@ -1,4 +1,4 @@
-"""Replays of whole networks on whole chips: compiled, run with the rest of the job, compared with what was published.
+"""Replays of whole networks on whole chips: compiled programs, compared with published times.
 
 Nothing is fitted to a row: a chip has one description, made of published parameters, and a network is its public graph.
 """
@@ -22,8 +22,8 @@ _PS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class _Chip:
-    """The config of a machine; ``hosted``: who measured has waited for the host as well; ``boxes_us``: what that host
-    takes to decode the boxes of a network that finds objects."""
+    """The config of a machine. ``hosted``: the measurement includes the host. ``boxes_us``: host time in microseconds
+    to decode the boxes of an object detector."""
 
     config: str
     hosted: bool = False
@@ -146,7 +146,7 @@ def _shape(text: str) -> Shape | None:
 
 
 def _microseconds(record: DataRow, clock_hz: int, operations: int) -> float:
-    """What was published, as the time of an inference, which takes so many operations."""
+    """The published figure as microseconds per inference of ``operations`` operations."""
     value = record.number("value")
     times = {
         "ms": value * 1e3,

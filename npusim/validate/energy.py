@@ -1,4 +1,4 @@
-"""Energies and areas that others have published, by the prices of ``npusim.hw``: of runs, of counted actions, of chips.
+"""Published energies and areas, compared with the prices of ``npusim.hw``: of runs, counted actions and chips.
 
 NVDLA's are synthesis estimates of the core without its DRAM. Three constants of its config are fitted, to what is said
 of 512 and of 32 MACs; the other designs are predictions, and TPU v1's and Eyeriss' power have nothing fitted at all.
@@ -77,7 +77,7 @@ def _remark(name: str) -> str:
 
 
 def _inside(found: Breakdown) -> int:
-    """The sum of what is on the chip; all of that must be known."""
+    """The sum of the on-chip parts, which must be known."""
     parts = [part for part in found.parts if part.name not in _OUTSIDE]
     return sum(part.value or 0 for part in parts) if all(part.value is not None for part in parts) else 0
 

@@ -74,16 +74,16 @@ def _fields(value: Summary | None) -> dict[str, float | None]:
 
 
 def carried_folder() -> Path:
-    """The points that the project may carry: in an installed package, or beside it in a source tree."""
+    """The folder of redistributable points: in an installed package, or in a source tree."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "validation"
     return installed if installed.is_dir() else package.parent / "validation"
 
 
 def find(folder: Path) -> tuple[list[tuple[DataSet, Path]], list[DataSet]]:
-    """(data set, file) of those that the folder has a file of, and those that it has not.
+    """(data set, file) pairs found in the folder, and the missing data sets.
 
-    A set that only this project publishes (``carried``) is looked for among those, whatever the folder.
+    A set that only this project publishes (``carried``) is always read from the project.
     """
     found, missing = [], []
     for data in SETS:

@@ -70,7 +70,7 @@ _BLOCK = 512
 
 
 def vector(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """One kernel, whose blocks stream through: one comes in, all pass the slower of the two, one goes out."""
+    """One streamed kernel: the first block is loaded, all pass the slower of DMA and unit, the last block is stored."""
     config = machine("tpuv4")
     for record in records:
         op, shape = record.text("op"), record.text("shape")

@@ -26,7 +26,7 @@ def load(
 ) -> Graph:
     """The graph of an ONNX model: operator sets 1 to the newest that the installed onnx package knows.
 
-    ``source`` is a path, the bytes of a model, or a ModelProto; ``input_shapes`` fixes what the model leaves open;
+    ``source`` is a path, the bytes of a model, or a ModelProto; ``input_shapes`` fixes open dimensions;
     ``bind`` makes constants of inputs: arrays, or numbers, by name. ``arrays``: inputs of the run that the graph is
     for, by name: their values decide shapes, branches and loops, see ``Graph.host``, and nothing else is folded.
     Constants of the graph are views into the bytes that were read where that is possible, large ones in files beside
@@ -78,10 +78,10 @@ def shapes_of(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     bind: Mapping[str, Any] | None = None,
 ) -> dict[str, tuple[int, ...]]:
-    """``input_shapes``, and those of inputs that the model leaves open, as the arrays have them.
+    """``input_shapes``, completed with the shapes of the arrays for inputs with open dimensions.
 
-    Raises InputError unless there is an array for each input that is not bound, of the type and shape that the model
-    declares; dimensions of one name are of one size.
+    Raises InputError unless each unbound input has an array of the declared type and shape; dimensions with the same
+    name have the same size.
     """
     from npusim.frontends.onnx.signature import open_shapes
 

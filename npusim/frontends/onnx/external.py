@@ -1,4 +1,4 @@
-"""The identity of a model file: its bytes, and those that it names in other files."""
+"""The identity of a model file: a digest of its bytes and of its external data."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _PIECE = 1 << 20
 
 
 def digest_file(path: Path, limit: int | None = None, *, values: bool = True) -> str:
-    """SHA-256 over the model file and what it names of other files, of which at most ``limit`` bytes are read.
+    """SHA-256 over the model file and at most ``limit`` bytes of its external data.
 
-    Without ``values``, large weights are told apart by their file and when it was written, and not read.
+    Without ``values``, large weights are identified by file and modification time, and not read.
     Raises UsageError if the model cannot be read, CompileError if it names more.
     """
     try:

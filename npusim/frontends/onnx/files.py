@@ -1,4 +1,4 @@
-"""The files beside a model, in which it may keep weights: what is asked of them is looked at before a byte is read."""
+"""Files of external data beside a model. Requests are checked before a byte is read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MODEL = FileKind("ONNX model")
 
 
 class Files:
-    """What tensors with external data name. Of ``limit`` bytes or less together, if there is one: a device's memory.
+    """Files of tensors with external data, together at most ``limit`` bytes, if given.
 
-    ``may_miss``: a file that is not there is no error until somebody reads what should be in it.
+    ``may_miss``: a missing file is an error only when its contents are read.
     """
 
     def __init__(self, directory: Path, limit: int | None = None, *, may_miss: bool = False) -> None:
@@ -62,14 +62,14 @@ class Files:
         return data
 
     def check(self) -> None:
-        """Raise FileCutError for a file that has changed since, ModelError for what is missing and was read."""
+        """Raise FileCutError for a file that has changed, ModelError for missing data that was read."""
         for source in self.mapped.values():
             source.check()
 
     def open(self, proto: TensorProto, nbytes: int, where: str) -> tuple[io.FileIO, Path, int]:
-        """(file, where it is, offset in it) of a tensor that needs so many bytes.
+        """(file, path, offset) of a tensor of this size.
 
-        Raises ModelError for a file that is not the model's own, or none, or too short; CompileError beyond the limit.
+        Raises ModelError for a file outside of the model's folder, missing or too short; CompileError beyond the limit.
         """
         entries = {entry.key: entry.value for entry in proto.external_data}
         location = entries.get("location", "")

@@ -102,7 +102,7 @@ class Importer:
         return list(dict.fromkeys(found))
 
     def _settle(self, graph: Graph) -> None:
-        """Note what values of inputs have decided. Integers that do nothing else are no inputs of the program."""
+        """Record the decisions by values of inputs. Inputs that only determine shapes are not inputs of the program."""
         read = {tensor for op in graph.ops for tensor in op.inputs}
         fixed = [tensor for tensor in self.builder.deciding if not tensor.dtype.is_float and tensor not in read]
         for tensor in fixed:
@@ -112,7 +112,7 @@ class Importer:
         graph.host = self.builder.host_part(graph, fixed)
 
     def _likely(self) -> dict[str, Any]:
-        """For each input whose value is wanted one that it may have: what the model compares it with, or 1."""
+        """A plausible value for each input whose value is needed: a value that the model compares it with, or 1."""
         numbers: dict[str, Any] = {}
         for op in self.builder.ops_since(0):
             if op.attrs.get("fn") is Binary.EQ:
@@ -182,7 +182,7 @@ class Importer:
             scope.values.setdefault(value.name, POISON)
 
     def _array(self, name: str, shape: tuple[int, ...], dtype: DType) -> Array | None:
-        """The value of an input that may decide what is built. Raises InputError for one that it cannot have."""
+        """The value of an input that may determine the graph. Raises InputError for an impossible value."""
         if name not in self.arrays or math.prod(shape) > MOST_DECIDING:
             return None
         return check_input(Tensor(name, shape, dtype), self.arrays[name])
@@ -295,7 +295,7 @@ class Importer:
             raise ModelError(f"{name} ({node.op_type}): cannot be understood: {error}") from error
 
     def _handle(self, handler: Handler, node: Node) -> Sequence[Value]:
-        """Let an operator's importer do its work and look at what it has added."""
+        """Call the importer of an operator and check the operators that it has added."""
         before = self.builder.op_count
         result = handler(node)
         node.check_all_read()
@@ -425,7 +425,7 @@ class Importer:
         return outputs
 
     def _contradicted(self, problems: Sequence[str]) -> None:
-        """Some declared shapes are not those that the model computes. What it computes is what counts."""
+        """Warn about declared shapes that differ from the computed shapes, which are used."""
         more = f" (and {len(problems) - 1} more)" * (len(problems) > 1)
         _log.warning("%s: %s%s; what is computed counts", self.graph.name or "model", problems[0], more)
 

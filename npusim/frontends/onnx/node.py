@@ -1,4 +1,4 @@
-"""What an operator's importer sees: one node with its inputs, its attributes, and the builder in convenient form."""
+"""The interface of operator importers: one node with its inputs, attributes, and the graph builder."""
 
 from __future__ import annotations
 
@@ -67,9 +67,10 @@ class Node(Emitter):
         raise UnsupportedError([(self.name, self.op_type, reason)])
 
     def decided(self, tensor: Tensor, what: str, reason: str) -> Array:
-        """A value that decides what is built, in storage form: of a constant, or as the inputs of a run decide it.
+        """A value that determines the graph, in storage form: a constant, or a value that follows from inputs of the
+        run.
 
-        ``what``: which value of the node this is. Refuses the node for ``reason`` if nobody knows the value.
+        ``what``: the name of the value. Refuses the node for ``reason`` if the value is unknown.
         """
         array = self.builder.value_of(tensor)
         if array is None and not self.builder.is_known(tensor):
@@ -169,7 +170,7 @@ class Node(Emitter):
         self._read.update(names)
 
     def int_attr(self, name: str, default: int | None = None) -> int:
-        """An integer attribute; required if there is no default."""
+        """An integer attribute; required without a default."""
         value = self.attribute(name, AttributeProto.INT)
         if value is None and default is None:
             self.damaged(f"attribute {name} is required")
@@ -236,7 +237,7 @@ class Node(Emitter):
         return self.emit(kind, inputs, attrs)
 
     def const(self, array: Any, dtype: DType | None = None) -> Tensor:
-        """A constant; what is made of values of inputs is work of the host."""
+        """A constant. If it follows from input values, computing it is host work."""
         tensor = super().const(array, dtype)
         if self._follows:
             self.builder.mark(tensor, self.name, self.op_type)

@@ -1,4 +1,4 @@
-"""Sizes for what a model leaves open: what such dimensions usually are, and of that the first that the model takes."""
+"""Plausible sizes for open dimensions: the first of the usual sizes that the model accepts."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ _CHANNELS_LAST = ("batch", "height", "width", "channels")
 def with_examples(
     error: OpenInputsError, model: Model, given: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
 ) -> NpusimError:
-    """The error with sizes for every open dimension. Where none that were tried fit, it says what is wrong with one;
-    a model that is not supported with any of them is refused for that."""
+    """The error, completed with sizes for every open dimension. If no tried sizes fit, it has the problem of one of
+    them; a model that is unsupported with all of them is refused for that."""
     values, symbols = free_inputs(model.proto.graph), dict[str, int]()
     for value in values:
         pairs = zip(declared_dims(value) or (), given.get(value.name, ()), strict=False)
@@ -96,7 +96,7 @@ def _shapes(
 
 
 def _role(dims: Sequence[Dim], axis: int) -> str:
-    """What an open dimension is, by its name or by where it stands."""
+    """The role of an open dimension, by its name or position."""
     name = str(dims[axis] or "").lower()
     for role, pattern in _NAMED.items():
         if re.search(pattern, name):

@@ -19,7 +19,7 @@ MICROSOFT = "com.microsoft"
 
 @dataclass(frozen=True, slots=True)
 class OperatorEntry:
-    """One importer; ``limits`` are the sentences of the manual about what it does not take."""
+    """One importer; ``limits``: sentences of the manual about unsupported cases."""
 
     op_type: str
     domain: str

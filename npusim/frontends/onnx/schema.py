@@ -1,4 +1,4 @@
-"""What the operators' definitions in the onnx package say about the types of a node's operands."""
+"""Type constraints of operands, from the operator definitions of the onnx package."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _parameter(formal: Any, allowed: dict[str, Sequence[str]]) -> Parameter:
 def type_problems(
     formal: Sequence[Parameter], operands: Sequence[object], bound: dict[str, DType], packed: Collection[Tensor]
 ) -> Iterator[tuple[bool, str]]:
-    """(whether it differs from another operand, what is wrong) for operands of types that are not allowed.
+    """(whether it differs from another operand, problem) for operands of types that are not allowed.
 
     ``bound``: the types that earlier operands have settled; ``packed``: constants whose elements have less than 8 bits
     in the model. Whatever is no tensor is passed over.

@@ -1,4 +1,4 @@
-"""Names and what they stand for while a model is walked; which nodes are needed at all."""
+"""Scopes of names during the import, and the set of needed nodes."""
 
 from __future__ import annotations
 

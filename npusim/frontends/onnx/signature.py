@@ -1,4 +1,4 @@
-"""Declared types: what the graph's inputs are, and whether what we computed agrees with what the file says."""
+"""Declared types and shapes: those of the graph inputs, and checks of computed shapes against declarations."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def declared_inputs(
 ) -> list[tuple[str, tuple[int, ...], DType]]:
     """(name, shape, DType) of every input that is a tensor; others go to ``reasons``.
 
-    ``given`` fills in what the model leaves open; a symbol that it fixes for one input is fixed for all. Raises
+    ``given`` has the open dimensions; a symbol is fixed for all inputs at once. Raises
     OpenInputsError naming every input whose shape stays open, UsageError for a shape that contradicts the model.
     """
     check_names(values, given, "a shape")
@@ -89,8 +89,8 @@ def open_shapes(
     given: Mapping[str, Sequence[int]],
     bound: Collection[str],
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes of inputs that the model leaves open, as the arrays for all inputs have them, beside those in
-    ``given``. Raises InputError for arrays that do not fit what the model declares."""
+    """The shapes of inputs with open dimensions, from the arrays of all inputs and ``given``. Raises InputError for
+    arrays that contradict the declarations."""
     known = {value.name: value for value in values}
     for name in arrays:
         if name not in known:
@@ -142,7 +142,7 @@ def bound_array(value: ValueInfoProto, given: Any, shape: Sequence[int] | None =
 
 
 def check_names(values: Sequence[ValueInfoProto], given: Mapping[str, Any], what: str) -> None:
-    """Raise UsageError if something is given for what is not an input."""
+    """Raise UsageError for a name that is not an input."""
     unknown = sorted(set(given) - {value.name for value in values})
     if unknown:
         raise UsageError(f"{what} is given for {unknown[0]!r}, which is not an input; inputs: {_names(values)}")
@@ -171,7 +171,7 @@ def _given(value: ValueInfoProto, shape: Sequence[int]) -> str:
 
 
 def _bind(value: ValueInfoProto, shape: Sequence[int], symbols: Symbols, wrong: NpusimError) -> None:
-    """Note what a shape says about symbols. Raises ``wrong`` for one that is not as declared."""
+    """Record the sizes of symbols from a shape. Raises ``wrong`` for a shape that contradicts the declaration."""
     dims = declared_dims(value)
     if dims is None:
         return
@@ -186,7 +186,7 @@ def _bind(value: ValueInfoProto, shape: Sequence[int], symbols: Symbols, wrong: 
 
 
 def contradiction(value: ValueInfoProto, tensor: Tensor) -> str | None:
-    """What a value is declared as, if it has another shape; raises DeclaredTypeError for another type."""
+    """The declared shape of a value, if it differs. Raises DeclaredTypeError for another type."""
     declared = value.type.tensor_type
     if value.type.WhichOneof("value") != "tensor_type":
         return None

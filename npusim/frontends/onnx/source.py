@@ -19,7 +19,7 @@ Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 @dataclass
 class Model:
-    """A parsed model; ``blobs`` holds raw data of initializers by name, ``files`` what lies beside it."""
+    """A parsed model. ``blobs``: raw data of initializers by name. ``files``: its external data."""
 
     proto: onnx.ModelProto
     files: Files | None = None
@@ -34,7 +34,7 @@ class Model:
 def read(source: Source, limit: int | None = None, *, timing_only: bool = False) -> Model:
     """Parse the source; raises UsageError for a file that cannot be read, ModelError for one that is no model.
 
-    ``limit``: bytes that may be read of other files. ``timing_only``: a large model is mapped, and files beside it may
+    ``limit``: maximum bytes of external data. ``timing_only``: a large model is mapped, and files beside it may
     be missing.
     """
     if isinstance(source, onnx.ModelProto):

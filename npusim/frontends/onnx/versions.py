@@ -27,7 +27,7 @@ _ASSERTION = re.compile(r"^\S+: \w+: Assertion `.*?` failed: ", re.DOTALL)
 
 
 def has_converter() -> bool:
-    """Whether the installed package can be trusted to convert models of anybody."""
+    """Whether the converter of the installed package is safe for untrusted models."""
     return tuple(int(part) for part in onnx.__version__.split(".")[:2]) >= CONVERTER
 
 
@@ -86,7 +86,7 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapp
 
 
 def _align(proto: ModelProto) -> None:
-    """Give operands that stand at an axis of another the trailing dimensions of 1 that set 7 wants.
+    """Add the trailing dimensions of 1 that operator set 7 requires of operands broadcast at an axis.
 
     The converter does so for axis 0 only, and takes any other for that; a slope for each channel it leaves as it is.
     """
@@ -112,7 +112,7 @@ def _align(proto: ModelProto) -> None:
 
 
 def _align_node(node: NodeProto, axis: int, shapes: Mapping[str, Sequence[int]]) -> list[NodeProto]:
-    """Take the axis from a node; the node that has to come before it, if one has to."""
+    """Remove the axis of a node; returns the node to insert before it, if any."""
     first, second = (shapes.get(name) for name in node.input)
     if first is None or second is None:
         raise UnsupportedError([(node.name, node.op_type, "the dimensions of its operands are not known")])

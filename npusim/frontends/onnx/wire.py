@@ -71,7 +71,7 @@ def _message(number: int, content: bytes) -> bytes:
 
 
 def _lift_tensor(data: memoryview, blobs: dict[str, memoryview]) -> bytes | None:
-    """The TensorProto without its raw data, which goes to blobs; None if it stays as it is."""
+    """The TensorProto without its raw data, which is added to blobs; None if it is unchanged."""
     name, raw, rest, count = None, None, [], 0
     for number, wire, start, content, end in _fields(data):
         if number == RAW and wire == _LENGTH_DELIMITED:

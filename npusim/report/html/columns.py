@@ -1,4 +1,4 @@
-"""Rows of a study as columns that take little room: texts once, descriptions by what differs from the first one."""
+"""Rows of a study as compact columns: each text once, descriptions as differences from the first one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Levels(NamedTuple):
 
 
 def figure(value: object) -> float | int | None:
-    """A number as the page keeps it, nine digits of what is no integer; None for what is not known."""
+    """A number as stored in the page: integers exactly, others with nine digits; None if it is unknown."""
     if value is None:
         return None
     number = float(value)  # type: ignore[arg-type]

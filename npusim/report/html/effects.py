@@ -1,4 +1,4 @@
-"""What each knob does to each metric, on average over a study."""
+"""Main effects: the mean of each metric at each value of a knob, over a study."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ def main_effects(
     tiers: Mapping[str, Sequence[str]],
     feasible: Sequence[bool],
 ) -> list[dict[str, Any]]:
-    """For each metric, over the feasible designs of the tier that most of its figures are of: for each knob with at
-    least two values the mean at each value, how many designs that is over, and the swing from the least mean to the
-    greatest in parts of the mean over all; knobs by swing.
+    """For each metric: the mean and the number of designs at each value of each knob with at least two values, and the
+    swing, which is the range of the means divided by the overall mean. Knobs are sorted by swing.
 
-    Means of both tiers together would show where which tier was used, not what a knob does.
+    Only feasible designs of the most frequent tier count: mixed means would show the tier, not the effect of the knob.
     """
     found = []
     for metric, values in figures.items():

@@ -1,4 +1,4 @@
-"""The energy of each layer, as far as it is known."""
+"""The known energy of each layer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from npusim.report.result import ReportedRun
 
 
 def energies(result: ReportedRun, found: Sequence[LayerReport]) -> dict[str, Any]:
-    """``layers``: femtojoules of each, of what has a price, None where nothing has; ``unknown``: actions without one.
+    """``layers``: femtojoules of the priced actions of each layer, None without a price. ``unknown``: unpriced actions.
 
-    A layer of which something is unknown has the sum of the rest, which the page says: it is no total.
+    If some actions are unknown, the page says that the sum is not a total.
     """
     energy = result.energy
     known: dict[tuple[str, str], deque[Breakdown]] = defaultdict(deque)

@@ -27,7 +27,7 @@ def front_page(
     notes: Sequence[tuple[str, str]] = (),
     limits: Mapping[str, tuple[float | None, float | None]] | None = None,
 ) -> str:
-    """One HTML file about a study's designs; the same rows give the same bytes. Up to some ten thousand rows.
+    """A self-contained HTML file about up to ten thousand designs of a study; the same rows give the same bytes.
 
     ``rows``: plain mappings, one a design, in the order in which tables shall show them:
 

@@ -1,4 +1,4 @@
-"""What is in each memory over time, in as many steps as a page can hold; peaks stay."""
+"""The occupancy of each memory over time, downsampled to the size of a page; peaks are kept."""
 
 from __future__ import annotations
 

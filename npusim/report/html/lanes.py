@@ -1,4 +1,4 @@
-"""What every unit did when, in as few bars as a page can hold: exact where there is room, else by parts of a layer."""
+"""The activity of every unit over time as bars: one per instruction, or per part of a layer if there are too many."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LaneBar(NamedTuple):
 def lanes(spans: Sequence[Span], layer_of: Mapping[int, int], most: int = MOST_BARS) -> list[dict[str, Any]]:
     """A lane for each unit, by name: ``unit``, and its bars in columns (``start`` as difference to the bar before).
 
-    ``layer_of``: operator -> layer; -1 for what belongs to none. Where there are more instructions than ``most``, each
-    layer on each unit gets the same share of bars, so that a short layer can be looked at as closely as a long one.
+    ``layer_of``: operator -> layer; -1 for none. If there are more instructions than ``most``, each layer on each unit
+    gets the same share of bars, so that short layers keep their details.
     """
     groups: dict[tuple[str, int], list[Span]] = defaultdict(list)
     for span in spans:
@@ -41,7 +41,7 @@ def lanes(spans: Sequence[Span], layer_of: Mapping[int, int], most: int = MOST_B
 
 
 def path_lane(path: Iterable[PathSegment], layer_of: Mapping[int, int], most: int = MOST_STRETCHES) -> dict[str, Any]:
-    """A lane of what the end of the job waits for: stretches of one layer that follow each other are one bar."""
+    """The critical path as a lane: consecutive intervals of one layer are one bar."""
     turns: list[PathSegment] = []
     for stretch in path:
         if turns and turns[-1].op == stretch.op:

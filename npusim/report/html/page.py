@@ -1,4 +1,4 @@
-"""One HTML file: style, scripts and data inside, nothing fetched, no name of others taken for markup or code.
+"""A self-contained HTML file with style, scripts and data, which fetches nothing and escapes all names.
 
 Names come from files of others. They reach a page as text only: in markup escaped, in data as JSON without ``<``; the
 scripts make text nodes of them. Should that fail, the page's own policy (a hash for each script and style that belongs
@@ -49,7 +49,7 @@ _PAGE = """<!doctype html>
 
 
 def text(value: object) -> str:
-    """Any value as text between tags or in an attribute; what would not show is written as an escape."""
+    """Any value as text between tags or in an attribute; unprintable characters are escaped."""
     return html.escape(printable(str(value), lines=False), quote=True)
 
 
@@ -82,7 +82,7 @@ def page(title: str, body: str, data: object, scripts: Sequence[str]) -> str:
 
 
 def in_script(data: Any) -> str:
-    """Data as JSON that ends no script element and starts no comment; raises ValueError for what JSON does not have."""
+    """Data as JSON that is safe inside a script element. Raises ValueError for values that JSON cannot represent."""
     plain = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return plain.translate(_IN_SCRIPT)
 

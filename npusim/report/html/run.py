@@ -37,11 +37,10 @@ class ReportedTrace(ReportedRun, Protocol):
 
 
 def run_page(result: ReportedTrace, *, notes: Sequence[tuple[str, str]] = ()) -> str:
-    """One HTML file about a run, for any browser, without a network; the same run gives the same bytes.
+    """A self-contained HTML file about a run; the same run gives the same bytes.
 
-    ``notes``: names and values that the summary says besides, such as what the inputs were. Times are simulated;
-    energy is unknown where the device's description does not price it. At most about a megabyte for a network of a
-    hundred layers, however many instructions it has.
+    ``notes``: further names and values of the summary, such as the inputs. Times are simulated. Energy is unknown
+    without prices. The file has at most about a megabyte for a network of a hundred layers.
     """
     config, found = result.device, layers(result)
     layer_of = {layer.op: number for number, layer in enumerate(found)}

@@ -22,7 +22,7 @@ WIDTH, ROW, LEFT = 640, 16, 96
 
 
 def pictures(result: ReportedTrace) -> str:
-    """The units over time and the roofline, side by side where there is room; empty for a run without instructions."""
+    """The units over time and the roofline as SVG; empty for a run without instructions."""
     found = layers(result)
     if not found or not result.timeline.time_ps:
         return ""

@@ -1,4 +1,4 @@
-"""Collects what devices exercise while tests run, each device watched from the moment that it is switched on."""
+"""Collects the coverage of devices while tests run, from the power-on of each device."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Collector:
         device.watch(_Ear(self, device.machine.memory))
 
     def program(self, code: bytes) -> Counter[CoveragePoint]:
-        """What the commands of a stream exercise; nothing for one that cannot be decoded."""
+        """The coverage points of a stream; none if it cannot be decoded."""
         digest = hashlib.blake2b(code, digest_size=16).digest()
         if digest not in self._programs:
             try:
@@ -60,7 +60,7 @@ class Collector:
 
 
 class _Ear(Watcher):
-    """Listens to one device. Single commands are not asked for: what a job has executed its program says."""
+    """Observes one device. The commands of a job are taken from its program."""
 
     steps: ClassVar[bool] = False
 
@@ -86,7 +86,7 @@ class _Ear(Watcher):
 
 
 def of_command(command: Command) -> Iterable[CoveragePoint]:
-    """What one command exercises when it is executed."""
+    """The coverage points of one executed command."""
     instruction: Instruction = command.instruction
     mnemonic = instruction.mnemonic
     yield CoveragePoint("instructions", mnemonic, "issued")
@@ -101,7 +101,7 @@ def of_command(command: Command) -> Iterable[CoveragePoint]:
 
 
 def of_job(job: MachineJob, timeline: Timeline) -> Iterable[CoveragePoint]:
-    """What a job that has ended has exercised besides its commands."""
+    """The coverage points of an ended job, without those of its commands."""
     end = "fault" if timeline.fault else "aborted" if timeline.aborted else "done"
     yield CoveragePoint("jobs", "job", end)
     if timeline.fault:
@@ -134,5 +134,5 @@ def _of_register(name: str, access: str, bit_is: str, value: int) -> Iterable[Co
 
 
 def _kind(unit: str) -> str:
-    """``core0.dma1`` is a dma; what is no unit has its own name."""
+    """The kind of a unit: ``dma`` for ``core0.dma1``; other names are returned unchanged."""
     return unit.rpartition(".")[2].rstrip("0123456789")

@@ -21,7 +21,7 @@ class Measured:
 
     @property
     def missing(self) -> list[CoveragePoint]:
-        """What was not exercised."""
+        """The points that were not covered."""
         return [point for point in universe() if not self.counts.get(point)]
 
     @property
@@ -35,7 +35,7 @@ class Measured:
         return sum(1 for point in points if self.counts.get(point)), len(points)
 
     def subjects(self, name: str) -> Iterator[tuple[str, int, list[str], list[str]]]:
-        """Of each subject of a group: its name, how often anything of it was exercised, what was and what was not."""
+        """For each subject of a group: its name, the number of hits, the covered and the missing points."""
         found: dict[str, tuple[list[str], list[str]]] = {}
         times: dict[str, int] = {}
         for point in universe():
@@ -47,7 +47,7 @@ class Measured:
             yield subject, times[subject], done, missing
 
     def to_text(self) -> list[str]:
-        """Lines: a total for each group, and what is missing of each subject."""
+        """Lines of text: a total per group, and the missing points of each subject."""
         lines = []
         for name in GROUPS:
             done, total = self.group(name)
@@ -68,7 +68,7 @@ class Measured:
 
 
 def _listed(missing: Sequence[str]) -> str:
-    """What is missing, in one line: ``dtype int8, uint8; log set``. Who was never issued lacks all the rest."""
+    """The missing points in one line: ``dtype int8, uint8; log set``. A command that was never issued lacks all."""
     if "issued" in missing:
         return "issued"
     of_field: dict[str, list[str]] = {}
@@ -85,7 +85,7 @@ def flat(counts: Mapping[CoveragePoint, int]) -> list[list[Any]]:
 
 
 def added(several: Sequence[Sequence[Sequence[Any]]]) -> Measured:
-    """What several processes have exercised together."""
+    """The sum of the coverage of several processes."""
     known, total = set(universe()), dict[CoveragePoint, int]()
     for counts in several:
         for group, subject, item, count in counts:

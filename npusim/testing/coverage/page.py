@@ -1,4 +1,4 @@
-"""What was exercised as one page for any browser."""
+"""Coverage as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTES = {
 
 
 def coverage_page(measured: Measured) -> str:
-    """The file's text. Groups with what is missing of each subject, the subjects with most missing first."""
+    """The text of the HTML file: groups with the missing points of each subject, most missing first."""
     parts = [f"<p>{measured.percent:.1f} % of what there is was exercised.</p>"]
     for name in GROUPS:
         done, total = measured.group(name)

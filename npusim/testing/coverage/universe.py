@@ -1,7 +1,7 @@
-"""All that there is to exercise, from the declarations of instructions, registers and faults.
+"""All coverage points, derived from the declarations of instructions, registers and faults.
 
-A field counts by its values where they can be listed: types and functions, numbers that stand for one of a few things,
-flags, the memory that an address of a DMA command lies in. Which values mean something the instruction's own check
+Fields with enumerable values count by value: types, functions, enumerated numbers, flags, and the memory of a DMA
+address. Which values mean something the instruction's own check
 says. Sizes, strides and counts are not listed, nor are wide fields of registers.
 """
 
@@ -98,7 +98,7 @@ def _registers() -> Iterator[CoveragePoint]:
 
 @functools.cache
 def register_items(register: Register) -> tuple[str, ...]:
-    """What can be done with a register."""
+    """The coverage points of a register."""
     items = []
     readable, writable = register.access is not FieldAccess.WO, register.access is not FieldAccess.RO
     if readable:
@@ -122,7 +122,7 @@ def label(value: object) -> str:
 
 
 def space_name(address: int) -> str:
-    """The memory that an address lies in."""
+    """The name of the memory of an address."""
     space = space_of(address)
     return "dram" if space >= Space.REGION else Space(space).name.lower()
 
@@ -139,7 +139,7 @@ def addresses(cls: type[Instruction]) -> Sequence[str]:
 
 @functools.cache
 def extras(cls: type[Instruction]) -> Sequence[str]:
-    """What may be behind the fields of an instruction, by name."""
+    """The extras of an instruction by name."""
     made = _plain(cls, {})
     tail = getattr(made, cls.tail.name) if cls.tail is not None and cls.unit == Unit.MATRIX else None
     return [field.name for field in dataclasses.fields(Extras)] if tail is NO_EXTRAS else []

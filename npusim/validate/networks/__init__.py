@@ -14,7 +14,7 @@ __all__ = ["NETWORKS", "Network", "Shape"]
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How a graph is made, and what of it is not published exactly; ``boxes``: who runs it decodes boxes behind it."""
+    """A graph builder and a remark about unpublished details; ``boxes``: the host decodes boxes afterwards."""
 
     make: Callable[[Shape], Graph]
     remark: str = ""

@@ -1,7 +1,7 @@
-"""Quantised networks, a layer at a time: int8 values and weights, as compilers for products get them.
+"""A builder of quantised networks with int8 values and weights.
 
-What a network takes depends on its shapes alone, so all weights are one number that a view repeats, and every value has
-the scale and the zero point of every other. Images are NHWC. A layer's result is quantised behind its activation.
+Times depend on shapes only, so all weights are one repeated number, and all values have the same scale and zero point.
+Images are NHWC. A layer's result is quantised behind its activation.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Net:
         return self._quantised(self._act(self._build.add("binary", (y, shift), {"fn": Binary.ADD}), act))
 
     def act(self, x: Tensor, act: str) -> Tensor:
-        """An activation by itself."""
+        """A separate activation."""
         return self._quantised(self._act(self._real(x), act))
 
     def softmax(self, x: Tensor) -> Tensor:

@@ -53,7 +53,8 @@ def mobilenet_v2(shape: Shape) -> Graph:
 def mobilenet_v2_features(
     net: Net, x: Tensor, *, width: float = 1.0, output_stride: int = 32
 ) -> tuple[Tensor, list[Tensor]]:
-    """The last block's result, and what each block has expanded; ``output_stride``: dilation instead of more stride."""
+    """The result of the last block, and the expanded values of each; beyond ``output_stride``, strides become
+    dilations."""
     x = net.conv(x, rounded(32 * width), 3, 2, act="relu6")
     expanded, reached, dilation = [], 2, 1
     for factor, channels, repeats, first in MOBILENET_V2:

@@ -1,4 +1,4 @@
-"""Networks that find objects or label pixels. What a host does behind them - boxes, suppression - is not in them."""
+"""Networks for object detection and segmentation, without host work such as decoding boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks for microcontrollers, and those of Google's first TPU as far as they are known."""
+"""Networks for microcontrollers, and the published networks of Google's first TPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def micronet(shape: Shape, first: tuple[int, Size], blocks: tuple[tuple[int, int
 
 
 def rnnoise(shape: Shape) -> Graph:
-    """github.com/xiph/rnnoise (training/rnn_train.py): one step; what the gated units held before comes in."""
+    """github.com/xiph/rnnoise (training/rnn_train.py): one step; the previous states of the gated units are inputs."""
     net = Net("rnnoise")
     x = net.input(*shape)
     before = [net.input(shape[0], units, name=name) for name, units in (("voice", 24), ("noise", 48), ("sound", 96))]
@@ -41,7 +41,7 @@ def rnnoise(shape: Shape) -> Graph:
 
 
 def _gated(net: Net, x: Tensor, before: Tensor, act: str) -> Tensor:
-    """A gated recurrent unit: gates of the input and of what it held, one product for each of the two."""
+    """A gated recurrent unit, with one product for the input and one for the state."""
     units = before.shape[1]
     both = net.dense(x, 3 * units), net.dense(before, 2 * units)
     update, reset = (

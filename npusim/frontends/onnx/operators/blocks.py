@@ -25,7 +25,7 @@ _LEAST_BLOCK = 16
 
 
 def unpacked(data: npt.NDArray[Any], bits: int, count: int) -> npt.NDArray[np.uint8]:
-    """The first ``count`` numbers of so many bits in each row of bytes, the low bits first."""
+    """The first ``count`` numbers of ``bits`` bits in each row of bytes, low bits first."""
     if bits == 8:
         return data[..., :count]
     if 8 % bits == 0:

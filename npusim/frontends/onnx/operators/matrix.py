@@ -29,14 +29,14 @@ class SpatialWindow:
 
     @property
     def plane(self) -> SpatialWindow:
-        """What it is over all spatial dimensions but the first."""
+        """The window over all spatial dimensions except the first."""
         lists = (self.kernel, self.stride, self.dilation, self.begin, self.end)
         kernel, stride, dilation, begin, end = (values[1:] for values in lists)
         return SpatialWindow(kernel, stride, dilation, self.auto_pad, begin, end)
 
     @property
     def column(self) -> SpatialWindow:
-        """What it is over the first spatial dimension, beside another in which it is one wide."""
+        """The window over the first spatial dimension, and one of width 1."""
         kernel, stride, dilation = ([values[0], 1] for values in (self.kernel, self.stride, self.dilation))
         return SpatialWindow(kernel, stride, dilation, self.auto_pad, [self.begin[0], 0], [self.end[0], 0])
 
@@ -88,7 +88,7 @@ def two_d(values: Sequence[int], fill: int) -> tuple[int, ...]:
 
 
 def image_of(node: Node, x: Tensor) -> Tensor:
-    """A tensor with one spatial dimension as an image one pixel high; others as they are."""
+    """A tensor with one spatial dimension as an image one pixel high; other tensors unchanged."""
     if len(x.shape) == 3:
         return node.reshape(x, (*x.shape[:2], 1, x.shape[2]))
     if len(x.shape) != 4:
@@ -128,7 +128,7 @@ def _convolve_image(
 def _convolve_volume(
     node: Node, x: Tensor, w: Tensor, bias: Tensor | None, window: SpatialWindow, attrs: Mapping[str, int]
 ) -> Tensor:
-    """One convolution of images: those that a kernel's depth spans become channels of one, for each output image."""
+    """A volume convolution as a convolution of images: the slices within the kernel depth become channels."""
     (batch, channels, depth, height, width), taps = x.shape, window.kernel[0]
     around = {"before": (0, 0, window.begin[0], 0, 0), "after": (0, 0, window.end[0], 0, 0)}
     if any(window.begin[:1] + window.end[:1]):

@@ -30,7 +30,7 @@ def _output_sizes(node: Node, window: SpatialWindow, sizes: list[int]) -> list[i
 
 
 def pool(node: Node, x: Tensor, fn: str, count_include_pad: bool = False, *, whole: bool = False) -> Tensor:
-    """The pooling that the node's attributes describe. ``whole``: the padding goes on to where the last window ends."""
+    """The pool that the attributes describe. ``whole``: padding extends to the end of the last window."""
     rank = len(x.shape) - 2
     if rank > 3:
         node.refuse(f"one to three spatial dimensions are supported, the operand is {list(x.shape)}")

@@ -35,7 +35,7 @@ def aligned(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
 
 
 def zero_like(node: Node, zero: Tensor | None) -> Tensor:
-    """A zero point as INT32; 0 when there is none."""
+    """A zero point as INT32; 0 without one."""
     return node.const(np.int32(0)) if zero is None else node.cast(zero, DType.INT32)
 
 
@@ -93,7 +93,7 @@ def dequantize_linear(node: Node) -> Tensor:
 
 
 def integer_operand(node: Node, x: Tensor, zero: Tensor | None) -> tuple[Tensor, int]:
-    """(operand, its zero point): zero points that are known and equal stay beside x, any other is subtracted."""
+    """(operand, its zero point): one known zero point is kept, other zero points are subtracted."""
     if zero is None:
         return x, 0
     if zero.dtype is not x.dtype:
@@ -113,7 +113,7 @@ def _shifted(node: Node, x: Tensor, zero: Tensor) -> Tensor:
 
 
 def integer_weights(node: Node, w: Tensor, zero: Tensor | None) -> tuple[Tensor, int]:
-    """``integer_operand`` of weights: those of 16 bits keep no zero point beside them."""
+    """``integer_operand`` of weights; 16-bit weights have their zero point subtracted."""
     weights, value = integer_operand(node, w, zero)
     low, high = weight_zeros(w.dtype)
     return (weights, value) if zero is None or low <= value <= high else (_shifted(node, w, zero), 0)

@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM, one copy of the cell for each step; what does not depend on the step before is one product."""
+"""RNN, GRU and LSTM: one copy of the cell per step; the products of all inputs are one product."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: 
 def _initial(
     node: Node, count: int, index: int, shape: tuple[int, int], batch_first: bool, like: Tensor
 ) -> list[Tensor]:
-    """The states that one direction begins with: given ones, or zeros."""
+    """The initial states of one direction: given or zeros."""
     states = []
     for given in (node.optional(5 + i) for i in range(count)):
         if given is None:

@@ -21,7 +21,7 @@ PADDINGS = ("zeros", "border", "reflection")
 
 @dataclass(frozen=True)
 class SampleTap:
-    """Along one dimension: which index every output element takes, INT64, and with what weight (None: 1)."""
+    """One sample along one dimension: the INT64 index of each output element and its weight (None: 1)."""
 
     index: Tensor
     weight: Tensor | None
