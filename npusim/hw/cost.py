@@ -1,4 +1,4 @@
-"""What a piece of work costs on a device: the one function that compiler and simulator both call."""
+"""The cost of work on a device: the functions used by both compiler and simulator."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ FREE = Cost(0, 0, (), COMPUTE)
 
 
 class CostModel:
-    """The cost functions of one device, with a memory: a network repeats few shapes many times."""
+    """The cost functions of one device, cached because a network repeats few shapes many times."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        kind = config.matrix.model if config.matrix else "systolic"  # without a unit any model names its absence
+        # Without a matrix unit, any model raises the right error.
+        kind = config.matrix.model if config.matrix else "systolic"
         self._model = model = importlib.import_module(f"npusim.hw.units.matrix_{kind}")
         self._matrix: Callable[[Config, MatrixWork], Cost] = model.cost
-        # A cache for each device: one on the method would be shared by all of them, and keep them alive.
+        # A cache per instance: one on the method would be shared by all devices and keep them alive.
         self.cost = functools.lru_cache(maxsize=1 << 14)(self.once)
         self.dram_bytes = functools.lru_cache(maxsize=1 << 14)(functools.partial(dma.pins_bytes, config))
 
     @functools.cached_property
     def transfer_ps(self) -> Callable[[DmaWork], tuple[int, int]]:
-        """Of transfers what ``once`` answers, the picoseconds alone; and those from one to the next of a stream."""
+        """A function of a transfer: (picoseconds as in :meth:`once`, picoseconds between consecutive equal
+        transfers)."""
         return dma.pricing(self.config)
 
     @functools.cached_property
     def stream_ps(self) -> Callable[[DmaWork], int]:
-        """Picoseconds from one transfer to the next of a stream of equals."""
+        """A function of a transfer: picoseconds between consecutive equal transfers."""
         ask = self.transfer_ps
         return functools.lru_cache(maxsize=1 << 14)(lambda work: ask(work)[1])
 
     @functools.cached_property
     def product_ps(self) -> Callable[[MatrixWork], int]:
-        """Picoseconds from one product to the next of a stream of equals: what ``once`` answers of each, but where a
-        unit looks ahead."""
+        """A function of a product: picoseconds between consecutive equal products. They differ from :meth:`once` only
+        for units with look-ahead."""
         pricing: Callable[[Config], Callable[[MatrixWork], int]] | None = getattr(self._model, "pricing", None)
         if pricing is not None:
             return pricing(self.config)
@@ -57,7 +59,7 @@ class CostModel:
         return ps
 
     def once(self, work: Work) -> Cost:
-        """What ``cost`` answers, for who remembers it."""
+        """The cost of a piece of work, without a cache."""
         match work:
             case MatrixWork():
                 return self._matrix(self.config, work)
@@ -74,7 +76,7 @@ class CostModel:
 
 
 def depths(config: Config) -> tuple[int, int, int, int]:
-    """How many commands a matrix unit, a vector unit, a scalar unit and a channel may have begun at once."""
+    """How many commands a matrix unit, a vector unit, a scalar unit and a DMA channel may have begun at once."""
     matrix, vector_unit = config.matrix, config.vector
     beside = matrix is not None and matrix.direct is not None and matrix.direct.outputs_beside
     hidden = vector_unit is not None and vector_unit.setup_hidden
@@ -82,8 +84,8 @@ def depths(config: Config) -> tuple[int, int, int, int]:
 
 
 def ahead_ps(config: Config, work: Work, price: Cost) -> tuple[int, int]:
-    """What of a price may pass while the unit, no channel, still works on the command before: the set-up, or what comes
-    before the sums leave; and for how long no other command may begin."""
+    """Picoseconds of ``price`` that may overlap the previous command on a matrix or vector unit (set-up, or work before
+    the sums leave), and picoseconds during which no other command may begin."""
     of_matrix, of_vector, _, _ = depths(config)
     if isinstance(work, VectorWork) and of_vector > 1:
         assert config.vector is not None
@@ -97,13 +99,13 @@ def ahead_ps(config: Config, work: Work, price: Cost) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=64)
 def cost_model(config: Config) -> CostModel:
-    """The cost functions of a device; ask once and keep it where many works are priced."""
+    """The cost functions of a device. Keep the result if many pieces of work are priced."""
     return CostModel(config)
 
 
 def cost(config: Config, work: Work) -> Cost:
-    """What ``work`` takes of its unit on ``config``, alone on the device.
+    """The time of ``work`` on its unit of ``config``, without other work on the device.
 
-    Raises ProgramError if the device has no such unit, or the unit does not compute with the work's type.
+    Raises ProgramError if the device has no such unit, or the unit does not support the type of the work.
     """
     return cost_model(config).cost(work)

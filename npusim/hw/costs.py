@@ -1,4 +1,4 @@
-"""What hardware is priced in: a sum by named parts, each with where its number comes from, or unknown."""
+"""Energy and area as sums of named items, each with the source of its value, or unknown."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 UNKNOWN = "no number given"
-"""The source of a part that has none: neither the description nor a technology says what it takes."""
+"""The source of an item without a value in the description or the technology."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostItem:
-    """One summand; ``value`` None: not known. ``source``: where the price comes from."""
+    """One summand. ``value`` None: unknown. ``source``: origin of the value."""
 
     name: str
     value: int | None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HIT_CAP = 4
 BUBBLE = 2
-"""Clocks between the data of a read and those of a write that follows it (JEDEC: the strobes change hands)."""
+"""Clocks between read data and following write data (JEDEC: the strobes change direction)."""
 RANK_SWITCH = 1
 """Clocks between the data of two ranks."""
 READS, WRITES, COPY = 0, 1, 2
@@ -30,10 +30,11 @@ READS, WRITES, COPY = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class DramResult:
-    """What a simulation returns. ``cycles`` to the last datum; latencies are sums over all reads, in clocks.
+    """The result of a simulation.
 
-    ``hits``, ``misses``, ``conflicts``: bursts that found their row open, no row open, another row open. ``skipped``:
-    bursts that were accounted for without being looked at, because the stream repeated itself.
+    ``cycles``: until the last datum. Latencies are sums over all reads, in clocks. ``hits``, ``misses``, ``conflicts``:
+    bursts whose row was open, with no row open, with another row open. ``skipped``: bursts that were extrapolated
+    because the stream is periodic.
     """
 
     cycles: int
@@ -75,19 +76,19 @@ class DramMemory:
 
     @property
     def bandwidth(self) -> int:
-        """Peak of all channels in bytes a second."""
+        """Peak of all channels in bytes/s."""
         return self.channels * self.part.bandwidth
 
     @property
     def sustained(self) -> int:
-        """What refresh leaves of the peak, in bytes a second, with bursts no closer than tCCD_S."""
+        """Peak less refresh in bytes/s, with bursts at a distance of at least tCCD_S."""
         part, lost = self.part, self.refresh_clocks if self.refresh else 0
         every = max(part.burst_clocks, part.ccd_s)
         return self.bandwidth * part.burst_clocks * (part.refi - lost) // (every * part.refi)
 
     @property
     def refresh_clocks(self) -> int:
-        """Clocks of every refresh interval in which no data move."""
+        """Clocks without data in each refresh interval."""
         return self.part.rp + self.part.rfc + self.part.rcd_rd
 
     @property
@@ -97,7 +98,7 @@ class DramMemory:
 
     @property
     def levels(self) -> dict[str, int]:
-        """How many there are of each: channels, ranks (or pseudo channels), bank groups, banks in each, columns."""
+        """Number of each: channels, ranks (or pseudo channels), bank groups, banks per group, columns."""
         part = self.part
         return {
             "ch": self.channels,
@@ -108,7 +109,7 @@ class DramMemory:
         }
 
     def parameters(self) -> dict[str, int]:
-        """The numbers that ``_dram.serve`` wants, by the names of its fields."""
+        """The parameters of ``_dram.serve`` by name."""
         part, levels, window = self.part, self.levels, not self.bank_queue
         same = (
             "cl", "cwl", "rcd_rd", "rcd_wr", "rp", "ras", "rc", "rtp", "wr", "rrd_s", "rrd_l", "faw", "ccd_s", "ccd_l",
@@ -117,8 +118,8 @@ class DramMemory:
         values = {
             **{name: getattr(part, name) for name in same},
             "burst": part.burst_clocks,
-            # The write's data follow its command by CWL, the read's by CL and last a burst: they must
-            # not meet on the bus.
+            # Write data follow their command by CWL, read data by CL, and both take one burst: they must not overlap on
+            # the bus.
             "rtw": max(1, part.cl + part.burst_clocks + BUBBLE - part.cwl),
             "rtrs": RANK_SWITCH,
             "refi": part.refi if self.refresh else 0,
@@ -128,7 +129,7 @@ class DramMemory:
             "read_queue": self.read_queue,
             "write_queue": self.write_queue,
             "bank_queue": self.bank_queue,
-            # Bank queues: a full write queue is emptied; window: from 80 % full to below 20 %.
+            # Bank queues: a full write queue is emptied. Window: from 80 % full to below 20 %.
             "write_high": self.write_queue * 8 // 10 + 1 if window else self.write_queue,
             "write_low": self.write_queue * 2 // 10 + 1 if window else 0,
             "write_idle": 1 if window else min(9, self.write_queue),
@@ -142,7 +143,7 @@ class DramMemory:
         at = 0
         for name in reversed([self.mapping[i : i + 2] for i in range(0, len(self.mapping), 2)]):
             values[f"{name}_shift"] = at
-            # Rows are the highest field and take all bits that are left.
+            # The row is the highest field and takes all remaining bits.
             if name != "ro":
                 values[f"{name}_bits"] = levels[name].bit_length() - 1
                 at += values[f"{name}_bits"]
@@ -163,12 +164,13 @@ class DramMemory:
     def transfer(self, runs: int, run: int, stride: int, mode: int, outstanding: int, fast: bool = True) -> DramResult:
         """Serve ``runs`` runs of ``run`` bursts, ``stride`` bursts apart; a copy writes to the other half of the rows.
 
-        Refresh takes its share of the time, wherever in its interval the transfer begins: everything stops while the
-        rows are closed, refreshed, and one of them is opened again.
+        The time of refresh is added in proportion, wherever in its interval the transfer begins: rows are closed,
+        refreshed, and one of them is opened again.
         """
-        # Half of the memory, in bursts: a copy reads and writes different rows, so each switch may cost an activation.
+        # Half of the memory, in bursts: a copy reads and writes different rows, so each change of direction may cost an
+        # activation.
         other = self.bytes >> self.unit + 1
-        # Without refresh the pattern repeats itself, which lets most of a long stream be skipped.
+        # Without refresh the pattern is periodic, so most of a long stream can be skipped.
         quiet = replace(self, refresh=False).parameters()
         found = DramResult(**_dram.serve_runs(quiet, 0, other, runs, run, stride, mode, outstanding, fast))
         if not self.refresh:
@@ -178,14 +180,14 @@ class DramMemory:
         return replace(found, cycles=whole, refreshes=found.cycles // between)
 
     def ps(self, clocks: int) -> int:
-        """The time of so many clocks."""
+        """Picoseconds of ``clocks``."""
         return clocks * self.part.tck_ps
 
     def clocks(self, ps: int) -> int:
-        """The clocks that cover a time."""
+        """The number of clocks that cover ``ps``."""
         return ceil_div(ps, self.part.tck_ps)
 
     def bandwidth_of(self, result: DramResult) -> int:
-        """Bytes a second that a simulation has moved."""
+        """Bandwidth of a simulation in bytes/s."""
         moved = (result.reads + result.writes) << self.unit
         return moved * PS_PER_S // max(1, self.ps(result.cycles))

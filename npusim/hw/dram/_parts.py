@@ -67,7 +67,7 @@ class DramPart:
     @property
     def burst_clocks(self) -> int:
         """Clocks of the command bus that the data of one access take."""
-        transfers = round(self.rate * self.tck_ps / 10**6)  # in one clock: 2, or more where data have a faster one
+        transfers = round(self.rate * self.tck_ps / 10**6)  # per clock: 2, or more if data have a faster clock
         return max(1, self.burst_length // transfers)
 
     @property
@@ -203,13 +203,13 @@ PARTS = {part.name: part for part in _ROWS}
 """Every part by its name."""
 
 FIELDS = ("ro", "ra", "bg", "ba", "ch", "co")
-"""What an address says, by the names in an address mapping: row, rank, bank group, bank, channel, column."""
+"""The fields of an address mapping: row, rank, bank group, bank, channel, column."""
 MAPPING = "rocorababgch"
-"""A sequential stream goes over all channels, then over all bank groups and banks, before it moves on in a row."""
+"""A sequential stream visits all channels, then all bank groups and banks, before it advances within a row."""
 
 
 def bad_mapping(mapping: str) -> str | None:
-    """What is wrong with an address mapping, if anything is."""
+    """The error in an address mapping; an empty string if it is valid."""
     names = [mapping[i : i + 2] for i in range(0, len(mapping), 2)]
     if sorted(names) != sorted(FIELDS):
         return f"must name each of {', '.join(FIELDS)} once, got {mapping!r}"

@@ -48,14 +48,12 @@ if TYPE_CHECKING:
 
 
 class TransferTimes(NamedTuple):
-    """The parts of a transfer: ``start_ps`` before it asks for anything, ``latency_ps`` before the first datum flows.
+    """The parts of a transfer. ``start_ps`` before its first request, ``latency_ps`` before the first datum, then
+    ``bus_bytes`` at no more than ``rate`` bytes/s. ``writing_ps``: additional time of the channel for writing, with the
+    bus free. ``ahead_ps``: part of the first two that may overlap an older transfer of the channel; waits for DRAM
+    banks may not. ``bus_bytes`` is 0 for a transfer within SRAM, which takes ``local_ps`` after the start.
 
-    Then ``bus_bytes`` flow at no more than ``rate`` bytes a second. ``writing_ps``: how much longer the channel writes
-    than they flow, with the bus free for others. ``ahead_ps``: what of the first two may pass while an older transfer
-    of the channel still flows; what the banks of the DRAM make it wait is not of it.
-
-    ``bus_bytes`` is 0 for a transfer within SRAM; then ``local_ps`` is what it takes after the start. What passes from
-    core to core flows over that way instead of the bus.
+    A transfer between cores uses the exchange network instead of the bus.
     """
 
     start_ps: int
@@ -68,8 +66,8 @@ class TransferTimes(NamedTuple):
 
 
 class Channel:
-    """One channel of a device, and what its transfers take, by :func:`transfer`: what follows from the description
-    alone is worked out once."""
+    """One channel of a device and the times of its transfers. Values that depend on the description alone are computed
+    once."""
 
     def __init__(self, config: Config) -> None:
         dma = config.dma
@@ -81,7 +79,7 @@ class Channel:
         self._between = interconnect_bandwidth(config)
         self._bandwidth = model.bandwidth
         self.shared = min(self._between, self._bandwidth)
-        """Bytes a second that one transfer has, alone on the bus."""
+        """Bytes/s of one transfer alone on the bus."""
         self._width = dma.bytes_per_cycle * self.hz
         self._decoder = dma.decoder_weights_per_cycle
         self._bytes_per_cycle, self._gather_bytes = dma.bytes_per_cycle, dma.gather_bytes
@@ -92,7 +90,7 @@ class Channel:
         self._config = config
 
     def transfer(self, work: DmaWork, beyond: Channel | None = None) -> TransferTimes:
-        """Of a work on this side of the bus; ``beyond``: the side that the other end of a copy is on."""
+        """The times of a transfer on this side. ``beyond``: the side of the other end of a copy."""
         start, model = self._start, self._model
         bus_bytes = model.transfer_bytes(work)
         if not bus_bytes:
@@ -103,25 +101,27 @@ class Channel:
         between, shared = self._between, self.shared
         rate = model.rate(work, self._channel_bandwidth)
         if work.features:
-            # Bubbles between the channel groups, of which a burst each holds those of a pixel.
+            # Time between channel groups, each of which has one burst per pixel.
             surfaces, bubbling = _features(self._config)
             rate = min(rate, bubbling if work.run_bytes > surfaces else rate)
         if beyond is not None:
             rate = min(rate, beyond.shared, beyond._channel_bandwidth)
         if self._duplex and work.reads and work.writes:
-            # The channel and the interconnect take the larger way while the other passes beside it, the DRAM takes
-            # both: so many bytes of what all transfers share, at the rate at which the channel is done with its way.
+            # Of two directions, the channel and the interconnect take the larger one while the other passes in
+            # parallel, and DRAM takes both: this many bytes of the shared bandwidth, at the rate at which the channel
+            # completes its direction.
             way = max(model.transfer_bytes(replace(work, reads=0)), model.transfer_bytes(replace(work, writes=0)))
             both = max(ceil_div(bus_bytes * shared, self._bandwidth), ceil_div(way * shared, between))
             bus_bytes, rate = both, rate * both // way
-        # A write waits for no datum: it may have a latency of its own. A copy reads first, so it waits like a read.
+        # A write does not wait for data, so it may have its own latency. A copy reads first, so it has the latency of a
+        # read.
         latency = self._latency if work.reads else self._write_latency
         if beyond is not None and work.l2_reads:
             latency += beyond._latency
-        # What is collected first passes the channel twice, into the buffer and out of it.
+        # Collected data passes the channel twice: into the buffer and out of it.
         gathered = ceil_div(min(work.bytes, self._gather_bytes), self._bytes_per_cycle)
         latency += cycles_to_ps(gathered, self.hz)
-        # What the banks of the DRAM make it wait beyond the first access; nothing on a DRAM without banks.
+        # Waits for DRAM banks beyond the first access; 0 for DRAM models without banks.
         waiting = model.waiting_ps(work, min(rate, shared))
         written = bytes_to_ps(work.bytes, self._width)
         if work.pieces > 1:
@@ -133,23 +133,23 @@ class Channel:
         return TransferTimes(start, latency + waiting, bus_bytes, 0, rate, writing, start + latency)
 
     def streaming_ps(self, parts: TransferTimes, alone: int) -> int:
-        """From one transfer to the next of a stream of equals, each of which takes so long alone."""
+        """Picoseconds between consecutive equal transfers. ``alone``: picoseconds of one alone."""
         return _streaming_ps(parts, alone, self._in_flight)
 
     def moving_ps(self, parts: TransferTimes) -> int:
-        """Alone on the bus: the slowest of channel, interconnect and pins is what bytes flow at."""
+        """Picoseconds alone on the bus, at the slowest of channel, interconnect and pins."""
         return parts.local_ps or bytes_to_ps(parts.bus_bytes, min(parts.rate or self.shared, self.shared))
 
 
 def _streaming_ps(parts: TransferTimes, alone: int, in_flight: int) -> int:
     if in_flight == 1:
         return alone
-    # Set-ups follow each other, so do the data; and the oldest must be over before one too many is asked for.
+    # The largest of: the set-up, the data, and the time of one divided by those in flight.
     return max(parts.start_ps, alone - parts.ahead_ps, ceil_div(alone, in_flight))
 
 
 class Exchange:
-    """One channel as what passes from core to core sees it. Raises ProgramError for a device without such a way."""
+    """One channel for transfers between cores. Raises ProgramError for a device without an exchange network."""
 
     def __init__(self, config: Config) -> None:
         way = config.exchange
@@ -164,22 +164,22 @@ class Exchange:
         self._in_flight = config.dma.in_flight
 
     def transfer(self, work: DmaWork) -> TransferTimes:
-        """Of a work that is exchanged."""
+        """The times of an exchange."""
         flowing = work.runs * ceil_div(work.run_bytes, self._width) * self._width
         return TransferTimes(self._start, self._latency, flowing, 0, self._rate, ahead_ps=self._start + self._latency)
 
     def streaming_ps(self, parts: TransferTimes, alone: int) -> int:
-        """From one transfer to the next of a stream of equals, each of which takes so long alone."""
+        """Picoseconds between consecutive equal transfers. ``alone``: picoseconds of one alone."""
         return _streaming_ps(parts, alone, self._in_flight)
 
     def moving_ps(self, parts: TransferTimes) -> int:
-        """Alone on the way: what flows at the slower of channel and way."""
+        """Picoseconds alone on the network, at the slower of channel and network."""
         return bytes_to_ps(parts.bus_bytes, min(parts.rate, self.shared))
 
 
 @functools.lru_cache(maxsize=64)
 def channel(config: Config, port: Port = Port.DRAM) -> Channel:
-    """A channel of a device, as what passes a port sees it."""
+    """A channel of a device for transfers at a port."""
     return Channel(side(config, port))
 
 
@@ -193,7 +193,7 @@ class Channels:
         self._settled = functools.lru_cache(maxsize=1 << 10)(self._least)
 
     def settled(self, work: DmaWork) -> DmaWork:
-        """The work as a channel does it: of the blocks that its reorder buffer holds, the ones that take least time."""
+        """The work as executed: split into blocks of the reorder buffer in the way that takes least time."""
         return self._settled(work) if work.walk and self._buffer else work
 
     def _least(self, work: DmaWork) -> DmaWork:
@@ -204,7 +204,7 @@ class Channels:
         return min(reordered(work, self._buffer), key=alone)
 
     def transfer(self, work: DmaWork) -> tuple[Channel | Exchange, TransferTimes]:
-        """A work, and the side that it is on."""
+        """The times of a transfer, and the channel of its side."""
         return self._transfer(self.settled(work))
 
     def _transfer(self, work: DmaWork) -> tuple[Channel | Exchange, TransferTimes]:
@@ -226,32 +226,32 @@ def channels(config: Config) -> Channels:
 
 
 exchange = functools.lru_cache(maxsize=64)(Exchange)
-"""A channel of a device as what passes from core to core sees it."""
+"""A channel of a device for transfers between cores."""
 
 
 def transfer(config: Config, work: DmaWork) -> TransferTimes:
-    """What the simulator needs to let transfers compete."""
+    """The parameters of a transfer for the simulation of concurrent transfers."""
     return channels(config).transfer(work)[1]
 
 
 def pins_bytes(config: Config, work: DmaWork) -> int:
-    """What a transfer takes of the bandwidth of the DRAM, in bytes; 0 if it does not touch it."""
+    """Bytes of DRAM bandwidth that a transfer uses; 0 if it does not access DRAM."""
     return dram_model(config).transfer_bytes(channels(config).settled(work))
 
 
 def latency_ps(config: Config) -> int:
-    """From a channel's request to its first datum: through the interconnect and the DRAM."""
+    """Latency in ps from the request of a channel to its first datum, through interconnect and DRAM."""
     return cycles_to_ps(config.interconnect.latency_cycles, config.clock_hz) + dram_model(config).latency_ps
 
 
 def start_ps(config: Config) -> int:
-    """What a channel does for a transfer before it asks for anything."""
+    """Time in ps of a channel before its first request."""
     return cycles_to_ps(config.dma.setup_cycles + config.sram.latency_cycles, config.clock_hz)
 
 
 @functools.lru_cache(maxsize=64)
 def _features(config: Config) -> tuple[int, int]:
-    """Bytes of a pixel up to which its features come as other data do, and bytes a second of larger ones."""
+    """(bytes of a pixel up to which features have the rate of other data, bytes/s for larger pixels)."""
     matrix, burst = config.matrix, config.dma.burst_bytes
     direct = matrix.direct if matrix else None
     if matrix is None or direct is None:
@@ -260,50 +260,49 @@ def _features(config: Config) -> tuple[int, int]:
 
 
 def gap_ps(config: Config) -> int:
-    """From one read to the next of a stream of short ones: of less than flows in this time each is mostly waiting."""
+    """Time in ps between short reads of a stream. A read whose data takes less than this is mostly latency."""
     if config.dma.in_flight == 1:
         return latency_ps(config)
     return max(start_ps(config), ceil_div(start_ps(config) + latency_ps(config), config.dma.in_flight))
 
 
 def channel_bandwidth(config: Config) -> int:
-    """What one channel can ask for, in bytes a second: its width, or the bursts that it may have on the way."""
+    """Highest rate of one channel in bytes/s: its width, or its outstanding bursts."""
     dma, latency = config.dma, latency_ps(config)
     width = dma.bytes_per_cycle * config.clock_hz
     return width if not latency else max(1, min(width, dma.max_outstanding * dma.burst_bytes * 10**12 // latency))
 
 
 def interconnect_bandwidth(config: Config) -> int:
-    """What all cores together get through the interconnect, in bytes a second."""
+    """Bandwidth of the interconnect in bytes/s, shared by all cores."""
     return config.interconnect.bytes_per_cycle * config.clock_hz
 
 
 def exchange_bandwidth(config: Config) -> int:
-    """What all cores together pass to each other, in bytes a second; 0 where they have no way to."""
+    """Bandwidth of the exchange network in bytes/s, shared by all cores; 0 without one."""
     return config.exchange.bytes_per_cycle * config.clock_hz if config.exchange else 0
 
 
 def exchange_latency_ps(config: Config) -> int:
-    """From a command to the first byte of another core's SRAM; 0 where there is no way to it."""
+    """Latency in ps from a command to the first byte of another core; 0 without an exchange network."""
     if config.exchange is None:
         return 0
     return start_ps(config) + cycles_to_ps(config.exchange.latency_cycles, config.clock_hz)
 
 
 FETCH_BYTES = 1 << 12
-"""Half of the buffer of commands, which is fetched at once; larger than any command."""
+"""Half of the instruction buffer in bytes, fetched at once; larger than any command."""
 
 
 def fetch_rate(config: Config) -> int:
-    """At how many bytes a second commands arrive once their latency is over; by a way of their own, half of the buffer
-    in a cycle."""
+    """Rate of instructions in bytes/s after their latency. With a separate port, half of the buffer per cycle."""
     return FETCH_BYTES * config.clock_hz if config.interconnect.separate_code_port else interconnect_bandwidth(config)
 
 
 @functools.lru_cache(maxsize=64)
 def capacities(config: Config) -> list[int]:
-    """Bytes a second that all transfers at a port share, by port: those of its memory, or of the interconnect before
-    it; those of the DRAM at a port that there is not."""
+    """Bandwidth in bytes/s of each port, shared by its transfers: the minimum of its memory and the interconnect. Ports
+    that do not exist have the value of DRAM."""
     sides = [side(config, port) for port in Port]
     found = [min(dram_model(each).bandwidth, interconnect_bandwidth(each)) for each in sides]
     if config.interconnect.separate_code_port:
@@ -313,7 +312,7 @@ def capacities(config: Config) -> list[int]:
 
 
 def port(config: Config, work: DmaWork) -> Port:
-    """What the bytes of a transfer share with others: its port, or that to DRAM where a device has none of its own."""
+    """The port of a transfer; DRAM if the device has no separate port for it."""
     if work.port is Port.CONSTANTS:
         return Port.DRAM if config.constants is None else work.port
     results = work.port is Port.DRAM and not work.reads
@@ -321,7 +320,7 @@ def port(config: Config, work: DmaWork) -> Port:
 
 
 def cost(config: Config, work: DmaWork) -> Cost:
-    """The transfer alone on the bus; ``cycles`` are of the device's clock, each part rounded up."""
+    """The cost of a transfer alone on the bus. ``cycles`` are of the device clock, each part rounded up."""
     here, parts = channels(config).transfer(work)
     hz, moving = here.hz, here.moving_ps(parts)
     counted = [
@@ -336,7 +335,7 @@ def cost(config: Config, work: DmaWork) -> Cost:
 
 
 def pricing(config: Config) -> Callable[[DmaWork], tuple[int, int]]:
-    """What gives the picoseconds of :func:`cost`, and those from one such transfer to the next of a stream of them."""
+    """A function of a transfer: (picoseconds of :func:`cost`, picoseconds between consecutive equal transfers)."""
     transfer = channels(config).transfer
 
     def ps(work: DmaWork) -> tuple[int, int]:

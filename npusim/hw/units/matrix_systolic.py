@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class ArrayMapping(NamedTuple):
-    """One matmul on the array, ``matmuls`` times, ``packed`` of them in one fold."""
+    """A matmul on the array: repeated ``matmuls`` times, ``packed`` of them in one fold."""
 
     rows: int
     columns: int
@@ -61,12 +61,12 @@ class ArrayMapping(NamedTuple):
 
 
 def cost(config: Config, work: MatrixWork) -> Cost:
-    """Raises ProgramError if there is no matrix unit or it does not compute with the work's type."""
+    """Raises ProgramError without a matrix unit, or if it does not support the type of the work."""
     return total(config.matrix_hz, *terms_of(config, work))
 
 
 def pricing(config: Config) -> Callable[[MatrixWork], int]:
-    """What gives the picoseconds of :func:`cost`, and raises the same."""
+    """A function that returns the picoseconds of :func:`cost` and raises the same errors."""
     hz = config.matrix_hz
     paces: dict[DType, _Pace] = {}
 
@@ -80,12 +80,12 @@ def pricing(config: Config) -> Callable[[MatrixWork], int]:
 
 
 def terms_of(config: Config, work: MatrixWork) -> tuple[list[tuple[str, str, int]], int]:
-    """What adds up to the time of a work: (name, kind, cycles); and the cycles of the SRAM's ports."""
+    """The terms of the time of a work: (name, kind, cycles); and the cycles of the SRAM ports."""
     return _terms(config, _pace(config, work), work)
 
 
 class _Pace(NamedTuple):
-    """What is the same for all works of a type: MACs of a PE and cycle as a fraction, and the terms before the first
+    """Values common to all works of a type: MACs per PE and cycle as a fraction, and the terms before the first
     operand."""
 
     matrix: MatrixConfig
@@ -110,18 +110,18 @@ def _terms(config: Config, pace: _Pace, work: MatrixWork) -> tuple[list[tuple[st
     rounds = ceil_div(folds, matrix.arrays)
     exposed_swaps = rounds * swap
     if matrix.preload_hidden:
-        # A hidden swap runs beside the stream of the fold before. What is longer than that shows; so does the first
-        # swap, unless a FIFO let it in during the instruction before.
+        # A hidden swap runs in parallel with the stream of the previous fold. The part that is longer is visible, and
+        # so is the first swap, unless a FIFO has accepted it during the previous instruction.
         exposed_swaps = rounds * max(0, swap - stream) + (swap if matrix.weight_buffers <= 2 else 0)
     skew = (matrix.rows + matrix.cols - 2) * (rounds if matrix.fill_drain == "per_fold" else 1)
-    # The arrays divide a stream by whole groups of R rows, so that a short one stays with one array.
+    # A stream is divided among the arrays by whole groups of R rows, so a short one is computed by one array.
     streams = max(ceil_div(folds * stream, matrix.arrays), min(stream, matrix.rows))
     array = streams + exposed_swaps + skew
     drain = drain_cycles(matrix, work)
     serial = matrix.port_bytes_per_cycle
     traffic = sram_cycles(config, _once(work), config.matrix_hz) if serial else traffic_cycles(config, work, placed)
     terms = pace.first.copy()
-    # Arithmetic, output and SRAM ports work side by side: the slowest sets the pace, and the others' time is not added.
+    # Arithmetic, output and SRAM ports work in parallel: the slowest determines the time.
     if traffic > max(array, drain) and not serial:
         terms.append(("sram", MEMORY, traffic))
     elif drain > array:
@@ -129,14 +129,13 @@ def _terms(config: Config, pace: _Pace, work: MatrixWork) -> tuple[list[tuple[st
     else:
         terms += [("stream", COMPUTE, streams), ("swap", LATENCY, exposed_swaps), ("skew", LATENCY, skew)]
     if serial:
-        # The bytes pass before and after the array's work (what TPU v4 shows), so they are
-        # added and hidden behind nothing.
+        # The bytes pass before and after the array computes (as measured on TPU v4), so their time is added.
         terms.append(("port", MEMORY, max(traffic, ceil_div(_once(work), serial))))
     return terms, traffic
 
 
 def place(matrix: MatrixConfig, work: MatrixWork) -> ArrayMapping:
-    """Which dimension of the work lies on the rows, on the columns, and in time."""
+    """The dimensions of the work that are mapped to rows, columns and time."""
     m, k = work.oh * work.ow, work.kh * work.kw
     n = ceil_div(work.oc, work.ic) if work.depthwise else work.oc
     if not work.depthwise:
@@ -149,19 +148,19 @@ def place(matrix: MatrixConfig, work: MatrixWork) -> ArrayMapping:
         rows, columns, streamed = k, m, n
     if not work.depthwise:
         return ArrayMapping(rows, columns, streamed, work.batch, 1)
-    # Channels of a depthwise convolution share no operand, so they fit the array along its diagonal only.
+    # Channels of a depthwise convolution share no operand, so they can only be packed along the diagonal of the array.
     packed = max(1, min(matrix.rows // rows, matrix.cols // columns)) if rows and columns else 1
     return ArrayMapping(rows, columns, streamed, work.batch * work.ic, packed)
 
 
 def drain_cycles(matrix: MatrixConfig, work: MatrixWork) -> int:
-    """Cycles in which the sums leave; one of 64 bits takes the place of two."""
+    """Cycles of the output of sums; a 64-bit sum counts as two."""
     sums = work.batch * work.oh * work.ow * work.oc if work.last else 0
     return ceil_div(sums * ceil_div(work.acc_bytes, ACCUMULATOR_BYTES), matrix.output_elements_per_cycle)
 
 
 def unit_for(config: Config, work: MatrixWork) -> MatrixConfig:
-    """The matrix unit that computes a work; raises ProgramError if there is none for its type."""
+    """The matrix unit for a work. Raises ProgramError if there is none, or it does not support the type."""
     matrix = config.matrix
     if matrix is None:
         raise ProgramError(f"matrix work on {config.name}, which has no matrix unit")
@@ -174,7 +173,7 @@ def unit_for(config: Config, work: MatrixWork) -> MatrixConfig:
 
 
 def _once(work: MatrixWork) -> int:
-    """Bytes of both operands, as the product sees them, and of the results, each once."""
+    """Bytes of both operands, as seen by the product, and of the results, each once."""
     depth = work.kh * work.kw * (1 if work.depthwise else work.ic)
     pixels = work.batch * work.oh * work.ow
     inputs = pixels * depth * (work.ic if work.depthwise else 1)
@@ -187,13 +186,13 @@ def _once(work: MatrixWork) -> int:
 
 
 def traffic_cycles(config: Config, work: MatrixWork, placed: ArrayMapping) -> int:
-    """Cycles of the unit's clock for the bytes that pass the SRAM ports while the work runs."""
+    """Cycles of the clock of the unit for the bytes that pass the SRAM ports during the work."""
     matrix, size = config.matrix, work.dtype.itemsize
     assert matrix is not None
     row_folds, column_folds = ceil_div(placed.rows, matrix.rows), ceil_div(placed.columns, matrix.cols)
     results = work.batch * work.oh * work.ow * work.oc
-    stationary = placed.matmuls * placed.rows * placed.columns  # WS and IS
-    # The streamed operand passes the port again for every block of columns, since the array holds one at a time.
+    stationary = placed.matmuls * placed.rows * placed.columns  # weight and input stationary
+    # The streamed operand is read again for every block of columns, because the array holds one block.
     streamed = placed.matmuls * placed.rows * placed.streamed * column_folds
     once, along_rows = work.weight_bytes(stationary), streamed * size
     if matrix.dataflow == "input_stationary":
@@ -205,10 +204,10 @@ def traffic_cycles(config: Config, work: MatrixWork, placed: ArrayMapping) -> in
         partial = results * ((not work.first) + (not work.last))
     else:
         moved = once + along_rows
-        # Every fold along K reads the sums of the one before and writes its own; the first has none to read, and the
-        # last one's leave as results.
+        # Every fold along K reads the sums of the previous one and writes its own. The first reads none, and the sums
+        # of the last leave as results.
         partial = results * (2 * row_folds - work.first - work.last)
-    # Accumulators of their own have their own port.
+    # Dedicated accumulators have their own port.
     if not matrix.accumulator_bytes:
         moved += partial * work.acc_bytes
     if work.last:

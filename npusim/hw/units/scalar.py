@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def cost(config: Config, work: ScalarWork) -> Cost:
-    """Raises ProgramError if there is no scalar unit."""
+    """Raises ProgramError without a scalar unit."""
     scalar = config.scalar
     if scalar is None:
         raise ProgramError(f"scalar work on {config.name}, which has no scalar unit")
     start = first_datum(config, scalar.setup_cycles, config.clock_hz)
-    # One bank's width and not that of all: it takes element after element, from wherever the index says.
+    # The width of one bank, not of all, because elements are accessed one at a time, at addresses from an index.
     traffic = ceil_div(work.bytes, config.sram.bytes_per_cycle)
     banks = sram_cycles(config, work.bytes, config.clock_hz)
     return total(config.clock_hz, start + beside(work.elements * scalar.cycles_per_element, traffic), banks)

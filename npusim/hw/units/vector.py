@@ -21,21 +21,20 @@ if TYPE_CHECKING:
 
 
 def cost(config: Config, work: VectorWork) -> Cost:
-    """Raises ProgramError if there is no vector unit or the function is of no class that it knows."""
+    """Raises ProgramError without a vector unit, or for a function of unknown class."""
     vector = config.vector
     if vector is None:
         raise ProgramError(f"vector work on {config.name}, which has no vector unit")
     if work.function not in vector.cost:
         raise ProgramError(f"vector function class must be one of {', '.join(vector.cost)}, got {work.function!r}")
     words = ceil_div(work.dtype.itemsize, vector.lane_bytes)
-    # A unit that does not pack gives every element a lane, however narrow its type.
+    # A unit without packing uses a lane per element, however narrow the type.
     shared = vector.lane_bytes // work.dtype.itemsize if vector.packed else 1
     groups = ceil_div(work.elements * words, vector.lanes * max(1, shared))
     compute = groups * vector.cost[work.function] * work.passes
     hz = config.vector_hz
     start = first_datum(config, vector.setup_cycles, hz)
-    # The port is the unit's own and bounds its time; the banks are everybody's, so what it takes
-    # of them is counted apart.
+    # The port belongs to the unit and limits its time; the banks are shared, so their use is counted separately.
     traffic = banks = sram_cycles(config, work.bytes, hz)
     if vector.port_bytes_per_cycle:
         traffic = max(traffic, ceil_div(work.bytes, vector.port_bytes_per_cycle))
