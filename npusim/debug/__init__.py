@@ -1,4 +1,5 @@
-"""A debugger for the simulated device: a clock that a test owns, breakpoints, watchpoints, views, and the way back."""
+"""A debugger for the simulated device: a test controls the clock; breakpoints, watchpoints, views, and reverse
+execution."""
 
 from npusim.debug.bench import Bench, JobRequest, PendingRequest, read_trace
 from npusim.debug.debugger import Debugger

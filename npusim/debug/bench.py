@@ -1,4 +1,4 @@
-"""A device with a driver whose clock the test owns: jobs arrive at their times, and nobody waits for them."""
+"""A device with a driver whose clock is controlled by a test: jobs arrive at given times, and nothing blocks."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ REQUESTS = FileKind("requests of a bench", 1 << 24)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobRequest:
-    """One run of a program. ``at_ps``: when software begins to submit it, in simulated time since power-on; None is
-    now. ``inputs``: an array for each input; none are needed with ``timing_only``."""
+    """One run of a program. ``at_ps``: start of its submission in simulated time since power-on; None: now. ``inputs``:
+    an array for each input; not needed with ``timing_only``."""
 
     program: Program
     at_ps: int | None = None
@@ -42,8 +42,8 @@ class JobRequest:
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """A request on its way. ``arrived_ps``: when it was submitted; ``timeline`` and ``outputs`` once it has ended, or
-    ``error``; no timeline where it had ended before the checkpoint that this has come from."""
+    """A submitted request. ``arrived_ps``: time of submission. ``timeline`` and ``outputs``, or ``error``, are set once
+    it has ended; there is no timeline if it ended before the checkpoint of this bench."""
 
     request: JobRequest
     at_ps: int
@@ -55,13 +55,13 @@ class PendingRequest:
 
     @property
     def ended(self) -> bool:
-        """Whether its outputs, or its error, are there."""
+        """Whether its outputs or its error are set."""
         return self.job is not None and self.job.loaded is None
 
 
 class Bench:
-    """``device``, its ``driver``, and a ``debugger`` on it. ``preemption``: whether jobs of a higher priority interrupt
-    others; ``history``: whether the debugger can go back."""
+    """``device``, its ``driver``, and a ``debugger``. ``preemption``: whether jobs of a higher priority preempt others.
+    ``history``: whether the debugger supports reverse execution."""
 
     def __init__(
         self, config: Config | str | os.PathLike[str], *, preemption: bool = True, history: bool = True
@@ -72,13 +72,13 @@ class Bench:
             self.driver.enable_preemption()
         self.debugger = Debugger(self.device, history=history)
         self.arrivals: list[PendingRequest] = []
-        """All requests, in the order in which they were made."""
+        """All requests in the order of creation."""
         self._timelines: dict[int, Timeline] = {}
         self.device.listener = self._timelines.__setitem__
         self._loaded: dict[Program, LoadedProgram] = {}
 
     def checkpoint(self) -> Checkpoint:
-        """Device and driver as they are; requests that have not arrived are not in it. Raises CheckpointError."""
+        """The state of device and driver, without requests that have not arrived. Raises CheckpointError."""
         self._collect()
         under_way = [each.job for each in self.arrivals if each.job is not None and each.job.loaded is not None]
         device = self.device.checkpoint()
@@ -87,13 +87,13 @@ class Bench:
 
     @classmethod
     def resumed(cls, checkpoint: Checkpoint, *programs: Program, history: bool = True) -> Bench:
-        """A bench that goes on from a checkpoint, here or in another process, and what arrives of its jobs.
+        """A bench restored from a checkpoint, possibly of another process, and the requests of its jobs.
 
         ``programs``: at least those that were loaded. Raises CheckpointError.
         """
         if "software" not in checkpoint.state:
             raise CheckpointError("the checkpoint is of a device alone, without its driver")
-        # A driver that begins sets its device up: that comes first, so that the checkpoint has the last word.
+        # A new driver resets and configures its device, so the checkpoint is restored afterwards.
         bench = cls(checkpoint.config(), preemption=False, history=history)
         loaded, jobs = resume_driver(bench.driver, checkpoint.state["software"], programs)
         bench.device.restore(checkpoint)
@@ -106,15 +106,15 @@ class Bench:
         return bench
 
     def load(self, program: Program) -> LoadedProgram:
-        """Put a program onto the device, once."""
+        """Load a program, unless it is loaded."""
         if program not in self._loaded:
             self._loaded[program] = self.driver.load(program)
             self.debugger.programs.append(program)
         return self._loaded[program]
 
     def submit(self, request: JobRequest) -> PendingRequest:
-        """Have a job arrive at its time, or now, and wait for nothing. Raises UsageError for a time that is over, and
-        what the driver refuses a job with."""
+        """Schedule a job for its time, or submit it now, without waiting. Raises UsageError for a time in the past, and
+        errors of the driver."""
         now = self.device.now_ps
         at = now if request.at_ps is None else request.at_ps
         if at < now:
@@ -135,14 +135,14 @@ class Bench:
         )
 
     def run_until(self, time_ps: int | None = None) -> Stop:
-        """Let time pass to a breakpoint, the end of a job, or a time, jobs arriving meanwhile; None: as long as
-        anything is to come. A job that has ended is finished by the driver, which takes the host's time."""
+        """Advance to a breakpoint, the end of a job, or a time in ps; None: as long as events are pending. Jobs arrive
+        meanwhile. The driver finishes ended jobs, which takes host time."""
         while True:
             self._collect()
             waiting = [each for each in self.arrivals if each.arrived_ps is None]
             first = min(waiting, key=lambda each: each.at_ps, default=None)
             if first is not None and first.at_ps <= self.device.now_ps:
-                self._arrive(first)  # late where software was busy until now
+                self._arrive(first)  # late if software was busy
                 continue
             if first is None or (time_ps is not None and time_ps < first.at_ps):
                 stop = self.debugger.run_until(time_ps)
@@ -153,7 +153,7 @@ class Bench:
             return stop
 
     def finish(self) -> list[PendingRequest]:
-        """Let everything come to its end, whatever is armed; all requests."""
+        """Run until all requests have ended, ignoring breakpoints; returns all requests."""
         limit = self.device.now_ps + HOUR_PS
         while not all(each.ended for each in self.arrivals) and self.device.now_ps < limit:
             if self.run_until().text == "nothing is to come":
@@ -162,7 +162,7 @@ class Bench:
         return self.arrivals
 
     def _collect(self) -> None:
-        """Take what has ended, if an interrupt says that something has."""
+        """Finish ended jobs if there was an interrupt."""
         under_way = [each for each in self.arrivals if each.job is not None and not each.ended]
         if not under_way or not self.device.messages:
             return
@@ -179,7 +179,7 @@ class Bench:
                 arrival.outputs = {name: from_storage(array, kinds[name]) for name, array in job.outputs.items()}
 
     def close(self) -> None:
-        """Switch the device off."""
+        """Power the device off."""
         self.device.close()
 
     def __enter__(self) -> Bench:
@@ -190,9 +190,9 @@ class Bench:
 
 
 def read_trace(path: str | os.PathLike[str], programs: Mapping[str, Program], origin_ps: int = 0) -> list[JobRequest]:
-    """Requests from a file, one JSON object a line: ``at`` such as ``"2.5 ms"`` or a number of picoseconds, counted
-    from ``origin_ps``, ``program`` by its name here, and ``priority`` (low, medium, high). They only time. Raises
-    UsageError."""
+    """Requests from a file with one JSON object per line: ``at`` such as ``"2.5 ms"`` or a number of picoseconds
+    relative to ``origin_ps``, ``program`` by its key here, and ``priority`` (low, medium, high). They are timing-only.
+    Raises UsageError."""
     requests = []
     for number, line in enumerate(REQUESTS.text(path).splitlines(), 1):
         if not line.strip():

@@ -1,8 +1,8 @@
-"""The debugger: runs a device's clock to the next breakpoint, and back.
+"""The debugger: runs the clock of a device to the next breakpoint, and back.
 
-Two ways to stop. Whoever owns the clock calls :meth:`Debugger.run_until` and gets a Stop: time stands still after the
-event in which it happened, at that picosecond. Where a call blocks, as ``Session.run`` does, ``on_stop`` is called at
-that moment, in the midst of the event, and the call goes on when it returns.
+There are two ways to stop. A caller that controls the clock calls :meth:`Debugger.run_until` and gets a Stop: time is
+halted after the event. In a blocking call such as ``Session.run``, ``on_stop`` is called during the event, and the call
+continues when it returns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from npusim.timeline import Timeline
 
 
 class _JobEnds(Watcher):
-    """Every run stops where a job ends."""
+    """Stops at the end of each job."""
 
     steps = False
 
@@ -53,9 +53,9 @@ class _JobEnds(Watcher):
 
 
 class Debugger:
-    """Breakpoints on one device. ``programs``: those that its jobs run, for the names of their layers; more may be
-    added to :attr:`programs`. ``on_stop``: called where a call that blocks comes to a breakpoint. ``history``: whether
-    to keep checkpoints for :meth:`back`."""
+    """Breakpoints on one device. ``programs``: programs of its jobs, for names of layers; more can be added to
+    :attr:`programs`. ``on_stop``: called at a breakpoint in a blocking call. ``history``: whether to keep checkpoints
+    for :meth:`back`."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Debugger:
     # Names
 
     def program(self) -> Program | None:
-        """The program of the job that has the machine, if it is known."""
+        """The program of the running job, if known."""
         player = self.device.machine.current
         if player is None:
             return None
@@ -89,12 +89,12 @@ class Debugger:
         return self._names[1]
 
     def layer(self, step: Step) -> str:
-        """The operator of a step: its name, or its number where nobody knows the program."""
+        """The operator of a step: its name, or its number if the program is unknown."""
         program = self.program()
         return program.ops[step.op].name if program and step.op < len(program.ops) else str(step.op)
 
     def command(self, step: Step) -> int | None:
-        """The number of a step in the stream of the job that has the machine."""
+        """The number of a step in the stream of the running job."""
         player = self.device.machine.current
         if not isinstance(player, Stepper):
             return None
@@ -112,7 +112,7 @@ class Debugger:
         return made
 
     def break_layer(self, layer: str) -> Breakpoint:
-        """Stop where the first instruction of an operator begins. Raises UsageError."""
+        """Stop when the first instruction of an operator begins. Raises UsageError."""
         names = {entry.name for program in self.programs for entry in program.ops}
         if self.programs and layer not in names:
             some = ", ".join(sorted(names)[:8])
@@ -120,7 +120,7 @@ class Debugger:
         return self._arm(lambda number: AtLayer(self, number, self._tell, layer))
 
     def break_instruction(self, which: int | str) -> Breakpoint:
-        """Stop where the command of a number in the stream begins, or any of a kind such as ``dma.copy``."""
+        """Stop when the command with a number in the stream begins, or any command of a kind such as ``dma.copy``."""
         if isinstance(which, int):
             return self._arm(lambda number: AtInstruction(self, number, self._tell, command=which))
         kinds = sorted(cls.mnemonic for cls in INSTRUCTIONS.values())
@@ -129,28 +129,28 @@ class Debugger:
         return self._arm(lambda number: AtInstruction(self, number, self._tell, mnemonic=which))
 
     def break_address(self, address: int) -> Breakpoint:
-        """Stop where the command that lies at a DRAM address begins."""
+        """Stop when the command at a DRAM address begins."""
         return self._arm(lambda number: AtInstruction(self, number, self._tell, address=address))
 
     def break_register(self, register: str, value: int | None = None) -> Breakpoint:
-        """Stop where software reads or writes a register, or writes that value. Raises UsageError."""
+        """Stop when software reads or writes a register, or writes a given value. Raises UsageError."""
         if register not in BY_NAME:
             raise UsageError(f"there is no register {register!r}; docs/device.md has the list")
         return self._arm(lambda number: AtRegister(self, number, self._tell, register, value))
 
     def break_seqno(self, seqno: int | None = None) -> Breakpoint:
-        """Stop where the job with a seqno, or any, gets the machine, and where it ends."""
+        """Stop when the job with a seqno, or any job, is dispatched, and when it ends."""
         return self._arm(lambda number: SeqnoBreakpoint(self, number, self._tell, seqno))
 
     def break_interrupt(self) -> Breakpoint:
-        """Stop where an interrupt leaves the device."""
+        """Stop when the device sends an interrupt."""
         return self._arm(lambda number: InterruptBreakpoint(self, number, self._tell))
 
     def watch(
         self, memory: str, address: int, size: int = 4, access: str = "value", *, core: int = 0, label: str = ""
     ) -> Breakpoint:
-        """Stop where bytes of ``dram`` or ``l2``, or of a core's ``sram`` or ``acc``, are read, written, either
-        (``access``), or change (``value``). Raises UsageError."""
+        """Stop when bytes of ``dram`` or ``l2``, or of ``sram`` or ``acc`` of a core, are read, written, either
+        (``access``), or changed (``value``). Raises UsageError."""
         if memory not in MEMORIES or access not in ACCESSES:
             raise UsageError(f"watch: must be {', '.join(MEMORIES)} and {', '.join(ACCESSES)}, got {memory} {access}")
         if not 0 <= core < self.device.config.cores:
@@ -161,7 +161,7 @@ class Debugger:
         return self._arm(lambda number: AtMemory(self, number, self._tell, where, access, label))
 
     def delete(self, number: int | None = None) -> None:
-        """Take a breakpoint off, or all. Raises UsageError."""
+        """Delete a breakpoint, or all. Raises UsageError."""
         numbers = list(self.breakpoints) if number is None else [number]
         for each in numbers:
             if each not in self.breakpoints:
@@ -179,7 +179,7 @@ class Debugger:
     # The clock
 
     def run_until(self, time_ps: int | None = None) -> Stop:
-        """Let the device work until a breakpoint, the end of a job, or a time; None: as long as anything is to come."""
+        """Advance to a breakpoint, the end of a job, or a time in ps; None: as long as events are pending."""
         clock = self.device.machine.clock
         limit = clock.now + HOUR_PS if time_ps is None else time_ps
         if limit < clock.now:
@@ -194,7 +194,7 @@ class Debugger:
         return Stop("time", clock.now, "nothing is to come" if time_ps is None else "the time is over")
 
     def step(self, what: str = "instruction", count: int = 1) -> Stop:
-        """Go on by instructions that end, layers that begin, or cycles; or to a breakpoint, or the end of a job."""
+        """Advance by ended instructions, begun layers, or cycles; or to a breakpoint or the end of a job."""
         if what == "cycle":
             return self.run_until(self.device.now_ps + count * self.device.machine.cycle_ps)
         if what not in ("instruction", "layer"):
@@ -212,10 +212,10 @@ class Debugger:
         return Stop("step", clock.now, text if counter.count else "nothing is to come")
 
     def back(self, what: str = "instruction", count: int = 1) -> Stop:
-        """Go back to the moment at which so many instructions less had ended, layers less had begun, or cycles ago; or
-        (``stop``) to where the clock has stood before. As far as nobody but this debugger has moved the clock.
+        """Go back by ended instructions, begun layers, or cycles, or (``stop``) to the previous position of the clock,
+        if only this debugger has advanced the clock since.
 
-        Raises UsageError where there is no history.
+        Raises UsageError without a history.
         """
         self._quiet = True
         try:

@@ -1,4 +1,4 @@
-"""The way back: checkpoints now and then, and the events between them counted, which come again in the same order."""
+"""Reverse execution: checkpoints at intervals, and replay of the events between them, which are deterministic."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from npusim.errors import UsageError
 from npusim.sim.watch import Watcher
 
 APART = 4000
-"""Events after which a checkpoint is taken: what a way back replays at most, some 50 ms."""
+"""Events between checkpoints: the most that is replayed to go back, about 50 ms."""
 KEPT = 24
 
 
 class HistoryPosition(NamedTuple):
-    """Events since the history began, and the time, which may be later than the last of them."""
+    """Events since the start of the history, and the time, which may be later than the last event."""
 
     events: int
     now_ps: int
 
 
 class _Software(Watcher):
-    """Notes that software has touched the device: what is replayed would be without that."""
+    """Records that software has accessed the device: such accesses cannot be replayed."""
 
     steps = False
     touched = False
@@ -39,7 +39,7 @@ class _Software(Watcher):
 
 
 class History:
-    """Where a device has been, as far as it was run from here alone. ``keep`` False: nothing is kept."""
+    """The positions of a device, as far as it was advanced through this object. ``keep`` False: keep nothing."""
 
     def __init__(self, device: NpuDevice, *, keep: bool) -> None:
         self._device = device
@@ -52,21 +52,21 @@ class History:
             device.watch(self._software)
 
     def run(self, done: Callable[[], object], limit_ps: int) -> None:
-        """Run the clock to a time, or until ``done()``."""
+        """Advance the clock to a time in ps, or until ``done()``."""
         if self._keep:
             self._mark()
             self._stops.append(self._at)
         self._count(done, limit_ps)
 
     def _mark(self) -> None:
-        """A checkpoint here, where the last one is long ago; of all that came before software's doing none is good."""
+        """Make a checkpoint if the last one is far back. Accesses by software invalidate all earlier ones."""
         if self._at.now_ps != self._device.now_ps or self._software.touched:
             self._marks, self._stops = [], []
             self._at, self._software.touched = HistoryPosition(0, self._device.now_ps), False
         if not self._marks or self._at.events - self._marks[-1][0].events >= APART:
             self._marks.append((self._at, self._device.checkpoint()))
             if len(self._marks) > KEPT:
-                del self._marks[1::2]  # the first stays, and every second of the others
+                del self._marks[1::2]  # keep the first, and every second of the others
 
     def _count(self, done: Callable[[], object], limit_ps: int) -> None:
         asked = -1
@@ -77,7 +77,7 @@ class History:
             return done()
 
         clock = self._device.machine.clock
-        watcher = Watcher()  # each thing that happens must be an event, then as now
+        watcher = Watcher()  # a watcher, so that everything is an event both now and in the replay
         self._device.watch(watcher)
         try:
             clock.run_looked_at(counted, limit_ps)
@@ -86,7 +86,7 @@ class History:
             self._at = HistoryPosition(self._at.events + max(asked, 0), clock.now)
 
     def back(self, what: str, count: int) -> str:
-        """Go back; says how far."""
+        """Go back. Returns a text that says how far."""
         if not self._marks or self._at.now_ps != self._device.now_ps or self._software.touched:
             raise UsageError("back: there is no history: the device was not run by the debugger alone since software")
         here = self._at
@@ -104,10 +104,8 @@ class History:
         return "the beginning of the history" if self._at == start else f"back by {count} {what}"
 
     def _boundary(self, what: str, count: int, here: HistoryPosition) -> HistoryPosition:
-        """Where so many instructions or layers less had come."""
-        behind: list[
-            HistoryPosition
-        ] = []  # where one has just ended or begun, the last of them first among those to undo
+        """The position at which ``count`` instructions or layers fewer had passed."""
+        behind: list[HistoryPosition] = []  # positions of ends or starts, the last one to undo first
         end = here
         for place, checkpoint in reversed(self._marks):
             if place >= here:
@@ -121,7 +119,7 @@ class History:
     def _boundaries(
         self, place: HistoryPosition, checkpoint: Checkpoint, end: HistoryPosition, what: str
     ) -> list[HistoryPosition]:
-        """The places from one to another, the latter included, where one has just ended or begun."""
+        """The positions after ``place`` up to ``end`` at which one has ended or begun."""
         self._restore(place, checkpoint)
         found: list[HistoryPosition] = []
         counter = InstructionCounter() if what == "instruction" else Layers(self._device.machine.current)
@@ -147,7 +145,7 @@ class History:
         self._at = place
 
     def _go(self, target: HistoryPosition) -> None:
-        """Be where the device was."""
+        """Restore a position."""
         place, checkpoint = [mark for mark in self._marks if mark[0] <= target][-1]
         self._restore(place, checkpoint)
         left = target.events - place.events
@@ -159,7 +157,7 @@ class History:
 
         self._count(done, target.now_ps)
         clock = self._device.machine.clock
-        if clock.now < target.now_ps:  # nothing happened in between
+        if clock.now < target.now_ps:  # no event in between
             self._count(lambda: False, target.now_ps)
         self._forget_later()
 
@@ -170,5 +168,5 @@ class History:
         self._forget_later()
 
     def _forget_later(self) -> None:
-        """Marks behind the present are as good as before, as long as nobody interferes; they are made again."""
+        """Drop checkpoints after the current position; they are made again."""
         self._marks = [mark for mark in self._marks if mark[0] <= self._at]

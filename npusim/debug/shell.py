@@ -1,4 +1,4 @@
-"""The commands of the terminal debugger: a line each, typed or from a script."""
+"""The commands of the terminal debugger, one per line, typed or from a script."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from npusim.program import CONSTANTS, SCRATCH, Binding, Place, Program
 from npusim.units import Dimension, parse
 
 AROUND = 4
-"""Instructions before and behind the one that ``list`` is about."""
+"""Instructions shown before and after the current one by ``list``."""
 
 
 _SHORT = {"accumulators": "acc"}
-"""Names of memories here, where programs have others."""
+"""Short names of memories."""
 _MOST_NAMES = 24
 
 
 class _Said:
-    """A stream whose lines are said."""
+    """A stream whose lines are passed to ``say``."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._begun = say, ""
@@ -43,11 +43,11 @@ class _Said:
             self._say(line)
 
     def flush(self) -> None:
-        """Nothing is held back but the beginning of a line."""
+        """Nothing to do: only an incomplete line is buffered."""
 
 
 class Shell(cmd.Cmd):
-    """``say(text)`` prints. ``strict``: a command that fails ends it, as in a script, with ``failed`` set."""
+    """``say(text)`` prints. ``strict``: stop at the first error and set ``failed``, for scripts."""
 
     prompt = "(npusim) "
     identchars = cmd.Cmd.identchars + "-"
@@ -55,9 +55,9 @@ class Shell(cmd.Cmd):
     def __init__(
         self, bench: Bench, request: JobRequest, say: Callable[[str], None], *, stdin: IO[str], strict: bool
     ) -> None:
-        # The library writes its help itself: through ``say``, as all else, so that a terminal is given no orders.
+        # The library prints its help by itself: pass it to ``say``, too.
         super().__init__(stdin=stdin, stdout=cast("IO[str]", _Said(say)))
-        # What is no terminal has no cursor to move; and lines are read from where we are told, not from standard input.
+        # Without a terminal there is no line editing; lines are read from ``stdin`` as given.
         self.use_rawinput = not strict
         if strict:
             self.prompt = ""
@@ -115,22 +115,22 @@ class Shell(cmd.Cmd):
         self._say(f"{time_text(stop.at_ps)}: {number}{stop.kind}: {stop.text}")
 
     def do_run(self, line: str) -> None:
-        """run: submit the job, if it has not been, and go on to the next stop."""
+        """run: submit the job, unless it was submitted, and continue to the next stop."""
         self.do_continue(line)
 
     def do_continue(self, line: str) -> None:
-        """continue [TIME]: go on to a breakpoint or the end of the job; for so long at most, such as 2.5us."""
+        """continue [TIME]: continue to a breakpoint or the end of the job, at most for a time such as 2.5us."""
         self._submitted()
         limit = self.device.now_ps + parse(line, Dimension.TIME) if line else None
         self._show(self.bench.run_until(limit))
 
     def do_until(self, line: str) -> None:
-        """until TIME: go on to a time since power-on, such as 1.2ms, or 120000 for ps; or to a breakpoint."""
+        """until TIME: continue to a time since power-on, such as 1.2ms, or 120000 for ps; or to a breakpoint."""
         self._submitted()
         self._show(self.bench.run_until(int(line) if line.isdecimal() else parse(line, Dimension.TIME)))
 
     def do_step(self, line: str) -> None:
-        """step [instruction|layer|cycle] [N]: go on until so many have ended, begun or passed."""
+        """step [instruction|layer|cycle] [N]: continue until N have ended, begun or passed."""
         self._submitted()
         self._show(self.debugger.step(*_what(line)))
 
@@ -180,18 +180,18 @@ class Shell(cmd.Cmd):
         self._say(f"breakpoint {made.number}: {made}")
 
     def do_delete(self, line: str) -> None:
-        """delete [NUMBER]: take a breakpoint off, or all."""
+        """delete [NUMBER]: delete a breakpoint, or all."""
         self.debugger.delete(_number(line) if line else None)
 
     def do_breakpoints(self, _: str) -> None:
-        """breakpoints: list them, and how often each was hit."""
+        """breakpoints: list breakpoints with their hit counts."""
         for each in self.debugger.breakpoints.values():
             self._say(f"{each.number}: {each}, {each.hits} times")
 
     # Looking
 
     def do_where(self, _: str) -> None:
-        """where: the time, why it stands, and what each unit is doing."""
+        """where: show the time, the reason of the stop, and the state of each unit."""
         view = self._view()
         self._say(f"{time_text(view['now_ps'])}: {self._stop.kind}: {self._stop.text}")
         for job in view["jobs"]:
@@ -237,7 +237,8 @@ class Shell(cmd.Cmd):
         self._say(f"{binding}: {shown}{' ...' if flat.size > _number(count) else ''}{spread}")
 
     def _print_place(self, place: Place, count: int, kind: str) -> None:
-        """What is in the bytes of a value on the way, now; a program knows no type of it, so that is the user's."""
+        """Print the current bytes of an intermediate value. The user gives the type, which the program does not
+        know."""
         memory, types = self.device.machine.memory, {each.label: each for each in DEVICE_DTYPES}
         if kind and kind not in types:
             raise UsageError(f"type must be one of {', '.join(sorted(types))}, got {kind!r}")
@@ -265,7 +266,7 @@ class Shell(cmd.Cmd):
         return [*self._program.inputs, *self._program.outputs]
 
     def _binding(self, name: str, values: Iterable[str] = ()) -> Binding:
-        """An input or output; ``values``: what else would have been one."""
+        """An input or output. ``values``: other names for the error message."""
         for each in self._bindings():
             if each.name == name:
                 return each
@@ -274,7 +275,7 @@ class Shell(cmd.Cmd):
         raise UsageError(f"tensor must be one of {', '.join(known[:_MOST_NAMES])}{more}, got {name!r}")
 
     def _address(self, region: int) -> int:
-        """Where a region of the job lies."""
+        """Address of a region of the job."""
         if self._arrival is None:
             raise UsageError("the job has no memory yet: run, step or continue submits it")
         return int(self._arrival.job.addresses[region])
@@ -320,7 +321,7 @@ class Shell(cmd.Cmd):
                 self._say("\n".join(ring_lines(ring)))
 
     def do_list(self, line: str) -> None:
-        """list [NUMBER]: the instructions around one of the stream; that of the last stop, if none is named."""
+        """list [NUMBER]: show instructions around a number in the stream, or around the last stop."""
         middle = _number(line) if line else self._stop.command or 0
         commands = list(decode(self._program.code))
         names = [entry.name for entry in self._program.ops]
@@ -334,7 +335,7 @@ class Shell(cmd.Cmd):
             self._say(f"{number:4} {entry.name} ({entry.kind})")
 
     def do_regions(self, _: str) -> None:
-        """regions: where constants, scratch, inputs and outputs of the job lie in DRAM."""
+        """regions: show the DRAM addresses of constants, scratch, inputs and outputs of the job."""
         self._submitted()
         named = {each.region: each.name for each in (*self._program.inputs, *self._program.outputs)}
         for region, address in sorted(self._arrival.job.addresses.items()):
@@ -344,20 +345,20 @@ class Shell(cmd.Cmd):
     # Checkpoints
 
     def do_checkpoint(self, line: str) -> None:
-        """checkpoint FILE: save the device as it is."""
+        """checkpoint FILE: save the state of the device."""
         if not line:
             raise UsageError("usage: checkpoint FILE")
         self.device.checkpoint().write(line)
         self._say(f"wrote {line}, {Path(line).stat().st_size} bytes")
 
     def do_restore(self, line: str) -> None:
-        """restore FILE: be as at a checkpoint of this session."""
+        """restore FILE: restore a checkpoint of this session."""
         self.device.restore(Checkpoint.read(line))
         self._show(Stop("restore", self.device.now_ps, line))
 
 
 def _what(line: str) -> tuple[str, int]:
-    """The words behind step and back."""
+    """The arguments of step and back."""
     words = line.split()
     if words and words[0].isdecimal():
         words.insert(0, "instruction")

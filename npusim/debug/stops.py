@@ -1,4 +1,4 @@
-"""What a debugger stops at: each breakpoint watches the device for one thing. None armed, nobody watches."""
+"""Breakpoints: each watches the device for one condition. Without breakpoints nothing is watched."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
 
 ACCESSES = ("read", "write", "access", "value")
-"""What a watchpoint waits for: any of the first two, or that a byte is another one than before."""
+"""Accesses of a watchpoint: read, write, either, or a changed byte."""
 MEMORIES = ("dram", "sram", "acc", "l2")
 SHARED = ("dram", "l2")
 
 
 class Stop(NamedTuple):
-    """Where the clock stands, and why. ``number``: of the breakpoint, 0 for what is none; ``unit``, ``command`` (its
-    number in the stream) and ``layer`` where there is an instruction that it is about."""
+    """Position and reason of a stop. ``number``: of the breakpoint, 0 for other reasons. ``unit``, ``command`` (its
+    number in the stream) and ``layer``: of the instruction concerned, if any."""
 
     kind: str
     at_ps: int
@@ -37,7 +37,7 @@ class Stop(NamedTuple):
 
 
 class SymbolTable(Protocol):
-    """Who knows what things are called."""
+    """Provides names for stops."""
 
     device: NpuDevice
 
@@ -45,11 +45,11 @@ class SymbolTable(Protocol):
         """The operator of a step."""
 
     def command(self, step: Step) -> int | None:
-        """The number of a step in the stream of the job that has the machine."""
+        """The number of a step in the stream of the running job."""
 
 
 class Breakpoint(Watcher):
-    """Calls ``hit(self, stop)`` for each time that what it waits for happens."""
+    """Calls ``hit(self, stop)`` each time its condition is met."""
 
     kind: ClassVar[str] = ""
 
@@ -63,10 +63,10 @@ class Breakpoint(Watcher):
         return self.kind
 
     def again(self) -> None:
-        """The device is at another moment than before: what is remembered of it is out of date."""
+        """The device was restored to another time: drop cached state."""
 
     def stop(self, text: str, unit: str = "", step: Step | None = None) -> None:
-        """It has happened."""
+        """The condition is met."""
         self.hits += 1
         names = self.names
         command, layer = (None, "") if step is None else (names.command(step), names.layer(step))
@@ -76,7 +76,7 @@ class Breakpoint(Watcher):
 
 
 class AtLayer(Breakpoint):
-    """The first instruction of an operator begins."""
+    """Stops when the first instruction of an operator begins."""
 
     kind = "layer"
 
@@ -102,7 +102,7 @@ class AtLayer(Breakpoint):
 
 
 class AtInstruction(Breakpoint):
-    """An instruction begins: one of a number in the stream, at a DRAM address, or of a kind."""
+    """Stops when an instruction begins: by number in the stream, by DRAM address, or by kind."""
 
     kind = "instruction"
 
@@ -137,7 +137,7 @@ class AtInstruction(Breakpoint):
 
 
 class AtRegister(Breakpoint):
-    """Software reads or writes a register, or writes one value."""
+    """Stops when software reads or writes a register, or writes one value."""
 
     kind = "register"
     steps = False
@@ -161,7 +161,7 @@ class AtRegister(Breakpoint):
 
 
 class SeqnoBreakpoint(Breakpoint):
-    """The job with a seqno has the machine, or has ended; of any, if it is None."""
+    """Stops when the job with a seqno, or any job, is dispatched or has ended."""
 
     kind = "seqno"
     steps = False
@@ -186,7 +186,7 @@ class SeqnoBreakpoint(Breakpoint):
 
 
 class InterruptBreakpoint(Breakpoint):
-    """An interrupt message leaves the device."""
+    """Stops when the device sends an interrupt message."""
 
     kind = "interrupt"
     steps = False
@@ -206,7 +206,7 @@ class Range:
 
     @property
     def start(self) -> str:
-        """The first byte, in words."""
+        """The first byte as text."""
         where = self.memory if self.memory in SHARED else f"core{self.core}.{self.memory}"
         return f"{where} {self.address:#x}"
 
@@ -218,14 +218,14 @@ class Range:
         return bytes_of(device, self.memory, self.core)[self.address : self.address + self.size]
 
     def meets(self, memory: str, core: int, low: int, high: int) -> bool:
-        """Whether some of these bytes are among others."""
+        """Whether it overlaps [low, high) of a memory."""
         same = memory == self.memory and (memory in SHARED or core == self.core)
         return same and low < self.address + self.size and self.address < high
 
 
 class AtMemory(Breakpoint):
-    """A watchpoint. Instructions count as reading and writing all between the first and the last byte of an operand;
-    ``value`` stops only where a byte has changed."""
+    """A watchpoint. Instructions count as accesses to all bytes between the first and the last of an operand. ``value``
+    only stops if a byte has changed."""
 
     kind = "watch"
 
@@ -277,14 +277,14 @@ class AtMemory(Breakpoint):
 
 
 def bytes_of(device: NpuDevice, memory: str, core: int) -> ByteArray:
-    """A whole memory, as a view: that of a core, or one of SHARED."""
+    """A whole memory as a view: of a core, or one of SHARED."""
     there = device.machine.memory
     whole = {"dram": [there.dram], "sram": there.sram, "acc": there.acc, "l2": [there.l2]}[memory]
     return whole[0 if memory in SHARED else core]
 
 
 def touched(device: NpuDevice, step: Step) -> Iterator[tuple[str, int, int, int, bool]]:
-    """Memory, core, first byte, end and whether it writes, for each operand of a step of the job on the machine."""
+    """(memory, core, first byte, end, whether it writes) for each operand of a step of the running job."""
     player = device.machine.current
     if player is None:
         return
@@ -312,7 +312,7 @@ def seqno_of(job: machine_job.MachineJob) -> int | None:
 
 
 def how(timeline: Timeline) -> str:
-    """How a job has ended, in a few words."""
+    """How a job has ended, as text."""
     if timeline.fault is not None:
         fault = timeline.fault
         return f" with fault {fault.code.name} at {fault.address:#x}: {fault.explanation}"

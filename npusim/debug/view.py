@@ -1,4 +1,4 @@
-"""Everything that a device is doing at one moment, as plain data in the field's terms."""
+"""The complete state of a device at one moment as plain data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npusim.sim.steps import Step
 from npusim.units import ps_to_cycles
 
 MOST_ENTRIES = 8
-"""Of a ring so many entries are shown."""
+"""Number of entries shown per ring."""
 
 _LENGTH = struct.Struct("<4xH")
 """The length of a command in its header; see :mod:`npusim.isa.base`."""
@@ -28,10 +28,10 @@ Layer = Callable[[Step], str]
 
 
 def look(device: NpuDevice, layer: Layer = lambda step: str(step.op)) -> dict[str, Any]:
-    """A device at this moment: registers, rings, jobs with their units, queues and buffers, links, memory banks.
+    """The current state of a device: registers, rings, jobs with their units, queues and buffers, links, memory banks.
 
-    It changes nothing that anybody could see. ``layer``: what operators are called (:meth:`Debugger.layer
-    <npusim.debug.Debugger.layer>`). All times are in ps since power-on, sizes in bytes.
+    It has no side effects. ``layer``: names operators (:meth:`Debugger.layer <npusim.debug.Debugger.layer>`). Times are
+    in ps since power-on, sizes in bytes.
     """
     machine = device.machine
     device.jobs.step_by_step()
@@ -53,11 +53,11 @@ def look(device: NpuDevice, layer: Layer = lambda step: str(step.op)) -> dict[st
 
 
 def command_numbers(player: Stepper) -> dict[int, int]:
-    """The number of each command in the stream of a job, by the byte where it begins."""
+    """The number of each command in the stream of a job, by its byte offset."""
     ending = player.done
     assert isinstance(ending, Ending)
     code, numbers, at = ending.program.code, dict[int, int](), 0
-    while at < len(code):  # has been verified: no length is 0
+    while at < len(code):  # the stream was verified, so no length is 0
         numbers[at] = len(numbers)
         at += _LENGTH.unpack_from(code, at)[0]
     return numbers

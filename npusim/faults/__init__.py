@@ -1,4 +1,4 @@
-"""Fault scripts: when a device misbehaves, and how. What carries them out is :mod:`npusim.device.faults`."""
+"""Fault scripts: which faults a device has, and when. :mod:`npusim.device.faults` applies them."""
 
 from npusim.faults.script import Fault, Faulty, Script, faults_asked, read_script, script_of
 from npusim.faults.what import (

@@ -49,7 +49,7 @@ def _alternatives(classes: Sequence[type[Any]]) -> list[dict[str, Any]]:
 
 
 def render() -> str:
-    """The file's text."""
+    """The text of the schema file."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 

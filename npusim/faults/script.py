@@ -1,4 +1,4 @@
-"""A script: faults in TOML or in Python, and whether a device can have them."""
+"""Fault scripts: reading from TOML or Python, and checks against a device."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SEQUENCER = "sequencer"
 ENVIRONMENT = "NPUSIM_FAULTS"
 SCRIPT = FileKind("fault script", TOML_BYTES, ConfigError, ConfigError)
 LABEL = "faults"
-"""What messages call a script that is in no file."""
+"""Label of scripts without a file in messages."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One fault: ``what`` happens, and ``when``."""
+    """One fault: ``what`` happens ``when``."""
 
     when: When
     what: What
@@ -32,18 +32,18 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class Script:
-    """Faults in their order. ``label``: the file, or what messages call it."""
+    """An ordered list of faults. ``label``: the file name, or a label for messages."""
 
     faults: tuple[Fault, ...] = ()
     label: str = LABEL
 
     def where(self, number: int) -> str:
-        """How messages name a fault, by its place from 1 on."""
+        """The label of a fault in messages; numbers begin at 1."""
         name = self.faults[number - 1].name
         return f"{self.label}: fault {number}" + f" ({name})" * bool(name)
 
     def to_table(self) -> list[dict[str, Any]]:
-        """The faults as TOML has them, times in ps; :func:`script_of` reads it."""
+        """The faults as a TOML table, times in ps; the inverse of :func:`script_of`."""
         return [
             {"when": to_table(each.when), "what": to_table(each.what), **({"name": each.name} if each.name else {})}
             for each in self.faults
@@ -51,17 +51,17 @@ class Script:
 
 
 Faulty = str | os.PathLike[str] | Script | Iterable[Fault | Mapping[str, Any]]
-"""What may say which faults a device has: a TOML file, a script, faults, or tables as TOML has them."""
+"""Accepted forms of faults: a TOML file, a script, faults, or TOML tables."""
 
 
 class Hardware(NamedTuple):
-    """What there is of a device that can break."""
+    """The parts of a device that faults can refer to."""
 
     units: Sequence[str]
     channels: Sequence[str]
     rings: Sequence[str]
     readable: Mapping[str, Mapping[str, int]]
-    """Registers that can be read: their fields, with the largest value of each."""
+    """Readable registers: their fields, with the largest value of each."""
     writable: Sequence[str]
     memories: Mapping[str, int]
     """Bytes of each of MEMORIES."""
@@ -69,13 +69,13 @@ class Hardware(NamedTuple):
 
 
 def faults_asked() -> Script | None:
-    """The script that ``$NPUSIM_FAULTS`` names, for programs that do not know of faults. Raises ConfigError."""
+    """The script named by ``$NPUSIM_FAULTS``, for programs without an option for faults. Raises ConfigError."""
     asked = os.environ.get(ENVIRONMENT, "")
     return read_script(asked) if asked else None
 
 
 def script_of(given: Faulty) -> Script:
-    """The script that somebody has given. Raises ConfigError."""
+    """A script from any accepted form. Raises ConfigError."""
     if isinstance(given, Script):
         return given
     if isinstance(given, str | os.PathLike):
@@ -91,7 +91,7 @@ def script_of(given: Faulty) -> Script:
 
 
 def read_script(source: str | os.PathLike[str]) -> Script:
-    """The script in a TOML file. Raises ConfigError with every problem of it."""
+    """The script in a TOML file. Raises ConfigError with all its problems."""
     label = os.fspath(source)
     plain = SCRIPT.toml(source)
     reading = Reading(label)
@@ -129,12 +129,12 @@ def _fault(raw: object, path: str, reading: Reading) -> Fault | None:
 
 
 def lead(cls: type[Any]) -> str:
-    """The key that tells a class from the others."""
+    """The first key of a class, which identifies it."""
     return entries(cls)[0][1].name
 
 
 def _one_of(classes: Sequence[type[Any]], raw: object, path: str, reading: Reading) -> Any:
-    """An object of the class whose first key is in a table."""
+    """An object of the class whose first key is in the table."""
     leads = {lead(cls): cls for cls in classes}
     if not isinstance(raw, Mapping):
         got = "nothing" if raw is None else shown(raw)
@@ -148,7 +148,7 @@ def _one_of(classes: Sequence[type[Any]], raw: object, path: str, reading: Readi
 
 
 def check_script(script: Script, hardware: Hardware) -> None:
-    """Raise ConfigError, with every problem, if a device cannot have these faults."""
+    """Raise ConfigError, with all problems, for faults that the device does not support."""
     problems: list[str] = []
     for number, fault in enumerate(script.faults, 1):
         where = script.where(number)

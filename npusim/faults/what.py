@@ -1,4 +1,4 @@
-"""What happens in a fault. The first key of each class tells it from the others in a script."""
+"""Kinds of faults. In a script, the first key of a class identifies it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVER, RESET, JOB = "ever", "reset", "job"
 
 @dataclasses.dataclass(frozen=True)
 class Lasts(ValueType):
-    """A time, or a word for what ends it."""
+    """A duration, or the name of the event that ends it."""
 
     words: tuple[str, ...] = (EVER, RESET)
 
@@ -151,7 +151,7 @@ class Throttle:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unplug:
-    """The device is gone; when it is back it has just been switched on, with empty memory."""
+    """The device is removed; when plugged in again, it is in the state after power-on, with empty memory."""
 
     unplug: bool = key(Flag(), "true")
     lasts: int | str = key(Lasts((EVER,)), "how long: a time, or ever", EVER)
@@ -159,7 +159,7 @@ class Unplug:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resets:
-    """The next RESET takes long, or does not come back; until then STATUS is 0, and writes have no effect."""
+    """The next RESET takes long, or does not end; meanwhile STATUS is 0 and writes have no effect."""
 
     reset: str = key(Choice(("late", "never")), "whether it comes back")
     delay_ps: int = key(Quantity(Dimension.TIME, 1), "late: when", 10**9)
@@ -170,4 +170,4 @@ What = Flip | Hang | Slow | Fail | MessageFault | Stuck | Wrong | LoseWrite | Ec
 WHAT: tuple[type[What], ...] = (
     Flip, Hang, Slow, Fail, MessageFault, Stuck, Wrong, LoseWrite, Ecc, Throttle, Unplug, Resets,
 )  # fmt: skip
-"""All of them."""
+"""All kinds of faults."""

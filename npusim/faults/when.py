@@ -1,6 +1,6 @@
-"""When a fault happens. The first key of each class tells it from the others in a script.
+"""Triggers of faults. In a script, the first key of a class identifies it.
 
-Events are counted from the moment at which the script is given: from power-on, but for faults that are added later.
+Events are counted from the time at which the script is added: from power-on, except for faults that are added later.
 """
 
 from __future__ import annotations
@@ -115,4 +115,4 @@ When = AtTime | AtDoorbell | AtSeqno | AtJob | AtRead | AtWrite | AtCommand | At
 WHEN: tuple[type[When], ...] = (
     AtTime, AtDoorbell, AtSeqno, AtJob, AtRead, AtWrite, AtCommand, AtLabel, AtInterrupt,
 )  # fmt: skip
-"""All of them."""
+"""All triggers."""

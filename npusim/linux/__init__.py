@@ -1,4 +1,4 @@
-"""A Linux kernel on the simulated device: User Mode Linux started, served, and its files put together."""
+"""User Mode Linux on the simulated device: start a kernel, serve it, and build its initial file system."""
 
 from npusim.linux.initrd import Initrd
 from npusim.linux.kernel import KernelOutcome, find_kernel, run

@@ -1,7 +1,7 @@
-"""The first file system of a kernel: a cpio archive with busybox, modules, a program, and a script that runs them.
+"""The initial file system of a kernel: a cpio archive with busybox, modules, a program, and a script that runs them.
 
-The format is "newc" of Linux' ``Documentation/driver-api/early-userspace/buffer-format.rst``. The same files make the
-same bytes.
+The format is "newc" of Linux' ``Documentation/driver-api/early-userspace/buffer-format.rst``. Equal files give equal
+bytes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _FOLDERS = ("bin", "dev", "etc", "lib", "lib/firmware", "modules", "proc", "prog
 _DIRECTORY, _PROGRAM, _FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o755, stat.S_IFREG | 0o644
 
 READY = "npusim: the kernel is up"
-"""In its log, when the first module is about to be loaded."""
+"""Log line before the first module is loaded."""
 
 ENDED = "npusim: the kernel ends with status"
-"""In the log of a kernel that cannot end with a status, as on real hardware and in QEMU; the status follows."""
+"""Log line of a kernel that cannot exit with a status, as on real hardware and in QEMU; the status follows."""
 
 _INIT = """\
 #!/bin/busybox sh
@@ -49,9 +49,8 @@ poweroff -f
 
 @dataclass
 class Initrd:
-    """What a kernel finds. ``modules``: each its file and parameters, loaded in this order and removed at the end;
-    ``program``: its file and arguments, a static binary or a script for busybox; ``files``: others, by where they are
-    for the kernel."""
+    """The contents. ``modules``: files and parameters, loaded in this order and removed at the end. ``program``: file
+    and arguments, a static binary or a busybox script. ``files``: other files, by their path in the archive."""
 
     busybox: Path
     modules: Sequence[Sequence[str]] = ()
@@ -59,7 +58,7 @@ class Initrd:
     files: Mapping[str, Path] = field(default_factory=dict)
 
     def pack(self) -> bytes:
-        """The archive, compressed. Raises UsageError for a file that cannot be read or two of one name."""
+        """The compressed archive. Raises UsageError for a file that cannot be read, or two of one name."""
         contents: dict[str, tuple[int, bytes]] = dict.fromkeys(_FOLDERS, (_DIRECTORY, b""))
         contents["bin/busybox"] = (_PROGRAM, FILE.read(self.busybox))
         contents["init"] = (_PROGRAM, self._script().encode())
@@ -90,7 +89,7 @@ class Initrd:
             f"[ $status -ne 0 ] || insmod {shlex.join([f'/modules/{name}', *module[1:]])} || status=$?"
             for name, module in zip(names, self.modules, strict=True)
         ]
-        # One that was not loaded, because one before it failed, is not there to be removed.
+        # A module that was not loaded, because an earlier one failed, must not be removed.
         unload = [
             f"[ ! -d /sys/module/{_module(name)} ] || rmmod {_module(name)} || {{ [ $status -ne 0 ] || status=1; }}"
             for name in reversed(names)
@@ -100,19 +99,19 @@ class Initrd:
 
 
 def _module(file: str) -> str:
-    """What the kernel calls the module of a file."""
+    """The kernel's name of the module in a file."""
     return file.removesuffix(".ko").replace("-", "_")
 
 
 def _listed(contents: Mapping[str, tuple[int, bytes]]) -> list[tuple[str, int, int, bytes]]:
-    """Names, modes, device numbers and bytes in the order of the archive, with the console and the last entry."""
+    """Names, modes, device numbers and bytes in the order of the archive, with the console and the final entry."""
     listed = [(name, mode, 0, data) for name, (mode, data) in sorted(contents.items())]
     console = ("dev/console", stat.S_IFCHR | 0o600, 1, b"")
     return [*listed, console, ("TRAILER!!!", 0, 0, b"")]
 
 
 def _entry(number: int, name: str, mode: int, minor: int, data: bytes) -> bytes:
-    """One file. The console is device 5:1; all belong to root and are of 1970."""
+    """One archive entry. The console is device 5:1; all files belong to root and have the date 1970."""
     links = 2 if stat.S_ISDIR(mode) else 1
     major = 5 if minor else 0
     fields = (number, mode, 0, 0, links, 0, len(data), 0, 0, major, minor, len(name) + 1, 0)

@@ -1,7 +1,7 @@
-"""Starts a User Mode Linux kernel, serves it a device, and says how it ended.
+"""Starts a User Mode Linux kernel, serves it a device, and reports how it ended.
 
-Everything that would differ from run to run is kept from it: the addresses of its process, the random numbers of its
-host, paths, limits, the environment.
+Everything that could differ between runs is fixed: address layout, random numbers of the host, paths, limits,
+environment.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from npusim.linux.ktap import Ktap
 
 KERNEL_VARIABLE = "NPUSIM_UML_KERNEL"
 PRELOADED = "host.so"
-"""Beside a kernel: a library through which it sees its host, with the same random numbers in every run, and no more
-state of a processor than the kernel knows of."""
+"""A library beside the kernel that gives it the same random numbers in every run, and no processor state that it does
+not know."""
 
 _ADDRESSES_NOT_RANDOM = 0x0040000  # of personality(2)
 _DIE_WITH_PARENT = 1  # of prctl(2)
@@ -53,14 +53,14 @@ COMPLAINT = re.compile(
     rb"^\[ *\d+\.\d+\] .*(WARNING: |BUG: |INFO: (possible|suspicious|inconsistent|task|rcu)|ODEBUG: |"
     rb"list_(add|del) corruption|UBSAN: |Oops|Kernel panic)"
 )
-"""A line of a kernel's log in which it finds fault with itself or its modules."""
+"""A log line with a warning or error of the kernel."""
 
 
 @dataclass(frozen=True)
 class KernelOutcome:
-    """``status``: what the kernel ended with, as a shell counts; ``complaints``: lines of its log in which it finds
-    fault with itself or its modules; ``failures``: tests in its log (KUnit, kselftest) that failed or are missing;
-    ``simulated_ps``: how long it ran; ``accesses``: to the device; ``connected``: whether it has asked for its time."""
+    """``status``: exit status, as in a shell. ``complaints``: log lines with warnings or errors. ``failures``: tests in
+    the log (KUnit, kselftest) that failed or are missing. ``simulated_ps``: simulated time of the run. ``accesses``:
+    number of accesses to the device. ``connected``: whether it has connected to the clock."""
 
     status: int
     complaints: tuple[str, ...]
@@ -71,7 +71,7 @@ class KernelOutcome:
 
 
 def find_kernel() -> Path | None:
-    """``$NPUSIM_UML_KERNEL``, else what ``make uml`` has built, where that puts it; None if there is neither."""
+    """``$NPUSIM_UML_KERNEL``, or the kernel built by ``make uml`` at its default path; None if neither exists."""
     if chosen := os.environ.get(KERNEL_VARIABLE):
         return Path(chosen)
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -91,7 +91,7 @@ def run(
     patience_s: float = 60,
     limit_ps: int = 10**15,
 ) -> KernelOutcome:
-    """Run a kernel until it ends, and write its console to ``log``. ``arguments``: more for its command line.
+    """Run a kernel until it ends, and write its console to ``log``. ``arguments``: additional kernel parameters.
 
     Raises UsageError for a kernel that cannot be started, NpusimError for one that had to be stopped.
     """
@@ -127,7 +127,8 @@ def run(
 @contextlib.contextmanager
 def _listening(path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as listener:
-        # Paths of sockets are short, temporary folders may not be: the kernel is in this one, and we come through it.
+        # Socket paths are limited in length, unlike temporary folders: the kernel runs in this folder, and the paths go
+        # through it.
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             listener.bind(f"/proc/self/fd/{folder}/{path.name}")
@@ -139,7 +140,8 @@ def _listening(path: Path) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def _started(kernel: Path, command: Sequence[str], folder: str) -> Iterator[subprocess.Popen[bytes]]:
-    # Its memory is a file in its folder: /dev/shm may be smaller, as in containers, and an access beyond kills.
+    # Its memory is a file in its folder, because /dev/shm may be smaller, as in containers, and an access beyond it is
+    # fatal.
     environment = {"PATH": "/usr/bin:/bin", "HOME": ".", "TMPDIR": "."}
     preload = kernel.parent / PRELOADED
     if preload.is_file():
@@ -153,7 +155,7 @@ def _started(kernel: Path, command: Sequence[str], folder: str) -> Iterator[subp
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # a kernel that panics ends all processes of its group
+            start_new_session=True,  # a kernel panic kills all processes of its group
             preexec_fn=_prepare(),  # noqa: PLW1509 three system calls, which wait for no lock of another thread
         )
     except OSError as error:
@@ -166,7 +168,7 @@ def _started(kernel: Path, command: Sequence[str], folder: str) -> Iterator[subp
 
 
 def _prepare() -> Callable[[], None]:
-    """What the new process does before it becomes the kernel."""
+    """Runs in the new process before the kernel is executed."""
     libc = ctypes.CDLL(None)
 
     def prepare() -> None:
@@ -178,13 +180,13 @@ def _prepare() -> Callable[[], None]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The kernel and the processes in which its programs run."""
+    """Kill the kernel and the processes in which its programs run."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 class _Console:
-    """Copies what a kernel writes, and remembers where it complains."""
+    """Copies the console of a kernel and collects its warnings and errors."""
 
     def __init__(self, source: IO[bytes] | None, log: BinaryIO) -> None:
         assert source is not None
@@ -205,10 +207,10 @@ class _Console:
         return tuple(self._tests.failures)
 
     def _copy(self) -> None:
-        # To its end even if the log takes no more: the kernel would wait for ever.
+        # To the end even if the log cannot be written, because the kernel would block otherwise.
         for line in iter(lambda: self._source.readline(_LONGEST_LINE), b""):
             if READY.encode() in line:
-                self._found.clear()  # Linux 6.1 warns about itself in each start with lockdep
+                self._found.clear()  # Linux 6.1 warns about itself at each start with lockdep
             if COMPLAINT.search(line):
                 self._found.append(line.decode(errors="replace").strip())
             self._tests.line(line)
@@ -220,7 +222,7 @@ class _Console:
                     self._failed = error
 
     def close(self) -> None:
-        """Wait for the end of what was written. Raises OSError if the log could not take it."""
+        """Wait for the end of the output. Raises OSError if the log could not be written."""
         self._thread.join()
         self._tests.end()
         if self._failed is not None:

@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass
 
 _STAMP = re.compile(r"^(?:<\d+>)?(?:\[[^\]]*\] ?)*")
-"""What the kernel puts before a line: level, time, caller."""
+"""The prefix of a log line: level, time, caller."""
 _HEADER = re.compile(r"(?:KTAP|TAP) version \d+|# Subtest: .*")
 _PLAN = re.compile(r"1\.\.(\d{1,9})(?:\s*#.*)?")
 _RESULT = re.compile(r"(not )?ok\b(?:\s+(\d{1,9})\b)?(.*)")
 _KNOWN = re.compile(r"#\s*TODO\b", re.IGNORECASE)
-"""A directive: the test is known to fail."""
+"""A directive for tests that are known to fail."""
 _BAIL = re.compile(r"Bail out!")
 MOST_FAILURES = 1000
 
@@ -25,18 +25,18 @@ class _Level:
     plan: int | None = None
     seen: int = 0
     open: bool = False
-    """Whether a header has begun it, and no plan or result has followed."""
+    """Whether a header was read, but no plan or result after it."""
 
 
 class Ktap:
-    """Reads a log line by line; ``failures``: what failed or is missing, as one line each."""
+    """Parses a log line by line. ``failures``: failed or missing tests, one line each."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []
         self._levels: dict[int, _Level] = {}
 
     def line(self, raw: bytes) -> None:
-        """The next line of the log."""
+        """Process the next line of the log."""
         text = _STAMP.sub("", raw.decode(errors="replace").rstrip())
         rest = text.lstrip(" \t")
         depth = len(text.expandtabs(4)) - len(rest.expandtabs(4))
@@ -50,7 +50,7 @@ class Ktap:
             self._end(depth + 1)
             level = self._levels.get(depth)
             if level is not None and level.plan is None and level.seen == int(plan[1]) > 0:
-                level.plan = level.seen  # behind its results, as TAP allows
+                level.plan = level.seen  # a plan after the results, which TAP allows
                 self._end(depth)
                 return
             if level is not None and not level.open:
@@ -62,7 +62,7 @@ class Ktap:
             self._fail(rest)
 
     def end(self) -> None:
-        """The log has come to its end."""
+        """Process the end of the log."""
         self._end(0)
 
     def _result(self, depth: int, rest: str, result: re.Match[str]) -> None:
@@ -78,7 +78,7 @@ class Ktap:
             self._fail(f"{rest}: must be result {level.seen} of {level.plan}")
 
     def _end(self, depth: int) -> None:
-        """Levels from a depth on are over."""
+        """End all levels from ``depth`` on."""
         for each in sorted((each for each in self._levels if each >= depth), reverse=True):
             level = self._levels.pop(each)
             if level.plan is not None and level.seen != level.plan:

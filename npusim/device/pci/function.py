@@ -1,7 +1,7 @@
-"""One PCI Express endpoint around a device; whoever carries it gives it a :class:`HostSide`.
+"""One PCI Express endpoint for a device. Its transport provides a :class:`HostSide`.
 
-An access takes no time here: the transport lets it pass. What software may not do has no effect, as in hardware: an
-access to memory that is not enabled reads as all ones.
+Accesses take no time here; the transport adds it. Invalid accesses have no effect, as in hardware: an access to memory
+that is not enabled reads as all ones.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from npusim.device.pci.space import Bar, ConfigSpace, Features
 from npusim.device.registers import SPACE_BYTES
 
 MSIX_TABLE, MSIX_PENDING, BAR0_BYTES = 0x2000, 0x3000, 0x4000
-"""Behind the registers in BAR 0, in pages of their own, so that a host may map the registers and keep the table."""
+"""After the registers in BAR 0, in separate pages, so that a host can map the registers but not the table."""
 _PENDING_BYTES = 8
 _D0, _D3HOT = 0, 3
 _SIZES = (1, 2, 4, 8)
 
 
 class HostSide(Protocol):
-    """What a transport gives to the function."""
+    """Interface of the host for the function."""
 
     def interrupt(self, vector: int) -> None:
-        """An MSI or MSI-X message; :meth:`PciFunction.message` says what it writes where."""
+        """Deliver an MSI or MSI-X message; :meth:`PciFunction.message` gives its address and data."""
 
     def intx(self, asserted: bool) -> None:
-        """The pin changes its level; only while neither MSI nor MSI-X is enabled is it ever asserted."""
+        """The level of the pin changes; it is only asserted while neither MSI nor MSI-X is enabled."""
 
     def dma_read(self, address: int, size: int) -> bytes:
         """Host memory by bus address. Raises DmaError."""
@@ -40,16 +40,16 @@ class HostSide(Protocol):
 
 
 class PciFunction:
-    """The function. ``vectors``: interrupt messages, numbered from 0. ``host_masks``: see :class:`Messages`.
-    ``aperture``: the most bytes that BAR 2 may have, a power of two; of larger DRAM it shows the beginning.
+    """The function. ``vectors``: number of interrupt messages. ``host_masks``: see :class:`Messages`. ``aperture``:
+    largest size of BAR 2, a power of two; of larger DRAM only the beginning is visible.
 
-    A device without ``[pci]`` has one vector, all kinds of interrupts, D3hot and function level reset, none of which
-    takes time.
+    A device without ``[pci]`` has one vector, all kinds of interrupts, D3hot and function level reset, which take no
+    time.
     """
 
     pinned = True
     traced = False
-    """Whether all that passes is written down."""
+    """Whether accesses are recorded."""
 
     def __init__(
         self, device: NpuDevice, host: HostSide, *, host_masks: bool = False, aperture: int | None = None
@@ -80,15 +80,15 @@ class PciFunction:
     # Configuration space
 
     def config_read(self, offset: int, size: int) -> int:
-        """1, 2 or 4 bytes, aligned; anything else, and whatever lies behind the 4096 bytes, reads as all ones, and so
-        does everything of a function that is gone or within its reset."""
+        """1, 2 or 4 aligned bytes. Other accesses read as all ones, and so does a function that is removed or being
+        reset."""
         return _ones(size) if self._silent else self._config.read(offset, size)
 
     def config_write(self, offset: int, size: int, value: int) -> None:
-        """As :meth:`config_read`; what cannot be written stays as it is."""
+        """As :meth:`config_read`; read-only bits do not change."""
         if self._silent:
             return
-        # Resets itself: it always reads as 0, so what is written is looked at and not what is there.
+        # The bit always reads as 0, so the written value is checked.
         if self._can_reset and _written(offset, size, value, space.DEVICE_CONTROL) & space.DEVICE_RESET:
             self.reset()
             return
@@ -96,7 +96,7 @@ class PciFunction:
         self._config.write(offset, size, value)
         asked = self._power_state
         if asked not in (_D0, _D3HOT):
-            self._config.set(space.PM_CONTROL, 2, state)  # D1 and D2 are not there: the write has no effect
+            self._config.set(space.PM_CONTROL, 2, state)  # D1 and D2 are not supported: the write has no effect
         elif asked != state:
             self._change_power(asked)
         if self._power_state == _D0:
@@ -105,7 +105,7 @@ class PciFunction:
 
     @property
     def _silent(self) -> bool:
-        if self.device.plugged != self._plugged:  # another device, as far as anybody can tell
+        if self.device.plugged != self._plugged:  # another device from the view of software
             self._plugged = self.device.plugged
             self._config.reset()
             self._messages.reset()
@@ -117,29 +117,28 @@ class PciFunction:
         return self._config.get(space.PM_CONTROL, 2) & space.PM_STATE
 
     def _change_power(self, state: int) -> None:
-        """Into D3hot: the device stops, and what it was about is lost. Back to D0: as after a reset, by No_Soft_Reset =
-        0, so software restores configuration space. DRAM refreshes itself all the while and keeps its bytes."""
+        """To D3hot: the device stops and loses its jobs. Back to D0: as after a reset (No_Soft_Reset = 0), so software
+        restores configuration space. DRAM keeps its contents by self-refresh."""
         self._lose()
         if state == _D0:
             self._config.reset()
             self._resumed_at = self._back_after(self._resume_ps)
 
     def reset(self) -> None:
-        """Function level reset: everything as after power-on, but DRAM keeps its bytes."""
+        """Function level reset: the state after power-on, except for DRAM."""
         self._lose()
         self._config.reset()
         self._settle_pin()
         self._silent_until = self._back_after(self._reset_ps)
 
     def restart(self) -> None:
-        """A reset by who carries the function, on behalf of a host that waits until it answers again: the firmware of a
-        machine that is switched on, VFIO."""
+        """A reset by the transport for a host that waits for its end: firmware at power-on, VFIO."""
         self.reset()
         self._clock.advance(self._reset_ps)
 
     def _back_after(self, delay_ps: int) -> int:
-        """When it answers again. That is an event: transports let time pass by itself as long as one is to come, and
-        software that waits by a clock of its own makes no accesses meanwhile."""
+        """The end of a reset as an event: a transport advances time while events are pending, and software may wait by
+        its own clock without accesses."""
         if delay_ps:
             self._clock.after(delay_ps, lambda _: None)
         return self._clock.now + delay_ps
@@ -152,7 +151,7 @@ class PciFunction:
     # Memory
 
     def read(self, bar: int, offset: int, size: int) -> int:
-        """An access to a BAR by its offset; ``size``: 1, 2, 4 or 8. No time passes."""
+        """An access to a BAR at an offset; ``size``: 1, 2, 4 or 8. Takes no time."""
         if size not in _SIZES or offset < 0 or not self.reached():
             return _ones(size)
         if bar == BAR_REGISTERS and offset >= SPACE_BYTES:
@@ -171,7 +170,7 @@ class PciFunction:
             self.device.write(bar, offset, size, value)
 
     def read_memory(self, offset: int, size: int) -> bytes:
-        """A bulk copy from device DRAM through BAR 2, for which the link takes its time, as for those of the bus."""
+        """A bulk copy from device DRAM through BAR 2, with the time of the link."""
         return bytes(self.device.bus.read_memory(offset, size)) if self.reached() else b"\xff" * size
 
     def write_memory(self, offset: int, data: bytes) -> None:
@@ -180,7 +179,7 @@ class PciFunction:
             self.device.bus.write_memory(offset, data)
 
     def reached(self) -> bool:
-        """Whether an access to memory finds the device; one that does not is an unsupported request."""
+        """Whether an access to memory is accepted; otherwise it is an unsupported request."""
         if self._silent:
             return False
         enabled = self._config.get(space.COMMAND, 2) & space.COMMAND_MEMORY
@@ -191,7 +190,7 @@ class PciFunction:
         return False
 
     def _read_structures(self, offset: int, size: int) -> int:
-        """The MSI-X table and the pending bits; what lies around them reads as 0."""
+        """The MSI-X table and the pending bits; the rest of their pages reads as 0."""
         if size not in (4, 8) or offset % size:
             return _ones(size)
         place = offset - MSIX_TABLE
@@ -202,14 +201,14 @@ class PciFunction:
             return self._messages.pending >> 8 * place & (1 << 8 * size) - 1
         return 0
 
-    # What the device does: it knows the function as its transport
+    # Transport interface for the device
 
     def arithmetic(self, turn: Turn) -> Callable[[], bool] | None:
         """As :meth:`NpuDevice.arithmetic`."""
         return self.device.arithmetic(turn) if self.reached() else None
 
     def irq(self, vector: int) -> None:
-        """The device raises a vector."""
+        """The device sends an interrupt on a vector."""
         if self._masters:
             self._messages.raise_(vector)
 
@@ -218,12 +217,12 @@ class PciFunction:
         self._settle_pin()
 
     def cancel_irqs(self) -> None:
-        """What has not left will not leave; what is under way to the host is lost, too."""
+        """Drop messages that were not delivered, including those on their way."""
         self._epoch += 1
         self._messages.forget()
 
     def dma_read(self, address: int, size: int) -> bytes:
-        """Raises DmaError, also while software has not made the function a bus master."""
+        """Raises DmaError, also if software has not enabled bus mastering."""
         self._check_master(address)
         try:
             return self._host.dma_read(address, size)
@@ -232,7 +231,7 @@ class PciFunction:
             raise
 
     def dma_write(self, address: int, data: bytes) -> None:
-        """As :meth:`dma_read`. A posted write that fails is known here at once; the device stops at it."""
+        """As :meth:`dma_read`. The failure of a posted write is known at once here, and halts the device."""
         self._check_master(address)
         try:
             self._host.dma_write(address, data)
@@ -241,17 +240,17 @@ class PciFunction:
             raise
 
     def message(self, vector: int) -> Message:
-        """Address and data of the write that the vector's message is, as software has set them up."""
+        """Address and data of the message of a vector, as set up by software."""
         return self._messages.message(vector)
 
     @property
     def interrupts(self) -> str:
-        """``msix``, ``msi`` or ``intx``: what software has enabled."""
+        """The interrupt type enabled by software: ``msix``, ``msi`` or ``intx``."""
         return self._messages.kind
 
     @property
     def _masters(self) -> bool:
-        """Whether software lets the function write to the host's memory, which messages are, too."""
+        """Whether bus mastering is enabled, which messages require, too."""
         return self._power_state == _D0 and bool(self._config.get(space.COMMAND, 2) & space.COMMAND_MASTER)
 
     def _check_master(self, address: int) -> None:
@@ -262,12 +261,12 @@ class PciFunction:
         self._config.set(space.STATUS, 2, self._config.get(space.STATUS, 2) | bit)
 
     def _send(self, vector: int) -> None:
-        """A message is a posted write: it is on its way for a while, in order with all others; the pin's are, too."""
+        """A message is a posted write: it arrives later, in order with all others, including those of the pin."""
         epoch = self._epoch
         self._later(lambda: self._host.interrupt(vector) if epoch == self._epoch else None)
 
     def _settle_pin(self) -> None:
-        """The pin is what the device's level is, unless it is disabled or messages have taken its place."""
+        """The pin has the level of the device, unless it is disabled or messages are enabled."""
         wanted = self._power_state == _D0 and self.device.interrupts_pending
         status = self._config.get(space.STATUS, 2) & ~space.STATUS_INTERRUPT
         self._config.set(space.STATUS, 2, status | (space.STATUS_INTERRUPT if wanted else 0))
@@ -275,7 +274,7 @@ class PciFunction:
         wanted = wanted and not command & space.COMMAND_INTX_DISABLE and self._messages.kind == "intx"
         if wanted != self._pin:
             self._pin = wanted
-            # Also of a function that is reset meanwhile: a pin that stayed asserted would storm for ever.
+            # Also for a function that is reset meanwhile: a pin that stays asserted would cause an interrupt storm.
             self._later(lambda: self._host.intx(wanted))
 
     def _later(self, then: Callable[[], None]) -> None:
@@ -290,7 +289,7 @@ def _ones(size: int) -> int:
 
 
 def _written(offset: int, size: int, value: int, place: int) -> int:
-    """The part of a write that falls on the 16 bits at a place; 0 where it does not."""
+    """The part of a write that affects the 16 bits at ``place``; 0 for other writes."""
     if size not in (1, 2, 4) or offset % size or not place - size < offset < place + 2:
         return 0
     shift = 8 * (offset - place)

@@ -1,6 +1,5 @@
-"""A host with one PCI slot, in this process: what a kernel does with a function before a driver gets it, memory that
-the device may reach behind an IOMMU, and interrupts of each kind. A driver drives it as any other bus.
-"""
+"""A host with one PCI slot in this process. It does the work of a kernel for a driver: set-up of the function, memory
+behind an IOMMU, and all kinds of interrupts. To a driver it is a bus like any other."""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ from npusim.isa.base import ByteArray
 KINDS = ("msix", "msi", "intx")
 _IDS = {"msi": 0x05, "msix": 0x11}
 _MOST_CAPABILITIES = 48
-"""As many as there is room for: a list that goes on behind that is a circle."""
+"""The number of capabilities that fit; a longer list is a cycle."""
 _NOBODY = 0xFFFF_FFFF
-"""What the identity of an empty slot reads as."""
+"""Identity of an empty slot."""
 _PAGE = 4096
 _FIRST_WINDOW = 0x1_0000_0000
 _BAR_SPACE = 0xE000_0000
@@ -31,19 +30,19 @@ _BOTH = space.COMMAND_MEMORY | space.COMMAND_MASTER
 
 @dataclass
 class HostWindow:
-    """Host memory that the device reaches: ``data`` from ``address`` on, as the bus has it."""
+    """Host memory that the device can access: ``data`` at bus address ``address``."""
 
     address: int
     data: bytearray = field(repr=False)
 
 
 class PciHost(HostBus):
-    """``interrupts``: the kind to set up; None takes the best that the function has. Raises UsageError for one that it
-    lacks.
+    """``interrupts``: the kind to set up; None: the best kind of the function. Raises UsageError for one that it does
+    not have.
 
-    ``wait_irq`` gives the vectors as bits; of the pin there is one, bit 0, and while it is asserted every call returns
-    at once: a driver that does not clear the cause is called again and again. What has arrived here a reset of the
-    device does not take back. ``make``: the function, such as one that is traced.
+    ``wait_irq`` returns the vectors as bits. The pin is bit 0, and while it is asserted every call returns at once, so
+    a driver that does not clear the cause is called repeatedly. A reset of the device does not clear messages that have
+    arrived. ``make``: makes the function, for example a traced one.
     """
 
     def __init__(
@@ -68,8 +67,8 @@ class PciHost(HostBus):
     # What a kernel does
 
     def set_up(self, interrupts: str | None = None) -> None:
-        """Find and place the BARs, enable memory and bus mastering, set up interrupts; again after a reset or D3hot.
-        In an empty slot there is nothing to set up."""
+        """Assign the BARs, enable memory and bus mastering, set up interrupts; again after a reset or D3hot. No effect
+        on an empty slot."""
         if self.config_read(0, 4) == _NOBODY:
             self.interrupts = interrupts or KINDS[-1]
             return
@@ -86,7 +85,7 @@ class PciHost(HostBus):
             self._set_up_messages(found[_IDS["msi"]])
 
     def config_read(self, offset: int, size: int) -> int:
-        """An access to configuration space takes the time of one to a register."""
+        """An access to configuration space takes the time of a register access."""
         self._clock.advance(self._host.mmio_ps)
         return self.function.config_read(offset, size)
 
@@ -95,19 +94,19 @@ class PciHost(HostBus):
         self.function.config_write(offset, size, value)
 
     def capabilities(self) -> dict[int, int]:
-        """Where each capability lies, by its number."""
+        """Offsets of the capabilities by their number."""
         found: dict[int, int] = {}
         place = self.config_read(0x34, 1) & ~3
         for _ in range(_MOST_CAPABILITIES):
             number = self.config_read(place, 1) if place else 0xFF
-            if number == 0xFF:  # the end, or nobody is there
+            if number == 0xFF:  # the end of the list, or an empty slot
                 break
             found[number] = place
             place = self.config_read(place + 1, 1) & ~3
         return found
 
     def _place_bars(self) -> None:
-        """Write ones, read what stays 0, put the window where there is room: naturally aligned."""
+        """Size and assign BARs: write ones, read back, place the window naturally aligned."""
         self.config_write(space.COMMAND, 2, 0)
         number, low, high = 0, _BAR_SPACE, 1 << 40
         while number < 6:
@@ -127,7 +126,7 @@ class PciHost(HostBus):
             number += 1 + wide
 
     def _set_up_table(self, place: int) -> None:
-        """Enable with everything masked, fill the table, then take the mask off: as Linux does."""
+        """Enable with all vectors masked, fill the table, then unmask, as Linux does."""
         self.config_write(place + 2, 2, space.MSIX_ENABLE | space.MSIX_MASK_ALL)
         vectors = (self.config_read(place + 2, 2) & 0x7FF) + 1
         for vector in range(vectors):
@@ -144,18 +143,17 @@ class PciHost(HostBus):
         self.config_write(place + 12, 2, 0)
         self.config_write(place + 2, 2, space.MSI_ENABLE | (granted.bit_length() - 1) << 4)
 
-    # Memory that the device reaches
+    # Memory for the device
 
     def map(self, size: int) -> HostWindow:
-        """New host memory, zeros, which the IOMMU lets the device reach. Between two windows lies a page that it does
-        not."""
+        """Allocate zeroed host memory and map it in the IOMMU. There is an unmapped page between two windows."""
         window = HostWindow(self._next, bytearray(size))
         self._next += -(-size // _PAGE) * _PAGE + _PAGE
         self.windows.append(window)
         return window
 
     def unmap(self, window: HostWindow) -> None:
-        """From here on the device does not reach it."""
+        """Unmap a window."""
         self.windows.remove(window)
 
     def dma_read(self, address: int, size: int) -> bytes:
@@ -172,7 +170,7 @@ class PciHost(HostBus):
             if 0 <= at < len(window.data):
                 if at + size <= len(window.data):
                     return window, at
-                address = window.address + len(window.data)  # the first that it may not
+                address = window.address + len(window.data)  # the first unmapped address
         raise DmaError(address, "the IOMMU has no mapping there")
 
     # Interrupts
@@ -191,7 +189,7 @@ class PciHost(HostBus):
         self._pending.clear()
         return vectors
 
-    # Bulk copies pass BAR 2 like any other access
+    # Bulk copies use BAR 2 like any other access
 
     def read_memory(self, address: int, size: int) -> bytearray:
         return bytearray(self.function.read_memory(address, size))
@@ -203,5 +201,5 @@ class PciHost(HostBus):
         Bus.fill_memory(self, address, size, fill)
 
     def repeat(self, rounds: Sequence[Sequence[Turn]], most: int) -> int:
-        """Accesses that nobody makes are in no trace."""
+        """See :meth:`Bus.repeat`. Not for a traced function, because repeated accesses could not be recorded."""
         return 0 if self.function.traced else super().repeat(rounds, most)

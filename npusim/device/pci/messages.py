@@ -9,22 +9,22 @@ from npusim.device.pci import space
 from npusim.device.pci.space import ConfigSpace
 
 ROW_BYTES = 16
-"""Of the MSI-X table: address (8), data (4), control (4), whose bit 0 is the mask."""
+"""An entry of the MSI-X table: address (8), data (4), control (4), whose bit 0 is the mask."""
 _MASKED = 1
 
 
 class Message(NamedTuple):
-    """The write to host memory that an interrupt is."""
+    """The write to host memory that signals an interrupt."""
 
     address: int
     data: int
 
 
 class Messages:
-    """Decides whether a vector's message leaves now, waits behind a mask, or has nowhere to go.
+    """Decides whether the message of a vector is sent, pending behind a mask, or dropped.
 
-    ``send(vector)`` lets it leave. ``host_masks``: whoever carries the function keeps the MSI-X table and its masks
-    himself, as VFIO's clients do, so that they are not asked here.
+    ``send(vector)`` sends it. ``host_masks``: the transport keeps the MSI-X table and its masks itself, as clients of
+    VFIO do, so they are ignored here.
     """
 
     def __init__(self, config: ConfigSpace, vectors: int, send: Callable[[int], None], host_masks: bool) -> None:
@@ -33,17 +33,17 @@ class Messages:
         self._send = send
         self._host_masks = host_masks
         self.table = bytearray()
-        """The MSI-X table as software reads it."""
+        """The MSI-X table as read by software."""
         self._pending = 0
         self.reset()
 
     def reset(self) -> None:
-        """Every vector of MSI-X is masked and without an address, nothing is pending."""
+        """Mask all MSI-X vectors and clear their addresses and all pending bits."""
         self.table[:] = (bytes(12) + _MASKED.to_bytes(4, "little")) * self._vectors
         self.forget()
 
     def forget(self) -> None:
-        """What waits behind a mask will not be sent."""
+        """Drop pending messages."""
         self._pending = 0
         self._config.set(space.MSI_PENDING, 4, 0)
 
@@ -54,15 +54,14 @@ class Messages:
 
     @property
     def kind(self) -> str:
-        """What interrupts are: ``msix``, ``msi``, or ``intx`` while neither is enabled. MSI-X goes first: software must
-        not enable both."""
+        """``msix``, ``msi``, or ``intx`` if neither is enabled. MSI-X has precedence; software must not enable both."""
         if self._config.get(space.MSIX_CONTROL, 2) & space.MSIX_ENABLE:
             return "msix"
         return "msi" if self._config.get(space.MSI_CONTROL, 2) & space.MSI_ENABLE else "intx"
 
     def raise_(self, vector: int) -> None:
-        """The device has something to say. With MSI, of which software may have granted fewer messages than there
-        are vectors, several share one."""
+        """Raise a vector. With MSI, several vectors share a message if software has granted fewer messages than there
+        are vectors."""
         kind = self.kind
         if kind == "intx":
             return
@@ -72,13 +71,13 @@ class Messages:
         self.settle()
 
     def settle(self) -> None:
-        """Send what is pending and no longer masked."""
+        """Send pending messages that are no longer masked."""
         kind = self.kind
         if kind == "intx":
             self._pending = 0
         ready = self._pending & ~self._masked(kind) if self._pending else 0
         self._pending &= ~ready
-        # Before anything is sent: whoever takes the message may look.
+        # Before a message is sent, because its receiver may read the bits.
         self._config.set(space.MSI_PENDING, 4, self._pending if kind == "msi" else 0)
         while ready:
             vector = (ready & -ready).bit_length() - 1
@@ -86,7 +85,7 @@ class Messages:
             self._send(vector)
 
     def message(self, vector: int) -> Message:
-        """What is written where for a vector, by what software has set up."""
+        """Address and data of the message of a vector, as set up by software."""
         if self.kind == "msix":
             row = self.table[vector * ROW_BYTES : (vector + 1) * ROW_BYTES]
             return Message(int.from_bytes(row[:8], "little"), int.from_bytes(row[8:12], "little"))
@@ -94,7 +93,7 @@ class Messages:
         return Message(self._config.get(space.MSI_ADDRESS, 8), data & ~(self._granted() - 1) | vector)
 
     def _granted(self) -> int:
-        """MSI messages that software lets the function have."""
+        """Number of MSI messages granted by software."""
         control = self._config.get(space.MSI_CONTROL, 2)
         return 1 << min(control >> 4 & 7, control >> 1 & 7)
 
@@ -107,13 +106,13 @@ class Messages:
             return -1
         return sum((self.table[vector * ROW_BYTES + 12] & _MASKED) << vector for vector in range(self._vectors))
 
-    # The MSI-X structures, as software reaches them through BAR 0
+    # The MSI-X structures in BAR 0
 
     def read_table(self, offset: int, size: int) -> int:
         return int.from_bytes(self.table[offset : offset + size], "little")
 
     def write_table(self, offset: int, size: int, value: int) -> None:
-        """``offset`` is aligned and lies in the table, ``size`` is 4 or 8."""
+        """``offset`` is aligned and in the table, ``size`` is 4 or 8."""
         for place in range(offset, offset + size, 4):
             part = value >> 8 * (place - offset) & 0xFFFF_FFFF
             part &= {0: 0xFFFF_FFFC, 12: _MASKED}.get(place % ROW_BYTES, 0xFFFF_FFFF)

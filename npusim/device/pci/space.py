@@ -1,7 +1,7 @@
-"""Configuration space: bytes, which of them software may write, and where the structures in it lie.
+"""Configuration space: its bytes, which of them are writable, and the capability structures.
 
-Names and offsets are those of Linux' ``pci_regs.h``; rules of access those of the PCI Express Base Specification 3.0,
-chapter 7. Every capability lies below 0x100; behind it there is no extended capability.
+Names and offsets are those of Linux' ``pci_regs.h``; access rules are those of the PCI Express Base Specification 3.0,
+chapter 7. All capabilities are below 0x100; there are no extended capabilities.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STATUS_CAPABILITIES, _STATUS_CLEARED = 1 << 4, 0xF900
 _CACHE_LINE, _SUBSYSTEM, _CAPABILITIES, _INTERRUPT_LINE, _INTERRUPT_PIN = 0x0C, 0x2C, 0x34, 0x3C, 0x3D
 
 PM, MSI, MSIX, EXPRESS = 0x40, 0x50, 0x70, 0x80
-"""Where the capabilities lie, in the order of the list."""
+"""Offsets of the capabilities, in the order of the list."""
 PM_CONTROL, PM_STATE = PM + 4, 3
 MSI_CONTROL, MSI_ADDRESS, MSI_DATA, MSI_MASK, MSI_PENDING = MSI + 2, MSI + 4, MSI + 12, MSI + 16, MSI + 20
 MSI_ENABLE = 1
@@ -32,7 +32,7 @@ _LINK_CONTROL, _LINK_STATUS, _DEVICE_CONTROL_2 = EXPRESS + 0x10, EXPRESS + 0x12,
 _LINK_CAPABILITIES_2, _LINK_CONTROL_2 = EXPRESS + 0x2C, EXPRESS + 0x30
 
 _LINK_SPEED, _LINK_WIDTH = 3, 8
-"""8 GT/s by eight lanes, as software is told; what transfers take is said by the config."""
+"""8 GT/s with eight lanes, as reported to software; the times of transfers depend on the config."""
 
 
 class Bar(NamedTuple):
@@ -44,8 +44,8 @@ class Bar(NamedTuple):
 
 
 class Features(NamedTuple):
-    """What of the capabilities a function has. ``vectors``: interrupt messages; ``table`` and ``pending``: where in BAR
-    0 the MSI-X structures lie; ``revision``: of the device."""
+    """Features of a function. ``vectors``: number of interrupt messages. ``table``, ``pending``: offsets of the MSI-X
+    structures in BAR 0. ``revision``: of the device."""
 
     vectors: int
     table: int
@@ -82,17 +82,17 @@ class ConfigSpace:
         self._reset = bytes(self._values)
 
     def reset(self) -> None:
-        """As after power-on: nothing is enabled, no address is assigned."""
+        """Reset to the state after power-on."""
         self._values[:] = self._reset
 
     def read(self, offset: int, size: int) -> int:
-        """``size`` bytes by software; all ones for an access that configuration space does not have."""
+        """Read ``size`` bytes as software; all ones for an invalid access."""
         if not self._has(offset, size):
             return (1 << 8 * max(size, 0)) - 1
         return self.get(offset, size)
 
     def write(self, offset: int, size: int, value: int) -> None:
-        """``size`` bytes by software: bits that cannot be written stay, those that a 1 clears are cleared."""
+        """Write ``size`` bytes as software: read-only bits do not change, write-1-to-clear bits are cleared."""
         if not self._has(offset, size):
             return
         for place, byte in enumerate((value & (1 << 8 * size) - 1).to_bytes(size, "little"), offset):
@@ -101,11 +101,11 @@ class ConfigSpace:
             self._values[place] = kept & ~(byte & self._cleared[place])
 
     def get(self, offset: int, size: int) -> int:
-        """A field, for the function itself."""
+        """Read a field as the function itself."""
         return int.from_bytes(self._values[offset : offset + size], "little")
 
     def set(self, offset: int, size: int, value: int) -> None:
-        """The function changes a field, whatever software may do to it."""
+        """Write a field as the function itself, whether software may write it or not."""
         self._values[offset : offset + size] = value.to_bytes(size, "little")
 
     @staticmethod
@@ -128,11 +128,11 @@ class ConfigSpace:
         self._put(_INTERRUPT_PIN, 1, 1)  # INTA#
 
     def _bar(self, bar: Bar) -> None:
-        """Software finds the size by writing ones: the bits below it stay 0."""
+        """Software sizes a BAR by writing ones: the address bits below the size stay 0."""
         size, kind = (8, 0xC) if bar.prefetchable_64bit else (4, 0)
         self._put(BAR0 + 4 * bar.number, size, kind, -bar.size & (1 << 8 * size) - 1 & ~0xF)
 
-    # Capabilities: the byte at 1, that of the next, is put in by whoever chains them.
+    # Capabilities: byte 1, the offset of the next one, is set when they are linked.
 
     def _power(self) -> None:
         self._put(PM, 4, 0x01 | 3 << 16)  # version 3; neither D1, D2 nor PME
@@ -148,7 +148,7 @@ class ConfigSpace:
         self._put(MSI_MASK, 4, 0, (1 << self._features.vectors) - 1)
 
     def _many_messages(self) -> None:
-        """MSI-X: the low three bits of both places are the BAR, which is 0."""
+        """MSI-X: the low three bits of both offsets are the BAR, which is 0."""
         self._put(MSIX, 2, 0x11)
         self._put(MSIX_CONTROL, 2, self._features.vectors - 1, MSIX_MASK_ALL | MSIX_ENABLE)
         self._put(MSIX + 4, 4, self._features.table)

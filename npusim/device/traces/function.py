@@ -1,4 +1,4 @@
-"""Recording at a PCI function: what a transport of any kind brings to it, and what the device does to the host."""
+"""Recording at a PCI function: accesses of any transport, and actions of the device on the host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npusim.device.traces.record import Recorder, unwritable, wanted_path
 
 
 class TracedHost:
-    """Sits between a function and its host, and tells of all that the device does there."""
+    """Records all that the device does on its host."""
 
     def __init__(self, host: HostSide, recorder: Recorder) -> None:
         self._host = host
@@ -58,7 +58,7 @@ class TracedFunction(PciFunction):
         super().__init__(device, TracedHost(host, self._recorder), **how)
 
     def close(self) -> None:
-        """The trace is complete; what passes from here on is not written."""
+        """Complete the trace; later accesses are not recorded."""
         self._recorder.close()
 
     def config_read(self, offset: int, size: int) -> int:
@@ -76,7 +76,7 @@ class TracedFunction(PciFunction):
         self._recorder.access(RecordKind.RESTART, began)
 
     def _config_access(self, kind: RecordKind, size: int, offset: int, value: int) -> None:
-        if size in (1, 2, 4, 8) and offset >= 0:  # else it has no effect
+        if size in (1, 2, 4, 8) and offset >= 0:  # otherwise it has no effect
             self._recorder.access(kind, self._clock.now, size, offset, value & (1 << 64) - 1)
 
     def read(self, bar: int, offset: int, size: int) -> int:
@@ -105,7 +105,7 @@ class TracedFunction(PciFunction):
 
 
 def function_of(device: NpuDevice, host: HostSide, **how: Any) -> PciFunction:
-    """A function for a transport; it is traced if ``$NPUSIM_BUS_TRACE`` asks for it. Raises UsageError for a file that
+    """A function for a transport, with a trace if ``$NPUSIM_BUS_TRACE`` is set. Raises UsageError for a file that
     cannot be written."""
     path = wanted_path(None)
     if path is None:

@@ -1,4 +1,4 @@
-"""Recording: a bus that writes down what passes, and a transport that writes down interrupts."""
+"""Recording of bus traces: a bus that records accesses, and a transport that records interrupts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _devices = count(1)
 
 
 class InterruptTap:
-    """Sits between a device and its transport, and tells of each interrupt message."""
+    """Forwards and records interrupt messages."""
 
     def __init__(self, transport: Transport, tell: Callable[[int], None]) -> None:
         self._transport = transport
@@ -48,7 +48,7 @@ class InterruptTap:
 
 
 class Recorder:
-    """Rows with times, into a file that is complete when :meth:`close` is called or nobody refers to this any more.
+    """Writes records with times to a file, which is complete after :meth:`close` or when this object is deleted.
 
     ``head``: JSON values besides the device. Raises OSError.
     """
@@ -74,33 +74,33 @@ class Recorder:
 
     @property
     def open(self) -> bool:
-        """Whether rows are still written."""
+        """Whether records are still written."""
         return not self._file.closed
 
     def access(self, kind: RecordKind, began: int, *numbers: int) -> None:
-        """Software has done something, which ends now."""
+        """Record an access of software that began at ``began`` and ends now."""
         if not self._file.closed:
             self._writer.access(TraceRecord(kind, began - self._last_ps, self._clock.now - began, numbers))
             self._last_ps = self._clock.now
 
     def event(self, kind: RecordKind, *numbers: int) -> None:
-        """The device does something."""
+        """Record an action of the device."""
         if not self._file.closed:
             self._writer.access(TraceRecord(kind, self._clock.now - self._last_ps, 0, numbers))
 
     def contents(self, data: bytes | bytearray | memoryview) -> int:
-        """The number of these bytes."""
+        """The index of these bytes, stored once."""
         return self._writer.contents(data) if self.open else 0
 
     def close(self) -> None:
-        """What passes from here on is not written."""
+        """Stop recording."""
         self.access(RecordKind.PASS, self._clock.now)
         self._end()
 
 
 def wanted_path(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
-    """``path`` or, if it is None, ``$NPUSIM_BUS_TRACE``; of a process with several devices the second writes
-    ``name-2.npt``, and so on."""
+    """``path`` or, if it is None, ``$NPUSIM_BUS_TRACE``; the second device of a process writes ``name-2.npt``, and so
+    on."""
     if path is None:
         path = os.environ.get(VARIABLE) or None
         number = next(_devices) if path is not None else 1
@@ -111,15 +111,14 @@ def wanted_path(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] |
 
 
 def unwritable(path: str | os.PathLike[str], error: OSError) -> UsageError:
-    """What is said of a file that cannot be written."""
+    """The error for a file that cannot be written."""
     return UsageError(f"bus trace {os.fspath(path)}: {error.strerror or error}")
 
 
 class TracedBus(Bus):
-    """The bus of a device, every access to which is written to a file; :meth:`close` ends it. No time passes for it,
-    and what it carries is the same.
+    """The bus of a device with all accesses recorded in a file, until :meth:`close`. Times and data do not change.
 
-    It does no rounds in one go (:meth:`Bus.repeat`): these would be accesses that nobody made. Raises OSError.
+    It does not support :meth:`Bus.repeat`, because repeated accesses could not be recorded. Raises OSError.
     """
 
     def __init__(self, device: NpuDevice, path: str | os.PathLike[str]) -> None:
@@ -130,7 +129,7 @@ class TracedBus(Bus):
 
     @classmethod
     def wanted(cls, device: NpuDevice, path: str | os.PathLike[str] | None) -> TracedBus | None:
-        """That which :func:`wanted_path` asks for. Raises UsageError for a file that cannot be written."""
+        """The bus for :func:`wanted_path`. Raises UsageError for a file that cannot be written."""
         found = wanted_path(path)
         if found is None:
             return None
@@ -140,7 +139,7 @@ class TracedBus(Bus):
             raise unwritable(found, error) from None
 
     def close(self) -> None:
-        """The trace is complete; what passes from here on is carried and not written."""
+        """Complete the trace; later accesses are not recorded."""
         self._recorder.close()
 
     def read(self, bar: int, offset: int, size: int) -> int:

@@ -1,4 +1,4 @@
-"""Replay: the accesses of a trace once more, on a device as it was or on another, to the first that goes otherwise."""
+"""Replay: repeat the accesses of a trace on a device up to the first difference."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from npusim.errors import InputError
 
 _NAMES = {register.offset: register.name for register in REGISTERS}
 _Event = tuple[int, str]
-"""When, and what, in words."""
+"""(time in ps, text)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceDifference:
-    """The first access that went otherwise: its number in the trace, when it began, what it is, and what was expected
-    and came."""
+    """The first access that differs: its number in the trace, its start, its text, and the expected and actual
+    results."""
 
     number: int
     at_ps: int
@@ -41,16 +41,15 @@ class TraceDifference:
 
 
 Told = Callable[[int, int, str, int], None]
-"""Is told of accesses as they end: when it began and ended, what it was, how many bytes passed; 0 for what the device
-does."""
+"""Called when an access ends: start, end, text, number of bytes; 0 bytes for actions of the device."""
 
 
 def replay(trace: Trace, device: NpuDevice, told: Told | None = None) -> TraceDifference | None:
-    """Do what the trace says with a device that was just switched on; the first difference, None if there is none.
+    """Repeat a trace on a device in the state after power-on. Returns the first difference, or None.
 
-    Each access begins as long after the one before it as in the trace, so that a difference in time shows once, where
-    it comes from. Of a trace that is not ``complete`` only what is there is compared. Raises InputError for a trace
-    that cannot be of a device, and for one without accesses, of which nothing can be compared.
+    Each access begins at the same distance from the previous one as in the trace, so that a difference in time is
+    reported once, at its cause. For a trace that is not ``complete``, only its records are compared. Raises InputError
+    for a trace that does not fit the device, and for one without accesses.
     """
     played = _Replay(trace, device, told)
     if not trace.compared:
@@ -60,7 +59,7 @@ def replay(trace: Trace, device: NpuDevice, told: Told | None = None) -> TraceDi
 
 
 def describe(access: TraceRecord, trace: Trace) -> str:
-    """What an access is, in words."""
+    """An access as text."""
     numbers = access.numbers
     match access.kind:
         case RecordKind.READ | RecordKind.WRITE:
@@ -89,7 +88,7 @@ def describe(access: TraceRecord, trace: Trace) -> str:
 
 
 def _event(access: TraceRecord, trace: Trace) -> str:
-    """What the device does, in words; two that are not the same differ in them."""
+    """An action of the device as text; different actions have different texts."""
     numbers = access.numbers
     match access.kind:
         case RecordKind.INTERRUPT:
@@ -105,12 +104,12 @@ def _event(access: TraceRecord, trace: Trace) -> str:
 
 
 class _Host:
-    """The host side of a function that is played: its memory is what the trace says that was read there."""
+    """The host of a replayed function: its memory reads return the data of the trace."""
 
     def __init__(self, trace: Trace, tell: Callable[[str], None], reads: deque[TraceRecord]) -> None:
         self._trace = trace
         self._tell = tell
-        self._reads = reads  # and what was refused, in the order of the trace
+        self._reads = reads  # also refused reads, in the order of the trace
 
     def interrupt(self, vector: int) -> None:
         self._tell(f"interrupt {vector}")
@@ -183,7 +182,7 @@ class _Replay:
     def _differing(
         self, access: TraceRecord, expected: list[_Event], came: int | None, spent: int
     ) -> list[tuple[str, str]]:
-        """What an access should have given, and what it has, where these differ."""
+        """The expected and actual results of an access that differ."""
         found = []
         if expected != self._came:
             found.append(_parting(expected, self._came))
@@ -194,7 +193,7 @@ class _Replay:
         return found
 
     def _do(self, access: TraceRecord) -> int | None:
-        """What came of an access that gives something: the last of its numbers."""
+        """Execute an access. Returns its value, if it has one."""
         carried, numbers = self._carried, access.numbers
         match access.kind:
             case RecordKind.READ:
@@ -235,7 +234,7 @@ def _misplaced(access: TraceRecord) -> InputError:
 
 
 def _how(trace: Trace) -> dict[str, Any]:
-    """How the function was made. Raises InputError."""
+    """The parameters of the function. Raises InputError."""
     how = trace.head.get("function")
     if isinstance(how, dict) and how.keys() <= {"host_masks", "aperture"}:
         masks, aperture = how.get("host_masks", False), how.get("aperture")
@@ -245,7 +244,7 @@ def _how(trace: Trace) -> dict[str, Any]:
 
 
 def _bytes(access: TraceRecord, trace: Trace) -> int:
-    """What passed, at least one: a wait or work of the host is an access, too."""
+    """The number of bytes, at least one, because waits and host work are accesses, too."""
     if access.kind in (RecordKind.READ, RecordKind.WRITE, RecordKind.READ_MEMORY):
         return max(access.numbers[1], 1)
     return max(len(trace.contents[access.numbers[1]]), 1) if access.kind is RecordKind.WRITE_MEMORY else 1
@@ -260,7 +259,7 @@ def _values(access: TraceRecord, came: int) -> tuple[str, str]:
 
 
 def _parting(expected: list[_Event], came: list[_Event]) -> tuple[str, str]:
-    """The first events that are not the same."""
+    """The first events that differ."""
     place = next((n for n, pair in enumerate(zip(expected, came, strict=False)) if pair[0] != pair[1]), None)
     if place is None:
         place = min(len(expected), len(came))

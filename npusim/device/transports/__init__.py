@@ -1,1 +1,1 @@
-"""Ways to a device for software outside of this process; each protocol is one file."""
+"""Transports of a device to software in other processes; one file per protocol."""

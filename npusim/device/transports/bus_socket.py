@@ -1,6 +1,6 @@
-"""The calls of a bus over a UNIX stream socket: for drivers in another process that have no transport of their own.
+"""The methods of a bus over a UNIX stream socket, for drivers in another process without another transport.
 
-docs/reference/driver-test.md has the protocol. Simulated time passes as it does in process.
+docs/reference/driver-test.md has the protocol. Simulated time passes as in one process.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _SIZES = (1, 2, 4, 8)
 
 
 class BrokenError(Exception):
-    """The other side has gone, or has said what has no meaning."""
+    """The peer has closed the connection, or has sent an invalid message."""
 
 
 def receive(peer: socket.socket, size: int) -> bytes:
-    """So many bytes. Raises BrokenError if the other side has gone before."""
+    """Receive ``size`` bytes. Raises BrokenError if the connection is closed before."""
     data = bytearray()
     while len(data) < size:
         try:
@@ -37,7 +37,7 @@ def receive(peer: socket.socket, size: int) -> bytes:
 
 
 def serve(bus: Bus, peer: socket.socket) -> None:
-    """Do what a client asks until it goes. Raises BrokenError for a request that has no meaning."""
+    """Execute the requests of a client until it closes. Raises BrokenError for an invalid request."""
     while True:
         try:
             head = receive(peer, REQUEST.size)
@@ -70,7 +70,7 @@ def _answer(bus: Bus, peer: socket.socket, kind: int, bar: int, zero: int, size:
 
 
 class SocketBus(Bus):
-    """The other end: a device in another process. Raises BrokenError when that has gone."""
+    """The client side: a device in another process. Raises BrokenError once the connection is closed."""
 
     def __init__(self, path: str) -> None:
         self._peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -103,7 +103,7 @@ class SocketBus(Bus):
         return self._ask(WAIT_IRQ, 0, 0, 0, timeout_ps)
 
     def host_work(self, kind: str) -> None:
-        """The host's own time is not told over this socket."""
+        """No effect: host time is not sent over this socket."""
 
     def _ask(self, kind: int, bar: int, size: int, offset: int, value: int = 0, data: bytes | memoryview = b"") -> int:
         try:

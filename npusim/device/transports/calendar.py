@@ -1,4 +1,4 @@
-"""The kernel's side of time: ``include/uapi/linux/um_timetravel.h``, without free running and broadcasts."""
+"""The kernel's clock protocol: ``include/uapi/linux/um_timetravel.h``, without free running and broadcasts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from npusim.device.transports.wire import PeerError, Wire, close_all
 
 PS_PER_NS = 1000
 EPOCH_NS = 1_700_000_000 * 10**9
-"""What date it is when the device is switched on: 14 November 2023, 22:13:20 UTC."""
+"""Date at power-on: 14 November 2023, 22:13:20 UTC."""
 
 _ACK, _START, _REQUEST, _WAIT, _GET, _UPDATE, _RUN, _FREE_UNTIL, _GET_TOD = range(9)
 _MESSAGE = struct.Struct("<IIQ")  # operation, sequence number, nanoseconds
 
 
 class Calendar:
-    """The kernel's clock. ``now_ps()`` tells the processor's, which the kernel's never overtakes; ``await_message()``
-    returns when the kernel has said something here. A kernel that has closed is a PeerGoneError."""
+    """The kernel's clock. ``now_ps()``: the processor's time, which the kernel's never passes. ``await_message()``:
+    returns when the kernel has sent a message here. Raises PeerGoneError if the kernel has closed the connection."""
 
     def __init__(self, wire: Wire, now_ps: Callable[[], int], await_message: Callable[[], None]) -> None:
         self.wire = wire
@@ -25,12 +25,12 @@ class Calendar:
         self._now_ps = now_ps
         self.kernel_ns = 0
         self.wanted_ns: int | None = None
-        """The kernel's next timer, or what is not behind it; None while it has not said since it was let run."""
+        """Time of the kernel's next timer, or a lower bound of it; None until the kernel has sent it."""
         self.waiting = False
         self._sequence = 0
 
     def handle(self) -> None:
-        """One message of the kernel."""
+        """Process one message of the kernel."""
         operation, sequence, time = _MESSAGE.unpack(self._receive())
         answer = 0
         if operation == _REQUEST:
@@ -50,7 +50,7 @@ class Calendar:
         self.wire.send(_MESSAGE.pack(_ACK, sequence, answer))
 
     def catch_up(self) -> None:
-        """Tell a kernel that does not wait, but listens, what time it is, as far as its next timer allows."""
+        """Send the current time to a kernel that is not waiting, as far as its next timer allows."""
         if self.wanted_ns is None or self.waiting:
             return
         time = min(self._now_ps() // PS_PER_NS, self.wanted_ns)
@@ -58,7 +58,7 @@ class Calendar:
             self._tell(time)
 
     def run(self, time_ns: int) -> None:
-        """Let the kernel run, at a time that it has asked for."""
+        """Let the kernel run at a time that it has requested."""
         self._tell(max(time_ns, self.kernel_ns))
         self.waiting, self.wanted_ns = False, None
 

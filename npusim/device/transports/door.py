@@ -1,4 +1,4 @@
-"""The place where clients knock: a Unix socket in the file system, for its owner alone."""
+"""A listening Unix socket in the file system, for its owner only."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WAITING = 8
 
 @contextlib.contextmanager
 def door(path: Path) -> Iterator[socket.socket]:
-    """A socket that listens there, and is gone afterwards. What a server left that was killed is replaced.
+    """A listening socket at a path, removed afterwards. A stale socket of a killed server is replaced.
 
-    Raises UsageError if something else is there, or somebody who listens; OSError if it cannot be made.
+    Raises UsageError if something else is there, or a server that listens; OSError if it cannot be made.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -39,7 +39,8 @@ def door(path: Path) -> Iterator[socket.socket]:
             yield listener
         finally:
             with contextlib.suppress(OSError):
-                if os.path.samestat(made, path.lstat()):  # nobody else's, who has come to the same place meanwhile
+                # Not the socket of a server that was started at this path meanwhile.
+                if os.path.samestat(made, path.lstat()):
                     path.unlink()
     finally:
         listener.close()
@@ -54,7 +55,7 @@ def _make_way(path: Path) -> None:
             raise UsageError(f"{path}: {error.strerror}") from None
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
-        knock.setblocking(False)  # one that is busy has a queue, which may be full
+        knock.setblocking(False)  # a busy server has a queue, which may be full
         try:
             knock.connect(str(path))
         except ConnectionRefusedError:

@@ -1,7 +1,7 @@
-"""Memory of the host as a device reaches it over a socket: windows of bus addresses onto files that the peer has sent.
+"""Host memory accessed through a socket: windows of bus addresses that map to files of the peer.
 
-Files are read and written, not mapped: a peer that makes one shorter, or says that it is longer than it is, gets an
-error; with a mapping the process would be killed.
+Files are read and written, not mapped: if a peer truncates a file or lies about its size, the access raises an error;
+with a mapping it would kill the process.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Protocol
 from npusim.device.pci import DmaError
 
 MOST_WINDOWS = 256
-"""At a time: each may hold a descriptor."""
+"""Limit, because each window may hold a file descriptor."""
 END = 1 << 64
 """Bus addresses have 64 bits."""
 
 
 class Remote(Protocol):
-    """The way to memory of which the peer has sent no file: by messages. Both raise DmaError."""
+    """Access by messages to memory without a file. Raises DmaError."""
 
     def read(self, address: int, size: int) -> bytes: ...
 
@@ -32,7 +32,8 @@ class Remote(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DmaWindow:
-    """Bus addresses from ``address`` on. ``file``: where they lie, from ``offset`` on; None: they come by messages."""
+    """Bus addresses from ``address`` on. ``file``: contains the bytes from ``offset`` on; None: accessed by
+    messages."""
 
     address: int
     size: int
@@ -47,17 +48,18 @@ class DmaWindow:
 
 
 class HostMemory:
-    """Windows that do not overlap. OSError with a number for one that cannot be; DmaError for an access outside."""
+    """Windows that do not overlap. Raises OSError with a number for an invalid window, DmaError for an access
+    outside."""
 
     def __init__(self, remote: Remote | None = None) -> None:
-        self._windows: list[DmaWindow] = []  # by address
+        self._windows: list[DmaWindow] = []  # sorted by address
         self._remote = remote
 
     def __len__(self) -> int:
         return len(self._windows)
 
     def add(self, window: DmaWindow) -> None:
-        """From here on the descriptor is ours, to be closed with the window; if this raises, it is not."""
+        """Add a window, which then owns the descriptor; if this raises, it does not."""
         if not 0 < window.size <= END - window.address or window.address < 0:
             raise OSError(errno.EINVAL, "a window must have bytes and end within 64 bits")
         if len(self._windows) >= MOST_WINDOWS:
@@ -69,7 +71,7 @@ class HostMemory:
         bisect.insort(self._windows, window, key=lambda each: each.address)
 
     def remove(self, address: int, size: int) -> None:
-        """Take a window away, and close its file."""
+        """Remove a window and close its file."""
         found = [each for each in self._windows if (each.address, each.size) == (address, size)]
         if not found:
             raise OSError(errno.ENOENT, "there is no such window")
@@ -82,7 +84,7 @@ class HostMemory:
             self.remove(window.address, window.size)
 
     def read(self, address: int, size: int) -> bytes:
-        """The bytes at a bus address, which may lie in several windows."""
+        """The bytes at a bus address, possibly from several windows."""
         parts = []
         for window, begin, count in self._cover(address, size):
             if not window.readable:
@@ -91,7 +93,7 @@ class HostMemory:
         return b"".join(parts)
 
     def write(self, address: int, data: bytes) -> None:
-        """Write bytes from a bus address on; none, if a window on the way is not there or only to be read."""
+        """Write bytes at a bus address; none if a window is missing or read-only."""
         cover = self._cover(address, len(data))
         for window, begin, _ in cover:
             if not window.writable:
@@ -132,7 +134,7 @@ class HostMemory:
         return [each for each in self._windows[first:last] if each.end > address]
 
     def _cover(self, address: int, size: int) -> list[tuple[DmaWindow, int, int]]:
-        """The windows that an access goes through: each with the address and the bytes that are of it."""
+        """The windows of an access, each with its address and bytes."""
         found, here, end = [], address, address + size
         for window in self._overlapping(address, size) if size else ():
             if window.address > here:
@@ -146,7 +148,7 @@ class HostMemory:
 
 
 def _check_file(file: int, window: DmaWindow) -> None:
-    """OSError for a descriptor that is no memory: a pipe could keep the device waiting for ever."""
+    """Raise OSError for a descriptor that is not memory: a pipe could block the device for ever."""
     status, mode = os.fstat(file), fcntl.fcntl(file, fcntl.F_GETFL)
     access = mode & os.O_ACCMODE
     if not stat.S_ISREG(status.st_mode) or mode & (os.O_APPEND | getattr(os, "O_PATH", 0)):

@@ -1,4 +1,4 @@
-"""Interrupts as descriptors of the peer's: what VFIO calls INTx, MSI and MSI-X; how they are set, masked and tried."""
+"""Interrupts as eventfds of the peer: INTx, MSI and MSI-X of VFIO; assignment, masks and triggers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _EVENTFD = "anon_inode:[eventfd]"
 
 
 class EventfdInterrupts:
-    """``counts``: how many there are of each kind. OSError with a number for a request that cannot be.
+    """``counts``: number of interrupts of each kind. Raises OSError with a number for an invalid request.
 
-    The pin is level-triggered, an eventfd is not: so whoever is told that the pin is asserted is not told again before
-    it has unmasked it.
+    The pin is level-triggered but an eventfd is not, so an asserted pin is signalled once until it is unmasked.
     """
 
     def __init__(self, counts: Sequence[int]) -> None:
@@ -25,17 +24,17 @@ class EventfdInterrupts:
         self._asserted = self._masked = False
 
     def message(self, vector: int, kind: str) -> None:
-        """An MSI or MSI-X message leaves; it is lost if nobody has said where it goes."""
+        """Send an MSI or MSI-X message; it is lost without an eventfd."""
         self._signal(_KINDS[kind], vector)
 
     def level(self, asserted: bool) -> None:
-        """The pin."""
+        """Set the level of the pin."""
         self._asserted = asserted
         self._settle()
 
     def assign(self, kind: int, first: int, count: int, files: Sequence[int]) -> None:
-        """Eventfds for so many vectors from the first on, none to take theirs away. They are ours from here on; if this
-        raises, they are not."""
+        """Assign eventfds to consecutive vectors, or none to remove them. They are owned from here on, unless this
+        raises."""
         self.check(kind, first, count)
         if files and len(files) != count:
             raise OSError(errno.EINVAL, f"{len(files)} descriptors for {count} interrupts")
@@ -47,7 +46,7 @@ class EventfdInterrupts:
             self._settle()
 
     def disable(self, kind: int, first: int = 0, count: int | None = None) -> None:
-        """Forget descriptors, all of a kind if no count is given."""
+        """Remove descriptors; all of a kind if no count is given."""
         count = self.counts[kind] if count is None else count
         self.check(kind, first, count)
         for vector in range(first, first + count):
@@ -55,14 +54,14 @@ class EventfdInterrupts:
                 os.close(self._files[kind].pop(vector))
 
     def trigger(self, kind: int, vectors: Sequence[int]) -> None:
-        """As if the device had sent them."""
+        """Trigger vectors as if the device had sent them."""
         for vector in vectors:
             self.check(kind, vector, 1)
         for vector in vectors:
             self._signal(kind, vector)
 
     def mask(self, kind: int, masked: bool, vectors: Sequence[int]) -> None:
-        """Of the pin; messages are masked where software finds their masks, in the function."""
+        """Mask the pin; messages are masked in the function."""
         if kind != INTX:
             raise OSError(errno.EINVAL, "messages are masked in the function")
         if vectors:
@@ -70,13 +69,13 @@ class EventfdInterrupts:
             self._settle()
 
     def clear(self) -> None:
-        """The peer has gone: forget all that it has said."""
+        """The peer has closed: remove everything."""
         for kind in range(len(self.counts)):
             self.disable(kind)
         self._masked = False
 
     def check(self, kind: int, first: int, count: int) -> None:
-        """OSError if there are not as many interrupts of that kind."""
+        """Raise OSError unless there are that many interrupts of a kind."""
         if not 0 <= kind < len(self.counts) or first + count > self.counts[kind]:
             raise OSError(errno.EINVAL, f"interrupts {first} to {first + count - 1} of kind {kind}")
 
@@ -89,7 +88,7 @@ class EventfdInterrupts:
         file = self._files[kind].get(vector)
         if file is None:
             return
-        # One whose counter is full has its peer woken already, and would keep us waiting.
+        # If the counter is full, the peer is notified already, and a write would block.
         poll = select.poll()
         poll.register(file, select.POLLOUT)
         if poll.poll(0):
@@ -97,7 +96,7 @@ class EventfdInterrupts:
 
 
 def check_eventfds(files: Sequence[int]) -> None:
-    """OSError for a descriptor of another kind: it may block who writes to it."""
+    """Raise OSError for other descriptors, which may block writers."""
     for file in files:
         if os.readlink(f"/proc/self/fd/{file}") != _EVENTFD:
             raise OSError(errno.EINVAL, "an interrupt must be an eventfd")

@@ -1,4 +1,4 @@
-"""How simulated time passes for a device whose software has a clock of its own, or none: no wall clock is read."""
+"""Rules for simulated time on devices whose software has its own clock or none. No host clock is read."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 from npusim.device.npu import NpuDevice
 
 SLICE_PS = 10**8
-"""Between two looks whether the software has said something: 100 us."""
+"""Simulated time between checks for messages: 100 us."""
 LONGEST_PS = 10**13
-"""In lockstep, the most that passes after one message, should the device never come to rest: 10 s."""
+"""In lockstep, the most simulated time after one message, in case the device does not become idle: 10 s."""
 
 
 class Pace:
-    """Lets time pass for the accesses of software and, while software is silent, for the device.
+    """Advances time for accesses of software and, while software is silent, for the device.
 
-    ``lockstep``: the device comes to rest after each access, before the next one is looked at. Then the same accesses
-    find it at the same time in every run; but nobody meets a job under way.
+    ``lockstep``: the device becomes idle after each access before the next one is processed. Then equal accesses occur
+    at equal times in every run, but never during a job.
     """
 
     def __init__(self, device: NpuDevice, *, lockstep: bool = False) -> None:
@@ -25,27 +25,27 @@ class Pace:
         self._lockstep = lockstep
 
     def access(self) -> None:
-        """The time of one access to registers or configuration space."""
+        """Picoseconds of one access to registers or configuration space."""
         self._clock.advance(self._host.mmio_ps)
 
     def copy(self, size: int) -> None:
-        """The time of a bulk copy of so many bytes."""
+        """Picoseconds of a bulk copy of ``size`` bytes."""
         self._clock.advance(self._host.copy_ps(size))
 
     def settle(self) -> None:
-        """Software has said something: in lockstep, let the device come to rest."""
+        """Software has sent a message: in lockstep, run the device until it is idle."""
         end = self._clock.now + LONGEST_PS
         while self._lockstep and self._clock.now < end and self._pass():
             pass
 
     def until(self, speaks: Callable[[], object]) -> None:
-        """Let the device work until the software says something, or nothing more will happen by itself."""
-        # Asking costs a system call, which an access to a device at rest need not pay.
+        """Run the device until software sends a message, or no events are pending."""
+        # The check is a system call, which an access to an idle device need not pay.
         while self._clock.coming is not None and not speaks():
             self._pass()
 
     def _pass(self) -> bool:
-        """Let a slice of time pass, longer where nothing happens in it; False if nothing is to come."""
+        """Advance by a slice, or more if nothing happens; False if no events are pending."""
         coming = self._clock.coming
         if coming is None:
             return False

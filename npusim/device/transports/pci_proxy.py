@@ -1,9 +1,9 @@
-"""The device behind QEMU's ``x-pci-proxy-dev``, which Debian 12's QEMU 7.2 has: its protocol between two processes.
+"""The device behind QEMU's ``x-pci-proxy-dev`` (QEMU 7.2 in Debian 12): a protocol between two processes.
 
-QEMU says what its processor does to configuration space and to BARs, and where its RAM lies; it has no message for an
-interrupt. A message (MSI, MSI-X) is a write to memory: one that goes to RAM is made there, any other by a second
-channel, of QEMU's qtest, which writes to the addresses of the machine. The pin is a pair of eventfds, of which QEMU
-makes use with KVM only.
+QEMU reports accesses of its processor to configuration space and BARs, and the layout of its RAM; the protocol has no
+interrupt messages. An MSI or MSI-X message is a write to memory: to RAM it is done here, to other addresses through a
+second channel, QEMU's qtest protocol, which writes to machine addresses. The pin is a pair of eventfds, which QEMU only
+uses with KVM.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from npusim.errors import UsageError
 
 SYNC_RAM, RETURN, CONFIG_WRITE, CONFIG_READ, BAR_WRITE, BAR_READ, SET_IRQ, RESET = range(8)
 HEADER = struct.Struct("<i4xQ")
-"""Command, bytes behind this header."""
+"""Command, bytes after this header."""
 SECTIONS = 8
 RAM = struct.Struct(f"<{SECTIONS}Q{SECTIONS}Q{SECTIONS}q")
-"""Bus addresses, bytes, places in their files of the sections of RAM, as many as there are descriptors."""
+"""Bus addresses, sizes, and file offsets of the sections of RAM, one per descriptor."""
 CONFIG = struct.Struct("<IIi")
 """Address, value, bytes."""
 BAR = struct.Struct("<QQI?3x")
@@ -52,8 +52,7 @@ _log = logging.getLogger("npusim.device")
 class PciProxy:
     """Serves a device to one QEMU after another; see :class:`Pace` for ``lockstep``.
 
-    QEMU takes every BAR for one of 32 bits, so DRAM is shown in a BAR of that kind. Raises UsageError if it is too
-    large for that.
+    QEMU only supports 32-bit BARs, so DRAM is in such a BAR. Raises UsageError if it is too large.
     """
 
     def __init__(self, device: NpuDevice, *, lockstep: bool = False, patience_s: float = PATIENCE_S) -> None:
@@ -63,7 +62,7 @@ class PciProxy:
         self._patience_s = patience_s
         self.function = PciFunction(device, self)
         sizes = {bar.number: bar.size for bar in self.function.bars}
-        self._sizes = {BAR_MEMORY: sizes.pop(BAR_MEMORY), **sizes}  # that of nearly all accesses is looked at first
+        self._sizes = {BAR_MEMORY: sizes.pop(BAR_MEMORY), **sizes}  # first the BAR of nearly all accesses
         if self._sizes[BAR_MEMORY] > LARGEST_BAR:
             raise UsageError(
                 f"dram.bytes: x-pci-proxy-dev has BARs of at most 1 GiB, got {device.config.dram.bytes:#x} bytes"
@@ -80,14 +79,14 @@ class PciProxy:
         }  # fmt: skip
 
     def serve(self, peer: socket.socket, channel: socket.socket | None = None) -> None:
-        """Serve a QEMU until it goes, or says what cannot be followed; takes the sockets over. ``channel``: qtest's."""
+        """Serve a QEMU until it closes or violates the protocol; closes the sockets. ``channel``: for qtest."""
         wire = Wire(peer, self._patience_s)
         self._channel = Wire(channel, self._patience_s) if channel is not None else None
         self._broken = None
         for each in (wire, self._channel):
             if each is not None:
                 self._poll.register(each.fileno(), select.POLLIN)
-        self.function.restart()  # a machine that is switched on finds it so
+        self.function.restart()  # the device is in its initial state when a machine is powered on
         try:
             while True:
                 self._wait(wire)
@@ -114,7 +113,7 @@ class PciProxy:
     # Messages
 
     def _wait(self, wire: Wire) -> None:
-        """Let the device work until QEMU has a message; take what comes otherwise."""
+        """Run the device until QEMU has a message; process other input meanwhile."""
         while True:
             self._pace.until(lambda: self._broken or self._poll.poll(0))
             if self._broken is not None:
@@ -126,14 +125,14 @@ class PciProxy:
                 self._sampled()
             else:
                 assert self._channel is not None
-                self._channel.drain()  # that it has done what it was told
+                self._channel.drain()  # acknowledgements
 
     def _obey(self, wire: Wire) -> None:
         seen = wire.glance(HEADER.size + BAR.size)
         for command, header in _ACCESSES.items():
             if seen.startswith(header) and len(seen) == HEADER.size + BAR.size:
-                # Almost all of what comes. It is taken when it is answered: what is taken makes room, of which Linux
-                # tells who has sent it, and QEMU would be woken twice for each access.
+                # The most frequent message. It is consumed after the answer: consuming it first would wake QEMU twice
+                # per access.
                 self._answer(wire, self._actions[command](seen[HEADER.size :], []) or 0)
                 wire.receive(len(seen))
                 return
@@ -156,7 +155,7 @@ class PciProxy:
         wire.send(HEADER.pack(RETURN, 8), struct.pack("<Q", value & _ALL_ONES))
 
     def _sync_ram(self, body: bytes, fds: list[int]) -> None:
-        """All of QEMU's RAM, each time."""
+        """Set the whole RAM of QEMU."""
         numbers = RAM.unpack(body)
         self._ram.clear()
         for address, size, offset in zip(
@@ -173,7 +172,7 @@ class PciProxy:
     def _config_write(self, body: bytes, fds: list[int]) -> int:
         offset, value, size = CONFIG.unpack(body)
         self._pace.access()
-        if offset & ~3 != _BAR3:  # the upper half of BAR 2, which is not shown
+        if offset & ~3 != _BAR3:  # the upper half of BAR 2, which is hidden
             self.function.config_write(offset, size, value)
         return 0
 
@@ -185,7 +184,7 @@ class PciProxy:
         if offset & ~3 == _BAR3:
             return 0
         value = self.function.config_read(offset, size)
-        return value & ~0xF if offset == _BAR2 else value  # as if it had 32 bits, and were not prefetchable
+        return value & ~0xF if offset == _BAR2 else value  # as a 32-bit non-prefetchable BAR
 
     def _bar_write(self, body: bytes, fds: list[int]) -> int:
         address, value, size, memory = BAR.unpack(body)
@@ -212,12 +211,12 @@ class PciProxy:
         return None
 
     def _set_irq(self, body: bytes, fds: list[int]) -> None:
-        """What asserts the pin, and what says that it was handled."""
+        """Set the eventfds that assert the pin and report its handling."""
         if len(fds) != 2:
             raise PeerError(f"{len(fds)} descriptors for the pin, 2 must be")
         try:
             check_eventfds(fds)
-            if not fcntl.fcntl(fds[1], fcntl.F_GETFL) & os.O_NONBLOCK:  # we read it, and others may
+            if not fcntl.fcntl(fds[1], fcntl.F_GETFL) & os.O_NONBLOCK:  # other processes may read it, too
                 raise OSError(errno.EINVAL, "the second eventfd must not block")
             if self._resample is not None:
                 self._poll.unregister(self._resample)
@@ -251,7 +250,7 @@ class PciProxy:
         if self._channel is None:
             _log.warning("pci-proxy: an interrupt message to %#x is lost: there is no qtest channel", address)
             return
-        try:  # in the midst of the device's work: who does not listen is dropped when that is done
+        try:  # called during an event of the device: a peer that does not read is dropped afterwards
             self._channel.send(f"writel {address:#x} {data:#x}\n".encode())
         except (PeerError, PeerGoneError) as error:
             self._broken = error

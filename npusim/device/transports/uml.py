@@ -40,48 +40,48 @@ from npusim.errors import NpusimError
 _log = logging.getLogger("npusim.device")
 
 APERTURE_BYTES = 1 << 27
-"""Of device DRAM behind BAR 2 at most: User Mode Linux has 256 MiB of addresses for all PCI memory."""
+"""Most bytes of device DRAM behind BAR 2: User Mode Linux has 256 MiB for all PCI memory."""
 
 MOST_POSTED = 256
-"""Writes that the kernel's queue for commands has places for."""
+"""Size of the kernel's queue for posted writes."""
 KEPT = 64
-"""So many writes are given back to a kernel that waits, twice as many to one that does not."""
+"""Limit of writes returned to a kernel that waits; twice as many to one that does not."""
 
 _COMMANDS, _INTERRUPTS = 0, 1  # the queues
 _ACCESS = struct.Struct("<BBHIQ")  # struct virtio_pcidev_msg: operation, BAR, reserved, bytes, address
 _CFG_READ, _CFG_WRITE, _MMIO_READ, _MMIO_WRITE, _MMIO_MEMSET, _INT, _MSI = range(1, 8)
 _PIN_A = _ACCESS.pack(_INT, 0, 0, 0, 1)
 _WORDS = (1, 2, 4, 8)
-_NEVER_PS = ((1 << 63) - 1) * PS_PER_NS  # what a kernel asks for that has no timer
+_NEVER_PS = ((1 << 63) - 1) * PS_PER_NS  # requested by a kernel without a timer
 
 
 class EndlessError(NpusimError):
-    """A kernel goes on for longer than it may, or nothing can happen any more."""
+    """A kernel runs longer than allowed, or no event can happen any more."""
 
 
 class PendingInterrupt(NamedTuple):
-    """An interrupt on its way: when the kernel hears of it, and the message, a ``struct virtio_pcidev_msg``."""
+    """An interrupt in flight: the time of its arrival, and the message, a ``struct virtio_pcidev_msg``."""
 
     at_ps: int
     message: bytes
 
 
 class Readable(Protocol):
-    """What may have something to read."""
+    """An object with a readable file descriptor."""
 
     def fileno(self) -> int: ...
 
 
 class UmlTransport:
-    """One device for one kernel. ``patience_s``: seconds of the host's clock in which the kernel must say something;
-    ``limit_ps``: how long it may go on in simulated time."""
+    """One device for one kernel. ``patience_s``: host seconds in which the kernel must send a message. ``limit_ps``:
+    limit of simulated time."""
 
     def __init__(self, device: NpuDevice, patience_s: float, limit_ps: int) -> None:
         self.function = function_of(device, self, aperture=APERTURE_BYTES)
         if device.checker is not None:
             device.checker.carried(mapped=False, in_step=True)
         self.accesses = 0
-        """By the kernel, to configuration space and BARs."""
+        """Number of accesses of the kernel to configuration space and BARs."""
         self._clock = device.machine.clock
         self._host = device.config.host
         self._patience_s = patience_s
@@ -92,17 +92,17 @@ class UmlTransport:
         self._vhost: VhostUser | None = None
         self._arrivals: deque[PendingInterrupt] = deque()
         self._pin = False
-        self._returned = 0  # writes that were given back since the kernel has last looked
+        self._returned = 0  # writes returned since the kernel last looked
 
     def serve(self, calendar: socket.socket, device: socket.socket, gone: Readable | None = None) -> None:
-        """Answer one kernel until it has ended. ``calendar``, ``device``: listening sockets that it connects to;
-        ``gone``: has something to read when it has ended, for one that ends before it connects.
+        """Serve one kernel until it has ended. ``calendar``, ``device``: listening sockets for it. ``gone``: readable
+        once the kernel has ended, in case it never connects.
 
-        Raises PeerError for one that breaks a protocol or says nothing, EndlessError.
+        Raises PeerError for a protocol violation or silence, EndlessError.
         """
         self._gone = gone
         self.connected = False
-        self._arrivals.clear()  # what one before it has not heard
+        self._arrivals.clear()  # not received by a previous kernel
         self._returned = 0
         try:
             self._first_readable(calendar)
@@ -124,7 +124,7 @@ class UmlTransport:
         return Wire(listener.accept()[0], self._patience_s)
 
     def _answer(self, calendar: Calendar, listener: socket.socket) -> None:
-        """Whatever is next."""
+        """Process the next message."""
         vhost = self._vhost
         if calendar.waiting:
             self._let_time_pass(calendar)
@@ -136,7 +136,7 @@ class UmlTransport:
             self._vhost = VhostUser(self._accept(listener), self._patience_s, self._kicked)
 
     def _first_readable(self, *sources: Readable) -> Readable:
-        """The first of them that has something to read, when there is one. Raises PeerGoneError."""
+        """The first readable object. Raises PeerGoneError."""
         poll = select.poll()
         for source in (*sources, *([self._gone] if self._gone is not None else [])):
             poll.register(source, select.POLLIN)
@@ -154,23 +154,23 @@ class UmlTransport:
     # Time
 
     def _let_time_pass(self, calendar: Calendar) -> None:
-        """The kernel waits: go to what comes first, its timer or an interrupt, and let it run."""
+        """The kernel waits: advance to its timer or an interrupt, whichever is first, and let it run."""
         vhost = self._vhost
         if vhost is not None and len(vhost.queues[_COMMANDS].kept) >= KEPT:
             vhost.queues[_COMMANDS].give_kept()
-            vhost.call(_COMMANDS, self._until_readable)  # it takes them in no time
+            vhost.call(_COMMANDS, self._until_readable)  # processed without simulated time
             self._returned = 0
         timer_ps = _NEVER_PS if calendar.wanted_ns is None else calendar.wanted_ns * PS_PER_NS
         ready_ps = self._run_until(timer_ps)
         ready_ns = max(-(-ready_ps // PS_PER_NS), calendar.kernel_ns)
         if vhost is not None and ready_ns * PS_PER_NS < timer_ps:
-            calendar.kernel_ns = ready_ns  # it asks what time it is when it is called
+            calendar.kernel_ns = ready_ns  # it reads the time when it is called
             self._deliver(vhost, ready_ns * PS_PER_NS)
         else:
             calendar.run(timer_ps // PS_PER_NS)
 
     def _run_until(self, timer_ps: int) -> int:
-        """Run the device until the kernel's timer or an interrupt that it can take; which of these times it was."""
+        """Run the device until the kernel's timer or an interrupt that it can take; returns that time."""
         clock = self._clock
         while clock.now < (until := min(timer_ps, self._next_arrival())):
             left = max(self._limit_ps - clock.now, 0)
@@ -191,40 +191,40 @@ class UmlTransport:
     # Interrupts
 
     def _next_arrival(self) -> int:
-        """When the kernel hears of the next interrupt, if it has room for one."""
+        """Time of the next interrupt, if the kernel has room for one."""
         if not self._arrivals or self._vhost is None or not self._vhost.queues[_INTERRUPTS].waiting():
             return _NEVER_PS
         return self._arrivals[0].at_ps
 
     def _deliver(self, vhost: VhostUser, until_ps: int) -> None:
-        """Hand over what has arrived, as far as the kernel has room."""
+        """Deliver interrupts that have arrived, as far as the kernel has room."""
         queue = vhost.queues[_INTERRUPTS]
         while self._arrivals and self._arrivals[0].at_ps <= until_ps and queue.waiting():
             message = self._arrivals.popleft().message
             queue.give(queue.take(), message)
             if message == _PIN_A and self._pin:
-                self._arrive(_PIN_A)  # nobody has cleared its cause yet
+                self._arrive(_PIN_A)  # its cause has not been cleared
         vhost.call(_INTERRUPTS, self._until_readable)
 
     def _until_readable(self, wire: Wire) -> None:
-        """Answer the calendar until something is to be read elsewhere."""
+        """Process calendar messages until another descriptor is readable."""
         calendar = self._calendar
         assert calendar is not None
         while self._first_readable(wire, calendar.wire) is not wire:
             calendar.handle()
 
     def _arrive(self, message: bytes) -> None:
-        # Those of one vector that have not arrived yet are one, as in hardware.
+        # Messages of one vector that have not arrived yet are merged, as in hardware.
         if all(message != each.message for each in self._arrivals):
             self._arrivals.append(PendingInterrupt(self._clock.now + self._host.irq_ps, message))
 
     def interrupt(self, vector: int) -> None:
-        """An MSI or MSI-X message leaves the function; the kernel hears of it ``host.irq`` later."""
+        """The function sends an MSI or MSI-X message, which arrives ``host.irq`` later."""
         address, data = self.function.message(vector)
         self._arrive(_ACCESS.pack(_MSI, 0, 0, 4, address) + data.to_bytes(4, "little"))
 
     def intx(self, asserted: bool) -> None:
-        """The pin: while it is asserted, one interrupt follows the other."""
+        """The pin: interrupts are repeated while it is asserted."""
         self._pin = asserted
         if asserted:
             self._arrive(_PIN_A)
@@ -232,11 +232,11 @@ class UmlTransport:
     # Host memory
 
     def dma_read(self, address: int, size: int) -> bytes:
-        """The kernel's memory, by bus address. Raises DmaError where it shares none."""
+        """Read the kernel's memory by bus address. Raises DmaError for memory that is not shared."""
         return self._memory(address).read(address, size)
 
     def dma_write(self, address: int, data: bytes) -> None:
-        """As :meth:`dma_read`."""
+        """Write the kernel's memory by bus address. Raises DmaError for memory that is not shared."""
         self._memory(address).write(address, data)
 
     def _memory(self, address: int) -> HostMemory:
@@ -247,7 +247,7 @@ class UmlTransport:
     # Accesses
 
     def _kicked(self, index: int) -> None:
-        """The kernel has put something into a queue, and listens to the calendar until this is done."""
+        """The kernel has added to a queue. It processes calendar messages until this returns."""
         vhost, calendar = self._vhost, self._calendar
         assert vhost is not None
         assert calendar is not None
@@ -265,14 +265,14 @@ class UmlTransport:
         calendar.catch_up()
 
     def _access(self, chain: DescriptorChain) -> bytes:
-        """Do what a ``struct virtio_pcidev_msg`` says; the answer of a read."""
+        """Execute a ``struct virtio_pcidev_msg``; returns the answer of a read."""
         if len(chain.data) < _ACCESS.size:
             raise PeerError(f"an access must have {_ACCESS.size} bytes at least, got {len(chain.data)}")
         operation, bar, _reserved, size, address = _ACCESS.unpack_from(chain.data)
         data = chain.data[_ACCESS.size :]
         room = sum(space for _address, space in chain.room)
         self.accesses += 1
-        # Linux 6.1 sends memset_io() as a write to configuration space, but of a BAR, or of any size.
+        # Linux 6.1 sends memset_io() as a write to configuration space, but with a BAR, or of any size.
         if operation == _CFG_WRITE and (bar or size not in (1, 2, 4, 8)):
             operation = _MMIO_MEMSET
         most = {_CFG_READ: room, _MMIO_READ: room, _MMIO_MEMSET: CHAIN_BYTES if data else 0}.get(operation, len(data))
@@ -292,8 +292,8 @@ class UmlTransport:
         return b""
 
     def _keep(self, queue: Queue, chain: DescriptorChain) -> None:
-        """A posted write is done. Linux 6.1 waits 1 us for each that it finds given back before the answer of a read.
-        So none is, until it waits for something else or has few places left."""
+        """A posted write is done. Linux 6.1 waits 1 us for each that it finds returned before the answer of a read, so
+        none is returned until it waits for something else or has little room left."""
         queue.keep(chain)
         if len(queue.kept) >= 2 * KEPT:
             self._returned += len(queue.kept)
@@ -324,7 +324,7 @@ class UmlTransport:
             self.function.write(bar, place, step, value)
 
     def _words(self, bar: int, offset: int, size: int) -> Iterator[tuple[int, int]]:
-        """The accesses that a copy from or to a BAR is made of; none where it reaches beyond the BAR."""
+        """The accesses of a copy from or to a BAR; none if it exceeds the BAR."""
         if not any(each.number == bar and offset + size <= each.size for each in self.function.bars):
             return
         step = size if size in _WORDS else 4 if not (offset | size) % 4 else 1

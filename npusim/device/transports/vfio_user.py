@@ -1,8 +1,8 @@
-"""A server of the vfio-user protocol, version 0.1, as QEMU 10.1 and newer and libvfio-user's clients speak it.
+"""A server of the vfio-user protocol, version 0.1, for QEMU 10.1 and newer and for clients of libvfio-user.
 
-One client at a time. What it asks for is done in the order in which it asks; a request that makes no sense is answered
-with an errno, a stream that can no longer be followed ends the connection. As the protocol says, the device stays as
-it is when its client goes: the next one resets it.
+One client at a time. Requests are processed in order; an invalid request is answered with an errno, and a protocol
+violation ends the connection. As specified, the device keeps its state when a client disconnects, and the next one
+resets it.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from npusim.device.transports.wire import MOST_FDS, PATIENCE_S, PeerError, PeerG
 ) = range(1, 14)  # fmt: skip
 REGION_WRITE_MULTI, DEVICE_FEATURE = 15, 16
 Answer = tuple[bytes, int | None]
-"""What a request is answered with: bytes, and a descriptor."""
+"""The answer of a request: bytes, and a descriptor."""
 _NOT_OURS = (REGION_IO_FDS, DEVICE_FEATURE)
-"""Optional; clients ask, and do without."""
+"""Optional requests that are not supported."""
 
 MAJOR, MINOR = 0, 1
 HEADER = struct.Struct("<HHIII")
-"""Message number, command, bytes with this header, flags, errno."""
+"""Message number, command, bytes including this header, flags, errno."""
 TYPE, REPLY, NO_REPLY, ERROR = 0xF, 1, 1 << 4, 1 << 5
 MOST_DATA = 1 << 16
 """Bytes that one message may read or write."""
 MOST_BYTES = HEADER.size + 16 + MOST_DATA
 """Of a message."""
 LINGER_S = 50e-6
-"""A driver that reads a register until it changes asks again within this time of the host's."""
+"""A polling driver repeats its read within this host time."""
 MOST_WAITING = 32
-"""Messages of a client that come before its answer to one of ours."""
+"""Most messages of a client that are queued while we wait for its answer."""
 
 CONFIG_REGION, CONFIG_BYTES = 7, 4096
 REGIONS, IRQS = 9, 5
@@ -96,7 +96,7 @@ class VfioUser:
         self.interrupts = EventfdInterrupts((1, self.function.vectors, self.function.vectors))
 
     def serve(self, peer: socket.socket) -> None:
-        """Serve one client until it goes, or says what cannot be followed; takes the socket over."""
+        """Serve one client until it disconnects or violates the protocol; closes the socket."""
         self._session = session = _Session(self, peer, self._pace, self._patience_s)
         try:
             session.run()
@@ -163,7 +163,7 @@ class VfioUser:
                 self.function.write(region, place, count, value)
 
     def check(self, region: int, offset: int, size: int) -> None:
-        """Raise OSError for an access that a region cannot have."""
+        """Raise OSError for an access that is invalid for a region."""
         if region not in self.sizes:
             raise OSError(errno.EINVAL, f"there is no region {region}")
         if not 0 < size <= MOST_DATA or offset + size > self.sizes[region]:
@@ -172,7 +172,8 @@ class VfioUser:
             raise OSError(errno.EINVAL, f"region {region}: an access of {size} bytes")
 
     def _accesses(self, region: int, offset: int, size: int) -> list[tuple[int, int]]:
-        """Offset and bytes of each access; one to registers stays whole, and is misuse if it is not of 4 bytes."""
+        """Offset and size of each access; an access to registers is not split, and is a misuse if it is not of 4
+        bytes."""
         if region == BAR_MEMORY and size > 8:
             self._pace.copy(size)
         else:
@@ -189,15 +190,15 @@ class VfioUser:
 
 
 class _Session:
-    """What lasts as long as one connection."""
+    """The state of one connection."""
 
     def __init__(self, server: VfioUser, peer: socket.socket, pace: Pace, patience_s: float) -> None:
         self._server = server
         self._pace = pace
         self._wire = self._commands = Wire(peer, patience_s)
         self._patience_s = patience_s
-        self._waiting: deque[_Message] = deque()  # came while we waited for an answer
-        self._number = 0  # of the last command of ours
+        self._waiting: deque[_Message] = deque()  # received while waiting for an answer
+        self._number = 0  # number of our last command
         self._most_data = MOST_DATA
         self._broken: PeerError | PeerGoneError | None = None
         self.host = HostMemory(self)
@@ -233,7 +234,7 @@ class _Session:
         return bool(self._waiting or self._broken or self._poll.poll(0))
 
     def _linger(self) -> None:
-        """Look for the next message for a moment before sleeping, because being woken takes longer than answering."""
+        """Poll for the next message for a short time before sleeping, because a wake-up takes longer than an answer."""
         end = time.perf_counter() + LINGER_S
         while not self._speaks() and time.perf_counter() < end:
             pass
@@ -250,7 +251,7 @@ class _Session:
         return _Message(number, command, flags, code, bytes(body), wire.take_fds())
 
     def _answer(self, message: _Message) -> None:
-        """Do what a message asks for, and say how it went. Descriptors that nobody has taken are closed."""
+        """Execute a message and return the status. Unused descriptors are closed."""
         body, code, file = b"", 0, None
         try:
             if message.flags & TYPE == REPLY:
@@ -288,7 +289,7 @@ class _Session:
         asked = _capabilities(message.body[4:])
         self._most_data = min(asked.get("max_data_xfer_size", 1 << 20), MOST_DATA)
         given: dict[str, Any] = {"max_msg_fds": MOST_FDS, "max_data_xfer_size": MOST_DATA}
-        # Besides these two, nothing that the client does not know of.
+        # In addition to these two, only capabilities that the client knows.
         ours = {"max_dma_maps": MOST_WINDOWS, "pgsizes": PAGE_BYTES, "write_multiple": True}
         given |= {name: value for name, value in ours.items() if name in asked}
         fds: list[socket.socket] = []
@@ -326,7 +327,7 @@ class _Session:
         return message.body, None
 
     def read(self, address: int, size: int) -> bytes:
-        """Memory of which the client has sent no file."""
+        """Read memory without a file."""
         parts = []
         for begin in range(address, address + size, self._most_data):
             count = min(self._most_data, address + size - begin)
@@ -342,10 +343,10 @@ class _Session:
             self._ask(DMA_WRITE, _DMA.pack(address + place, len(part)) + part)
 
     def _ask(self, command: int, body: bytes) -> bytes:
-        """Send a command and wait for its answer; what the client asks for meanwhile is done afterwards.
+        """Send a command and wait for its answer; requests received meanwhile are executed afterwards.
 
-        Raises DmaError and nothing else, for the device is in the midst of a job: a client with which it is over is
-        dropped when that is done.
+        Only raises DmaError, because the device is processing a job: a client with a broken connection is dropped
+        afterwards.
         """
         address, _ = _DMA.unpack_from(body)
         try:
@@ -383,7 +384,7 @@ class _Session:
             raise OSError(errno.EINVAL, f"there is no region {index}")
         flags, size, capabilities, file = self._server.region_info(index)
         size_of_all = _REGION_INFO.size + len(capabilities)
-        if argsz < size_of_all:  # it asks again, with more room
+        if argsz < size_of_all:  # it repeats the request with a larger buffer
             capabilities = b""
         info = _REGION_INFO.pack(size_of_all, flags, index, _REGION_INFO.size if capabilities else 0, size, 0)
         return _fitting(argsz, info) + capabilities, file
@@ -439,7 +440,7 @@ class _Session:
         if len(message.body) != 8 + count * row:
             raise OSError(errno.EINVAL, f"{len(message.body)} bytes for {count} writes")
         writes = [(place, *_ACCESS.unpack_from(message.body, place)) for place in range(8, len(message.body), row)]
-        for _, offset, region, size in writes:  # all of them before the first is done
+        for _, offset, region, size in writes:  # all are checked before the first is done
             if size > 8:
                 raise OSError(errno.EINVAL, f"a write of {size} bytes")
             self._server.check(region, offset, size)
@@ -456,14 +457,14 @@ class _Session:
 
 
 def _fitting(argsz: int, reply: bytes) -> bytes:
-    """What a client has room for; OSError if that is less than the least."""
+    """The reply cut to the buffer of a client. Raises OSError if the buffer is too small."""
     if argsz < len(reply):
         raise OSError(errno.EINVAL, f"room for {argsz} bytes of {len(reply)}")
     return reply
 
 
 def _capabilities(text: bytes) -> dict[str, Any]:
-    """What a client proposes, of the right types. Raises PeerError."""
+    """The capabilities of a client, validated. Raises PeerError."""
     try:
         found = json.loads(text.rstrip(b"\0").decode() or "{}")
         proposed = found.get("capabilities", {})

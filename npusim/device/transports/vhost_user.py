@@ -1,6 +1,6 @@
-"""The device's end of vhost-user, as the kernel speaks it: ``docs/interop/vhost-user.rst`` of QEMU.
+"""The device side of vhost-user, as used by User Mode Linux: ``docs/interop/vhost-user.rst`` of QEMU.
 
-Only what User Mode Linux needs: two queues whose kicks and calls come in band, each answered before anything else.
+Only the required part: two queues with in-band kicks and calls, each answered before the next message.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _CALL = 4  # on the wire back: there is something in a queue
 
 
 class VhostUser:
-    """The virtio device: its memory, two queues, and the wire back. ``kicked(queue)`` answers what is in one. A kernel
-    that has closed is a PeerGoneError."""
+    """The virtio device: its memory, two queues, and the back channel. ``kicked(queue)`` processes a queue. Raises
+    PeerGoneError if the kernel has closed."""
 
     def __init__(self, wire: Wire, patience_s: float, kicked: Callable[[int], None]) -> None:
         self.wire = wire
@@ -32,7 +32,7 @@ class VhostUser:
         self.queues = (Queue(self.memory), Queue(self.memory))
         self._patience_s = patience_s
         self._kicked = kicked
-        self._fds: list[int] = []  # that came with the message which is served
+        self._fds: list[int] = []  # received with the current message
         self._requests: dict[int, Callable[[bytes], bytes | None]] = {
             1: self._get_features,
             2: self._set_features,
@@ -74,7 +74,7 @@ class VhostUser:
             self.wire.send(_HEADER.pack(request, _VERSION | _REPLY, len(answer)), answer)
 
     def _serve(self, request: int, payload: bytes) -> bytes | None:
-        """The answer of a request that has one of its own."""
+        """The answer of a request with a specific answer."""
         if request not in self._requests:
             raise PeerError(f"vhost-user: request {request} is none that was offered")
         return self._requests[request](payload)
@@ -92,7 +92,7 @@ class VhostUser:
         _accept(payload, _PROTOCOL_FEATURES)
 
     def _nothing(self, _payload: bytes) -> None:
-        """For what changes nothing here: an owner, descriptors for notifications that come in band."""
+        """For requests without effect here: owner, and descriptors of notifications that are in-band."""
 
     def _set_size(self, payload: bytes) -> None:
         index, size = struct.unpack("<II", payload)
@@ -101,7 +101,7 @@ class VhostUser:
     def _set_addresses(self, payload: bytes) -> None:
         index, _flags, descriptors, used, available, _log = struct.unpack("<IIQQQQ", payload)
         queue = self._queue(index)
-        # The kernel gives the same numbers as addresses of its own and of the bus.
+        # The kernel uses the same numbers as its own addresses and as bus addresses.
         queue.descriptors, queue.used, queue.available = descriptors, used, available
 
     def _set_base(self, payload: bytes) -> None:
@@ -148,7 +148,7 @@ class VhostUser:
                 self.memory.add(DmaWindow(address, size, True, True, self._fds[0], offset))
             except OSError as error:
                 raise PeerError(f"vhost-user: {size:#x} bytes of memory at {address:#x}: {error.strerror}") from None
-            del self._fds[0]  # the memory's from here on
+            del self._fds[0]  # owned by the memory from here on
 
     def _set_back(self, _payload: bytes) -> None:
         if len(self._fds) != 1:
@@ -163,8 +163,8 @@ class VhostUser:
         self.back = Wire(sock, self._patience_s)
 
     def call(self, index: int, until_readable: Callable[[Wire], None]) -> None:
-        """Tell the kernel that there is something for it in a queue; it has heard when this returns. ``until_readable``
-        waits for a message on a wire, and answers meanwhile what comes on others."""
+        """Notify the kernel of a queue; it has processed the notification when this returns. ``until_readable`` waits
+        for a wire and processes messages of others meanwhile."""
         if self.back is None:
             raise PeerError("vhost-user: a kernel that has given no wire back cannot be told of interrupts")
         self.back.send(_HEADER.pack(_CALL, _VERSION | _NEED_REPLY, 8), struct.pack("<II", index, 0))

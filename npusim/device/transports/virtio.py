@@ -1,8 +1,8 @@
-"""The device's end of virtqueues: rings of descriptors in a guest's memory.
+"""The device side of virtqueues: rings of descriptors in guest memory.
 
 Virtual I/O Device (VIRTIO) Version 1.1, section 2.6: split virtqueues, without indirect descriptors and event indices,
-which nobody here offers. Nothing that a guest writes is believed: every address is looked up, every chain has an end.
-A queue that cannot be, or leads out of that memory, is a PeerError.
+which are not offered. All guest data is validated: addresses must be in memory, chains must end. Raises PeerError for
+an invalid queue.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from npusim.device.transports.host_memory import HostMemory
 from npusim.device.transports.wire import PeerError
 
 CHAIN_BYTES = 1 << 28
-"""The most that one chain of descriptors may hold: what lies behind all BARs together, 256 MiB."""
+"""Most bytes of one chain: the size of all BARs together, 256 MiB."""
 QUEUE_SIZES = tuple(1 << power for power in range(11))
 
 _NEXT, _DEVICE_WRITES = 1, 2
@@ -26,7 +26,7 @@ _INDEX = struct.Struct("<H")
 
 
 class DescriptorChain(NamedTuple):
-    """One request: ``data``, what the driver wrote; ``room``, addresses and sizes of where the answer goes."""
+    """One request. ``data``: written by the driver. ``room``: addresses and sizes for the answer."""
 
     head: int
     data: bytes
@@ -34,7 +34,7 @@ class DescriptorChain(NamedTuple):
 
 
 class Queue:
-    """A split virtqueue, as its device sees it. Addresses are set by the driver before anything is taken."""
+    """A split virtqueue from the side of the device. The driver sets the addresses before use."""
 
     def __init__(self, memory: HostMemory) -> None:
         self._memory = memory
@@ -42,20 +42,20 @@ class Queue:
         self.reset()
 
     def reset(self) -> None:
-        """As before the driver has set it up."""
+        """Reset to the state before set-up."""
         self.size = 0
-        self.kept: list[int] = []  # heads of chains that are done with, and not given back yet
-        self.taken = 0  # as the driver's index of what is available counts, modulo 2**16
+        self.kept: list[int] = []  # heads of finished chains that were not returned yet
+        self.taken = 0  # counts like the driver's available index, modulo 2**16
         self._given = 0
 
     def set_size(self, size: int) -> None:
-        """Raises PeerError for a size that a virtqueue cannot have."""
+        """Raises PeerError for an invalid size."""
         if size not in QUEUE_SIZES:
             raise PeerError(f"the size of a virtqueue must be a power of two up to {QUEUE_SIZES[-1]}, got {size}")
         self.size = size
 
     def waiting(self) -> int:
-        """Chains that the driver has made available and that were not taken; 0 for a queue that is not set up."""
+        """Number of available chains that were not taken; 0 for a queue that is not set up."""
         if not self.size:
             return 0
         (available,) = _INDEX.unpack(self._read(self.available + 2, 2))
@@ -65,7 +65,7 @@ class Queue:
         return waiting
 
     def take(self) -> DescriptorChain:
-        """The next chain; only if there is one :meth:`waiting`."""
+        """The next chain; requires :meth:`waiting` > 0."""
         (head,) = _INDEX.unpack(self._read(self.available + 4 + 2 * (self.taken % self.size), 2))
         self.taken = self.taken + 1 & 0xFFFF
         data, room = [], []
@@ -96,7 +96,7 @@ class Queue:
         raise PeerError(f"a chain must end within the {self.size} descriptors of its virtqueue")
 
     def give(self, chain: DescriptorChain, answer: bytes) -> None:
-        """Hand a chain back with an answer, of which goes in what has room."""
+        """Return a chain with an answer, cut to the room for it."""
         place = 0
         for address, size in chain.room:
             part = answer[place : place + size]
@@ -106,11 +106,11 @@ class Queue:
         self._give(chain.head, place)
 
     def keep(self, chain: DescriptorChain) -> None:
-        """Have done with a chain that has no answer, but give it back later: at :meth:`give_kept`."""
+        """Finish a chain without an answer, to be returned later by :meth:`give_kept`."""
         self.kept.append(chain.head)
 
     def give_kept(self) -> None:
-        """Hand back what was kept."""
+        """Return the kept chains."""
         for head in self.kept:
             self._give(head, 0)
         self.kept.clear()
