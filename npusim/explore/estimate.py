@@ -8,55 +8,44 @@ simulate: it ranks designs, and is off by some percent.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from npusim.errors import CompileError, ConfigError, UsageError, shown
-from npusim.explore.estimates.designs import VECTORISED, Array, Designs, Index, fields_of, known_keys
+from npusim.explore.estimates.designs import MISSING, Array, Designs, Index, is_left, known_keys, value_at
 from npusim.explore.estimates.energies import config_at, energy
 from npusim.explore.estimates.homes import BOUNDS, LayerFigures, PlacementPlanner, Plan
 from npusim.explore.estimates.network import PreparedNetwork
 from npusim.explore.estimates.tables import COUNTS
 from npusim.graph import Graph
 from npusim.hw.config import Config
-from npusim.hw.sections import ACCUMULATOR_BYTES
+from npusim.hw.contradictions import contradictions
+from npusim.hw.keys import Count, Quantity, Ratio, ValueType
+from npusim.timing.tile_costs import array_pricing, move_pricing, vector_pricing
 
 Floats = npt.NDArray[np.float64]
 
-__all__ = ["BOUNDS", "UNSEEN", "VECTORISED", "Estimates", "Estimator"]
-
-UNSEEN = (
-    "queue_depth", "layer_cycles", "layer_bytes", "sram.resident_weights", "sram.resident_bytes",
-    "exchange.bytes_per_cycle", "exchange.latency_cycles",
-    "vector.setup_hidden", "interconnect.arbitration", "interconnect.separate_code_port",
-    "interconnect.separate_write_port",
-    "dma.separate_weight_port",
-    "dma.duplex", "dma.decoder_weights_per_cycle", "dram.channels",
-    "dram.ranks", "dram.mapping", "dram.read_queue", "dram.write_queue", "dram.bank_queue", "dram.refresh",
-)  # fmt: skip
-"""Keys that move a simulation and no estimate: what they do shows between instructions only; those of a way between
-cores, as if all values passed by DRAM; and the rate of a decoder, as if all weights lay as they are: how short they
-become only their values say."""
+__all__ = ["BOUNDS", "Estimates", "Estimator"]
 
 
-@dataclass(slots=True)
+@dataclass
 class Estimates:
     """Of each design, in arrays of [designs]: picoseconds on the device, bytes over the pins of the DRAM, femtojoules.
 
     nan: not known, as an energy without all prices, or all three of a design on which the network does not ``fit``.
-    ``unseen``: keys that were asked for and that no estimate depends on. With ``layers``: their names, and arrays of
-    [layers][designs]; ``bound``: which of ``BOUNDS`` a layer waits for most, -1 where it is not known.
+    With ``layers``: their names, and arrays of [layers][designs]; ``bound``: which of ``BOUNDS`` a layer waits for
+    most, -1 where it is not known.
     """
 
     time_ps: Floats
     dram_bytes: Floats
     energy_fj: Floats
     fits: npt.NDArray[np.bool_]
-    unseen: tuple[str, ...] = ()
+    _probe: Callable[[], tuple[str, ...]]
     layers: tuple[str, ...] = ()
     layer_time_ps: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     layer_dram_bytes: Floats = field(default_factory=lambda: np.zeros((0, 0)))
@@ -64,6 +53,11 @@ class Estimates:
 
     def __len__(self) -> int:
         return len(self.time_ps)
+
+    @functools.cached_property
+    def unseen(self) -> tuple[str, ...]:
+        """Keys that move simulations otherwise than estimates. See :meth:`Estimator.unseen`."""
+        return self._probe()
 
 
 class Estimator:
@@ -84,7 +78,8 @@ class Estimator:
         """One design for each row of the columns: values as in TOML, or plain numbers in base units, by dotted key.
 
         Raises ConfigError where a key or a value is none, or where they contradict each other; UsageError for columns
-        of different lengths. Designs that differ in keys that are not ``VECTORISED`` are estimated apart.
+        of different lengths. Numbers that costs alone depend on vary within one pass over arrays; designs that differ
+        in other keys are estimated apart.
         """
         count = _length(columns)
         arrays, others = self._read(columns, count)
@@ -98,9 +93,48 @@ class Estimator:
                 self._base.with_(**{key: values[rows[0]] for key, values in others.items()}) if others else self._base
             )
             self._estimate_alike(config, arrays, np.array(rows, np.intp), result)
-        # A table that is there or not, as "l2", asks for all of its keys.
-        names = {known_keys()[key][0] if key in known_keys() else key for key in columns}
-        return result.estimates(tuple(key for key in UNSEEN if names & {key, key.rpartition(".")[0]}))
+        return result.estimates(lambda: self.unseen(columns))
+
+    def unseen(self, columns: Mapping[str, Sequence[object]]) -> tuple[str, ...]:
+        """Keys that move simulations by more than 1 % and estimates by less than half or more than twice as much.
+
+        It is measured: from the first design of the columns one key at a time takes the least and the greatest of its
+        other values, or, where it has none, the value of the base. These variants are compiled and simulated, one or
+        two for each key.
+        """
+        first = {key: values[0] for key, values in columns.items()}
+        pairs: dict[str, list[tuple[dict[str, object], dict[str, object]]]] = {}
+        for key, values in columns.items():
+            others = sorted({repr(value): value for value in values if value != values[0]}.values(), key=_order)
+            pairs[key] = [(first, {**first, key: value}) for value in others[:: max(1, len(others) - 1)]]
+            if not others:
+                pairs[key] = [({name: value for name, value in first.items() if name != key}, first)]
+        known: dict[str, tuple[float, float] | None] = {}
+
+        def both(design: dict[str, object]) -> tuple[float, float] | None:
+            text = repr(design)
+            if text not in known:
+                known[text] = self._both(design)
+            return known[text]
+
+        return tuple(
+            known_keys()[key][0] if key in known_keys() else key
+            for key, designs in pairs.items()
+            if not all(_follows(both(one), both(other)) for one, other in designs)
+        )
+
+    def _both(self, design: Mapping[str, object]) -> tuple[float, float] | None:
+        """Estimated and simulated picoseconds of a design; None where it is none, or cannot compute the network."""
+        from npusim.runtime import Session
+
+        try:
+            config = self._base.with_(**design)
+            with Session(config, cache_dir=False) as session:
+                simulated = session.run(session.compile(self._graph), timing_only=True).time_ps
+        except (ConfigError, CompileError):
+            return None
+        columns = {key: [value] for key, value in design.items()} or {"clock": [config.clock_hz]}
+        return float(self.estimate(columns).time_ps[0]), float(simulated)
 
     def _read(
         self, columns: Mapping[str, Sequence[object]], count: int
@@ -112,7 +146,7 @@ class Estimator:
         for dotted, values in columns.items():
             plain: list[object] = [value.item() if isinstance(value, np.generic) else value for value in values]
             name, entry = known_keys().get(dotted, (dotted, None))
-            if entry is None or name not in VECTORISED or not self._may_vary(name, columns):
+            if entry is None or not self._may_vary(name, entry.kind, columns):
                 others[dotted] = plain
                 continue
             known: dict[tuple[type, object], float] = {}
@@ -133,16 +167,20 @@ class Estimator:
             raise ConfigError(problems)
         return arrays, others
 
-    def _may_vary(self, key: str, columns: Mapping[str, Sequence[object]]) -> bool:
-        """Whether a key's values are numbers of a formula here; of models without a twin they are the model's."""
-        config, section = self._base, key.partition(".")[0]
-        # A part of the device that is switched on or off, or whose model varies.
-        if getattr(config, fields_of(key)[0]) is None or (section in columns and section != key):
+    def _may_vary(self, key: str, kind: ValueType, columns: Mapping[str, Sequence[object]]) -> bool:
+        """Whether a key is a number that costs alone depend on, and no section of it is among the columns."""
+        config = self._base
+        if not isinstance(kind, Count | Quantity | Ratio) or key in _OF_LOWERINGS:
             return False
-        if section == "dram" and ("dram.kind" in columns or config.dram.kind != "fixed"):
+        if any(key.startswith(f"{section}.") for section in columns):
             return False
-        twin = "matrix.model" not in columns and (config.matrix is None or config.matrix.model == "systolic")
-        return twin or not key.startswith(("matrix.", "sram.b", "sram.l", "clock"))
+        if value_at(config, key) in (MISSING, None) and (key not in _CLOCKS or value_at(config, key) is MISSING):
+            return False
+        if key in ("matrix.rows", "matrix.cols") and ("matrix.weight_tiles" in columns or _fills_tiles(config)):
+            return False
+        return key.startswith(_OF_PLANS) or any(
+            is_left(key, config, reduce) for reduce in (array_pricing, move_pricing, vector_pricing)
+        )
 
     def _estimate_alike(self, config: Config, arrays: Mapping[str, Array], rows: Index, result: _Result) -> None:
         """Designs of one kind."""
@@ -168,6 +206,12 @@ class Estimator:
         return self._networks[alike]
 
 
+_OF_LOWERINGS = {"cores", "matrix.weight_bits", "dma.reorder_bytes", "dma.decoder_weights_per_cycle"}
+"""Numbers that the form of instructions depends on, not their costs alone."""
+_OF_PLANS = ("sram.bytes", "dma.channels", "scalar.")
+"""Numbers, or sections, that are no part of a cost of tiles and of which an estimate takes account itself."""
+_CLOCKS = {"matrix.clock", "vector.clock"}
+"""Where they are left out, they are the device's."""
 _AT_ONCE = 2048
 """Designs in one pass: more would leave the caches of the host."""
 
@@ -222,8 +266,8 @@ class _Result:
                 self._rows[layer.group.name] = empty
             self._rows[layer.group.name].put(rows[fits], figures, fits)
 
-    def estimates(self, unseen: tuple[str, ...]) -> Estimates:
-        found = Estimates(self._time, self._dram, self._energy, np.isfinite(self._time), unseen)
+    def estimates(self, probe: Callable[[], tuple[str, ...]]) -> Estimates:
+        found = Estimates(self._time, self._dram, self._energy, np.isfinite(self._time), probe)
         if self._rows:
             found.layers = tuple(self._rows)
             found.layer_time_ps = np.stack([figures.ps for figures in self._rows.values()]).astype(np.float64)
@@ -249,20 +293,30 @@ def _length(columns: Mapping[str, Sequence[object]]) -> int:
     return count
 
 
+def _order(value: object) -> tuple[bool, float, str]:
+    """Numbers first, by size; other values by their text."""
+    number = isinstance(value, int | float)
+    return not number, float(value) if isinstance(value, int | float) else 0.0, repr(value)
+
+
+def _follows(plain: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
+    """Whether an estimate moves as the simulation does, of (estimated, simulated) of two designs."""
+    if plain is None or other is None:
+        return plain is other
+    if np.isnan(plain[0]) or np.isnan(other[0]):
+        return False
+    guessed, true = other[0] / plain[0] - 1, other[1] / plain[1] - 1
+    return abs(true) <= 0.01 or 0.5 <= guessed / true <= 2
+
+
 def _check(designs: Designs) -> None:
     """Raises ConfigError for the first design whose values contradict each other."""
-    sram, width = designs["sram.bytes"], designs["sram.banks"] * designs["sram.bytes_per_cycle"]
-    bad = (sram % width != 0) | (sram < designs["dma.burst_bytes"])
-    bad = bad | (designs.config.cores * sram > designs.config.dram.bytes)
-    if designs.config.matrix is not None:
-        sums = designs["matrix.accumulator_bytes"]
-        bad = bad | ((sums > 0) & (sums < designs["matrix.cols"] * ACCUMULATOR_BYTES))
+    (bad,) = designs.evaluate(lambda config: next(contradictions(config), None) is not None)
     for row in np.flatnonzero(np.broadcast_to(bad, (designs.count,)))[:1]:
-        overrides: dict[str, Any] = {}
-        found = config_at(designs, int(row))
-        for key in designs.columns:
-            value: Any = found
-            for name in fields_of(key):
-                value = getattr(value, name)
-            overrides[key] = value if isinstance(value, int | type(None)) else str(value)
-        designs.config.with_(**overrides)
+        found = contradictions(config_at(designs, int(row)))
+        raise ConfigError([f"{designs.config.origin}: {key}: {problem}" for key, problem in found])
+
+
+def _fills_tiles(config: Config) -> bool:
+    """Whether weights are padded to tiles of the array, which their instructions say."""
+    return config.matrix is not None and config.matrix.weight_tiles

@@ -101,6 +101,8 @@ class EstimateTable:
         self.place: dict[int, int] = {}
         self.models = [each.name for each in space.workloads]
         self._figures: dict[tuple[str, str], Floats] = {}
+        self._first: dict[str, EstimatedFigures] = {}
+        """Of each model the estimates of the first designs."""
         self._names: dict[str, npt.NDArray[Any]] = {}
 
     def add(self, numbers: Sequence[int]) -> None:
@@ -116,6 +118,12 @@ class EstimateTable:
             self._figures[key] = np.concatenate([self._figures[key], column]) if key in self._figures else column
         for name, values in names.items():
             self._names[name] = np.concatenate([self._names[name], values]) if name in self._names else values
+
+    def unseen(self) -> dict[str, tuple[str, ...]]:
+        """Of each model the keys that its estimates do not follow, measured by simulations."""
+        # Estimates of others need not know.
+        found = {model: getattr(estimates, "unseen", ()) for model, estimates in self._first.items()}
+        return {model: keys for model, keys in found.items() if keys}
 
     def _named(self, numbers: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
         """Areas, and the keys of the device that constraints and objectives name."""
@@ -179,6 +187,7 @@ class EstimateTable:
             for group in groups.values():
                 self._fill(model, np.array(group), numbers, settings, found, (*fixed, key or ""))
             return
+        self._first.setdefault(model, estimates)
         found[model, "latency"][places] = estimates.time_ps
         found[model, "dram_bytes"][places] = estimates.dram_bytes
         found[model, "energy"][places] = estimates.energy_fj

@@ -68,6 +68,7 @@ class Study:
         self.objectives = Objectives(space)
         self.screen = Screen(space, self.objectives, area)
         self.notes: list[str] = []
+        self._table: EstimateTable | None = None
         self._simulator: Simulator | None = None
         if evaluate is None:
             evaluate = self._simulator = load_models(space.workloads, space.bases[0])
@@ -159,6 +160,7 @@ class Study:
                             progress(done, total)
                 wanted = rounds.send({number: self.rows[number] for number in wanted})
         except StopIteration:
+            self._note_unseen()
             return self
         except KeyboardInterrupt:  # perhaps between the store's commit and what is known of it here
             self.rows = self._stored()
@@ -166,6 +168,13 @@ class Study:
         finally:
             if pool is not None:
                 pool.close()
+
+    def _note_unseen(self) -> None:
+        """Name the keys that estimates do not follow: what was chosen by estimates was chosen without them."""
+        for model, keys in self._table.unseen().items() if self._table else ():
+            note = f"{model}: estimates do not follow {', '.join(keys)}: simulations move otherwise"
+            if note not in self.notes:
+                self.notes.append(note)
 
     def _designs(self, numbers: Iterable[int]) -> Iterator[Design]:
         return (self.space.design(number) for number in numbers)
@@ -198,7 +207,7 @@ class Study:
         estimate = self._estimator()
         if estimate is None:
             self.notes.append("designs were not estimated, for nothing estimates these models")
-        table = EstimateTable(self.space, self.objectives, self.screen, estimate)
+        self._table = table = EstimateTable(self.space, self.objectives, self.screen, estimate)
         return Halving(self.space, self.objectives, self.screen, table).rounds(budget)
 
     def _estimator(self) -> Estimate | None:

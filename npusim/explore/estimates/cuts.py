@@ -36,11 +36,11 @@ class ChainWorks:
 
     def begin(self, designs: Designs) -> Array:
         """Picoseconds before the first element of a tile, or of a piece."""
-        return sum((prices.vector(designs, work) for work in self.one), np.zeros(1))
+        return sum((prices.work(designs, work) for work in self.one), np.zeros(1))
 
     def each(self, designs: Designs) -> Array:
         """Picoseconds for each element more."""
-        many = sum((prices.vector(designs, work) for work in self.many), np.zeros(1))
+        many = sum((prices.work(designs, work) for work in self.many), np.zeros(1))
         each: Array = (many - self.begin(designs)) / self.probe
         return each
 
@@ -201,7 +201,10 @@ class Tasks(NamedTuple):
     per_core: Array
     x: Array
     w: Array
+    parameters: Array
     stores: Array
+    results: Array
+    """Stores, those of parts of the channels for what they are."""
 
 
 class Rooms(NamedTuple):
@@ -287,7 +290,18 @@ def _tasks(problem: MatrixProblem, cut: TileCuts, cores: int, *, several: bool) 
     full_x, full_w, full_out = _filled(problem, cut)
     x, w = _loads(problem, cut, spatial, channels, chunks, tasks)
     x_cores, w_cores = _loaded_for(problem, cut, spatial, channels, cores) if several else (1.0, 1.0)
-    return Tasks(chunks, tasks, np.ceil(tasks / cores), x / x_cores * full_x, w / w_cores * full_w, tasks * full_out)
+    w, stores = w / w_cores, tasks * full_out
+    channels = full_w / fullness(problem.ic, cut.ic)
+    return Tasks(
+        chunks,
+        tasks,
+        np.ceil(tasks / cores),
+        x / x_cores * full_x,
+        w * full_w,
+        w / chunks * channels,
+        stores,
+        stores * channels,
+    )
 
 
 def _loaded_for(
@@ -379,17 +393,17 @@ def _loads(
     return np.where(several, tasks * chunks, x), np.where(several, tasks * chunks, w)
 
 
+def fullness(whole: Array | int, size: Array) -> Array:
+    """What there is of a dimension, as a part of whole tiles."""
+    full: Array = whole / (up(whole, size) * size)
+    return full
+
+
 def _filled(problem: MatrixProblem, cut: TileCuts) -> tuple[Array, Array, Array]:
-    """Twin of ``tile.filled``."""
-
-    def fullness(whole: Array | int, size: Array) -> Array:
-        full: Array = whole / (up(whole, size) * size)
-        return full
-
-    groups, ic = fullness(problem.groups, cut.groups), fullness(problem.ic, cut.ic)
+    """How full tiles of inputs, weights and results are, pixels of inputs and results alone."""
     oh, ow = fullness(cut.rows, cut.oh), fullness(problem.ow, cut.ow)
-    oc = groups * fullness(problem.oc, cut.oc)
+    channels = fullness(problem.groups, cut.groups) * fullness(problem.oc, cut.oc)
     rows = (cut.oh - 1) * problem.sh + (problem.kh - 1) * problem.dh + 1
     cols = (cut.ow - 1) * problem.sw + (problem.kw - 1) * problem.dw + 1
-    x = groups * ic * (1 - (1 - oh) * cut.oh * problem.sh / rows) * (1 - (1 - ow) * cut.ow * problem.sw / cols)
-    return x, oc * ic, oc * oh * ow
+    x = (1 - (1 - oh) * cut.oh * problem.sh / rows) * (1 - (1 - ow) * cut.ow * problem.sw / cols)
+    return x, channels * fullness(problem.ic, cut.ic), oh * ow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,22 +12,10 @@ import numpy.typing as npt
 from npusim.hw.config import Config
 from npusim.hw.keys import Key, Section, entries
 from npusim.hw.memory import l2_side
+from npusim.timing.batch import evaluate
 
 Array = npt.NDArray[np.floating[Any]]
 Index = npt.NDArray[np.intp]
-
-VECTORISED = (
-    "clock",
-    "matrix.rows", "matrix.cols", "matrix.clock", "matrix.setup_cycles", "matrix.accumulator_bytes",
-    "matrix.output_elements_per_cycle", "matrix.arrays",
-    "vector.lanes", "vector.clock", "vector.setup_cycles",
-    "scalar.setup_cycles", "scalar.cycles_per_element",
-    "sram.bytes", "sram.banks", "sram.bytes_per_cycle", "sram.latency_cycles",
-    "dma.channels", "dma.setup_cycles", "dma.bytes_per_cycle", "dma.max_outstanding", "dma.burst_bytes",
-    "dram.bandwidth", "dram.latency", "dram.efficiency",
-    "interconnect.bytes_per_cycle", "interconnect.latency_cycles",
-)  # fmt: skip
-"""Keys that may differ from design to design within one pass. Designs that differ in others are estimated apart."""
 
 
 @functools.cache
@@ -51,6 +39,25 @@ def fields_of(key: str) -> tuple[str, ...]:
     return _fields()[key]
 
 
+def value_at(config: Config, key: str) -> Any:
+    """A key's value; ``MISSING`` where the device has not the section that it is of."""
+    value: Any = config
+    for name in fields_of(key):
+        if value is None:
+            return MISSING
+        value = getattr(value, name)
+    return value
+
+
+MISSING = object()
+
+
+def is_left(key: str, config: Config, reduce: Callable[[Config], Config]) -> bool:
+    """Whether a key is left of a device when it is reduced to what some costs depend on."""
+    value = value_at(config, key)
+    return value is not MISSING and bool(value_at(reduce(config), key) == value)
+
+
 @functools.cache
 def _fields() -> Mapping[str, tuple[str, ...]]:
     """The attributes that lead to a key's value, by its name in TOML."""
@@ -67,7 +74,7 @@ def _fields() -> Mapping[str, tuple[str, ...]]:
     return found
 
 
-_BEYOND_L2 = ("dram.", "interconnect.", "dma.burst_bytes")
+_BEYOND_L2 = ("dram.", "interconnect.", "dma.burst_bytes", "dma.write_latency", "l2.")
 """Keys that transfers to and from the L2 do not depend on."""
 
 
@@ -85,6 +92,9 @@ class Designs:
         self._known: dict[str, Array] = {}
         self._alike: dict[tuple[str, ...], tuple[Designs, Index]] = {}
         self._l2: Designs | None = None
+        self.known: dict[Any, Any] = {}
+        """What was worked out for these designs, by what it follows from."""
+        self._keys: dict[Callable[[Config], Config], tuple[str, ...]] = {}
 
     def __getitem__(self, key: str) -> Array:
         found = self._known.get(key)
@@ -106,16 +116,33 @@ class Designs:
 
     def l2_side(self) -> Designs:
         """The same designs as transfers to and from their L2 see them: see :func:`npusim.hw.memory.l2_side`."""
-        memory = self.config.l2
-        if self._l2 is None and memory is not None:
+        if self._l2 is None:
             columns = {key: values for key, values in self.columns.items() if not key.startswith(_BEYOND_L2)}
-            clock = self["clock"]
-            if len(clock) > 1:
-                columns["dram.bandwidth"] = memory.bytes_per_cycle * clock
-                columns["dram.latency"] = np.ceil(memory.latency_cycles * 1e12 / clock)
+            columns["dram.bandwidth"] = self["l2.bytes_per_cycle"] * self["clock"]
+            columns["dram.latency"] = np.ceil(self["l2.latency_cycles"] * 1e12 / self["clock"])
+            columns["interconnect.bytes_per_cycle"] = self["l2.bytes_per_cycle"]
+            columns["dma.burst_bytes"] = self["l2.line_bytes"]
             self._l2 = Designs(l2_side(self.config), columns, self.count)
-        assert self._l2 is not None
         return self._l2
+
+    def evaluate(self, ask: Callable[..., Any], *fields: Any) -> tuple[Array, ...]:
+        """See :func:`npusim.timing.batch.evaluate`; arrays are of [works][designs]."""
+        columns = {_fields()[key]: np.asarray(self[key], np.float64) for key in self.columns}
+        return evaluate(ask, self.config, columns, fields)
+
+    def figure(self, name: Hashable, ask: Callable[[Config], Any]) -> Array:
+        """What ``ask`` returns for each device; worked out once, by ``name``."""
+        if name not in self.known:
+            (self.known[name],) = self.evaluate(ask)
+        found: Array = self.known[name]
+        return found
+
+    def keys_of(self, reduce: Callable[[Config], Config]) -> tuple[str, ...]:
+        """The keys that differ and that are left of a device when it is reduced to what some costs depend on."""
+        found = self._keys.get(reduce)
+        if found is None:
+            found = self._keys[reduce] = tuple(key for key in self.columns if is_left(key, self.config, reduce))
+        return found
 
     def take(self, rows: Index) -> Designs:
         """Some of them."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from npusim.explore.estimates.cuts import Case
-from npusim.explore.estimates.designs import VECTORISED, Array, Designs, fields_of
+from npusim.explore.estimates.designs import Array, Designs, fields_of
 from npusim.explore.estimates.homes import Plan
 from npusim.explore.estimates.layers import EstimatedLayer, Plain
 from npusim.explore.estimates.tables import COUNTS
@@ -18,9 +18,6 @@ from npusim.hw.energy import action_costs
 from npusim.isa.matrix import rate_type
 from npusim.work import MatrixWork
 
-_PRICED = tuple(key for key in VECTORISED if not key.startswith(("dma.", "dram.", "interconnect.")))
-"""Keys that prices may follow from where they come from a technology."""
-
 
 def energy(layers: list[EstimatedLayer], designs: Designs, plan: Plan, time_ps: Array) -> Array:
     """Femtojoules of one inference on each design; nan where something that it does has no price."""
@@ -28,7 +25,9 @@ def energy(layers: list[EstimatedLayer], designs: Designs, plan: Plan, time_ps: 
     done = _actions(layers, designs, dict(zip(COUNTS, counts, strict=True)), time_ps)
     if designs.config.constants is not None and np.any(done[act.DRAM]):
         return np.full(designs.count, np.nan)  # what comes from the memory of constants is not counted apart
-    some, mine = designs.alike(_PRICED if designs.config.technology is not None else ())
+    # Where they come from a technology, prices may follow from all keys but those of what is off the chip.
+    keys = tuple(key for key in designs.columns if not key.startswith(("dma.", "dram.", "interconnect.")))
+    some, mine = designs.alike(keys if designs.config.technology is not None else ())
     found = np.zeros(designs.count)
     tables = [action_costs(config_at(some, number)) for number in range(some.count)]
     for action, count in done.items():

@@ -19,19 +19,19 @@ from npusim.compiler.grouping.groups import on_matrix, side_by_side
 from npusim.compiler.schedule.cascade_search import CLOSE_PERCENT
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.cuts import Case, Rooms
-from npusim.explore.estimates.designs import VECTORISED, Array, Designs, Index
+from npusim.explore.estimates.designs import Array, Designs, Index
 from npusim.explore.estimates.layers import EstimatedLayer, Plain
 from npusim.explore.estimates.network import CascadeSpan, PreparedNetwork, Stripes
 from npusim.explore.estimates.prices import PS
 from npusim.explore.estimates.tables import COUNTS, Picked, TileTable, pick, table
 from npusim.hw.memory import ALIGNMENT, align
 from npusim.timing.tile import OVERLAP, Tiling, footprint
+from npusim.timing.tile_costs import pricing
 
 BOUNDS = ("matrix", "vector", "load", "store", "dram")
 """What a layer may be bound by, in the order of the numbers in ``LayerFigures.bound``."""
-_VECTOR, _LOAD, _DRAM = BOUNDS.index("vector"), BOUNDS.index("load"), BOUNDS.index("dram")
+_VECTOR, _LOAD, _STORE, _DRAM = (BOUNDS.index(name) for name in ("vector", "load", "store", "dram"))
 
-_BUT_SRAM = tuple(key for key in VECTORISED if key != "sram.bytes")
 _PARTS = 64
 """Parts of SRAM that the tiler's room is rounded to."""
 _LEAST_PART = 16
@@ -100,10 +100,14 @@ class PlacementPlanner:
         self._network = network
         self._designs = designs
         self._cores = cores
-        self._plans, self._columns = designs.alike(_BUT_SRAM)
+        priced = designs.keys_of(pricing)
+        # The bytes of the SRAM are no part of a price, but of those of few units.
+        keys = tuple(key for key in designs.columns if key != "sram.bytes" or key in priced)
+        self._plans, self._columns = designs.alike(keys)
         capacity = np.broadcast_to(designs["sram.bytes"], (designs.count,))
         self.capacity: Array = np.floor(capacity / ALIGNMENT) * ALIGNMENT
         self._part = np.floor(capacity / _PARTS)
+        self._alone = np.broadcast_to(designs["dma.channels"] == 1, (designs.count,))
         self._ways = np.broadcast_to(np.maximum(1, designs["dma.channels"] - 1), (designs.count,))
         self._tables: dict[Case, TileTable] = {}
         self._plain: dict[Plain, Array] = {}
@@ -157,10 +161,13 @@ class PlacementPlanner:
     def _told(self, picked: Picked, rows: Index) -> LayerFigures:
         """What cuts take that were picked: loads side by side on all channels but one, which is for stores."""
         parts = picked.parts()
+        alone = self._alone[rows]
+        parts[_LOAD, alone] += parts[_STORE, alone]
+        parts[_STORE, alone] = 0.0
         parts[_LOAD] /= self._ways[rows]
         longest = parts.max(0)
         ps = longest + (parts.sum(0) - longest) / OVERLAP + picked.begin()
-        return LayerFigures(ps, picked.counts(), parts.argmax(0).astype(np.int8))
+        return LayerFigures(ps, picked.counts(self._designs.take(rows)), parts.argmax(0).astype(np.int8))
 
     def _of_plain(self, case: Plain, rows: Index, some: Index, into: LayerFigures | None, in_l2: int) -> Array:
         plans, columns = self._plans, self._columns[rows]
@@ -168,8 +175,7 @@ class PlacementPlanner:
         beyond = sum(nbytes for bit, nbytes in case.far if bit & in_l2)
         outside = sum(nbytes for _, nbytes in case.far) - beyond
         far = np.broadcast_to(np.minimum(prices.bandwidth(plans), prices.channel(plans)), (plans.count,))[columns]
-        width = plans.config.dma.local_bytes_per_cycle or plans["dma.bytes_per_cycle"]
-        near = np.broadcast_to(width * plans["clock"], (plans.count,))[columns]
+        near = np.broadcast_to(prices.local_rate(plans), (plans.count,))[columns]
         moving = outside * PS / far + case.near * PS / near
         if beyond:
             side = plans.l2_side()
@@ -212,9 +218,9 @@ class PlacementPlanner:
         if found is None:
             found = np.zeros(self._plans.count)
             for work, count in case.vector:
-                found = found + count * prices.vector(self._plans, work)
+                found = found + count * prices.work(self._plans, work)
             for element, count in case.scalar:
-                found = found + count * prices.scalar(self._plans, element)
+                found = found + count * prices.work(self._plans, element)
             self._plain[case] = found
         return found
 
@@ -264,8 +270,6 @@ class PlacementPlanner:
     def _in_l2(self, plan: Plan) -> list[Index]:
         """Of each layer the bits of its buffers that are in the L2: those first that are wanted for the shortest time,
         while there is room in it. What is free is taken to be in one piece."""
-        memory = self._designs.config.l2
-        assert memory is not None
         network, count = self._network, self._designs.count
         found = [np.zeros(count, np.intp) for _ in network.layers]
         taken = np.zeros((len(network.layers), count))
@@ -273,7 +277,7 @@ class PlacementPlanner:
             first, nbytes = users[0], align(buffer.nbytes)
             life = slice(first, users[-1] + 1)
             outside = plan.near[first] & network.layers[first].bit(buffer) == 0
-            fits = outside & (taken[life].max(0) + nbytes <= memory.bytes) & self._pays(buffer.nbytes)
+            fits = outside & (taken[life].max(0) + nbytes <= self._designs["l2.bytes"]) & self._pays(buffer.nbytes)
             taken[life, fits] += nbytes
             for user in users:
                 found[user][fits] |= network.layers[user].bit(buffer)
@@ -284,7 +288,8 @@ class PlacementPlanner:
         size = np.array([float(nbytes)])
 
         def there_and_back(side: Designs) -> Array:
-            found: Array = prices.transfer(side, size, size)[0] + prices.transfer(side, size, size, write=True)[0]
+            ways = [prices.move(side, way, size, size, np.zeros(1))[0] for way in ("read", "write")]
+            found: Array = ways[0] + ways[1]
             return found
 
         near, far = there_and_back(self._plans.l2_side()), there_and_back(self._plans)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from npusim.dtypes import DType
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.cuts import Case, Rooms, Shapes, TileCuts, piece_of, spread_over, worth
 from npusim.explore.estimates.designs import Array, Designs, Index
-from npusim.explore.estimates.prices import PS, Product, up
-from npusim.hw.cost import cost_model
+from npusim.explore.estimates.prices import PS, up
 from npusim.isa.base import Command, Unit, Wait
 from npusim.isa.control import Halt
 from npusim.isa.dma import Copy
-from npusim.isa.matrix import Conv, rate_type
+from npusim.isa.matrix import Conv
 from npusim.isa.vector import BinaryOp
-from npusim.timing.tile import OVERLAP, Home, MatrixProblem
-from npusim.work import MatrixWork
+from npusim.timing.tile import OVERLAP, EpilogueCosts, Home, MatrixProblem
+from npusim.timing.tile_costs import array_pricing, move_pricing, vector_pricing
 
 
 class PerDesign(NamedTuple):
@@ -59,12 +58,15 @@ class TileTable(NamedTuple):
     """Of the chain, behind a tile."""
     per_core: PerDesign
     counts: tuple[PerDesign, ...]
-    """As ``COUNTS`` names them."""
+    """As ``COUNTS`` names the first of them."""
+    problem: MatrixProblem
+    cuts: PerDesign
+    """The first six fields of ``TileCuts``."""
 
 
-COUNTS = ("dram", "moved", "sram", "accumulators", "code")
-"""Bytes over the pins, bytes through the channels of DMA, those that the matrix unit reads from SRAM and writes to it,
-those of sums, and those of commands."""
+COUNTS = ("dram", "moved", "code", "sram", "accumulators")
+"""Bytes over the pins, bytes through the channels of DMA, those of commands, those that the matrix unit reads from SRAM
+and writes to it, and those of sums."""
 
 
 _FRAME = len(Command(0, Unit.CONTROL, 0, (Wait(0, Unit.CONTROL, 0),), Halt()).to_bytes()) - Halt.layout.size
@@ -98,33 +100,22 @@ class Picked(NamedTuple):
         found: Array = (self.at(self.table.begin) - self.at(self.table.ahead) + exposed) * self.at(self.table.whole)
         return found
 
-    def counts(self) -> Array:
-        """[``COUNTS``][designs]."""
+    def counts(self, designs: Designs) -> Array:
+        """[``COUNTS``][designs]; ``designs``: those that the cuts were picked for."""
         whole = self.at(self.table.whole)
-        return np.stack([np.broadcast_to(self.at(count) * whole, self.best.shape) for count in self.table.counts])
+        counts = [self.at(count) * whole for count in self.table.counts]
+        problem, cuts = self.table.problem, self.table.cuts
+        several = cuts.values.shape[-1] > 1
+        rows, *tile = cuts.values[:, self.best, cuts.columns[self.columns] if several else 0]
+        groups, oh, ow, oc, ic = tile
+        # Tiles at the edges move less by as much as there is less of each dimension.
+        tiles = problem.images * rows / oh * (problem.ow / ow) * (problem.groups / groups) * (problem.oc / oc) * whole
+        streams, sums = prices.touched(designs, problem, *tile)
+        counts += [streams * tiles * (problem.ic / ic), sums * tiles * up(problem.ic, ic)]
+        return np.stack([np.broadcast_to(count, self.best.shape) for count in counts])
 
 
 _SHAPE = ("matrix.cols", "matrix.accumulator_bytes")
-
-
-_COMPUTE = (
-    "clock", "matrix.rows", "matrix.cols", "matrix.clock", "matrix.setup_cycles", "matrix.accumulator_bytes",
-    "matrix.output_elements_per_cycle", "matrix.arrays", "sram.banks", "sram.bytes_per_cycle", "sram.latency_cycles",
-)  # fmt: skip
-
-
-_MOVE = (
-    "clock", *_SHAPE, "sram.latency_cycles", "dma.setup_cycles", "dma.bytes_per_cycle", "dma.max_outstanding",
-    "dma.burst_bytes", "dram.bandwidth", "dram.latency", "dram.efficiency", "interconnect.bytes_per_cycle",
-    "interconnect.latency_cycles",
-)  # fmt: skip
-
-
-_CHAIN = (
-    "clock", *_SHAPE, "vector.lanes", "vector.clock", "vector.setup_cycles", "sram.banks", "sram.bytes_per_cycle",
-    "sram.latency_cycles",
-)  # fmt: skip
-"""What each part of an estimate follows from: worked out once for designs that are alike in that."""
 
 
 Known = dict[tuple[object, ...], Shapes]
@@ -151,14 +142,14 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) 
 
     def of(keys: tuple[str, ...], ask: Callable[[Case, Shapes, Designs], tuple[Array, ...]]) -> list[PerDesign]:
         """What follows from some keys."""
-        some, mine = designs.alike(keys)
+        some, mine = designs.alike(tuple(dict.fromkeys((*_SHAPE, *keys))))
         first = np.zeros(some.count, np.intp)
         first[mine] = columns
         return [PerDesign(each.astype(np.float32), mine) for each in ask(case, shapes.at(first), some)]
 
-    computing, streams, sums = of(_COMPUTE, _compute)
-    *moving, ahead, traffic, moved, code, inputs = of(_MOVE, _moves)
-    chaining, tail = of(_CHAIN, _behind)
+    (computing,) = of(designs.keys_of(array_pricing), _compute)
+    *moving, ahead, traffic, moved, code, inputs = of(designs.keys_of(move_pricing), _moves)
+    chaining, tail = of(designs.keys_of(vector_pricing), _behind)
     compute, chain, behind = (spread_over(*each) for each in (computing, chaining, tail))
     loading, storing, shared, begin = (spread_over(*each) for each in moving)
     if not designs.config.dma.inputs_ahead:
@@ -175,81 +166,198 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) 
     ps = np.broadcast_to(ps, (ps.shape[0], designs.count))  # it may depend on nothing that differs
     return TileTable(
         PerDesign(shapes.nbytes.astype(np.float32), columns), ps, shapes.cut.rows[:, 0], PerDesign(whole, columns),
-        (computing, chaining, *moving[:3]), moving[3], ahead, tail, per_core, (traffic, moved, streams, sums, code),
+        (computing, chaining, *moving[:3]), moving[3], ahead, tail, per_core, (traffic, moved, code), case.problem,
+        PerDesign(np.stack([np.broadcast_to(each, shapes.nbytes.shape) for each in shapes.cut[:6]]), columns),
     )  # fmt: skip
 
 
 def _compute(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
-    """Picoseconds of a core's matrix unit, and the bytes that all read and write in SRAM and in accumulators."""
-    tasks, tiles = shapes.tasks, shapes.tasks.all * shapes.tasks.chunks
-    all_cores, streams, sums = _computing(case.problem, shapes.cut, designs, tiles)
-    return tasks.per_core / tasks.all * all_cores, streams, sums
+    """Picoseconds of a core's matrix unit."""
+    cut, tasks = shapes.cut, shapes.tasks
+    one, every = _products(case.problem, cut, designs)
+    return (np.minimum(tasks.per_core * tasks.chunks * one, every),)
+
+
+def _products(problem: MatrixProblem, cut: TileCuts, designs: Designs) -> tuple[Array, Array]:
+    """Picoseconds of a whole tile, and of all tiles, those at the edges as large as they are."""
+    fields = (cut.rows, cut.groups, cut.oh, cut.ow, cut.ic, cut.level)
+    one, every = _shared(
+        designs, ("products", _anywhere(problem)), fields, lambda some: _priced(problem, cut.over(some), designs)
+    )
+    return one, every
+
+
+Some = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+
+
+def _shared(
+    designs: Designs, kind: Hashable, fields: Sequence[Array], compute: Callable[[Some], tuple[Array, ...]]
+) -> list[Array]:
+    """Arrays of [cuts][designs], computed once for all cuts of a ``kind`` that agree in some fields: of these
+    ``compute`` gets what selects the ones that are new."""
+    keys = [(kind, each.tobytes()) for each in np.concatenate(fields, 1)]
+    number = {key: at for at, key in enumerate(keys) if key not in designs.known}
+    if number:
+        chosen = list(number.values())
+        found = compute(lambda each: each[chosen] if len(each) > 1 else each)
+        shape = (len(chosen), designs.count)
+        for key, *values in zip(number, *(np.broadcast_to(each, shape) for each in found), strict=True):
+            designs.known[key] = values
+    known = [designs.known[key] for key in keys]
+    return [np.stack(values) for values in zip(*known, strict=True)]
+
+
+def _priced(problem: MatrixProblem, cut: TileCuts, designs: Designs) -> tuple[Array, Array]:
+    sizes = (cut.groups, cut.oh, cut.ow, cut.oc, cut.ic)
+    wholes: tuple[Array | int, ...] = (problem.groups, cut.rows, problem.ow, problem.oc, problem.ic)
+    kinds: list[tuple[Array, list[Array]]] = [(np.ones((1, 1)), [])]
+    for whole, size in zip(wholes, sizes, strict=True):
+        full: Array = np.floor(whole / size)
+        rest = whole - full * size
+        kinds = [
+            (count * times, [*parts, part])
+            for count, parts in kinds
+            for times, part in ((full, size), (rest > 0, rest))
+            if np.any(times)
+        ]
+    shape = np.broadcast_shapes(*(each.shape for count, parts in kinds for each in (count, *parts)))
+    one, every = np.zeros((2, shape[0], designs.count))
+    for number, (count, parts) in enumerate(kinds):
+        # Of most kinds of edges few tiles have one.
+        rows, columns = np.nonzero(np.broadcast_to(count, every.shape))
+        if not len(rows):
+            continue
+        tile = (each[rows if each.shape[0] > 1 else 0, columns if each.shape[1] > 1 else 0] for each in parts)
+        priced = prices.product(designs.take(columns), problem, *tile)
+        every[rows, columns] += np.broadcast_to(count, every.shape)[rows, columns] * priced
+        if not number:
+            one[rows, columns] = priced
+    return one, problem.images * every
 
 
 def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
-    """Picoseconds of a core's channels to load and to store, and of the DRAM for all; of the first tile; bytes on the
-    pins, through the channels, and of commands; picoseconds of the inputs alone."""
+    """Picoseconds of a core's channels to load and to store, and of the DRAM for all; of the first tile, and of its
+    weights; bytes on the pins, through the channels, and of commands; picoseconds of the inputs alone."""
     problem, (cut, size, elements, tasks, _) = case.problem, shapes
     x_side, out_side, other_side = (designs.l2_side() if near else designs for near in case.l2)
-    x_each, x_pins = _moving(
-        problem.x_home, size.x, *_run(problem, cut), x_side, word=problem.x_type.itemsize * problem.x_turned
-    )
-    out_run: Array = cut.groups * cut.oc
-    every = problem.groups * problem.oc
-    apart = np.where(out_run == every, 0, every)
-    out_run = np.where(out_run == every, out_run * cut.ow, out_run)
-    item, stored = problem.stored_bytes, elements * problem.stored_bytes
-    # Of a result that is transposed pixels lie next to each other in DRAM.
-    to_run, to_apart = (cut.ow + 0 * out_run, 0 * apart) if problem.out_turned else (out_run, apart)
-    out_each, out_pins = _moving(
-        problem.out_home, stored, to_run * item, to_apart * item, out_side, write=True, word=item * problem.out_turned
-    )
-    w_each: Array = np.zeros((1, 1))
-    w_pins: Array = np.zeros((1, 1))
+    rows = (cut.oh - 1) * problem.sh + (problem.kh - 1) * problem.dh + 1
+    cols = (cut.ow - 1) * problem.sw + (problem.kw - 1) * problem.dw + 1
+    share, nothing = tasks.per_core / tasks.all, np.zeros((1, 1))
+    loading = storing = first = ahead = constant = moved = inputs = nothing
+    passed = [nothing, nothing]
+    """Bytes past the pins of the DRAM, and past the L2."""
+    if problem.x_home is not Home.DIRECT:
+        shape = (cut.ic, problem.ic, problem.x_type.itemsize, cols, rows * cols)
+        ps, stream, pins = _mean("x", problem, cut, x_side, problem.x_way, *shape, turned=problem.x_turned)
+        loading, moved = tasks.x * stream, tasks.x * size.x
+        passed[case.l2[0]] = passed[case.l2[0]] + tasks.x * pins
+        inputs = share * tasks.x * ps
+        first = first + (ps if designs.config.dma.inputs_ahead else 0.0)
     if not problem.held:
-        w_each, w_pins = prices.transfer(designs, size.w, size.w, constants=True)
-    near_x, near_out = problem.x_home is Home.DIRECT, problem.out_home is Home.DIRECT
-    moved = (0.0 if near_x else tasks.x * size.x) + (0.0 if near_out else tasks.stores * stored) + np.zeros((1, 1))
-    moved = moved + (0.0 if problem.held else tasks.w * size.w)
-    x_next = prices.stream(x_side, x_each, size.x, near=problem.x_home is Home.COPIED)
-    w_next = prices.stream(designs, w_each, size.w, constants=True)
-    out_next = prices.stream(out_side, out_each, stored, near=problem.out_home is Home.COPIED, write=True)
-    loading = (0.0 if near_x else tasks.x * x_next) + (0.0 if problem.held else tasks.w * w_next)
-    constant: Array = tasks.w * w_pins
-    passed: tuple[Array, Array] = (tasks.x * x_pins, tasks.stores * out_pins)
-    traffic: Array = np.zeros((1, 1))
-    in_l2: Array = np.zeros((1, 1))
-    for pins, near in zip(passed, case.l2, strict=False):
-        traffic, in_l2 = (traffic, in_l2 + pins) if near else (traffic + pins, in_l2)
+        run: Array = np.maximum(1, np.floor(size.w * problem.w_kilo / 1024))
+        ahead, stream, pins = _shared(
+            designs,
+            ("w", _anywhere(problem)),
+            (cut.groups, cut.level, cut.ic),
+            lambda some: prices.move(designs, problem.w_way, some(size.w), some(run), nothing),
+        )
+        loading, constant, moved = loading + tasks.w * stream, tasks.w * pins, moved + tasks.w * size.w
+        first = first + ahead
+        if problem.fetched:
+            nbytes = cut.groups * cut.oc * problem.fetched
+            _, stream, pins = _shared(
+                designs,
+                ("parameters", _anywhere(problem)),
+                (cut.groups, cut.level),
+                lambda some: prices.move(designs, "constants", some(nbytes), some(nbytes), nothing),
+            )
+            loading, constant = loading + tasks.parameters * stream, constant + tasks.parameters * pins
+    pixels = (cut.ow, cut.oh * cut.ow)
     for item in problem.epilogue.operands:
-        each, pins = prices.transfer(other_side, elements * item, out_run * item, apart * item)
-        loading = loading + tasks.stores * prices.stream(other_side, each, elements * item)
-        pins = tasks.stores * pins
-        traffic, in_l2 = (traffic, in_l2 + pins) if case.l2[2] else (traffic + pins, in_l2)
-        moved = moved + tasks.stores * elements * item
-    share = tasks.per_core / tasks.all
-    storing = np.minimum(tasks.per_core, tasks.stores) * (0.0 if near_out else out_next)
+        _, stream, pins = _mean("other", problem, cut, other_side, "read", cut.oc, problem.oc, item, *pixels)
+        loading, moved = loading + tasks.stores * stream, moved + tasks.stores * elements * item
+        passed[case.l2[2]] = passed[case.l2[2]] + tasks.stores * pins
+    if problem.out_home is not Home.DIRECT:
+        shape = (cut.oc, problem.oc, problem.stored_bytes, *pixels)
+        ps, stream, pins = _mean("out", problem, cut, out_side, problem.out_way, *shape, turned=problem.out_turned)
+        storing = np.minimum(tasks.per_core, tasks.stores) * stream
+        passed[case.l2[1]] = passed[case.l2[1]] + tasks.stores * pins
+        moved, first = moved + tasks.stores * elements * problem.stored_bytes, first + ps
     tick = problem.beside * PS
+    traffic = passed[False] + constant
     if designs.config.constants is None:
-        shared = (traffic + constant) * (tick / prices.bandwidth(designs))
+        shared = traffic * (tick / prices.bandwidth(designs))
     else:
         apart = constant * (tick / prices.bandwidth(designs, constants=True))
-        shared = np.maximum(traffic * (tick / prices.bandwidth(designs)), apart)
+        shared = np.maximum(passed[False] * (tick / prices.bandwidth(designs)), apart)
     if any(case.l2):
-        shared = np.maximum(shared, in_l2 * (tick / prices.bandwidth(designs.l2_side())))
-    first = (x_each if designs.config.dma.inputs_ahead else 0.0) + w_each + out_each
+        shared = np.maximum(shared, passed[True] * (tick / prices.bandwidth(designs.l2_side())))
     # With the weights come their parameters.
-    copies = tasks.stores * (1 + len(problem.epilogue.operands) - near_out) + (not near_x) * tasks.x
-    copies = copies + (0 if problem.held else 2) * tasks.w
+    copies = tasks.stores * (1 + len(problem.epilogue.operands) - (problem.out_home is Home.DIRECT))
+    copies = copies + (problem.x_home is not Home.DIRECT) * tasks.x + (0 if problem.held else 2) * tasks.w
     code = copies * _COPY + tasks.all * tasks.chunks * _PRODUCT + tasks.all * len(case.chain.many) * _CHAINED
-    return share * loading, storing, shared, first, w_each, traffic + constant, moved, code, share * tasks.x * x_each
+    return share * loading, storing, shared, first, ahead, traffic, moved, code, inputs
+
+
+def _anywhere(problem: MatrixProblem) -> MatrixProblem:
+    """A problem without what says where its values are: problems that differ in that alone have the same tiles."""
+    return problem._replace(
+        epilogue=EpilogueCosts(), x_home=Home.DRAM, out_home=Home.DRAM, held=0, main=True, in_place=True
+    )
+
+
+def _mean(
+    name: str, problem: MatrixProblem, cut: TileCuts, designs: Designs, way: str, width: Array, whole: int,
+    item: int, row: Array, pixels: Array, *, turned: bool = False,
+) -> list[Array]:  # fmt: skip
+    """What transfers of tiles take, over all of so many groups and of ``width`` of their ``whole`` channels, if they
+    have all of their pixels: the mean of ``Search._mean``."""
+
+    def compute(some: Some) -> tuple[Array, ...]:
+        tile = (some(width), whole, item, some(row), some(pixels))
+        return _new_mean(problem, cut.over(some), designs, way, *tile, turned)
+
+    fields = (cut.groups, cut.oh, cut.ow, cut.level, cut.ic)
+    return _shared(designs, (name, way, item, _anywhere(problem)), fields, compute)
+
+
+def _new_mean(
+    problem: MatrixProblem, cut: TileCuts, designs: Designs, way: str, width: Array, whole: int, item: int,
+    row: Array, pixels: Array, turned: bool,
+) -> tuple[Array, ...]:  # fmt: skip
+    every = problem.groups * whole
+    kinds = []
+    for groups, some in _parts(problem.groups, cut.groups):
+        for channels, many in _parts(whole, width):
+            count = groups * channels
+            nbytes = pixels * count * item
+            is_all = (count == every) | (way == "copy")
+            run = row * item if turned else count * item * np.where(count == every, row, 1)
+            stride = np.where(is_all | turned, 0, every * item)
+            kinds.append((some * many, nbytes, run, stride))
+    kinds = [kind for kind in kinds if np.any(kind[0])]
+    shape = np.broadcast_shapes(*(each.shape for kind in kinds for each in kind))
+    fields = (np.concatenate([np.broadcast_to(kind[number], shape) for kind in kinds]) for number in (1, 2, 3))
+    total = up(problem.groups, cut.groups) * up(whole, width)
+    found = []
+    for priced in prices.move(designs, way, *fields):
+        each = priced.reshape(len(kinds), shape[0], -1)
+        found.append(sum(kind[0] * one for kind, one in zip(kinds, each, strict=True)) / total)
+    return tuple(found)
+
+
+def _parts(whole: int, size: Array) -> tuple[tuple[Array, Array], ...]:
+    """Parts of a whole, and how many there are of each: those of full size, and what is left."""
+    full = np.floor(whole / size)
+    rest = whole - full * size
+    return (size, full), (np.maximum(rest, 1), np.asarray(rest > 0, np.float64))
 
 
 def _behind(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     """Picoseconds of the chain for a core's tiles, and for one of them."""
     tasks = shapes.tasks
     each = _chain_time(case, shapes.cut, shapes.elements, designs)
-    return np.minimum(tasks.per_core, tasks.stores) * each, each
+    return np.minimum(tasks.per_core, tasks.results) * each, each
 
 
 def pick(found: TileTable, room: Array, columns: Index, rows: int = 0) -> tuple[Array, Index]:
@@ -269,103 +377,9 @@ _NEVER = np.float32(np.inf)
 
 
 def _chain_time(case: Case, cut: TileCuts, elements: Array, designs: Designs) -> Array:
-    """Twin of ``tile.chain_time``."""
+    """Picoseconds of the chain behind a tile: ``tile.chain_time`` for each design."""
     if not case.chain.one:
         return np.zeros((1, 1))
     pieces = np.where(cut.pieces > 0, up(elements, piece_of(case.problem.epilogue)), 1.0)
     taken: Array = pieces * case.chain.begin(designs) + elements * case.chain.each(designs)
     return taken
-
-
-def _run(problem: MatrixProblem, cut: TileCuts) -> tuple[Array, Array]:
-    """Contiguous bytes of an input tile: channels are innermost, all of them make one run of a row of pixels. And the
-    bytes from one of those to the next, 0 if that is not known."""
-    item, every = problem.x_type.itemsize, problem.groups * problem.ic
-    run = cut.groups * cut.ic * item
-    cols = (cut.ow - 1) * problem.sw + (problem.kw - 1) * problem.dw + 1
-    if problem.x_turned:
-        return cols * item + 0 * run, 0 * run
-    whole = cut.groups * cut.ic == every
-    return np.where(whole, run * cols, run), np.where(whole, 0, every * item)
-
-
-def _moving(
-    home: Home, nbytes: Array, run: Array, stride: Array, designs: Designs, *, write: bool = False, word: int = 0
-) -> tuple[Array, Array]:
-    if home is Home.DIRECT:
-        return np.zeros(1), np.zeros(1)
-    if home is Home.COPIED:
-        return prices.local(designs, nbytes, np.minimum(run, word) if word else run), np.zeros(1)
-    return prices.transfer(designs, nbytes, run, stride, write=write, word=word)
-
-
-def _computing(problem: MatrixProblem, cut: TileCuts, designs: Designs, tiles: Array) -> tuple[Array, Array, Array]:
-    """Twin of ``tile.computing``: picoseconds for all tiles. Of the tiles at the edges it knows how much less there is
-    of each dimension, not that another of the unit's limits may hold for them. And the bytes of operands and results
-    in SRAM, and of sums in accumulators."""
-    dtype = rate_type(problem.x_type, problem.w_type)
-    groups, oc, ic = cut.groups, cut.oc, cut.ic
-    if problem.depthwise:
-        groups, oc, ic = np.ones((1, 1)), cut.groups * cut.oc, cut.groups
-    work = Product(
-        dtype.label, dtype.itemsize, groups, cut.oh * cut.ow, oc, ic, problem.kh * problem.kw, problem.depthwise,
-        problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
-    )  # fmt: skip
-    pixels = cut.rows * problem.ow / (up(cut.rows, cut.oh) * up(problem.ow, cut.ow) * cut.oh * cut.ow)
-    channels = problem.groups / (up(problem.groups, cut.groups) * cut.groups)
-    channels = channels * problem.oc / (up(problem.oc, cut.oc) * cut.oc)
-    depth = problem.ic / (up(problem.ic, cut.ic) * cut.ic)
-    streams, sums = prices.touched(designs, work)
-    counts = tiles * streams * pixels * channels * depth, tiles * sums * pixels * channels
-    if designs.config.matrix is not None and designs.config.matrix.model != "systolic":
-        return (_asked(problem, cut, designs, dtype) * tiles * pixels * channels * depth, *counts)
-    taken = prices.systolic(designs, work)
-    folds = pixels * _folds_filled(problem, cut, designs)
-    spread = np.maximum(
-        np.maximum(taken.once + taken.array * folds, taken.drain * pixels * channels),
-        taken.traffic * pixels * channels * depth,
-    )
-    return (tiles * (taken.begin + spread), *counts)
-
-
-def _folds_filled(problem: MatrixProblem, cut: TileCuts, designs: Designs) -> Array:
-    """Folds of all tiles over those of as many whole ones: an edge of a fold costs as much as a full one."""
-    groups = problem.groups / (up(problem.groups, cut.groups) * cut.groups)
-    if problem.depthwise:
-        return groups
-    assert designs.config.matrix is not None
-    dataflow, taps = designs.config.matrix.dataflow, problem.kh * problem.kw
-    # What is streamed takes as long as it is; what lies in the array, as many folds as it touches.
-    across: Array = problem.oc / (up(problem.oc, cut.oc) * cut.oc)
-    deep: Array = problem.ic / (up(problem.ic, cut.ic) * cut.ic)
-    if dataflow != "input_stationary":
-        across = _parts(problem.oc, cut.oc, designs["matrix.cols"])
-    if dataflow != "output_stationary":
-        deep = _parts(problem.ic * taps, cut.ic * taps, designs["matrix.rows"])
-    return groups * across * deep
-
-
-def _parts(whole: int, size: Array, unit: Array) -> Array:
-    """Units that all parts take over those of as many whole parts."""
-    count = np.floor(whole / size)
-    rest = whole - count * size
-    filled: Array = (count * up(size, unit) + up(rest, unit)) / (up(whole, size) * up(size, unit))
-    return filled
-
-
-def _asked(problem: MatrixProblem, cut: TileCuts, designs: Designs, dtype: DType) -> Array:
-    """Picoseconds of a tile by the unit's own model, asked for each cut: of models that have no twin."""
-    price = cost_model(designs.config).product_ps
-    shape = np.broadcast_shapes(cut.oc.shape, cut.oh.shape)
-    fields = [np.broadcast_to(each, shape) for each in (cut.groups, cut.oh, cut.ow, cut.oc, cut.ic)]
-    found = np.empty(shape)
-    for at in np.ndindex(shape):
-        groups, oh, ow, oc, ic = (int(each[at]) for each in fields)
-        if problem.depthwise:
-            groups, oc, ic = 1, groups * oc, groups
-        work = MatrixWork(
-            dtype, groups, oh, ow, oc, ic, problem.kh, problem.kw, problem.depthwise, True, True,
-            problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
-        )  # fmt: skip
-        found[at] = price(work)
-    return found
