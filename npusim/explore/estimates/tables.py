@@ -242,19 +242,20 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     x_side, out_side, other_side = (designs.l2_side() if near else designs for near in case.l2)
     rows = (cut.oh - 1) * problem.sh + (problem.kh - 1) * problem.dh + 1
     cols = (cut.ow - 1) * problem.sw + (problem.kw - 1) * problem.dw + 1
-    share, nothing = tasks.per_core / tasks.all, np.zeros((1, 1))
+    share = tasks.per_core / tasks.all
+    nothing: Array = np.zeros((1, 1))
     loading = storing = first = ahead = constant = moved = inputs = nothing
     passed = [nothing, nothing]
     """Bytes past the pins of the DRAM, and past the L2."""
     if problem.x_home is not Home.DIRECT:
-        shape = (cut.ic, problem.ic, problem.x_type.itemsize, cols, rows * cols)
-        ps, stream, pins = _mean("x", problem, cut, x_side, problem.x_way, *shape, turned=problem.x_turned)
+        inner = (cut.ic, problem.ic, problem.x_type.itemsize, cols, rows * cols)
+        ps, stream, pins = _mean("x", problem, cut, x_side, problem.x_way, *inner, turned=problem.x_turned)
         loading, moved = tasks.x * stream, tasks.x * size.x
         passed[case.l2[0]] = passed[case.l2[0]] + tasks.x * pins
         inputs = share * tasks.x * ps
         first = first + (ps if designs.config.dma.inputs_ahead else 0.0)
     if not problem.held:
-        run: Array = np.maximum(1, np.floor(size.w * problem.w_kilo / 1024))
+        run = np.maximum(1, np.floor(size.w * problem.w_kilo / 1024))
         ahead, stream, pins = _shared(
             designs,
             ("w", _anywhere(problem)),

@@ -195,8 +195,8 @@ VECTOR_COST = vector.cost
 
 def graph() -> Graph:
     net = Net("small")
-    x = net.conv(net.conv(net.input(1, 32, 32, 16), 40, (3, 3)), 24, (1, 1), act="sigmoid")
-    return net.finish(net.maxpool(x, 3, 2))
+    x = net.conv(net.conv(net.input(1, 32, 32, 16), 40, (3, 3)), 24, (1, 1))
+    return net.finish(net.maxpool(net.maxpool(x, 3, 1), 3, 2))
 
 
 def compare(configs: Sequence[Config]) -> None:
@@ -211,7 +211,7 @@ def compare(configs: Sequence[Config]) -> None:
         times.append((guessed, true))
     for (guessed, true), (next_guessed, next_true) in pairwise(times):
         assert next_true / true > 1.2
-        assert next_guessed / guessed == pytest.approx(next_true / true, rel=0.15)
+        assert next_guessed / guessed == pytest.approx(next_true / true, rel=0.25)
 
 
 def test_a_model_that_is_added_is_estimated_as_it_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
