@@ -19,8 +19,8 @@ _MODULES = ("aidl", "extensions", "fence", "fmq", "memory", "types")
 
 
 def __getattr__(name: str) -> Any:
-    """The names above and the public modules, imported when they are first needed: whoever wants the types alone need
-    not load a simulator."""
+    """Import the names above and the public modules at their first use, so that importing types does not load the
+    simulator."""
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name in __all__:

@@ -27,6 +27,7 @@ EXPECTED: dict[type[BaseException], ErrorStatus] = {
     errors.UnsupportedError: ErrorStatus.GENERAL_FAILURE,
     errors.NeedsValueError: ErrorStatus.GENERAL_FAILURE,
     errors.CompileError: ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,
+    errors.ScheduleError: ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,
     errors.InputError: ErrorStatus.INVALID_ARGUMENT,
     errors.ProgramError: ErrorStatus.GENERAL_FAILURE,
     errors.CacheError: ErrorStatus.GENERAL_FAILURE,
@@ -81,12 +82,12 @@ def status_of(error: BaseException, what: str) -> ErrorStatus:
 
 
 def said(error: BaseException) -> str:
-    """What an error says, without its status: whoever passes that on names it."""
+    """The message of an error without its status."""
     return error.message if isinstance(error, StatusError) else str(error)
 
 
 def older_status(status: ErrorStatus) -> ErrorStatus:
-    """The status for a client of HAL 1.2 or older, which does not know those that came with 1.3."""
+    """The status for clients of HAL 1.2 or older, which lack the statuses of 1.3."""
     return _OLDER.get(status, status)
 
 
@@ -112,4 +113,4 @@ def never_raises(*others: Callable[[], Any]) -> Callable[[Callable[P, R]], Calla
 
 
 def nothing() -> None:
-    """What a method gives instead of an object when it fails."""
+    """The result of a failed method instead of an object: None."""

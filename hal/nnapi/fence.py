@@ -1,6 +1,6 @@
-"""Sync fences: file descriptors that tell when something is done, and whether it failed.
+"""Sync fences: file descriptors that signal the end of an operation and its success.
 
-A fence is an eventfd. Its state is in what ``poll`` says, so that any number of holders can look without changing it:
+A fence is an eventfd. Its state is visible to ``poll``, so any number of holders can read it without changing it:
 
 | state | counter | POLLIN | POLLOUT |
 |---|---|---|---|
@@ -50,7 +50,7 @@ _FENCE_INFO_BYTES = 80
 
 
 class FenceStatus(enum.Enum):
-    """What a fence says."""
+    """The states of a fence."""
 
     ACTIVE = "active"
     SIGNALED = "signaled"
@@ -58,8 +58,8 @@ class FenceStatus(enum.Enum):
 
 
 class Fence:
-    """The side that makes a fence and settles it. One that is closed or collected unsettled is in error: nobody waits
-    for what cannot come any more."""
+    """The owner of a fence, which signals it. A fence that is closed or collected unsignalled gets the error state, so
+    that no one waits forever."""
 
     def __init__(self) -> None:
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

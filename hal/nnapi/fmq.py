@@ -1,6 +1,6 @@
 """Message queues between a client and its burst, and the entries of its two channels.
 
-A queue has room for a fixed number of entries. One ``write`` is one packet: all of it goes in, or nothing.
+A queue has room for a fixed number of entries. One ``write`` is one packet and is atomic.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class FmqResultDatum(_Union):
 
 
 class MessageQueue(Generic[T]):
-    """A queue of ``capacity`` entries. Any thread may write or read; a timeout of None waits for ever.
+    """A queue of ``capacity`` entries. Any thread may write or read; a timeout of None is unlimited.
 
-    ``close`` ends all waiting: nothing is taken in any more, what is there can still be read.
+    ``close`` ends all waits: later writes fail, present entries can still be read.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -104,7 +104,7 @@ class MessageQueue(Generic[T]):
         self._changed = threading.Condition()
 
     def getQuantumCount(self) -> int:
-        """Entries that there is room for."""
+        """The capacity in entries."""
         return self._capacity
 
     def isValid(self) -> bool:
@@ -116,17 +116,17 @@ class MessageQueue(Generic[T]):
         return len(self._entries)
 
     def availableToWrite(self) -> int:
-        """Entries that there is still room for."""
+        """The number of free entries."""
         return self._capacity - len(self._entries)
 
     def write(self, data: Sequence[T]) -> bool:
-        """Write a packet now; False if there is no room for it."""
+        """Write a packet without waiting; False if it does not fit."""
         return self.writeBlocking(data, 0)
 
     def writeBlocking(
         self, data: Sequence[T], timeout_s: float | None = None, cancelled: Callable[[], bool] = _never
     ) -> bool:
-        """Write a packet as soon as there is room; False if the time is up, the queue closed, or too small for ever."""
+        """Write a packet, waiting for room; False after the timeout, if the queue is closed, or if it can never fit."""
         packet = list(data)
         if not packet or len(packet) > self._capacity:
             return False
@@ -141,26 +141,26 @@ class MessageQueue(Generic[T]):
         return True
 
     def read(self, count: int) -> list[T] | None:
-        """Read entries now, of whatever packets; None if there are not so many."""
+        """Read ``count`` entries of any packets without waiting; None if there are fewer."""
         return self.readBlocking(count, 0)
 
     def readBlocking(self, count: int, timeout_s: float | None = None) -> list[T] | None:
-        """Read entries as soon as there are so many; None if the time is up or the queue closed before."""
+        """Read ``count`` entries, waiting for them; None after the timeout or if the queue is closed."""
         with self._changed:
             self._wait(lambda: len(self._entries) >= count, timeout_s)
             return self._take(count) if 0 <= count <= len(self._entries) else None
 
     def readPacket(self, timeout_s: float | None = None, cancelled: Callable[[], bool] = _never) -> list[T] | None:
-        """Read one packet, or what is left of it; None if the time is up, the queue closed, or ``cancelled`` is true.
+        """Read one packet, or its rest; None after the timeout, if the queue is closed, or if ``cancelled`` is true.
 
-        ``cancelled`` is asked whenever something changes, and after ``wake``.
+        ``cancelled`` is called after each change and after ``wake``.
         """
         with self._changed:
             self._wait(lambda: bool(self._packets) or cancelled(), timeout_s)
             return self._take(self._packets[0]) if self._packets and not cancelled() else None
 
     def wake(self) -> None:
-        """Have those who wait look again."""
+        """Wake all waiting readers and writers."""
         with self._changed:
             self._changed.notify_all()
 

@@ -18,7 +18,7 @@ MAX_SLOT = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class BurstRequest:
-    """A request as it comes through a channel: pools are named by their slots."""
+    """A request of a message queue: it refers to pools by slot."""
 
     inputs: Sequence[RequestArgument]
     outputs: Sequence[RequestArgument]

@@ -26,7 +26,7 @@ ErrorStatus = errors.ErrorStatus  # defined there because shared memory, which s
 
 
 class DeviceStatus(enum.IntEnum):
-    """What a device is doing."""
+    """The state of a device."""
 
     AVAILABLE = 0
     BUSY = 1
@@ -35,7 +35,7 @@ class DeviceStatus(enum.IntEnum):
 
 
 class DeviceType(enum.IntEnum):
-    """What a device is."""
+    """The kind of a device."""
 
     OTHER = 1
     CPU = 2
@@ -44,7 +44,7 @@ class DeviceType(enum.IntEnum):
 
 
 class ExecutionPreference(enum.IntEnum):
-    """What a client wants most from a prepared model."""
+    """The main objective of a client for a prepared model."""
 
     LOW_POWER = 0
     FAST_SINGLE_ANSWER = 1
@@ -76,7 +76,7 @@ class FusedActivationFunc(enum.IntEnum):
 
 
 class OperandLifeTime(enum.IntEnum):
-    """Where the value of an operand comes from."""
+    """The origin of an operand's value."""
 
     TEMPORARY_VARIABLE = 0
     SUBGRAPH_INPUT = 1
@@ -347,7 +347,7 @@ class Subgraph:
 
 @dataclass(slots=True)
 class ExtensionNameAndPrefix:
-    """What prefix a model uses for an extension."""
+    """The prefix that a model uses for an extension."""
 
     name: str
     prefix: int
@@ -367,7 +367,7 @@ class Model:
 
 @dataclass(slots=True)
 class RequestArgument:
-    """Where one input or output of an execution lies, and its dimensions where the model leaves them open."""
+    """The location of an input or output of an execution, and its dimensions if the model leaves them open."""
 
     hasNoValue: bool = False
     location: DataLocation = field(default_factory=DataLocation)
@@ -384,7 +384,7 @@ class MemoryPool:
 
 @dataclass(slots=True)
 class Request:
-    """What an execution reads and writes. A pool may also be given as a bare Memory or token."""
+    """Inputs, outputs and pools of an execution. A pool may also be a plain Memory or token."""
 
     inputs: Sequence[RequestArgument]
     outputs: Sequence[RequestArgument]
@@ -409,7 +409,7 @@ class Timing:
 
 @dataclass(slots=True)
 class BufferDesc:
-    """What is known of a buffer's dimensions."""
+    """The known dimensions of a buffer."""
 
     dimensions: Sequence[int] = ()
 

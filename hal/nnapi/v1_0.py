@@ -1,4 +1,4 @@
-"""HAL 1.0: its structures, and what they are in HAL 1.3."""
+"""HAL 1.0: its structures, and their conversion to HAL 1.3."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Model:
 
 @dataclass(slots=True)
 class Request:
-    """What an execution reads and writes."""
+    """Inputs, outputs and pools of an execution."""
 
     inputs: Sequence[types.RequestArgument]
     outputs: Sequence[types.RequestArgument]
@@ -72,7 +72,7 @@ def model_to_1_3(model: Model) -> types.Model:
 
 
 def request_to_1_3(request: Any) -> types.Request:
-    """The same request in HAL 1.3. StatusError (INVALID_ARGUMENT) for what is no request."""
+    """Convert a request to HAL 1.3. Raises StatusError (INVALID_ARGUMENT) if it is not one."""
     try:
         pools = [
             pool if isinstance(pool, types.MemoryPool) else types.MemoryPool(pool)
@@ -93,8 +93,8 @@ def subgraph_to_1_3(model: object) -> types.Subgraph:
 
 
 def check_types(model: object, version: Version) -> None:
-    """Raise StatusError (INVALID_ARGUMENT) for types that came with a later interface. What operations took on later is
-    left to ``validate_model``, which knows their operands."""
+    """Raise StatusError (INVALID_ARGUMENT) for types of a later interface. ``validate_model`` checks later operand
+    types of operations."""
     for number, operation in enumerate(items(model.operations, "operations")):  # type: ignore[attr-defined]
         _check(f"operation {number}", operation.type, operation_version(operation.type), version)
     for number, operand in enumerate(_operands(model)):
@@ -111,7 +111,7 @@ def _check(where: str, kind: int, brought: Version | None, version: Version) -> 
 
 
 def converted(convert: Callable[[Any], types.Model], model: Any) -> types.Model:
-    """A model of an older interface in HAL 1.3; what is no model at all is an invalid argument too."""
+    """Convert a model of an older interface to HAL 1.3. Raises StatusError (INVALID_ARGUMENT) if it is not one."""
     try:
         return convert(model)
     except (AttributeError, TypeError, MalformedError) as error:
@@ -126,5 +126,5 @@ def capabilities_from_1_3(found: types.Capabilities) -> Capabilities:
 
 
 def performance_of(found: types.Capabilities, kind: int) -> PerformanceInfo:
-    """Performance with operands of a type; an entry that is missing stands for the worst there is."""
+    """Performance with operands of a type; a missing entry means the worst performance."""
     return next((entry.info for entry in found.operandPerformance if entry.type == kind), PerformanceInfo())

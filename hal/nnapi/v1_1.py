@@ -1,4 +1,4 @@
-"""HAL 1.1: its structures, and what they are in HAL 1.3. Operands and requests are those of HAL 1.0."""
+"""HAL 1.1: its structures, and their conversion to HAL 1.3. Operands and requests are those of HAL 1.0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""HAL 1.2: its structures, and what they are in HAL 1.3. Requests are those of HAL 1.0, operands those of HAL 1.3."""
+"""HAL 1.2: its structures, and their conversion to HAL 1.3. Requests are those of HAL 1.0, operands those of HAL
+1.3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for fences in the background: one thread for all of them, and none while there is nothing to wait for."""
+"""Waiting for fences in the background, with one thread that exists only while fences are pending."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def merge(handles: Sequence[Handle]) -> Fence:
 
 
 class _Waiter:
-    """The thread, what it waits for, and the descriptors it needs for that."""
+    """The thread, its pending fences, and its descriptors."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -28,6 +28,7 @@ ONNXIFI_STATUS: dict[type[BaseException], Status] = {
     errors.UnsupportedError: Status.UNSUPPORTED_OPERATOR,  # by its reasons, see causes.py
     errors.NeedsValueError: Status.UNSUPPORTED_SHAPE,
     errors.CompileError: Status.UNSUPPORTED_SHAPE,
+    errors.ScheduleError: Status.UNSUPPORTED_SHAPE,
     errors.InputError: Status.INTERNAL_ERROR,
     errors.ProgramError: Status.INTERNAL_ERROR,
     errors.CacheError: Status.INTERNAL_ERROR,

@@ -1,4 +1,4 @@
-"""IBurst of the AIDL interface: executions one after the other whose resources stay between them.
+"""IBurst of the AIDL interface: consecutive executions that share resources.
 
 What a memory identifier token names stays mapped until the client releases it, and the model's programs and weights
 stay on the device as long as the burst lives. One execution at a time.
@@ -74,7 +74,7 @@ class Burst:
 
     @raises_status
     def releaseMemoryResource(self, memoryIdentifierToken: int) -> None:
-        """The client needs what this token names no more. Tokens that name nothing are harmless."""
+        """Release the memory of a token. Unknown tokens are ignored."""
         try:
             token = integer(memoryIdentifierToken, NO_IDENTITY, MAX_TOKEN, "memoryIdentifierToken")
         except MalformedError as error:
@@ -83,7 +83,7 @@ class Burst:
 
 
 def _keys(tokens: object, pools: int) -> list[int | None]:
-    """What to keep each pool's mapping under; StatusError (INVALID_ARGUMENT) unless there is a token for each."""
+    """The key of each pool's mapping. Raises StatusError (INVALID_ARGUMENT) unless there is one token per pool."""
     try:
         plain = [
             integer(token, NO_IDENTITY, MAX_TOKEN, "memoryIdentifierTokens")

@@ -1,7 +1,7 @@
 """The AIDL interface of the same driver: ``device(open_device(...))``.
 
 Methods return results, or raise ServiceSpecificException with an ErrorStatus. Times are in nanoseconds, -1 for what is
-left out; deadlines are points on the steady clock, as in HAL 1.3. There is one implementation: what is here converts.
+left out; deadlines are points on the steady clock, as in HAL 1.3. These classes only convert.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AidlDevice:
 
     @raises_status
     def getVersionString(self) -> str:
-        """The version of the driver and what it drives."""
+        """The version of the driver and its device."""
         return _result(self._device.getVersionString())
 
     @raises_status
@@ -99,7 +99,7 @@ class AidlDevice:
     def prepareModelFromCache(
         self, deadlineNs: int, modelCache: Sequence[int], dataCache: Sequence[int], token: bytes, callback: Any
     ) -> None:
-        """Have a model prepared from what the cache keeps of it."""
+        """Prepare a model from the cache."""
 
         def launch(adapter: _Callback) -> ErrorStatus:
             deadline = time_to_1_3(deadlineNs, "deadlineNs")
@@ -157,7 +157,7 @@ class AidlBuffer:
 
 
 class _Callback:
-    """Passes what the driver tells on to a client of the AIDL interface."""
+    """Passes callbacks of the driver to a client of the AIDL interface."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -170,7 +170,7 @@ class _Callback:
 
 
 def _launch(launch: Callable[[_Callback], ErrorStatus], client: Any) -> None:
-    """Start a preparation; a failed one is told to the callback, once, and raised."""
+    """Start a preparation; a failure is reported to the callback once, and raised."""
     if not callable(getattr(client, "notify", None)):
         raise invalid_argument(f"the callback must have a method notify, got {client!r}")
     adapter = _Callback(client)

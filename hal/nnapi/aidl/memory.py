@@ -29,7 +29,7 @@ class MappableFile:
 
 @dataclass(slots=True)
 class HardwareBufferDescription:
-    """What a hardware buffer is: width in pixels (bytes for the BLOB format), stride in pixels."""
+    """AHardwareBuffer_Desc: width in pixels (bytes for the BLOB format), stride in pixels."""
 
     width: int
     height: int
@@ -71,7 +71,7 @@ _TAGS = ("ashmem", "mappableFile", "hardwareBuffer")
 def to_memory(memory: AidlMemory) -> Memory:
     """The ``memory`` of HAL 1.3 with duplicated descriptors; INVALID_ARGUMENT for a union without exactly one member.
 
-    As with any Memory, ``check`` tells whether what it holds is good.
+    ``Memory.check`` validates the result.
     """
     if not isinstance(memory, AidlMemory):
         raise invalid_argument(f"a memory must be an AidlMemory, got {memory!r}")

@@ -18,8 +18,8 @@ MAX_PREFIX = (1 << aidl_types.EXTENSION_TYPE_HIGH_BITS_PREFIX) - 1
 
 
 def model_to_1_3(model: Any) -> types.Model:
-    """The same model in HAL 1.3. StatusError (INVALID_ARGUMENT) for what is no model of the AIDL interface; its rules
-    are left to ``validate_model``."""
+    """Convert a model to HAL 1.3. Raises StatusError (INVALID_ARGUMENT) if it is not a model of the AIDL interface;
+    ``validate_model`` checks the rules."""
     try:
         for entry in _items(model.extensionNameToPrefix):
             if not 0 <= entry.prefix <= MAX_PREFIX:

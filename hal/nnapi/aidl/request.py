@@ -17,9 +17,10 @@ INT64_MAX = (1 << 63) - 1
 
 
 def request_to_1_3(request: Any) -> Request:
-    """The same request in HAL 1.3, with descriptors of its own. StatusError (INVALID_ARGUMENT) for what is no request.
+    """Convert a request to HAL 1.3, with duplicated descriptors. Raises StatusError (INVALID_ARGUMENT) if it is not
+    one.
 
-    The rules of a request are left to ``validate_request``.
+    ``validate_request`` checks the rules.
     """
     try:
         asked = instance(request, aidl_types.Request, "the request")
@@ -48,7 +49,7 @@ def time_to_1_3(value: object, what: str) -> int | None:
 
 
 def result_of(outcome: Outcome) -> ExecutionResult:
-    """What an execution gave; ServiceSpecificException for all failures but outputs without enough room."""
+    """The result of an execution. Raises ServiceSpecificException for failures other than insufficient output sizes."""
     if outcome.status not in {ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE}:
         raise ServiceSpecificException(outcome.status, "the execution has failed")
     return ExecutionResult(outcome.status is ErrorStatus.NONE, outcome.outputShapes, Timing(*outcome.times_ns()))

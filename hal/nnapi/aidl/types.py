@@ -1,6 +1,6 @@
-"""Structures of the AIDL interface where they are not those of HAL 1.3, which ``hal.nnapi.types`` holds.
+"""Structures of the AIDL interface that differ from those of HAL 1.3 in ``hal.nnapi.types``.
 
-Times are in nanoseconds, -1 stands for what is left out. A method that fails raises ServiceSpecificException.
+Times are in nanoseconds; -1 means omitted. A method that fails raises ServiceSpecificException.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ServiceSpecificException(Exception):  # noqa: N818 - the interface's name
 
 
 class OperandLifeTime(enum.IntEnum):
-    """Where the value of an operand comes from: the names of the AIDL interface."""
+    """The origin of an operand's value, with the names of the AIDL interface."""
 
     TEMPORARY_VARIABLE = 0
     SUBGRAPH_INPUT = 1
@@ -79,7 +79,7 @@ class ExecutionResult:
 
 @dataclass(slots=True)
 class FencedExecutionResult:
-    """The callback that tells how it went, and a sync fence as a descriptor; None if it is over already."""
+    """The callback with the result, and a sync fence as a descriptor; None if the execution has ended."""
 
     callback: Any
     syncFence: int | None
@@ -103,7 +103,7 @@ class NumberOfCacheFiles:
 
 @dataclass(slots=True)
 class Operand:
-    """As in HAL 1.3, but nobody counts the consumers."""
+    """An operand as in HAL 1.3, without a number of consumers."""
 
     type: OperandType | int
     dimensions: Sequence[int] = ()
@@ -146,7 +146,7 @@ class RequestMemoryPool:
 
 @dataclass(slots=True)
 class Request:
-    """What an execution reads and writes."""
+    """Inputs, outputs and pools of an execution."""
 
     inputs: Sequence[RequestArgument]
     outputs: Sequence[RequestArgument]

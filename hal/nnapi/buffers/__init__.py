@@ -1,1 +1,1 @@
-"""Memory of the device that a client asks for: IBuffer, what it may be used for, and who uses it."""
+"""Device memory of clients: IBuffer, its roles and its users."""

@@ -1,9 +1,9 @@
-"""IBuffer: memory of the device that the driver manages.
+"""IBuffer: device memory that the driver manages.
 
-A buffer has a state: its contents are there, with dimensions of their own where the roles leave some open, or they are
-not. Writers take the contents away when they begin and put new ones in place when they have succeeded. The lock is
-held for changes of the state alone, never during a transfer or an execution: clients that read and write at the same
-time get an error or undefined bytes, but wait for nobody.
+A buffer has contents, with their own dimensions if the roles leave some open, or it is uninitialised. Writers take the
+contents away when they begin and put new ones in place when they have succeeded. The lock is held for changes of the
+state alone, never during a transfer or an execution: clients that read and write at the same time get an error or
+undefined bytes, but wait for nobody.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is in an initialised buffer: where, and with what dimensions.
+    """The contents of an initialised buffer: device memory and dimensions.
 
-    Device memory is given back when nobody holds it any more, neither the buffer nor an execution that uses it.
+    Device memory is freed when neither the buffer nor an execution refers to it.
     """
 
     memory: DeviceBuffer
@@ -38,7 +38,7 @@ class Contents:
 
 
 class Buffer:
-    """IBuffer of HAL 1.3. ``token`` names it in requests while it lives; dropping it frees its memory."""
+    """IBuffer of HAL 1.3. Requests refer to it by ``token``; dropping it frees its memory."""
 
     def __init__(self, executor: Executor, token: int, layout: Layout, roles: Roles) -> None:
         self.token = token
@@ -134,12 +134,12 @@ class Buffer:
         return contents
 
     def begin_write(self) -> None:
-        """An execution will write the buffer: its contents are gone."""
+        """Mark the buffer as uninitialised, because an execution starts to write it."""
         with self._lock:
             self._contents = None
 
     def room(self, shape: Shape, nbytes: int, given: Dims) -> DeviceBuffer:
-        """Where an output of this shape goes; GENERAL_FAILURE if it is not of the dimensions that are known."""
+        """Device memory for an output of this shape. Raises StatusError (GENERAL_FAILURE) if the dimensions differ."""
         known = merge_dims(self._layout.dims, given, f"buffer {self.token}") or shape
         if len(known) != len(shape) or any(dim and dim != size for dim, size in zip(known, shape, strict=True)):
             raise StatusError(
@@ -195,7 +195,7 @@ class InputUse:
 
     @property
     def buffer(self) -> DeviceBuffer:
-        """Where they lie."""
+        """The device memory of the contents."""
         if self._contents is None:
             raise RuntimeError(f"{self._where}: the execution has not started")
         return self._contents.memory
@@ -214,7 +214,7 @@ class OutputUse:
         self._held.begin_write()
 
     def target(self, shape: Shape, nbytes: int) -> DeviceBuffer:
-        """Where the output goes now that its shape is known; StatusError (GENERAL_FAILURE) if it does not fit."""
+        """The device memory of the output of this shape. Raises StatusError (GENERAL_FAILURE) if it does not fit."""
         self._memory = self._held.room(shape, nbytes, self._given)
         return self._memory
 

@@ -1,4 +1,4 @@
-"""What ``IDevice.allocate`` asks for: the uses of a buffer, and what they say together about its contents."""
+"""Arguments of ``IDevice.allocate``: the roles of a buffer, and the layout that follows from them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Roles = Mapping[tuple[Direction, int], WeakSet[Prepared]]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a buffer holds: elements of type ``storage``, and what is known of its dimensions."""
+    """The layout of a buffer: elements of type ``storage``, and the known dimensions."""
 
     storage: np.dtype[Any]
     dims: Dims
@@ -52,8 +52,8 @@ class Layout:
 def check_allocation(
     tracker: object, desc: object, preparedModels: object, inputRoles: object, outputRoles: object
 ) -> tuple[Layout, Roles]:
-    """The layout and the roles of a buffer. Raises StatusError: INVALID_ARGUMENT for what contradicts the rules,
-    GENERAL_FAILURE for elements whose size this driver does not know."""
+    """The layout and the roles of a buffer. Raises StatusError: INVALID_ARGUMENT for violated rules, GENERAL_FAILURE
+    for elements of unknown size."""
     try:
         given = integers(instance(desc, BufferDesc, "desc").dimensions, U32, "desc.dimensions")
         models = _models(tracker, preparedModels)
@@ -80,7 +80,7 @@ def check_allocation(
 
 
 def merge_dims(first: Dims, second: Dims, where: str) -> Dims:
-    """What both say together; StatusError (INVALID_ARGUMENT) if they contradict each other."""
+    """The merged dimensions. Raises StatusError (INVALID_ARGUMENT) if they contradict each other."""
     if first is None or second is None:
         return second if first is None else first
     if len(first) != len(second) or any(a and b and a != b for a, b in zip(first, second, strict=True)):

@@ -48,7 +48,7 @@ class BufferTracker:
         return ErrorStatus.NONE, buffer, token
 
     def find(self, token: int) -> Buffer:
-        """The buffer with this token; StatusError (INVALID_ARGUMENT) if there is none."""
+        """The buffer with this token. Raises StatusError (INVALID_ARGUMENT) if there is none."""
         buffer = self._live.get(token)
         if buffer is None:
             raise invalid_argument(f"there is no buffer with token {token}")

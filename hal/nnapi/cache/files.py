@@ -98,7 +98,7 @@ class Files:
 
 
 def open_for_saving(model_cache: Handles, data_cache: Handles, token: bytes) -> Files:
-    """The files to keep a model in. What is wrong with them is logged, and means that it is not kept."""
+    """The files for storing a model. If they are unusable, the reason is logged and the model is not stored."""
     try:
         if not len(model_cache) and not len(data_cache):
             return Files((), b"")
@@ -109,7 +109,7 @@ def open_for_saving(model_cache: Handles, data_cache: Handles, token: bytes) -> 
 
 
 class Kept:
-    """A model in the cache, whose model file has been found to be what this driver wrote."""
+    """A model in the cache whose model file has been authenticated."""
 
     def __init__(self, config: Config, files: Files, body: bytes) -> None:
         self._config = config

@@ -51,7 +51,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Data:
-    """Collects what goes into the data file."""
+    """Collects the contents of the data file."""
 
     def __init__(self) -> None:
         self.pieces: list[Bytes] = []

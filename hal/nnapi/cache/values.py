@@ -17,7 +17,7 @@ Key = tuple[int, int, int, int]
 
 
 def keep_values(model: Model, constants: Constants, plan: Plan, records: Sequence[Record], add: Add) -> Model:
-    """The model whose values are the data: constants that an execution may still look at are there, the others gone."""
+    """The model with only those constant values that executions may read."""
     places: dict[Key, DataLocation] = {}
     for index, subgraph in zip((None, *range(len(model.referenced))), subgraphs(model), strict=True):
         root = [record for record in records if record.index == index and len(record.path) == 1]
@@ -30,7 +30,7 @@ def keep_values(model: Model, constants: Constants, plan: Plan, records: Sequenc
 
 
 def subgraphs(model: Model) -> tuple[Subgraph, ...]:
-    """The main one, then those that it refers to."""
+    """The main subgraph, then the referenced ones."""
     return (model.main, *model.referenced)
 
 
@@ -47,8 +47,8 @@ def _moved(operand: Operand, places: Mapping[Key, DataLocation]) -> Operand:
 
 
 def read_later(subgraph: Subgraph, vocabulary: Vocabulary, root: Sequence[Record]) -> Iterator[Operand]:
-    """What an execution may look at: operands of operations that it may have to compile, and of IF and WHILE, which are
-    in no segment. ``root``: the subgraph's first segments."""
+    """Operands that an execution may read: those of operations that it may compile, and of IF and WHILE, which are in
+    no segment. ``root``: the first segments of the subgraph."""
     compiled = range(0)
     if len(root) == 1 and has_one_form(subgraph, vocabulary):
         compiled = range(root[0].segment.start, root[0].segment.stop)
@@ -58,7 +58,7 @@ def read_later(subgraph: Subgraph, vocabulary: Vocabulary, root: Sequence[Record
 
 
 def has_one_form(subgraph: Subgraph, vocabulary: Vocabulary) -> bool:
-    """Whether every execution begins with the same program: the inputs have one shape, and none may be missing."""
+    """Whether every execution starts with the same program: all input shapes are known, and no input is optional."""
     inputs = set(subgraph.inputIndexes)
     if any(
         subgraph.operands[number].type not in SCALARS

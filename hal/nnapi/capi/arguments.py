@@ -86,9 +86,9 @@ def at_memory(
 
 
 def _dims(operand: Operand, given: OperandTypeValue | None, what: str) -> Dims:
-    """Dimensions of the argument: the operand's, with what the client adds for this execution.
+    """Dimensions of the argument: those of the operand, completed by the client for this execution.
 
-    Type, scale and zero point of ``given`` are not looked at: the runtime of Android takes the dimensions alone.
+    Type, scale and zero point of ``given`` are ignored, as in the Android runtime.
     """
     known = tuple(operand.dimensions)
     if given is None:

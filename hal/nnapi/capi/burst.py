@@ -1,4 +1,4 @@
-"""ANeuralNetworksBurst: executions of one compilation in quick succession; what they use stays mapped and resident."""
+"""ANeuralNetworksBurst: consecutive executions of one compilation, with persistent mappings and programs."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Burst:
         return burst.executeSynchronouslyWithConfig(request, tokens, config, deadline_ns)  # type: ignore[no-any-return]
 
     def forget(self, serial: int) -> None:
-        """A memory object is gone: its mapping is no longer needed."""
+        """Drop the mapping of a freed memory object."""
         for burst in self._bursts:
             burst.releaseMemoryResource(serial)
 
 
 def forget_memory(memory: AnyMemory) -> None:
-    """Tell every burst that a memory object is gone."""
+    """Notify every burst that a memory object was freed."""
     if isinstance(memory, SharedMemory):
         # A copy, because the collector may take a burst out of the set at any time.
         for burst in list(_live):

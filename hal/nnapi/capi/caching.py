@@ -34,7 +34,7 @@ _log = logging.getLogger("hal.nnapi.capi")
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """What the client gave: a directory and a token."""
+    """The cache settings of the client: a directory and a token."""
 
     directory: str
     token: bytes
@@ -160,7 +160,7 @@ _STRANGE = {errno.EACCES, errno.EINVAL, errno.ELOOP, errno.EMLINK, errno.ENXIO}
 
 
 def _created(path: Path) -> int:
-    """The same for one that is made if need be, in place of what may not be used."""
+    """Open the file, or create it, replacing a file that must not be used."""
     try:
         return _opened(path, os.O_CREAT)
     except OSError as error:

@@ -15,7 +15,7 @@ NOT_AVAILABLE = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class ResultCode(enum.IntEnum):
-    """ANEURALNETWORKS_*: what a function returns."""
+    """ANEURALNETWORKS_*: the result codes of functions."""
 
     NO_ERROR = 0
     OUT_OF_MEMORY = 1
@@ -35,7 +35,7 @@ class ResultCode(enum.IntEnum):
 
 
 class DurationCode(enum.IntEnum):
-    """ANEURALNETWORKS_DURATION_*: what ``getDuration`` is asked for."""
+    """ANEURALNETWORKS_DURATION_*: the durations of ``getDuration``."""
 
     ON_HARDWARE = 0
     IN_DRIVER = 1
@@ -65,7 +65,7 @@ def code_of(status: ErrorStatus) -> ResultCode:
 
 
 class ApiError(Exception):
-    """A function fails with this code; the message goes to the log, C has no other place for it."""
+    """A function fails with this code; the message is logged."""
 
     def __init__(self, code: ResultCode, message: str, /) -> None:
         super().__init__(code, message)
@@ -82,5 +82,5 @@ def bad_data(message: str) -> ApiError:
 
 
 def bad_state(message: str) -> ApiError:
-    """The call comes at the wrong time."""
+    """The error of a call in the wrong state."""
     return ApiError(ResultCode.BAD_STATE, message)

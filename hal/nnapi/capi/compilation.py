@@ -30,7 +30,7 @@ _log = logging.getLogger("hal.nnapi.capi")
 
 @dataclass(frozen=True, slots=True)
 class PreparedPart:
-    """A part of the model, and what its device has made of it."""
+    """A part of the model, prepared by its device."""
 
     part: Part
     prepared: Any
@@ -76,14 +76,14 @@ class Compilation:
         self._timeout_ns = nanoseconds
 
     def set_caching(self, directory: str, token: bytes) -> None:
-        """Where to keep what is compiled, and under which name."""
+        """Set the directory and the token of the compilation cache."""
         self._check_open("setCaching")
         if not directory:
             raise bad_data("the directory of the cache must have a name")
         self._cache = Cache(directory, token)
 
     def add_attribute(self, extension: str, code: int, data: bytes) -> None:
-        """A hint of a vendor, which goes to the driver as it is."""
+        """Add a vendor hint, which is passed to the driver unchanged."""
         self._check_open("addExtensionAttribute")
         self.check_one_device("addExtensionAttribute")
         self._hints.append(TokenValuePair(extensions.full_type(extension, code), data))
@@ -172,7 +172,7 @@ class Compilation:
 
 
 class _Callback:
-    """IPreparedModelCallback: waits for what the driver has to tell."""
+    """IPreparedModelCallback: waits for the result of a preparation."""
 
     def __init__(self) -> None:
         self._told = threading.Event()
@@ -198,7 +198,7 @@ def _prepare_fresh(part: Part, config: PrepareModelConfig) -> Any:
 
 
 def _prepare_cached(device: Device, files: tuple[list[int], list[int]], config: PrepareModelConfig) -> Any | None:
-    """The model from the cache; None if the driver cannot use what is there, whatever the reason."""
+    """The model from the cache; None if the driver cannot use the files for any reason."""
     try:
         return _prepared(
             lambda callback: device.aidl.prepareModelFromCache(config.deadlineNs, *files, config.cacheToken, callback)

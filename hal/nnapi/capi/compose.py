@@ -1,4 +1,4 @@
-"""A finished model, with those that it refers to, as a model of the driver's AIDL interface."""
+"""Conversion of a finished model and its referenced models to a model of the AIDL interface."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class _Composer:
 
 
 def _number_of(thing: T, things: list[T], numbers: dict[int, int]) -> int:
-    """The place of a thing among those of its kind; a new one goes to the end."""
+    """The index of an object in the list; a new object is appended."""
     if id(thing) not in numbers:
         numbers[id(thing)] = len(things)
         things.append(thing)

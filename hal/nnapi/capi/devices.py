@@ -19,7 +19,7 @@ DEFAULT = "edge"
 
 
 class Device:
-    """One simulated device, and its strings where C can read them for as long as the process lives."""
+    """One simulated device, and its strings as C strings that live as long as the process."""
 
     def __init__(self, config: str, name: str) -> None:
         self.hal = open_device(config)
@@ -46,7 +46,7 @@ class Device:
         return info.powerUsage if preference == ExecutionPreference.LOW_POWER else info.execTime
 
     def wait(self) -> None:
-        """Return when the device is there. Raises ApiError (DEAD_OBJECT) if it is unplugged: none ever comes back."""
+        """Wait until the device is available. Raises ApiError (DEAD_OBJECT) if it is unplugged, which is final."""
         if self.hal.getStatus() == DeviceStatus.OFFLINE:
             raise ApiError(ResultCode.DEAD_OBJECT, f"{self.name} is unplugged")
 
@@ -81,6 +81,6 @@ def _open(configs: Sequence[str]) -> list[Device]:
 
 
 def check_distinct(chosen: Sequence[Device]) -> None:
-    """Raise ApiError (BAD_DATA) unless there is at least one device, and none twice."""
+    """Raise ApiError (BAD_DATA) for no devices or a repeated device."""
     if not chosen or len(set(map(id, chosen))) != len(chosen):
         raise bad_data("there must be at least one device, and none may be listed twice")

@@ -30,7 +30,7 @@ _log = logging.getLogger("hal.nnapi.capi")
 
 
 class Out(Generic[T]):
-    """Where a result goes."""
+    """The address of a result."""
 
     def __init__(self, address: int, write: Callable[[int, Any], None]) -> None:
         self.address = address
@@ -108,15 +108,14 @@ def pointer(word: int, what: str) -> int:
 
 
 def out(kind: Any) -> Parameter:
-    """A pointer to where a plain value goes."""
+    """A pointer parameter to which a plain result is written."""
     write = pointers.writer(kind)
     return lambda word, what: Out(pointers.require(word & _U64, what), write)
 
 
 @dataclass(frozen=True, slots=True)
 class NewHandle:
-    """A pointer to where the handle of a new object goes, which is what the function returns; NULL is written there if
-    the function fails."""
+    """A pointer parameter to which the handle of the returned object is written; NULL if the function fails."""
 
     kind: Kind
 
@@ -135,7 +134,7 @@ class Entry:
     run: Callable[..., Any]
 
     def arguments(self, words: Sequence[int]) -> list[Any]:
-        """What the words stand for. Raises ApiError; what is NULL comes before what is wrong."""
+        """Convert the words to arguments. Raises ApiError; NULL arguments are reported before wrong ones."""
         for parameter, word in zip(self.parameters, words, strict=True):
             # Before anything can fail: where a handle should be, a client never finds what happened to be there.
             if isinstance(parameter, NewHandle) and word:
@@ -153,7 +152,7 @@ class Entry:
         return found
 
     def answer(self, words: Sequence[int]) -> None:
-        """Do what the function does."""
+        """Call the function and store its results."""
         arguments = self.arguments(words)
         if self.parameters and isinstance(self.parameters[-1], NewHandle):
             *arguments, new = arguments
@@ -167,8 +166,8 @@ ENTRIES: dict[str, Entry] = {}
 
 
 def entry(name: str, *parameters: Parameter) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare a function of the C API. Its Python parameters have the names of the C prototype; a method's ``self`` is
-    called after its class, and where a new handle goes after what is made."""
+    """Declare a function of the C API. Its Python parameters have the names of the C prototype; ``self`` of a method
+    has the name of its class, and the pointer to a new handle that of the object."""
 
     def declare(run: Callable[..., Any]) -> Callable[..., Any]:
         names = list(inspect.signature(run).parameters)
@@ -185,7 +184,7 @@ def entry(name: str, *parameters: Parameter) -> Callable[[Callable[..., Any]], C
 
 
 def call(name: str, words: Sequence[int]) -> int:
-    """Call a function. Raises nothing: whatever goes wrong becomes a result code and a line in the log."""
+    """Call a function. Exceptions become a result code and a line in the log."""
     try:
         ENTRIES[name].answer(words)
         return int(ResultCode.NO_ERROR)

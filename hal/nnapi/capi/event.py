@@ -29,7 +29,7 @@ class Event(ABC):
 
     @abstractmethod
     def wait(self) -> None:
-        """Return when it has happened. Raises ApiError with the code of what it is that has failed."""
+        """Block until the event has happened. Raises ApiError with the code of a failure."""
 
     @abstractmethod
     def settle(self) -> None:
@@ -155,7 +155,7 @@ class ForeignFence(Event):
 
 
 def _close_with(event: Event, descriptor: int) -> None:
-    """Close a descriptor when nobody holds the event any more; the end of the process does it by itself."""
+    """Close a descriptor when its event is collected, but not at the exit of the process, which closes it anyway."""
     weakref.finalize(event, os.close, descriptor).atexit = False
 
 

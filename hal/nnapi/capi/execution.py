@@ -19,7 +19,7 @@ from .running import Computation, Outcome, RunStep, deadline_after
 
 
 class State(enum.Enum):
-    """What may be done with an execution."""
+    """The states of an execution."""
 
     PREPARATION = "is being prepared"
     COMPUTATION = "is computing"
@@ -123,7 +123,7 @@ class Execution:
         self._loop_timeout_ns = min(nanoseconds, int(LoopTimeoutDurationNs.MAXIMUM))
 
     def add_attribute(self, extension: str, code: int, data: bytes) -> None:
-        """A hint of a vendor, which goes to the driver as it is."""
+        """Add a vendor hint, which is passed to the driver unchanged."""
         self.compilation.check_one_device("addExtensionAttribute")
         self._check_preparation("addExtensionAttribute")
         self._hints.append(TokenValuePair(extensions.full_type(extension, code), data))
@@ -191,7 +191,7 @@ class Execution:
     # Results
 
     def output_shape(self, index: int) -> OutputShape:
-        """Dimensions of an output. Raises ApiError: BAD_STATE, BAD_DATA for an index that is none."""
+        """Dimensions of an output. Raises ApiError: BAD_STATE, or BAD_DATA for an invalid index."""
         outcome = self._completed("getOutputOperand")
         if outcome.code not in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
             raise bad_state("the computation has failed: its outputs have no dimensions")

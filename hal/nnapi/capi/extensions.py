@@ -38,5 +38,5 @@ def known() -> list[ExtensionNameAndPrefix]:
 
 
 def context() -> Context:
-    """What is known of types outside of a model, extensions included."""
+    """The context of types outside of a model, including extensions."""
     return Context(0, (), 0, {entry.prefix: find_extension(entry.name) for entry in known()})

@@ -1,4 +1,4 @@
-"""Handles: what a client holds instead of a pointer. They are looked up, never dereferenced.
+"""Handles, which clients hold instead of pointers. They are looked up, never dereferenced.
 
 A handle is a serial number and a kind. Serial numbers are not used twice, so that a handle of what was freed, of
 another kind, or made up by the client is found out.
@@ -17,7 +17,7 @@ KIND_BITS = 4
 
 
 class Kind(enum.IntEnum):
-    """What a handle stands for; the names are those of the C types."""
+    """The kind of a handle, with the name of its C type."""
 
     Memory = 1
     MemoryDesc = 2

@@ -1,4 +1,4 @@
-"""What the types of operands say: elements, bytes, dimensions."""
+"""Properties of operand types: elements, bytes, dimensions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def described(typed: Typed) -> str:
 
 
 def merged(known: Dims, given: Dims, what: str) -> Dims:
-    """Dimensions from two sources, 0 (or no dimensions) for what is open. Raises ApiError (BAD_DATA) if they differ."""
+    """Merge dimensions, where 0 (or no dimensions) means unknown. Raises ApiError (BAD_DATA) if they differ."""
     if not known or not given:
         return known or given
     if len(known) != len(given) or any(a and b and a != b for a, b in zip(known, given, strict=True)):

@@ -29,7 +29,7 @@ class SharedMemory:
         return self.shared.size
 
     def check_range(self, offset: int, length: int) -> None:
-        """Raise ApiError (BAD_DATA) for what does not lie in the memory, and for 0 and 0, which mean nothing here."""
+        """Raise ApiError (BAD_DATA) for a range outside of the memory, and for offset 0 and length 0."""
         if not offset and not length:
             raise bad_data("offset and length must not both be 0 for memory of a file")
         if offset + length > self.size:
@@ -37,7 +37,7 @@ class SharedMemory:
 
 
 def from_fd(size: int, protect: int, fd: int, offset: int) -> SharedMemory:
-    """Memory of a file. Raises ApiError: BAD_DATA for what the file cannot give, UNMAPPABLE if it cannot be mapped."""
+    """Memory of a file. Raises ApiError: BAD_DATA for a range outside of it, UNMAPPABLE if it cannot be mapped."""
     if fd < 0 or not size:
         raise bad_data(f"memory needs a descriptor >= 0 and a size > 0, got descriptor {fd} and {size} bytes")
     try:

@@ -1,4 +1,4 @@
-"""ANeuralNetworksMemoryDesc: what a memory object is to be used for."""
+"""ANeuralNetworksMemoryDesc: the roles of a memory object."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Role:
 
     @property
     def key(self) -> tuple[int, str, int]:
-        """What tells roles apart."""
+        """The identity of a role."""
         return self.compilation.serial, self.direction, self.index
 
 

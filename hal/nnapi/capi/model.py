@@ -60,7 +60,7 @@ class Model(BuiltModel):
             self._set(index, Pointed(address, length))
 
     def set_value_from_memory(self, index: int, memory: AnyMemory, offset: int, length: int) -> None:
-        """Make an operand a constant that lies in a memory object."""
+        """Make an operand a constant in a memory object."""
         self._check_open("setOperandValueFromMemory")
         self._operand(index)
         if not isinstance(memory, SharedMemory):
@@ -167,7 +167,7 @@ class Model(BuiltModel):
         return self._composed
 
     def _take_pointed(self) -> None:
-        """Copy what lies in the client's memory into one memory object."""
+        """Copy values in client memory into one memory object."""
         pointed = [
             (index, operand.value) for index, operand in enumerate(self.operands) if isinstance(operand.value, Pointed)
         ]

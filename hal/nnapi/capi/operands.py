@@ -1,4 +1,4 @@
-"""Operands of a model that is being built, and what their types say."""
+"""Operands of a model that is being built."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class BuiltOperand:
 
 @dataclass(slots=True, eq=False)
 class BuiltModel:
-    """What a client has said of a model so far."""
+    """The model as the client has built it so far."""
 
     operands: list[BuiltOperand] = field(default_factory=list)
     operations: list[BuiltOperation] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Which device executes what: the whole model on one device if one can, else runs of operations on several."""
+"""Partitioning: the whole model on one device if possible, else runs of operations on several devices."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ Stretch = tuple[Device, range]
 def spread(
     model: aidl_types.Model, devices: Sequence[Device], preference: int, deadline_ns: int = OMITTED
 ) -> list[Stretch]:
-    """Which device executes what, in the order of execution. Asks every device what it supports, for which it compiles
-    the model: look into the compilation cache first. ApiError (BAD_DATA) if none supports some operation."""
+    """The parts of the model in execution order. Each device compiles the model to find its supported operations, so
+    check the compilation cache first. Raises ApiError (BAD_DATA) for an operation that no device supports."""
 
     def check() -> None:
         if deadline_ns != OMITTED and time.monotonic_ns() >= deadline_ns:

@@ -35,7 +35,7 @@ class _ChannelQuant(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class OperandTypeValue:
-    """A copy of an ANeuralNetworksOperandType. ``problem``: what is wrong with its pointer, if something is."""
+    """A copy of an ANeuralNetworksOperandType. ``problem``: the error of its pointer, if any."""
 
     type: int
     dimensions: tuple[int, ...]

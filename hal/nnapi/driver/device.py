@@ -90,7 +90,7 @@ class Device:
 
     @never_raises(str)
     def getVersionString(self) -> tuple[ErrorStatus, str]:
-        """1.2: the version of the driver and what it drives."""
+        """1.2: the version of the driver and its device."""
         return ErrorStatus.NONE, f"npusim {npusim.__version__} {self.config.name} {self.config.fingerprint()[:12]}"
 
     @never_raises(lambda: DeviceType.OTHER)
@@ -219,7 +219,7 @@ class Device:
     def prepareModelFromCache(
         self, modelCache: Sequence[Sequence[int]], dataCache: Sequence[Sequence[int]], token: bytes, callback: Any
     ) -> ErrorStatus:
-        """1.2: have a model prepared from what was kept of it."""
+        """1.2: prepare a model from the cache."""
         return older_status(self.prepareModelFromCache_1_3(None, modelCache, dataCache, token, callback))
 
     @never_raises()

@@ -116,7 +116,7 @@ class FencedExecution:
         self._settle(outcome, max(0, began - self._launched_ns) * 1000)
 
     def _sooner(self, now_ns: int) -> Deadline | None:
-        """The deadline, or the end of the duration that counts from now, whichever comes first."""
+        """The earlier of the deadline and the end of the duration from now."""
         deadline = self._execution.deadline
         if self._duration_ns is None:
             return deadline

@@ -1,4 +1,4 @@
-"""Threads for what a client need not wait for: preparations and executions, the most urgent first."""
+"""Threads for asynchronous preparations and executions, the highest priority first."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TaskPool:
             self._threads.discard(threading.current_thread())
 
     def close(self) -> None:
-        """Take no more tasks, and wait until those that were taken have run; a task may call this too."""
+        """Refuse new tasks and wait for accepted tasks. A task may call this."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -42,7 +42,7 @@ _PARAMS = struct.Struct("<dq")
 
 
 class FibonacciQuant64Params(NamedTuple):
-    """What is attached to an operand of EXAMPLE_TENSOR_QUANT64_ASYMM."""
+    """The attached data of an operand of EXAMPLE_TENSOR_QUANT64_ASYMM."""
 
     scale: float
     zeroPoint: int
@@ -78,7 +78,7 @@ def _infer(inputs: Sequence[Spec], params: Params) -> list[Spec]:
 
 
 def _execute(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> None:
-    """Fill the output; a scale of 0 stands for real numbers. What leaves the 64 bits saturates."""
+    """Fill the output; a scale of 0 means real numbers. Values outside of 64 bits saturate."""
     scale, zero = params["scale"], params["zero_point"]
     limits = np.iinfo(np.int64)
     before, number = 0, 1

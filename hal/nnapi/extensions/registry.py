@@ -1,4 +1,4 @@
-"""What a vendor extension is to the driver, and the registry of those that it supports.
+"""Definitions of vendor extensions, and the registry of supported ones.
 
 A package adds one by calling :func:`register`, or by an entry point of the group ``npusim.nnapi_extensions`` that names
 an :class:`ExtensionDefinition`. npusim itself is not touched.
@@ -37,7 +37,7 @@ def any_data(operand: Operand) -> str | None:
 class ExtensionOperandType:
     """One operand type: ``storage`` is the numpy type of an element.
 
-    ``check`` says what is wrong with an operand of this type, its attached data above all, or None.
+    ``check`` returns the problem of an operand of this type, such as that of its attached data, or None.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ExtensionDefinition:
     operations: Mapping[int, Definition] = field(default_factory=dict)
 
     def describe(self) -> Extension:
-        """What ``IDevice.getSupportedExtensions`` says of it."""
+        """Its entry in ``IDevice.getSupportedExtensions``."""
         kinds = sorted(self.operand_types.items())
         return Extension(
             self.name, [OperandTypeInformation(code, kind.tensor, kind.storage.itemsize) for code, kind in kinds]
@@ -114,7 +114,7 @@ def definitions_of(model: Model) -> Mapping[int, Definition]:
 
 
 def storage_of(model: Model) -> Mapping[int, np.dtype[Any]]:
-    """How elements of every operand type that a model can name lie in memory."""
+    """The storage type of every operand type that a model can use."""
     found = _with_prefixes(model, lambda extension: extension.operand_types)
     return {**STORAGE, **{code: kind.storage for code, kind in found.items()}} if found else STORAGE
 
@@ -130,7 +130,7 @@ def _with_prefixes(model: Model, part: Callable[[ExtensionDefinition], Mapping[i
 
 
 def load_entry_points() -> None:
-    """Register what installed packages offer; what cannot be loaded is logged, and left out."""
+    """Register the extensions of installed packages; those that cannot be loaded are logged and skipped."""
     from importlib.metadata import entry_points
 
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):

@@ -1,4 +1,4 @@
-"""Shared memory between a client and the driver: what ``IDevice`` calls memory, how it is made and how it is mapped."""
+"""Shared memory between a client and the driver: creation, checks and mapping."""
 
 from .shared import (
     ASHMEM,

@@ -1,4 +1,4 @@
-"""File descriptors: what they are open for, and copies of them."""
+"""File descriptors: access modes and duplicates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WRITE_SEALS = fcntl.F_SEAL_WRITE | 0x10  # F_SEAL_FUTURE_WRITE of Linux 5.1; Pyt
 
 
 def duplicate(descriptor: int) -> int:
-    """Another descriptor of the same file, -1 if there is none."""
+    """A duplicate of the descriptor, or -1 on failure."""
     try:
         return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
     except (OSError, TypeError, ValueError, OverflowError):
@@ -42,7 +42,7 @@ def is_writable(descriptor: int) -> bool:
 
 
 def close_all(descriptors: list[int]) -> None:
-    """Close and forget descriptors; -1 is none."""
+    """Close descriptors and clear the list; -1 is skipped."""
     while descriptors:
         descriptor = descriptors.pop()
         if descriptor >= 0:

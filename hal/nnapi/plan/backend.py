@@ -1,4 +1,4 @@
-"""What a plan asks of whoever runs its programs."""
+"""The interface between a plan and the executor of its programs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Target = Callable[[Shape, "np.dtype[Any]"], Buffer | None]
 
 
 def on_host(shape: Shape, dtype: np.dtype[Any]) -> Buffer | None:
-    """The target of what stays in host memory."""
+    """The target of values that stay in host memory."""
     return None
 
 
@@ -61,7 +61,7 @@ class Backend(Protocol):
     def run(
         self, program: Program, inputs: Mapping[str, Array | Buffer], outputs: Mapping[str, Buffer]
     ) -> Mapping[str, Array]:
-        """Run a program; the outputs that ``outputs`` does not bind come back as host arrays."""
+        """Run a program; outputs that ``outputs`` does not bind are returned as host arrays."""
 
     def allocate(self, nbytes: int) -> Buffer:
         """Device memory for a value between programs."""
@@ -81,7 +81,7 @@ class Backend(Protocol):
         """
 
     def limited(self) -> AbstractContextManager[None]:
-        """Within it, what the host computes ends at its next poll if the execution may not go on."""
+        """Within the block, host computations end at their next poll if the execution must end."""
 
     def elapsed_ps(self) -> int:
         """Simulated time that this execution has taken so far."""

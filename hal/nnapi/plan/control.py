@@ -36,7 +36,7 @@ class LoopTimeoutError(Exception):
 
 
 def run_if(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: int) -> list[Value]:
-    """IF: inputs are the condition, two subgraphs, and what the chosen one takes."""
+    """IF: inputs are the condition, two subgraphs, and the inputs of the chosen subgraph."""
     operation = plan.subgraph.operations[number]
     condition = _truth(state.host(_value(plan, state, operation.inputs[0])))
     chosen = _plan(plan, operation.inputs[1 if condition else 2])
@@ -46,7 +46,7 @@ def run_if(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: int) 
 
 
 def run_while(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: int) -> list[Value]:
-    """WHILE: inputs are the condition's and the body's subgraph, what the body changes, and what it only reads."""
+    """WHILE: inputs are the subgraphs of condition and body, the values that the body updates, and its constants."""
     operation = plan.subgraph.operations[number]
     condition, body = (_plan(plan, operand) for operand in operation.inputs[:2])
     values = [_value(plan, state, operand) for operand in operation.inputs[2:]]

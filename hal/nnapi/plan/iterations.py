@@ -1,4 +1,4 @@
-"""The iterations of a WHILE loop: their device memory, and how those that are like the ones before are repeated."""
+"""Iterations of a WHILE loop: their device memory, and the repetition of equal iterations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .backend import Backend, Buffer, Held, Value, bytes_of
 
 
 class Iterations:
-    """Stands between a loop and its backend; a context manager that gives back the memory which it allocated.
+    """The device memory of a loop; a context manager that frees it.
 
-    What the body makes lies in two sets of buffers, which take turns: one is read while the other is written.
+    Results of the body alternate between two sets of buffers: one is read while the other is written.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -39,7 +39,7 @@ class Iterations:
     # Iterations
 
     def target(self, shape: Shape, dtype: np.dtype[Any]) -> Buffer | None:
-        """Where a result of the body goes."""
+        """The target of a result of the body."""
         nbytes = bytes_of(shape, dtype)
         if not nbytes:
             return None
@@ -57,14 +57,14 @@ class Iterations:
             self._spare.pop().release()
 
     def next(self) -> None:
-        """The body has run: its results are what the next iteration reads."""
+        """Start the next iteration, which reads the results of the body."""
         self._release_spare()
         self._spare, self._old, self._new = self._old, self._new, []
         self._alike = self._alike + 1 if (self._runs, self._others) == (2, 0) else 0
         self._runs = self._others = 0
 
     def take(self) -> list[Buffer]:
-        """The memory of the last iteration's results goes over to the caller."""
+        """Transfer the memory of the last results to the caller."""
         taken, self._old = self._old, []
         return taken
 

@@ -1,4 +1,4 @@
-"""Nodes: what a plan's tree is made of."""
+"""The nodes of a plan."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Plan:
     # What may be done before an execution
 
     def prepare(self) -> None:
-        """Compile what does not depend on an execution: everything, if the model says all shapes.
+        """Compile all segments that do not depend on an execution: the whole model if all shapes are known.
 
         Raises UnsupportedError, CompileError.
         """
@@ -103,12 +103,12 @@ class Plan:
         return [record.program for record in self.export() if record.program is not None]
 
     def first_node(self, shapes: Iterable[Shape | None]) -> Node | None:
-        """What an execution with inputs of these shapes begins with, if it is compiled already."""
+        """The first node of an execution with these input shapes, if it is compiled."""
         with self._lock:
             return self._root.get(_shape_key(shapes))
 
     def export(self) -> list[Record]:
-        """Every compiled node, parents first, those of referenced subgraphs included: what a cache keeps."""
+        """Every compiled node, parents first, including those of referenced subgraphs, for the cache."""
         with self._lock:
             pending: list[tuple[Path, Node]] = [((key,), node) for key, node in self._root.items()]
             records: list[Record] = []
@@ -142,7 +142,7 @@ class Plan:
     def execute(
         self, backend: Backend, inputs: Sequence[Value | None], targets: Sequence[Target], loop_timeout_ps: int
     ) -> list[Value]:
-        """Run the subgraph once and give its outputs, in their order.
+        """Run the subgraph once and return its outputs in order.
 
         ``inputs``: in the subgraph's order, with the shapes of this execution; None for one without a value. Raises
         InvalidOperationError, LoopTimeoutError, and what the compiler and the backend raise.
@@ -223,7 +223,7 @@ class Plan:
 
 
 def _forget(drop: Drop, node: Node) -> None:
-    """A node and all that follows it have gone."""
+    """Remove a node and its descendants."""
     if node.program is not None:
         drop(node.program)
     for child in node.children.values():

@@ -213,7 +213,7 @@ class SegmentBuilder:
 
 
 def check_declared(operand: Operand, shape: Shape, where: str) -> None:
-    """Raise InvalidOperationError if a shape contradicts what the model says of the operand."""
+    """Raise InvalidOperationError if a shape contradicts the declaration of the operand."""
     declared = operand.dimensions
     if operand.type in SCALARS or not declared:
         return

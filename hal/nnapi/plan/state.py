@@ -17,7 +17,7 @@ from .segment import Segment
 
 @dataclass(slots=True)
 class Situation:
-    """What is known when a segment is made: shapes and values by operand, and the operands without a value."""
+    """Known shapes and values by operand when a segment is built, and the operands without a value."""
 
     shapes: dict[int, Shape]
     known: dict[int, Array]
@@ -25,7 +25,7 @@ class Situation:
 
 
 class State(Situation):
-    """Values by operand, on the host or in device memory; a context manager that gives back what it allocated."""
+    """Values by operand, on the host or in device memory; a context manager that frees its memory."""
 
     def __init__(
         self, subgraph: Subgraph, backend: Backend, inputs: Sequence[Value | None], targets: Sequence[Target]
@@ -63,7 +63,7 @@ class State(Situation):
         self._temporary.extend(buffers)
 
     def target(self, number: int, after: int) -> Target:
-        """Where an operand goes that gets its value from a subgraph; ``after``: the operation that comes next."""
+        """The target of an operand that a subgraph computes; ``after``: the next operation."""
         wanted = any(number in operation.inputs for operation in self._subgraph.operations[after:])
         return lambda shape, dtype: self._place(number, shape, dtype, bytes_of(shape, dtype), wanted)
 
@@ -110,7 +110,7 @@ class State(Situation):
             self._entries[port.operand] = int(arrays[port.name].reshape(-1)[0])
 
     def answer(self, segment: Segment) -> bytes:
-        """Look at what decides how to go on after a segment; the bytes that tell one way from another."""
+        """Read the values that determine the next segment; returns the bytes that identify it."""
         parts: list[bytes] = []
         for number in segment.ask:
             array = self.known[number] = self.host(self.values[number])

@@ -1,4 +1,4 @@
-"""Which operations of a model the device runs, and why it does not run the others."""
+"""Supported operations of a model, and the reasons of unsupported ones."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Support:
         return len(subgraph.operations)
 
     def _hidden(self, subgraph: Subgraph, number: int) -> str | None:
-        """Why a constant of an operation cannot be read, if there is such a one."""
+        """The reason why a constant of an operation cannot be read, if any."""
         for index in subgraph.operations[number].inputs if self._unreadable else ():
             operand = subgraph.operands[index]
             pool = operand.location.poolIndex
@@ -94,7 +94,8 @@ class Support:
         return None
 
     def _segment(self, subgraph: Subgraph, start: int, stop: int, shapes: dict[int, Shape], reasons: Reasons) -> int:
-        """Examine what can be lowered together from ``start`` to ``stop`` at most; gives where to go on."""
+        """Check the operations that can be lowered together, from ``start`` to ``stop`` at most; returns the next
+        one."""
         builder = self._builder(subgraph, start, stop, shapes)
         try:
             segment = builder.build()
@@ -118,7 +119,7 @@ class Support:
     def _fits(
         self, subgraph: Subgraph, segment: Segment, graph: Graph, shapes: Mapping[int, Shape], reasons: Reasons
     ) -> None:
-        """Find what the device has no unit for, or no room."""
+        """Find operations without a unit on the device, or without room."""
         try:
             refused = find_unsupported(graph, self._config)
             for op, reason in refused:
@@ -167,7 +168,7 @@ class Support:
         return operand.lifetime not in _WITHOUT_SHAPE
 
     def _unsure(self, number: int, reasons: Reasons) -> None:
-        """Shapes come with an execution: on a device that has every unit, any operation can run."""
+        """Whether shapes are known only at execution: on a device with every unit, any operation can then run."""
         config = self._config
         units = {"matrix": config.matrix, "vector": config.vector, "scalar": config.scalar}
         missing = [name for name, unit in units.items() if unit is None]
