@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -39,13 +40,32 @@ def test_every_folder_with_modules_is_a_package() -> None:
 
 @pytest.mark.parametrize(
     ("contract", "section"),
-    [("Layers", "## Import layers"), ("Packages of the NNAPI driver", "## Inside the NNAPI driver")],
+    [
+        ("Layers", "## Import layers"),
+        ("Packages of the compiler", "## Inside the compiler"),
+        ("Packages of the NNAPI driver", "## Inside the NNAPI driver"),
+    ],
 )
 def test_the_import_order_in_the_documentation_is_the_one_that_is_checked(contract: str, section: str) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     drawn = page.partition(section)[2].split("```")[1].splitlines()[1:]
     (layers,) = (c["layers"] for c in PROJECT["tool"]["importlinter"]["contracts"] if c["name"] == contract)
     assert drawn == layers
+
+
+def test_the_documentation_names_every_module_of_the_compiler() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    section = page.partition("## Inside the compiler")[2].partition("## Where to change what")[0]
+    modules = {path.stem for path in (ROOT / "npusim" / "compiler").rglob("*.py")} - {"__init__"}
+    assert sorted(module for module in modules if not re.search(rf"\b{module}\b", section)) == []
+
+
+def test_the_places_to_change_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    section = page.partition("## Where to change what")[2].partition("\n## ")[0]
+    paths = re.findall(r"`((?:npusim|hal)/[\w/.]+)`", section)
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_the_extras_hold_what_they_promise() -> None:
