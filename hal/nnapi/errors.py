@@ -37,7 +37,8 @@ def invalid_argument(message: str) -> StatusError:
 
 
 class InvalidArgumentError(Exception):
-    """An argument breaks a rule of the interface: INVALID_ARGUMENT. ``where`` in it, and what was expected there."""
+    """An argument violates a rule of the interface: INVALID_ARGUMENT. ``where``: the place; the message has the
+    rule."""
 
     def __init__(self, where: str, message: str, /) -> None:
         super().__init__(where, message)

@@ -37,8 +37,9 @@ class Backend:
 
 
 def init_backend(device: Device, properties: Sequence[tuple[int, int]]) -> Backend:
-    """Switch a device on. Raises UNSUPPORTED_PROPERTY, INVALID_PROPERTY, BACKEND_UNAVAILABLE, and what the system
-    lacks.
+    """Power a device on.
+
+    Raises OnnxifiError: UNSUPPORTED_PROPERTY, INVALID_PROPERTY, BACKEND_UNAVAILABLE, or that of a missing resource.
     """
     values: dict[int, int] = {BackendProperty.OPTIMIZATION: 0}
     for identifier, value in properties:

@@ -255,9 +255,9 @@ def prepare(
     timing_only: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> tuple[Any, Program, Config]:
-    """A session, the program of a model file on it, and the device: what commands that simulate start with.
+    """Open a session and compile a model file, as commands that simulate do first.
 
-    ``given``: the texts of --input-shape and --bind; ``inputs``: those of --input, which say what is left open;
+    ``given``: the texts of --input-shape and --bind; ``inputs``: those of --input, which define open dimensions;
     ``options``: further arguments of the session.
     """
     from npusim.cache import is_program

@@ -68,8 +68,8 @@ class BufferTracker:
 
 
 class BufferUses:
-    """The buffers of one execution by argument: ``inputs`` and ``outputs``. ``start`` comes right before the work,
-    after all waiting; ``finish`` ends it."""
+    """The buffers of one execution by argument: ``inputs`` and ``outputs``. Call ``start`` immediately before the work,
+    after all waits, and ``finish`` afterwards."""
 
     def __init__(self, prepared: Prepared, request: Request, buffers: dict[int, Buffer]) -> None:
         self._prepared = prepared

@@ -40,7 +40,7 @@ class Cache:
     token: bytes
 
     def entry(self, device: Device, *what: object) -> CacheEntry:
-        """The files for one device; ``what``: everything else on which the compiled program depends."""
+        """The files for one device; ``what``: all other inputs of the compilation."""
         digest = self._digest(device.name, device.version, *what)
         count = device.aidl.getNumberOfCacheFilesNeeded()
         stem = os.path.join(self.directory, digest.hex())
@@ -60,8 +60,8 @@ class Cache:
 
 
 class CachedCompilation:
-    """What the cache has of one compilation: ``count`` operations for the best of ``devices``; ``what``: everything
-    else on which it depends."""
+    """The cache files of one compilation: ``count`` operations for the best of ``devices``. ``what``: all other inputs
+    of the compilation."""
 
     def __init__(self, cache: Cache, devices: Sequence[Device], count: int, *what: object) -> None:
         self._cache = cache
@@ -75,8 +75,8 @@ class CachedCompilation:
         return self._cache.entry(device, numbers.start, numbers.stop, *self._what)
 
     def candidates(self) -> Iterator[list[Stretch]]:
-        """How the operations may have been spread: all on one device, or as it was noted. Only what really was done
-        has entries, so that a note which somebody has changed leads to none."""
+        """Possible partitionings: all operations on one device, or the stored one. Only actual partitionings have
+        entries, so a modified note finds none."""
         for device in self._devices:
             yield [(device, range(self._count))]
         noted = self._noted()

@@ -105,7 +105,7 @@ def read_bytes(address: int, count: int, what: str) -> bytes:
 
 
 def read_string(address: int, what: str) -> str:
-    """A C string. Raises ApiError: UNEXPECTED_NULL, BAD_DATA for what is not UTF-8 or too long."""
+    """Read a C string. Raises ApiError: UNEXPECTED_NULL, or BAD_DATA if it is not UTF-8 or too long."""
     text = ctypes.string_at(require(address, what))
     try:
         if len(text) <= MAX_NAME:

@@ -16,7 +16,7 @@ _ALIGNMENT = 64
 
 
 class Staging:
-    """Shared memory for those arguments of an execution that lie in the client's own memory."""
+    """Shared memory for arguments of an execution in client memory."""
 
     def __init__(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> None:
         self._inputs = [argument for argument in inputs if isinstance(argument, AtPointer)]
@@ -44,7 +44,7 @@ class Staging:
             pointers.copy(self._base + self._offsets[id(argument)], argument.address, argument.size)
 
     def give_out(self, sizes: Sequence[int | None]) -> None:
-        """Copy the outputs to the client: so many bytes of each, or as many as it has room for."""
+        """Copy the outputs to client memory: the given number of bytes of each, limited by its buffer."""
         for argument, size in zip(self._outputs, sizes, strict=True):
             if isinstance(argument, AtPointer):
                 count = argument.size if size is None else min(size, argument.length)
@@ -57,7 +57,7 @@ class Staging:
 
 
 class RequestBuilder:
-    """A request. ``tokens``: what a burst keeps each of its pools under, if the memory is the client's."""
+    """Builds a request. ``tokens``: the key of each pool in a burst, for memory objects of the client."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -65,7 +65,7 @@ class RequestBuilder:
         self._index: dict[int, int] = {}
 
     def build(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Request:
-        """The request for arguments that all lie in memory objects."""
+        """The request for arguments in memory objects."""
         return Request(
             [self._argument(each) for each in inputs], [self._argument(each) for each in outputs], self._pools
         )

@@ -117,7 +117,7 @@ class Computation:
         return self._places[model.outputs.index(index)]
 
     def _make_room(self, passed_on: Sequence[int]) -> None:
-        """Memory for what one step leaves to later ones."""
+        """Allocate memory for values that pass between steps."""
         model = self._compilation.model
         for index in passed_on:
             operand = model.operands[index]
@@ -150,5 +150,5 @@ class Computation:
 
 
 def deadline_after(nanoseconds: int) -> int:
-    """The point on the steady clock so many nanoseconds from now; none for 0."""
+    """The deadline on the steady clock, ``nanoseconds`` from now; none for 0."""
     return min(time.monotonic_ns() + nanoseconds, INT64_MAX) if nanoseconds else OMITTED

@@ -22,7 +22,7 @@ def check_callback(callback: Any) -> None:
 
 
 def notify_prepared(callback: Any, status: ErrorStatus, prepared: Any) -> None:
-    """Tell an IPreparedModelCallback. What it raises is logged: it is no concern of the driver's."""
+    """Call an IPreparedModelCallback; its exceptions are logged."""
     _notify(callback, status, (prepared,), (prepared,))
 
 

@@ -1,4 +1,4 @@
-"""Capabilities: what the device takes for reference workloads, in time and in energy, as ratios to a processor's.
+"""Capabilities: time and energy of reference workloads on the device, relative to a processor.
 
 The processor is the config ``cpu_reference``, simulated likewise. Time is that of the device for operands' types; for
 IF and WHILE, in which the host takes part, it includes submissions, transfers and interrupts. The energy of a device
@@ -40,7 +40,7 @@ _log = logging.getLogger("hal.nnapi")
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What something takes: picoseconds, and femtojoules if they are known."""
+    """Time in picoseconds, and energy in femtojoules if it is known."""
 
     time_ps: int
     energy_fj: int | None
@@ -98,7 +98,7 @@ class _Bench:
         self._efforts: dict[str, Effort | None] = {}
 
     def effort(self, workload: Workload, *, host: bool) -> Effort | None:
-        """What a workload takes; None if the device cannot run it."""
+        """Time and energy of a workload; None if the device cannot run it."""
         time_ps = 0
         energy: int | None = 0
         for graph, times in workload.graphs:
@@ -125,7 +125,7 @@ class _Bench:
         return Effort(result.time_ps, result.energy.total)
 
     def _host_ps(self, graph: Graph) -> int:
-        """What a driver does for one job, transfers of what may be a condition included."""
+        """Picoseconds of the driver for one job, including the transfer of a condition."""
         host = self._config.host
         conditions = [tensor.nbytes for tensor in (*graph.inputs, *graph.outputs) if tensor.size == 1]
         return overhead_ps(self._config) + sum(host.copy_ps(nbytes) for nbytes in conditions)

@@ -60,7 +60,7 @@ def open_device(
 
 
 class Device:
-    """IDevice. Methods take and return what the interface says, in its order; none of them raises."""
+    """IDevice. Arguments and results of methods are those of the interface, in its order; no method raises."""
 
     def __init__(self, config: Config, clock: Clock, state_dir: Path | None, faults: Faulty | None) -> None:
         # Before any model: a model that names an extension is refused unless it is registered by then.
@@ -76,9 +76,9 @@ class Device:
         self.close()
 
     def close(self) -> None:
-        """Power the device off. What is under way ends, if need be with an error; every callback is called.
+        """Power the device off. Active work ends, possibly with an error; every callback is called.
 
-        Raises UsageError, when all is done, if a fault of the device's script has not happened."""
+        Finally raises UsageError if a fault of the device's script has not happened."""
         self._engine.close()
 
     # What the device is
@@ -100,7 +100,7 @@ class Device:
 
     @never_raises(list)
     def getSupportedExtensions(self) -> tuple[ErrorStatus, list[Extension]]:
-        """1.2: what is registered in ``hal.nnapi.extensions``."""
+        """1.2: the extensions registered in ``hal.nnapi.extensions``."""
         return ErrorStatus.NONE, [extension.describe() for extension in extensions.registered()]
 
     @never_raises(int, int)
@@ -262,7 +262,8 @@ class Device:
         deadline: TimePoint,
         callback: Any,
     ) -> ErrorStatus:
-        """Have the work that ``check`` gives done by another thread; what it raises is the status of the launch."""
+        """Run the work that ``check`` returns on another thread; an exception of ``check`` is the status of the
+        launch."""
         try:
             check_callback(callback)
             self._engine.check_available()

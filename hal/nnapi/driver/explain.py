@@ -1,4 +1,4 @@
-"""Which operations of a model the device supports, and why not the others."""
+"""Supported operations of a model, and the reasons of unsupported ones."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def constants_of(model: Model, unreadable: dict[int, str] | None = None) -> Cons
 
 
 def vocabulary_of(model: Model) -> Vocabulary:
-    """What the types of a checked model mean."""
+    """The definitions of the types of a checked model."""
     return Vocabulary(extensions.definitions_of(model), extensions.storage_of(model))
 
 
@@ -145,7 +145,7 @@ class Preparation:
         return self._engine.limited(self._deadline, "preparation")
 
     def _prepared(self, model: Model, plan: Plan) -> PreparedModel:
-        """The prepared model; its programs are released when nobody holds it any more."""
+        """The prepared model; its programs are released when it is collected."""
         prepared = PreparedModel(self._engine, model, plan, self._priority)
         # At the end of the process nobody waits for this memory, and other parts may be gone by then.
         weakref.finalize(prepared, _release, self._programs, plan).atexit = False

@@ -27,7 +27,7 @@ class PreparedModel(Executable):
 
     @never_raises()
     def execute(self, request: Any, callback: Any) -> ErrorStatus:
-        """1.0: have a request executed; the callback is told how it ended."""
+        """1.0: execute a request; the callback gets the status."""
         return older_status(self._launch(partial(request_to_1_3, request), NO, None, None, callback))
 
     @never_raises()
@@ -62,7 +62,7 @@ class PreparedModel(Executable):
         loopTimeoutDuration: Duration,
         callback: Any,
     ) -> ErrorStatus:
-        """Have a request executed: the status of the launch. The callback is told the same if that failed."""
+        """1.3: execute a request; returns the status of the launch. If it failed, the callback gets the same status."""
         return self._launch(lambda: request, measure, deadline, loopTimeoutDuration, callback)
 
     @never_raises(list, Timing)

@@ -34,7 +34,7 @@ class Workload:
 
 
 def workload_of(kind: OperandType) -> Workload:
-    """What stands for models with operands of a type."""
+    """The reference workload for an operand type."""
     return Workload(tuple((graph, 1) for graph in _GRAPHS[kind]()))
 
 

@@ -1,4 +1,4 @@
-"""What a request says about its arguments: where they lie, and whether to measure."""
+"""Arguments of a request: their places, and whether to measure times."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..validation import ResolvedRequest
 
 
 class Place:
-    """Where an argument lies: ``length`` bytes of a mapped pool from ``offset`` on, or a buffer of the driver, or
-    nowhere (``pool`` is None)."""
+    """The place of an argument: ``length`` bytes of a mapped pool from ``offset`` on, a buffer of the driver, or none
+    (``pool`` is None)."""
 
     __slots__ = ("length", "offset", "omitted", "pool")
 
@@ -37,7 +37,7 @@ class Place:
         return np.frombuffer(self.pool, storage, self.length // storage.itemsize, self.offset).reshape(shape)
 
     def store(self, value: Array) -> bool:
-        """Write an output; False if there is not enough room for it. Raises FileCutError."""
+        """Write an output; False if its place is too small. Raises FileCutError."""
         assert self.pool is not None
         if value.nbytes > self.length:
             return False
@@ -48,14 +48,14 @@ class Place:
 
 
 def checked_measure(measure: object) -> bool:
-    """Whether to measure. Raises StatusError (INVALID_ARGUMENT) for what is no MeasureTiming."""
+    """Whether to measure times. Raises StatusError (INVALID_ARGUMENT) unless it is a MeasureTiming."""
     if not isinstance(measure, int) or measure not in (MeasureTiming.NO, MeasureTiming.YES):
         raise invalid_argument(f"measure must be a MeasureTiming, 0 or 1, got {measure!r}")
     return bool(measure)
 
 
 class Places:
-    """Where the arguments of an execution lie. ``pools``: all of their pools, each once; ``read``: those of inputs."""
+    """The places of the arguments of an execution. ``pools``: their distinct pools; ``read``: those of inputs."""
 
     def __init__(self, resolved: ResolvedRequest, mappings: PoolMappings) -> None:
         """Raises StatusError for a pool that cannot be mapped, or not be written."""

@@ -1,4 +1,4 @@
-"""What a plan runs on: the simulated device, for one execution, with its priority, its deadline and its clock."""
+"""The backend of plans: the simulated device for one execution, with its priority, deadline and clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ that the next ones begin with the same memory."""
 
 
 class DeviceBackend:
-    """Runs the programs of one execution, and adds up the simulated time that they take.
+    """Runs the programs of one execution, and sums their simulated times.
 
     ``mappings``: pools that the host has to map for it, charged to its first job. ``device_ps``: time on the device;
     ``driver_ps``: that, and what host, transfers, submission and queue took.
@@ -74,7 +74,7 @@ class DeviceBackend:
         return done.outputs
 
     def again(self, limit_ps: int) -> int:
-        """As a Backend's, as long as nobody else wants the device."""
+        """As Backend.again, while no other client waits for the device."""
         past = list(self._past)
         # A condition, of which one truth value came back, and a body, of which nothing did, twice.
         if [[out.nbytes for out in job.read_back] for job in past] != [[1], [], [1], []]:
@@ -94,7 +94,7 @@ class DeviceBackend:
         return count
 
     def _most(self, limit_ps: int, condition_ps: int, body_ps: int) -> int:
-        """How many iterations fit into the time of the loop and what is left of the budget."""
+        """The number of iterations that fit into the loop limit and the remaining budget."""
         # A body may begin until the limit has passed, so one more than fits; but it must end before the budget does.
         most = 1 + (limit_ps - self.driver_ps - condition_ps) // (condition_ps + body_ps)
         rest = self._rest_ps()
@@ -119,7 +119,7 @@ class DeviceBackend:
         return self.driver_ps
 
     def _rest_ps(self) -> int | None:
-        """What is left of the budget; StatusError if nothing is."""
+        """The remaining budget. Raises StatusError if it is exhausted."""
         if self._deadline is None or self._budget_ps is None:
             return None
         rest = self._budget_ps - self.driver_ps

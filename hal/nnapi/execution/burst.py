@@ -78,14 +78,14 @@ class BurstContext:
         self._slots.free(number)
 
     def close(self) -> None:
-        """End the burst, wait until what is under way is done, and let go of all memory."""
+        """End the burst, wait for active executions, and release all memory."""
         self._end()
         if threading.current_thread() is not self._thread:  # which may drop the last reference to the burst itself
             self._thread.join()
         self._slots.clear()
 
     def abandon(self) -> None:
-        """The device is gone: end the burst, and the waiting of a client for room or results that will never come."""
+        """End the burst of a removed device, including waits of the client for room or results."""
         self.close()
         self._requests.close()
         self._results.close()
@@ -206,7 +206,7 @@ class _Slots:
         self.kept.clear()
 
     def tidy(self) -> None:
-        """Unmap what was freed while it was in use."""
+        """Unmap memory that was freed while in use."""
         for slot in [slot for slot in list(self.kept) if slot not in self._memories]:
             self.kept.pop(slot, None)
 

@@ -1,4 +1,4 @@
-"""Deadlines: points on the steady clock (CLOCK_MONOTONIC), and what of an execution fits before one.
+"""Deadlines: points on the steady clock (CLOCK_MONOTONIC), and checks of modelled times against them.
 
 A deadline leaves a budget: the time from now to the deadline. Modelled time is held against it: what the device would
 need by itself decides whether the deadline can be met at all (MISSED_DEADLINE_PERSISTENT if not), and what is queued
@@ -42,7 +42,7 @@ class Deadline:
         return (self.at_ns - self.clock()) * PS_PER_NS
 
     def seconds_left(self) -> float:
-        """Seconds from now to the deadline, at least 0, at most what a thread may wait for."""
+        """Seconds from now to the deadline, at least 0, at most the maximum wait of a thread."""
         return min(max(0.0, (self.at_ns - self.clock()) / 1e9), LONGEST_WAIT_S)
 
     def passed(self) -> bool:

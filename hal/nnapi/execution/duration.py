@@ -1,4 +1,4 @@
-"""What a job will take, before it runs: for deadlines."""
+"""Predicted times of jobs, for deadlines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def job_ps(executor: Executor, program: Program, moved: Iterable[int], mappings:
 
 @functools.lru_cache(64)
 def overhead_ps(config: Config) -> int:
-    """What the host does for any job besides copying: tried on a device that is made for it."""
+    """Host time of a job besides copying, measured on a separate device."""
     builder = GraphBuilder("overhead")
     nothing = builder.input("x", (1,), DType.INT32)
     program = compile_graph(builder.finish([builder.add("reshape", [nothing], {"shape": (1, 1)})]), config)

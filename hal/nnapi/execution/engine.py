@@ -33,11 +33,11 @@ class Serving(Protocol):
     """A burst."""
 
     def abandon(self) -> None:
-        """Serve no longer: the device is gone."""
+        """Stop serving: the device has been removed."""
 
 
 class Engine:
-    """What executions share, and what must be told when the device is closed.
+    """State shared by executions, and objects to notify when the device is closed.
 
     ``waits`` keeps what it holds: an execution that nobody but its fences knows must live until they are signalled.
     ``bursts`` does not: a burst ends when its client drops it.
@@ -55,9 +55,9 @@ class Engine:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Power the device off. What is under way ends, if need be with an error; every callback is called.
+        """Power the device off. Active work ends, possibly with an error; every callback is called.
 
-        Raises UsageError, when all is done, if a fault of the device's script has not happened."""
+        Finally raises UsageError if a fault of the device's script has not happened."""
         with self._lock:
             if self.closed:
                 return

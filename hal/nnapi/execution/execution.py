@@ -57,7 +57,7 @@ class Executable:
         return execution.run()
 
     def check_request(self, request: Request, measure: MeasureTiming | bool | int, loop_timeout: Duration) -> None:
-        """Raise what executions of a request would fail with from the start."""
+        """Raise the error with which executions of a request would always fail."""
         checked_measure(measure)
         loop_timeout_ps(loop_timeout)
         self.rules.check(request, token=self.buffers.check_token)

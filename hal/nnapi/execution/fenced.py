@@ -1,4 +1,4 @@
-"""executeFenced: an execution that waits for fences in the background, and what its client can ask about it later."""
+"""executeFenced: an execution that waits for fences in the background, and its callback object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IF and WHILE: which program comes next is the host's decision, see ``hal.nnapi.plan``.
+"""IF and WHILE: the host decides which program runs next, see ``hal.nnapi.plan``.
 
 What the referenced subgraphs must look like is checked with the whole model in sight:
 see ``hal.nnapi.validation.control``.

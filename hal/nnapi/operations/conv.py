@@ -110,8 +110,8 @@ def _transpose_conv(op: Lowering) -> None:
 
 
 def _reaching(op: Lowering, x: Tensor, image: Image, more: Pair) -> Tensor:
-    """The image with so many rows and columns of 0 behind it, if any: where an output is larger than the windows of the
-    image reach, it is the bias."""
+    """The image, padded at its end with ``more`` rows and columns of 0: output elements that no window reaches are the
+    bias."""
     rows, columns = max(more[0], 0), max(more[1], 0)
     if not rows and not columns:
         return x

@@ -1,4 +1,4 @@
-"""What every operation of the interface declares: its signatures, its rules, and how it becomes a part of a Graph."""
+"""Definitions of operations: signatures, rules, and lowering to graph operators."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class Definition:
     later: tuple[Later, ...] = ()
 
     def too_new(self, view: OpView, version: Version) -> str | None:
-        """What of an operation that breaks no rule came after a version of the interface, or None."""
+        """The property of a valid operation that a version of the interface lacks, or None."""
         for brought, uses in self.later:
             if brought > version and uses(view):
                 return f"{uses.__doc__} came with version {brought} of the interface, this model comes by {version}"
         return None
 
     def problem(self, view: OpView) -> str | None:
-        """What is wrong with an operation, or None; the first broken rule speaks."""
+        """The problem of an operation by the first violated rule, or None."""
         if isinstance(self.signatures, frozenset):
             kinds = [operand.type for operand in view.inputs], [operand.type for operand in view.outputs]
             wrong = self.types_problem(*kinds)
@@ -75,7 +75,7 @@ class Definition:
         return None
 
     def types_problem(self, input_types: Sequence[int], output_types: Sequence[int]) -> str | None:
-        """What is wrong with the types of an operation, or None; None, too, if its signatures are no finite set."""
+        """The problem of the types of an operation, or None; also None if its signatures are not a finite set."""
         inputs, outputs = tuple(input_types), tuple(output_types)
         if not isinstance(self.signatures, frozenset) or (inputs, outputs) in self.signatures:
             return None

@@ -60,7 +60,7 @@ def _newton(fixed: FixedPoint, value: Tensor) -> Tensor:
 
 
 def _widened(fixed: FixedPoint, a: Tensor, bits: int) -> Tensor:
-    """The number with so many integer bits less, within 32 bits."""
+    """The number with ``bits`` fewer integer bits, saturated to 32 bits."""
     return fixed.clip(fixed.left(a, bits), -(1 << 31), _INT32_MAX)
 
 

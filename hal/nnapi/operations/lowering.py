@@ -1,4 +1,4 @@
-"""Lowering: what an operation sees while it becomes operators of a Graph, every shape being known."""
+"""Lowering: the interface of an operation that is converted to graph operators, with all shapes known."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ class Lowering(Emitter):
         return self._read(self.view.operation.inputs[index])
 
     def value(self, index: int) -> Array:
-        """The value of input ``index``, where it decides shapes or what is computed; the execution stops for it if it
-        must."""
+        """The value of input ``index``, which determines shapes or operators. If it is unknown, the execution stops to
+        read it."""
         number = self.view.operation.inputs[index]
         array = self._look(number)
         if array is None:
@@ -207,7 +207,7 @@ def normal_axis(axis: int, rank: int) -> int:
 
 
 def operation_label(view: OpView) -> str:
-    """What operators in the graph are called after their operation: its number, then its name."""
+    """The label of the graph operators of an operation: its number and its name."""
     kind = view.operation.type
     return f"{view.index}:{getattr(kind, 'name', kind)}"
 

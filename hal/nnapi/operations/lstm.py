@@ -27,7 +27,7 @@ def _run(
 
 
 def _signatures(inputs: str, *outputs: int) -> frozenset[Form]:
-    """Forms of T (a tensor) and S (a scalar of the same floating-point type), with so many outputs."""
+    """Forms of T (a tensor) and S (a scalar of the same floating-point type), for these numbers of outputs."""
     table = [{"T": kind, "S": SCALAR_OF[kind]} for kind in FLOATS]
     return frozenset().union(*(forms(inputs, f"T*{count}", table) for count in outputs))
 
@@ -38,7 +38,7 @@ _STEP_SHAPES = Dimensions({0: "batches inputs", **_STEP.shapes("inputs", "units"
 
 
 def _lstm(op: Lowering) -> None:
-    """Output 0 is scratch memory in which nobody looks for anything: here, the sums that enter the gates."""
+    """Output 0 is scratch memory; it gets the sums of the gates."""
     check_presence(op, _STEP_CONDITIONS)
     _STEP_SHAPES.sizes(op)
     network = Network(op, _STEP)
@@ -114,7 +114,7 @@ _BOTH_SHAPES = SequenceDimensions(
 
 
 def _bidirectional(op: Lowering) -> None:
-    """Without weights of its own, the auxiliary input is what the backward cell reads instead of the input."""
+    """If the auxiliary input has no weights, the backward cell reads it instead of the input."""
     check_presence(op, _BOTH_CONDITIONS)
     _BOTH_SHAPES.sizes(op)
     x, auxiliary = op.real(0), None if op.omitted(_AUXILIARY) else op.real(_AUXILIARY)

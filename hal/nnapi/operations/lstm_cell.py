@@ -48,7 +48,7 @@ class Cell(NamedTuple):
     auxiliary: int = -4
 
     def conditions(self) -> tuple[Condition, ...]:
-        """Which optional inputs come together."""
+        """The conditions on optional inputs that must be given together."""
         first, norm, auxiliary = self.first, self.norm, self.auxiliary
         found = [
             all_or_none("input gate", first, first + 4, first + 11),
@@ -85,7 +85,7 @@ class Cell(NamedTuple):
         return found
 
     def rules(self) -> tuple[Rule, ...]:
-        """What holds for the values of scalars."""
+        """The rules of scalar values."""
         return one_of(self.scalars, "an activation", *_ACTIVATIONS), not_negative(self.scalars + 1, self.scalars + 2)
 
 
@@ -117,7 +117,7 @@ class Network:
         return joined(self._op, [self._op.real(first + gate) for gate in self._gates])
 
     def inputs(self, x: Tensor, auxiliary: Tensor | None) -> Tensor:
-        """What the inputs add to every time step, and the biases unless they come after a normalisation."""
+        """The contribution of the inputs to every time step, and the biases unless a normalisation precedes them."""
         bias = None if self._normal else self._weights(self._cell.first + 11)
         total = product(self._op, x, columns(self._op, self._weights(self._cell.first)), bias)
         if auxiliary is None:
@@ -146,14 +146,14 @@ class Network:
         return self.output
 
     def sums(self, inputs: Tensor) -> Tensor:
-        """[batches, gates * units]: what inputs and the last output add to the gates."""
+        """[batches, gates * units]: the contributions of inputs and last output to the gates."""
         return add(self._op, inputs, product(self._op, self.output, self._recurrent))
 
     def _gate(self, sums: Tensor, gate: int, state: Tensor) -> Tensor:
         return self._op.unary(Unary.SIGMOID, self._gate_sum(sums, gate, state))
 
     def _gate_sum(self, sums: Tensor, gate: int, state: Tensor | None) -> Tensor:
-        """What one gate's function is applied to; the peephole looks at ``state``."""
+        """The argument of a gate's function; the peephole reads ``state``."""
         op, cell = self._op, self._cell
         total = op.slice(sums, 1, (gate - self._gates.start) * self.units, self.units)
         if self._peephole and state is not None:

@@ -67,7 +67,7 @@ def _softmax(*, log: bool) -> Callable[[Lowering], None]:
 
 
 def _scaled(op: Lowering, x: Tensor, axis: int) -> Tensor:
-    """x * beta, or what differs from it by the same number everywhere along the axis."""
+    """x * beta, up to a constant along the axis."""
     beta = op.known(1)
     if (beta is not None and beta.item() == 1) or not x.size:
         return x

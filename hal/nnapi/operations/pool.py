@@ -23,7 +23,7 @@ _POOL = Window(1, 5)
 
 
 def _pool(function: Literal["max", "average"]) -> Callable[[Lowering], None]:
-    """Pooling of numbers as they are stored: quantised ones have one scale before and behind."""
+    """Pooling of stored numbers: quantised inputs and outputs have the same scale."""
 
     def lower(op: Lowering) -> None:
         result = _windows(op, op.tensor(0), function)
@@ -38,7 +38,7 @@ def _pool(function: Literal["max", "average"]) -> Callable[[Lowering], None]:
 
 
 def _l2_pool(op: Lowering) -> None:
-    """The root of the mean square of what each window sees."""
+    """The root of the mean square of each window."""
     squares = op.unary(Unary.SQUARE, op.real(0))
     mean = _windows(op, squares, "average")
     op.give_real(op.activate(op.unary(Unary.SQRT, mean), _POOL.activation(op.view)))

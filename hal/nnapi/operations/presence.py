@@ -1,5 +1,4 @@
-"""Optional inputs that come together: conditions that a model is asked for as far as it is known, and an execution
-altogether."""
+"""Conditions on optional inputs that must be given together, checked for models as far as known, and for executions."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ Condition = Callable[[Has], bool]
 
 
 def all_or_none(what: str, *indexes: int) -> Condition:
-    """The condition that these inputs come together."""
+    """The condition that all or none of these inputs are given."""
     message = f"{what}: {_listed(indexes)} must all have a value or all be omitted"
     return stated(message, lambda has: not {has(index) for index in indexes} >= {True, False})
 
 
 def needs(what: str, index: int, *others: int) -> Condition:
-    """The condition that input ``index`` comes with all the others."""
+    """The condition that input ``index`` is given only with all the others."""
     message = f"{what}: with input {index}, {_listed(others)} must have a value"
     return stated(message, lambda has: has(index) is not True or all(has(other) is not False for other in others))
 

@@ -46,7 +46,7 @@ hidden_zero = scalars(_ZERO_TEXT, lambda zero: -128 <= zero <= 127, _HIDDEN_ZERO
 
 
 def _cell_exponent(view: OpView) -> int | None:
-    """The logarithm of the cell state's scale; None if it is not what it must be."""
+    """The logarithm of the scale of the cell state; None if it is invalid."""
     scale = view.inputs[_STATE].scale
     if not scale > 0:
         return None
@@ -100,7 +100,7 @@ class _Network:
         return scale
 
     def _sums(self) -> dict[int, Tensor]:
-        """By gate, what inputs and the previous output add to it, in the scale of the gate's sums."""
+        """The contributions of inputs and previous output to each gate, in the scale of its sums."""
         fixed, shape = self._fixed, (self._batches, len(self._gates), self._units)
         bias = None
         if not self._normal:  # without a normalisation it has the scale of the products
@@ -124,7 +124,7 @@ class _Network:
         return self._fixed.rescale(op.reshape(sums, (self._batches, len(self._gates), self._units)), factors)
 
     def _look(self, gate: int, total: Tensor, cell: Tensor) -> Tensor:
-        """The sum of a gate with what its peephole sees in the cell state."""
+        """The sum of a gate with its peephole connection."""
         index = _PLACES.first + PEEPHOLES.get(gate, PEEPHOLES[_OUT])
         if gate == _CELL or self._op.omitted(index):
             return total
@@ -134,7 +134,7 @@ class _Network:
         return fixed.saturate(fixed.add(total, fixed.rescale(fixed.multiply(cell, weights), [float(factor)])))
 
     def _functions(self, gates: Sequence[int], sums: Sequence[Tensor]) -> dict[int, Tensor]:
-        """By gate, its function of its sum, after the normalisation if there is one: Q0. The cell gate comes last."""
+        """The activation of each gate, after its normalisation, if any: Q0. The cell gate is last."""
         op = self._op
         shape = (self._batches, 1, self._units)
         stack = joined(op, [op.reshape(tensor, shape) for tensor in sums], 1)
@@ -175,7 +175,7 @@ class _Network:
         return self._op.cast(fixed.clip(fixed.add(level, self._hidden_zero), -128, 127), DType.INT8)
 
     def _project(self, hidden: Tensor) -> Tensor:
-        """The output; without a projection it is what the units give, as it is."""
+        """The output: the projection, or the unit outputs without one."""
         op, fixed = self._op, self._fixed
         if op.omitted(_PROJECTION):
             if self._units != op.shape(_OUTPUT)[1]:

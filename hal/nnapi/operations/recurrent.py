@@ -1,4 +1,4 @@
-"""What recurrent operations share: products with weights, steps of a sequence, both directions of one."""
+"""Shared parts of recurrent operations: products with weights, steps of a sequence, both directions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def parts(op: Lowering, tensor: Tensor, axis: int, count: int) -> list[Tensor]:
 
 
 class Sequence3(NamedTuple):
-    """How sequences lie in their 3-D tensors."""
+    """The layout of sequences in 3-D tensors."""
 
     time: int
     """The dimension of time steps: 0 (time-major) or 1 (batch-major)."""
@@ -70,7 +70,7 @@ class Sequence3(NamedTuple):
 
 
 def sequence_of(op: Lowering, time_major: bool) -> Sequence3:
-    """How the sequence of input 0 lies; its rank must be 3."""
+    """The layout of the sequence of input 0, whose rank must be 3."""
     shape = op.shape(0)
     time = 0 if time_major else 1
     return Sequence3(time, shape[time], shape[1 - time])

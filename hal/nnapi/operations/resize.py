@@ -38,7 +38,7 @@ def _resize_bilinear(op: Lowering) -> None:
 
 
 def _resize_nearest_neighbor(op: Lowering) -> None:
-    """The pixel that a position lies in, or with aligned corners the nearest one."""
+    """The pixel that contains a position, or with aligned corners the nearest one."""
     x = op.tensor(0)
     # With aligned corners the grid's points are pixels, so the nearest is found by rounding,
     # and by cutting off otherwise.

@@ -31,7 +31,7 @@ class Layer(NamedTuple):
 
 
 def _inputs(op: Lowering, layer: Layer, x: Tensor, auxiliary: Tensor | None) -> Tensor:
-    """What the inputs add to every time step, and the bias."""
+    """The contribution of the inputs to every time step, and the bias."""
     total = product(op, x, columns(op, op.real(layer.first)), op.real(layer.first + 2))
     if auxiliary is None:
         return total
@@ -127,7 +127,7 @@ _LINKING = (
 
 
 def _bidirectional(op: Lowering) -> None:
-    """Without weights of its own, the auxiliary input is what the backward layer reads instead of the input."""
+    """If the auxiliary input has no weights, the backward layer reads it instead of the input."""
     check_presence(op, _LINKING)
     _BIDIRECTIONAL_SHAPES.sizes(op)
     x, auxiliary = op.real(0), None if op.omitted(_AUXILIARY) else op.real(_AUXILIARY)

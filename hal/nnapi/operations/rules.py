@@ -104,12 +104,12 @@ _ZERO_SHIFT = {5: 0, 14: -128}  # TENSOR_QUANT8_ASYMM, TENSOR_QUANT8_ASYMM_SIGNE
 
 
 def inputs_beyond(count: int, version: Version) -> Later:
-    """More than so many inputs came with this version."""
+    """A later feature: more than ``count`` inputs."""
     return version, stated(f"more than {count} inputs", lambda view: len(view.inputs) > count)
 
 
 def outputs_beyond(count: int, version: Version) -> Later:
-    """More than so many outputs came with this version."""
+    """A later feature: more than ``count`` outputs."""
     return version, stated(f"more than {count} outputs", lambda view: len(view.outputs) > count)
 
 

@@ -39,7 +39,7 @@ def rows(name: str, types: Iterable[int]) -> list[Row]:
 
 
 def forms(inputs: str, outputs: str, table: Sequence[Row] = ({},)) -> frozenset[Form]:
-    """Every combination that the lines allow, the names bound by each row of the table in turn."""
+    """All combinations of the signature lines, with names bound by each row of the table."""
     shapes = _expand(inputs.replace("[", " [ ").replace("]", " ] ").split())
     results = outputs.split()
     return frozenset((_bind(shape, row), _bind(_expand(results)[0], row)) for shape in shapes for row in table)

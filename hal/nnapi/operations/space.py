@@ -26,7 +26,7 @@ def _padded(op: Lowering, x: Tensor, pads: Sequence[Sequence[int]], value: float
 
 
 def _zero(op: Lowering) -> int:
-    """What stands for 0 in input 0."""
+    """The stored value that represents 0 in input 0."""
     return op.view.inputs[0].zeroPoint
 
 
@@ -137,7 +137,7 @@ def _block_sizes(view: OpView) -> bool:
 
 
 def _shuffle(op: Lowering) -> None:
-    """The channels of input 2's axis, in as many groups as input 1 says, one of each group in turn."""
+    """CHANNEL_SHUFFLE along the axis of input 2, with the number of groups of input 1."""
     x, groups = op.tensor(0), op.scalar(1)
     axis = op.axis(2, len(x.shape))
     before, after = x.shape[:axis], x.shape[axis + 1 :]

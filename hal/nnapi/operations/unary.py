@@ -22,7 +22,7 @@ def _function(function: Unary) -> Callable[[Lowering], None]:
 
 
 def _rectify(activation: FusedActivationFunc) -> Callable[[Lowering], None]:
-    """RELU, RELU1, RELU6: what lies outside two bounds becomes the bound."""
+    """RELU, RELU1, RELU6: values are clamped to two bounds."""
     bounds = activation_bounds(activation)
     assert bounds is not None
 

@@ -1,4 +1,4 @@
-"""Which version of the interface brought which operations and which types of operands.
+"""The interface versions that introduced operations and operand types.
 
 A model that comes by an older interface must not use what that interface does not have. What an operation took on later
 than it came itself is said in its definition.
@@ -41,8 +41,8 @@ _LAST_OPERAND: Mapping[Version, int] = {
 
 
 def operation_version(kind: int) -> Version | None:
-    """The version that brought a type of operations; None if there is none of that number. OEM operations are of every
-    version, those of extensions of 1.2."""
+    """The version that introduced an operation type; None if it is unknown. OEM operations belong to every version,
+    those of extensions to 1.2."""
     return _brought(kind, _LAST_OPERATION)
 
 

@@ -1,4 +1,4 @@
-"""What convolutions and pools share: the layout of images, strides, padding, and where they stand among the inputs."""
+"""Shared parts of convolutions and pools: image layout, strides, padding, and their input indexes."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _at_least(op: Lowering, index: int, least: int) -> int:
 
 
 def window_rules(window: Callable[[OpView], Window]) -> tuple[Rule, ...]:
-    """What holds for the parameters of every operation with a window; ``window``: where they are."""
+    """The rules of the parameters of operations with windows; ``window``: their input indexes."""
 
     def padding(view: OpView) -> bool:
         """the implicit padding scheme must be 0 (NONE), 1 (SAME) or 2 (VALID), each explicit padding >= 0"""

@@ -73,7 +73,7 @@ class Backend(Protocol):
         """Fill device memory from the host."""
 
     def again(self, limit_ps: int) -> int:
-        """Repeat iterations of a loop, and say how many, maybe none; whatever they do, ``run`` would have done.
+        """Repeat iterations of a loop; returns their number, which may be 0. The effect equals that of ``run``.
 
         The last four runs were two iterations: a condition, whose truth value came back, then the body; what is to be
         read lies where the first of them has read it. No body begins unless its condition is true, and no more than

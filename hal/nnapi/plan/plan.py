@@ -1,4 +1,4 @@
-"""Plan: one subgraph, compiled for the shapes and the deciding values that executions bring.
+"""Plan: one subgraph, compiled for the shapes and values of executions.
 
 A plan is a tree of nodes. A node runs one segment; then come its children, one for each of the answers that the host
 got: values that decide shapes, or how many entries an operation produced. Most models have one node for each shape.

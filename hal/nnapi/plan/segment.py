@@ -45,7 +45,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What the operations and operand types of one model mean, those of the extensions that it uses included.
+    """The definitions of operations and operand types of one model, including its extensions.
 
     ``definitions`` by operation type, ``storage`` (the numpy type of an element) by operand type.
     """
@@ -70,7 +70,7 @@ class Vocabulary:
 
 
 class SegmentBuilder:
-    """Lowers operations of one subgraph from ``start`` on, as far as it goes.
+    """Lowers operations of one subgraph from ``start`` on, as far as possible.
 
     ``shapes``: of the operands that exist before; ``known``: the values of those that the host has looked at. ``stop``:
     where to end at the latest. ``absent``: operands that have no value in this execution. ``at``: the operation that is
