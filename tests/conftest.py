@@ -73,7 +73,7 @@ def _whatever_is_compiled_is_verified() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=bool(os.environ.get(VARIABLE)))
 def _no_driver_does_wrong(request: pytest.FixtureRequest) -> Iterator[None]:
     """With $NPUSIM_DRIVER_CHECK each device of each test watches its driver, and a finding fails the test."""
     if not os.environ.get(VARIABLE):

@@ -51,13 +51,23 @@ def goes_well(ways: Host, *mode: str, **environment: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "mode", ["ended", "closed", "signals", "kill", "exit", "fork-start", "later-files", "cancel", "contexts"]
+    "mode",
+    [
+        "ended",
+        "signals",
+        "kill",
+        "fork-start",
+        "cancel",
+        *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("closed", "exit", "later-files", "contexts")),
+    ],
 )
 def test_a_host(ways: Host, mode: str) -> None:
     goes_well(ways, mode)
 
 
-@pytest.mark.parametrize("nbytes", [16 << 10, 64 << 10, 256 << 10])
+@pytest.mark.parametrize(
+    "nbytes", [16 << 10, *(pytest.param(size << 10, marks=pytest.mark.slow) for size in (64, 256))]
+)
 def test_small_stacks(ways: Host, nbytes: int) -> None:
     goes_well(ways, "stack", str(nbytes))
 
@@ -119,7 +129,7 @@ REFUSAL = re.compile(r"libonnxifi-npusim: no simulated device: .+\n\Z")
 """The last line of whatever Python itself had to say."""
 
 
-@pytest.mark.parametrize("files", [3, 4, 5, 8])
+@pytest.mark.parametrize("files", [3, 4, pytest.param(5, marks=pytest.mark.slow), 8])
 def test_few_files(ways: Host, files: int) -> None:
     done = spoken(ways, "files", str(files))
     assert done.returncode == 0
@@ -134,7 +144,7 @@ def test_no_room_for_python(ways: Host) -> None:
     )
 
 
-@pytest.mark.parametrize("mebibytes", [0, 16, 1200])
+@pytest.mark.parametrize("mebibytes", [0, *(pytest.param(size, marks=pytest.mark.slow) for size in (16, 1200))])
 def test_little_memory(ways: Host, mebibytes: int) -> None:
     """The device's own memory is 1 GiB of addresses, so it is that which does not fit, or all fits."""
     done = spoken(ways, "later-memory", str(mebibytes << 20), NPUSIM_ONNXIFI_BACKENDS="tiny")

@@ -123,7 +123,7 @@ ALONE = ("sram.bytes", "dma.channels", "dram.bandwidth")
 @pytest.mark.parametrize(
     ("name", "rows", "turned"),
     [
-        ("squeezenet", 128, ALONE),
+        pytest.param("squeezenet", 128, ALONE, marks=pytest.mark.slow),
         pytest.param("squeezenet", 128, ("cores",), marks=pytest.mark.slow),
         pytest.param("densenet", 32, ALONE, marks=pytest.mark.slow),
     ],

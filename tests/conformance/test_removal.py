@@ -11,7 +11,7 @@ from tests.support.removal.plays import Play
 from tests.support.removal.sweep import HARMLESS, KINDS, Course, Moment, courses, main, outcome_of, sweep
 
 
-@pytest.mark.parametrize("adversary", [None, 1])
+@pytest.mark.parametrize("adversary", [pytest.param(None, marks=pytest.mark.slow), 1])
 def test_some_moments(adversary: int | None) -> None:
     tally = sweep(courses(DOORS, [adversary]), 280)
     assert tally.bad == []

@@ -34,7 +34,10 @@ def holds(usage: Usage) -> None:
     assert usage.mapped < mmap.PAGESIZE, usage  # the least that a mapping takes
 
 
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize(
+    "use",
+    [pytest.param(use, marks=[] if use in ("session", "nnapi", "onnxifi") else [pytest.mark.slow]) for use in USES],
+)
 def test_two_hundred_uses(use: str) -> None:
     holds(left_behind(sys.executable, use, "conv", 200))
 

@@ -30,7 +30,7 @@ from tests.support.programs.race_detector import find_races, limits_of
 from tests.support.random_devices import Device, devices
 
 
-@settings(max_examples=examples(60), suppress_health_check=QUIET)
+@settings(max_examples=examples(30), suppress_health_check=QUIET)
 @given(graphs(), devices(), st.integers(2, 5))
 def test_parts_compute_the_same_bits_without_races(case: RandomGraph, device: Device, cores: int) -> None:
     config = device.config.with_(cores=cores)
@@ -49,7 +49,7 @@ def test_parts_compute_the_same_bits_without_races(case: RandomGraph, device: De
 WAYS = st.sampled_from([1, 8, 64])
 
 
-@settings(max_examples=examples(80), suppress_health_check=QUIET)
+@settings(max_examples=examples(40), suppress_health_check=QUIET)
 @given(graphs(), devices(), st.integers(1, 4), WAYS)
 def test_cores_that_exchange_values_compute_the_same_bits_without_races(
     case: RandomGraph, device: Device, cores: int, way: int
@@ -106,7 +106,7 @@ def _next(draw: st.DrawFn, rng: np.random.Generator, build: GraphBuilder, layout
     return value if value.dtype.is_float else build.add("cast", [value], {"to": DType.INT8})
 
 
-@settings(max_examples=examples(50), suppress_health_check=QUIET)
+@settings(max_examples=examples(25), suppress_health_check=QUIET)
 @given(chains(), devices(), st.integers(2, 4), WAYS, st.randoms(use_true_random=False), st.booleans())
 def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
     case: RandomGraph, device: Device, cores: int, way: int, random: Random, stay: bool

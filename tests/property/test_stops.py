@@ -90,7 +90,9 @@ def _in_a_fresh_process(end_ps: int, files: list[str]) -> dict[str, dict[str, ob
     return found
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ("demo", "lookups") else [pytest.mark.slow]) for name in NETWORKS]
+)
 def test_a_fresh_process_goes_on_where_a_checkpoint_was_taken(name: str, tmp_path: Path) -> None:
     _restored_elsewhere(name, 8, 8, tmp_path)
 

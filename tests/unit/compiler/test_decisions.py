@@ -120,7 +120,7 @@ def record_of(graph: Graph, monkeypatch: pytest.MonkeyPatch, **overrides: Any) -
     return kept[0]
 
 
-@pytest.mark.parametrize("kib", [8, 12, 24, 64, 256])
+@pytest.mark.parametrize("kib", [8, *(pytest.param(kib, marks=pytest.mark.slow) for kib in (12, 64, 256)), 24])
 def test_asking_changes_nothing(kib: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, sram = residual_net(40, 12, 3), {"sram.bytes": kib << 10}
     record = record_of(graph, monkeypatch, **sram)

@@ -50,7 +50,7 @@ def test_what_does_not_repeat_often_stays(tmp_path: Path) -> None:
     assert shortened(residual_net()) is None
 
 
-@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("cores", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_same_order_is_chosen_as_of_all_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
     """And the program is the same to the byte."""
     graph = decoder(tmp_path, LEAST + 2)

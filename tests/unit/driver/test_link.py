@@ -173,7 +173,7 @@ def after_a_hang(driver: Driver, bus: Torn) -> None:
     assert np.array_equal(driver.run(loaded, {"x0": VALUES}).outputs["y0"], VALUES)
 
 
-@pytest.mark.parametrize("back", [None, 0, 2])
+@pytest.mark.parametrize("back", [None, pytest.param(0, marks=pytest.mark.slow), 2])
 def test_gone_at_any_access_of_a_reset(back: int | None) -> None:
     """A reset clears the register that would tell."""
     for number in range(1, accesses_of(after_a_hang) + 1):

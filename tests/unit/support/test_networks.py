@@ -43,7 +43,10 @@ def test_every_light_model_is_named_and_no_other() -> None:
         light.load("lenet")
 
 
-@pytest.mark.parametrize("name", ["shufflenet", "squeezenet", "inception_v2", "densenet121", "resnet50"])
+LARGE = ("squeezenet", "inception_v2", "densenet121", "resnet50")
+
+
+@pytest.mark.parametrize("name", ["shufflenet", *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)])
 def test_randomised_outputs_tell_classes_and_inputs_apart(name: str) -> None:
     model = light.randomised(name, 1)
     assert not [node for node in model.graph.node if node.op_type == "ConstantOfShape"]

@@ -101,7 +101,13 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("planted", PLANTED)
+SHOWN = ("a rate of the matrix unit", "a slower memory", "less memory", "a slower clock")
+"""One of the array, of transfers, of another program, and of all; the others are slow."""
+
+
+@pytest.mark.parametrize(
+    "planted", [pytest.param(what, marks=[] if what in SHOWN else [pytest.mark.slow]) for what in PLANTED]
+)
 def test_a_regression_is_told_in_few_lines(before, planted):
     """How much, which layer and unit first, and a cause that names the unit or the program."""
     keys, unit = PLANTED[planted]
