@@ -23,6 +23,17 @@ from tests.unit.cli.conftest import Cli
 SMALL = ("tiny", "--set", "dram.bytes='64 MiB'")
 
 
+def connected(path: Path) -> Client:
+    """A client, once a server listens: its socket is in the file system a moment before."""
+    sock = socket.socket(socket.AF_UNIX)
+
+    def listens() -> bool:
+        return sock.connect_ex(str(path)) == 0
+
+    until(listens)
+    return Client(sock)
+
+
 def test_a_client_is_served_and_the_socket_goes(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "s"
     served: list[int] = []
@@ -32,11 +43,8 @@ def test_a_client_is_served_and_the_socket_goes(cli: Cli, tmp_path: Path) -> Non
         )
     )
     thread.start()
-    until(path.exists)
+    client = connected(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    sock = socket.socket(socket.AF_UNIX)
-    sock.connect(str(path))
-    client = Client(sock)
     client.agree()
     client.enable()
     assert client.read(0, 0, 4) == (0x3155504E).to_bytes(4, "little")
@@ -58,10 +66,7 @@ def test_the_end_tells_what_the_client_did_wrong_and_which_fault_did_not_happen(
             )
         )
         thread.start()
-        until(path.exists)
-        sock = socket.socket(socket.AF_UNIX)
-        sock.connect(str(path))
-        client = Client(sock)
+        client = connected(path)
         client.agree()
         client.enable()
         client.write(0, 0x048, (0xFF).to_bytes(4, "little"))  # reserved bits of INT_STATUS
