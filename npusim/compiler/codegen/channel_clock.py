@@ -1,8 +1,8 @@
-"""When units will be free, as far as a command stream has come: for whoever has to choose one of them.
+"""The clock by which the scheduler chooses a DMA channel: when each unit will be free, as far as commands are issued.
 
-Units take their commands in order and wait for counts, as on the device. DRAM serves one transfer after the other at
-its bandwidth, in the order of the stream; the stream itself comes before all of them. What a whole stream takes, the
-forecast knows better, which can look ahead.
+Units run their commands in order and wait for counts, as on the device. DRAM serves transfers one after the other at
+its bandwidth, in the order of the stream. The clock is an estimate: the forecast of a whole stream knows what comes
+later.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from npusim.work import DmaWork, Work
 
 
 def course(config: Config) -> Course:
-    """Nothing has been told yet."""
+    """A clock at the start of a stream."""
     clock_ps = 10**12 // config.clock_hz
     return Course(_prices(config), dram_model(config).bandwidth, config.queue_depth, clock_ps, config.dma.in_flight)
 
 
 @functools.lru_cache(maxsize=4)
 def _prices(config: Config) -> Callable[[Work], tuple[int, int, int]]:
-    """What :func:`_price` answers, remembered: orders of one graph ask for the same."""
+    """:func:`_price`, remembered, because all schedules of a graph have much the same commands."""
     return functools.lru_cache(maxsize=1 << 12)(functools.partial(_price, config))
 
 
 def _price(config: Config, work: Work) -> tuple[int, int, int]:
-    """How long a command takes; how long the DRAM serves it, -1 if it has nothing to do with it; and what of the first
-    may pass while its channel is busy with older ones."""
+    """Picoseconds of a command; picoseconds that DRAM serves it, -1 if it does not use DRAM; and the part of the first
+    that may overlap with older commands of the channel."""
     served, ahead = -1, 0
     if isinstance(work, DmaWork) and not work.is_local:
         ahead = dma.transfer(config, work).ahead_ps

@@ -1,15 +1,15 @@
 """Order the work of all operators into one command stream per device, with just the waits that correctness needs.
 
 A lowered operator is a sequence of *steps*: load tiles, compute on them, store results. Loads run one step ahead of the
-compute, across operators too, so DMA and units overlap. Every command states what it reads and writes; waits follow
+compute, across operators too, so DMA and units overlap. Every command states what it reads and writes, and waits follow
 from that alone, so no lowering can forget one.
 
-Why one step: what changes from tile to tile has two slots. While the units work on one, the next tile is loaded into
-the other; a load two steps ahead would find both in use, and hold up its channel until one is free.
+Loads run one step ahead because operands have two slots: while the units work on one, the next tile is loaded into the
+other. A load two steps ahead would find both in use and block its channel.
 
-Why nothing waits for ever: a wait names how many commands of a unit must be complete, and all of them stand before it
-in the stream. So running the commands one by one in stream order is always possible, and whatever the units do at the
-same time is ahead of that, never behind.
+There is no deadlock: a wait names how many commands of a unit must be complete, and all of these come before it in the
+stream. Executing the commands one by one in stream order is always possible, and units that work in parallel are only
+ever ahead of that.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ __all__ = ["Item", "Resource", "Scheduler", "Slot", "Tile"]
 Resource = Slot | View
 
 RECENT = 1024
-"""Uses of a buffer that are told apart. Of those before them it is only known how far each unit had come: whoever waits
-for that waits for commands that ended long ago, and looking back stays as quick for the last of 100 000 readers."""
+"""Uses of a buffer that are kept one by one. Of older ones only the last command of each unit is kept: these ended long
+ago, so waiting for all of them costs nothing, and the search for conflicts stays short with 100 000 readers."""
 
 
 def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
-    """Take the loads out of the steps of one turn, each with its core, that several of them have: the same bytes of
-    DRAM to the same place. Those that do it for all come before the others.
+    """Remove the loads that several cores have in common from the steps of one turn, and return them as multicasts: the
+    same bytes of DRAM to the same addresses.
 
-    No lowering knows of this. All cores have the same slots at the same addresses, and those that work on neighbouring
-    tiles ask for the same weights or the same pixels in the same turn.
+    Lowerings need not know of this. All cores have their slots at the same addresses, and cores that work on
+    neighbouring tiles load the same weights or pixels in the same turn.
     """
     wanted: dict[bytes, list[tuple[int, Item]]] = {}
     for core, step in turn:
@@ -52,7 +52,8 @@ def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
             if (key := _shared_key(item)) is not None:
                 wanted.setdefault(key, []).append((core, item))
     shared = {key for key, items in wanted.items() if len({core for core, _ in items}) > 1}
-    # What a load that stays has filled before must not be overtaken; with each that stays for that there may be more.
+    # A multicast comes before all loads that stay, so it must not write where one of these has written. A load that
+    # stays for this reason may block others in turn.
     while late := {key for _, step in turn for key in _overtaking(step, shared)}:
         shared -= late
     if shared:
@@ -62,17 +63,17 @@ def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
 
 
 def _shared_key(item: Item) -> bytes | None:
-    """Equal for loads of the same bytes to the same place; None for what only one core can do."""
+    """Equal for loads of the same bytes to the same address; None for loads that cannot be multicast."""
     instruction = item.instruction
     if not isinstance(instruction, Copy | Expand) or type(instruction) not in _FOR_SEVERAL:
         return None
     plain = is_outside(instruction.src) and space_of(instruction.dst) == Space.SRAM
-    # A value in SRAM is a core's own.
+    # Values in SRAM, other than slots, belong to one core.
     return instruction.to_bytes() if plain and all(isinstance(resource, Slot) for resource in item.writes) else None
 
 
 def _overtaking(step: Tile, shared: Set[bytes]) -> Iterator[bytes]:
-    """The loads among those that are shared which write where one that is not shared has been before them."""
+    """The shared loads of a step that write where an earlier load, which is not shared, writes or reads."""
     kept: list[Resource] = []
     for item in step.loads:
         key = _shared_key(item)
@@ -87,40 +88,31 @@ def _halves(item: Item) -> list[Item]:
     load = item.instruction
     assert isinstance(load, MULTICASTS)
     cores = load.targets(0)
-    return [
-        Item(
-            replace(load, cores=sum(1 << core for core in half)), item.reads,
-            tuple(slot for slot in item.writes if isinstance(slot, Slot) and slot.core in half),
-        )
-        for half in (cores[: len(cores) // 2], cores[len(cores) // 2 :])
-    ]  # fmt: skip
+    found = []
+    for half in (cores[: len(cores) // 2], cores[len(cores) // 2 :]):
+        slots = tuple(slot for slot in item.writes if isinstance(slot, Slot) and slot.core in half)
+        found.append(Item(replace(load, cores=sum(1 << core for core in half)), item.reads, slots))
+    return found
 
 
 def _pieces(item: Item, most: int, config: Config) -> list[Item]:
-    """A load as several that run side by side, each worth a transfer of its own: one alone keeps a channel busy, while
-    those of other cores have nothing to do."""
+    """A multicast as several that run on channels of different cores, which would have nothing to do otherwise."""
     load = item.instruction
-    if not isinstance(load, Copy):  # a stream is one, from its beginning to its end
+    if not isinstance(load, Copy):  # a compressed stream cannot be cut
         return [item]
     nbytes = prod(load.dims) * load.itemsize
-    # A transfer that is shorter than what its channel moves in one latency is mostly waiting.
+    # No piece should be shorter than what a channel moves in one latency.
     most = min(most, nbytes * 10**12 // max(1, channel_bandwidth(config) * latency_ps(config)))
     axis = next((axis for axis, dim in enumerate(load.dims) if dim > 1), None)
     if most < 2 or axis is None or any(load.before) or any(load.after):
         return [item]
     size = ceil_div(load.dims[axis], most)
-    return [
-        Item(
-            replace(
-                load,
-                dst=load.dst + first * load.dst_strides[axis],
-                src=load.src + first * load.src_strides[axis],
-                dims=_at(load.dims, axis, min(size, load.dims[axis] - first)),
-            ),
-            item.reads, item.writes,
-        )
-        for first in range(0, load.dims[axis], size)
-    ]  # fmt: skip
+    found = []
+    for first in range(0, load.dims[axis], size):
+        dst, src = load.dst + first * load.dst_strides[axis], load.src + first * load.src_strides[axis]
+        dims = _at(load.dims, axis, min(size, load.dims[axis] - first))
+        found.append(Item(replace(load, dst=dst, src=src, dims=dims), item.reads, item.writes))
+    return found
 
 
 def _at(values: Sequence[int], axis: int, value: int) -> tuple[int, ...]:
@@ -136,7 +128,7 @@ def _for_several(items: Sequence[tuple[int, Item]]) -> Item:
 
 
 _FOR_SEVERAL: dict[type[Instruction], Callable[..., Instruction]] = {Copy: Multicast, Expand: MulticastExpand}
-"""Loads, and what does the same for several cores."""
+"""Loads, and the instructions that do the same for several cores."""
 
 
 def _buffers_read(items: Iterable[Item]) -> set[Buffer]:
@@ -153,14 +145,14 @@ class Scheduler(Issuer):
 
     def __init__(self, config: Config, budget: Budget) -> None:
         self._course = course(config)
-        # Where there is no choice, nobody needs to know when a channel will be free.
+        # The clock of the channels is only needed if there is a choice between them.
         chooses = config.dma.channels > 2 or (config.cores > 1 and config.interconnect.multicast)
         features = Fetch if config.dma.separate_weight_port and config.dma.channels > 2 else None
         super().__init__(config.dma.channels, self._course, chooses, RECENT, features)
         self._config = config
         self._budget = budget
         self._owners: dict[bool, list[tuple[int, int, Buffer]]] = {False: [], True: []}
-        """Runs of bytes in DRAM and in L2 (first, end, the buffer that was born there last), in order and apart."""
+        """Disjoint runs of bytes in DRAM and in L2, in order: (first, end, the last buffer allocated there)."""
 
     def add(self, op: int, name: str, streams: Sequence[Iterable[Tile]]) -> None:
         """Issue the steps of one operator: one stream per core, in turn. Raises CompileError beyond the budget."""
@@ -176,7 +168,7 @@ class Scheduler(Issuer):
             running = [(core, steps) for core, steps, _ in turn]
 
     def _load_for_several(self, op: int, turn: Sequence[tuple[int, Tile]]) -> None:
-        """Read once what several cores load in one turn; the channel that has least to do writes it to all of them."""
+        """Load once what several cores need in one turn; the channel that is free first writes it to all of them."""
         loads = _take_shared(turn)
         while loads:
             self.flush_conflicts(Tile(loads))
@@ -190,7 +182,7 @@ class Scheduler(Issuer):
             self.issue_together(op, [(cores, piece) for piece in pieces])
 
     def prologue(self, op: int, items: Sequence[tuple[int, Iterable[Item]]]) -> int:
-        """Before anything else: load what stays in SRAM, (core, items) of each; how many commands that takes."""
+        """Issue the loads of pinned weights, (core, items) each, before all else. Returns the number of commands."""
         for core, loads in items:
             for item in loads:
                 self.issue_together(op, [((core,), item)])
@@ -198,19 +190,19 @@ class Scheduler(Issuer):
         return len(self.commands)
 
     def finish(self) -> list[Command]:
-        """Issue what is pending and halt; the commands of the program."""
+        """Issue pending steps and a halt. Returns the commands of the program."""
         for core in sorted(self.pending):
             self.flush(core)
         self.commands.append(Command(0, Unit.CONTROL, self.commands[-1].op if self.commands else 0, (), Halt()))
         return self.commands
 
     def born(self, buffer: Buffer) -> None:
-        """The buffer's first use comes next: its bytes may have belonged to others, whose uses must be over."""
+        """Announce the first use of a buffer: it waits for all uses of buffers that had its bytes before."""
         low, high = buffer.offset, buffer.offset + buffer.nbytes
         if not buffer.is_scratch or not buffer.nbytes:
             return
-        # The arena gives bytes to two buffers where their lives do not overlap in the graph's order. The device
-        # does not keep that order: a core or a channel may be an operator behind, still reading the older value.
+        # Two buffers share bytes if their lives do not overlap in the order of the graph. The device does not keep that
+        # order: a core or a channel may be an operator behind and still read the older value.
         self._flush_users_of(buffer)
         owners = self._owners[buffer.in_l2]
         first = bisect_right(owners, low, key=lambda run: run[1])
@@ -219,7 +211,7 @@ class Scheduler(Issuer):
         kept = [(low, high, buffer)]
         for start, end, other in owners[first:last]:
             raise_fences(before, self.uses(other))
-            # What is left of the older buffer at either side is still on record; for the rest the new one speaks.
+            # The rest of the older buffer, at either side, keeps its entry.
             if start < low:
                 kept.insert(0, (start, low, other))
             if end > high:
@@ -228,13 +220,10 @@ class Scheduler(Issuer):
         self.succeed(buffer, before)
 
     def _flush_users_of(self, buffer: Buffer) -> None:
-        """Issue pending steps that still touch these scratch bytes, so that their uses are on record."""
+        """Issue pending steps that touch these bytes, so that their uses are recorded."""
         low, high = buffer.offset, buffer.offset + buffer.nbytes
         for core, (_, pending) in sorted(self.pending.items()):
             touched = _buffers_written(pending) | _buffers_read(pending.compute) | _buffers_read(pending.stores)
-            if any(
-                other.is_scratch and other.in_l2 == buffer.in_l2
-                and other.offset < high and low < other.offset + other.nbytes
-                for other in touched
-            ):  # fmt: skip
+            same_memory = [other for other in touched if other.is_scratch and other.in_l2 == buffer.in_l2]
+            if any(other.offset < high and low < other.offset + other.nbytes for other in same_memory):
                 self.flush(core)

@@ -1,4 +1,4 @@
-"""Groups: what is executed as one - an operator with the elementwise operators that follow it on the same tile."""
+"""Groups: an operator and the elementwise operators that follow it on the same tile, executed as one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANCHORS = frozenset(name for name, kind in REGISTRY.items() if kind.unit is Unit
 """Kinds of the matrix unit."""
 
 ROWS = frozenset(name for name, kind in REGISTRY.items() if isinstance(kind.form, RowForm))
-"""Kinds that go through rows, one after the other."""
+"""Kinds that work on whole rows."""
 
 CONTINUED = ANCHORS | {
     name for name, kind in REGISTRY.items() if isinstance(kind.form, RowForm) and not kind.form.single
@@ -28,22 +28,20 @@ CONTINUED = ANCHORS | {
 """Kinds whose tiles elementwise operators may continue in SRAM."""
 
 VIEWS = frozenset(name for name, kind in REGISTRY.items() if kind.form is Lowered.VIEW)
-"""Kinds that are another view of the same bytes, wherever strides can say it."""
+"""Kinds whose result is a view of the same bytes, wherever strides can express it."""
 
 MAX_LOADS = 6
-"""Tensors of full size that one group may load besides its anchor's; more would leave little SRAM for each."""
+"""Tensors of full size that a group may load besides its anchor's; with more, little SRAM would be left for each."""
 
 MAX_OPS = 64
-"""Operators in one group. Where a chain is longer, one more load and store for so many operators cost next to nothing;
-what they hold in SRAM at once, and what it takes to see who may join, stays bounded."""
+"""Operators of a group at most. It bounds the SRAM that they hold at once and the time to form groups; one more load
+and store for so many operators cost next to nothing."""
 
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """An anchor (None for purely elementwise work) and a chain in topological order; only the last output leaves, and
-    what ``sides`` make of it: the ends of its range.
-
-    ``parts``: the groups that a flow is made of (see ``flows``), empty for all others.
+    """An anchor (None for purely elementwise work) and a chain in topological order. The results are the last output,
+    and those of ``sides``: its minimum and maximum. ``parts``: of fused attention, the groups that it consists of.
     """
 
     index: int
@@ -76,13 +74,13 @@ class Group:
 
 
 def on_matrix(group: Group) -> bool:
-    """Whether it is the matrix unit that a group waits for."""
+    """Whether a group's main work is on the matrix unit."""
     return group.anchor is not None and group.anchor.kind in ANCHORS
 
 
 def side_by_side(groups: Iterable[Group]) -> bool:
-    """Whether the matrix unit may be at one part of what groups do, one after the other, while the vector unit is at
-    another one. Units run their commands in order: what lies between two groups of one unit makes that unit wait."""
+    """Whether two units can work at the same time on different stripes of some groups: all groups of one unit come
+    before all of the other. In any other order a unit, which runs its commands in order, would wait between them."""
     return len(list(groupby(groups, on_matrix))) == 2
 
 
@@ -92,18 +90,18 @@ def outside(ops: Sequence[Op], made: Set[Tensor | None]) -> list[Tensor]:
 
 
 def _label(op: Op) -> str:
-    """What reports call an operator: its function where the kind alone says little."""
+    """The name of an operator in reports: its function if the kind says little."""
     if op.kind in ("unary", "binary"):
         return str(op.attrs["fn"].name).lower()
     return str(op.attrs["name"]) if op.kind == "routine" else op.kind
 
 
 def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = True) -> list[Group]:
-    """Join elementwise operators to the producers of their operands where nobody else wants the value between.
+    """Join elementwise operators to the producers of their operands, where no other operator reads the value between.
 
-    A group stands where its last operator stood: everything it reads exists by then.
+    A group takes the position of its last operator, where all of its operands exist.
     """
-    # An operator that follows several groups may take them all in, one after the other, as long as each fits.
+    # An operator may join several groups, one after the other.
     users = consumers(ops)
     kept = set(outputs)
     group_of: dict[Tensor, list[Op]] = {}
@@ -111,7 +109,7 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
     for op in ops:
         poll()
         members = [op]
-        # Dequantisation of stored values goes with whoever reads it: stored, the result would be four times as large.
+        # A dequantisation of bytes joins its reader instead: its result is four times as large as its operand.
         widens = op.kind == "dequantize" and op.input(0).dtype not in (DType.INT32, DType.INT64)
         while fuse and op.kind in ELEMENTWISE and not widens:
             joined = _joinable(members, users, kept, group_of)
@@ -131,14 +129,14 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
 
 
 def join_ranges(groups: Sequence[Group]) -> list[Group]:
-    """Let the least or greatest element of a whole result be found by who makes it, while its tiles are in SRAM."""
+    """Let the group that makes a value find its minimum or maximum, while the tiles are in SRAM."""
     makers: dict[Tensor, Group] = {}
     kept: dict[Group, None] = {}
     for group in groups:
         op = group.ops[0]
         maker = makers.get(op.input(0)) if op.inputs and op.inputs[0] is not None else None
         if maker is not None and len(group.ops) == 1 and _is_range(op):
-            # Of the result itself: the view may come later.
+            # On the result itself, because a view of it may be made later.
             side = Op(op.name, op.kind, (maker.outputs[0],), op.outputs, op.attrs, op.origin)
             maker.sides = (*maker.sides, side)
             continue
@@ -162,9 +160,9 @@ def _is_range(op: Op) -> bool:
 def _joinable(
     members: list[Op], users: dict[Tensor, list[Op]], kept: set[Tensor], group_of: dict[Tensor, list[Op]]
 ) -> list[Op] | None:
-    """A group whose last result has the shape of this one's and is read by this one alone."""
-    # The value between never leaves SRAM, so nobody outside may want it: neither another operator nor the caller. Nor
-    # may the anchor, which comes first.
+    """A group to join: its last result has the shape of this group's result, and only this group reads it."""
+    # The value between never leaves SRAM, so no other operator may read it, nor the caller, nor the anchor, which comes
+    # first.
     inside = {member for member in members if member.kind in ELEMENTWISE}
     made = {tensor for member in members for tensor in member.outputs}
     shape = members[-1].output.shape
@@ -174,7 +172,7 @@ def _joinable(
         joined = group_of[tensor]
         ends = joined[-1]
         fusible = ends.kind in ELEMENTWISE or ends.kind in CONTINUED
-        # Counted first: the readers of a value that the whole graph reads would be walked each time.
+        # Counted first, because a value may have very many readers.
         alone = len(users[tensor]) <= len(members) and inside.issuperset(users[tensor])
         if fusible and ends.output is tensor and alone and _compatible(joined, members):
             return joined
@@ -185,7 +183,7 @@ def _compatible(joined: list[Op], members: list[Op]) -> bool:
     """One anchor at most, not too many operators, and not too many tensors to load."""
     if len(joined) + len(members) > MAX_OPS:
         return False
-    # The chain runs on the anchor's tile as the anchor has cut it; two anchors would have to agree on a cut.
+    # The chain runs on the tiles of its anchor; two anchors would have to agree on their tiles.
     anchors = sum(member.kind in CONTINUED for member in (*joined, *members))
     made = {tensor for member in (*joined, *members) for tensor in member.outputs}
     chain = [member for member in (*joined, *members) if member.kind not in CONTINUED]

@@ -1,6 +1,7 @@
-"""A flow: products of matrices and what lies between them, for a block of rows at a time, which never leaves SRAM.
+"""Fused attention: products of matrices with operators on rows between them, a block of rows at a time.
 
-Attention is one: the scores of some queries for all keys, their softmax, the product with the values.
+For a block of queries the scores with all keys, their softmax and the product with the values are computed one after
+the other. What lies between the products never leaves SRAM.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ import numpy as np
 from npusim.compiler.buffers import Buffer, Moves, View
 from npusim.compiler.codegen.issue import Item, Tile
 from npusim.compiler.grouping.groups import Group, outside
-from npusim.compiler.lower.base import Box, Context, Lowering, SlotSpec, SlotTable, refuse_size, share, total_bytes
+from npusim.compiler.lower.base import (
+    Box,
+    Context,
+    Lowering,
+    SlotSpec,
+    SlotTable,
+    refuse_size,
+    share,
+    total_bytes,
+)
 from npusim.compiler.lower.chain import Chain
 from npusim.compiler.lower.epilogue import absorb
 from npusim.compiler.lower.matmul import MatMulLowering
@@ -29,18 +39,13 @@ from npusim.timing.tile import SLACK_PERCENT, acc_bytes, tilings
 from npusim.units import ceil_div
 from npusim.work import DmaWork, walked_runs
 
-
-class Block(NamedTuple):
-    """Rows [first, end) of an image."""
-
-    image: int
-    first: int
-    end: int
+_Block = tuple[int, int, int]
+"""Image, first row and the one after the last."""
 
 
 class _Plan(NamedTuple):
-    """What a block of so many rows takes: the lowering of each product, the chain of what is elementwise, None for
-    rows; slots; picoseconds for all blocks."""
+    """Blocks of ``rows``: for each part the lowering of a product, the chain of elementwise operators, or None for an
+    operator on rows; slots; picoseconds of all blocks."""
 
     rows: int
     parts: list[MatMulLowering | Chain | None]
@@ -49,11 +54,10 @@ class _Plan(NamedTuple):
 
 
 class AttentionLowering(Lowering):
-    """Groups in a row, each of which reads a block of rows of the one before, whole ones; the first and the last are
-    products of matrices.
+    """Groups of which each needs the same rows of the one before, as wholes; the first and the last are products.
 
-    What lies between has two places, so that the first product of the next block runs while the vector unit works on
-    this one. Cores take different blocks, those of the same image next to each other: the right operands stay.
+    Values between have two slots, so that the first product of the next block runs while the vector unit works on this
+    one. Each core takes consecutive blocks, so that the right operands of an image stay in their slots.
     """
 
     def __init__(self, context: Context, group: Group) -> None:
@@ -63,8 +67,8 @@ class AttentionLowering(Lowering):
         self._images = prod(self._batch)
         self._inner = [part.outputs[0] for part in group.parts[:-1]]
         for tensor in self._operands():
-            context.view(tensor)  # constants are placed once, not for each size that is tried
-        self._homes = self._windows()
+            context.view(tensor)  # this places constants, once for all sizes of blocks
+        self._homes = self._placeholders()
         plans = []
         rows = self._height
         refusal: CompileError | None = None
@@ -82,17 +86,17 @@ class AttentionLowering(Lowering):
         self._plan = next(plan for plan in plans if plan.ps <= limit)
 
     def _operands(self) -> Iterator[Tensor]:
-        """What chains read from outside of the flow."""
+        """The operands of chains that no part makes."""
         for part in self.group.parts:
             if part.anchor is None:
                 made = {op.output for op in part.chain}
                 yield from (t for t in outside(part.chain, made) if t not in self._inner)
             elif part.anchor.kind == "matmul":
-                drain = absorb(part)
-                yield from outside(drain.rest, {drain.result, *(op.output for op in drain.rest)})
+                epilogue = absorb(part)
+                yield from outside(epilogue.rest, {epilogue.result, *(op.output for op in epilogue.rest)})
 
-    def _windows(self) -> dict[Tensor, Buffer]:
-        """Placeholders for what lies between; rows of the same width are computed in place."""
+    def _placeholders(self) -> dict[Tensor, Buffer]:
+        """Buffers that stand for the slots of values between; operators on rows of equal width work in place."""
         homes: dict[Tensor, Buffer] = {}
         for part, tensor in zip(self.group.parts, self._inner, strict=False):
             source = part.anchor.input(0) if part.anchor is not None and part.anchor.kind != "matmul" else None
@@ -106,7 +110,7 @@ class AttentionLowering(Lowering):
         return tensor.shape[-1] * tensor.dtype.itemsize
 
     def _planned(self, rows: int) -> _Plan:
-        """Raises CompileError if a block of so many rows does not fit."""
+        """The plan for blocks of so many rows. Raises CompileError if one does not fit."""
         config, views = self.config, dict(self.context.views)
         specs: list[SlotSpec] = []
         for number, home in enumerate(dict.fromkeys(self._homes.values())):
@@ -120,17 +124,10 @@ class AttentionLowering(Lowering):
         vector = matrix = 0
         blocks = self._images * ceil_div(self._height, rows)
         price = cost_model(config).cost
+        constants, memo, facts = self.context.constants, self.context.memo, self.context.facts
         for number, part in enumerate(self.group.parts):
             left = self.context.room - total_bytes(specs)
-            inner = Context(
-                config,
-                self.context.constants,
-                views,
-                max(left, 1),
-                rows,
-                memo=self.context.memo,
-                facts=self.context.facts,
-            )
+            inner = Context(config, constants, views, max(left, 1), rows, memo=memo, facts=facts)
             out = part.outputs[0]
             if (elements := rows * out.shape[-1]) > MAX_ELEMENTS:
                 raise refuse_size(self.group, elements, MAX_ELEMENTS, "elements")
@@ -157,9 +154,9 @@ class AttentionLowering(Lowering):
             if accumulators > acc_bytes(config):
                 raise refuse_size(self.group, accumulators, acc_bytes(config), "accumulators")
         loading, traffic = self._loads(parts, rows, blocks)
-        # A core has whole blocks.
+        # The busiest core, as blocks are not split between cores.
         busy = max(matrix, vector, loading) * ceil_div(blocks, config.cores) // blocks
-        first = (matrix + vector + loading) // blocks  # nothing overlaps the first block on its way through
+        first = (matrix + vector + loading) // blocks  # nothing overlaps with the first block
         return _Plan(rows, parts, specs, max(busy, traffic) + first)
 
     def _loads(self, parts: Sequence[MatMulLowering | Chain | None], rows: int, blocks: int) -> tuple[int, int]:
@@ -216,20 +213,17 @@ class AttentionLowering(Lowering):
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         places = self._places(table)
         rows = range(0, self._height, self._plan.rows)
-        blocks = [
-            Block(image, first, min(first + self._plan.rows, self._height))
-            for image in range(self._images)
-            for first in rows
-        ]
-        waiting: tuple[Block, Moves, Tile] | None = None
+        ends = [(first, min(first + self._plan.rows, self._height)) for first in rows]
+        blocks = [(image, *each) for image in range(self._images) for each in ends]
+        waiting: tuple[_Block, Moves, Tile] | None = None
         for number, block in enumerate(share(blocks, core, cores)):
             moves = self._moves(block, places[number % 2])
             scores = list(self._part(table, 0, block, moves))
-            # What follows the first product is for the vector unit, which takes its commands in order: those of the
-            # block before come first. Several tiles share their slots, and so wait for each other.
+            # The vector unit runs its commands in order, and those of the block before come first. So its work on this
+            # block is held back, unless the product has several tiles: these share slots and wait for each other.
             later = _split(scores[0]) if len(scores) == 1 else Tile()
             yield from scores
-            # One block behind: the matrix unit has the next product to do while the vector unit is busy with this one.
+            # One block behind, so that the matrix unit has a product to do while the vector unit is busy.
             if waiting is not None:
                 yield from self._rest(table, *waiting)
             waiting = block, moves, later
@@ -237,7 +231,7 @@ class AttentionLowering(Lowering):
             yield from self._rest(table, *waiting)
 
     def _places(self, table: SlotTable) -> list[dict[Buffer, Buffer]]:
-        """The buffers that take turns in the place of each placeholder."""
+        """The two slots of each placeholder, as buffers."""
         turns: list[dict[Buffer, Buffer]] = [{}, {}]
         for number, home in enumerate(dict.fromkeys(self._homes.values())):
             for turn in turns:
@@ -245,23 +239,21 @@ class AttentionLowering(Lowering):
                 turn[home] = Buffer(home.name, SCRATCH, slot.nbytes, slot.start, core=table.core, is_rolling=True)
         return turns
 
-    def _moves(self, block: Block, places: dict[Buffer, Buffer]) -> Moves:
-        return {
-            self._homes[tensor]: (places[self._homes[tensor]], -block.first * self._pitch(tensor))
-            for tensor in self._inner
-        }
+    def _moves(self, block: _Block, places: dict[Buffer, Buffer]) -> Moves:
+        homes = {tensor: self._homes[tensor] for tensor in self._inner}
+        return {home: (places[home], -block[1] * self._pitch(tensor)) for tensor, home in homes.items()}
 
-    def _rest(self, table: SlotTable, block: Block, moves: Moves, later: Tile) -> Iterator[Tile]:
+    def _rest(self, table: SlotTable, block: _Block, moves: Moves, later: Tile) -> Iterator[Tile]:
         if later.compute:
             yield later
         for number in range(1, len(self.group.parts)):
             yield from self._part(table, number, block, moves)
 
-    def _part(self, table: SlotTable, number: int, block: Block, moves: Moves) -> Iterator[Tile]:
+    def _part(self, table: SlotTable, number: int, block: _Block, moves: Moves) -> Iterator[Tile]:
         part, lowering = self.group.parts[number], self._plan.parts[number]
         named = table.part(f"{number}.")
         if isinstance(lowering, MatMulLowering):
-            yield from lowering.stripe(block.image, (block.first, block.end), moves).steps(named, 0, 1)
+            yield from lowering.stripe(block[0], block[1:], moves).steps(named, 0, 1)
         elif lowering is not None:
             step = Tile()
             lowering.moved(moves).emit(step, named, self._box(block, part.outputs[0]))
@@ -270,33 +262,34 @@ class AttentionLowering(Lowering):
             assert part.anchor is not None
             source, target = part.anchor.input(0), part.outputs[0]
             x, out = (self._view(tensor, block, moves) for tensor in (source, target))
-            instruction = _on_rows(part, block.end - block.first, out.address, x.address)
+            instruction = _on_rows(part, block[2] - block[1], out.address, x.address)
             yield Tile(compute=[Item(instruction, (x,), (out,))])
 
-    def _box(self, block: Block, tensor: Tensor) -> Box:
-        index = tuple(int(i) for i in np.unravel_index(block.image, self._batch)) if self._batch else ()
-        return (*index, block.first, 0), self._sizes(block.end - block.first, tensor)
+    def _box(self, block: _Block, tensor: Tensor) -> Box:
+        image, first, end = block
+        index = tuple(int(i) for i in np.unravel_index(image, self._batch)) if self._batch else ()
+        return (*index, first, 0), self._sizes(end - first, tensor)
 
-    def _view(self, tensor: Tensor, block: Block, moves: Moves) -> View:
-        """The rows of a block of what lies between."""
+    def _view(self, tensor: Tensor, block: _Block, moves: Moves) -> View:
+        """The rows of a block of a value between."""
         buffer, _ = moves[self._homes[tensor]]
-        pitch, count = self._pitch(tensor), block.end - block.first
+        pitch, count = self._pitch(tensor), block[2] - block[1]
         return View(buffer, 0, (count, tensor.shape[-1]), (pitch, tensor.dtype.itemsize), tensor.dtype)
 
 
 _CHOICES = 4
-"""Sizes of blocks that are compared: the largest that fits and its halves."""
+"""Sizes of blocks that are compared: the largest that fits, and halves of it."""
 
 
 def _split(step: Tile) -> Tile:
-    """Take what is not for the matrix unit out of a step."""
+    """Take the instructions of other units than the matrix unit out of a step."""
     later = Tile(compute=[item for item in step.compute if item.instruction.unit is not Unit.MATRIX])
     step.compute = [item for item in step.compute if item.instruction.unit is Unit.MATRIX]
     return later
 
 
 def _on_rows(part: Group, rows: int, out: int, x: int) -> Instruction:
-    """The instruction of a part on whole rows, one after the other."""
+    """The instruction of an operator on rows that are one after the other."""
     assert part.anchor is not None
     form = REGISTRY[part.anchor.kind].form
     assert isinstance(form, RowForm)

@@ -80,7 +80,7 @@ class Staging(NamedTuple):
     turned: bool
 
 
-class CopyLowering(Lowering):
+class CopyLowering(Lowering, kind="concat"):
     """Copies from DRAM to DRAM, cut so that every core and channel takes part.
 
     A copy goes through SRAM, tile by tile, where that is faster: then both sides in DRAM have long runs, and single
@@ -116,8 +116,9 @@ class CopyLowering(Lowering):
     def pairs(self) -> list[CopyPart]:
         """The copies of the operator."""
         op = self.group.ops[0]
-        out = self.context.view(op.output)
-        source = self.context.view(op.input(0))
+        if op.kind == "concat":
+            return _concat_copies(op, self.context)
+        out, source = self.context.view(op.output), self.context.view(op.input(0))
         viewed = VIEW_RULES[op.kind](op, source)
         if viewed is not None:
             return [CopyPart(viewed, out)]
@@ -356,27 +357,20 @@ def copy_ways(config: Config) -> int:
     return config.cores * max(1, config.dma.channels - 1)
 
 
-class ConcatLowering(CopyLowering, kind="concat"):
-    """A concatenation: copies of the inputs that were not computed in place."""
-
-    def pairs(self) -> list[CopyPart]:
-        op = self.group.ops[0]
-        out, axis, at = self.context.view(op.output), op.attrs["axis"], 0
-        pairs = []
-        for tensor in op.inputs:
-            assert tensor is not None
-            starts = [at if a == axis else 0 for a in range(len(out.shape))]
-            target = out.slice(starts, tensor.shape)
-            at += tensor.shape[axis]
-            source = self.context.view(tensor)
-            in_place = (
-                source.buffer is target.buffer
-                and source.offset == target.offset
-                and source.strides_match(target.strides)
-            )
-            if tensor.size and not in_place:
-                pairs.append(CopyPart(source, target))
-        return pairs
+def _concat_copies(op: Op, context: Context) -> list[CopyPart]:
+    """Copies of the inputs of a concatenation that were not computed in place."""
+    out, axis, at = context.view(op.output), op.attrs["axis"], 0
+    pairs = []
+    for tensor in op.inputs:
+        assert tensor is not None
+        starts = [at if a == axis else 0 for a in range(len(out.shape))]
+        target = out.slice(starts, tensor.shape)
+        at += tensor.shape[axis]
+        source = context.view(tensor)
+        same_place = source.buffer is target.buffer and source.offset == target.offset
+        if tensor.size and not (same_place and source.strides_match(target.strides)):
+            pairs.append(CopyPart(source, target))
+    return pairs
 
 
 class GatherLowering(Lowering, kind="gather"):

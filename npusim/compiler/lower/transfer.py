@@ -17,7 +17,7 @@ from npusim.units import ceil_div
 from npusim.work import DmaWork, walked_runs
 
 MAX_TRANSFERS = 1 << 18
-"""Instructions that move one tile: what has so many dimensions that nobody walks alike is moved by the element."""
+"""Instructions for one tile at most. With so many dimensions that do not merge, elements would be moved one by one."""
 
 
 Strided = tuple[int, Sequence[int], Resource]
@@ -33,10 +33,8 @@ def copy_items(
     after: Sequence[int] | None = None,
     pattern: int = 0,
 ) -> list[Item]:
-    """Copy ``dims`` from src to dst - each (address, byte strides, resource) - with padding written around them.
-
-    What one instruction may not move is halved along its longest side until each may.
-    """
+    """Copy elements ``dims`` from src to dst, with padding written around them. A copy that is too large for one
+    instruction is halved along its longest side."""
     (dst_address, dst_strides, dst_resource), (src_address, src_strides, src_resource) = dst, src
     nothing = (0,) * len(dims)
     low, high = (tuple(before or nothing), tuple(after or nothing)) if before or after else (nothing, nothing)
@@ -51,44 +49,43 @@ def copy_items(
         for begin, end in ((0, whole[axis] // 2), (whole[axis] // 2, whole[axis])):
             first, past = (min(max(at - low[axis], 0), dims[axis]) for at in (begin, end))
             lead = max(min(low[axis], end) - begin, 0)
-            halves += copy_items(
-                (dst_address + begin * dst_strides[axis], dst_strides, dst_resource),
-                (src_address + first * src_strides[axis], src_strides, src_resource),
-                _with(dims, axis, past - first), itemsize, _with(low, axis, lead),
-                _with(high, axis, end - begin - lead - (past - first)), pattern,
-            )  # fmt: skip
+            to = dst_address + begin * dst_strides[axis], dst_strides, dst_resource
+            source = src_address + first * src_strides[axis], src_strides, src_resource
+            part, tail = _with(dims, axis, past - first), _with(high, axis, end - begin - lead - (past - first))
+            halves += copy_items(to, source, part, itemsize, _with(low, axis, lead), tail, pattern)
         return halves
-    looped, (size, to, source, low, high) = walk.looped, walk.rows
+    looped, (size, to_strides, from_strides, low, high) = walk.looped, walk.rows
     dst_address += walk.begins[0]
     src_address += walk.begins[1]
     reads, writes, items = (src_resource,), (dst_resource,), []
     if not looped:  # nearly always
-        copy = Copy(dst_address, to, src_address, source, size, itemsize, low, high, pattern)
+        copy = Copy(dst_address, to_strides, src_address, from_strides, size, itemsize, low, high, pattern)
         copy.alike(walk.works)
         return [Item(copy, reads, writes)]
     for index in product(*(range(row[0]) for row in looped)):
-        instruction = Copy(
-            dst_address + sum(i * row[1] for i, row in zip(index, looped, strict=True)), to,
-            src_address + sum(i * row[2] for i, row in zip(index, looped, strict=True)), source,
-            size, itemsize, low, high, pattern,
-        )  # fmt: skip
+        to_at, from_at = (sum(i * row[side] for i, row in zip(index, looped, strict=True)) for side in (1, 2))
+        sides = dst_address + to_at, to_strides, src_address + from_at, from_strides
+        instruction = Copy(*sides, size, itemsize, low, high, pattern)
         items.append(Item(instruction, reads, writes))
     return items
 
 
 def transfer_works(
-    dst: tuple[int, Sequence[int]], src: tuple[int, Sequence[int]], dims: Sequence[int], itemsize: int,
-    before: Sequence[int] | None = None, after: Sequence[int] | None = None,
-) -> list[tuple[DmaWork, int]]:  # fmt: skip
-    """What the transfers of :func:`copy_items` ask of the hardware, and how many there are of each; of sides that are
-    (address, byte strides), as far as addresses are known."""
+    dst: tuple[int, Sequence[int]],
+    src: tuple[int, Sequence[int]],
+    dims: Sequence[int],
+    itemsize: int,
+    before: Sequence[int] | None = None,
+    after: Sequence[int] | None = None,
+) -> list[tuple[DmaWork, int]]:
+    """The work of the transfers of :func:`copy_items`, and the number of each. Sides are (address, byte strides); the
+    address only tells the memory."""
     low, high = tuple(before or (0,) * len(dims)), tuple(after or (0,) * len(dims))
     outside = is_outside(dst[0]), is_outside(src[0])
     walk = _walk(tuple(dims), tuple(dst[1]), tuple(src[1]), low, high, itemsize, outside)
     if walk is None:
         return []
     if walk.is_too_large:
-        # As many as are needed, of equal halves.
         whole = list(map(sum, zip(low, dims, high, strict=True)))
         axis = whole.index(max(whole))
         half = _with(dims, axis, ceil_div(dims[axis], 2))
@@ -99,7 +96,7 @@ def transfer_works(
 
 
 def is_transposing(dst: Sequence[int], src: Sequence[int], dims: Sequence[int], itemsize: int) -> bool:
-    """Whether two sides in DRAM, of these byte strides, cannot both have the runs that each has by itself."""
+    """Whether a transfer between two sides in DRAM, with these byte strides, must break up the runs of one of them."""
     none = (0,) * len(dims)
     rows, _ = _ordered(list(zip(dims, dst, src, none, none, strict=True)), (True, True))
     sizes, to, source, _, _ = zip(*rows, strict=True) if rows else ((),) * 5
@@ -107,10 +104,13 @@ def is_transposing(dst: Sequence[int], src: Sequence[int], dims: Sequence[int], 
 
 
 class _Walk(NamedTuple):
-    """The dimensions beyond the four of an instruction, and of those four items, strides of dst and of src, padding
-    before and after; how far the first elements of dst and src are from where they were, as dimensions may be walked
-    from their other end; what transfers of this shape have said of their work, by what else it depends on. Of one that
-    is too large for an instruction nothing else is known."""
+    """How instructions walk the dimensions of a transfer.
+
+    ``looped``: dimensions with an instruction for each element; ``rows``: items, strides of dst and of src, padding
+    before and after of the four of an instruction. ``begins``: offsets of the first elements of dst and src, because a
+    dimension may be walked from its other end. ``works``: remembered by the instructions. ``is_too_large``: for one
+    instruction; then nothing else is set.
+    """
 
     looped: Sequence[_Row]
     rows: Sequence[tuple[int, ...]]
@@ -119,18 +119,23 @@ class _Walk(NamedTuple):
     is_too_large: bool = False
 
 
-# Tiles are alike, in a layer and in the next design.
+# Tiles are alike within a layer and from one design to the next.
 @functools.lru_cache(maxsize=1 << 13)
 def _walk(
-    dims: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...],
-    itemsize: int, outside: tuple[bool, bool],
-) -> _Walk | None:  # fmt: skip
+    dims: tuple[int, ...],
+    dst: tuple[int, ...],
+    src: tuple[int, ...],
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    itemsize: int,
+    outside: tuple[bool, bool],
+) -> _Walk | None:
     """None if there is nothing to write."""
     if prod([size + low + high for size, low, high in zip(dims, before, after, strict=True)]) > MAX_ITEMS:
         return _Walk((), (), (0, 0), {}, is_too_large=True)
     rows, begins = _ordered(list(zip(dims, dst, src, before, after, strict=True)), outside)
     rows = _merge(rows)
-    # Zero elements with padding around them are a fill, which the instruction does by itself.
+    # No elements, but padding around them, is a fill: the instruction can do that.
     if any(b + d + a == 0 for d, _, _, b, a in rows):
         return None
     looped, inner = _split(rows, itemsize, outside)
@@ -151,24 +156,21 @@ def fetch_items(
     after: Sequence[int] | None = None,
     pattern: int = 0,
 ) -> list[Item]:
-    """What :func:`copy_items` does, of features for a unit that fetches for itself: the last dimension is that of a
-    pixel's channels, and is not joined to those before it."""
+    """:func:`copy_items` for features of a unit that fetches them itself: the last dimension is the channels of a pixel
+    and is not merged with others."""
     none = (0,) * len(dims)
     low, high = before or none, after or none
     elements = prod(map(sum, zip(low, dims, high, strict=True)))
-    # Padding around nothing is a fill.
     if len(dims) > 4 or elements > MAX_ITEMS or not prod(dims):
         return copy_items(dst, src, dims, itemsize, before, after, pattern)
     (dst_address, dst_strides, dst_resource), (src_address, src_strides, src_resource) = dst, src
-    fetch = Fetch(
-        dst_address, pad4(dst_strides, 0), src_address, pad4(src_strides, 0), pad4(dims, 1), itemsize,
-        pad4(low, 0), pad4(high, 0), pattern,
-    )  # fmt: skip
+    sides = dst_address, pad4(dst_strides, 0), src_address, pad4(src_strides, 0)
+    fetch = Fetch(*sides, pad4(dims, 1), itemsize, pad4(low, 0), pad4(high, 0), pattern)
     return [Item(fetch, (src_resource,), (dst_resource,))]
 
 
 def forget() -> None:
-    """Forget how tiles are gone through: for who changes the limits of this module."""
+    """Forget all walks: for tests that change the limits of this module."""
     _walk.cache_clear()
 
 
@@ -206,9 +208,9 @@ _Row = tuple[int, int, int, int, int]
 
 
 def _ordered(rows: list[_Row], outside: tuple[bool, bool]) -> tuple[list[_Row], tuple[int, int]]:
-    """The dimensions in the order in which the engine is to walk them, the outermost first, each from its lower end:
-    those of the side that is outside of SRAM, where bursts are dearer than words; of the destination, if both sides
-    are alike. And how far the first elements of dst and src move by that."""
+    """The dimensions in the order of the engine, the outermost first, each from its lower address: by the side that is
+    outside of SRAM, where bursts cost more than words; by the destination, if both are. Also returns the offsets of the
+    first elements of dst and src that this causes."""
     leading, other = (1, 2) if outside[0] or not outside[1] else (2, 1)
     begins, turned = [0, 0], []
     for size, to, source, low, high in rows:
@@ -222,14 +224,14 @@ def _ordered(rows: list[_Row], outside: tuple[bool, bool]) -> tuple[list[_Row], 
     # Stable, so that dimensions of one element stay where they are.
     found = sorted((row for row in turned if row[leading]), key=lambda row: -row[leading])
     for row in (row for row in turned if not row[leading]):
-        # What one side reads again and again goes where the other side has it.
+        # A dimension without a stride on the leading side takes its place from the other side.
         at = next((at for at, each in enumerate(found) if abs(each[other]) < abs(row[other])), len(found))
         found.insert(at, row)
     return found, (begins[0], begins[1])
 
 
 def _merge(rows: Sequence[_Row]) -> list[_Row]:
-    """Join neighbouring dimensions that both sides walk as one; padded ones stay alone."""
+    """Merge neighbouring dimensions that are one run of steps on both sides; padded ones stay apart."""
     joined: list[_Row] = []
     for row in rows:
         size, to, source, low, high = row
@@ -237,7 +239,6 @@ def _merge(rows: Sequence[_Row]) -> list[_Row]:
             continue
         if joined and not low and not high:
             outer_size, outer_to, outer_source, outer_low, outer_high = joined[-1]
-            # Both sides must step alike, or the joined dimension would walk one of them wrongly.
             if not outer_low and not outer_high and outer_to == to * size and outer_source == source * size:
                 joined[-1] = (outer_size * size, to, source, 0, 0)
                 continue
@@ -246,13 +247,12 @@ def _merge(rows: Sequence[_Row]) -> list[_Row]:
 
 
 def _split(rows: list[_Row], itemsize: int, outside: tuple[bool, bool]) -> tuple[list[_Row], list[_Row]]:
-    """Dimensions beyond the four of an instruction become several instructions, one dimension after the other: that
-    which leaves the longest runs in few transfers; of equals the shortest."""
+    """(looped, inner) dimensions: an instruction has four. One dimension after the other is looped, the one that leaves
+    the longest runs in the fewest transfers, or the shortest among equals."""
     inner = list(rows)
     looped: list[_Row] = []
     while len(inner) > 4:
-        # A padded dimension cannot be a loop of instructions: only the instruction writes the padding. No operator pads
-        # more than four (legalize).
+        # Only the instruction writes padding, so padded dimensions stay inner. There are at most four (legalize).
         plain = [index for index, row in enumerate(inner) if not row[3] and not row[4]]
         costs = [inner[i][0] * (_START + _pieces(inner[:i] + inner[i + 1 :], itemsize, outside)) for i in plain]
         _, _, index = min(zip(costs, [inner[index][0] for index in plain], plain, strict=True))
@@ -261,13 +261,13 @@ def _split(rows: list[_Row], itemsize: int, outside: tuple[bool, bool]) -> tuple
 
 
 _START = 32
-"""What one more transfer costs, in short runs: a latency of 120 ns, in which a DRAM of 17 GB/s gives as many bursts of
-64 bytes. Where to loop is chosen once for all devices."""
+"""The cost of one more transfer, in short runs: a latency of 120 ns is the time of 32 bursts of 64 bytes at 17 GB/s.
+The choice is the same for all devices."""
 
 
 def _pieces(rows: Sequence[_Row], itemsize: int, outside: tuple[bool, bool]) -> int:
-    """Runs of what one transfer moves, on the worse of those sides that are outside of SRAM; words of the other side,
-    of which some are as dear as a burst."""
+    """Runs of one transfer, on the side outside of SRAM that has more, plus the words of the other side, of which
+    ``_WORDS`` take as long as a burst."""
     dims = [low + size + high for size, _, _, low, high in rows]
     runs = [walked_runs(dims, [row[column] for row in rows], itemsize).pieces for column in (1, 2)]
     far = max((count for count, is_far in zip(runs, outside, strict=True) if is_far), default=1)
@@ -276,4 +276,4 @@ def _pieces(rows: Sequence[_Row], itemsize: int, outside: tuple[bool, bool]) -> 
 
 
 _WORDS = 4
-"""Words of SRAM that take as long as a burst of DRAM: one a cycle at 1 GHz, beside 64 bytes at 17 GB/s."""
+"""One word a cycle at 1 GHz, compared with 64 bytes at 17 GB/s."""

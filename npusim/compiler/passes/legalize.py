@@ -182,10 +182,8 @@ def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
         around.append((low, high))
     weights = _turned(rewriter, name, w, attrs["groups"])
     (top, bottom), (left, right) = around
-    conv = {
-        "layout": attrs["layout"], "stride": (1, 1), "dilation": dilation, "pads": (top, left, bottom, right),
-        "groups": attrs["groups"], "x_zero": attrs["x_zero"], "w_zero": attrs["w_zero"],
-    }  # fmt: skip
+    conv = {name: attrs[name] for name in ("layout", "groups", "x_zero", "w_zero")}
+    conv |= {"stride": (1, 1), "dilation": dilation, "pads": (top, left, bottom, right)}
     bias = op.optional(2)
     constant = bias is not None and bias.is_constant
     result = rewriter.add(name, "conv", (value, weights, bias) if constant else (value, weights), conv)

@@ -1,7 +1,7 @@
-"""Flows: products of matrices with rows between them that become one group, so that what lies between stays in SRAM.
+"""Fused attention: two products of matrices and the operators on rows between them become one group.
 
-The scores of attention are as large as the square of the sequence, and nobody wants them but the softmax behind them
-and the product with the values. See ``lower.flow`` for how a flow is computed.
+The scores of attention grow with the square of the sequence, and only the softmax and the product with the values read
+them. As one group they never leave SRAM. See ``lower.attention`` for how the group is computed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def form_attention(
     """
     users = consumers([op for group in groups for op in group.ops])
     owner = {op: group for group in groups for op in group.ops}
-    flows: dict[Group, Group] = {}
+    fused: dict[Group, Group] = {}
     taken: set[Group] = set()
     wanted = set(wanted)
     for group in groups:
@@ -44,18 +44,18 @@ def form_attention(
             wanted -= {op.name for op in group.ops}
             taken.update(members)
             ops = [op for part in parts for op in part.ops]
-            flows[members[-1]] = Group(0, ops[0], tuple(ops[1:]), tuple(parts))
+            fused[members[-1]] = Group(0, ops[0], tuple(ops[1:]), tuple(parts))
     if wanted:
         possible = [group.name for group in groups if _from(group, users, owner, set(outputs))]
         raise ScheduleError(
             f"fused_attention: no attention begins with {min(wanted)}; {suggestion(min(wanted), possible)}"
         )
-    found = [flows.get(group, group) for group in groups if group in flows or group not in taken]
+    found = [fused.get(group, group) for group in groups if group in fused or group not in taken]
     return [Group(index, group.anchor, group.chain, group.parts) for index, group in enumerate(found)]
 
 
 def _from(group: Group, users: dict[Tensor, list[Op]], owner: dict[Op, Group], outputs: set[Tensor]) -> list[Group]:
-    """The groups of the flow that begins with one; none if there is no such flow."""
+    """The groups from a product to the next one that can be fused; none if they cannot."""
     if group.anchor is None or group.anchor.kind != "matmul":
         return []
     members, has_rows = [group], False
@@ -76,18 +76,18 @@ def _from(group: Group, users: dict[Tensor, list[Op]], owner: dict[Op, Group], o
 
 
 def _apart(group: Group) -> list[Group]:
-    """Rows, and behind them what is elementwise, as parts of their own; a product as it is."""
+    """A group on rows as two parts, the rows and the elementwise operators behind them; a product as one."""
     if group.anchor is None or group.anchor.kind == "matmul" or not group.chain:
         return [group]
     return [Group(group.index, group.anchor, ()), Group(group.index, None, group.chain)]
 
 
 LONGEST = 8
-"""Groups in a flow at most."""
+"""Groups that are fused at most."""
 
 
 def _multiplies(group: Group, value: Tensor) -> bool:
-    """Whether a product has the value as its left operand, image by image, and nothing else of it."""
+    """Whether a product reads the value as its left operand, image by image, and nowhere else."""
     anchor = group.anchor
     assert anchor is not None
     others = [*anchor.inputs[1:], *group.loads()]
@@ -95,7 +95,7 @@ def _multiplies(group: Group, value: Tensor) -> bool:
 
 
 def _keeps_rows(group: Group, value: Tensor) -> bool:
-    """Whether a row of the group's result follows from the same row of the value, whole or element by element."""
+    """Whether each row of the group's result needs only the same row of the value."""
     out = group.outputs[0]
     if out.shape != value.shape or len(group.outputs) != 1:
         return False
@@ -103,13 +103,13 @@ def _keeps_rows(group: Group, value: Tensor) -> bool:
         return True
     form = REGISTRY[group.anchor.kind].form
     last = len(value.shape) - 1
-    # Rows are computed in place, so who comes behind them cannot read the value as it was.
+    # Rows are computed in place: later operators of the group cannot read the value any more.
     whole = isinstance(form, RowForm) and not form.single and group.anchor.attrs["axis"] == last
     return whole and value not in group.loads()
 
 
 def _fits(parts: Sequence[Group], config: Config) -> bool:
-    """Whether as many rows as the matrix unit has fit, twice, beside two copies of the right operands."""
+    """Whether two blocks with as many rows as the matrix unit has fit, beside two copies of the right operands."""
     if config.matrix is None:
         return False
     rows = min(parts[0].outputs[0].shape[-2], config.matrix.rows)
@@ -117,7 +117,7 @@ def _fits(parts: Sequence[Group], config: Config) -> bool:
     for part in parts:
         out = part.outputs[0]
         if part.anchor is not None and part.anchor.kind != "matmul" and part.anchor.input(0).dtype is out.dtype:
-            continue  # in the place of what it reads
+            continue  # in place
         moving += rows * out.shape[-1] * out.dtype.itemsize
         if part.anchor is not None:
             right = part.anchor.input(1)

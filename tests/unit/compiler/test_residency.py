@@ -17,12 +17,12 @@ TINY = load_config("tiny").with_(**{"sram.bytes": 32 << 10})
 @pytest.mark.parametrize("missing", [0, 1, 3])
 def test_values_are_tried_while_the_limit_lasts(monkeypatch: pytest.MonkeyPatch, missing: int) -> None:
     """With a limit of exactly the steps of all lives none is left out; with a step less only the last one is."""
-    choose, lives_of, seen = residency.choose_values, residency._lives, []
+    choose, lives_of, seen = residency.choose_values, residency.value_lives, []
 
-    def limited(steps, costs, first=()):
+    def limited(steps, costs, *others):
         lives = list(map(len, lives_of(steps, costs).values()))
         monkeypatch.setattr(residency, "MEAN_LIFE", Fraction(sum(lives) - missing, len(steps)))
-        taken, untried = choose(steps, costs, first)
+        taken, untried = choose(steps, costs, *others)
         seen.append((lives, {buffer: len(lives_of(steps, costs)[buffer]) for buffer in untried}))
         return taken, untried
 
