@@ -31,7 +31,7 @@ __all__ = ["Config", "NpusimError", "Program", "Result", "Session", "explore", "
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for when it is asked for: ``npusim --help`` needs none of it."""
+    """Import attributes on first use, because ``npusim --help`` needs none of them."""
     from importlib import import_module
 
     if name == "explore":

@@ -34,11 +34,11 @@ __all__ = ["is_compatible", "is_opset_supported", "prepare", "run_model", "run_n
 
 DEFAULT_CONFIG = "edge"
 Arrays = Sequence[Any] | Mapping[str, Any] | npt.NDArray[Any]
-"""Inputs: in the model's order, None for one that is left out; by name; or the only one."""
+"""Inputs: in the order of the model, None for one that is left out; by name; or a single array."""
 
 
 class BackendUnsupportedError(UnsupportedError, unittest.SkipTest):
-    """npusim, or this device, does not do this; a test runner shows it as skipped."""
+    """npusim or the device does not support the model. Test runners report it as skipped."""
 
 
 @contextlib.contextmanager
@@ -52,7 +52,7 @@ def _refusing() -> Iterator[None]:
 
 
 class PreparedModel(BackendRep):
-    """A model on a device of its own. Made by :func:`prepare`."""
+    """A model on its own device. Made by :func:`prepare`."""
 
     def __init__(self, model: ModelProto, config: Config | str | os.PathLike[str]) -> None:
         self._session = Session(config, cache_dir=False)
@@ -61,14 +61,14 @@ class PreparedModel(BackendRep):
         self._result = namedtupledict("Outputs", [value.name for value in model.graph.output])
         self._outputs = [value.name for value in model.graph.output]
         self._program: Program | None = None
-        # What the model leaves open, or makes depend on values of its inputs, is compiled when it is run.
+        # A model with open dimensions, or that depends on values of inputs, is compiled when it is run.
         with _refusing(), contextlib.suppress(OpenInputsError, NeedsValueError):
             self._program = self._session.compile(model)
 
     def run(self, inputs: Arrays, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs, in the model's order and by name. Raises InputError for inputs that do not fit the model.
+        """The outputs, in the order of the model and by name. Raises InputError for inputs that do not fit the model.
 
-        Nothing that the interface allows in ``kwargs`` means anything here.
+        ``kwargs`` of the interface are ignored.
         """
         arrays = self._named(inputs)
         with _refusing():
@@ -87,11 +87,12 @@ class PreparedModel(BackendRep):
 
 
 class NpusimBackend(Backend):
-    """The interface's functions; the module offers them, too. ``config``: the device, as :class:`Session` takes it."""
+    """The functions of the interface, which this module also exports. ``config``: the device, as for
+    :class:`Session`."""
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether models can be prepared for it: the simulated device is the host's, so it is the CPU."""
+        """Whether models can be prepared for a device type. The simulated device counts as CPU."""
         try:
             return bool(Device(device).type == DeviceType.CPU)
         except (AttributeError, ValueError):
@@ -99,14 +100,14 @@ class NpusimBackend(Backend):
 
     @classmethod
     def is_opset_supported(cls, model: ModelProto) -> tuple[bool, str]:
-        """Whether the model's version of the standard operator set is read, and the reason if it is not."""
+        """Whether the opset version of the model is supported, with the reason if not."""
         version, newest = opset_imports(model.opset_import).get("", FIRST_OPSET), onnx.defs.onnx_opset_version()
         supported = FIRST_OPSET <= version <= newest
         return supported, "" if supported else f"operator set {version} is not one of {FIRST_OPSET} to {newest}"
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether the model can be prepared, as far as that can be said without its inputs."""
+        """Whether the model can be prepared, as far as this can be known without its inputs."""
         try:
             cls.prepare(model, device, **kwargs)
         except UnsupportedError:
@@ -115,10 +116,10 @@ class NpusimBackend(Backend):
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
-        """The model, compiled for the device ``config``.
+        """Compile a model for the device ``config``.
 
-        Raises RefusedError for what npusim does not do or what does not fit the device, ModelError for a damaged model,
-        UsageError for a device that there is not.
+        Raises BackendUnsupportedError for a model that npusim or the device does not support, ModelError for a damaged
+        model, UsageError for an unknown device.
         """
         if not cls.supports_device(device):
             raise UsageError(f"device must be CPU, is {device!r}")
@@ -133,7 +134,7 @@ class NpusimBackend(Backend):
         outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """The outputs of one node; ``opset_version`` is its operator set, the newest without it."""
+        """The outputs of one node. ``opset_version``: of its operator set, default the newest."""
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         names = [name for name in node.input if name]
         arrays = inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs, strict=True))

@@ -1,8 +1,9 @@
-"""Programs as files: versioned, checked before use, found again by fingerprint; nothing in them is executable.
+"""Program files and the cache: versioned, validated before use, found by fingerprint; they contain no executable code.
 
 Layout, little-endian: magic, format version, lengths of the three parts, SHA-256 over lengths and parts; then the
-parts, each padded to 64 bytes: a JSON description, the instruction stream, the constants. A file in a cache has another
-magic, and in place of the checksum an HMAC with the user's key: only what this user's npusim wrote is used unasked.
+parts, each padded to 64 bytes: a JSON description, the instruction stream, the constants. A cache file has another
+magic, and an HMAC with a key of the user instead of the checksum: only files written by npusim of this user are loaded
+from a cache.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ from npusim.units import Dimension, parse
 from npusim.untrusted import FileKind
 
 FORMAT_VERSION = 1
-"""Of the file's layout; raise it with any change to the layout or the description."""
+"""Version of the file layout. Increment it with any change of the layout or the description."""
 SUFFIX = ".npu"
 KEY_NAME = "program-cache.key"
 LIMIT_VARIABLE = "NPUSIM_CACHE_SIZE"
 DEFAULT_LIMIT = 4 << 30
 LONGEST_DESCRIPTION = 1 << 26
-"""Bytes of JSON that are looked at: some 100 for each operator."""
+"""Limit for the JSON in bytes; an operator takes about 100."""
 LONGEST_NAME = 1 << 16
 MOST_DIMENSIONS = 32
-"""As many as every NumPy has."""
+"""The limit of all versions of NumPy."""
 
 PROGRAM = FileKind("compiled program (.npu)", error=CacheError)
 CACHED = FileKind("file in the cache of programs", error=CacheError, own=True)
@@ -82,7 +83,7 @@ class CacheEntry:
 
 
 def default_directory() -> Path:
-    """``$NPUSIM_CACHE_DIR``, else ``npusim`` in the user's cache directory."""
+    """``$NPUSIM_CACHE_DIR``, or ``npusim`` in the cache directory of the user."""
     chosen = os.environ.get("NPUSIM_CACHE_DIR")
     if chosen:
         return Path(chosen)
@@ -90,7 +91,7 @@ def default_directory() -> Path:
 
 
 def default_limit() -> int:
-    """Bytes that the cache may take: ``$NPUSIM_CACHE_SIZE`` such as ``20 GB``, else 4 GiB. Raises UsageError."""
+    """Size limit of the cache in bytes: ``$NPUSIM_CACHE_SIZE`` such as ``20 GB``, default 4 GiB. Raises UsageError."""
     chosen = os.environ.get(LIMIT_VARIABLE)
     if not chosen:
         return DEFAULT_LIMIT
@@ -101,8 +102,8 @@ def default_limit() -> int:
 
 
 def write_program(program: Program, path: Path) -> None:
-    """Write the file whole or not at all, whoever else writes it at the same time. Raises OSError, and CacheError for
-    a program that could not be read again (see :func:`restore`)."""
+    """Write a program file atomically. Raises OSError, or CacheError for a program that could not be read again (see
+    :func:`restore`)."""
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "is not a regular file, and would be replaced", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,12 +111,12 @@ def write_program(program: Program, path: Path) -> None:
 
 
 def read_program(path: Path) -> Program:
-    """Read and check a program file. UsageError if it cannot be read, CacheError saying what is wrong with it."""
+    """Read and validate a program file. Raises UsageError if it cannot be read, CacheError if it is invalid."""
     return _read(path, None)
 
 
 def is_program(path: Path) -> bool:
-    """Whether a file begins as program files do, whatever it is called."""
+    """Whether a file begins with the magic of program files."""
     try:
         with PROGRAM.open(path) as file:
             return file.read(len(_MAGIC)) in (_MAGIC, _CACHED)
@@ -125,7 +126,7 @@ def is_program(path: Path) -> bool:
 
 def _read(path: Path, key: bytes | None) -> Program:
     try:
-        # Into memory, once: nobody can cut or change what was checked. A mapping would save a quarter of the time.
+        # Copied to memory, so that the validated bytes cannot change. A mapping would take three quarters of the time.
         with (PROGRAM if key is None else CACHED).open(path) as file:
             start = file.read(_HEADER.size)
             lengths, digest = _header(path, start, os.fstat(file.fileno()).st_size, key is not None)
@@ -150,13 +151,13 @@ def _read(path: Path, key: bytes | None) -> Program:
 
 
 class Cache:
-    """Programs in a directory, by key. Trouble with files is logged, never raised: the cache is only a shortcut.
+    """A directory of programs by key. File errors are logged and never raised, because the cache is optional.
 
-    The directory may be shared: only files that this user's npusim wrote are used (see ADR 0013).
+    The directory may be shared: only files written by npusim of this user are used (see ADR 0013).
     """
 
     def __init__(self, directory: Path, limit: int | None = None) -> None:
-        """``limit``: bytes that its files may take; None: see :func:`default_limit`."""
+        """``limit``: size limit in bytes; None: see :func:`default_limit`."""
         self.directory = directory
         self.limit = default_limit() if limit is None else limit
 
@@ -173,7 +174,7 @@ class Cache:
         return self.directory / f"{key}{SUFFIX}"
 
     def get(self, key: str) -> Program | None:
-        """The program, or None when there is none that is sound."""
+        """The program, or None if there is no valid file."""
         program = self._sound(self.path(key), "compiling again")
         if program is not None:
             self._touch(self.path(key))
@@ -184,7 +185,7 @@ class Cache:
             return None
         try:
             program = _read(path, self._mac_key)
-            # A file that was renamed is sound by its digest, and still another program.
+            # A renamed file has a valid digest but another program.
             if program.key != path.stem:
                 raise CacheError(f"{path}: holds the program of key {program.key[:16]}..., not of its name")
         except (CacheError, UsageError) as error:
@@ -194,12 +195,12 @@ class Cache:
         return program
 
     def _touch(self, path: Path) -> None:
-        """Note that a file was used now: those that were not for longest go first."""
+        """Mark a file as used now; least recently used files are evicted first."""
         with contextlib.suppress(OSError):
             os.utime(path, follow_symlinks=False)
 
     def put(self, program: Program) -> None:
-        """Keep a program under its key; others go if there is no room, those first that were not used for longest."""
+        """Store a program under its key; least recently used files are evicted if needed."""
         path = self.path(program.key)
         if self._mac_key is None:
             return
@@ -215,7 +216,7 @@ class Cache:
             try:
                 replace_file(path, _packed(program, self._mac_key, path), durable=False)
             except OSError as error:
-                # On a full disk what is kept makes room; there may be less of it than is needed.
+                # On a full disk evict files of the cache, although the disk may be full because of others.
                 if error.errno != errno.ENOSPC or not self.prune(max(0, self._kept() - 2 * size)):
                     raise
                 replace_file(path, _packed(program, self._mac_key, path), durable=False)
@@ -225,8 +226,8 @@ class Cache:
         _WRITTEN[self.directory] = written + size
 
     def prune(self, limit: int | None = None) -> list[int]:
-        """Remove this user's program files until the rest takes ``limit`` bytes (None: what the cache may take), those
-        first that were not used for longest. The sizes of those that are gone."""
+        """Evict least recently used files of this user until the rest takes at most ``limit`` bytes (None: the limit of
+        the cache). Returns the sizes of the evicted files."""
         found = sorted(self._files())
         kept, limit = sum(size for _, _, size in found), self.limit if limit is None else limit
         removed = []
@@ -239,9 +240,9 @@ class Cache:
         return removed
 
     def _files(self) -> Iterator[tuple[int, Path, int]]:
-        """When each file that is this user's was last used, and its size."""
+        """(last use, size) of each file of this user."""
         for path in self.directory.glob(f"*{SUFFIX}"):
-            with contextlib.suppress(OSError):  # another process removes files, too
+            with contextlib.suppress(OSError):  # another process may remove files
                 status = path.lstat()
                 if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
                     yield status.st_mtime_ns, path, status.st_size
@@ -250,23 +251,24 @@ class Cache:
         return sum(size for _, _, size in self._files())
 
     def entries(self) -> list[CacheEntry]:
-        """Every program that would be used, by name of its file; other files are left out."""
+        """All valid programs by file name."""
         found = []
         for path in sorted(self.directory.glob(f"*{SUFFIX}")):
             program = self._sound(path, "left out")
             if program is not None:
-                with contextlib.suppress(FileNotFoundError):  # another process clears the directory
+                with contextlib.suppress(FileNotFoundError):  # another process may clear the directory
                     found.append(CacheEntry(path, program.name, program.config_name, path.stat().st_size))
         return found
 
     def clear(self) -> list[int]:
-        """Remove this user's program files, damaged and outdated ones too, and old drafts. The sizes in bytes."""
+        """Remove all program files of this user, including damaged and outdated ones, and old drafts. Returns their
+        sizes in bytes."""
         removed = [size for path in self.directory.glob(f"*{SUFFIX}") if (size := self._remove(path)) is not None]
         remove_drafts(self.directory)
         return removed
 
     def _remove(self, path: Path) -> int | None:
-        """Remove a program file of this user's; its size, None for one that is left alone."""
+        """Remove a program file of this user. Returns its size, None if it is not removed."""
         try:
             with CACHED.open(path) as file:
                 ours = file.read(len(_MAGIC)) in (_MAGIC, _CACHED)
@@ -274,7 +276,7 @@ class Cache:
             if ours:
                 path.unlink(missing_ok=True)
                 return size
-        except FileNotFoundError:  # another process was quicker
+        except FileNotFoundError:  # removed by another process
             pass
         except OSError as error:
             _log.warning("%s: is left alone: %s", path, error.strerror or error)
@@ -282,19 +284,19 @@ class Cache:
 
 
 _SHARE = 16
-"""A process that has written this part of the limit looks at what there is; until then it does not, for a directory
-may have very many files."""
+"""A process checks the size of the directory each time it has written this fraction of the limit, because there may be
+very many files."""
 _WRITTEN: dict[Path, int] = {}
-"""Bytes that this process has written since it looked, by directory."""
+"""Bytes written by this process since its last check, by directory."""
 
 
 def _file_size(program: Program) -> int:
-    """What a program takes in a file, nearly."""
+    """Approximate size of a program file."""
     return program.constants.held_bytes + len(program.code) + 100 * (len(program.ops) + len(program.places))
 
 
 def _packed(program: Program, key: bytes | None, path: Path) -> Iterator[Any]:
-    """The pieces of a file. CacheError for a program that could not be read again."""
+    """The pieces of a file. Raises CacheError for a program that could not be read again."""
     description, constants = describe(program), program.constants
     _restored(description, program.code, constants)
     meta = json.dumps(description, separators=(",", ":"), sort_keys=True).encode()
@@ -302,7 +304,7 @@ def _packed(program: Program, key: bytes | None, path: Path) -> Iterator[Any]:
     lengths = [len(meta), len(program.code), constants.held_bytes]
 
     def parts() -> Iterator[Any]:
-        # Constants one after the other, twice: together they may be more than the host has room for.
+        # Constants piece by piece, twice, because all together may not fit in memory.
         return chain([meta, program.code], (part.data for part in constants.parts()))
 
     magic = _MAGIC if key is None else _CACHED
@@ -319,9 +321,9 @@ def _packed(program: Program, key: bytes | None, path: Path) -> Iterator[Any]:
 
 
 def _digest(lengths: Iterable[int], parts: Iterable[Any], key: bytes | None) -> bytes:
-    """SHA-256, with a key HMAC-SHA-256, over versions, lengths and parts."""
+    """SHA-256, or with a key HMAC-SHA-256, over versions, lengths and parts."""
     state = hashlib.sha256() if key is None else hmac.new(key, digestmod="sha256")
-    # The lengths, too: else bytes could change from the end of one part to the beginning of the next.
+    # Including the lengths, so that bytes cannot move from one part to the next.
     state.update(struct.pack("<IIQQQ", FORMAT_VERSION, ISA_VERSION, *lengths))
     for part in parts:
         state.update(part)
@@ -329,7 +331,7 @@ def _digest(lengths: Iterable[int], parts: Iterable[Any], key: bytes | None) -> 
 
 
 def _header(path: Path, start: bytes, size: int, cached: bool) -> tuple[list[int], bytes]:
-    """Lengths of the parts, which agree with the size of the file, and the digest."""
+    """Lengths of the parts, which must match the size of the file, and the digest."""
     if len(start) < _HEADER.size:
         raise CacheError(f"{path}: {len(start)} bytes, too short for a program file")
     magic, version, isa, *lengths, digest = _HEADER.unpack(start)
@@ -370,7 +372,7 @@ def _check_description(path: Path, size: int) -> None:
 
 
 def describe(program: Program) -> dict[str, Any]:
-    """Everything about a program but its instructions and constants, as JSON values."""
+    """The description of a program as JSON values: everything except instructions and constants."""
     return {
         "name": program.name,
         "config": program.config_name,
@@ -386,7 +388,7 @@ def describe(program: Program) -> dict[str, Any]:
         "bound": program.bound,
         "states": _states(program),
         "places": program.places,
-        # Only where it is so: other files are as they were.
+        # Only if true, so that other files do not change.
         **({"timing_only": True} if program.timing_only else {}),
         **({"host_work": program.host.work} if program.host.work else {}),
         **({"decided": program.host.decided} if program.host.decided else {}),
@@ -394,7 +396,7 @@ def describe(program: Program) -> dict[str, Any]:
 
 
 def _states(program: Program) -> list[tuple[int, int, int, int]]:
-    """(input, output, axis, rows that there is room for) of those that share a region."""
+    """(input, output, axis, capacity in rows) of those that share a region."""
     return [
         (program.inputs.index(source), program.outputs.index(target), source.axis, source.capacity)
         for source, target in program.states
@@ -404,7 +406,7 @@ def _states(program: Program) -> list[tuple[int, int, int, int]]:
 def _place(
     bindings: list[Binding], count: int, regions: Sequence[int], states: Iterable[tuple[int, int, int, int]]
 ) -> None:
-    """See that inputs and outputs lie in their regions, those that share one together."""
+    """Check that inputs and outputs are in their regions; states share one."""
     for number, binding in enumerate(bindings, FIRST_IO):
         if binding.region != number:
             raise CacheError(f"{binding.name!r}: its region must be {number}, got {binding.region}")
@@ -420,7 +422,7 @@ def _place(
 
 
 def _share(bindings: list[Binding], count: int, source: int, target: int, axis: int, rows: int) -> None:
-    """Put an output into the region of an input. CacheError if that cannot be."""
+    """Move an output to the region of an input. Raises CacheError if that is invalid."""
     if source >= count or target >= len(bindings) - count:
         raise CacheError(f"there are {count} inputs and {len(bindings) - count} outputs, got {source} and {target}")
     numbers = source, count + target
@@ -441,12 +443,12 @@ def _binding(number: int, binding: Binding) -> tuple[str, int, tuple[int, ...], 
 
 
 def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Program:
-    """The program of a description (see :func:`describe`). CacheError for one that breaks a rule, saying which."""
+    """The program of a description (see :func:`describe`). Raises CacheError for an invalid description."""
     return _restored(meta, code, ConstantData.of(constants))
 
 
 def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
-    # Older files have no row for what came later.
+    # Older files do not have later fields.
     known = {
         "bound": [], "members": [], "places": [], "states": [], "timing_only": False, "host_work": [], "decided": [],
     }  # fmt: skip
@@ -495,7 +497,7 @@ def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
     )  # fmt: skip
 
 
-# The schema. A reader takes a value and where it stands, and gives what it means, or raises CacheError.
+# The schema. A reader takes a value and its path, and returns the parsed value or raises CacheError.
 
 
 def _wrong(where: str, wanted: str, value: object) -> CacheError:
@@ -550,7 +552,7 @@ def _dtype(value: object, where: str) -> DType:
 
 def _shape(value: object, where: str) -> tuple[int, ...]:
     found = _many(_size)(value, where)
-    # Dimensions of 0 do not count: NumPy refuses (0, 2^48, 2^48), too.
+    # Dimensions of 0 are ignored, because NumPy refuses (0, 2^48, 2^48), too.
     if len(found) > MOST_DIMENSIONS or math.prod(size for size in found if size) > 1 << 48:
         raise _wrong(where, f"at most {MOST_DIMENSIONS} dimensions with a product of at most 2^48", value)
     return found

@@ -1,6 +1,7 @@
-"""A small network, made in memory, computed on a device and compared with the reference: needs no file and no onnx.
+"""A small network, generated in memory, run on a device and compared with the reference; needs no files and no onnx
+package.
 
-:func:`as_onnx` gives it as a model to try the rest of npusim with, and needs it.
+:func:`as_onnx` converts it to a model, which needs the onnx package.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     from npusim.hw.config import Config
 
 TOLERANCE = 1e-5
-"""Largest difference allowed, as a part of the largest output: float32 sums in another order, nothing else."""
+"""Largest relative error: float32 sums may be in another order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What the demo did: the run, and how far its outputs are from the reference (a part of the largest output)."""
+    """The result of the demo: the run, and the error of its outputs relative to the largest output."""
 
     result: Result
     difference: float
@@ -58,7 +59,7 @@ _OPERATORS: dict[str, tuple[str, dict[str, str]]] = {
     "matmul": ("Gemm", {}),
     "softmax": ("Softmax", {"axis": "axis"}),
 }
-"""What the network's kinds are in ONNX - it has one function of each - and what their attributes are called there."""
+"""ONNX operators and attribute names of the operators in the network."""
 
 
 def as_onnx() -> bytes:
@@ -80,13 +81,13 @@ def as_onnx() -> bytes:
     )
     weights = [numpy_helper.from_array(np.asarray(tensor.data), tensor.name) for tensor in graph.constants()]
     proto = helper.make_graph(nodes, graph.name, inputs, outputs, weights)
-    # As old as the operators allow, so that every reader of models takes it.
+    # The oldest versions that the operators allow, so that every reader accepts it.
     model = helper.make_model(proto, opset_imports=[helper.make_opsetid("", 13)], ir_version=7)
     return bytes(model.SerializeToString(deterministic=True))
 
 
 def network() -> Graph:
-    """A classifier of 32x32 images as phones run them: convolution, residual block, head."""
+    """A classifier of 32x32 images for phones: convolution, residual block, head."""
     net = _Layers(GraphBuilder("demo"), np.random.default_rng(0))
     image = net.graph.input("image", (1, 3, 32, 32), DType.FLOAT32)
     stem = net.relu(net.conv("stem", image, 16, 3, stride=2), "stem.relu")
@@ -99,7 +100,7 @@ def network() -> Graph:
 
 
 class _Layers:
-    """The layers of the network, with weights drawn so that activations keep their size."""
+    """The layers of the network, with random weights that keep the scale of activations."""
 
     def __init__(self, graph: GraphBuilder, generator: np.random.Generator) -> None:
         self.graph = graph

@@ -1,4 +1,4 @@
-"""Is this installation sound? Each check is one line: what was looked at, what was found, what to do about it."""
+"""Diagnosis of an installation, one line per check: what was checked, the result, and a remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npusim.errors import NpusimError
 
 
 class Severity(enum.Enum):
-    """How much a finding matters: FAILED means that npusim does not work."""
+    """Severity of a finding. FAILED: npusim does not work."""
 
     OK = "ok"
     NOTE = "note"
@@ -34,7 +34,7 @@ class Diagnosis:
 
 
 def examine(cache_directory: Path) -> list[Diagnosis]:
-    """Every finding, in a fixed order; a check that goes wrong is a finding, not an exception."""
+    """All findings in a fixed order; a check that raises an error is a finding."""
     checks: tuple[tuple[str, Callable[[], Iterator[Diagnosis]]], ...] = (
         ("python", _python),
         ("packages", _packages),
@@ -107,7 +107,7 @@ def _cache(directory: Path) -> Iterator[Diagnosis]:
 
 
 def _hal() -> Iterator[Diagnosis]:
-    """npusim installs a top-level package called hal; another distribution that does so would hide or mix with it."""
+    """npusim installs a top-level package called hal; another distribution with the same package would conflict."""
     owners = set(importlib.metadata.packages_distributions().get("hal", ())) - {"npusim"}
     spec = importlib.util.find_spec("hal")
     place = os.path.dirname(spec.origin) if spec is not None and spec.origin else ""

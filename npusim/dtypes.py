@@ -57,14 +57,14 @@ _STORAGE = {dtype: np.dtype("uint16" if dtype is DType.BFLOAT16 else dtype.label
 _FROM_NUMPY = {storage: dtype for dtype, storage in _STORAGE.items() if dtype is not DType.BFLOAT16}
 
 MOST_SHOWN = 32
-"""So many values are written out."""
+"""Largest number of values that are printed in full."""
 DEVICE_DTYPES = frozenset(DType) - {DType.UINT32, DType.UINT64, DType.FLOAT64}
-"""The types that the device computes with."""
+"""Types supported by the device."""
 
 
 @functools.cache
 def _ml_bfloat16() -> np.dtype[Any] | None:
-    """numpy's bfloat16 extension type, which the ``onnx`` extra brings; None where it is not installed."""
+    """The bfloat16 type of ml_dtypes, which the ``onnx`` extra installs; None if it is missing."""
     try:
         import ml_dtypes
     except ImportError:
@@ -74,7 +74,7 @@ def _ml_bfloat16() -> np.dtype[Any] | None:
 
 
 def dtype_of(array: npt.NDArray[Any]) -> DType:
-    """The DType of a numpy array; raises TypeError naming the type if npusim has none for it."""
+    """The DType of a numpy array. Raises TypeError for an unsupported type."""
     if array.dtype == _ml_bfloat16():
         return DType.BFLOAT16
     try:
@@ -84,14 +84,14 @@ def dtype_of(array: npt.NDArray[Any]) -> DType:
 
 
 def to_storage(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array as it is stored: native byte order, bfloat16 as uint16 bit patterns; no copy where none is needed."""
+    """The array in storage form: native byte order, bfloat16 as uint16 bit patterns. Copies only if needed."""
     if array.dtype == _ml_bfloat16():
         return array.view(np.uint16)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def raw_bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The elements in row-major order as a flat array of bytes; no copy where the array is contiguous."""
+    """The elements in row-major order as a flat array of bytes. Copies only if the array is not contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
@@ -102,7 +102,7 @@ def from_storage(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
 
 
 def value_text(array: npt.NDArray[Any]) -> str:
-    """The values of an array as text, which is the same for equal ones only; of many, their digest."""
+    """Text that identifies the values of an array; a digest if there are many."""
     if array.size <= MOST_SHOWN:
         return str(array.tolist())
     digest = hashlib.sha256(raw_bytes(to_storage(array)).data).hexdigest()
@@ -115,9 +115,9 @@ def bfloat16_to_float32(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]
 
 
 def float32_to_bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Round float32 to bfloat16 bit patterns, to nearest even; NaN stays NaN (quiet)."""
+    """Round float32 to bfloat16 bit patterns, to nearest even; NaN stays a quiet NaN."""
     bits = np.asarray(values, np.float32, order="C").view(np.uint32)
-    # Half a unit less one, and the lowest bit that stays: halves go to even. A NaN is kept apart, because the carry
-    # could make infinity of it.
+    # Adding half a unit less one plus the lowest kept bit rounds halves to even. NaNs are handled separately, because
+    # the carry could turn them into infinity.
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     return np.where(np.isnan(values), (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)

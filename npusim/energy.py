@@ -1,4 +1,4 @@
-"""The energy of a run: what its instructions did, counted once for each program, by what each action takes."""
+"""The energy of a run: counts of actions, computed once per program, times the energy of each action."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from npusim.units import ps_to_cycles
 from npusim.work import DmaWork
 
 CHIP, SEQUENCER = "chip", "sequencer"
-"""Who takes what no unit does: clock and leakage; and what is fetched or moved between instructions."""
+"""Consumers that are not units: the chip (clock, leakage), and fetches and moves between instructions."""
 
 
 class EnergyInputs(Protocol):
-    """What is needed of a result."""
+    """The part of a result that its energy depends on."""
 
     @property
     def program(self) -> Program: ...
@@ -41,7 +41,7 @@ class EnergyInputs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerEnergy:
-    """One operator's part. ``name``, ``kind``: of the operator, both empty for what belongs to none."""
+    """The energy of one operator. ``name``, ``kind``: of the operator, both empty for energy of no operator."""
 
     name: str
     kind: str
@@ -50,9 +50,9 @@ class LayerEnergy:
 
 @dataclass(frozen=True, slots=True)
 class Energy(Breakdown):
-    """Femtojoules of one run by action; the same by unit and by operator, in which each action adds up to the whole.
+    """Femtojoules of one run by action, by unit and by operator; each has the same sum.
 
-    Clock and leakage of an operator are those of the time for which the job's end waited for it.
+    Clock and leakage are assigned to an operator for its time on the critical path.
     """
 
     units: Mapping[str, Breakdown]
@@ -73,12 +73,12 @@ def _values(found: Breakdown) -> dict[str, Any]:
 
 
 Counts = dict[tuple[int, str], Actions]
-"""Actions by operator, -1 if there is none, and unit."""
+"""Actions by operator (-1 for none) and unit."""
 NONE = -1
 
 
 def energy(run: EnergyInputs) -> Energy:
-    """The energy of a run on its device. A program is decoded once, however many runs of it are asked for."""
+    """The energy of a run on its device. A program is decoded once for all its runs."""
     counted = counts(run.device, run.program, run.timeline)
     priced = action_costs(run.device)
     totals: dict[str, int] = {}
@@ -103,7 +103,7 @@ def _priced(priced: ActionCosts, found: Mapping[str, int]) -> Breakdown:
 
 
 def counts(config: Config, program: Program, timeline: Timeline) -> Counts:
-    """How many actions of each sort a run took, by operator and unit, the passing of time included."""
+    """Counts of the actions of a run by operator and unit, including those that depend on time."""
     prologue, body = _program_counts(config, program)
     found: Counts = {key: dict(value) for key, value in body.items()}
     if not timeline.residents_held:
@@ -124,13 +124,13 @@ def counts(config: Config, program: Program, timeline: Timeline) -> Counts:
 
 
 def _fetched(found: Counts, counters: Counters) -> int:
-    """Bytes over the pins that no transfer asked for: instructions, and the context of a job that was parked."""
+    """Bytes over the pins without a transfer: instructions, and contexts of preempted jobs."""
     asked = sum(value.get(act.DRAM, 0) + value.get(act.CONSTANTS, 0) for value in found.values())
     return max(0, counters.dram_read_bytes + counters.dram_write_bytes - asked)
 
 
 def _stretches(timeline: Timeline, ops: int) -> Iterable[tuple[int, int, int]]:
-    """(operator, from, to) in ps of the critical path; together they are all of the duration."""
+    """(operator, start, end) in ps along the critical path, which covers the whole duration."""
     done = 0
     for stretch in timeline.critical_path():
         yield stretch.op if stretch.op < ops else NONE, stretch.start_ps, stretch.end_ps
@@ -142,7 +142,7 @@ _counted: weakref.WeakKeyDictionary[Program, tuple[Config, Counts, Counts]] = we
 
 
 def _program_counts(config: Config, program: Program) -> tuple[Counts, Counts]:
-    """Actions of the prologue, which a run may leave out, and of the rest."""
+    """Actions of the prologue, which a run may skip, and of the rest."""
     known = _counted.get(program)
     if known is not None and known[0] == config:
         return known[1], known[2]
@@ -153,8 +153,7 @@ def _program_counts(config: Config, program: Program) -> tuple[Counts, Counts]:
 
 
 def _commands(program: Program) -> tuple[Sequence[Command], int]:
-    """The commands, as the compiler of this process has them, else decoded; and how many of them, the first, are the
-    prologue."""
+    """The commands, from the compiler of this process or decoded, and the number of commands in the prologue."""
     known = program.emitted
     if isinstance(known, Emitted) and known.code == program.code:
         commands, ends = known.commands, known.ends
@@ -186,8 +185,8 @@ def _by_unit(config: Config, found: Sequence[tuple[Command, int]], ops: int) -> 
 
 
 def _actions(config: Config, work: Any, fills: bool, targets: int) -> Actions:
-    """Of one instruction: what is filled is not read, and each core that a transfer is for writes it; from core to
-    core it is read once."""
+    """Actions of one instruction: a fill has no reads, and each target core of a transfer has writes; an exchange is
+    read once."""
     found = actions(config, work)
     if fills:
         found[act.SRAM] = work.bytes if work.is_local else 0

@@ -1,7 +1,7 @@
-"""The whole exception tree.
+"""All exceptions of npusim.
 
-Every message says what is wrong, where, and what was allowed. Arguments are positional only, because SimPy re-creates a
-failed event's exception as ``type(error)(*error.args)``.
+Every message says what is wrong, where, and what is allowed. Arguments are positional only, because SimPy re-creates
+the exception of a failed event as ``type(error)(*error.args)``.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 NAMED = 3
-"""Of nodes that are refused for one cause, so many are named."""
+"""Number of nodes named in the message for one cause."""
 
 
 class _Short(reprlib.Repr):
-    """Of everything a few words, whatever its size and depth."""
+    """A short repr of any value, whatever its size and depth."""
 
     def __init__(self) -> None:
         super().__init__()
         self.maxstring = self.maxother = 100
 
     def repr_int(self, x: int, level: int) -> str:
-        # Python does not write integers of more than some thousand digits at all.
+        # Python refuses to print integers with very many digits.
         return repr(x) if x.bit_length() <= 128 else f"an integer of {x.bit_length()} bits"
 
 
 def shown(value: Any) -> str:
-    """A value as messages show what they got: ``repr``, or as much of it as a person reads."""
+    """A value for messages: its ``repr``, shortened if it is long."""
     return _Short().repr(value)
 
 
 def named(text: str) -> str:
-    """A name as messages have it: as it is, or :func:`shown` if it is long or cannot be printed."""
+    """A name for messages: unchanged, or :func:`shown` if it is long or cannot be printed."""
     return text if text.isprintable() and len(text) <= 100 else shown(text)
 
 
 class NpusimError(Exception):
-    """Base of every error that npusim raises on purpose; ``str(error)`` is one paragraph for a person."""
+    """Base class of all errors raised by npusim; ``str(error)`` is one paragraph of text."""
 
 
 class UsageError(NpusimError):
-    """The call itself is wrong: an unknown name, a missing argument, a file that is not there."""
+    """The call is wrong: an unknown name, a missing argument, a missing file."""
 
 
 class ConfigError(NpusimError):
-    """A device description is refused; one line per problem: ``file: key: must be ..., got ...``."""
+    """A device description is invalid; one line per problem: ``file: key: must be ..., got ...``."""
 
     def __init__(self, problems: str | Sequence[str], /) -> None:
         lines = (problems,) if isinstance(problems, str) else tuple(problems)
@@ -107,9 +107,9 @@ def _cause(names: Sequence[str], kind: str, reason: str) -> str:
 
 
 class NeedsValueError(UnsupportedError):
-    """Values of inputs decide what a model computes - shapes, branches, loops - and nothing else is in the way.
+    """The model computes depending on values of inputs (shapes, branches, loops), which are not known.
 
-    Arguments: the reasons; for each such input a value that it may have, a number or a list, or None if none is known.
+    Arguments: the reasons; for each such input an example of its value, a number or a list, or None if unknown.
     """
 
     def __init__(self, reasons: Sequence[tuple[str, str, str]], values: Mapping[str, Any], /) -> None:
@@ -120,7 +120,7 @@ class NeedsValueError(UnsupportedError):
 
     @property
     def problem(self) -> str:
-        """The reasons without the advice."""
+        """The reasons without advice."""
         return super().__str__()
 
     def __str__(self) -> str:
@@ -129,7 +129,7 @@ class NeedsValueError(UnsupportedError):
 
 
 class CompileError(NpusimError):
-    """A supported graph cannot be placed on this device: says what does not fit and how much there is."""
+    """A supported graph does not fit on this device: says what does not fit and what is available."""
 
 
 class ScheduleError(CompileError):
@@ -137,11 +137,11 @@ class ScheduleError(CompileError):
 
 
 class InputError(NpusimError):
-    """The inputs of one run do not match the program: name, shape or type."""
+    """The inputs of a run do not fit the program: name, shape or type."""
 
 
 class ProgramError(NpusimError):
-    """An instruction stream is malformed or reaches outside its memory."""
+    """An instruction stream is malformed or accesses memory outside its bounds."""
 
 
 class CacheError(NpusimError):
@@ -153,7 +153,7 @@ class CheckpointError(NpusimError):
 
 
 class FileCutError(NpusimError):
-    """A mapped file has lost bytes that are needed, because somebody has cut it."""
+    """A mapped file was truncated while its bytes were needed."""
 
 
 class DeviceFaultError(NpusimError):
@@ -170,7 +170,8 @@ class DeviceFaultError(NpusimError):
 
 
 class DeviceGoneError(DeviceFaultError):
-    """The device is gone from the bus, for good: every job that waits for it fails with this. Arguments as above."""
+    """The device was removed from the bus: all jobs that wait for it fail with this. Arguments as for
+    DeviceFaultError."""
 
 
 class DeviceMemoryError(NpusimError):
@@ -178,7 +179,7 @@ class DeviceMemoryError(NpusimError):
 
 
 class DriverCheckError(NpusimError):
-    """A driver has not kept to the device's contract; one text for each mistake."""
+    """A driver has violated the contract of the device; one text per mistake."""
 
     def __init__(self, findings: Sequence[str], /) -> None:
         super().__init__(tuple(findings))
@@ -190,11 +191,11 @@ class DriverCheckError(NpusimError):
 
 
 class QueueFullError(NpusimError):
-    """As many jobs wait as may wait; says how many. Try again when one has ended."""
+    """The limit of waiting jobs is reached. Try again when one has ended."""
 
 
 class DeadlineError(NpusimError):
-    """A job has not ended within the simulated time that it was given, and was stopped."""
+    """A job has not ended within its budget of simulated time, and was stopped."""
 
 
 class JobAbortedError(NpusimError):

@@ -1,12 +1,12 @@
-"""What a model is, whoever brought it: tensors, operators, a graph.
+"""The graph language: tensors, operators, graphs, independent of the frontend.
 
-Every frontend lowers into this one language of a few dozen operator kinds. Shapes are static, types explicit,
-quantisation is spelt out by ``quantize`` / ``dequantize`` operators and integer matrix operators, layout by an
-attribute. Each kind is a row of ``npusim.ops``: its operands and attributes, what it means, its shape rule, its limits,
-its reference, and the unit that computes it; docs/reference/operators.md lists them.
+Every frontend lowers to a few dozen operator kinds. Shapes are static and types explicit. Quantization is explicit in
+``quantize`` / ``dequantize`` operators and integer matrix operators; layout is an attribute. Each kind is a row of
+``npusim.ops``: operands, attributes, semantics, shape rule, limits, reference, unit; docs/reference/operators.md lists
+them.
 
-Axes and dimensions are normalised: non-negative, full rank. Broadcasting is numpy's. Images are NCHW or NHWC, as the
-attribute ``layout`` says.
+Axes and dimensions are normalised: non-negative, full rank. Broadcasting follows numpy. Images are NCHW or NHWC, as
+given by the attribute ``layout``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from npusim.weights import ArrayOrigin, packed, unpacked
 class Tensor:
     """A named value of static shape; ``data`` (storage dtype, see DType.storage) is set for constants only.
 
-    ``bound``: a constant that follows from the value of an input of the model. Compiling computes nothing of it that
-    the device would compute; what the host has done is in ``Graph.host``.
+    ``bound``: a constant derived from the value of a model input. The compiler does not fold device operators on it;
+    work of the host is in ``Graph.host``.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Tensor:
 
 
 def _tensor(name: str, shape: tuple[int, ...], dtype: DType, data: object, bound: bool) -> Tensor:
-    """What a pickle makes a tensor with: weights that lie in a file are a place in it."""
+    """Constructor for pickle: weights in a file are stored as a position in it."""
     return Tensor(name, shape, dtype, None if data is None else unpacked(data), bound)
 
 
@@ -71,8 +71,8 @@ def _tensor(name: str, shape: tuple[int, ...], dtype: DType, data: object, bound
 class Op:
     """One operator: a kind of npusim.ops, its inputs (None = absent optional), outputs and attributes.
 
-    ``origin``: the number of the client's operation that it is a part of, if a frontend has said so; it is handed on
-    to whatever replaces the operator. It means nothing to the graph, and has no part in its fingerprint.
+    ``origin``: number of the client's operation that it belongs to, if the frontend has set it; inherited by operators
+    that replace it. It has no effect on the graph or its fingerprint.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Op:
 
 
 def _op(*fields: Any) -> Op:
-    """What a pickle makes an operator with: read-only mappings have none."""
+    """Constructor for pickle, which cannot store read-only mappings."""
     name, kind, inputs, outputs, attrs, origin = fields
     return Op(name, kind, inputs, outputs, MappingProxyType(attrs), origin)
 
@@ -113,8 +113,8 @@ def _op(*fields: Any) -> Op:
 class HostWork(NamedTuple):
     """One operator that the host computes for a run.
 
-    ``macs``: multiply-accumulates; ``operations``: what the host is charged for: the MACs, or the elements that an
-    operator without any reads and writes.
+    ``macs``: multiply-accumulates. ``operations``: basis of its cost: the MACs, or the elements read and written by an
+    operator without any.
     """
 
     name: str
@@ -128,11 +128,11 @@ Check = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class HostPart:
-    """What the host does for each run, because values of inputs decide what is computed or are bound.
+    """The work of the host for each run, if values of inputs decide what is computed or are bound.
 
-    ``work``: the operators that it computes. ``decided``: (what, value) of each value that the program was made for and
-    that inputs of the program decide. ``check`` raises InputError for arrays (by name, in storage form) that decide
-    otherwise; None where nobody can tell, as of a program from a file. ``deciding``: inputs of the model that decide.
+    ``work``: operators that it computes. ``decided``: (description, value) of each value that the program depends on
+    and that its inputs decide. ``check``: raises InputError for arrays (by name, in storage form) that decide
+    otherwise; None if unknown, as for a program from a file. ``deciding``: model inputs that decide.
     """
 
     work: tuple[HostWork, ...] = ()
@@ -142,27 +142,27 @@ class HostPart:
 
     @property
     def operations(self) -> int:
-        """Of all operators together."""
+        """Operations of all operators."""
         return sum(work.operations for work in self.work)
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of all operators together."""
+        """Multiply-accumulates of all operators."""
         return sum(work.macs for work in self.work)
 
 
 DOUBLING = -1
-"""For ``Graph.cache_rows``: of many numbers of rows, one after the other, few want another place."""
+"""For ``Graph.cache_rows``: capacity is doubled when needed, so few different row counts need a new program."""
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Graph:
     """Operators in topological order; every tensor has one producer, or is an input or a constant.
 
-    ``bound``: names of inputs that the model has and the graph has not, and the values that were taken for them.
-    ``cache_rows``: where an input grows to an output by concatenation, both share memory, which has room for so many
-    rows, 0: for those that come out, DOUBLING: for the least power of two that is enough; None: each has its own.
-    ``host``: what the host has done to make the graph, and does for each run.
+    ``bound``: inputs of the model that the graph does not have, with the values used. ``cache_rows``: an input that
+    grows to an output by concatenation shares memory with it, of this capacity in rows; 0: exactly the rows of the
+    output; DOUBLING: the next power of two; None: they do not share memory. ``host``: work of the host to make the
+    graph, and for each run.
     """
 
     name: str
@@ -174,7 +174,7 @@ class Graph:
     host: HostPart = field(default_factory=HostPart)
 
     def validate(self) -> None:
-        """Raise ModelError unless names are unique and every operator reads only what exists before it."""
+        """Raise ModelError unless names are unique and every operator reads only earlier tensors."""
         known: dict[str, Tensor] = {}
         for tensor in self.inputs:
             _define(known, tensor, "graph input")
@@ -193,7 +193,7 @@ class Graph:
                 raise ModelError(f"graph output {tensor.name!r} is produced by nothing")
 
     def constants(self) -> Iterator[Tensor]:
-        """Every constant that an operator reads or that is an output, once, in order of first use."""
+        """Every constant that is read by an operator or is an output, once, in order of first use."""
         seen: set[int] = set()
         for tensor in (*(t for op in self.ops for t in op.inputs), *self.outputs):
             if tensor is not None and tensor.is_constant and id(tensor) not in seen:
@@ -201,10 +201,10 @@ class Graph:
                 yield tensor
 
     def fingerprint(self, *, values: bool = True) -> str:
-        """SHA-256 over structure, attributes and constant bytes, in hex; equal graphs have equal fingerprints.
+        """SHA-256 over structure, attributes and constants, in hex; equal graphs have equal fingerprints.
 
-        Without ``values``, constants that lie in files (see ``npusim.weights``) are not read: they are told apart by
-        the file, by when it was written, and by the place in it.
+        Without ``values``, constants in files (see ``npusim.weights``) are not read, but represented by file,
+        modification time and position.
         """
         digest = hashlib.sha256(repr(self.bound).encode() if self.bound else b"")
         if self.cache_rows is not None:
@@ -227,7 +227,7 @@ class Graph:
 
 
 def _digest_data(digest: hashlib._Hash, data: npt.NDArray[Any]) -> None:
-    """The bytes of a constant; of one that a view repeats, the shape and the bytes that are there."""
+    """Add the bytes of a constant; for a broadcast view, its shape and distinct bytes."""
     once = tuple(
         slice(None) if stride or dim <= 1 else slice(1) for dim, stride in zip(data.shape, data.strides, strict=True)
     )
@@ -240,7 +240,7 @@ def _digest_data(digest: hashlib._Hash, data: npt.NDArray[Any]) -> None:
 
 
 _AT_ONCE = 16 << 20
-"""Bytes that are read between two polls."""
+"""Bytes read between two polls."""
 
 
 def _define(known: dict[str, Tensor], tensor: Tensor, where: str) -> None:
@@ -254,7 +254,7 @@ def _describe(tensor: Tensor) -> str:
 
 
 def live(ops: Sequence[Op], outputs: Sequence[Tensor]) -> tuple[Op, ...]:
-    """The operators that an output depends on."""
+    """The operators that the outputs depend on."""
     needed = set(outputs)
     kept = []
     for op in reversed(ops):
@@ -265,7 +265,7 @@ def live(ops: Sequence[Op], outputs: Sequence[Tensor]) -> tuple[Op, ...]:
 
 
 def consumers(ops: Sequence[Op]) -> dict[Tensor, list[Op]]:
-    """Which operators read each tensor, in order; an operator that reads it twice is listed once."""
+    """The operators that read each tensor, in order, each once."""
     readers: dict[Tensor, list[Op]] = {}
     for op in ops:
         for tensor in op.inputs:

@@ -1,4 +1,4 @@
-"""What a device offers to a job, as its description has it: who emits a stream and who lets it pass ask the same."""
+"""The limits of a job on a device, used by both the compiler and verification."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npusim.isa.verify import Limits
 
 
 def limits_of(config: Config, region_bytes: Sequence[int]) -> Limits:
-    """``region_bytes``: of each region of the job."""
+    """``region_bytes``: size of each region of the job."""
     return Limits(
         region_bytes,
         sram_bytes=config.sram.bytes,

@@ -1,4 +1,4 @@
-"""What a notebook shows of an object instead of its ``repr``."""
+"""HTML representations of objects for notebooks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Iterable
 
 
 def table(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    """An HTML table of names and values under a title, all of them plain text."""
+    """An HTML table of names and values with a title; all text is escaped."""
     lines = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in rows)
     return f"<table><caption>{html.escape(title)}</caption>{''.join(lines)}</table>"

@@ -1,4 +1,4 @@
-"""What is in the memories over the time of a job: the places of a program at the times at which its operators ran."""
+"""The contents of the memories during a job, from the memory map of its program and the times of its operators."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from npusim.program import CONSTANTS, EVERY, FIRST_IO, PLACE_KINDS, Place, Progr
 from npusim.timeline import Timeline
 
 KINDS = (*PLACE_KINDS, "constants", "inputs and outputs")
-"""What bytes are taken by; the last two in DRAM, from beginning to end."""
+"""What occupies memory; the last two are in DRAM during the whole job."""
 
 
 class Stay(NamedTuple):
-    """A place in simulated time: picoseconds since the device took the job."""
+    """A memory range with its time: picoseconds since the device took the job."""
 
     place: Place
     start_ps: int
@@ -26,10 +26,10 @@ class Stay(NamedTuple):
 
 @dataclass(slots=True)
 class Occupancy:
-    """One memory over time. ``steps``: (ps, bytes by kind from then on), where it changes.
+    """One memory over time. ``steps``: (ps, bytes by kind from then on) at each change.
 
-    ``memory``: ``core0.sram``, ``core0.accumulators``, ``l2`` or ``dram``; ``peak_bytes`` never exceeds
-    ``capacity_bytes``: bytes that go to somebody else while an operator still has others are counted once.
+    ``memory``: ``core0.sram``, ``core0.accumulators``, ``l2`` or ``dram``. ``peak_bytes`` never exceeds
+    ``capacity_bytes``: bytes that are reused while their old operator is still running are counted once.
     """
 
     memory: str
@@ -66,7 +66,7 @@ class Occupancy:
 
 
 def occupancy(program: Program, timeline: Timeline, config: Config) -> list[Occupancy]:
-    """Every memory that the program uses; none if it says nothing of them (see ``Program.places``)."""
+    """All memories that the program uses; none if it has no memory map (see ``Program.places``)."""
     if not program.places:
         return []
     times = _Times(timeline, len(program.ops))
@@ -87,7 +87,7 @@ def occupancy(program: Program, timeline: Timeline, config: Config) -> list[Occu
 
 
 def _memories(place: Place, times: _Times, config: Config) -> Iterator[tuple[str, int]]:
-    """Names of the memories that a place is in, and their bytes; none if nothing ever ran that uses it."""
+    """The memories of a place and their sizes; none if no instruction used it."""
     ran = times.cores(place.first, place.last)
     if place.memory in ("dram", "l2"):
         if ran:
@@ -100,8 +100,8 @@ def _memories(place: Place, times: _Times, config: Config) -> Iterator[tuple[str
 
 
 class _Times:
-    """When operators ran: ``starts[i]`` is the first start of the first one from i on, ``ends[i]`` the last end of the
-    last one up to i, of those that have instructions."""
+    """Times of operators with instructions: ``starts[i]`` is the earliest start of operators from i on, ``ends[i]`` the
+    latest end of operators up to i."""
 
     def __init__(self, timeline: Timeline, count: int) -> None:
         starts: dict[int, int] = {}
@@ -122,12 +122,12 @@ class _Times:
             known = self.ends[op] = ends.get(op, known)
 
     def cores(self, first: int, last: int) -> set[int]:
-        """Those that ran something of the first or the last of these operators."""
+        """Cores that executed instructions of the first or the last of these operators."""
         return self._cores.get(first, set()) | self._cores.get(last, set())
 
 
 def _sweep(memory: Occupancy, base: dict[str, int]) -> None:
-    """Fill steps and peak: places begin and end in the order of time, those that end first."""
+    """Compute steps and peak: starts and ends in order of time, ends first."""
     changes = []
     for number, (place, start, end) in enumerate(memory.stays):
         if start < end:
@@ -148,7 +148,7 @@ def _sweep(memory: Occupancy, base: dict[str, int]) -> None:
 
 
 class _Bytes:
-    """Who has which bytes: runs in order, without overlap. ``totals``: bytes by kind."""
+    """Owners of bytes as sorted ranges without overlap. ``totals``: bytes by kind."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -156,13 +156,13 @@ class _Bytes:
         self.totals: Counter[str] = Counter()
 
     def take(self, low: int, high: int, owner: int, kind: str) -> None:
-        """Give bytes to an owner, whoever has had them."""
+        """Assign bytes to an owner, replacing earlier ones."""
         high = min(high, self._capacity)
         if low < high:
             self._replace(low, high, [(low, high, owner, kind)], None)
 
     def give(self, low: int, high: int, owner: int, kind: str) -> None:
-        """Free those that the owner still has."""
+        """Free the bytes that the owner still has."""
         self._replace(low, min(high, self._capacity), [], owner)
 
     def _replace(self, low: int, high: int, new: Sequence[tuple[int, int, int, str]], only: int | None) -> None:

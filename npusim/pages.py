@@ -1,4 +1,4 @@
-"""The command line of modules that make a page of the manual from the code: write it, or say whether it is current."""
+"""Command line of modules that generate a page of the manual: write it, or check that it is up to date."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 def write_or_check(
     module: str, description: str | None, default: Path, render: Callable[[], str], arguments: Sequence[str] | None
 ) -> int:
-    """Write ``render()`` to the path in ``arguments``, or compare with ``--check``: exit code 1 if it is stale."""
+    """Write ``render()`` to the path in ``arguments``, or compare with ``--check``: exit code 1 if it is out of
+    date."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("path", nargs="?", type=Path, default=default)
     parser.add_argument("--check", action="store_true", help="compare instead of writing")

@@ -1,7 +1,7 @@
-"""Work that can be stopped from outside: whoever starts it supplies a check, and the work calls it again and again.
+"""Cancellation of work: the caller supplies a check, which the work calls repeatedly.
 
-The check belongs to one thread and to what runs in it meanwhile. It returns to let the work go on, or raises whatever
-is to end it. Without one, :func:`poll` costs some tens of nanoseconds.
+A check belongs to one thread. It returns to continue, or raises an error to stop the work. Without a check,
+:func:`poll` takes some tens of nanoseconds.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 
 Check = Callable[[], object]
 _checks: dict[int, Check] = {}
-"""By thread."""
+"""Checks by thread."""
 
 
 def poll() -> None:
-    """A point at which this thread's work may end: raises what its check raises."""
+    """A cancellation point of this thread: raises the error of its check."""
     if _checks:
         check = _checks.get(threading.get_ident())
         if check is not None:
@@ -25,7 +25,7 @@ def poll() -> None:
 
 @contextlib.contextmanager
 def polled(check: Check) -> Iterator[None]:
-    """Have ``check`` called by :func:`poll` in this thread, after those that are in force already."""
+    """Let :func:`poll` call ``check`` in this thread, after checks that are active already."""
     thread = threading.get_ident()
     outer = _checks.get(thread)
 

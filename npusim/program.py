@@ -1,4 +1,4 @@
-"""Program: what the compiler makes, a cache file holds, and a driver loads."""
+"""Program: the output of the compiler, as stored in cache files and loaded by drivers."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from npusim.graph import HostPart
 from npusim.weights import owner
 
 CONSTANTS = 0
-"""Region of the constants: read only, written once when the program is loaded."""
+"""Region of the constants: read-only, written when the program is loaded."""
 SCRATCH = 1
-"""Region of the values between operators."""
+"""Region of intermediate values."""
 FIRST_IO = 2
-"""Regions from here on: one for each input, then one for each output."""
+"""First region of inputs and outputs: one per input, then one per output."""
 
 
 @runtime_checkable
 class Cuttable(Protocol):
-    """What exports bytes that may go away: a mapped file."""
+    """Memory that may be truncated: a mapped file."""
 
     @property
     def cut(self) -> bool:
-        """Whether bytes were read that were not there."""
+        """Whether bytes were read that did not exist."""
 
     def check(self) -> None:
-        """Raise FileCutError if they were."""
+        """Raise FileCutError if bytes were read that did not exist."""
 
 
 class Deferred:
-    """A piece that is computed where it is read, each time: as NumPy sees it, an array that is not there yet.
+    """A piece that is computed each time it is read; the same interface as an array.
 
-    ``make(*arrays)`` gives its bytes, ``nbytes`` of them; an array may be such a piece, too.
+    ``make(*arrays)`` returns its bytes, ``nbytes`` of them; its arrays may be deferred, too.
     """
 
     __slots__ = ("_make", "arrays", "nbytes")
@@ -67,11 +67,11 @@ Piece = npt.NDArray[Any] | Deferred
 
 
 class ConstantData:
-    """The contents of the constants region: ``nbytes`` bytes, zeros where no piece lies.
+    """The contents of the constants region: ``nbytes`` bytes, zero between the pieces.
 
-    ``pieces``: (offset, array) in order. An array may be :class:`Deferred`, need not be dense and may belong to
-    somebody else - weights in a mapped file, say: it is read where the bytes are needed, not before, and must not
-    change. ``left_out``: of a program for timing nobody needs them, and it has none.
+    ``pieces``: (offset, array) in order. An array may be :class:`Deferred`, not contiguous, or a view of other memory
+    such as a mapped file. It is read when the bytes are needed, and must not change. ``left_out``: the constants of a
+    timing-only program, which has no bytes.
     """
 
     __slots__ = ("_files", "left_out", "nbytes", "pieces")
@@ -80,22 +80,22 @@ class ConstantData:
         self.nbytes = nbytes
         self.pieces = tuple(pieces)
         self.left_out = left_out
-        # Each file once, however many pieces are views of it: looking whether it was cut is a system call.
+        # Each file once, however many pieces it has, because the check is a system call.
         sources = {id(source): source for source in map(owner, _arrays(pieces))}
         self._files = [source for source in sources.values() if isinstance(source, Cuttable)]
 
     @classmethod
     def of(cls, data: npt.NDArray[np.uint8]) -> Self:
-        """All of it in one piece."""
+        """A single piece."""
         return cls(data.size, [(0, data)])
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that they may take in memory."""
+        """Upper bound of the memory that they use, in bytes."""
         return 0 if self.left_out else self.nbytes
 
     def fill(self, out: npt.NDArray[np.uint8]) -> None:
-        """Write everything into ``nbytes`` bytes. Raises FileCutError; UsageError if they were left out."""
+        """Write all bytes to an array. Raises FileCutError; UsageError for left-out constants."""
         self.check_there()
         end = 0
         for offset, piece in self.pieces:
@@ -106,22 +106,22 @@ class ConstantData:
         self.check()
 
     def check_there(self) -> None:
-        """Raise UsageError if they were left out."""
+        """Raise UsageError for left-out constants."""
         if self.left_out:
             raise UsageError("the program was compiled for timing alone, without its constants: compile it to compute")
 
     def check(self) -> None:
-        """Raise FileCutError if bytes were read of a file that has lost them."""
+        """Raise FileCutError if a file was truncated while its bytes were read."""
         for file in self._files:
             file.check()
 
     @property
     def lost(self) -> bool:
-        """Whether they were: then it is not the file that is read from now on."""
+        """Whether that has happened, so that the contents are no longer those of the file."""
         return any(file.cut for file in self._files)
 
     def parts(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """The bytes from the beginning to the end, one piece or gap after the other. None that were left out."""
+        """All bytes in order, by piece or gap. None for left-out constants."""
         if self.left_out:
             return
         end = 0
@@ -134,13 +134,13 @@ class ConstantData:
             yield np.zeros(self.nbytes - end, np.uint8)
 
     def joined(self) -> npt.NDArray[np.uint8]:
-        """All bytes as one array; no copy where they are one already. None if they were left out."""
+        """All bytes as one array, copied only if there are several pieces. None for left-out constants."""
         parts = list(self.parts())
         return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *parts])
 
 
 def _arrays(pieces: Iterable[tuple[int, Piece]]) -> Iterator[npt.NDArray[Any]]:
-    """All arrays that are read for pieces, also for those that are made of such as are made themselves."""
+    """All arrays that are read for the pieces, including those of deferred pieces."""
     for offset, piece in pieces:
         if isinstance(piece, Deferred):
             yield from _arrays((offset, part) for part in piece.arrays)
@@ -150,10 +150,10 @@ def _arrays(pieces: Iterable[tuple[int, Piece]]) -> Iterator[npt.NDArray[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A program input or output: row-major elements at the start of its region.
+    """An input or output of a program: row-major elements at the start of its region.
 
-    ``capacity``: rows along ``axis`` that there is room for, where an input and an output share a region: the one is
-    the first rows of what lies there, the other has more of them. 0: elements are dense. ``nbytes``: of the region.
+    ``capacity``: rows along ``axis`` if an input and an output share a region: the input is its first rows, the output
+    has more of them. 0: elements are contiguous. ``nbytes``: of the region.
     """
 
     name: str
@@ -169,15 +169,15 @@ class Binding:
 
     @property
     def held(self) -> tuple[int, ...]:
-        """The shape that there is room for."""
+        """The shape at full capacity."""
         if not self.capacity:
             return self.shape
         return (*self.shape[: self.axis], self.capacity, *self.shape[self.axis + 1 :])
 
     def elements(self, region: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
-        """The elements, as they lie in the first ``nbytes`` bytes of the region."""
+        """The elements as a view of the first ``nbytes`` bytes of the region."""
         held = region[: self.nbytes].view(self.dtype.storage).reshape(self.held)
-        # The ellipsis makes a view of a scalar, too.
+        # The ellipsis also gives a view of a scalar.
         first: tuple[Any, ...] = (*map(slice, self.shape), ...)
         found: npt.NDArray[Any] = held[first]
         return found
@@ -189,7 +189,7 @@ class Binding:
 
 
 def _listed(bindings: Sequence[Binding]) -> str:
-    """A few of them: a network may have hundreds."""
+    """A few of them as text, because a network may have hundreds."""
     more = [f"{len(bindings) - 3} more"] if len(bindings) > 4 else []
     first = bindings[:3] if more else bindings
     return ", ".join([*map(str, first), *more]) or "nothing"
@@ -197,9 +197,9 @@ def _listed(bindings: Sequence[Binding]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpEntry:
-    """A row of the operator table: what the operator index in a command means.
+    """A row of the operator table: the meaning of an operator index in a command.
 
-    ``members``: the operators of the model that it is made of, by name; none where nobody says.
+    ``members``: names of the model operators in it; empty if unknown.
     """
 
     name: str
@@ -208,20 +208,19 @@ class OpEntry:
 
 
 MEMORIES = ("sram", "accumulators", "dram", "l2")
-"""Where a :class:`Place` may be; of the DRAM, the region SCRATCH."""
+"""Memories of a :class:`Place`; in DRAM, the region SCRATCH."""
 PLACE_KINDS = ("value", "window", "weights", "tile", "sums")
-"""What may be there: a value as a whole, rows of one, weights and what belongs to them, a tile on its way in or out,
-partial sums."""
+"""Contents of a place: a whole value, a rolling buffer, weights, a tile, partial sums."""
 EVERY = -1
-"""The core of a place that each core has that works for these operators."""
+"""A place on every core that works for its operators."""
 
 
 class Place(NamedTuple):
-    """Bytes ``offset`` to ``offset + nbytes`` of a memory: what is in them from the first instruction of operator
-    ``first`` to the last one of operator ``last``. Whoever comes later to the same bytes has them from then on.
+    """Bytes ``offset`` to ``offset + nbytes`` of a memory and their contents from the first instruction of operator
+    ``first`` to the last one of operator ``last``. A later place at the same bytes replaces it.
 
-    ``memory``: of MEMORIES; ``core``: whose it is, or EVERY, 0 for DRAM and L2; ``kind``: of PLACE_KINDS; ``name``: of
-    the value, if it is one.
+    ``memory``: of MEMORIES. ``core``: its core, or EVERY; 0 for DRAM and L2. ``kind``: of PLACE_KINDS. ``name``: of the
+    value, if it is one.
     """
 
     memory: str
@@ -236,15 +235,13 @@ class Place(NamedTuple):
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Program:
-    """A compiled model. ``region_bytes[r]`` is the size that region r must have at least.
+    """A compiled model. ``region_bytes[r]`` is the minimum size of region r.
 
-    ``code``: the instruction stream (see npusim.isa); ``constants``: the contents of region CONSTANTS;
-    ``macs``: multiply-accumulates of the matrix unit by element type; ``bound``: inputs of the model that are none of
-    the program's, and the value that it was compiled for; ``resident_bytes``: weights that stay in SRAM from one run to
-    the next, which the first loads; ``from_cache``: read from a file, not compiled now.
-    ``host``: what the host does for each run of it.
-    ``places``: what is where in the memories; none where there are more than are worth keeping. ``emitted``: what
-    remembers how the code came to be, for as long as the program lives; none for one that was read from a file.
+    ``code``: the instruction stream (see npusim.isa). ``constants``: the contents of region CONSTANTS. ``macs``:
+    multiply-accumulates of the matrix unit by element type. ``bound``: model inputs that are constants of the program,
+    with their values. ``resident_bytes``: size of the pinned weights, which stay in SRAM between runs. ``from_cache``:
+    read from a file. ``host``: work of the host for each run. ``places``: the memory map; empty if it would be too
+    large. ``emitted``: the commands of the compiler, kept as long as the program; None for a program from a file.
     """
 
     name: str
@@ -268,12 +265,12 @@ class Program:
 
     @property
     def timing_only(self) -> bool:
-        """Whether it can be timed, and not compute: its constants were left out."""
+        """Whether it can only be timed, because its constants were left out."""
         return self.constants.left_out
 
     @property
     def states(self) -> tuple[tuple[Binding, Binding], ...]:
-        """Inputs that grow to outputs where they lie."""
+        """Inputs that grow to outputs in place."""
         outputs = {binding.region: binding for binding in self.outputs}
         return tuple((binding, outputs[binding.region]) for binding in self.inputs if binding.region in outputs)
 

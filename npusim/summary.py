@@ -1,4 +1,4 @@
-"""Spans into one row for each operator: when, where, how much, and what held it up."""
+"""Reports per operator from the spans of a timeline."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from npusim.units import ps_to_cycles
 
 @dataclass(frozen=True, slots=True)
 class OpReport:
-    """One operator (fused ones are one) over its whole life on the device.
+    """One operator (possibly fused) over its time on the device.
 
-    ``unit``: the one that it kept busy longest; ``cycles``: of the device's clock, from ``start_ps`` to ``end_ps``;
-    ``bytes``: what DMA wrote, ``dram_bytes``: what passed the pins of the DRAM for it; ``bound``: ``compute`` or
-    ``memory`` when such units were busy for more than half of that time, else ``latency``.
+    ``unit``: the unit with the most busy time. ``cycles``: of the device clock, from ``start_ps`` to ``end_ps``.
+    ``bytes``: written by DMA. ``dram_bytes``: transferred over the DRAM pins. ``bound``: ``compute`` or ``memory`` if
+    such units were busy for more than half of that time, else ``latency``.
     """
 
     name: str
@@ -47,7 +47,7 @@ class _Total:
 
 
 def summarize(timeline: Timeline, entries: Sequence[OpEntry], config: Config) -> list[OpReport]:
-    """The rows in the order of the operator table; operators without instructions of their own have none."""
+    """The rows in the order of the operator table, without operators that have no instructions."""
     totals: dict[int, _Total] = {}
     for span in timeline.spans:
         if "." not in span.unit:
@@ -80,10 +80,10 @@ def summarize(timeline: Timeline, entries: Sequence[OpEntry], config: Config) ->
 
 
 def critical_path(timeline: Timeline, entries: Sequence[OpEntry]) -> list[dict[str, Any]]:
-    """The critical path by operator, as JSON values, in the order in which the operators are first on it.
+    """The critical path by operator, as JSON values, in the order of their first appearance.
 
-    ``members``: the operators of the model in it; ``parts``: how long which unit was on the path for it, and why. All
-    times of all parts add up to the duration of the timeline. What is for no operator has an empty name.
+    ``members``: model operators in it. ``parts``: time of each unit on the path, with its cause. The times add up to
+    the duration of the timeline. Time of no operator has an empty name.
     """
     rows: dict[int, dict[str, Any]] = {}
     parts: dict[int, dict[tuple[str, str], int]] = {}
