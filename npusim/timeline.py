@@ -1,4 +1,4 @@
-"""What happened in a job and when: spans, counters, a fault, and a digest that is the same on every machine."""
+"""The timeline of a job: spans, counters, a fault, and a digest that is the same on every machine."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 NO_OP = 0xFFFF_FFFF
-"""``Span.op`` of what no operator asked for."""
+"""``Span.op`` of an instruction without an operator."""
 
 
 class Span(NamedTuple):
     """One instruction on one unit, in simulated picoseconds since the device took the job.
 
-    ``unit``: e.g. ``core0.matrix``, ``core0.dma1``, or ``sequencer`` while it moves a context; ``op``: index into the
-    program's operator table, NO_OP if it is for none;
-    ``bound``: ``compute``, ``memory`` or ``latency``, the term that decided the duration; ``bytes``: what the unit
-    moved; ``dram_bytes``: what passed the pins of the DRAM for it, twice within DRAM, and not for padding.
+    ``unit``: e.g. ``core0.matrix``, ``core0.dma1``, or ``sequencer`` while it moves a context. ``op``: index into the
+    operator table of the program, NO_OP for none. ``bound``: ``compute``, ``memory`` or ``latency``, the largest part
+    of the duration. ``bytes``: moved by the unit. ``dram_bytes``: transferred over the DRAM pins, twice within DRAM,
+    not for padding.
     """
 
     unit: str
@@ -37,15 +37,15 @@ class Span(NamedTuple):
 
 
 ORDER = itemgetter(2, 0, 1)
-"""What spans are sorted by: end, unit, start."""
+"""Sort key of spans: end, unit, start."""
 
 
 @dataclass(slots=True)
 class UnitCounters:
-    """Where one unit's time went; ``busy_ps + idle_ps + sum(stalls.values())`` is the job's duration.
+    """The time of one unit; ``busy_ps + idle_ps + sum(stalls.values())`` is the duration of the job.
 
-    ``stalls`` maps what the head instruction waited for (``core0.dma0``, ``dram``, ``sram``) to picoseconds; idle is
-    an empty queue.
+    ``stalls``: picoseconds by what the instruction at the head waited for (``core0.dma0``, ``dram``, ``sram``). Idle:
+    the queue is empty.
     """
 
     busy_ps: int = 0
@@ -69,23 +69,23 @@ class Counters:
 
 
 class FaultCode(enum.IntEnum):
-    """The value of the register FAULT_CODE and of a completion record."""
+    """Values of the register FAULT_CODE and of completion records."""
 
     NONE = 0
-    RING = 1  # a ring entry or ring register makes no sense
-    PROGRAM = 2  # the instruction stream cannot be decoded, or breaks a rule of isa.verify
-    ADDRESS = 3  # an address outside the machine's memory
-    DATA = 4  # the data makes an instruction illegal, such as an index outside its axis
-    DEADLOCK = 5  # no unit can go on: each waits for another
+    RING = 1  # a ring entry or ring register is invalid
+    PROGRAM = 2  # the instruction stream cannot be decoded, or violates a rule of isa.verify
+    ADDRESS = 3  # an address outside the memory of the machine
+    DATA = 4  # invalid values in the data, such as an index outside its axis
+    DEADLOCK = 5  # deadlock: every unit waits for another
     DMA = 6  # a DMA transfer failed on the bus
     INTERNAL = 7  # the simulator itself failed
-    HOST = 8  # host memory cannot be reached
-    ECC = 9  # a memory has an error that its code cannot correct
+    HOST = 8  # host memory cannot be accessed
+    ECC = 9  # a memory has an uncorrectable error
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFault:
-    """``address``: the device address of the offending access or of the command; 0 where there is none."""
+    """``address``: device address of the offending access or command; 0 if there is none."""
 
     code: FaultCode
     address: int
@@ -93,7 +93,7 @@ class DeviceFault:
 
 
 class Injected(NamedTuple):
-    """A fault of a script has been felt: when, since power-on; which one of which script; what it was."""
+    """A fault of a script that had an effect: the time since power-on, its position in the script, its text."""
 
     at_ps: int
     fault: str
@@ -102,14 +102,13 @@ class Injected(NamedTuple):
 
 @dataclass(slots=True)
 class Timeline:
-    """What one job did. ``spans`` are in order of (end, unit, start).
+    """The history of one job. ``spans`` are in order of (end, unit, start).
 
-    ``started_ps``: when the device took the job, since power-on; ``time_ps``, ``cycles`` of the device's clock and all
-    times in the spans count from there, to the moment at which its completion record is written. ``suspended_ps``: the
-    part of that in which the job was parked, saving and restoring included. ``residents_held``: the weights that its
-    program keeps in SRAM were there, and were not loaded. ``fault`` is None if it succeeded;
-    ``error``: what the simulator itself raised, for FaultCode.INTERNAL. ``injected``: faults on request that were felt
-    meanwhile.
+    ``started_ps``: when the device took the job, since power-on; ``time_ps``, ``cycles`` of the device clock and all
+    times in the spans count from there until the completion record is written. ``suspended_ps``: the part in which the
+    job was preempted, including save and restore of its context. ``residents_held``: the pinned weights of its program
+    were in SRAM and not loaded. ``fault``: None if it succeeded. ``error``: the exception of the simulator, for
+    FaultCode.INTERNAL. ``injected``: faults of a script that had an effect meanwhile.
     """
 
     spans: list[Span] = field(default_factory=list)
@@ -126,7 +125,7 @@ class Timeline:
     injected: tuple[Injected, ...] = ()
 
     def again(self, started_ps: int) -> Timeline:
-        """The same for a job that the device took at another time; nothing in it that can change is shared."""
+        """A copy for a job that the device took at another time; mutable parts are not shared."""
         counters = self.counters
         units = {
             name: UnitCounters(unit.busy_ps, unit.idle_ps, unit.stalls.copy(), unit.instructions, unit.macs, unit.bytes)
@@ -143,18 +142,18 @@ class Timeline:
         return digest(self.spans)
 
     def critical_path(self) -> list[PathSegment]:
-        """What the job's end waited for, moment by moment: stretches that follow each other from 0 to ``time_ps``.
+        """The critical path of the job: consecutive segments from 0 to ``time_ps``.
 
-        Walked from the end: what runs last, then what ended last before it began, and so on; between the two lies what
-        no unit shows. Where several ended at that moment, the own unit goes first, which then has not waited; then the
-        longest; then by name.
+        It is found from the end: the last span to end, then the last to end before that one began, and so on; gaps
+        between them are overhead that no unit shows. If several ended at that time, the same unit comes first, which
+        then has not waited; then the longest span; then by name.
         """
         return _critical_path(self)
 
     def diff(self, other: Timeline) -> Difference:
-        """Where ``other`` spends its time differently: what it takes more, with the sign of ``other - self``.
+        """The difference of two timelines: ``other - self``, by operator, by unit and by cause.
 
-        By operator of the table, by unit and by cause, each by the critical path, so that each adds up to ``total_ps``.
+        Times are those of the critical path, so each table adds up to ``total_ps``.
         """
         pairs = zip([*self.spans, None], [*other.spans, None], strict=False)
         first = next(((mine, theirs) for mine, theirs in pairs if mine != theirs), None)
@@ -183,11 +182,11 @@ CAUSES = {
     "context": "saving and restoring for other jobs",
     "parked": "parked for other jobs",
 }
-"""What a moment of the critical path may be spent on, and what that means."""
+"""Causes of time on the critical path, with their meaning."""
 
 
 class PathSegment(NamedTuple):
-    """A part of the critical path: for operator ``op`` (NO_OP: for none) on ``unit``, because of ``cause``."""
+    """A segment of the critical path: operator ``op`` (NO_OP: none) on ``unit``, because of ``cause``."""
 
     op: int
     unit: str
@@ -198,10 +197,10 @@ class PathSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What another timeline takes more than one, in ps; what does not differ is left out.
+    """The difference of two timelines in ps, without equal parts.
 
-    ``first``: the first spans that differ, in the order of their ends, None where one timeline has no more; None if the
-    timelines are equal. The values of ``ops``, of ``units`` and of ``causes`` each add up to ``total_ps``.
+    ``first``: the first spans that differ, in the order of their ends, None for a timeline that has ended; None if the
+    timelines are equal. The values of ``ops``, ``units`` and ``causes`` each add up to ``total_ps``.
     """
 
     total_ps: int
@@ -212,7 +211,7 @@ class Difference:
 
 
 SEQUENCER = "sequencer"
-"""The unit that stands for what no other shows: fetching, dispatch, the end of a job, contexts."""
+"""The unit of time that no other unit shows: fetch, dispatch, end of a job, contexts."""
 
 _K = TypeVar("_K")
 
@@ -222,7 +221,7 @@ def _differing(sums: Counter[_K]) -> dict[_K, int]:
 
 
 def _critical_path(timeline: Timeline) -> list[PathSegment]:
-    # What takes no time cannot be waited for; without it the walk gets earlier with each step.
+    # Spans without duration are never waited for; without them each step of the search is earlier.
     spans = sorted((span for span in timeline.spans if span.end_ps > span.start_ps), key=lambda span: span.end_ps)
     ends = [span.end_ps for span in spans]
     path: list[PathSegment] = []
@@ -245,13 +244,13 @@ def _critical_path(timeline: Timeline) -> list[PathSegment]:
 
 
 def _waited_for(together: Iterable[Span], after: Span | None) -> Span:
-    """Of spans that end together, the one that the next waited for."""
+    """Among spans that end together, the one that the next one waited for."""
     own = after.unit if after is not None else ""
     return min(together, key=lambda span: (span.unit != own, span.start_ps, span.unit))
 
 
 def _between(before: Span, after: Span | None, start: int, end: int) -> PathSegment:
-    """What passes where nothing that the next waits for runs."""
+    """The cause of time in which nothing runs that the next span waits for."""
     if after is None:
         return PathSegment(NO_OP, SEQUENCER, "completion", start, end)
     if before.unit == SEQUENCER and after.unit == SEQUENCER:
@@ -271,7 +270,7 @@ def digest(spans: Iterable[Span]) -> str:
     """SHA-256 of spans, independent of process, platform and hash seed."""
     state = hashlib.sha256()
     rows = iter(spans)
-    # Some at once: calls for each of very many take longer than the hash.
+    # In batches, because single calls would take longer than the hash.
     while some := list(islice(rows, _AT_ONCE)):
         state.update("".join([_ROW % span for span in some]).encode())
     return state.hexdigest()

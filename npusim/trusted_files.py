@@ -1,7 +1,7 @@
-"""Files of this user's own: whom a file must belong to before it is read, and a key that nobody else knows.
+"""Files of the user: checks of ownership before reading, atomic writes, and a secret key.
 
-What is found at a path in a directory that others share may be anything: a pipe that never ends, a link, a file of
-somebody else's. So a file is opened without waiting, and what was opened is looked at, not the path.
+A path in a shared directory may be anything: a pipe, a link, a file of another user. So files are opened without
+blocking, and the opened file is checked, not its path.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 KEY_BYTES = 32
 STATE_VARIABLE = "NPUSIM_STATE_DIR"
 DRAFT = ".npusim-draft"
-"""What the names of files end with that are being written, to take the place of others."""
+"""Suffix of the names of files that are being written."""
 _ATTEMPTS = 100
 
 
 def state_directory() -> Path:
-    """``$NPUSIM_STATE_DIR``, else ``npusim`` in the user's state directory."""
+    """``$NPUSIM_STATE_DIR``, or ``npusim`` in the state directory of the user."""
     chosen = os.environ.get(STATE_VARIABLE)
     if chosen:
         return Path(chosen)
@@ -32,17 +32,17 @@ def state_directory() -> Path:
 
 
 def open_regular(path: Path, *, own: bool = False, links: bool = True) -> io.FileIO:
-    """Open a regular file for reading, without a buffer; never waits. Raises OSError.
+    """Open a regular file for unbuffered reading without blocking. Raises OSError.
 
-    ``own``: it must be this user's, no link, and nobody else may be able to write to it. ``links``: whether the path
-    may be a symbolic link.
+    ``own``: it must belong to the user, be no link, and not be writable by others. ``links``: whether the path may be a
+    symbolic link.
     """
     return io.FileIO(open_descriptor(path, os.O_RDONLY, own=own, links=links), "rb")
 
 
 def open_descriptor(path: Path, flags: int, *, own: bool, links: bool = True, mode: int = 0o600) -> int:
-    """A descriptor of a regular file, as for :func:`open_regular`; one that is made is for this user alone, or has
-    another ``mode``."""
+    """A descriptor of a regular file, as for :func:`open_regular`; a new file is accessible to the user only, unless
+    ``mode`` is given."""
     links = links and not own
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if links else os.O_NOFOLLOW)
     try:
@@ -51,7 +51,7 @@ def open_descriptor(path: Path, flags: int, *, own: bool, links: bool = True, mo
         if not links and error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "is a symbolic link", str(path)) from None
         raise
-    except ValueError:  # a NUL in it
+    except ValueError:  # a NUL in the path
         raise OSError(errno.EINVAL, "is not a path", str(path)) from None
     try:
         status = os.fstat(descriptor)
@@ -78,9 +78,9 @@ def _check_own(path: Path, status: os.stat_result, others: int, what: str = "") 
 
 
 def replace_file(path: Path, pieces: Iterable[Any], *, mode: int = 0o600, durable: bool = True) -> None:
-    """Write a file whole or not at all, as :func:`replacement` does. Raises OSError.
+    """Write a file atomically, as :func:`replacement` does. Raises OSError.
 
-    A directory that is missing is made for this user alone.
+    A missing directory is created for the user only.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with replacement(path, mode=mode, durable=durable) as file:
@@ -90,14 +90,14 @@ def replace_file(path: Path, pieces: Iterable[Any], *, mode: int = 0o600, durabl
 
 @contextlib.contextmanager
 def replacement(path: Path, *, mode: int = 0o600, durable: bool = True) -> Iterator[io.BufferedWriter]:
-    """A new file in the same directory, which takes the place of ``path`` when the block ends well, and is removed
-    otherwise. Raises OSError.
+    """A new file in the same directory, which replaces ``path`` when the block succeeds, and is removed otherwise.
+    Raises OSError.
 
-    ``mode``: less what the umask takes. ``durable``: after a power failure the file is the old one or the new one;
-    otherwise its contents may be lost. Drafts in the directory that killed processes left are removed.
+    ``mode``: less the umask. ``durable``: after a power failure the file has the old or the new contents; otherwise
+    they may be lost. Drafts of killed processes in the directory are removed.
     """
     remove_drafts(path.parent)
-    # In the same directory, since a rename is atomic within one file system only.
+    # In the same directory, because a rename is only atomic within a file system.
     file = _new_draft(path.parent, mode)
     try:
         yield file
@@ -108,20 +108,20 @@ def replacement(path: Path, *, mode: int = 0o600, durable: bool = True) -> Itera
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(file.name)
-        with contextlib.suppress(OSError):  # what is still in the buffer of a file on a full disk
+        with contextlib.suppress(OSError):  # buffered data of a file on a full disk
             file.close()
         raise
     file.close()
 
 
 def _new_draft(directory: Path, mode: int) -> io.BufferedWriter:
-    """A draft that is locked as long as it is open: one without a lock has no writer any more."""
+    """A draft that is locked while it is open: one without a lock has no writer any more."""
     for _ in range(_ATTEMPTS):
         path = directory / f".{os.urandom(8).hex()}{DRAFT}"
         file = open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115 the caller's
         if _lock(file):
             return file
-        file.close()  # who removes drafts has opened it before it was locked
+        file.close()  # another process has opened it for removal before it was locked
         path.unlink(missing_ok=True)
     raise OSError(errno.EAGAIN, "every draft is locked by another process", str(directory))
 
@@ -137,7 +137,7 @@ def _lock(draft: io.BufferedWriter) -> bool:
 
 
 def remove_drafts(directory: Path) -> None:
-    """Remove this user's drafts in a directory that no process writes any more."""
+    """Remove drafts of the user in a directory that have no writer."""
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             if entry.name.endswith(DRAFT):
@@ -156,8 +156,8 @@ def _remove_draft(path: Path) -> None:
 
 
 def user_key(path: Path) -> bytes:
-    """The key that is kept in a file, made when it is first needed. Raises OSError if it cannot be kept, or if others
-    may know it or put another into its place."""
+    """The key in a file, created on first use. Raises OSError if it cannot be stored, or if other users may read or
+    replace it."""
     with contextlib.suppress(FileExistsError):
         path.parent.mkdir(mode=0o700, parents=True)
     _check_own(path.parent, path.parent.stat(), 0o022, "its directory ")
@@ -172,10 +172,10 @@ def user_key(path: Path) -> bytes:
 
 
 def _make_key(path: Path) -> None:
-    """Write a new key, whole or not at all; if another process is quicker, its key is the one."""
+    """Write a new key atomically; if another process is faster, its key is used."""
     import secrets
 
-    # A draft that is linked into place: another process sees the whole key or none, and never replaces one.
+    # A draft is linked to the path: other processes see the whole key or none, and it is never replaced.
     remove_drafts(path.parent)
     with _new_draft(path.parent, 0o600) as file:
         try:

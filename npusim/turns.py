@@ -1,4 +1,4 @@
-"""One thread at a time: locks for objects that several threads share."""
+"""Locks for objects that are shared by threads."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _R = TypeVar("_R")
 
 
 class Turns:
-    """One thread at a time is ``inside`` of what has this, as often as it likes; others wait.
+    """A lock for one thread at a time, reentrant; others wait.
 
-    What :meth:`post` is given is done when nobody is in the midst of anything: finalizers, which may run at any place
-    in any thread, wait for no lock.
+    Work given to :meth:`post` is done when no thread is inside, so that finalizers, which may run anywhere, never wait
+    for a lock.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,12 @@ class Turns:
         self.posted: deque[Callable[[], object]] = deque()
 
     def post(self, work: Callable[[], object]) -> None:
-        """Do something now, or as soon as the thread that is inside has left. Waits for nobody."""
+        """Do something now, or when the thread that is inside leaves. Never waits."""
         self.posted.append(work)
         self.do_posted()
 
     def do_posted(self) -> None:
-        """Do what was posted, unless somebody is inside: that one does it."""
+        """Do the posted work, unless a thread is inside, which then does it."""
         while self.posted and self.lock.acquire(False):
             try:
                 if self.inside:
@@ -48,13 +48,13 @@ class Turns:
 
 
 class Shared(Protocol):
-    """What several threads may use."""
+    """An object that several threads may use."""
 
     turns: Turns
 
 
 class Owned(Protocol):
-    """What one thread may use at a time, and others not meanwhile. ``turn``: a threading.RLock."""
+    """An object for one thread at a time; others get an error. ``turn``: a threading.RLock."""
 
     turn: Any
 
@@ -64,14 +64,13 @@ _O = TypeVar("_O", bound=Owned)
 
 
 def serialised(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """A method for any thread: it waits until no other is in a method of the object, or of those that share its
-    ``turns``."""
+    """A thread-safe method: it waits until no other thread is in a method of objects with the same ``turns``."""
 
     @wraps(method)
     def one_at_a_time(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         turns = self.turns
         try:
-            # A lock and assignments: an interrupt from the keyboard, which comes between two calls, leaves them right.
+            # Only a lock and assignments, so that KeyboardInterrupt between two calls leaves a consistent state.
             with turns.lock:
                 outer, turns.inside = turns.inside, True
                 try:
@@ -86,7 +85,7 @@ def serialised(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenat
 
 
 def exclusive(method: Callable[Concatenate[_O, _P], _R]) -> Callable[Concatenate[_O, _P], _R]:
-    """A method that raises UsageError, and does nothing, while another thread is in one of its kind."""
+    """A method that raises UsageError while another thread is in such a method of the object."""
 
     @wraps(method)
     def alone(self: _O, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -1,8 +1,8 @@
-"""Quantities at the border: text with a unit becomes an integer in a base unit once, or is refused.
+"""Quantities with units: text is converted once, exactly, to an integer in a base unit, or refused.
 
 Base units: time in picoseconds, sizes in bytes, frequency in hertz, bandwidth in bytes per second, energy in
-femtojoules, power in microwatts, area in square micrometres, process nodes
-in nanometres. Inside npusim there are only these integers.
+femtojoules, power in microwatts, area in square micrometres, process nodes in nanometres. Inside npusim there are only
+these integers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from npusim.errors import UsageError, shown
 
 PS_PER_S = 10**12
 LONGEST = 100
-"""Characters of a quantity."""
+"""Most characters of a quantity."""
 
 
 class Dimension(enum.Enum):
-    """A kind of quantity: (what it is, base unit, an example for messages)."""
+    """A dimension: (description, base unit, example for messages)."""
 
     TIME = ("a time", "ps", "80 ns")
     SIZE = ("a size", "B", "64 KiB")
@@ -45,7 +45,7 @@ class Dimension(enum.Enum):
 
     @property
     def suffixes(self) -> dict[str, int]:
-        """Every unit that is understood, smallest first, with its size in base units."""
+        """All accepted units, smallest first, with their size in base units."""
         return _SUFFIXES[self]
 
 
@@ -64,7 +64,7 @@ _SUFFIXES = {
     Dimension.AREA: {"um2": 1, "mm2": 10**6},
     Dimension.LENGTH: {"nm": 1},
 }
-# What a value is printed in: sizes in powers of two, bandwidths in powers of ten, as datasheets do.
+# Units for printing: powers of two for sizes, powers of ten for bandwidths, as in datasheets.
 _PRINTED = {
     **_SUFFIXES,
     Dimension.SIZE: _BINARY_BYTES,
@@ -107,7 +107,7 @@ def ps_to_cycles(ps: int, hz: int) -> int:
 
 
 def cycles_spanned(ps: int, hz: int) -> int:
-    """How many cycles of a clock ``ps`` take: one that has begun counts, unlike in :func:`ps_to_cycles`."""
+    """Clock cycles that cover ``ps``: a started cycle counts, unlike in :func:`ps_to_cycles`."""
     return ceil_div(ps * hz, PS_PER_S)
 
 

@@ -1,7 +1,7 @@
-"""The one reader of files that somebody else may have made.
+"""The reader of files from untrusted sources.
 
-Each kind of file is one :class:`FileKind`, which has a row of the same name in the table of docs/security.md. A file is
-opened without waiting and must be a regular one. Size, number of values, digits and depth are bounded.
+Each kind of file is a :class:`FileKind`, with a row of the same name in docs/security.md. A file is opened without
+blocking and must be a regular one. Size, number of values, digits and nesting depth are limited.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from npusim.trusted_files import open_regular
 
 Path_ = str | os.PathLike[str]
 DEEPEST = 32
-"""Tables and lists of a document that may lie in each other."""
+"""Limit of the nesting depth of a document."""
 MOST_DIGITS = 60
-"""Characters of a number: 64 bits need 20, a float that is written exactly needs some 30 in practice."""
+"""Most characters of a number: 64 bits need 20, exact floats about 30 in practice."""
 TOML_BYTES = 1 << 14
-"""Of a document in TOML: a device with every key has some 3 000. The parser needs the square of the parts of a key."""
+"""Limit for TOML in bytes: a device with every key has about 3 000. The time of the parser is quadratic in the parts of
+a key."""
 MOST_VALUES = 1 << 20
-"""Values of a document; one takes at most some 100 bytes of memory."""
+"""Most values of a document; a value takes at most about 100 bytes of memory."""
 _PIECE = 1 << 20
 
 
 class _RefusedError(ValueError):
-    """What a document must be, in words."""
+    """A document is refused. Argument: what it must be."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
     """A kind of file that npusim reads.
 
-    ``name``: that of its row in docs/security.md. ``most``: bytes that are read of one, for the methods that read whole
-    files. ``error``: raised for what is in a file; ``unreadable``: for one that cannot be read. ``links``: whether a
-    symbolic link is followed. ``own``: whether a file must belong to this user and be writable by nobody else.
+    ``name``: of its row in docs/security.md. ``most``: limit in bytes for methods that read whole files. ``error``:
+    raised for invalid contents. ``unreadable``: raised for a file that cannot be read. ``links``: whether a symbolic
+    link is followed. ``own``: whether the file must belong to the user and not be writable by others.
     """
 
     name: str
@@ -50,11 +51,11 @@ class FileKind:
     own: bool = False
 
     def open(self, path: Path_) -> io.FileIO:
-        """A regular file, open for reading without a buffer; never waits. Raises OSError."""
+        """A regular file, opened for unbuffered reading without blocking. Raises OSError."""
         return open_regular(Path(path), own=self.own, links=self.links)
 
     def read(self, path: Path_, label: str | None = None) -> bytes:
-        """The bytes of a file; ``label``: what messages call it instead of its path.
+        """The bytes of a file. ``label``: name for messages instead of the path.
 
         Raises ``error`` or ``unreadable``.
         """
@@ -62,7 +63,7 @@ class FileKind:
         data = bytearray()
         try:
             with self.open(path) as file:
-                # Not by its size alone: it may grow, and files of /proc have none.
+                # Not by its size alone: it may grow, and files in /proc have size 0.
                 size = os.fstat(file.fileno()).st_size
                 while len(data) <= self.most >= size and (piece := file.read(min(_PIECE, self.most + 1 - len(data)))):
                     data += piece
@@ -76,7 +77,7 @@ class FileKind:
         return bytes(data)
 
     def text(self, path: Path_, label: str | None = None) -> str:
-        """Likewise, its text in UTF-8."""
+        """The text of a UTF-8 file. Arguments and errors as for :meth:`read`."""
         label = str(path) if label is None else label
         try:
             return self.read(path, label).decode("utf-8")
@@ -84,12 +85,12 @@ class FileKind:
             raise self.error(f"{label}: {_not_text(error)}") from None
 
     def json(self, path: Path_, label: str | None = None) -> Any:
-        """Likewise, what its JSON says: see :meth:`parse_json`."""
+        """The value of a JSON file, see :meth:`parse_json`. Arguments and errors as for :meth:`read`."""
         label = str(path) if label is None else label
         return self.parse_json(self.read(path, label), label)
 
     def toml(self, path: Path_, label: str | None = None) -> dict[str, Any]:
-        """Likewise, the tables of its TOML, of at most TOML_BYTES."""
+        """The tables of a TOML file of at most TOML_BYTES. Arguments and errors as for :meth:`read`."""
         import tomllib
 
         label = str(path) if label is None else label
@@ -103,16 +104,16 @@ class FileKind:
             raise self.error(f"{label}: not valid TOML: {_TOO_DEEP}") from None
         except (tomllib.TOMLDecodeError, _RefusedError) as error:
             raise self.error(f"{label}: not valid TOML: {error}") from None
-        except ValueError:  # what Python says of integers that it does not read
+        except ValueError:  # Python's error for integers that are too long
             raise self.error(f"{label}: not valid TOML: {_TOO_LONG}") from None
         return found
 
     def parse_json(self, data: bytes, label: str) -> Any:
-        """What JSON says: no key twice in an object, no number that is not finite, no half of a surrogate pair."""
+        """The value of JSON text. Duplicate keys, infinities, NaNs and lone surrogates are refused."""
         import json
 
         try:
-            # A bound of the values that costs nothing; those within texts are counted as well.
+            # A cheap upper bound of the number of values; punctuation in texts is counted, too.
             if sum(map(data.count, (b",", b"[", b"{", b":"))) > MOST_VALUES:
                 raise _RefusedError(f"has more than {MOST_VALUES} values")
             found = json.loads(
@@ -169,8 +170,8 @@ def _constant(text: str) -> float:
 
 
 def _check(found: object) -> None:
-    """Refuse what is deep, integers that no field can hold (TOML has hexadecimal ones), and text that cannot be
-    written. Level by level: recursion would be what it defends against."""
+    """Refuse deep nesting, integers of more than 64 bits (TOML has hexadecimal ones), and text that cannot be encoded.
+    Level by level, because recursion could overflow."""
     level, depth = [found], 0
     while level:
         below: list[Any] = []

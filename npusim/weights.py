@@ -1,7 +1,7 @@
-"""Weights that lie in files, or are zeros: they come into memory where somebody reads them, and not before.
+"""Weights in files, or zeros: loaded when they are read, not before.
 
-An array of weights is a view of a *source*, and the source can be told from the array. So a graph has an identity
-without its weights being read, and goes to another process as paths and places (ADR 0034).
+An array of weights is a view of a *source*, which can be found from the array. So a graph has an identity without
+reading its weights, and is pickled with paths and positions (ADR 0034).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from npusim.errors import FileCutError, ModelError
 from npusim.untrusted import FileKind
 
 MAPPED_BYTES = 1 << 16
-"""Weights of so many bytes or more are mapped, and told apart by their file; of fewer they are read."""
+"""Weights of this many bytes or more are mapped and identified by file; smaller ones are read."""
 _ANONYMOUS = getattr(mmap, "MAP_PRIVATE", 2) | getattr(mmap, "MAP_ANONYMOUS", 32)
 
 WEIGHTS = FileKind("external data of an ONNX model")
@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 
 
 class Stamp(NamedTuple):
-    """What tells the contents of a file from others without reading them: every write changes it."""
+    """Identifies the contents of a file without reading them: every write changes it."""
 
     device: int
     inode: int
@@ -40,13 +40,13 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, descriptor: int) -> Stamp:
-        """That of an open file."""
+        """The stamp of an open file."""
         status = os.fstat(descriptor)
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 class WeightFile(MappedFile):
-    """A file of weights, read only; :meth:`at` maps it. It is ``cut`` when it has lost bytes, or was written since."""
+    """A read-only file of weights, mapped by :meth:`at`. It is ``cut`` if it was truncated or written since."""
 
     path: Path
     stamp: Stamp
@@ -54,7 +54,7 @@ class WeightFile(MappedFile):
 
     @classmethod
     def at(cls, path: Path) -> WeightFile:
-        """The file, mapped as a whole, and once while somebody has it. Raises OSError; a file has at least a byte."""
+        """The mapped file, shared while it is in use. Raises OSError; an empty file cannot be mapped."""
         with WEIGHTS.open(path) as file:
             stamp = Stamp.of(file.fileno())
             key = ("file", os.path.abspath(path), *stamp)
@@ -69,13 +69,13 @@ class WeightFile(MappedFile):
 
     @property
     def key(self) -> tuple[str | int, ...]:
-        """What makes it again."""
+        """Arguments to create it again."""
         return "file", str(self.path), *self.stamp
 
     @property
     def cut(self) -> bool:
-        """Whether what is read here may not be what was there when it was mapped."""
-        # Not by when it was changed: a file that loses its name is the same file.
+        """Whether the contents may have changed since the file was mapped."""
+        # Without the change time, because unlinking a file does not change its contents.
         now = Stamp.of(self._handle)
         return super().cut or (now.size, now.written_ns) != (self.stamp.size, self.stamp.written_ns)
 
@@ -87,7 +87,7 @@ class WeightFile(MappedFile):
 
 
 class MissingWeights(MappedFile):
-    """The place of weights whose file is not there: whoever reads one of them is found out. See :meth:`of`."""
+    """Stands for weights whose file does not exist; reading them is detected. See :meth:`of`."""
 
     where: str
     path: Path
@@ -95,8 +95,8 @@ class MissingWeights(MappedFile):
 
     @classmethod
     def of(cls, nbytes: int, where: str, path: Path) -> MissingWeights:
-        """A place for so many bytes. ``where``: whose they are; ``path``: where they should be."""
-        # Every byte of the mapping is behind the end of an empty file, so that whoever touches one is noticed.
+        """A source of ``nbytes`` bytes. ``where``: their owner, for messages. ``path``: of the missing file."""
+        # The mapping of an empty file: every access is behind its end and is detected.
         with tempfile.TemporaryFile() as file:
             made = cls(file.fileno(), max(nbytes, 1), mmap.PROT_READ, 0, False)
         made.where, made.path, made.nbytes = where, path, nbytes
@@ -104,11 +104,11 @@ class MissingWeights(MappedFile):
 
     @property
     def key(self) -> tuple[str | int, ...]:
-        """What makes it again."""
+        """Arguments to create it again."""
         return "missing", self.where, str(self.path), self.nbytes
 
     def check(self, end: int = 0) -> None:
-        """Raise ModelError if one of them was read."""
+        """Raise ModelError if any of the weights were read."""
         if self.cut:
             raise ModelError(
                 f"{self.where}: its values decide what is compiled, and its external data file {self.path} is not there"
@@ -116,7 +116,7 @@ class MissingWeights(MappedFile):
 
 
 class _Zeros(mmap.mmap):
-    """Pages that nobody has written: all of them are one."""
+    """Zero pages that share one physical page."""
 
     @property
     def key(self) -> tuple[str | int, ...]:
@@ -125,11 +125,11 @@ class _Zeros(mmap.mmap):
 
 Source = WeightFile | MissingWeights | _Zeros
 _SOURCES: weakref.WeakValueDictionary[tuple[str | int, ...], Source] = weakref.WeakValueDictionary()
-"""Those that somebody has, by their keys."""
+"""Sources in use, by key."""
 
 
 def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """Zeros that take no memory and cannot be written to: weights of a model of which the times alone are wanted."""
+    """Read-only zeros that take no memory, for weights of models that are only timed."""
     kind = np.dtype(dtype)
     nbytes = int(np.prod(shape, dtype=object)) * kind.itemsize
     return view_of(_zeros(nbytes), 0, shape, None, kind)
@@ -146,7 +146,7 @@ def _zeros(nbytes: int) -> _Zeros:
 def view_of(
     source: Source, offset: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype[Any]
 ) -> Array:
-    """Elements in a source, from an offset on. Read only."""
+    """A read-only view of elements in a source."""
     array: Array = np.ndarray(shape, dtype, memoryview(source), offset, strides)
     array.flags.writeable = False
     return array
@@ -156,7 +156,7 @@ _VIEWS = (np.ndarray, memoryview)
 
 
 def owner(array: Array) -> object:
-    """Whose memory an array is a view of, at the end."""
+    """The object that owns the memory of an array."""
     found: object = array
     while isinstance(found, _VIEWS):
         found = found.base if isinstance(found, np.ndarray) else found.obj
@@ -164,7 +164,7 @@ def owner(array: Array) -> object:
 
 
 class ArrayOrigin(NamedTuple):
-    """Where an array comes from: a source by its key, and which elements of it."""
+    """The source of an array, by its key, and the position of its elements."""
 
     key: tuple[str | int, ...]
     offset: int
@@ -174,7 +174,7 @@ class ArrayOrigin(NamedTuple):
 
     @classmethod
     def of(cls, array: Array) -> ArrayOrigin | None:
-        """That of an array; None if it is in memory."""
+        """The origin of an array; None if it is in memory."""
         source = owner(array)
         if not isinstance(source, WeightFile | MissingWeights | _Zeros):
             return None
@@ -183,7 +183,7 @@ class ArrayOrigin(NamedTuple):
         return cls(source.key, offset, array.shape, array.strides, array.dtype.str)
 
     def array(self) -> Array:
-        """The array. Raises ModelError for a file that is not what it was any more."""
+        """The array. Raises ModelError for a file that has changed."""
         kind, *rest = self.key
         source: Source
         if kind == "zeros":
@@ -214,7 +214,7 @@ def _file(path: Path, stamp: Stamp) -> WeightFile:
 
 
 def packed(array: Array) -> object:
-    """What a pickle holds in place of an array; :func:`unpacked` makes it one again. Repeated elements go once."""
+    """The pickled form of an array, without repeated elements; the inverse is :func:`unpacked`."""
     origin = ArrayOrigin.of(array)
     if origin is not None:
         return origin
@@ -236,8 +236,8 @@ def unpacked(found: Any) -> Array:
 
 
 def check(arrays: Iterable[Array]) -> None:
-    """Raise FileCutError for files that have changed since they were mapped, ModelError for weights that are missing
-    and were read all the same."""
+    """Raise FileCutError for files that have changed since they were mapped, ModelError for missing weights that were
+    read."""
     for source in {id(source): source for source in map(owner, arrays)}.values():
         if isinstance(source, WeightFile | MissingWeights):
             source.check()

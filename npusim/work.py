@@ -1,7 +1,7 @@
-"""What an instruction asks of the hardware, without data: the only thing a cost model sees.
+"""The work of an instruction without its data, which is the only input of a cost model.
 
-An instruction describes itself as one of these; ``npusim.hw.cost`` prices it. Compiler and simulator use the same
-functions, so the plan and the charge agree.
+An instruction describes itself as one of these classes; ``npusim.hw.cost`` computes the cost. Compiler and simulator
+use the same functions, so they agree.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from npusim.units import ceil_div
 class MatrixWork:
     """A batch of convolution (or matmul: oh=1, ow=M, kh=kw=1, ic=K, oc=N) tiles on the matrix unit.
 
-    ``depthwise``: every input channel has ``oc / ic`` filters of its own. ``first`` / ``last``: the tile starts / ends
-    its accumulation; on the last one ``oh * ow * oc * batch`` elements of ``out_bytes`` each leave the unit.
-    ``acc_bytes``: of a sum; ``w_bits``: of a weight, 0: those of ``dtype``.
+    ``depthwise``: every input channel has ``oc / ic`` filters. ``first`` / ``last``: the tile starts / ends its
+    accumulation; the last one outputs ``oh * ow * oc * batch`` elements of ``out_bytes``. ``acc_bytes``: of a sum.
+    ``w_bits``: of a packed weight, 0 if not packed.
     """
 
     dtype: DType
@@ -42,7 +42,7 @@ class MatrixWork:
     w_bits: int = 0
 
     def weight_bytes(self, count: int) -> int:
-        """Of so many weights, as they lie in SRAM."""
+        """Bytes of ``count`` weights in SRAM."""
         return ceil_div(count * (self.w_bits or 8 * self.dtype.itemsize), 8)
 
     @property
@@ -76,9 +76,9 @@ class ScalarWork:
 
 
 class Port(enum.IntEnum):
-    """What the bytes of a transfer pass where they leave a core, each with a bandwidth of its own: by the way to a
-    memory, or to other cores. CONSTANTS is DRAM on a device without a memory for them; CODE, by which commands come and
-    no transfer, and WRITES, by which results go to DRAM, likewise."""
+    """The port through which the bytes of a transfer leave a core, each with its own bandwidth: a memory, or the
+    network between cores. CONSTANTS is DRAM on a device without a memory for constants. CODE (instructions) and WRITES
+    (results to DRAM) are DRAM on a device without separate ports."""
 
     DRAM = 0
     CONSTANTS = 1
@@ -89,13 +89,13 @@ class Port(enum.IntEnum):
 
 
 PLACE_BYTES = 64
-"""What is known of a transfer's place in DRAM: regions start at multiples of this, and of nothing larger."""
+"""Known alignment of transfers in DRAM: regions start at multiples of this."""
 
 
 class Runs(NamedTuple):
-    """One side of a transfer as the engine walks it: ``pieces`` of ``nbytes`` contiguous bytes, ``stride`` apart.
+    """One side of a transfer: ``pieces`` runs of ``nbytes`` contiguous bytes, ``stride`` apart.
 
-    ``stride``: bytes from the start of one piece to that of the next; 0 for a single piece.
+    ``stride``: bytes from start to start; 0 for a single run.
     """
 
     pieces: int
@@ -104,10 +104,10 @@ class Runs(NamedTuple):
 
 
 def walked_runs(dims: Sequence[int], strides: Sequence[int], itemsize: int) -> Runs:
-    """The runs of one side that is walked in the order of ``dims``, the last dimension fastest.
+    """The runs of one side when elements are moved in the order of ``dims``, the last dimension fastest.
 
-    A run ends where the next element in this order is not at the next higher address. An element that is read again
-    (stride 0) comes from the engine's buffer and ends no run.
+    A run ends if the next element is not at the next address. A repeated element (stride 0) comes from the buffer of
+    the engine and ends no run.
     """
     nbytes, count, apart = itemsize, 1, 0
     for dim, stride in zip(reversed(dims), reversed(strides), strict=True):
@@ -122,14 +122,14 @@ def walked_runs(dims: Sequence[int], strides: Sequence[int], itemsize: int) -> R
 
 
 Walk = tuple[tuple[int, int, int], ...]
-"""(elements, stride of the destination, stride of the source) of each dimension, in bytes, the outermost first."""
+"""(elements, destination stride, source stride) of each dimension, strides in bytes, outermost first."""
 
 
 def reordered_runs(walk: Walk, itemsize: int, buffer: int) -> Iterator[tuple[Runs, Runs]]:
-    """The runs of the destination and of the source for each block that a reorder buffer of ``buffer`` bytes holds.
+    """The runs of destination and source for each block that fits a reorder buffer of ``buffer`` bytes.
 
-    The engine reads a block in the order of the source and writes it in that of the destination, so a run is what is
-    contiguous within the block. Blocks of a larger buffer include all those of a smaller one.
+    The engine reads a block in source order and writes it in destination order, so a run is contiguous within the
+    block. Blocks of a larger buffer include all those of a smaller one.
     """
     dims = [size for size, _, _ in walk]
     to, source = ([abs(row[side]) for row in walk] for side in (1, 2))
@@ -141,7 +141,7 @@ def reordered_runs(walk: Walk, itemsize: int, buffer: int) -> Iterator[tuple[Run
 
 
 def _nearest_first(dims: Sequence[int], strides: Sequence[int], itemsize: int) -> list[int]:
-    """The dimensions that are one run of a side, the innermost in memory first."""
+    """The dimensions that form one run of a side, innermost in memory first."""
     found, nbytes = [], itemsize
     for stride, axis in sorted((stride, axis) for axis, stride in enumerate(strides) if stride and dims[axis] > 1):
         if stride != nbytes:
@@ -152,7 +152,7 @@ def _nearest_first(dims: Sequence[int], strides: Sequence[int], itemsize: int) -
 
 
 def _prefixes(dims: Sequence[int], strides: Sequence[int], itemsize: int) -> Iterator[list[int]]:
-    """Blocks that are one run of a side: of the run's dimensions the inner ones whole, of the next a power of two."""
+    """Blocks that form one run of a side: inner dimensions complete, and a power of two of the next one."""
     block = [1] * len(dims)
     yield list(block)
     for axis in _nearest_first(dims, strides, itemsize):
@@ -173,7 +173,7 @@ def _block_runs(dims: Sequence[int], block: Sequence[int], strides: Sequence[int
         outside.remove(axis)
         if block[axis] < dims[axis]:
             break
-    # The next run of the block, or where it has no other, the next block.
+    # The next run of the block, or the next block.
     apart = [strides[axis] for axis in outside if block[axis] > 1] or [strides[axis] for axis in outside]
     pieces *= prod(dims[axis] for axis in outside)
     return Runs(pieces, nbytes, min(apart, default=nbytes) if pieces > 1 else 0)
@@ -184,16 +184,14 @@ class DmaWork:
     """A transfer of ``runs`` contiguous pieces of ``run_bytes`` on the side of DRAM or L2 (the worse side), or, within
     SRAM, on the worse side there.
 
-    ``reads`` / ``writes``: bytes read from and written to DRAM; ``l2_reads`` / ``l2_writes``: of the L2. All are 0 for
-    a transfer within SRAM of ``bytes`` bytes.
-    ``stride``: bytes from the start of one piece to that of the next on that side; 0 if that is not known.
-    ``offset``: of the first piece from a multiple of PLACE_BYTES; 0 if that is not known.
-    ``constants``: what is read are constants of the program, and nothing is written to DRAM. ``decoded``: weights that
-    pass a decoder on their way, as so many ``bytes`` are made of what is read. ``exchanged``: what passes from one
-    core's SRAM to others'; runs are of the worse side, no DRAM is touched. ``features``: what the matrix unit's own
-    engine fetches, a run for each pixel. ``pieces``, ``piece_bytes``: the runs on the side of SRAM, if the other side
-    is outside. ``walk``: the dimensions of a copy whose sides differ in memory order, with elements of ``itemsize``
-    bytes: what a reorder buffer may join; empty for any other transfer.
+    ``reads`` / ``writes``: bytes read from and written to DRAM. ``l2_reads`` / ``l2_writes``: of the L2. All are 0 for
+    a transfer within SRAM of ``bytes`` bytes. ``stride``: bytes from start to start of the pieces on that side; 0 if
+    unknown. ``offset``: of the first piece from a multiple of PLACE_BYTES; 0 if unknown. ``constants``: the source is
+    constants of the program, and nothing is written to DRAM. ``decoded``: weights that are decompressed to ``bytes``
+    bytes. ``exchanged``: bytes between the SRAMs of cores; runs are of the worse side. ``features``: fetched by the
+    matrix unit itself, one run per pixel. ``pieces``, ``piece_bytes``: runs on the side of SRAM, if the other side is
+    not SRAM. ``walk``: dimensions of a copy whose sides differ in memory order, with elements of ``itemsize`` bytes,
+    for a reorder buffer; empty for other transfers.
     """
 
     bytes: int
@@ -216,7 +214,7 @@ class DmaWork:
 
     @property
     def port(self) -> Port:
-        """What its bytes pass outside of SRAM. A copy between two memories passes the port of the farther one."""
+        """The port of its bytes outside of SRAM; for a copy between two memories, that of the farther one."""
         if self.exchanged:
             return Port.EXCHANGE
         if self.constants:
@@ -226,13 +224,14 @@ class DmaWork:
 
     @property
     def is_local(self) -> bool:
-        """It does not leave the SRAM of its core."""
+        """Whether it stays in the SRAM of its core."""
         return not (self.exchanged or self.reads or self.writes or self.l2_reads or self.l2_writes)
 
 
 @functools.lru_cache(maxsize=1 << 10)
 def reordered(work: DmaWork, buffer: int) -> tuple[DmaWork, ...]:
-    """How an engine with a reorder buffer of ``buffer`` bytes may make a transfer: as described, and by blocks."""
+    """The ways in which an engine with a reorder buffer of ``buffer`` bytes can execute a transfer: unchanged, and by
+    blocks."""
     found = {work: None}
     if work.walk and buffer:
         reads, writes = bool(work.reads or work.l2_reads), bool(work.writes or work.l2_writes)
@@ -250,7 +249,7 @@ def reordered(work: DmaWork, buffer: int) -> tuple[DmaWork, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ControlWork:
-    """A sequencer instruction (halt): no unit, no cost of its own."""
+    """An instruction of the sequencer (halt): no unit and no cost."""
 
 
 Work = MatrixWork | VectorWork | ScalarWork | DmaWork | ControlWork

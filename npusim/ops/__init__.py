@@ -1,4 +1,4 @@
-"""Operators by family: for each kind of :mod:`npusim.graph` its shape rule, its constraints and its reference."""
+"""Operators by family: the shape rule, constraints and reference of each kind of :mod:`npusim.graph`."""
 
 from npusim.ops import elementwise, matrix, movement, pool, quant, reduce, routine, rows
 from npusim.ops.base import REGISTRY, REQUIRED, Kind

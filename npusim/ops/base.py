@@ -1,4 +1,4 @@
-"""What every operator kind declares: operands and attributes, shape rule, limits, reference, unit, form."""
+"""The declaration of an operator kind: operands, attributes, shape rule, limits, reference, unit, form."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Constraint = Callable[[Inputs, Attrs], bool]
 
 
 class Required:
-    """The default of an attribute that has none."""
+    """Marks an attribute without a default."""
 
     def __repr__(self) -> str:
         return "REQUIRED"
@@ -42,10 +42,10 @@ Place = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ElementForm:
-    """Each element of the output comes from one element of each operand.
+    """Each element of the output depends on one element of each operand.
 
-    ``instruction(op, places, dims)``: output first, then the operands, over four dimensions. Such kinds join the chain
-    of whoever makes their operands.
+    ``instruction(op, places, dims)``: output first, then the operands, over four dimensions. Such kinds are fused with
+    the producer of an operand.
     """
 
     instruction: Callable[[Op, Sequence[Place], tuple[int, ...]], Instruction]
@@ -55,9 +55,9 @@ class ElementForm:
 class RowForm:
     """The output along ``axis`` depends on the whole row of the input, and on nothing else.
 
-    ``fields(attrs)``: the instruction's own fields; without it they are the attributes of the same names. ``trailing``:
-    a row takes all dimensions from ``axis`` on; ``single``: it becomes one element, and with ``keepdims`` false the
-    dimension goes.
+    ``fields(attrs)``: fields of the instruction; by default the attributes of the same names. ``trailing``: a row has
+    all dimensions from ``axis`` on. ``single``: it becomes one element, whose dimension is removed if ``keepdims`` is
+    false.
     """
 
     instruction: type[RowInstruction]
@@ -66,7 +66,7 @@ class RowForm:
     single: bool = False
 
     def make(self, operands: tuple[Any, ...], attrs: Attrs) -> Instruction:
-        """The instruction on ``operands``: what all row instructions have in common, in their order."""
+        """The instruction on ``operands``, which are the leading fields of all row instructions."""
         if self.fields is not None:
             return self.instruction(*operands, **self.fields(attrs))
         own = dataclasses.fields(self.instruction)[len(operands) :]
@@ -74,18 +74,18 @@ class RowForm:
 
 
 class Lowered(enum.Enum):
-    """What the compiler must know of a kind by name, because no form says it."""
+    """Kinds that the compiler handles by name."""
 
-    VIEW = "view rule"  # how its result is another view of its input
-    TILES = "lowering"  # a class of its own, which cuts it into tiles
-    REWRITTEN = "rule"  # that always rewrites it as other kinds
+    VIEW = "view rule"  # the result is a view of its input
+    TILES = "lowering"  # a lowering class splits it into tiles
+    REWRITTEN = "rule"  # always rewritten to other kinds
 
 
 Form = ElementForm | RowForm | Lowered
 
 
 class Folding(enum.Enum):
-    """When an operator on constants is computed while the graph is built."""
+    """When an operator on constants is folded while the graph is built."""
 
     PLAIN = "when the result is not much larger than what it is made of"
     VIEW = "always: the result is a view, and takes no memory"
@@ -95,13 +95,13 @@ class Folding(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One operator kind: everything that is known of it, but for what only the compiler can say (see ``form``).
+    """One operator kind, except for its lowering (see ``form``).
 
-    ``operands``: the names of its inputs; ``bias*`` may be absent, ``*xs`` are any number. Both come last.
-    ``infer(inputs, attrs)`` returns (shape, dtype) of each output and raises ModelError for operands that contradict
-    each other. ``reference(op, arrays)`` takes and returns arrays in storage form (see DType.storage) and defines the
-    truth. ``unit`` computes it; it may depend on the attributes. ``form`` is how, and where the compiler finds its
-    lowering. :mod:`npusim.compiler.lower.kinds` checks the compiler's half.
+    ``operands``: names of its inputs; ``bias*`` is optional, ``*xs`` any number; both come last. ``infer(inputs,
+    attrs)``: (shape, dtype) of each output; raises ModelError for inconsistent operands. ``reference(op, arrays)``:
+    takes and returns arrays in storage form (see DType.storage) and defines the result. ``unit``: computes it; may
+    depend on the attributes. ``form``: selects the lowering. :mod:`npusim.compiler.lower.kinds` checks that each kind
+    has one.
     """
 
     name: str
@@ -226,7 +226,7 @@ def widen(array: Array, dtype: DType) -> Array:
 
 def narrow(array: Array, dtype: DType) -> Array:
     """Round floats once to dtype, wrap integers; the result is in storage form."""
-    # What is too large becomes infinity, as on the device: a result, not a mistake that numpy should report.
+    # Overflow becomes infinity as on the device: a result, not an error for numpy to report.
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype is DType.BFLOAT16:
             return float32_to_bfloat16(array.astype(np.float32, copy=False))

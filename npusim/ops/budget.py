@@ -1,4 +1,4 @@
-"""How much it may take to make a program of a model: a few hundred bytes of model can ask for years and terabytes."""
+"""Limits for compiling a model, because a model of a few hundred bytes can require years and terabytes."""
 
 from __future__ import annotations
 
@@ -7,61 +7,61 @@ from npusim.hw.config import Config
 from npusim.polling import poll
 
 MOST_BYTES = 256 << 20
-"""The budget without a device, and that of large devices unless their descriptions say more."""
+"""The budget without a device, and the largest default budget."""
 SHARE = 8
-"""The budget is the device's memory divided by this: what is computed while a model is compiled becomes constants."""
+"""The default budget is the DRAM size divided by this, because values computed by the compiler become constants."""
 STEP_BYTES = 256
-"""What one step takes: an instruction with its waits, about."""
+"""Memory of one step, about an instruction with its waits."""
 OPERATOR_STEPS = 8
-"""Steps that a node or an operator counts for; most become as many instructions."""
+"""Steps counted per node or operator; most become as many instructions."""
 COPIES = 3
-"""Bytes that are only copied for each byte that counts: nothing is computed of them."""
+"""Copied bytes that count as one byte, because nothing is computed from them."""
 OWN_BYTES = 4
-"""Bytes of values that may be computed for every byte of weights that a model brings."""
+"""Additional bytes of values allowed per byte of weights in the model."""
 OWN_OPERATORS = 64
-"""Operators that every node that a model brings may become, and every operator of a graph in instructions."""
+"""Additional operators allowed per node of the model, and per operator of a graph in instructions."""
 
 _LONG = 120
-"""Characters of a name that an error shows; in functions within functions they have thousands."""
+"""Most characters of a name in an error; names in nested functions can have thousands."""
 
 
 class Budget:
-    """Bytes of values and steps that one import, or one compilation, may still take. ``allowed``: bytes in all.
+    """Remaining bytes of values and steps of one import or compilation. ``allowed``: bytes in total.
 
-    Counted is what a model asks for in few words: values that are computed from constants, nodes of functions, branches
-    and loops, operators, instructions. For what it brings itself, it is granted more.
+    It counts expansion: values computed from constants, nodes of functions, branches and loops, operators,
+    instructions. Data and nodes of the model itself add to the budget.
     """
 
     def __init__(self, allowed: int = MOST_BYTES) -> None:
         self.allowed = allowed
         self.steps = allowed // STEP_BYTES
-        """Steps that are left."""
+        """Remaining steps."""
         self._bytes = allowed
 
     @classmethod
     def of(cls, config: Config) -> Budget:
-        """What the description of a device allows."""
+        """The budget for a device."""
         return cls(config.host.compile_bytes or min(config.dram.bytes // SHARE, MOST_BYTES))
 
     def grant(self, *, nbytes: int = 0, operators: int = 0) -> None:
-        """The model has so many bytes of weights, or so many nodes."""
+        """Add to the budget for weights of ``nbytes`` bytes, or for nodes of the model."""
         self._bytes += nbytes * OWN_BYTES
         self.steps += operators * OWN_OPERATORS * OPERATOR_STEPS
 
     def take_bytes(self, count: int, where: str) -> None:
-        """Before so many bytes are computed. Raises CompileError."""
+        """Count bytes before they are computed. Raises CompileError."""
         poll()
         if count > self._bytes:
             self._refuse(where, f"{count} bytes for values", f"{self._bytes} bytes")
         self._bytes -= count
 
     def take_steps(self, count: int, where: str) -> None:
-        """Before so many steps. Raises CompileError."""
+        """Count steps before they are done. Raises CompileError."""
         self.expect_steps(count, where)
         self.steps -= count
 
     def expect_steps(self, count: int, where: str) -> None:
-        """So many steps will be taken from here on. Raises CompileError now rather than when they have been."""
+        """Check that ``count`` steps are left, to raise CompileError before they are done."""
         poll()
         if count > self.steps:
             self._refuse(where, f"{count} steps", f"{self.steps} steps")
