@@ -449,9 +449,8 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
 
 def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
     # Older files do not have later fields.
-    known = {
-        "bound": [], "members": [], "places": [], "states": [], "timing_only": False, "host_work": [], "decided": [],
-    }  # fmt: skip
+    lists = ("bound", "members", "places", "states", "host_work", "decided")
+    known = {**{name: [] for name in lists}, "timing_only": False}
     rows = _fields({**known, **meta} if isinstance(meta, dict) else meta)
     bindings = [Binding(*row) for row in (*rows["inputs"], *rows["outputs"])]
     regions = rows["regions"]
@@ -489,11 +488,10 @@ def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
                 f"places[{number}]: must be from one of {len(rows['ops'])} operators to it or a later one, "
                 f"got {place.first} to {place.last}"
             )
+    host = HostPart(tuple(HostWork(*row) for row in rows["host_work"]), rows["decided"])
     return Program(
-        rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, constants, regions,
-        inputs, outputs, entries, rows["commands"], rows["macs"],
-        rows["bound"], resident_bytes(code), places=places,
-        host=HostPart(tuple(HostWork(*row) for row in rows["host_work"]), rows["decided"]),
+        rows["name"], rows["config"], rows["fingerprint"], rows["key"], code, constants, regions, inputs, outputs,
+        entries, rows["commands"], rows["macs"], rows["bound"], resident_bytes(code), places=places, host=host,
     )  # fmt: skip
 
 

@@ -72,10 +72,8 @@ def summarize(timeline: Timeline, entries: Sequence[OpEntry], config: Config) ->
             bound = "memory" if ".dma" in unit else "compute"
         cycles = ps_to_cycles(duration, config.clock_hz)
         rows.append(
-            OpReport(
-                name, kind, unit, total.start, total.end, cycles, total.macs, total.bytes, bound, total.dram_bytes
-            )
-        )  # fmt: skip
+            OpReport(name, kind, unit, total.start, total.end, cycles, total.macs, total.bytes, bound, total.dram_bytes)
+        )
     return rows
 
 
@@ -92,8 +90,12 @@ def critical_path(timeline: Timeline, entries: Sequence[OpEntry]) -> list[dict[s
             entry = entries[stretch.op] if stretch.op < len(entries) else OpEntry("", "")
             members = list(entry.members) or [entry.name]
             rows[stretch.op] = {
-                "name": entry.name, "kind": entry.kind, "members": members, "since_ps": stretch.start_ps, "time_ps": 0
-            }  # fmt: skip
+                "name": entry.name,
+                "kind": entry.kind,
+                "members": members,
+                "since_ps": stretch.start_ps,
+                "time_ps": 0,
+            }
             parts[stretch.op] = {}
         spent, key = stretch.end_ps - stretch.start_ps, (stretch.unit, stretch.cause)
         rows[stretch.op]["time_ps"] += spent

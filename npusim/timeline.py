@@ -132,9 +132,13 @@ class Timeline:
             for name, unit in counters.units.items()
         }
         copied = Counters(
-            counters.duration_ps, units, counters.dram_read_bytes, counters.dram_write_bytes, counters.dram_busy_ps,
+            counters.duration_ps,
+            units,
+            counters.dram_read_bytes,
+            counters.dram_write_bytes,
+            counters.dram_busy_ps,
             counters.instructions,
-        )  # fmt: skip
+        )
         return Timeline(self.spans[:], copied, self.cycles, self.time_ps, started_ps)
 
     def digest(self) -> str:

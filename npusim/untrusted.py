@@ -118,8 +118,11 @@ class FileKind:
                 raise _RefusedError(f"has more than {MOST_VALUES} values")
             found = json.loads(
                 data.decode("utf-8"),
-                object_pairs_hook=_object, parse_int=_integer, parse_float=_finite, parse_constant=_constant,
-            )  # fmt: skip
+                object_pairs_hook=_object,
+                parse_int=_integer,
+                parse_float=_finite,
+                parse_constant=_constant,
+            )
             _check(found)
         except UnicodeDecodeError as error:
             raise self.error(f"{label}: not valid JSON: {_not_text(error)}") from None

@@ -240,9 +240,13 @@ def reordered(work: DmaWork, buffer: int) -> tuple[DmaWork, ...]:
             if reads == writes:
                 far, near = max(target, source), Runs(1, 0, 0)
             joined = replace(
-                work, runs=far.pieces, run_bytes=far.nbytes, stride=far.stride, pieces=near.pieces,
+                work,
+                runs=far.pieces,
+                run_bytes=far.nbytes,
+                stride=far.stride,
+                pieces=near.pieces,
                 piece_bytes=near.nbytes,
-            )  # fmt: skip
+            )
             found[joined] = None
     return tuple(found)
 

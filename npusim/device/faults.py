@@ -295,6 +295,11 @@ def _hardware(machine: Machine) -> Hardware:
     writable = [register.name for register in BY_NAME.values() if register.access.value != "read only"]
     sizes = (memory.dram_bytes, memory.sram_bytes, memory.acc_bytes)
     return Hardware(
-        units, [unit for unit in units if ".dma" in unit], RINGS, readable, writable,
-        dict(zip(MEMORIES, sizes, strict=True)), machine.config.cores,
-    )  # fmt: skip
+        units,
+        [unit for unit in units if ".dma" in unit],
+        RINGS,
+        readable,
+        writable,
+        dict(zip(MEMORIES, sizes, strict=True)),
+        machine.config.cores,
+    )

@@ -118,7 +118,7 @@ KINDS = {
         "memory that was allocated and not freed when the driver was done",
         "free on every way out, that of errors too",
     ),
-}  # fmt: skip
+}
 
 
 class ConflictSide(NamedTuple):

@@ -68,9 +68,7 @@ def image(payload: bytes, major: int = 1, minor: int = 0) -> bytes:
     for name, number in (("major", major), ("minor", minor)):
         if not 0 <= number <= 0xFFFF:
             raise UsageError(f"{name} must be 0 to 65535, got {number}")
-    header = Header(
-        MAGIC, HEADER_VERSION, HEADER.size, major, minor, len(payload), zlib.crc32(payload), 0, 0
-    )  # fmt: skip
+    header = Header(MAGIC, HEADER_VERSION, HEADER.size, major, minor, len(payload), zlib.crc32(payload), 0, 0)
     checksum = zlib.crc32(HEADER.pack(*header)[:_CHECKED_BYTES])
     return HEADER.pack(*header._replace(header_checksum=checksum)) + payload
 

@@ -125,7 +125,10 @@ def description() -> str:
         "bars": {"registers": BAR_REGISTERS, "memory": BAR_MEMORY},
         "registers": [
             {
-                "name": each.name, "offset": each.offset, "access": each.access.value, "reset": each.reset,
+                "name": each.name,
+                "offset": each.offset,
+                "access": each.access.value,
+                "reset": each.reset,
                 "fields": [
                     {"name": field.name, "low": field.low, "width": field.width, "description": field.doc}
                     for field in each.fields
@@ -135,7 +138,9 @@ def description() -> str:
         ],
         "records": [
             {
-                "name": name, "description": doc, "bytes": layout.size,
+                "name": name,
+                "description": doc,
+                "bytes": layout.size,
                 "members": list(map(_member, _members(layout, members))),
             }
             for name, doc, layout, members in _RECORDS
@@ -144,7 +149,7 @@ def description() -> str:
             prefix: {"description": doc, "values": {each.name: int(each) for each in values}}
             for prefix, values, doc in _ENUMS
         },
-    }  # fmt: skip
+    }
     return json.dumps(found, indent=1) + "\n"
 
 

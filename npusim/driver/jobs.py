@@ -163,7 +163,7 @@ class DriverJob:
         "seqno",
         "slot",
         "timing_only",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,

@@ -106,9 +106,18 @@ class Rings:
         # The order record, entry, TAIL, doorbell is required: the device may read each once the next is written.
         self._bus.write_memory(slot.completion, header.COMPLETION.pack(job.seqno, header.JOB_PENDING, 0, 0, 0))
         entry = header.ENTRY.pack(
-            header.ENTRY_MAGIC, job.flags, loaded.code, len(job.program.code), len(loaded.sizes), slot.table,
-            job.seqno, slot.completion, slot.log, LOG_BYTES, loaded.number,
-        )  # fmt: skip
+            header.ENTRY_MAGIC,
+            job.flags,
+            loaded.code,
+            len(job.program.code),
+            len(loaded.sizes),
+            slot.table,
+            job.seqno,
+            slot.completion,
+            slot.log,
+            LOG_BYTES,
+            loaded.number,
+        )
         job.entry = self._bases[ring] + self._tails[ring] % RING_ENTRIES * header.ENTRY.size
         self._bus.write_memory(job.entry, entry)
         self._tails[ring] = self._tails[ring] + 1 & 0xFFFF_FFFF

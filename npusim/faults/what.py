@@ -168,6 +168,17 @@ class Resets:
 
 What = Flip | Hang | Slow | Fail | MessageFault | Stuck | Wrong | LoseWrite | Ecc | Throttle | Unplug | Resets
 WHAT: tuple[type[What], ...] = (
-    Flip, Hang, Slow, Fail, MessageFault, Stuck, Wrong, LoseWrite, Ecc, Throttle, Unplug, Resets,
-)  # fmt: skip
+    Flip,
+    Hang,
+    Slow,
+    Fail,
+    MessageFault,
+    Stuck,
+    Wrong,
+    LoseWrite,
+    Ecc,
+    Throttle,
+    Unplug,
+    Resets,
+)
 """All kinds of faults."""

@@ -113,6 +113,14 @@ class AtInterrupt:
 
 When = AtTime | AtDoorbell | AtSeqno | AtJob | AtRead | AtWrite | AtCommand | AtLabel | AtInterrupt
 WHEN: tuple[type[When], ...] = (
-    AtTime, AtDoorbell, AtSeqno, AtJob, AtRead, AtWrite, AtCommand, AtLabel, AtInterrupt,
-)  # fmt: skip
+    AtTime,
+    AtDoorbell,
+    AtSeqno,
+    AtJob,
+    AtRead,
+    AtWrite,
+    AtCommand,
+    AtLabel,
+    AtInterrupt,
+)
 """All triggers."""

@@ -18,11 +18,18 @@ OPERANDS, ACCUMULATORS, VECTOR, SCALAR = "operands", "accumulators", "vector", "
 SRAM, DMA, DRAM, CONSTANTS, L2, CLOCK, LEAKAGE = "sram", "dma", "dram", "constants", "l2", "clock", "leakage"
 
 UNITS_OF = {
-    OPERANDS: "bytes into the registers of PEs", ACCUMULATORS: "bytes read and written", VECTOR: "lane operations",
-    SCALAR: "elements", SRAM: "bytes read and written", DMA: "bytes", DRAM: "bytes over the pins", CONSTANTS: "bytes",
+    OPERANDS: "bytes into the registers of PEs",
+    ACCUMULATORS: "bytes read and written",
+    VECTOR: "lane operations",
+    SCALAR: "elements",
+    SRAM: "bytes read and written",
+    DMA: "bytes",
+    DRAM: "bytes over the pins",
+    CONSTANTS: "bytes",
     L2: "bytes read and written",
-    CLOCK: "cycles of a core", LEAKAGE: "ns",
-}  # fmt: skip
+    CLOCK: "cycles of a core",
+    LEAKAGE: "ns",
+}
 """Units of the counts, except those that begin with MACS, which are multiply-accumulates."""
 
 Actions = dict[str, int]

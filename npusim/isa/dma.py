@@ -86,9 +86,15 @@ _IN_L2, _CONSTANT, _OTHER = l2(0), region(CONSTANTS), region(CONSTANTS + 1)
 
 @functools.lru_cache(1 << 12)
 def _copying(
-    dst: int, dst_strides: tuple[int, ...], src: int, src_strides: tuple[int, ...], dims: tuple[int, ...],
-    itemsize: int, before: tuple[int, ...], after: tuple[int, ...],
-) -> DmaWork:  # fmt: skip
+    dst: int,
+    dst_strides: tuple[int, ...],
+    src: int,
+    src_strides: tuple[int, ...],
+    dims: tuple[int, ...],
+    itemsize: int,
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+) -> DmaWork:
     """The work of a copy between addresses in the form of :func:`_shape`, cached, because streams have few different
     ones."""
     padded = tuple(b + d + a for b, d, a in zip(before, dims, after, strict=True))
@@ -97,8 +103,9 @@ def _copying(
     # Without elements there is only padding, and no source.
     source = walked_runs(dims, src_strides, itemsize) if 0 not in dims else Runs(1, 0, 0)
     reads, writes = (
-        _bytes_outside(src, src_strides, dims, itemsize), _bytes_outside(dst, dst_strides, padded, itemsize)
-    )  # fmt: skip
+        _bytes_outside(src, src_strides, dims, itemsize),
+        _bytes_outside(dst, dst_strides, padded, itemsize),
+    )
     walk = reorderable(padded, dst_strides, src_strides, itemsize)
     if not reads and not writes:
         worse = max(source, target) if total else Runs(1, 0, 0)
@@ -116,10 +123,21 @@ def _copying(
     near, far = (reads if is_l2(src) else 0), (writes if is_l2(dst) else 0)
     pieces, piece_bytes, _ = inside if inside.pieces > 1 else Runs(1, 0, 0)
     return DmaWork(
-        total, runs.pieces, runs.nbytes, reads - near, writes - far, runs.stride, place,
-        not is_dram(dst) and _is_constant(src), l2_reads=near, l2_writes=far, pieces=pieces,
-        piece_bytes=piece_bytes, walk=walk, itemsize=itemsize if walk else 1,
-    )  # fmt: skip
+        total,
+        runs.pieces,
+        runs.nbytes,
+        reads - near,
+        writes - far,
+        runs.stride,
+        place,
+        not is_dram(dst) and _is_constant(src),
+        l2_reads=near,
+        l2_writes=far,
+        pieces=pieces,
+        piece_bytes=piece_bytes,
+        walk=walk,
+        itemsize=itemsize if walk else 1,
+    )
 
 
 def reorderable(dims: Sequence[int], dst: Sequence[int], src: Sequence[int], itemsize: int) -> Walk:
@@ -170,9 +188,15 @@ class Copy(Instruction):
         """Padding is written like data. Of two sides in DRAM, the one with more runs determines the use of bursts; in
         SRAM each run takes whole words."""
         return _copying(
-            _shape(self.dst), self.dst_strides, _shape(self.src), self.src_strides, self.dims, self.itemsize,
-            self.before, self.after,
-        )  # fmt: skip
+            _shape(self.dst),
+            self.dst_strides,
+            _shape(self.src),
+            self.src_strides,
+            self.dims,
+            self.itemsize,
+            self.before,
+            self.after,
+        )
 
     def alike(self, works: dict[tuple[int, int, int], DmaWork]) -> None:
         """Copy the cached values of an equal copy at other addresses. ``works``: cache of such copies, to which this
@@ -399,16 +423,17 @@ class Exchange(Copy):
 
 @functools.lru_cache(1 << 12)
 def _exchanging(
-    dst_strides: tuple[int, ...], src_strides: tuple[int, ...], dims: tuple[int, ...], padded: tuple[int, ...],
+    dst_strides: tuple[int, ...],
+    src_strides: tuple[int, ...],
+    dims: tuple[int, ...],
+    padded: tuple[int, ...],
     itemsize: int,
-) -> DmaWork:  # fmt: skip
+) -> DmaWork:
     source, target = walked_runs(dims, src_strides, itemsize), walked_runs(padded, dst_strides, itemsize)
     worse = max(source, target)
     walk = reorderable(padded, dst_strides, src_strides, itemsize)
     pieces, total = (worse.pieces if prod(padded) else 0), prod(padded) * itemsize
-    return DmaWork(
-        total, pieces, worse.nbytes, 0, 0, exchanged=True, walk=walk, itemsize=itemsize if walk else 1
-    )  # fmt: skip
+    return DmaWork(total, pieces, worse.nbytes, 0, 0, exchanged=True, walk=walk, itemsize=itemsize if walk else 1)
 
 
 @instruction(0x11, "dma.fill", Unit.DMA)
@@ -488,9 +513,15 @@ class Gather(Instruction):
         constants = not writes and _is_constant(self.data)
         near, far = (total if is_l2(self.data) else 0), (total if is_l2(self.dst) else 0)
         return DmaWork(
-            total, outer * count * runs.pieces, runs.nbytes, reads, writes, constants=constants, l2_reads=near,
+            total,
+            outer * count * runs.pieces,
+            runs.nbytes,
+            reads,
+            writes,
+            constants=constants,
+            l2_reads=near,
             l2_writes=far,
-        )  # fmt: skip
+        )
 
     def execute(self, memory: Memory, core: int) -> None:
         dst = memory.at(core, self.dst, self.dst_strides)

@@ -113,11 +113,32 @@ PREDICATES = frozenset({Unary.ISNAN, Unary.ISINF})
 
 TRANSCENDENTAL = frozenset(
     {
-        Unary.ELU, Unary.SELU, Unary.CELU, Unary.SOFTPLUS, Unary.SIGMOID, Unary.TANH, Unary.GELU, Unary.GELU_TANH,
-        Unary.MISH, Unary.SILU, Unary.EXP, Unary.LOG, Unary.ERF, Unary.SIN, Unary.COS, Unary.TAN, Unary.ASIN,
-        Unary.ACOS, Unary.ATAN, Unary.SINH, Unary.COSH, Unary.ASINH, Unary.ACOSH, Unary.ATANH,
+        Unary.ELU,
+        Unary.SELU,
+        Unary.CELU,
+        Unary.SOFTPLUS,
+        Unary.SIGMOID,
+        Unary.TANH,
+        Unary.GELU,
+        Unary.GELU_TANH,
+        Unary.MISH,
+        Unary.SILU,
+        Unary.EXP,
+        Unary.LOG,
+        Unary.ERF,
+        Unary.SIN,
+        Unary.COS,
+        Unary.TAN,
+        Unary.ASIN,
+        Unary.ACOS,
+        Unary.ATAN,
+        Unary.SINH,
+        Unary.COSH,
+        Unary.ASINH,
+        Unary.ACOSH,
+        Unary.ATANH,
     }
-)  # fmt: skip
+)
 DIVIDING = frozenset({Unary.SOFTSIGN, Unary.RECIPROCAL})
 ROOTS = frozenset({Unary.SQRT, Unary.RSQRT})
 

@@ -195,12 +195,17 @@ def _weights(
     rows = ceil_div(k + extras.w_skip, extras.w_block) * channels if scaled else 0
     made = np.empty(items * k * channels * kind.itemsize, np.uint8)
     _core.weights(
-        tile.w_type, extras.w_bits or 8, kind, memory.at(core, tile.w, (stride,)),
-        _core.Strided(made, 0, (k * channels * kind.itemsize,)), (items, k, channels),
+        tile.w_type,
+        extras.w_bits or 8,
+        kind,
+        memory.at(core, tile.w, (stride,)),
+        _core.Strided(made, 0, (k * channels * kind.itemsize,)),
+        (items, k, channels),
         memory.at(core, extras.w_scale, (rows * 4,)) if scaled else None,
         memory.at(core, extras.w_zeros, (rows,)) if extras.w_zeros != NOTHING else None,
-        extras.w_block or 1, extras.w_skip,
-    )  # fmt: skip
+        extras.w_block or 1,
+        extras.w_skip,
+    )
     return kind, _core.Strided(made, 0, tuple(k * channels * kind.itemsize if step else 0 for step in strides))
 
 
@@ -226,9 +231,23 @@ def _accumulator(tile: Conv | Depthwise) -> DType:
 
 @functools.lru_cache(1 << 12)
 def _work(
-    x_type: DType, w_type: DType, out_type: DType, wide: bool, scaled: bool, w_bits: int, batch: int, oh: int, ow: int,
-    oc: int, ic: int, kh: int, kw: int, depthwise: bool, first: bool, last: bool,
-) -> MatrixWork:  # fmt: skip
+    x_type: DType,
+    w_type: DType,
+    out_type: DType,
+    wide: bool,
+    scaled: bool,
+    w_bits: int,
+    batch: int,
+    oh: int,
+    ow: int,
+    oc: int,
+    ic: int,
+    kh: int,
+    kw: int,
+    depthwise: bool,
+    first: bool,
+    last: bool,
+) -> MatrixWork:
     """The work of a tile, cached, because streams have few different ones."""
     rate = rate_type(x_type, w_type)
     # The width is only given if the weights are narrower than the type of the rate.
@@ -261,10 +280,19 @@ def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channe
     step = tile.scale_stride
     scale = memory.at(core, tile.scale, (channels * step, step)) if tile.scale != NOTHING else None
     _core.finish(
-        kind, tile.out_type, memory.at(core, tile.out, out_strides),
-        memory.at(core, tile.acc, acc_strides), (batch, tile.oh, tile.ow, channels), bias, scale, tile.out_zero,
-        tile.low, tile.high, tile.out_scale, shift,
-    )  # fmt: skip
+        kind,
+        tile.out_type,
+        memory.at(core, tile.out, out_strides),
+        memory.at(core, tile.acc, acc_strides),
+        (batch, tile.oh, tile.ow, channels),
+        bias,
+        scale,
+        tile.out_zero,
+        tile.low,
+        tile.high,
+        tile.out_scale,
+        shift,
+    )
 
 
 @instruction(0x20, "matrix.conv", Unit.MATRIX)
@@ -340,9 +368,23 @@ class Conv(Instruction):
     def work(self) -> MatrixWork:
         extras = self.extras
         return _work(
-            self.x_type, self.w_type, self.out_type, extras.wide, extras.w_scale != NOTHING, extras.w_bits, self.batch,
-            self.oh, self.ow, self.oc, self.ic, self.kh, self.kw, False, self.first, self.last,
-        )  # fmt: skip
+            self.x_type,
+            self.w_type,
+            self.out_type,
+            extras.wide,
+            extras.w_scale != NOTHING,
+            extras.w_bits,
+            self.batch,
+            self.oh,
+            self.ow,
+            self.oc,
+            self.ic,
+            self.kh,
+            self.kw,
+            False,
+            self.first,
+            self.last,
+        )
 
     def execute(self, memory: Memory, core: int) -> None:
         x = memory.at(core, self.x, self.x_strides)
@@ -350,10 +392,18 @@ class Conv(Instruction):
         w_type, w = _weights(self, memory, core, self.batch, k, self.oc, self.w_batch_stride)
         acc = memory.at(core, self.acc, self.acc_strides)
         (_core.conv_wide if self.extras.wide else _core.conv)(
-            self.x_type, w_type, x, w, acc, (self.batch, self.oh, self.ow, self.oc, self.ic),
-            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw), CHANNEL_BLOCK, _pixel_zero(self), self.first,
+            self.x_type,
+            w_type,
+            x,
+            w,
+            acc,
+            (self.batch, self.oh, self.ow, self.oc, self.ic),
+            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw),
+            CHANNEL_BLOCK,
+            _pixel_zero(self),
+            self.first,
             self.w_zero,
-        )  # fmt: skip
+        )
         if self.last:
             _drain(self, memory, core, self.batch, self.oc)
 
@@ -426,9 +476,23 @@ class Depthwise(Instruction):
     def work(self) -> MatrixWork:
         extras = self.extras
         return _work(
-            self.x_type, self.w_type, self.out_type, extras.wide, extras.w_scale != NOTHING, extras.w_bits, 1,
-            self.oh, self.ow, self.channels * self.mult, self.channels, self.kh, self.kw, True, self.first, self.last,
-        )  # fmt: skip
+            self.x_type,
+            self.w_type,
+            self.out_type,
+            extras.wide,
+            extras.w_scale != NOTHING,
+            extras.w_bits,
+            1,
+            self.oh,
+            self.ow,
+            self.channels * self.mult,
+            self.channels,
+            self.kh,
+            self.kw,
+            True,
+            self.first,
+            self.last,
+        )
 
     def execute(self, memory: Memory, core: int) -> None:
         x = memory.at(core, self.x, (self.x_row, self.x_pixel))
@@ -436,9 +500,17 @@ class Depthwise(Instruction):
         w_type, w = _weights(self, memory, core, 1, self.kh * self.kw, oc, 0)
         acc = memory.at(core, self.acc, (self.acc_row, self.acc_pixel))
         _core.depthwise(
-            self.x_type, w_type, x, w, acc, (self.oh, self.ow, self.channels, self.mult),
-            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw), _pixel_zero(self), self.first, self.w_zero,
+            self.x_type,
+            w_type,
+            x,
+            w,
+            acc,
+            (self.oh, self.ow, self.channels, self.mult),
+            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw),
+            _pixel_zero(self),
+            self.first,
+            self.w_zero,
             self.extras.wide,
-        )  # fmt: skip
+        )
         if self.last:
             _drain(self, memory, core, 1, self.channels * self.mult)

@@ -314,9 +314,16 @@ class Pool(Instruction):
     def execute(self, memory: Memory, core: int) -> None:
         dst, src = self.operands(memory, core, "dst", "src")
         _core.pool(
-            self.fn, self.dtype, dst, src, (self.oh, self.ow, self.channels), (self.ih, self.iw),
-            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw), self.pads, self.count_include_pad,
-        )  # fmt: skip
+            self.fn,
+            self.dtype,
+            dst,
+            src,
+            (self.oh, self.ow, self.channels),
+            (self.ih, self.iw),
+            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw),
+            self.pads,
+            self.count_include_pad,
+        )
 
 
 @instruction(0x47, "vector.resample", Unit.VECTOR)

@@ -258,33 +258,49 @@ def convert(x: Array, source: DType, to: DType) -> Array:
 
 
 define(
-    "unary", "x", "a function (Unary) of each element, with parameters p0 and p1",
-    infer=_infer_unary, reference=_unary, unit=Unit.VECTOR,
-    form=ElementForm(lambda op, at, dims: vector.UnaryOp(
-        Unary(op.attrs["fn"]), op.input(0).dtype, *at[0], *at[1], dims, op.attrs["p0"], op.attrs["p1"]
-    )),
-    attrs={"fn": REQUIRED, "p0": 0.0, "p1": 0.0}, constraints=(_unary_types,),
-)  # fmt: skip
+    "unary",
+    "x",
+    "a function (Unary) of each element, with parameters p0 and p1",
+    infer=_infer_unary,
+    reference=_unary,
+    unit=Unit.VECTOR,
+    form=ElementForm(
+        lambda op, at, dims: vector.UnaryOp(
+            Unary(op.attrs["fn"]), op.input(0).dtype, *at[0], *at[1], dims, op.attrs["p0"], op.attrs["p1"]
+        )
+    ),
+    attrs={"fn": REQUIRED, "p0": 0.0, "p1": 0.0},
+    constraints=(_unary_types,),
+)
 define(
-    "binary", "a, b", "a function (Binary) of elements of one type; comparisons give bool",
-    infer=_infer_binary, reference=_binary, unit=Unit.VECTOR,
-    form=ElementForm(lambda op, at, dims: vector.BinaryOp(
-        Binary(op.attrs["fn"]), op.input(0).dtype, *at[0], *at[1], *at[2], dims
-    )),
-    attrs={"fn": REQUIRED}, constraints=(_binary_types,),
-)  # fmt: skip
+    "binary",
+    "a, b",
+    "a function (Binary) of elements of one type; comparisons give bool",
+    infer=_infer_binary,
+    reference=_binary,
+    unit=Unit.VECTOR,
+    form=ElementForm(
+        lambda op, at, dims: vector.BinaryOp(Binary(op.attrs["fn"]), op.input(0).dtype, *at[0], *at[1], *at[2], dims)
+    ),
+    attrs={"fn": REQUIRED},
+    constraints=(_binary_types,),
+)
 define(
-    "select", "condition, a, b", "a where the condition, which is bool, is true; b elsewhere",
+    "select",
+    "condition, a, b",
+    "a where the condition, which is bool, is true; b elsewhere",
     infer=_infer_select,
     reference=lambda op, arrays: [np.where(present(arrays, 0), present(arrays, 1), present(arrays, 2))],
     unit=Unit.VECTOR,
     form=ElementForm(lambda op, at, dims: vector.Select(op.output.dtype, *at[0], *at[1], *at[2], *at[3], dims)),
-)  # fmt: skip
+)
 define(
-    "cast", "x", "another type; float to integer truncates and saturates, to bool is != 0",
+    "cast",
+    "x",
+    "another type; float to integer truncates and saturates, to bool is != 0",
     infer=lambda inputs, attrs: [(operand(inputs, 0).shape, attrs["to"])],
     reference=lambda op, arrays: [convert(present(arrays, 0), op.input(0).dtype, op.attrs["to"])],
     unit=Unit.VECTOR,
     form=ElementForm(lambda op, at, dims: vector.Cast(op.output.dtype, *at[0], op.input(0).dtype, *at[1], dims)),
     attrs={"to": REQUIRED},
-)  # fmt: skip
+)

@@ -259,9 +259,15 @@ def _conv_transpose(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     kh, kw = w.shape[2:]
     # Large enough for all taps and for the output: what of the output no tap reaches stays 0, and the rest is cut off.
     full = np.zeros(
-        (n, groups, w.shape[1], max((h - 1) * sh + window_extent(kh, dh), top + oh),
-         max((wd - 1) * sw + window_extent(kw, dw), left + ow)), x.dtype
-    )  # fmt: skip
+        (
+            n,
+            groups,
+            w.shape[1],
+            max((h - 1) * sh + window_extent(kh, dh), top + oh),
+            max((wd - 1) * sw + window_extent(kw, dw), left + ow),
+        ),
+        x.dtype,
+    )
     pixels = x.reshape(n, groups, c // groups, h * wd)
     for r in range(kh):
         for q in range(kw):
@@ -306,27 +312,41 @@ _WINDOW = {"layout": REQUIRED, "stride": REQUIRED, "dilation": REQUIRED, "pads":
 _ZEROS = {"x_zero": 0, "w_zero": 0}
 _NARROW = {"wide": False, "w_bits": 0, "block": 0}
 define(
-    "conv", "x, w, bias*, scale*, zero*",
+    "conv",
+    "x, w, bias*, scale*, zero*",
     "w is [O, I/groups, KH, KW] in either layout; pads: top, left, bottom, right. Of integers y is int32, the sum of "
     "(x - x_zero) * (w - w_zero), and padding counts as x_zero; wide: y is int64; w_bits: constant weights fit so many "
     "bits, 0: those of their type. bias: [O], of y's type. With a scale "
     "w stands for (w - zero) * scale, of one entry or one for each output channel, for each block input channels",
-    infer=_infer_conv, reference=_conv, unit=Unit.MATRIX, form=Lowered.TILES,
+    infer=_infer_conv,
+    reference=_conv,
+    unit=Unit.MATRIX,
+    form=Lowered.TILES,
     attrs={**_WINDOW, **_ZEROS, **_NARROW},
     constraints=(_scaled_types, _zero_in_range, _weight_zero_in_range),
     folding=Folding.HEAVY,
-)  # fmt: skip
+)
 define(
-    "conv_transpose", "x, w, bias*",
+    "conv_transpose",
+    "x, w, bias*",
     "w is [I, O/groups, KH, KW]; output_hw says what output padding amounts to; integers as in conv",
-    infer=_infer_conv_transpose, reference=_conv_transpose, unit=Unit.MATRIX, form=Lowered.REWRITTEN,
+    infer=_infer_conv_transpose,
+    reference=_conv_transpose,
+    unit=Unit.MATRIX,
+    form=Lowered.REWRITTEN,
     attrs={**_WINDOW, "output_hw": REQUIRED, **_ZEROS},
-    constraints=(_conv_types, _zero_in_range, _weight_zero_in_range), folding=Folding.HEAVY,
-)  # fmt: skip
-define(
-    "matmul", "a, b, bias*, scale*, zero*",
-    "[..., M, K] x [..., K, N], the rest broadcast; integers as in conv, int32 x int32 wraps. bias: [N], of y's type",
-    infer=_infer_matmul, reference=_matmul, unit=Unit.MATRIX, form=Lowered.TILES,
-    attrs={**_ZEROS, **_NARROW}, constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range),
+    constraints=(_conv_types, _zero_in_range, _weight_zero_in_range),
     folding=Folding.HEAVY,
-)  # fmt: skip
+)
+define(
+    "matmul",
+    "a, b, bias*, scale*, zero*",
+    "[..., M, K] x [..., K, N], the rest broadcast; integers as in conv, int32 x int32 wraps. bias: [N], of y's type",
+    infer=_infer_matmul,
+    reference=_matmul,
+    unit=Unit.MATRIX,
+    form=Lowered.TILES,
+    attrs={**_ZEROS, **_NARROW},
+    constraints=(_matmul_types, _zero_in_range, _weight_zero_in_range),
+    folding=Folding.HEAVY,
+)

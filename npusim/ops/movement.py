@@ -223,56 +223,99 @@ def _scatter_elements(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 define(
-    "reshape", "x", "the same elements in row-major order in another shape",
-    infer=_infer_reshape, reference=_reshape, unit=Unit.DMA, form=Lowered.VIEW,
+    "reshape",
+    "x",
+    "the same elements in row-major order in another shape",
+    infer=_infer_reshape,
+    reference=_reshape,
+    unit=Unit.DMA,
+    form=Lowered.VIEW,
     attrs={"shape": REQUIRED},
-)  # fmt: skip
+)
 define(
-    "transpose", "x", "dimension i is dimension perm[i] of x",
-    infer=_infer_transpose, reference=lambda op, arrays: [present(arrays, 0).transpose(op.attrs["perm"])],
-    unit=Unit.DMA, form=Lowered.VIEW,
-    attrs={"perm": REQUIRED}, folding=Folding.VIEW,
-)  # fmt: skip
+    "transpose",
+    "x",
+    "dimension i is dimension perm[i] of x",
+    infer=_infer_transpose,
+    reference=lambda op, arrays: [present(arrays, 0).transpose(op.attrs["perm"])],
+    unit=Unit.DMA,
+    form=Lowered.VIEW,
+    attrs={"perm": REQUIRED},
+    folding=Folding.VIEW,
+)
 define(
-    "slice", "x",
+    "slice",
+    "x",
     "element i of a dimension is x[start + i * step]; one of each per dimension, and steps may be negative",
-    infer=_infer_slice, reference=_slice, unit=Unit.DMA, form=Lowered.VIEW,
-    attrs={"starts": REQUIRED, "steps": REQUIRED, "sizes": REQUIRED}, folding=Folding.VIEW,
-)  # fmt: skip
+    infer=_infer_slice,
+    reference=_slice,
+    unit=Unit.DMA,
+    form=Lowered.VIEW,
+    attrs={"starts": REQUIRED, "steps": REQUIRED, "sizes": REQUIRED},
+    folding=Folding.VIEW,
+)
 define(
-    "concat", "x, *xs", "one behind the other along the axis",
+    "concat",
+    "x, *xs",
+    "one behind the other along the axis",
     infer=_infer_concat,
     reference=lambda op, arrays: [
         np.concatenate([present(arrays, index) for index in range(len(arrays))], axis=op.attrs["axis"])
     ],
-    unit=Unit.DMA, form=Lowered.TILES,
+    unit=Unit.DMA,
+    form=Lowered.TILES,
     attrs={"axis": REQUIRED},
-)  # fmt: skip
+)
 define(
-    "pad", "x", "elements before and after each dimension; mode: constant, edge, reflect or wrap",
-    infer=_infer_pad, reference=_pad, unit=Unit.DMA, form=Lowered.TILES,
+    "pad",
+    "x",
+    "elements before and after each dimension; mode: constant, edge, reflect or wrap",
+    infer=_infer_pad,
+    reference=_pad,
+    unit=Unit.DMA,
+    form=Lowered.TILES,
     attrs={"before": REQUIRED, "after": REQUIRED, "mode": REQUIRED, "value": 0},
-)  # fmt: skip
+)
 define(
-    "expand", "x", "broadcast to the shape, as numpy does",
-    infer=_infer_expand, reference=lambda op, arrays: [np.broadcast_to(present(arrays, 0), op.attrs["shape"])],
-    unit=Unit.DMA, form=Lowered.VIEW,
-    attrs={"shape": REQUIRED}, folding=Folding.VIEW,
-)  # fmt: skip
+    "expand",
+    "x",
+    "broadcast to the shape, as numpy does",
+    infer=_infer_expand,
+    reference=lambda op, arrays: [np.broadcast_to(present(arrays, 0), op.attrs["shape"])],
+    unit=Unit.DMA,
+    form=Lowered.VIEW,
+    attrs={"shape": REQUIRED},
+    folding=Folding.VIEW,
+)
 define(
-    "gather", "x, indices",
+    "gather",
+    "x, indices",
     "the slices of x at the indices (int32 or int64, any rank) along the axis; negative ones count from the end",
-    infer=_infer_gather, reference=_gather, unit=Unit.DMA, form=Lowered.TILES,
+    infer=_infer_gather,
+    reference=_gather,
+    unit=Unit.DMA,
+    form=Lowered.TILES,
     attrs={"axis": REQUIRED},
-)  # fmt: skip
+)
 define(
-    "gather_elements", "x, indices", "for each index the element of x at its place, but at the index along the axis",
-    infer=_infer_gather_elements, reference=_gather_elements, unit=Unit.SCALAR, form=Lowered.TILES,
+    "gather_elements",
+    "x, indices",
+    "for each index the element of x at its place, but at the index along the axis",
+    infer=_infer_gather_elements,
+    reference=_gather_elements,
+    unit=Unit.SCALAR,
+    form=Lowered.TILES,
     attrs={"axis": REQUIRED},
-)  # fmt: skip
+)
 define(
-    "scatter_elements", "x, indices, updates",
+    "scatter_elements",
+    "x, indices, updates",
     "x with the updates put, or combined (reduction: none, add, mul, max, min), where gather_elements would read",
-    infer=_infer_scatter_elements, reference=_scatter_elements, unit=Unit.SCALAR, form=Lowered.TILES,
-    attrs={"axis": REQUIRED, "reduction": REQUIRED}, constraints=(_scatter_types,), folding=Folding.HEAVY,
-)  # fmt: skip
+    infer=_infer_scatter_elements,
+    reference=_scatter_elements,
+    unit=Unit.SCALAR,
+    form=Lowered.TILES,
+    attrs={"axis": REQUIRED, "reduction": REQUIRED},
+    constraints=(_scatter_types,),
+    folding=Folding.HEAVY,
+)

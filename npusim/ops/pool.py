@@ -148,16 +148,35 @@ def _resample(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 define(
-    "pool", "x", "the maximum, average or root of the mean square under each window (fn: max, average, l2) of an image",
-    infer=_infer_pool, reference=_pool, unit=Unit.VECTOR, form=Lowered.TILES,
-    attrs={"fn": REQUIRED, "layout": REQUIRED, "kernel": REQUIRED, "stride": REQUIRED, "dilation": REQUIRED,
-           "pads": REQUIRED, "output_hw": REQUIRED, "count_include_pad": False},
-    constraints=(_pool_types,), folding=Folding.HEAVY,
-)  # fmt: skip
+    "pool",
+    "x",
+    "the maximum, average or root of the mean square under each window (fn: max, average, l2) of an image",
+    infer=_infer_pool,
+    reference=_pool,
+    unit=Unit.VECTOR,
+    form=Lowered.TILES,
+    attrs={
+        "fn": REQUIRED,
+        "layout": REQUIRED,
+        "kernel": REQUIRED,
+        "stride": REQUIRED,
+        "dilation": REQUIRED,
+        "pads": REQUIRED,
+        "output_hw": REQUIRED,
+        "count_include_pad": False,
+    },
+    constraints=(_pool_types,),
+    folding=Folding.HEAVY,
+)
 define(
-    "resample", "x, index, weight",
+    "resample",
+    "x, index, weight",
     "y[.., j, ..] = sum over t of weight[j, t] * x[.., index[j, t], ..]; index (int32) and weight (float32) are "
     "[n, taps], and an index below 0 contributes nothing",
-    infer=_infer_resample, reference=_resample, unit=Unit.VECTOR, form=Lowered.TILES,
-    attrs={"axis": REQUIRED}, constraints=(_constant_tables, is_numeric),
-)  # fmt: skip
+    infer=_infer_resample,
+    reference=_resample,
+    unit=Unit.VECTOR,
+    form=Lowered.TILES,
+    attrs={"axis": REQUIRED},
+    constraints=(_constant_tables, is_numeric),
+)

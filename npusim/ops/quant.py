@@ -70,19 +70,29 @@ def _dequantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 define(
-    "quantize", "x, scale, zero",
+    "quantize",
+    "x, scale, zero",
     "clamp(rint(float32(x) / scale) + zero); scale (float32) and zero (int32) broadcast to x",
-    infer=_infer, reference=_quantize, unit=Unit.VECTOR,
-    form=ElementForm(lambda op, at, dims: vector.Quantize(
-        op.output.dtype, *at[0], op.input(0).dtype, *at[1], *at[2], *at[3], dims
-    )),
-    attrs={"to": REQUIRED}, constraints=(_quantize_types,),
-)  # fmt: skip
+    infer=_infer,
+    reference=_quantize,
+    unit=Unit.VECTOR,
+    form=ElementForm(
+        lambda op, at, dims: vector.Quantize(op.output.dtype, *at[0], op.input(0).dtype, *at[1], *at[2], *at[3], dims)
+    ),
+    attrs={"to": REQUIRED},
+    constraints=(_quantize_types,),
+)
 define(
-    "dequantize", "x, scale, zero", "float32(x - zero) * scale; scale (float32) and zero (int32) broadcast to x",
-    infer=_infer, reference=_dequantize, unit=Unit.VECTOR,
-    form=ElementForm(lambda op, at, dims: vector.Dequantize(
-        op.output.dtype, *at[0], op.input(0).dtype, *at[1], *at[2], *at[3], dims
-    )),
-    attrs={"to": REQUIRED}, constraints=(_dequantize_types,), folding=Folding.NEVER,
-)  # fmt: skip
+    "dequantize",
+    "x, scale, zero",
+    "float32(x - zero) * scale; scale (float32) and zero (int32) broadcast to x",
+    infer=_infer,
+    reference=_dequantize,
+    unit=Unit.VECTOR,
+    form=ElementForm(
+        lambda op, at, dims: vector.Dequantize(op.output.dtype, *at[0], op.input(0).dtype, *at[1], *at[2], *at[3], dims)
+    ),
+    attrs={"to": REQUIRED},
+    constraints=(_dequantize_types,),
+    folding=Folding.NEVER,
+)

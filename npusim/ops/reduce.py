@@ -144,23 +144,39 @@ def _topk(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 define(
-    "reduce", "x", "one element (fn: Reduce) from all along the axes, which are sorted",
-    infer=_infer_reduce, reference=_reduce, unit=Unit.VECTOR, form=Lowered.TILES,
-    attrs={"fn": REQUIRED, "axes": REQUIRED, "keepdims": REQUIRED}, constraints=(_reduce_types,),
-)  # fmt: skip
+    "reduce",
+    "x",
+    "one element (fn: Reduce) from all along the axes, which are sorted",
+    infer=_infer_reduce,
+    reference=_reduce,
+    unit=Unit.VECTOR,
+    form=Lowered.TILES,
+    attrs={"fn": REQUIRED, "axes": REQUIRED, "keepdims": REQUIRED},
+    constraints=(_reduce_types,),
+)
 define(
-    "arg_reduce", "x", "the int64 position of the largest (fn max) or smallest (fn min) element along the axis",
-    infer=_infer_arg_reduce, reference=_arg_reduce, unit=Unit.VECTOR,
+    "arg_reduce",
+    "x",
+    "the int64 position of the largest (fn max) or smallest (fn min) element along the axis",
+    infer=_infer_arg_reduce,
+    reference=_arg_reduce,
+    unit=Unit.VECTOR,
     form=RowForm(
         ArgReduce,
         lambda attrs: {"fn": ("max", "min").index(attrs["fn"]), "select_last": attrs["select_last"]},
         single=True,
     ),
-    attrs={"fn": REQUIRED, "axis": REQUIRED, "keepdims": REQUIRED, "select_last": False}, constraints=(is_numeric,),
-)  # fmt: skip
+    attrs={"fn": REQUIRED, "axis": REQUIRED, "keepdims": REQUIRED, "select_last": False},
+    constraints=(is_numeric,),
+)
 define(
-    "topk", "x",
+    "topk",
+    "x",
     "the k largest or smallest along the axis, sorted, ties to the lower index: values, and their int64 positions",
-    infer=_infer_topk, reference=_topk, unit=Unit.SCALAR, form=Lowered.TILES,
-    attrs={"axis": REQUIRED, "k": REQUIRED, "largest": REQUIRED}, constraints=(is_numeric,),
-)  # fmt: skip
+    infer=_infer_topk,
+    reference=_topk,
+    unit=Unit.SCALAR,
+    form=Lowered.TILES,
+    attrs={"axis": REQUIRED, "k": REQUIRED, "largest": REQUIRED},
+    constraints=(is_numeric,),
+)

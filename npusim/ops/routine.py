@@ -57,9 +57,12 @@ def _reference(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 define(
-    "routine", "*xs",
+    "routine",
+    "*xs",
     "what the routine of npusim.routines does; its own rule says what comes out; params: sorted pairs",
-    infer=_infer, reference=_reference, unit=lambda attrs: Unit[routine_of(attrs).unit.upper()],
+    infer=_infer,
+    reference=_reference,
+    unit=lambda attrs: Unit[routine_of(attrs).unit.upper()],
     form=Lowered.TILES,
     attrs={"name": REQUIRED, "version": REQUIRED, "params": REQUIRED},
-)  # fmt: skip
+)

@@ -106,32 +106,59 @@ def _lrn(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 define(
-    "softmax", "x", "softmax along the axis, or its logarithm",
-    infer=_infer, reference=_softmax, unit=Unit.VECTOR, form=RowForm(reduction.Softmax),
-    attrs={"axis": REQUIRED, "log": REQUIRED}, constraints=(is_float,),
-)  # fmt: skip
+    "softmax",
+    "x",
+    "softmax along the axis, or its logarithm",
+    infer=_infer,
+    reference=_softmax,
+    unit=Unit.VECTOR,
+    form=RowForm(reduction.Softmax),
+    attrs={"axis": REQUIRED, "log": REQUIRED},
+    constraints=(is_float,),
+)
 define(
-    "normalize", "x",
+    "normalize",
+    "x",
     "(x - mean) / sqrt(variance + epsilon) over all dimensions from the axis on; mode rms: without the mean",
-    infer=_infer_normalize, reference=_normalize, unit=Unit.VECTOR,
+    infer=_infer_normalize,
+    reference=_normalize,
+    unit=Unit.VECTOR,
     form=RowForm(
         reduction.Normalize, lambda attrs: {"rms": attrs["mode"] == "rms", "epsilon": attrs["epsilon"]}, trailing=True
     ),
-    attrs={"axis": REQUIRED, "mode": REQUIRED, "epsilon": REQUIRED}, constraints=(is_float,),
-)  # fmt: skip
+    attrs={"axis": REQUIRED, "mode": REQUIRED, "epsilon": REQUIRED},
+    constraints=(is_float,),
+)
 define(
-    "cumsum", "x", "running sums along the axis",
-    infer=_infer, reference=functools.partial(_scan, np.add), unit=Unit.VECTOR, form=RowForm(reduction.CumSum),
-    attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED}, constraints=(is_numeric,),
-)  # fmt: skip
+    "cumsum",
+    "x",
+    "running sums along the axis",
+    infer=_infer,
+    reference=functools.partial(_scan, np.add),
+    unit=Unit.VECTOR,
+    form=RowForm(reduction.CumSum),
+    attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED},
+    constraints=(is_numeric,),
+)
 define(
-    "cumprod", "x", "running products along the axis",
-    infer=_infer, reference=functools.partial(_scan, np.multiply), unit=Unit.VECTOR, form=RowForm(reduction.CumProd),
-    attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED}, constraints=(is_numeric,),
-)  # fmt: skip
+    "cumprod",
+    "x",
+    "running products along the axis",
+    infer=_infer,
+    reference=functools.partial(_scan, np.multiply),
+    unit=Unit.VECTOR,
+    form=RowForm(reduction.CumProd),
+    attrs={"axis": REQUIRED, "exclusive": REQUIRED, "reverse": REQUIRED},
+    constraints=(is_numeric,),
+)
 define(
-    "lrn", "x", "x / (bias + alpha / size * sum of squares)^beta over size neighbours along the axis",
-    infer=_infer_lrn, reference=_lrn, unit=Unit.VECTOR, form=RowForm(reduction.Lrn),
+    "lrn",
+    "x",
+    "x / (bias + alpha / size * sum of squares)^beta over size neighbours along the axis",
+    infer=_infer_lrn,
+    reference=_lrn,
+    unit=Unit.VECTOR,
+    form=RowForm(reduction.Lrn),
     attrs={"axis": REQUIRED, "size": REQUIRED, "alpha": REQUIRED, "beta": REQUIRED, "bias": REQUIRED},
     constraints=(is_float,),
-)  # fmt: skip
+)

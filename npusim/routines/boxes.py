@@ -30,18 +30,25 @@ def _infer_transform(inputs: Sequence[Spec], params: Params) -> list[Spec]:
 
 register_routine(
     Routine(
-        "npusim.bbox_transform", 1, _infer_transform,
+        "npusim.bbox_transform",
+        1,
+        _infer_transform,
         lambda ins, params, outs: check_rows(_core.bbox_transform(*ins, *outs), "box"),
         lambda ins, outs, params: VectorWork("transcendental", DType.FLOAT32, outs[0].size, 1, traffic(ins, outs)),
-        cuts=lambda inputs, params: [Cut((0, 0, 0, None), (0,))], unit="vector",
+        cuts=lambda inputs, params: [Cut((0, 0, 0, None), (0,))],
+        unit="vector",
     )
-)  # fmt: skip
+)
 """rois [n, 4], deltas [n, 4c], batches [n], images [b, 2] (height, width) -> boxes [n, 4c]."""
 
 _NMS = {
-    "score_threshold": float, "most": int, "kernel": int, "iou_threshold": float, "sigma": float,
+    "score_threshold": float,
+    "most": int,
+    "kernel": int,
+    "iou_threshold": float,
+    "sigma": float,
     "nms_threshold": float,
-}  # fmt: skip
+}
 
 
 def _infer_nms(inputs: Sequence[Spec], params: Params) -> list[Spec]:
@@ -60,10 +67,20 @@ def _nms(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> N
     out_scores, out_boxes, out_classes, out_batches, count = outputs
     count[0] = _core.box_nms_limit(
         # A copy, because suppression lowers scores in place, and inputs are read only.
-        scores.copy(), boxes, batches, params["score_threshold"], params["most"], params["kernel"],
-        params["iou_threshold"], params["sigma"], params["nms_threshold"], out_scores, out_boxes, out_classes,
+        scores.copy(),
+        boxes,
+        batches,
+        params["score_threshold"],
+        params["most"],
+        params["kernel"],
+        params["iou_threshold"],
+        params["sigma"],
+        params["nms_threshold"],
+        out_scores,
+        out_boxes,
+        out_classes,
         out_batches,
-    )  # fmt: skip
+    )
 
 
 def _pairs(rows: int, chosen: int) -> int:
@@ -82,8 +99,13 @@ register_routine(Routine("npusim.box_nms", 1, _infer_nms, _nms, _nms_work, _NMS)
 """scores [n, c], boxes [n, 4c], batches [n] -> scores [m], boxes [m, 4], classes [m], batches [m], count [1]."""
 
 _PROPOSALS = {
-    "stride_h": float, "stride_w": float, "before": int, "after": int, "iou_threshold": float, "least_size": float,
-}  # fmt: skip
+    "stride_h": float,
+    "stride_w": float,
+    "before": int,
+    "after": int,
+    "iou_threshold": float,
+    "least_size": float,
+}
 
 
 def _infer_proposals(inputs: Sequence[Spec], params: Params) -> list[Spec]:
@@ -104,9 +126,20 @@ def _proposals(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]
     scores, deltas, anchors, images = inputs
     out_scores, out_boxes, out_batches, count = outputs
     count[0] = _core.proposals(
-        scores, deltas, anchors, images, params["stride_h"], params["stride_w"], params["before"], params["after"],
-        params["iou_threshold"], params["least_size"], out_scores, out_boxes, out_batches,
-    )  # fmt: skip
+        scores,
+        deltas,
+        anchors,
+        images,
+        params["stride_h"],
+        params["stride_w"],
+        params["before"],
+        params["after"],
+        params["iou_threshold"],
+        params["least_size"],
+        out_scores,
+        out_boxes,
+        out_batches,
+    )
 
 
 def _proposals_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> ScalarWork:
@@ -123,9 +156,15 @@ register_routine(Routine("npusim.proposals", 1, _infer_proposals, _proposals, _p
 count [1]."""
 
 _DETECTIONS = {
-    "scale": tuple, "regular": bool, "most": int, "of_box": int, "of_class": int, "score_threshold": float,
-    "iou_threshold": float, "first_label": int,
-}  # fmt: skip
+    "scale": tuple,
+    "regular": bool,
+    "most": int,
+    "of_box": int,
+    "of_class": int,
+    "score_threshold": float,
+    "iou_threshold": float,
+    "first_label": int,
+}
 
 
 def _infer_detections(inputs: Sequence[Spec], params: Params) -> list[Spec]:
@@ -141,18 +180,33 @@ def _infer_detections(inputs: Sequence[Spec], params: Params) -> list[Spec]:
     want(regular or params["of_box"] > 0, f"of_box must be > 0, got {params['of_box']}")
     room = params["most"] * (1 if regular else params["of_box"])
     return [
-        Spec((batches, room), F32), Spec((batches, room, 4), F32), Spec((batches, room), I32), Spec((batches,), I32),
-    ]  # fmt: skip
+        Spec((batches, room), F32),
+        Spec((batches, room, 4), F32),
+        Spec((batches, room), I32),
+        Spec((batches,), I32),
+    ]
 
 
 def _detections(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> None:
     scores, deltas, anchors = inputs
     out_scores, out_boxes, out_classes, out_counts = outputs
     _core.detections(
-        scores, deltas, anchors, np.array(params["scale"], np.float32), params["regular"], params["most"],
-        params["of_box"], params["of_class"], params["score_threshold"], params["iou_threshold"], params["first_label"],
-        out_scores, out_boxes, out_classes, out_counts,
-    )  # fmt: skip
+        scores,
+        deltas,
+        anchors,
+        np.array(params["scale"], np.float32),
+        params["regular"],
+        params["most"],
+        params["of_box"],
+        params["of_class"],
+        params["score_threshold"],
+        params["iou_threshold"],
+        params["first_label"],
+        out_scores,
+        out_boxes,
+        out_classes,
+        out_counts,
+    )
 
 
 def _detections_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> ScalarWork:
@@ -166,9 +220,14 @@ def _detections_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Pa
 
 register_routine(
     Routine(
-        "npusim.detections", 1, _infer_detections, _detections, _detections_work, _DETECTIONS,
+        "npusim.detections",
+        1,
+        _infer_detections,
+        _detections,
+        _detections_work,
+        _DETECTIONS,
         lambda inputs, params: [Cut((0, 0, None), (0, 0, 0, 0))],
     )
-)  # fmt: skip
+)
 """scores [b, n, c], encodings [b, n, >= 4], anchors [n, 4] (y, x, h, w) -> scores [b, m], boxes [b, m, 4] as (y1, x1,
 y2, x2), classes [b, m], counts [b]."""

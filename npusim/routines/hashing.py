@@ -27,10 +27,14 @@ def _search_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params
 
 register_routine(
     Routine(
-        "npusim.search_keys", 1, _infer_search, lambda ins, params, outs: _core.search_keys(*ins, *outs), _search_work,
+        "npusim.search_keys",
+        1,
+        _infer_search,
+        lambda ins, params, outs: _core.search_keys(*ins, *outs),
+        _search_work,
         cuts=lambda inputs, params: [Cut((0, None), (0, 0))],
     )
-)  # fmt: skip
+)
 """lookups [n], keys [k] in ascending order -> places [n] (0 where the key is missing), hits [n] (0 or 1)."""
 
 

@@ -73,17 +73,21 @@ def _pool_bound(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params)
 
 register_routine(
     Routine(
-        "npusim.roi_align", 1, _infer_align, _align, _align_work, {**_REGION, "ratio_h": int, "ratio_w": int},
-        _region_cuts, "vector",
+        "npusim.roi_align",
+        1,
+        _infer_align,
+        _align,
+        _align_work,
+        {**_REGION, "ratio_h": int, "ratio_w": int},
+        _region_cuts,
+        "vector",
     )
-)  # fmt: skip
+)
 """image [b, h, w, c], rois [n, 4], batches [n] -> [n, height, width, c]."""
 
 register_routine(
-    Routine(
-        "npusim.roi_pool", 1, _infer_regions, _pool, _pool_work, _REGION, _region_cuts, "vector", _pool_bound
-    )
-)  # fmt: skip
+    Routine("npusim.roi_pool", 1, _infer_regions, _pool, _pool_work, _REGION, _region_cuts, "vector", _pool_bound)
+)
 """image [b, h, w, c], rois [n, 4], batches [n] -> [n, height, width, c]."""
 
 
@@ -97,10 +101,12 @@ def _infer_heatmap(inputs: Sequence[Spec], params: Params) -> list[Spec]:
 
 register_routine(
     Routine(
-        "npusim.heatmap_peaks", 1, _infer_heatmap,
+        "npusim.heatmap_peaks",
+        1,
+        _infer_heatmap,
         lambda ins, params, outs: check_rows(_core.heatmap_peaks(*ins, *outs), "box"),
         lambda ins, outs, params: ScalarWork(ins[0].size + 32 * outs[0].size, traffic(ins, outs)),
         cuts=lambda inputs, params: [Cut((0, 0), (0, 0)), Cut((3, None), (1, 1))],
     )
-)  # fmt: skip
+)
 """maps [n, s, s, k], boxes [n, 4] -> scores [n, k], points [n, k, 2] (x, y)."""

@@ -25,4 +25,4 @@ __all__ = [
     "Result",
     "Session",
     "State",
-]  # fmt: skip
+]

@@ -47,9 +47,22 @@ class Job(driver.DriverJob):
     """
 
     __slots__ = (
-        "_callbacks", "_claimed", "_done", "_ending", "_failure", "_lock", "_owner", "_result", "arrived_ps",
-        "began_ps", "blocks", "host", "reason", "request", "rung_ps",
-    )  # fmt: skip
+        "_callbacks",
+        "_claimed",
+        "_done",
+        "_ending",
+        "_failure",
+        "_lock",
+        "_owner",
+        "_result",
+        "arrived_ps",
+        "began_ps",
+        "blocks",
+        "host",
+        "reason",
+        "request",
+        "rung_ps",
+    )
 
     def __init__(self, request: Request, owner: Owner) -> None:
         self.request = request

@@ -166,9 +166,13 @@ class SharedLink(EventOwner):
             # May be negative: by less than a picosecond too much was transferred, and the end is due.
             most = cap.integer(1)
             made = LinkTransfer(
-                left.integer(-PS_PER_S * self.capacity, most * LONGEST_PS), most, owners.callback(done),
-                serial.integer(), rank.integer(-1), rate.integer(0, min(most, self.capacity)),
-            )  # fmt: skip
+                left.integer(-PS_PER_S * self.capacity, most * LONGEST_PS),
+                most,
+                owners.callback(done),
+                serial.integer(),
+                rank.integer(-1),
+                rate.integer(0, min(most, self.capacity)),
+            )
             self._transfers.append(made)
         if sum(each.rate for each in self._transfers) > self.capacity:
             raise saved["transfers"].refuse(f"at most {self.capacity} bytes a second together")

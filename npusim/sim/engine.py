@@ -98,9 +98,26 @@ class Engine(EventOwner):
     EVENTS = ("_arrived", "_asked", "_finish", "_flow")
 
     __slots__ = (
-        "asking", "begin", "blocker", "busy_ps", "bytes", "completed", "depth", "flight", "held", "idle_ps", "job",
-        "macs", "mark", "name", "queue", "stalls", "step", "wait_at", "waiters",
-    )  # fmt: skip
+        "asking",
+        "begin",
+        "blocker",
+        "busy_ps",
+        "bytes",
+        "completed",
+        "depth",
+        "flight",
+        "held",
+        "idle_ps",
+        "job",
+        "macs",
+        "mark",
+        "name",
+        "queue",
+        "stalls",
+        "step",
+        "wait_at",
+        "waiters",
+    )
 
     def __init__(self, job: Progress, name: str, depth: int) -> None:
         self.job = job
@@ -248,10 +265,17 @@ class Engine(EventOwner):
         start, end = self.begin - job.started_ps, now - job.started_ps
         job.spans.append(
             Span(
-                self.name, start, end, step.op, step.instruction.mnemonic, charge.macs, charge.bytes,
-                charge.bound_in(end - start), charge.reads + charge.writes,
+                self.name,
+                start,
+                end,
+                step.op,
+                step.instruction.mnemonic,
+                charge.macs,
+                charge.bytes,
+                charge.bound_in(end - start),
+                charge.reads + charge.writes,
             )
-        )  # fmt: skip
+        )
         self._complete(now)
         if not job.active:
             job.settle()

@@ -33,10 +33,22 @@ def foresee(machine: Parts, course: Course, lead_ps: int) -> TimingRun | None:
     if course.foreseen is None or course.foreseen[0] != lead_ps:
         fabric, config = machine.fabric, machine.config
         found = timing_run(
-            course.steps, machine.layout.depths, config.cores, lead_ps, machine.cycle_ps, machine.layer_ps,
-            config.queue_depth, fabric.latency_ps, fabric.fetch_rate, FETCH_BYTES, fabric.capacities, CODE_RANK,
-            config.interconnect.arbitration == "need", NO_OP, config.interconnect.separate_code_port,
-        )  # fmt: skip
+            course.steps,
+            machine.layout.depths,
+            config.cores,
+            lead_ps,
+            machine.cycle_ps,
+            machine.layer_ps,
+            config.queue_depth,
+            fabric.latency_ps,
+            fabric.fetch_rate,
+            FETCH_BYTES,
+            fabric.capacities,
+            CODE_RANK,
+            config.interconnect.arbitration == "need",
+            NO_OP,
+            config.interconnect.separate_code_port,
+        )
         course.foreseen = lead_ps, found
     return course.foreseen[1]
 
@@ -112,10 +124,17 @@ class FastForward(EventOwner):
             # Equivalent to Step.span, without a call per instruction.
             spans.append(
                 Span(
-                    names[step.engine], begin + lead, end + lead, step.op, step.instruction.mnemonic, charge.macs,
-                    charge.bytes, bound, charge.reads + charge.writes,
+                    names[step.engine],
+                    begin + lead,
+                    end + lead,
+                    step.op,
+                    step.instruction.mnemonic,
+                    charge.macs,
+                    charge.bytes,
+                    bound,
+                    charge.reads + charge.writes,
                 )
-            )  # fmt: skip
+            )
         spans.sort(key=ORDER)
         return spans
 

@@ -261,10 +261,17 @@ def timeline_of(saved: Saved) -> Timeline:
         unit, start, end, op, kind, macs, moved, bound, dram_bytes = item.items(9)
         spans.append(
             Span(
-                unit.text(), start.integer(), end.integer(), op.integer(0, NO_OP), kind.text(), macs.integer(),
-                moved.integer(), bound.text(), dram_bytes.integer(),
+                unit.text(),
+                start.integer(),
+                end.integer(),
+                op.integer(0, NO_OP),
+                kind.text(),
+                macs.integer(),
+                moved.integer(),
+                bound.text(),
+                dram_bytes.integer(),
             )
-        )  # fmt: skip
+        )
     units = {}
     for name in saved["units"].names():
         *numbers, stalls = saved["units"][name].items(6)

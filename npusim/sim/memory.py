@@ -33,9 +33,7 @@ def sizes_of(config: Config) -> dict[str, int]:
     """Bytes of each memory of a device, all cores together."""
     acc = config.matrix.accumulator_bytes if config.matrix else 0
     l2 = config.l2.bytes if config.l2 else 0
-    return {
-        "dram": config.dram.bytes, "sram": config.cores * config.sram.bytes, "acc": config.cores * acc, "l2": l2
-    }  # fmt: skip
+    return {"dram": config.dram.bytes, "sram": config.cores * config.sram.bytes, "acc": config.cores * acc, "l2": l2}
 
 
 class DeviceMemory:

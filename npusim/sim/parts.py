@@ -29,9 +29,13 @@ class Parts:
         self.fabric = Fabric(config)
         between = config.interconnect
         there = (
-            config.dram, config.constants, config.exchange, config.l2, between.separate_code_port or None,
+            config.dram,
+            config.constants,
+            config.exchange,
+            config.l2,
+            between.separate_code_port or None,
             between.separate_write_port or None,
-        )  # fmt: skip
+        )
         self.links = {
             port.name.lower(): SharedLink(self.clock, self.fabric.capacities[port])
             for port, part in zip(Port, there, strict=True)

@@ -36,9 +36,21 @@ class Sequencer(EventOwner):
     EVENTS = ("_fetched", "_halting", "_stream")
 
     __slots__ = (
-        "blocked", "busy_ps", "dispatched", "fetched", "fetching", "halted", "idle_ps", "job", "last", "op", "reason",
-        "requested", "stalls", "total",
-    )  # fmt: skip
+        "blocked",
+        "busy_ps",
+        "dispatched",
+        "fetched",
+        "fetching",
+        "halted",
+        "idle_ps",
+        "job",
+        "last",
+        "op",
+        "reason",
+        "requested",
+        "stalls",
+        "total",
+    )
 
     def __init__(self, job: Progress) -> None:
         self.job = job

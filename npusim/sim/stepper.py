@@ -216,8 +216,15 @@ class Stepper(Progress, EventOwner):
         cycles = cycles_spanned(duration, clock_hz)
         suspended = self.suspended_ps + (now - self.parked_ps if self.parked else 0)
         timeline = Timeline(
-            self.spans, counters, cycles, duration, self.started_ps, suspended, self.preemptions,
-            fault=self.fault, error=self.error,
-        )  # fmt: skip
+            self.spans,
+            counters,
+            cycles,
+            duration,
+            self.started_ps,
+            suspended,
+            self.preemptions,
+            fault=self.fault,
+            error=self.error,
+        )
         self._learn(self, timeline)
         return timeline

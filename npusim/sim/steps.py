@@ -90,9 +90,16 @@ class Step:
         """Its span for the timeline."""
         charge = self.charge
         return Span(
-            unit, start_ps, end_ps, self.op, self.instruction.mnemonic, charge.macs, charge.bytes,
-            charge.bound_in(end_ps - start_ps), charge.reads + charge.writes,
-        )  # fmt: skip
+            unit,
+            start_ps,
+            end_ps,
+            self.op,
+            self.instruction.mnemonic,
+            charge.macs,
+            charge.bytes,
+            charge.bound_in(end_ps - start_ps),
+            charge.reads + charge.writes,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -257,9 +264,18 @@ class StepDecoder:
             link = self._fabric.link(work)
             alone = fixed + self._fabric.flow_ps(bus_bytes, rate, link)
             return CommandCost(
-                fixed, alone, bus_bytes, rate, bytes=work.bytes, reads=work.reads, writes=work.writes,
-                bound=price.bound, link=link, ahead_ps=ahead, front_ps=front,
-            )  # fmt: skip
+                fixed,
+                alone,
+                bus_bytes,
+                rate,
+                bytes=work.bytes,
+                reads=work.reads,
+                writes=work.writes,
+                bound=price.bound,
+                link=link,
+                ahead_ps=ahead,
+                front_ps=front,
+            )
         ahead, front = ahead_ps(self._config, work, price)
         if isinstance(work, DmaWork):
             ahead = front = min(price.ps, self._fabric.front_ps)

@@ -32,6 +32,7 @@ EXAMPLES: list[NpusimError] = [
     errors.JobAbortedError("on request"),
     errors.CheckpointError("truncated"),
     errors.FileCutError("a mapped file was cut"),
+    errors.ScheduleError("layer 3: cannot be built"),
 ]
 
 

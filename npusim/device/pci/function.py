@@ -64,9 +64,15 @@ class PciFunction:
         kinds = pci.interrupts if pci else "msix"
         self._can_reset = pci.function_reset if pci else True
         features = Features(
-            self.vectors, MSIX_TABLE, MSIX_PENDING, INTERFACE_VERSION, msi=kinds != "intx", msix=kinds == "msix",
-            power_states=pci.power_states if pci else True, function_reset=self._can_reset,
-        )  # fmt: skip
+            self.vectors,
+            MSIX_TABLE,
+            MSIX_PENDING,
+            INTERFACE_VERSION,
+            msi=kinds != "intx",
+            msix=kinds == "msix",
+            power_states=pci.power_states if pci else True,
+            function_reset=self._can_reset,
+        )
         dram = 1 << (device.config.dram.bytes - 1).bit_length()
         self.bars = (Bar(BAR_REGISTERS, BAR0_BYTES, False), Bar(BAR_MEMORY, min(dram, aperture or dram), True))
         self._config = ConfigSpace(self.bars, features)

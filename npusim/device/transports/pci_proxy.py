@@ -38,9 +38,14 @@ CONFIG = struct.Struct("<IIi")
 BAR = struct.Struct("<QQI?3x")
 """Bus address, value, bytes, whether it is memory and not ports."""
 _SIZES = {
-    SYNC_RAM: RAM.size, CONFIG_WRITE: CONFIG.size, CONFIG_READ: CONFIG.size, BAR_WRITE: BAR.size, BAR_READ: BAR.size,
-    SET_IRQ: 0, RESET: 0,
-}  # fmt: skip
+    SYNC_RAM: RAM.size,
+    CONFIG_WRITE: CONFIG.size,
+    CONFIG_READ: CONFIG.size,
+    BAR_WRITE: BAR.size,
+    BAR_READ: BAR.size,
+    SET_IRQ: 0,
+    RESET: 0,
+}
 _ALL_ONES = (1 << 64) - 1
 LARGEST_BAR = 1 << 30
 _ACCESSES = {command: HEADER.pack(command, _SIZES[command]) for command in (BAR_WRITE, BAR_READ)}
@@ -74,9 +79,14 @@ class PciProxy:
         self._poll = select.poll()
         self._broken: PeerError | PeerGoneError | None = None
         self._actions: dict[int, Callable[[bytes, list[int]], int | None]] = {
-            SYNC_RAM: self._sync_ram, CONFIG_WRITE: self._config_write, CONFIG_READ: self._config_read,
-            BAR_WRITE: self._bar_write, BAR_READ: self._bar_read, SET_IRQ: self._set_irq, RESET: self._reset,
-        }  # fmt: skip
+            SYNC_RAM: self._sync_ram,
+            CONFIG_WRITE: self._config_write,
+            CONFIG_READ: self._config_read,
+            BAR_WRITE: self._bar_write,
+            BAR_READ: self._bar_read,
+            SET_IRQ: self._set_irq,
+            RESET: self._reset,
+        }
 
     def serve(self, peer: socket.socket, channel: socket.socket | None = None) -> None:
         """Serve a QEMU until it closes or violates the protocol; closes the sockets. ``channel``: for qtest."""

@@ -29,9 +29,20 @@ from npusim.device.transports.pace import Pace
 from npusim.device.transports.wire import MOST_FDS, PATIENCE_S, PeerError, PeerGoneError, Wire, close_all
 
 (
-    VERSION, DMA_MAP, DMA_UNMAP, DEVICE_INFO, REGION_INFO, REGION_IO_FDS, IRQ_INFO, SET_IRQS, REGION_READ, REGION_WRITE,
-    DMA_READ, DMA_WRITE, DEVICE_RESET,
-) = range(1, 14)  # fmt: skip
+    VERSION,
+    DMA_MAP,
+    DMA_UNMAP,
+    DEVICE_INFO,
+    REGION_INFO,
+    REGION_IO_FDS,
+    IRQ_INFO,
+    SET_IRQS,
+    REGION_READ,
+    REGION_WRITE,
+    DMA_READ,
+    DMA_WRITE,
+    DEVICE_RESET,
+) = range(1, 14)
 REGION_WRITE_MULTI, DEVICE_FEATURE = 15, 16
 Answer = tuple[bytes, int | None]
 """The answer of a request: bytes, and a descriptor."""
@@ -206,11 +217,17 @@ class _Session:
         poll.register(self._wire.fileno(), select.POLLIN)
         self._poll = poll
         self._actions: dict[int, Callable[[_Message], Answer]] = {
-            DMA_MAP: self._dma_map, DMA_UNMAP: self._dma_unmap, DEVICE_INFO: self._device_info,
-            REGION_INFO: self._region_info, IRQ_INFO: self._irq_info, SET_IRQS: self._set_irqs,
-            REGION_READ: self._region_read, REGION_WRITE: self._region_write, DEVICE_RESET: self._reset,
+            DMA_MAP: self._dma_map,
+            DMA_UNMAP: self._dma_unmap,
+            DEVICE_INFO: self._device_info,
+            REGION_INFO: self._region_info,
+            IRQ_INFO: self._irq_info,
+            SET_IRQS: self._set_irqs,
+            REGION_READ: self._region_read,
+            REGION_WRITE: self._region_write,
+            DEVICE_RESET: self._reset,
             REGION_WRITE_MULTI: self._write_multi,
-        }  # fmt: skip
+        }
 
     def close(self) -> None:
         for message in self._waiting:

@@ -112,9 +112,25 @@ class DramMemory:
         """The parameters of ``_dram.serve`` by name."""
         part, levels, window = self.part, self.levels, not self.bank_queue
         same = (
-            "cl", "cwl", "rcd_rd", "rcd_wr", "rp", "ras", "rc", "rtp", "wr", "rrd_s", "rrd_l", "faw", "ccd_s", "ccd_l",
-            "wtr_s", "wtr_l", "rfc", "act_slots",
-        )  # fmt: skip
+            "cl",
+            "cwl",
+            "rcd_rd",
+            "rcd_wr",
+            "rp",
+            "ras",
+            "rc",
+            "rtp",
+            "wr",
+            "rrd_s",
+            "rrd_l",
+            "faw",
+            "ccd_s",
+            "ccd_l",
+            "wtr_s",
+            "wtr_l",
+            "rfc",
+            "act_slots",
+        )
         values = {
             **{name: getattr(part, name) for name in same},
             "burst": part.burst_clocks,
