@@ -76,9 +76,6 @@ def _whatever_is_compiled_is_verified() -> Iterator[None]:
 @pytest.fixture(autouse=bool(os.environ.get(VARIABLE)))
 def _no_driver_does_wrong(request: pytest.FixtureRequest) -> Iterator[None]:
     """With $NPUSIM_DRIVER_CHECK each device of each test watches its driver, and a finding fails the test."""
-    if not os.environ.get(VARIABLE):
-        yield
-        return
     # Not an argument: one that nobody needs takes a seventh of what an empty test takes.
     monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
     if request.node.get_closest_marker("unwatched"):
