@@ -42,6 +42,15 @@ class Environment(simpy.Environment):
         return True
 
 
+class _UrgentTimeout(Event):
+    """A timeout that is processed before all other events at its time. SimPy's own has no priority."""
+
+    def __init__(self, env: Environment, delay: int, value: object) -> None:
+        super().__init__(env)
+        self._ok, self._value = True, value
+        env.schedule(self, URGENT, delay)
+
+
 class Clock:
     """A SimPy environment, driven from outside by :meth:`advance` and :meth:`run_until`.
 
@@ -72,10 +81,7 @@ class Clock:
 
     def before(self, delay: int, callback: Callback, value: object = None) -> None:
         """Like :meth:`after`, but before all other events at that time."""
-        event = Event(self.env)
-        event._ok, event._value = True, value
-        event.callbacks.append(callback)
-        self.env.schedule(event, URGENT, delay)
+        _UrgentTimeout(self.env, delay, value).callbacks.append(callback)
 
     def is_quiet(self, duration: int) -> bool:
         """For events: whether no other event comes in the next ``duration`` ps, and the clock runs that long without

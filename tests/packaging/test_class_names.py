@@ -7,21 +7,6 @@ from collections import defaultdict
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "npusim"
-SHARED = frozenset(
-    {
-        "Cuts",
-        "Estimates",
-        "Figures",
-        "Network",
-        "Row",
-        "Scope",
-        "Screen",
-        "Span",
-        "Spread",
-        "Table",
-    }
-)
-"""Names that still have two classes."""
 
 
 def public_classes() -> dict[str, set[str]]:
@@ -40,4 +25,4 @@ def test_no_public_class_name_is_in_two_modules() -> None:
     found = public_classes()
     assert len(found) > 500
     shared = {name: sorted(modules) for name, modules in found.items() if len(modules) > 1}
-    assert {name: modules for name, modules in shared.items() if name not in SHARED} == {}
+    assert shared == {}
