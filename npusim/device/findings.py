@@ -17,106 +17,106 @@ class FindingKind(NamedTuple):
 
 KINDS = {
     "no-doorbell": FindingKind(
-        "TAIL was moved, its doorbell not rung, and the driver waits: the device looks at TAIL at the doorbell only",
+        "TAIL was written but not its DOORBELL, and the driver waits: the device latches TAIL at the doorbell only",
         "write 1 to the DOORBELL of the same ring, after TAIL",
     ),
     "doorbell-without-tail": FindingKind(
-        "a doorbell that announces nothing: TAIL is where it was at the one before",
+        "a doorbell without new entries: TAIL is unchanged since the previous one",
         "write TAIL first, then DOORBELL",
     ),
     "entry-late": FindingKind(
-        "at the doorbell the ring entry is not there yet, or is that of an earlier job",
-        "write the whole entry, then TAIL, then DOORBELL; on a host that reorders writes with a barrier between them",
+        "at the doorbell the ring entry is not written yet, or belongs to an earlier job",
+        "write the whole entry, then TAIL, then DOORBELL; on a host that reorders writes, use barriers",
     ),
     "changed-in-flight": FindingKind(
-        "the driver writes what belongs to the device: the entry, table, code, constants, inputs, outputs, scratch or "
-        "record of a job that it does not know to have ended, or the context area",
+        "the driver writes memory that the device owns: entry, table, code, constants, inputs, outputs, scratch or "
+        "record of a job that may not have ended, or the context area",
         "write before the doorbell, or after the completion record was seen; use a second buffer for the next input",
     ),
     "output-early": FindingKind(
-        "the driver reads what a job writes without knowing that the job has ended; if it has, that was luck",
-        "read the completion record first; a status of 0 means that nothing may be read yet",
+        "the driver reads an output of a job that may not have ended",
+        "read the completion record first; while its status is 0, outputs are not valid",
     ),
     "shared-in-flight": FindingKind(
         "two jobs in flight use the same bytes, one of them writes, and nothing orders the two: they are in "
-        "different rings, or it is the completion record; or a job lies over a ring or the context area",
-        "give each job outputs, scratch, record and text of its own; jobs of one ring may share the first two",
+        "different rings, or it is the completion record; or a job overlaps a ring or the context area",
+        "give each job its own outputs, scratch, record and fault log; jobs of one ring may share the first two",
     ),
     "freed-in-flight": FindingKind(
-        "memory is freed that the device still uses: of a job in flight, a ring, the context area",
-        "free when the completion record was seen, and rings and context area after a reset",
+        "memory is freed while the device uses it: by a job in flight, a ring, the context area",
+        "free it after reading the completion record; free rings and context area after a reset",
     ),
     "used-after-free": FindingKind(
         "the driver, or a job, uses memory that the driver has freed and not allocated again",
-        "allocate before you use; look for a second owner of the address",
+        "allocate memory before use; look for a second owner of the address",
     ),
     "record-not-cleared": FindingKind(
-        "at the doorbell the status in the completion record is not 0: the job would seem to have ended",
+        "at the doorbell the status in the completion record is not 0, so the job seems to have ended",
         "write a record with status 0 before each doorbell",
     ),
     "seqno-reused": FindingKind(
-        "the seqno of a job in flight is given to another one: records and ABORT cannot tell them apart",
+        "two jobs in flight have the same seqno: records and ABORT are ambiguous",
         "use one increasing counter for all rings",
     ),
     "ring-overrun": FindingKind(
-        "more entries are announced than the ring has: the oldest are overwritten, the device stops with fault RING",
+        "TAIL is more than SIZE entries ahead of HEAD: the oldest are overwritten, and the device reports RING",
         "do not let TAIL - HEAD exceed SIZE",
     ),
     "tail-back": FindingKind(
-        "TAIL was moved back: entries that were announced are no longer, and the device may have taken them already",
-        "only count TAIL up, and set the flag CANCELLED in the entry of a job that is not to run",
+        "TAIL was decreased: the device may have taken the removed entries already",
+        "only increase TAIL, and set the flag CANCELLED in the entry of a job to be cancelled",
     ),
     "ring-changed": FindingKind(
         "BASE or SIZE of a ring is changed while jobs are in it",
-        "set rings up after a reset, before the first job",
+        "set up rings after a reset, before the first job",
     ),
     "ring-not-set-up": FindingKind(
-        "a doorbell for a ring whose SIZE is 0 or no power of two, or the first one without a RESET before",
-        "RESET, then BASE and SIZE, then jobs; after each later RESET again",
+        "a doorbell for a ring whose SIZE is 0 or not a power of two, or the first doorbell without a RESET before",
+        "RESET, then BASE and SIZE, then jobs; repeat this after each RESET",
     ),
     "interrupt-unacknowledged": FindingKind(
-        "interrupts are taken and INT_STATUS is never cleared: with a level-triggered line the host would hang in it",
-        "write the bits to INT_STATUS first, then look at the completion records",
+        "interrupts are taken but INT_STATUS is not cleared: a level-triggered interrupt would never end",
+        "write the bits to INT_STATUS first, then read the completion records",
     ),
     "wait-masked": FindingKind(
-        "the driver waits for an interrupt, and INT_MASK lets none through",
-        "open INT_MASK after each RESET, which closes it, and before you wait",
+        "the driver waits for an interrupt, but INT_MASK is 0",
+        "write INT_MASK after each RESET, which clears it, and before waiting",
     ),
     "uninitialised": FindingKind(
         "a job reads bytes that neither the driver nor a job has ever written",
         "write the whole table, code, constants and inputs before the doorbell; check offsets and sizes",
     ),
     "preempt-without-context": FindingKind(
-        "PREEMPT is enabled without memory to park jobs in: CONTEXT_BASE is 0 or leaves too little room",
+        "PREEMPT is enabled without a context area: CONTEXT_BASE is 0 or leaves too little room",
         "allocate CAP_CONTEXT bytes, write CONTEXT_BASE_LO and _HI, then PREEMPT",
     ),
     "reset-in-flight": FindingKind(
-        "RESET with jobs in flight, no look at their records just before, and the driver goes on: they may be done",
-        "look at the records once more, then reset, then fail the jobs that had not ended",
+        "RESET with jobs in flight whose records were not read just before: these may have ended",
+        "read the records once more, then reset, then fail the jobs that had not ended",
     ),
     "stale-residents": FindingKind(
-        "the constants were written again, and a job comes with the number of before: what is in SRAM is stale",
-        "another number in the ring entry's field residents whenever region 0 is written",
+        "the constants were written again, but a job has the old number: the weights pinned in SRAM are stale",
+        "use another number in the field residents of the ring entry whenever region 0 is written",
     ),
     "register-misuse": FindingKind(
-        "an access that has no effect: a reserved bit, a read-only register, a wrong width, memory that is not there",
+        "an access without effect: a reserved bit, a read-only register, a wrong width, an address outside of memory",
         "see the table of registers; NpuDevice.misuse has the list",
     ),
     "fault-ignored": FindingKind(
-        "the device has stopped with a fault, and stood still until it was switched off",
+        "the device was halted by a fault until it was powered off",
         "on bit FAULT of STATUS write CONTINUE, or RESET, to CONTROL",
     ),
     "never-looked-at": FindingKind(
-        "a job has ended, and nobody has ever looked at its completion record",
-        "look at the records of all jobs in flight at each interrupt: one message may be for several",
+        "a job has ended, but its completion record was never read",
+        "read the records of all jobs in flight at each interrupt: one message may serve several",
     ),
     "left-in-flight": FindingKind(
-        "the device was switched off with a job in flight",
-        "at the end wait for the jobs or RESET, then free their memory",
+        "the device was powered off with a job in flight",
+        "wait for the jobs or RESET before the end, then free their memory",
     ),
     "leaked": FindingKind(
-        "memory that was allocated and not freed when the driver was done",
-        "free on every way out, that of errors too",
+        "memory was allocated but not freed when the driver was done",
+        "free memory on every path, including errors",
     ),
 }
 

@@ -53,7 +53,7 @@ def resume_driver(
         own = [block for each in loaded for block in (each.code, each.constants)]
         driver.resume(state, jobs, [*own, *(block for slot in slots for block in slot.blocks())])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise CheckpointError(f"the driver's state makes no sense: {type(error).__name__}: {error}") from None
+        raise CheckpointError(f"invalid state of the driver: {type(error).__name__}: {error}") from None
     return loaded, jobs
 
 

@@ -57,9 +57,9 @@ class Flip:
     """A bit of a memory changes, and nobody notices."""
 
     flip: str = key(Choice(MEMORIES), "the memory")
-    address: int = key(Count(0, (1 << 48) - 1), "of the byte, in that memory")
+    address: int = key(Count(0, (1 << 48) - 1), "address of the byte in that memory")
     bit: int = key(Count(0, 7), "the bit of the byte")
-    core: int = key(_CORE, "whose SRAM or accumulators", 0)
+    core: int = key(_CORE, "core of the SRAM or accumulators", 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Slow:
     """Commands of a unit that start from then on take longer."""
 
     slow: str = key(Text(), "the unit, such as core0.dma0")
-    factor: Fraction = key(Ratio(1 << 20, positive=True), "by which")  # noqa: RUF009 - key() makes a field
+    factor: Fraction = key(Ratio(1 << 20, positive=True), "factor of the duration")  # noqa: RUF009 - key() makes a field
     lasts: int | str = key(_OF_JOB, _OF_JOB_DOC, EVER)
 
 
@@ -84,7 +84,7 @@ class Fail:
     """A transfer fails on the bus: the one that the channel is in, or its next."""
 
     fail: str = key(Text(), "the DMA channel, such as core0.dma0")
-    count: int = key(Count(1, WORD), "so many transfers", 1)
+    count: int = key(Count(1, WORD), "number of transfers", 1)
 
 
 MESSAGES = ("lose", "delay", "double", "spurious", "storm")
@@ -96,12 +96,10 @@ class MessageFault:
 
     interrupt: str = key(
         Choice(MESSAGES),
-        "the next message does not come, comes late, comes twice; spurious, storm: messages that are about nothing",
+        "lose, delay or double the next message; spurious, storm: messages without a cause",
     )
-    count: int = key(Count(1, MOST_MESSAGES), "so many messages", 1)
-    delay_ps: int = key(
-        Quantity(Dimension.TIME, 1), "how late it comes, or its second; between the messages of a storm", 10**6
-    )
+    count: int = key(Count(1, MOST_MESSAGES), "number of messages", 1)
+    delay_ps: int = key(Quantity(Dimension.TIME, 1), "delay of the message, or of its copy; interval of a storm", 10**6)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,8 +107,8 @@ class Stuck:
     """A register, or a field of it, reads as one value, whatever it holds."""
 
     stuck: str = key(Text(), "the register")
-    field: str = key(Text(), "the field of it; all of it unless given", "")
-    value: int = key(Count(0, WORD), "what it reads as")
+    field: str = key(Text(), "field of the register; default: the whole register", "")
+    value: int = key(Count(0, WORD), "value that is read")
     lasts: int | str = key(Lasts(), _LASTS_DOC, EVER)
 
 
@@ -119,8 +117,8 @@ class Wrong:
     """The next reads of a register give a wrong value."""
 
     wrong: str = key(Text(), "the register")
-    invert: int = key(Count(1, WORD), "the bits that are read inverted, as a number")
-    count: int = key(Count(1, WORD), "so many reads", 1)
+    invert: int = key(Count(1, WORD), "mask of the inverted bits")
+    count: int = key(Count(1, WORD), "number of reads", 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,24 +126,24 @@ class LoseWrite:
     """The next writes of a register have no effect."""
 
     lose_write: str = key(Text(), "the register")
-    count: int = key(Count(1, WORD), "so many writes", 1)
+    count: int = key(Count(1, WORD), "number of writes", 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ecc:
     """A memory with an error-correcting code finds an error: counted, or fault ECC of the job that has the machine."""
 
-    ecc: str = key(Choice(("corrected", "uncorrected")), "whether the code can correct it")
-    memory: str = key(Choice(MEMORIES), "where", "dram")
-    address: int = key(Count(0, (1 << 48) - 1), "of the byte, in that memory")
-    core: int = key(_CORE, "whose SRAM or accumulators", 0)
+    ecc: str = key(Choice(("corrected", "uncorrected")), "whether the error is corrected")
+    memory: str = key(Choice(MEMORIES), "memory with the error", "dram")
+    address: int = key(Count(0, (1 << 48) - 1), "address of the byte in that memory")
+    core: int = key(_CORE, "core of the SRAM or accumulators", 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Throttle:
     """The device's clock is slower: sequencer, units and DMA channels; the DRAM is not."""
 
-    throttle: Fraction = key(Ratio(1 << 20, positive=True), "by which factor")  # noqa: RUF009 - likewise
+    throttle: Fraction = key(Ratio(1 << 20, positive=True), "factor of the clock period")  # noqa: RUF009 - likewise
     lasts: int | str = key(Lasts(), _LASTS_DOC, EVER)
 
 
@@ -154,16 +152,16 @@ class Unplug:
     """The device is removed; when plugged in again, it is in the state after power-on, with empty memory."""
 
     unplug: bool = key(Flag(), "true")
-    lasts: int | str = key(Lasts((EVER,)), "how long: a time, or ever", EVER)
+    lasts: int | str = key(Lasts((EVER,)), "duration: a time, or ever", EVER)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resets:
     """The next RESET takes long, or does not end; meanwhile STATUS is 0 and writes have no effect."""
 
-    reset: str = key(Choice(("late", "never")), "whether it comes back")
-    delay_ps: int = key(Quantity(Dimension.TIME, 1), "late: when", 10**9)
-    lasts: int | str = key(Lasts((EVER,)), "never: how long RESET does nothing, a time since the fault, or ever", EVER)
+    reset: str = key(Choice(("late", "never")), "whether the reset ends")
+    delay_ps: int = key(Quantity(Dimension.TIME, 1), "late: duration of the reset", 10**9)
+    lasts: int | str = key(Lasts((EVER,)), "never: how long RESET has no effect: a time since the fault, or ever", EVER)
 
 
 What = Flip | Hang | Slow | Fail | MessageFault | Stuck | Wrong | LoseWrite | Ecc | Throttle | Unplug | Resets

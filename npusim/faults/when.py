@@ -32,7 +32,7 @@ class AtDoorbell:
     """A doorbell is rung: before the device hears it."""
 
     doorbell: int = key(_NTH, "the n-th doorbell")
-    ring: str = key(Text(), "of this ring alone: LOW, MEDIUM, HIGH", "")
+    ring: str = key(Text(), "count this ring only: LOW, MEDIUM, HIGH", "")
     times: int = key(_TIMES, _TIMES_DOC, 1)
     after_ps: int = key(_AFTER, _AFTER_DOC, 0)
 
@@ -45,7 +45,7 @@ class AtSeqno:
     """A job with that seqno is at a stage."""
 
     seqno: int = key(Count(0, (1 << 64) - 1), "the seqno of the job; the reference driver counts from 1")
-    stage: str = key(Choice(STAGES), "it gets the machine, its first command starts, its record is written", "begins")
+    stage: str = key(Choice(STAGES), "it is dispatched, its first command starts, its record is written", "begins")
     times: int = key(_TIMES, _TIMES_DOC, 1)
     after_ps: int = key(_AFTER, _AFTER_DOC, 0)
 
@@ -55,7 +55,7 @@ class AtJob:
     """The n-th job is at a stage."""
 
     job: int = key(_NTH, "the n-th job that comes to this stage")
-    stage: str = key(Choice(STAGES), "it gets the machine, its first command starts, its record is written", "begins")
+    stage: str = key(Choice(STAGES), "it is dispatched, its first command starts, its record is written", "begins")
     times: int = key(_TIMES, _TIMES_DOC, 1)
     after_ps: int = key(_AFTER, _AFTER_DOC, 0)
 
@@ -86,7 +86,7 @@ class AtCommand:
 
     command: int = key(_NTH, "the n-th command of the unit")
     unit: str = key(Text(), "the unit, such as core0.matrix")
-    per: str = key(Choice(("device", "job")), "counted from job to job, or in each one anew", "device")
+    per: str = key(Choice(("device", "job")), "count over all jobs, or within each job", "device")
     times: int = key(_TIMES, _TIMES_DOC, 1)
     after_ps: int = key(_AFTER, _AFTER_DOC, 0)
 

@@ -177,7 +177,7 @@ class Dispatcher:
     def check_idle(self, what: str) -> None:
         """Raise UsageError during :meth:`run`, whose watchers and listeners are called on the same thread."""
         if self._inside:
-            raise UsageError(f"{what}: a run is under way on this thread, in whose midst this was called")
+            raise UsageError(f"{what}: not allowed during a run on the same thread")
 
     def deliver(self) -> None:
         """Notify the clients of jobs that have ended."""

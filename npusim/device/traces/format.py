@@ -269,7 +269,7 @@ def _blocks(file: io.FileIO, label: str) -> Iterator[tuple[_Block, bytes]]:
             return
         yield kind, _inflated(packed, size, checksum, where)
     if file.read(1):
-        raise InputError(f"{label}: goes on behind its end")
+        raise InputError(f"{label}: has data after its end")
 
 
 def _inflated(packed: bytes, size: int, checksum: int, where: str) -> bytes:

@@ -272,7 +272,7 @@ class _Session:
         body, code, file = b"", 0, None
         try:
             if message.flags & TYPE == REPLY:
-                raise PeerError(f"an answer to command {message.command}, which nobody has sent")
+                raise PeerError(f"an answer to command {message.command}, which was not sent")
             if message.command in _NOT_OURS:
                 raise OSError(errno.EOPNOTSUPP, "not offered")
             action = self._actions.get(message.command)
@@ -381,7 +381,7 @@ class _Session:
             if message.flags & TYPE == REPLY:
                 close_all(message.fds)
                 if (message.number, message.command) != (self._number, command):
-                    raise PeerError(f"an answer to command {message.command}, which nobody has sent")
+                    raise PeerError(f"an answer to command {message.command}, which was not sent")
                 if message.flags & ERROR:
                     raise DmaError(address, f"the host refuses: {os.strerror(message.code)}")
                 return message.body
@@ -489,5 +489,5 @@ def _capabilities(text: bytes) -> dict[str, Any]:
         if not isinstance(most, int) or most < 1 or not isinstance(twin, dict):
             raise ValueError(f"capabilities {proposed}"[:200])
     except (ValueError, AttributeError, RecursionError) as error:
-        raise PeerError(f"version data that makes no sense: {error}") from None
+        raise PeerError(f"invalid version data: {error}") from None
     return dict(proposed)

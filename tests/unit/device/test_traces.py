@@ -311,7 +311,7 @@ def test_heads_that_describe_no_device(tmp_path: Path) -> None:
 def test_an_end_that_counts_wrong_and_what_follows_an_end(tmp_path: Path) -> None:
     raw = write(tmp_path / "f.npt", [TraceRecord(RecordKind.WORK, 0, 0, (0,))]).read_bytes()
     (tmp_path / "f.npt").write_bytes(raw + b"x")
-    with pytest.raises(InputError, match="goes on behind its end"):
+    with pytest.raises(InputError, match="has data after its end"):
         read_trace(tmp_path / "f.npt")
     packed = zlib.compress(bytes(8), 1)
     end = struct.pack("<BIII", 4, len(packed), 8, zlib.crc32(bytes(8))) + packed

@@ -214,7 +214,7 @@ def test_a_run_within_a_run_is_refused(what: str) -> None:
     assert np.array_equal(session.run(program, {"x0": values()}).outputs["y0"], values() + 1)
     (error,) = calls.caught
     assert isinstance(error, UsageError)
-    assert str(error) == f"{what}: a run is under way on this thread, in whose midst this was called"
+    assert str(error) == f"{what}: not allowed during a run on the same thread"
     session.close()
 
 
