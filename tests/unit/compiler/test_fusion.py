@@ -251,3 +251,26 @@ def test_a_uniform_scale_may_have_more_dimensions_than_what_its_tensor_becomes()
     inputs = {"x": np.arange(-3, 3, dtype=np.int8).reshape(1, 2, 1, 3)}
     (result,) = reference.run(graph, inputs).values()
     np.testing.assert_array_equal(result, (np.arange(-3, 3) - 3) * np.float32(0.5))
+
+
+@pytest.mark.parametrize("real", [DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16])
+@pytest.mark.parametrize(
+    ("scale", "zero", "per_channel"), [(0.5, 3, False), (0.25, 3, False), (0.5, 4, False), (0.5, 3, True)]
+)
+def test_a_dequantisation_and_its_inverse_cancel_if_nothing_is_lost(
+    real: DType, scale: float, zero: int, per_channel: bool
+) -> None:
+    """By way of float32, with the same parameters for all: float16 has too few bits for every 16-bit value."""
+    build = GraphBuilder("pair")
+    x = build.input("x", (2, 4), DType.INT16)
+
+    def parameters(scale: float, zero: int) -> list[Tensor]:
+        shape = (1, 4) if per_channel else ()
+        return [build.const(np.full(shape, scale, np.float32)), build.const(np.full(shape, zero, np.int32))]
+
+    value = build.add("dequantize", [x, *parameters(0.5, 3)], {"to": real})
+    value = build.add("quantize", [value, *parameters(scale, zero)], {"to": DType.INT16})
+    graph = build.finish([build.add("transpose", [value], {"perm": (1, 0)})])
+    kinds = {op.kind for op in prepare(graph, load_config("tiny")).ops}
+    cancels = real is DType.FLOAT32 and (scale, zero, per_channel) == (0.5, 3, False)
+    assert kinds == ({"transpose"} if cancels else {"transpose", "dequantize", "quantize"})
