@@ -165,9 +165,19 @@ class PlacementPlanner:
         parts[_LOAD, alone] += parts[_STORE, alone]
         parts[_STORE, alone] = 0.0
         parts[_LOAD] /= self._ways[rows]
+        counts = picked.counts(self._designs.take(rows))
+        parts[_DRAM] += self._fetching(counts[COUNTS.index("code")], rows)
         longest = parts.max(0)
         ps = longest + (parts.sum(0) - longest) / OVERLAP + picked.begin()
-        return LayerFigures(ps, picked.counts(self._designs.take(rows)), parts.argmax(0).astype(np.int8))
+        return LayerFigures(ps, counts, parts.argmax(0).astype(np.int8))
+
+    def _fetching(self, nbytes: Array | float, rows: Index) -> Array:
+        """Picoseconds of the DRAM for commands, where these have no way of their own."""
+        if self._designs.config.interconnect.separate_code_port:
+            return np.zeros(len(rows))
+        rate = np.broadcast_to(prices.bandwidth(self._designs), (self._designs.count,))[rows]
+        found: Array = nbytes * PS / rate
+        return found
 
     def _of_plain(self, case: Plain, rows: Index, some: Index, into: LayerFigures | None, in_l2: int) -> Array:
         plans, columns = self._plans, self._columns[rows]
@@ -176,7 +186,7 @@ class PlacementPlanner:
         outside = sum(nbytes for _, nbytes in case.far) - beyond
         far = np.broadcast_to(np.minimum(prices.bandwidth(plans), prices.channel(plans)), (plans.count,))[columns]
         near = np.broadcast_to(prices.local_rate(plans), (plans.count,))[columns]
-        moving = outside * PS / far + case.near * PS / near
+        moving = outside * PS / far + case.near * PS / near + self._fetching(case.code, rows)
         if beyond:
             side = plans.l2_side()
             rate = np.minimum(prices.bandwidth(side), prices.channel(side))
@@ -264,8 +274,14 @@ class PlacementPlanner:
             self._network.layers, plan.near, plan.rooms, l2, plan.layers, strict=True
         ):
             self.chosen(layer, near, room, np.arange(count), into, code)
+        turns = np.ones((len(plan.near), count))
         for span, stripes, rows in plan.cascades:
-            self._tell(span, stripes, rows, plan.layers, l2)
+            self._tell(span, stripes, rows, plan, l2)
+            turns[span.first : span.last + 1, rows] = stripes.turns
+        # The sequencer waits whenever it comes to another layer.
+        switching = self._designs.config.layer_cycles * PS / self._designs["clock"]
+        for each, layer in zip(turns, plan.layers, strict=True):
+            layer.ps = layer.ps + each * switching * (layer.ps > 0)
 
     def _in_l2(self, plan: Plan) -> list[Index]:
         """Of each layer the bits of its buffers that are in the L2: those first that are wanted for the shortest time,
@@ -303,7 +319,7 @@ class PlacementPlanner:
         best: list[Array] = [np.zeros(count)]
         taken = [np.full(count, -1, np.intp) for _ in range(size)]
         spans = self._network.spans
-        found = [self._cascade(span) for span in spans]
+        found = [self._cascade(span, plan.near) for span in spans]
         for span, cascade in zip(spans, found, strict=True):
             if cascade is not None:
                 layers = slice(span.first, span.last + 1)
@@ -355,7 +371,7 @@ class PlacementPlanner:
         return result
 
     def _tell(
-        self, span: CascadeSpan, stripes: Stripes, rows: Index, layers: list[LayerFigures], l2: Sequence[Index | None]
+        self, span: CascadeSpan, stripes: Stripes, rows: Index, plan: Plan, l2: Sequence[Index | None]
     ) -> None:
         """What a cascade takes on some designs; each layer has what it takes itself, and a part of the loads."""
         found = []
@@ -374,7 +390,7 @@ class PlacementPlanner:
             found.append(told)
         computing = np.sum([told.ps for told in found], axis=0)
         beyond = self._loaded_from_l2(span, rows, l2)
-        inputs = sum(nbytes for _, nbytes in span.loaded)
+        inputs = self._loaded(span, plan.near, rows)
         rate = np.broadcast_to(prices.bandwidth(self._designs), (self._designs.count,))[rows]
         weights, moved = span.weights * PS / rate, (inputs - beyond) * PS / rate
         if beyond.any():
@@ -383,12 +399,20 @@ class PlacementPlanner:
         shown = self._shown(span, stripes)
         longer = _turns(weights, moved, shown, stripes.turns, (matrix, vector, tails)) / computing
         waits = weights + moved > np.maximum(matrix, vector) + tails
-        for told, into in zip(found, layers[span.first : span.last + 1], strict=True):
+        for told, into in zip(found, plan.layers[span.first : span.last + 1], strict=True):
             share = told.ps / computing
             told.counts[COUNTS.index("dram")] += (inputs + span.weights - beyond) * share
             told.counts[COUNTS.index("moved")] += (inputs + span.weights) * share
             told.ps, told.bound = told.ps * longer, np.where(waits, np.int8(_LOAD), told.bound)
             into.put(rows, told, slice(None))
+
+    def _loaded(self, span: CascadeSpan, near: Sequence[Index], rows: Index) -> Array:
+        """Bytes of a cascade's inputs that are in no SRAM."""
+        found = np.zeros(len(rows))
+        for buffer, nbytes in span.loaded:
+            maker = self._network.users.get(buffer, (0,))[0]
+            found += nbytes * (near[maker][rows] & self._network.layers[maker].bit(buffer) == 0)
+        return found
 
     def _loaded_from_l2(self, span: CascadeSpan, rows: Index, l2: Sequence[Index | None]) -> Array:
         """Bytes of a cascade's inputs that come from the L2."""
@@ -415,7 +439,7 @@ class PlacementPlanner:
             result.put(some, self._told(found, mine), slice(None))
         return result
 
-    def _cascade(self, span: CascadeSpan) -> _Cascade | None:
+    def _cascade(self, span: CascadeSpan, near: Sequence[Index]) -> _Cascade | None:
         """A cascade with the stripes of least time; None if it fits on no design."""
         count = self._designs.count
         best = _Cascade(np.full(count, np.inf), np.zeros(count, np.intp))
@@ -425,7 +449,7 @@ class PlacementPlanner:
         for number, stripes in enumerate(span.heights):
             if not (room > stripes.windows).any():
                 continue
-            chosen = self._with_stripes(span, stripes)
+            chosen = self._with_stripes(span, stripes, near)
             if chosen is None:
                 return None
             better = going & (chosen < best.chosen)
@@ -435,7 +459,7 @@ class PlacementPlanner:
                 break
         return best if np.isfinite(best.chosen).any() else None
 
-    def _with_stripes(self, span: CascadeSpan, stripes: Stripes) -> Array | None:
+    def _with_stripes(self, span: CascadeSpan, stripes: Stripes, near: Sequence[Index]) -> Array | None:
         """Picoseconds by the tiler's estimate; infinite where it does not fit."""
         count = self._designs.count
         matrix, vector, tails, nbytes = np.zeros((4, count))
@@ -453,7 +477,7 @@ class PlacementPlanner:
                 tails += stripes.turns * part.tail
         times, shown = (matrix, vector, tails), self._shown(span, stripes)
         rate = prices.bandwidth(self._designs)
-        inputs = sum(nbytes for _, nbytes in span.loaded)
+        inputs = self._loaded(span, near, np.arange(count))
         chosen = _turns(span.weights * PS / rate, inputs * PS / rate, shown, stripes.turns, times)
         return np.where(nbytes <= self.capacity, chosen, np.inf)
 
