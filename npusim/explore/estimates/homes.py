@@ -280,8 +280,8 @@ class PlacementPlanner:
             turns[span.first : span.last + 1, rows] = stripes.turns
         # The sequencer waits whenever it comes to another layer.
         switching = self._designs.config.layer_cycles * PS / self._designs["clock"]
-        for each, layer in zip(turns, plan.layers, strict=True):
-            layer.ps = layer.ps + each * switching * (layer.ps > 0)
+        for times, figures in zip(turns, plan.layers, strict=True):
+            figures.ps = figures.ps + times * switching * (figures.ps > 0)
 
     def _in_l2(self, plan: Plan) -> list[Index]:
         """Of each layer the bits of its buffers that are in the L2: those first that are wanted for the shortest time,
@@ -366,27 +366,30 @@ class PlacementPlanner:
                 parts = span.last - span.first + 1
                 for at_layer, inside in enumerate(range(span.first, span.last + 1)):
                     result.chosen[inside][rows] = cascade.chosen[rows] / parts
-                    result.near[inside][rows] = span.near[at_layer]
+                    result.near[inside][rows] |= span.near[at_layer]
         self.tell(result)
         return result
 
-    def _tell(
-        self, span: CascadeSpan, stripes: Stripes, rows: Index, plan: Plan, l2: Sequence[Index | None]
-    ) -> None:
+    def _tell(self, span: CascadeSpan, stripes: Stripes, rows: Index, plan: Plan, l2: Sequence[Index | None]) -> None:
         """What a cascade takes on some designs; each layer has what it takes itself, and a part of the loads."""
         found = []
         matrix, vector, tails = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
         for at, number in enumerate(range(span.first, span.last + 1)):
-            part = self._striped_layer(number, span.near[at], stripes.rows[at], direct=span.direct[at])
-            assert part is not None
-            told = self._of_striped(part, rows, self._network.layers[number], l2[number])
+            told, tail = LayerFigures.empty(len(rows)), np.zeros(len(rows))
+            for code in np.unique(plan.near[number][rows]):
+                some = np.flatnonzero(plan.near[number][rows] == code)
+                part = self._striped_layer(number, int(code), stripes.rows[at], direct=span.direct[at])
+                assert part is not None
+                mine = self._of_striped(part, rows[some], self._network.layers[number], l2[number])
+                told.put(some, mine, slice(None))
+                tail[some] = part.tail[rows[some]]
             if on_matrix(self._network.layers[number].group):
                 matrix = matrix + told.ps
             else:
                 vector = vector + told.ps
             if number < span.last:
-                tails = tails + stripes.turns * part.tail[rows]
-                told.ps = told.ps + stripes.turns * part.tail[rows]
+                tails = tails + stripes.turns * tail
+                told.ps = told.ps + stripes.turns * tail
             found.append(told)
         computing = np.sum([told.ps for told in found], axis=0)
         beyond = self._loaded_from_l2(span, rows, l2)
@@ -443,13 +446,14 @@ class PlacementPlanner:
         """A cascade with the stripes of least time; None if it fits on no design."""
         count = self._designs.count
         best = _Cascade(np.full(count, np.inf), np.zeros(count, np.intp))
+        codes = self._codes(span, near)
         room = self.capacity - span.weights
         # Shorter ones are tried as long as they take less: by design, whatever others are estimated beside it.
         going = np.ones(count, bool)
         for number, stripes in enumerate(span.heights):
             if not (room > stripes.windows).any():
                 continue
-            chosen = self._with_stripes(span, stripes, near)
+            chosen = self._with_stripes(span, stripes, near, codes)
             if chosen is None:
                 return None
             better = going & (chosen < best.chosen)
@@ -459,22 +463,34 @@ class PlacementPlanner:
                 break
         return best if np.isfinite(best.chosen).any() else None
 
-    def _with_stripes(self, span: CascadeSpan, stripes: Stripes, near: Sequence[Index]) -> Array | None:
+    def _codes(self, span: CascadeSpan, near: Sequence[Index]) -> list[list[tuple[int, Index | slice]]]:
+        """Of each layer of a cascade the bits of buffers that are in SRAM, as a whole or in windows, with designs."""
+        found: list[list[tuple[int, Index | slice]]] = []
+        for windows, codes in zip(span.near, near[span.first : span.last + 1], strict=True):
+            all_codes = np.flatnonzero(np.bincount(codes | windows))
+            several = len(all_codes) > 1
+            found.append(
+                [(int(code), np.flatnonzero(codes | windows == code) if several else slice(None)) for code in all_codes]
+            )
+        return found
+
+    def _with_stripes(
+        self, span: CascadeSpan, stripes: Stripes, near: Sequence[Index], codes: list[list[tuple[int, Index | slice]]]
+    ) -> Array | None:
         """Picoseconds by the tiler's estimate; infinite where it does not fit."""
         count = self._designs.count
         matrix, vector, tails, nbytes = np.zeros((4, count))
         nbytes += stripes.windows
         for at, number in enumerate(range(span.first, span.last + 1)):
-            part = self._striped_layer(number, span.near[at], stripes.rows[at], direct=span.direct[at])
-            if part is None:
-                return None
-            if on_matrix(self._network.layers[number].group):
-                matrix += part.chosen
-            else:
-                vector += part.chosen
-            nbytes += part.slots
-            if number < span.last:
-                tails += stripes.turns * part.tail
+            on = matrix if on_matrix(self._network.layers[number].group) else vector
+            for code, rows in codes[at]:
+                part = self._striped_layer(number, code, stripes.rows[at], direct=span.direct[at])
+                if part is None:
+                    return None
+                on[rows] += part.chosen[rows]
+                nbytes[rows] += part.slots[rows]
+                if number < span.last:
+                    tails[rows] += stripes.turns * part.tail[rows]
         times, shown = (matrix, vector, tails), self._shown(span, stripes)
         rate = prices.bandwidth(self._designs)
         inputs = self._loaded(span, near, np.arange(count))

@@ -18,11 +18,12 @@ from npusim.compiler.schedule.residency import MEAN_LIFE
 from npusim.compiler.schedule.rolling_buffer import StripedValue
 from npusim.explore.estimates.cuts import Case
 from npusim.explore.estimates.layers import layers
-from npusim.explore.estimates.tables import Known
+from npusim.explore.estimates.tables import Known, anywhere
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import align
 from npusim.isa.matrix import packed_bytes
+from npusim.timing.tile import MatrixProblem
 from npusim.units import ceil_div
 
 
@@ -75,7 +76,7 @@ class PreparedNetwork:
         self.users = self._uses()
         self.values = list(self._values())
         self._spans: list[CascadeSpan] | None = None
-        self._asked: dict[tuple[Case, bool], tuple[int, ...]] = {}
+        self._asked: dict[tuple[MatrixProblem, bool], tuple[int, ...]] = {}
         self.known: Known = {}
         """What designs of different passes share."""
 
@@ -89,14 +90,15 @@ class PreparedNetwork:
     def rows_of(self, case: Case, *, direct: bool) -> tuple[int, ...]:
         """All numbers of rows that cascades ask of a layer, so that it is asked once."""
         if not self._asked:
-            found: dict[tuple[Case, bool], set[int]] = {}
+            found: dict[tuple[MatrixProblem, bool], set[int]] = {}
             for span in self.spans:
                 for stripes, at in product(span.heights, range(span.last - span.first + 1)):
                     one = self.layers[span.first + at].case(span.near[at])
                     if isinstance(one, Case):
-                        found.setdefault((one, span.direct[at]), set()).add(min(stripes.rows[at], one.height))
+                        key = anywhere(one.problem), span.direct[at]
+                        found.setdefault(key, set()).add(min(stripes.rows[at], one.height))
             self._asked = {key: tuple(sorted(rows)) for key, rows in found.items()}
-        return self._asked[case, direct]
+        return self._asked[anywhere(case.problem), direct]
 
     def _uses(self) -> dict[Buffer, list[int]]:
         users: dict[Buffer, list[int]] = {}

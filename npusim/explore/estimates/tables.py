@@ -182,7 +182,7 @@ def _products(problem: MatrixProblem, cut: TileCuts, designs: Designs) -> tuple[
     """Picoseconds of a whole tile, and of all tiles, those at the edges as large as they are."""
     fields = (cut.rows, cut.groups, cut.oh, cut.ow, cut.ic, cut.level)
     one, every = _shared(
-        designs, ("products", _anywhere(problem)), fields, lambda some: _priced(problem, cut.over(some), designs)
+        designs, ("products", anywhere(problem)), fields, lambda some: _priced(problem, cut.over(some), designs)
     )
     return one, every
 
@@ -258,7 +258,7 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
         run = np.maximum(1, np.floor(size.w * problem.w_kilo / 1024))
         ahead, stream, pins = _shared(
             designs,
-            ("w", _anywhere(problem)),
+            ("w", anywhere(problem)),
             (cut.groups, cut.level, cut.ic),
             lambda some: prices.move(designs, problem.w_way, some(size.w), some(run), nothing),
         )
@@ -268,7 +268,7 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
             nbytes = cut.groups * cut.oc * problem.fetched
             _, stream, pins = _shared(
                 designs,
-                ("parameters", _anywhere(problem)),
+                ("parameters", anywhere(problem)),
                 (cut.groups, cut.level),
                 lambda some: prices.move(designs, "constants", some(nbytes), some(nbytes), nothing),
             )
@@ -300,7 +300,7 @@ def _moves(case: Case, shapes: Shapes, designs: Designs) -> tuple[Array, ...]:
     return share * loading, storing, shared, first, ahead, traffic, moved, code, inputs
 
 
-def _anywhere(problem: MatrixProblem) -> MatrixProblem:
+def anywhere(problem: MatrixProblem) -> MatrixProblem:
     """A problem without what says where its values are: problems that differ in that alone have the same tiles."""
     return problem._replace(
         epilogue=EpilogueCosts(), x_home=Home.DRAM, out_home=Home.DRAM, held=0, main=True, in_place=True
@@ -319,7 +319,7 @@ def _mean(
         return _new_mean(problem, cut.over(some), designs, way, *tile, turned)
 
     fields = (cut.groups, cut.oh, cut.ow, cut.level, cut.ic)
-    return _shared(designs, (name, way, item, _anywhere(problem)), fields, compute)
+    return _shared(designs, (name, way, item, anywhere(problem)), fields, compute)
 
 
 def _new_mean(
