@@ -36,14 +36,14 @@ _T = TypeVar("_T")
 
 
 def twin(thing: _T) -> _T:
-    """A shallow copy of an object without slots: what ``copy.copy`` gives, without asking how to."""
+    """A shallow copy of an object without slots, several times faster than ``copy.copy``."""
     made = object.__new__(type(thing))
     made.__dict__.update(thing.__dict__)
     return made
 
 
 class ConstantPool:
-    """What lies in the constants region, ``size`` bytes so far. Arrays are remembered, not copied: see ConstantData."""
+    """The constants region, ``size`` bytes so far. Arrays are remembered, not copied: see ConstantData."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -53,8 +53,7 @@ class ConstantPool:
     def add(self, array: npt.NDArray[Any], name: str, dtype: DType | None = None) -> View:
         """Place an array (storage dtype) densely; small equal ones share their bytes."""
         kind = dtype_of(array) if dtype is None else dtype
-        # Only small ones are compared: scales, zero points and the like repeat, and large weights
-        # would be hashed for nothing.
+        # Scales and zero points repeat. Large weights do not, and hashing them would take long.
         small = array.nbytes <= _SHARED_BYTES
         key = (kind.label, array.shape, array.tobytes() if small else b"")
         if small and key in self._placed:
@@ -88,10 +87,8 @@ _SHARED_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """Where the weights of groups stay, by number of the group: the first byte. ``nbytes``: at the end of SRAM.
-
-    ``large_tiles``: tiles are chosen for weights that cost no loads; else as if they were loaded.
-    """
+    """Weights that stay in SRAM from one inference to the next: the first byte by number of the group, and the bytes at
+    the end of SRAM that all of them take. ``large_tiles``: tiles are chosen as if weights cost no loads."""
 
     starts: Mapping[int, int] = field(default_factory=dict)
     nbytes: int = 0
@@ -100,29 +97,29 @@ class Pinned:
 
 @dataclass(slots=True)
 class Context:
-    """What every lowering may ask: the device, where tensors are, and a place for constants."""
+    """What lowerings depend on: the device, the views of tensors, and the pool of constants."""
 
     config: Config
     constants: ConstantPool
     views: dict[Tensor, View] = field(default_factory=dict)
     room: int = 0
-    """Bytes of SRAM for the slots of the group that is lowered: what values that live there have left."""
+    """Bytes of SRAM for the slots of the group, which values leave."""
     rows: int = 0
-    """In a cascade: as many rows of the group's result as are made at once; 0: all."""
+    """Rows of the group's result that are made at once, in a cascade; 0: all."""
     pinned: Pinned = field(default_factory=Pinned)
     """Weights that stay in SRAM from one inference to the next."""
     beside: int = 1
-    """Cores that work on parts like this at the same time, on the same DRAM."""
+    """Cores that work on a shard like this at the same time, on the same DRAM."""
     whole: Context | None = None
-    """Where a core has parts of its own: the context of all cores, where constants are placed that all of them need."""
+    """Of a core with shards: the context of all cores, which has the constants that all of them need."""
     tiles: bool = True
-    """Whether tiles are looked for; else a lowering of the matrix unit has its problem alone, for who solves that."""
+    """Whether matrix operators look for a tile. Without, only their ``problem`` is of use."""
     memo: dict[Any, Any] = field(default_factory=dict)
-    """What was worked out once for operators of this graph on this device."""
+    """Results for operators of this graph on this device, made once."""
     facts: dict[Any, Any] = field(default_factory=dict)
-    """What follows from the operators alone, whatever the device; see :func:`facts_of`."""
+    """Results that follow from the operators alone, for all devices: see :func:`fact`."""
     own: set[Tensor] = field(default_factory=set)
-    """Tensors of which this core has a part; of all others it needs the whole, and so do those beside it."""
+    """Tensors of which this core has a shard. All cores need the whole of the others."""
 
     def __post_init__(self) -> None:
         self.room = self.room or self.sram_bytes
@@ -133,7 +130,7 @@ class Context:
         return sram_budget(self.config) - self.pinned.nbytes
 
     def view(self, tensor: Tensor) -> View:
-        """Where a tensor is; a constant that nobody has packed specially is placed as it is."""
+        """The view of a tensor. A constant without one is placed in its own order."""
         view = self.views.get(tensor)
         if view is None:
             if tensor.data is None:
@@ -270,13 +267,13 @@ class Lowering(ABC):
         """The steps of one of ``cores`` cores."""
 
     def estimate(self) -> int:
-        """Picoseconds that the group takes, about: what is compared when the homes of values are chosen."""
-        # A device without the unit has been refused; a mistake there is for the verifier to name.
+        """Estimated picoseconds of the group, which planning compares when it chooses memory areas."""
+        # A graph that needs a unit which the device does not have is refused before.
         computing = self.computing() if self.config.vector else 0
         return overlapped(computing // self.config.cores, self.moving(self.moves()))
 
     def striped(self, rows: int) -> int:
-        """What :meth:`estimate` says, where most stripes make so many rows, and it has tiles for as many as any."""
+        """:meth:`estimate` in a cascade whose stripes make so many rows each."""
         return self.estimate()
 
     def computing(self) -> int:
@@ -284,47 +281,47 @@ class Lowering(ABC):
         return 0
 
     def moves(self) -> Iterable[View]:
-        """What is brought into slots or out of them, each once."""
+        """The operands and results that are moved to or from slots."""
         tensors = dict.fromkeys(t for op in self.group.ops for t in (*op.inputs, *op.outputs) if t is not None)
         return [self.context.views[tensor] for tensor in tensors if tensor in self.context.views]
 
     def ends(self) -> int:
-        """Picoseconds of the first loads and of what is done to the last tile, which :meth:`striped` leaves out."""
+        """Picoseconds of the first loads and of the work on the last tile, which :meth:`striped` does not include."""
         return 0
 
     def turns(self) -> int:
-        """How many steps the rows that are made at once take; 1 where that is not known."""
+        """The number of steps for the rows that are made at once; 1 if it is not known."""
         return 1
 
     def tail(self) -> int:
-        """Picoseconds from the end of the main work on a tile to its result."""
+        """Picoseconds from the end of the products of a tile to its result."""
         return 0
 
     def chaining(self) -> int:
-        """Picoseconds of the vector unit beside the main work, if that is another unit's."""
+        """Picoseconds of the vector unit, if the main work is on another unit."""
         return 0
 
     def waiting(self) -> int:
-        """Picoseconds that the unit of the main work waits for others in all, about: they take so much longer."""
+        """Estimated picoseconds that the unit of the main work waits for others."""
         return 0
 
     def behind(self) -> int:
-        """Picoseconds that others work on what the unit of the main work has made of a stripe when it begins with the
-        next: only where it waits for them."""
+        """Picoseconds that other units still work on a stripe when the unit of the main work begins with the next one;
+        0 if it does not wait for them."""
         return 0
 
     def crowding(self) -> int:
-        """The part of the banks of the SRAM that they want meanwhile, of 1024."""
+        """The share of the SRAM banks that they use meanwhile, of 1024."""
         return 0
 
     def held_ps(self) -> int:
-        """Picoseconds to bring the weights that stay for all stripes, with what comes beside them."""
+        """Picoseconds to load the weights and parameters that stay for all stripes."""
         return 0
 
     def moving(self, views: Iterable[View]) -> int:
-        """Picoseconds to move values once between their homes and the slots of tiles."""
+        """Picoseconds to move values once between their memory areas and the slots of tiles."""
         config, near = self.config, sram_rate(self.config)
-        # Were DRAM taken to be faster than a channel is, values would be left there for nothing.
+        # The rate of a channel is the limit, also where DRAM is faster.
         far = min(config.dram.bandwidth // self.context.beside, dma.channel_bandwidth(config))
         total = 0
         for view in views:
@@ -334,38 +331,36 @@ class Lowering(ABC):
         return total
 
     def banked(self) -> int:
-        """Picoseconds that all banks of the SRAM need for what the units move, about: it takes no less, whatever is
-        done side by side."""
+        """Picoseconds that the SRAM banks need for all that the units move: a lower bound, whatever overlaps."""
         return 0
 
     def copying(self, nbytes: int) -> int:
-        """Picoseconds to move bytes from one place in SRAM to another, without what it takes to begin."""
+        """Picoseconds to copy bytes within SRAM, without latency."""
         return nbytes * 10**12 // sram_rate(self.config)
 
     def elements_for(self, tile: tuple[int, ...]) -> int:
-        """How many elements the largest instruction on a tile of these sizes goes through."""
+        """Elements that the largest instruction on a tile of these sizes processes."""
         return prod(tile)
 
     def follow(self, first: Lowering) -> None:
-        """Take over the tiles of the first core, which has as large a part as any, or a larger one; what has no tiles
-        has nothing to take over."""
+        """Use the tiles of the first core, whose shard is the largest. Lowerings without tiles have nothing to do."""
         assert type(first) is type(self)
 
     can_share: ClassVar[bool] = False
     """Whether :meth:`in_room` saves work."""
 
     def in_room(self) -> Lowering | None:
-        """This lowering with tiles for the room that there is now, to be asked what they take; None where it is as
-        well made anew. Raises CompileError if none fit."""
+        """A copy with tiles for the present room of the context, for an estimate; None if making a new lowering is as
+        fast. Raises CompileError if none fit."""
         return None
 
     def in_rows(self) -> Lowering | None:
-        """The same where another number of rows is made at once."""
+        """The same for another number of rows at once."""
         return None
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Lowering:
-        """This lowering for some rows of an image of its result alone, where the bytes of buffers have ``moved`` so far
-        since it was made. Only for what ``stripes`` lets into a cascade."""
+        """This lowering for some rows of one image of its result, with buffers ``moved`` since it was made. Only for
+        groups that can be in a cascade."""
         raise NotImplementedError(f"{type(self).__name__} has no rows")
 
     @property
@@ -374,26 +369,27 @@ class Lowering(ABC):
 
 
 def loading(nbytes: int, config: Config, transfers: int = 0) -> int:
-    """Picoseconds that one channel takes for bytes of the DRAM in so many large transfers, which wait for their first
-    datum; for constants see ``constants_side``."""
+    """Picoseconds that one channel takes to load bytes from DRAM, with the latency of so many transfers. For constants,
+    pass the config of :func:`constants_side`."""
     rate = min(dram_model(config).bandwidth, dma.channel_bandwidth(config))
     return nbytes * 10**12 // rate + transfers * dma.latency_ps(config)
 
 
 def overlapped(*parts: int) -> int:
-    """Picoseconds of what runs side by side: the longest, and of what hides behind it the part that shows."""
+    """Picoseconds of work that overlaps: the longest part, and a share of the others, because overlap is not
+    perfect."""
     longest = max(parts)
     return longest + (sum(parts) - longest) // OVERLAP
 
 
 def share(items: Sequence[Any], core: int, cores: int) -> Sequence[Any]:
     """A core's contiguous part of the tiles, as even as possible."""
-    # Contiguous, so that neighbouring tiles of a core share operands that are still in its slots.
+    # Contiguous, because neighbouring tiles often use operands that are still in the slots.
     return items[len(items) * core // cores : len(items) * (core + 1) // cores]
 
 
 class TooManyError(CompileError):
-    """An operator would become more pieces than are worth counting one by one."""
+    """An operator would become too many tiles or transfers."""
 
 
 MAX_TILES = 1 << 22
@@ -440,7 +436,7 @@ def refuse_size(group: Group, needed: int, available: int, what: str = "SRAM") -
 
 
 def refuse_elements(group: Group, elements: int, limit: int) -> CompileError:
-    """The error for an operator of which no piece is small enough for one instruction."""
+    """The error for an operator whose smallest tile is too large for one instruction."""
     return CompileError(
         f"{group.name} ({group.kind}): its smallest tile goes through {elements} elements, an instruction through at "
         f"most {limit}"
@@ -448,10 +444,10 @@ def refuse_elements(group: Group, elements: int, limit: int) -> CompileError:
 
 
 _TARGET_TILES = 4
-"""Tiles that a core's share is cut into where it is large enough, so that loads, work and stores overlap."""
+"""Tiles of a core's share, if it is large enough, so that loads, work and stores overlap."""
 
 _SMALLEST_TILE = 8 << 10
-"""Bytes below which cutting further gains nothing, nor does it below what a channel moves in one latency."""
+"""Bytes of a tile that is not cut further; nor is one that a channel moves in less than a latency."""
 
 
 def small_tile(
@@ -462,7 +458,7 @@ def small_tile(
     whole: Sequence[int] = (),
     inner: int | None = None,
 ) -> tuple[int, ...]:
-    """A tile that keeps the axes in ``whole`` uncut: small enough to overlap, or as small as SRAM asks.
+    """A tile with the axes in ``whole`` uncut, small enough to overlap, or smaller if SRAM requires it.
 
     ``slots(tile)``: what a tile needs; ``inner``: the axis that is contiguous in memory. Raises CompileError when the
     smallest one does not fit.
@@ -481,10 +477,10 @@ def small_tile(
     gentle = list(floor)
     if inner is not None:
         item = lowering.group.ops[0].input(0).dtype.itemsize
-        # Fewer channels of more rows: what windows share is loaded less often.
+        # With fewer channels and more rows the rows that windows share are loaded less often.
         run = _SHORTEST_RUN if lowering.windowed else ceil_div(config.dma.burst_bytes, item)
         gentle[inner] = max(floor[inner], min(full[inner], run))
-    # First as small as overlap wants, without cutting bursts; only if that does not fit, as small as SRAM asks.
+    # First small enough to overlap, without cutting bursts; smaller only if that does not fit.
     tile = _shrink(full, order, gentle, wanted, needed)
     if needed(tile) > budget:
         tile = _shrink(full, order, floor, budget, needed)
@@ -499,8 +495,7 @@ def _overlapping(config: Config, specs: Sequence[SlotSpec]) -> int:
     tiles, in_flight = config.cores * _TARGET_TILES, config.dma.in_flight
     rate, transfers = dma.channel_bandwidth(config), 1
     if in_flight > 1:
-        # With latencies hidden only the first load and the last store show, which are shorter with each cut. Each copy
-        # of a slot has a transfer of its own.
+        # If latencies are hidden, only the first load and the last store show, and smaller tiles make these shorter.
         tiles *= min(in_flight, _TARGET_TILES)
         rate = min(rate, dram_model(config).bandwidth)
         transfers = sum(spec.copies for spec in specs if spec.space is Space.SRAM)
@@ -509,7 +504,7 @@ def _overlapping(config: Config, specs: Sequence[SlotSpec]) -> int:
 
 
 _SHORTEST_RUN = 16
-"""Elements next to each other in memory that are not parted for the sake of overlap, where tiles share rows."""
+"""Elements of a run that is not cut for overlap, where tiles share rows."""
 
 
 def _shrink(

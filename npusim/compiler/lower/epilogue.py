@@ -1,6 +1,6 @@
-"""What the matrix unit does to sums on their way out: bias, scale, activation bounds, requantisation.
+"""The epilogue of the matrix unit, applied to sums on their way out: bias, scale, bounds, requantisation.
 
-The first operators of a group's chain are taken over by the drain where it computes the same to the last bit.
+It takes over the first operators of a group's chain, as long as it computes the same to the last bit.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Epilogue:
     high: float = inf
 
     def rows(self) -> list[npt.NDArray[Any]]:
-        """What is constant of bias, scale and shift, in this order."""
+        """The constant ones of bias, scale and shift, in this order."""
         return [row for row in (self.bias, self.scale, self.shift) if isinstance(row, np.ndarray)]
 
     def computed(self) -> list[tuple[str, Tensor]]:
-        """What is not, and its name."""
+        """The computed ones, with their names."""
         return [(name, row) for name, row in (("b", self.bias), ("s", self.scale)) if isinstance(row, Tensor)]
 
     @property
@@ -57,20 +57,20 @@ class Epilogue:
 
 
 def absorb(group: Group) -> Epilogue:
-    """The drain of a group's matrix operator, and the chain that is left."""
+    """The epilogue of a group's matrix operator, with the rest of the chain."""
     anchor = group.anchor
     assert anchor is not None
     rank = len(anchor.output.shape)
     axis = 1 if anchor.kind == "conv" and anchor.attrs["layout"] == "NCHW" else rank - 1
     channels = anchor.output.shape[axis]
-    drain = Epilogue(anchor.output, group.chain, _bias(anchor, channels))
-    # In the order of the hardware, and only the one reader of the value so far: if two want it, it must be in SRAM.
+    epilogue = Epilogue(anchor.output, group.chain, _bias(anchor, channels))
+    # In the order of the hardware, and only while the value has one reader: otherwise it has to be in SRAM.
     while True:
-        users = [op for op in drain.rest if drain.result in op.inputs]
-        if len(users) != 1 or not _take(drain, users[0], channels, axis):
-            return drain
-        drain.rest = tuple(op for op in drain.rest if op is not users[0])
-        drain.result = users[0].output
+        users = [op for op in epilogue.rest if epilogue.result in op.inputs]
+        if len(users) != 1 or not _take(epilogue, users[0], channels, axis):
+            return epilogue
+        epilogue.rest = tuple(op for op in epilogue.rest if op is not users[0])
+        epilogue.result = users[0].output
 
 
 def _bias(anchor: Op, channels: int) -> npt.NDArray[Any] | None:
@@ -81,7 +81,7 @@ def _bias(anchor: Op, channels: int) -> npt.NDArray[Any] | None:
         raise CompileError(f"internal: {anchor.name}: the bias is not constant")
     data = bias.data.reshape(channels)
     if anchor.output.dtype in _SUMS:
-        # A sum of 64 bits is given a bias of 32: whoever makes it wide has seen to that.
+        # Also for sums of 64 bits: their biases fit 32.
         return data.astype(np.int32)
     return bfloat16_to_float32(data) if bias.dtype is DType.BFLOAT16 else data.astype(np.float32)
 
@@ -96,73 +96,73 @@ def _row(tensor: Tensor | None, channels: int, axis: int, rank: int) -> npt.NDAr
     return np.broadcast_to(tensor.data.reshape(-1), (channels,))
 
 
-def _computed_row(drain: Epilogue, tensor: Tensor | None, channels: int, axis: int, rank: int) -> Tensor | None:
+def _computed_row(epilogue: Epilogue, tensor: Tensor | None, channels: int, axis: int, rank: int) -> Tensor | None:
     """A tensor that another group computes, of one value, or one for each channel along the channel axis; None for
     anything else."""
     if tensor is None or tensor.data is not None or len(tensor.shape) > rank:
         return None
-    if any(tensor in op.outputs for op in drain.rest):
+    if any(tensor in op.outputs for op in epilogue.rest):
         return None
     shape = (1,) * (rank - len(tensor.shape)) + tensor.shape
     wanted = tuple(channels if index == axis else 1 for index in range(rank))
     return tensor if tensor.size == 1 or shape == wanted else None
 
 
-def _take(drain: Epilogue, op: Op, channels: int, axis: int) -> bool:
-    """Let the drain do the operator; False, and nothing changed, when it cannot."""
+def _take(epilogue: Epilogue, op: Op, channels: int, axis: int) -> bool:
+    """Add an operator to the epilogue; False, and nothing changed, if that is not possible."""
     rank = len(op.output.shape)
-    untouched = drain.low == -inf and drain.high == inf
+    untouched = epilogue.low == -inf and epilogue.high == inf
     match op.kind:
-        # Bounds clamp the float that leaves. Behind a requantisation they would clamp integers: the value is one then.
-        case "unary" if drain.out_type.is_float:
-            return _take_bounds(drain, op)
+        # Bounds clamp the float result. After a requantisation the value is an integer, which they cannot clamp.
+        case "unary" if epilogue.out_type.is_float:
+            return _take_bounds(epilogue, op)
         case "binary" if op.attrs["fn"] == Binary.ADD and untouched and op.inputs[0] is not op.inputs[1]:
-            return _take_sum(drain, op, op.inputs[1 if op.inputs[0] is drain.result else 0], channels, axis)
+            return _take_sum(epilogue, op, op.inputs[1 if op.inputs[0] is epilogue.result else 0], channels, axis)
         case "dequantize" if (
-            drain.out_type in _SUMS and op.output.dtype is DType.FLOAT32 and op.inputs[0] is drain.result
+            epilogue.out_type in _SUMS and op.output.dtype is DType.FLOAT32 and op.inputs[0] is epilogue.result
         ):
             row, zero = _row(op.inputs[1], channels, axis, rank), op.inputs[2]
-            # The zero points of the factors are gone by now (x_zero, w_zero); one of the sum itself the drain cannot
+            # The zero points of the factors are gone by now (x_zero, w_zero); one of the sum itself the epilogue cannot
             # subtract.
             if zero is None or zero.data is None or zero.data.any():
                 return False
-            computed = _computed_row(drain, op.inputs[1], channels, axis, rank)
+            computed = _computed_row(epilogue, op.inputs[1], channels, axis, rank)
             if row is None and computed is None:
                 return False
-            # A factor of one changes no sum, so none is kept, loaded or applied.
+            # A scale of one is not kept.
             if row is None:
-                drain.scale = computed
+                epilogue.scale = computed
             elif (row != 1).any():
-                drain.scale = np.ascontiguousarray(row, np.float32)
+                epilogue.scale = np.ascontiguousarray(row, np.float32)
             return True
-        case "quantize" if drain.out_type is DType.FLOAT32 and op.inputs[0] is drain.result:
-            return _take_quantize(drain, op)
+        case "quantize" if epilogue.out_type is DType.FLOAT32 and op.inputs[0] is epilogue.result:
+            return _take_quantize(epilogue, op)
     return False
 
 
-def _take_sum(drain: Epilogue, op: Op, other: Tensor | None, channels: int, axis: int) -> bool:
-    """One value for each channel is added: to the sums themselves, or behind their scale."""
+def _take_sum(epilogue: Epilogue, op: Op, other: Tensor | None, channels: int, axis: int) -> bool:
+    """Add one value for each channel: to the sums, or after their scale."""
     rank = len(op.output.shape)
     row = _row(other, channels, axis, rank)
-    # A bias that is computed belongs to integers, where the order of additions does not matter.
-    if drain.out_type is DType.INT32:
-        computed = _computed_row(drain, other, channels, axis, rank)
-        if drain.bias is not None or computed is None or computed.size != channels:
+    # A computed bias is only possible for integers, where the order of additions does not matter.
+    if epilogue.out_type is DType.INT32:
+        computed = _computed_row(epilogue, other, channels, axis, rank)
+        if epilogue.bias is not None or computed is None or computed.size != channels:
             return False
-        drain.bias = computed
+        epilogue.bias = computed
         return True
-    if row is None or drain.out_type is not DType.FLOAT32 or drain.shift is not None:
+    if row is None or epilogue.out_type is not DType.FLOAT32 or epilogue.shift is not None:
         return False
-    if drain.scale is not None:
-        drain.shift = np.ascontiguousarray(row, np.float32)
+    if epilogue.scale is not None:
+        epilogue.shift = np.ascontiguousarray(row, np.float32)
         return True
-    if drain.bias is not None:
+    if epilogue.bias is not None:
         return False
-    drain.bias = np.ascontiguousarray(row, np.float32)
+    epilogue.bias = np.ascontiguousarray(row, np.float32)
     return True
 
 
-def _take_bounds(drain: Epilogue, op: Op) -> bool:
+def _take_bounds(epilogue: Epilogue, op: Op) -> bool:
     if op.attrs["fn"] == Unary.RELU:
         low, high = 0.0, inf
     elif op.attrs["fn"] == Unary.CLIP:
@@ -171,11 +171,11 @@ def _take_bounds(drain: Epilogue, op: Op) -> bool:
         return False
     if not low <= high:
         return False
-    drain.low, drain.high = min(max(drain.low, low), high), max(min(drain.high, high), low)
+    epilogue.low, epilogue.high = min(max(epilogue.low, low), high), max(min(epilogue.high, high), low)
     return True
 
 
-def _take_quantize(drain: Epilogue, op: Op) -> bool:
+def _take_quantize(epilogue: Epilogue, op: Op) -> bool:
     scale, zero = op.inputs[1], op.inputs[2]
     if op.output.dtype not in _INTEGER_OUTPUTS or scale is None or zero is None:
         return False
@@ -185,7 +185,9 @@ def _take_quantize(drain: Epilogue, op: Op) -> bool:
     if not step > 0 or np.isinf(step):
         return False
     # Rounding keeps the order of numbers, so the bounds may as well be rounded and clamp the integers.
-    drain.out_scale, drain.out_zero = float(step), offset
+    epilogue.out_scale, epilogue.out_zero = float(step), offset
     with np.errstate(over="ignore"):
-        drain.low, drain.high = (float(np.rint(np.float32(bound) / step)) + offset for bound in (drain.low, drain.high))
+        epilogue.low, epilogue.high = (
+            float(np.rint(np.float32(bound) / step)) + offset for bound in (epilogue.low, epilogue.high)
+        )
     return True

@@ -1,4 +1,4 @@
-"""Routines: operands into SRAM, one instruction for each piece, results out."""
+"""Routines: operands are loaded to SRAM, one instruction processes each piece, results are stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from npusim.routines import Spec
 from npusim.units import ceil_div
 
 _PIECE_BYTES = 8 << 10
-"""Bytes of traffic that the start of another piece is worth when pieces are chosen."""
+"""The cost of one more piece when pieces are chosen, in bytes of traffic."""
 
 Axes = tuple[int | None, ...]
 """For each cut the axis of an operand that it runs along, or None."""
@@ -52,7 +52,7 @@ class RoutineLowering(Lowering, kind="routine"):
 
     def _extent(self, number: int) -> int:
         operands: list[tuple[Tensor, Axes]] = [*self._inputs, *self._outputs]
-        # A routine comes from anybody's package, so what it says of its cuts is checked against the operands.
+        # Routines come from other packages, so their cuts are checked against the operands.
         lengths = {tensor.shape[axis] for tensor, axes in operands if (axis := axes[number]) is not None}
         if len(lengths) != 1:
             raise CompileError(
@@ -62,7 +62,7 @@ class RoutineLowering(Lowering, kind="routine"):
         return lengths.pop()
 
     def _pick(self) -> tuple[int, ...]:
-        """The pieces that take least traffic on the busiest core, of those that fit."""
+        """The pieces with the least traffic on the busiest core, among those that fit."""
         budget = self.context.room
         fitting = [tile for tile in product(*map(_halvings, self._extents)) if total_bytes(self._slots(tile)) <= budget]
         if not fitting:
@@ -77,7 +77,7 @@ class RoutineLowering(Lowering, kind="routine"):
         if fewest > MAX_ROUTINE_STEPS:
             raise refuse_elements(self.group, fewest, MAX_ROUTINE_STEPS)
         fitting = [tile for tile in fitting if self._elements(tile) <= MAX_ROUTINE_STEPS]
-        # The tile itself decides ties, so that compiling twice gives the same program.
+        # The sizes decide ties, so that compiling twice gives the same program.
         return min(fitting, key=lambda tile: (self._cost(tile), [-size for size in tile]))
 
     def _elements(self, tile: Sequence[int]) -> int:
@@ -96,7 +96,7 @@ class RoutineLowering(Lowering, kind="routine"):
         return self._slots(self._tile)
 
     def _slots(self, tile: Sequence[int]) -> list[SlotSpec]:
-        """Two places for what changes from piece to piece, so that the next one loads meanwhile."""
+        """Two slots for operands that change from piece to piece, so that the next one is loaded meanwhile."""
         specs = []
         named: list[tuple[str, list[tuple[Tensor, Axes]]]] = [("in", [*self._inputs]), ("out", [*self._outputs])]
         for side, operands in named:

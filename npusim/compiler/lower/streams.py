@@ -1,4 +1,4 @@
-"""Constant weights that lie in DRAM as streams of fewer bytes (ADR 0055): one stream for what one tile loads."""
+"""Constant weights that are compressed in DRAM (ADR 0055): one stream for each tile."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ _WHOLE = 8
 
 
 class Packed(NamedTuple):
-    """Where the weights of a tile lie: as they are, or as a stream of symbols of so many ``bits`` that becomes
-    ``nbytes`` bytes."""
+    """The weights of a tile in DRAM: as they are, or as a stream of symbols of ``bits`` that expands to ``nbytes``."""
 
     view: View
     nbytes: int = 0
     bits: int = 0
 
     def load(self, slot: Slot) -> list[Item]:
-        """What brings them into a slot."""
+        """Load them into a slot."""
         if not self.bits:
             return load_items((slot.address, (self.view.dtype.itemsize,), slot), self.view)
         expand = Expand(slot.address, self.view.address, self.nbytes, self.view.shape[0], self.bits)
@@ -43,7 +42,7 @@ class Packed(NamedTuple):
 
 
 def weights_per_kilo(context: Context, op: Op) -> int:
-    """Bytes that 1024 of the bytes of an operator's weights take as a stream, all in one; 1024 where they have none."""
+    """Bytes that 1024 bytes of an operator's weights take when compressed as one stream; 1024 if they are not."""
     w = op.input(1)
     if not _may_be_stream(context, w.dtype) or w.data is None or not w.data.size:
         return 1024
@@ -52,8 +51,8 @@ def weights_per_kilo(context: Context, op: Op) -> int:
 
 
 def pack(context: Context, key: Hashable, parts: Sequence[Piece], name: str, dtype: DType, bits: int) -> Packed:
-    """Place what one tile loads, as a stream where that pays. ``key``: which part of which operator's weights it is;
-    ``bits``: of a packed weight, else 0."""
+    """Place the weights of one tile, as a stream where that is faster to load. ``key``: identifies the operator and the
+    tile; ``bits``: of a packed weight, otherwise 0."""
     nbytes = sum(part.nbytes for part in parts)
     symbol = bits or _WHOLE
     if _may_be_stream(context, dtype) and 0 < nbytes * (_WHOLE // symbol) <= MAX_ITEMS:
@@ -69,7 +68,8 @@ def _may_be_stream(context: Context, dtype: DType) -> bool:
 
 
 def _size(context: Context, key: Hashable, parts: Sequence[Piece], bits: int) -> int:
-    """Bytes of the stream. Reading weights takes time, and each order of a graph asks about most tiles again."""
+    """Bytes of the stream. It is remembered, because reading weights takes long and most schedules have the same
+    tiles."""
     return fact(context, ("stream", key), lambda: _core.compressed_size(_joined(parts), bits or _WHOLE))
 
 
@@ -81,8 +81,8 @@ def _joined(parts: Sequence[Any]) -> npt.NDArray[np.uint8]:
 def joined(
     cut: Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]], weights: npt.NDArray[Any], nbytes: int, bits: int
 ) -> Piece:
-    """What ``cut`` gives of weights, each group of arrays as :func:`squeezed` has it, one after the other: ``nbytes``
-    of them. Most are large, and a job that only times has no need of them."""
+    """The arrays of ``cut``, each group :func:`squeezed`, one after the other: ``nbytes`` in all. They are only made
+    when their bytes are needed, which timing-only runs never do."""
 
     def make(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         out, end = np.empty(nbytes, np.uint8), 0

@@ -1,9 +1,7 @@
-"""What is done to each element of a convolution is done before its results move, on the tile where they lie.
+"""Move elementwise operators in front of data movement, to the convolution whose results are moved.
 
-``conv -> reshape -> transpose -> reshape -> relu`` is how pixels are put side by side for a larger image, and how the
-heads of detectors are written. As the model has it, the results would move as what they are before they are quantised,
-and pass once more for every step behind.
-"""
+``conv -> reshape -> transpose -> reshape -> relu`` is the form of pixel shuffles and of detection heads. In front of
+the movement the elementwise operators join the convolution's tile, and the moved elements are often narrower."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _MOVEMENT = frozenset({"reshape", "transpose", "slice"})
 
 
 def raise_elements(graph: Graph) -> Graph:
-    """The graph with such operators in front of the movement; the same bits."""
+    """The graph with elementwise operators hoisted; results are the same to the last bit."""
     if not any(op.kind == "transpose" for op in graph.ops):
         return graph
     return Rewriter(Rewriter(graph).run(_raise)).run(_move_narrow)
@@ -40,7 +38,7 @@ def _raise(rewriter: Rewriter, op: Op) -> bool:
     if not any(step.kind == "transpose" for step in chain) or not _of_convolution(rewriter, chain[0].input(0)):
         return False
     source, inputs = chain[0].input(0), []
-    # What a slice leaves out is not worth computing, but for a margin.
+    # The operator would also compute elements that a slice drops: a third more at most.
     if 4 * op.output.size < 3 * source.size:
         return False
     for tensor in op.inputs:
@@ -58,7 +56,7 @@ def _raise(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _move_narrow(rewriter: Rewriter, op: Op) -> bool:
-    """A dequantisation that nothing has followed comes behind the movement again: bytes move, not floats."""
+    """Move a dequantisation behind the movement again if nothing was fused with it: bytes are moved, not floats."""
     source = rewriter.made_by(op.inputs[0], "dequantize") if op.kind in _MOVEMENT else None
     if source is None or source.input(0).dtype.itemsize >= source.output.dtype.itemsize:
         return False
@@ -76,7 +74,7 @@ def _move_narrow(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _chain(rewriter: Rewriter, tensor: Tensor) -> list[Op]:
-    """The movement that makes a tensor, each step of which has no other reader; the first one first."""
+    """The operators of data movement that make a tensor, in order, each without another reader."""
     found: list[Op] = []
     while rewriter.uses.get(tensor) == 1:
         step = rewriter.producer.get(tensor)
@@ -88,7 +86,7 @@ def _chain(rewriter: Rewriter, tensor: Tensor) -> list[Op]:
 
 
 def _of_convolution(rewriter: Rewriter, tensor: Tensor) -> bool:
-    """Whether it is what a convolution gives, perhaps by way of steps on each element."""
+    """Whether it is the result of a convolution, perhaps with elementwise operators behind it."""
     while True:
         maker = rewriter.producer.get(tensor)
         if maker is None or maker.kind not in _ELEMENTS:
@@ -97,8 +95,8 @@ def _of_convolution(rewriter: Rewriter, tensor: Tensor) -> bool:
 
 
 def _before(chain: Sequence[Op], constant: Array) -> Array | None:
-    """A constant that broadcasts to what a chain gives, as it broadcasts to what the chain is given; None if it is not
-    one number, or one for each place along a dimension."""
+    """The constant beside the input of a chain that corresponds to one beside its result; None unless it is one number,
+    or one for each position along a dimension."""
     if constant.size == 1:
         return constant.reshape(())
     row = constant.reshape((1,) * (len(chain[-1].output.shape) - constant.ndim) + constant.shape)
@@ -115,7 +113,7 @@ def _before(chain: Sequence[Op], constant: Array) -> Array | None:
 
 
 def _unshaped(row: Array, before: Sequence[int], after: Sequence[int]) -> Array:
-    """A row beside the result of a reshape, as one beside what is reshaped; 0 is in neither shape."""
+    """The row beside the input of a reshape that corresponds to one beside its result. No size is 0."""
     whole: list[int] = []
     shape: list[int] = []
     first = last = 0
@@ -129,7 +127,7 @@ def _unshaped(row: Array, before: Sequence[int], after: Sequence[int]) -> Array:
 
 
 def _blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[int, int, int, int]]:
-    """(start, stop, low, high): dimensions of the one, and those of the other that they are the same elements of."""
+    """(start, stop, low, high): runs of dimensions of both shapes with the same number of elements."""
     found, start, low = [], 0, 0
     for stop in range(1, len(before) + 1):
         high = low
@@ -139,5 +137,5 @@ def _blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[int, int,
             found.append((start, stop, low, high))
             start, low = stop, high
     if (start, low) != (len(before), len(after)):
-        found.append((start, len(before), low, len(after)))  # ones that are left
+        found.append((start, len(before), low, len(after)))  # dimensions of size one at the end
     return found

@@ -1,4 +1,4 @@
-"""Graph surgery for the passes: replace operators, keep names unique, drop what nobody reads."""
+"""Rewriting of graphs: replace operators, keep names unique, drop unused results."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _MOVED = frozenset({"transpose", "reshape", "slice", "gather"})
 
 
 class Rewriter:
-    """Walks a graph in order and lets a rule replace operators; new values stand in for old ones from then on."""
+    """Offers the operators of a graph to a rule, in order; later operators read the new values instead of the old
+    ones."""
 
     def __init__(self, graph: Graph, budget: Budget | None = None) -> None:
         self.graph = graph
         self.budget = budget or Budget()
-        """For rules that compute what may be much larger than the graph."""
+        """For rules whose results may be much larger than the graph."""
         self.ops: dict[Op, None] = {}
-        """In order; a dict, since rules take operators out again."""
+        """In order; a dict, because rules also remove operators."""
         self.producer: dict[Tensor, Op] = {}
         self.uses: dict[Tensor, int] = {}
         self._replaced: dict[Tensor, Tensor] = {}
@@ -44,7 +45,7 @@ class Rewriter:
             self.uses[tensor] = self.uses.get(tensor, 0) + 1
 
     def run(self, rule: Callable[[Rewriter, Op], bool]) -> Graph:
-        """Offer every operator to the rule; it returns True when it has put something in its place."""
+        """Offer every operator to the rule, which returns True if it has replaced it. Returns the new graph."""
         for op in self.graph.ops:
             poll()
             self._origin = op.origin
@@ -53,19 +54,18 @@ class Rewriter:
             current = op if same else Op(op.name, op.kind, inputs, op.outputs, op.attrs)
             if not rule(self, current):
                 self.keep(current)
-        # Rules put something in place of an operator and leave its inputs alone: those that have
-        # lost their readers go here.
+        # Operators whose results are not read any more are dropped.
         outputs = tuple(self.resolve(tensor) for tensor in self.graph.outputs)
         return Graph(self.graph.name, self.graph.inputs, outputs, live(tuple(self.ops), outputs))
 
     def resolve(self, tensor: Tensor) -> Tensor:
-        """What stands for a tensor of the original graph by now."""
+        """The tensor that has replaced a tensor of the original graph."""
         while tensor in self._replaced:
             tensor = self._replaced[tensor]
         return tensor
 
     def keep(self, op: Op) -> None:
-        if op.origin is None:  # made by the rule, in place of the operator that it was offered
+        if op.origin is None:  # made by the rule: it replaces the offered operator
             op.origin = self._origin
         self.ops[op] = None
         for tensor in op.outputs:
@@ -77,7 +77,7 @@ class Rewriter:
         return op if op is not None and op.kind == kind else None
 
     def value_of(self, tensor: Tensor) -> npt.NDArray[Any] | None:
-        """The elements of a constant, or of one that is only moved; None for anything else."""
+        """The elements of a constant, or of a moved constant; None for anything else."""
         if tensor.data is not None:
             return tensor.data
         op = self.producer.get(tensor)

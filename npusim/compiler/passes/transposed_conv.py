@@ -1,10 +1,11 @@
-"""Transposed convolutions as convolutions: each output pixel of a stride, its *phase*, has taps of its own.
+"""Transposed convolutions as convolutions: each position within a stride, a *phase*, has taps of its own.
 
-Output row o gets tap k of input row i where o + pad = stride * i + dilation * k. So the rows with one rest of (o + pad)
-by the stride are a convolution with the taps of that rest, and all phases are one with stride * stride times as
-many output channels, whose pixels are then put side by side. Nothing is spread before the product, and no zeros of it
-are multiplied. ``legalize`` takes what is left: computed weights, and floats of which one phase has more taps than
-another: what is put there for nothing could meet an infinity.
+Output row o gets tap k of input row i where o + pad = stride * i + dilation * k. Rows with the same (o + pad) modulo
+the stride are therefore a convolution with the taps of that phase. All phases together are one convolution with stride
+* stride times as many output channels, whose pixels are then interleaved: no zeros are inserted and multiplied.
+
+``legalize`` rewrites the rest: computed weights, and floats whose phases have different numbers of taps, because the
+zeros that would fill these up could meet an infinity.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ Array = npt.NDArray[Any]
 
 
 def separate_phases(graph: Graph) -> Graph:
-    """Transposed convolutions with constant weights, quantised or not, as convolutions."""
+    """Replace transposed convolutions with constant weights, quantised or not, by convolutions."""
     if not any(op.kind == "conv_transpose" for op in graph.ops):
         return graph
     return Rewriter(graph).run(_separate)
 
 
 class _Axis(NamedTuple):
-    """One spatial axis. ``taps`` of a phase, ``apart`` rows from each other; rows to put around the input, less than 0
-    if there are too many; ``skipped``: rows of the phases before the first of the output."""
+    """One spatial axis. ``taps``: of a phase, ``apart`` rows from each other; ``low``, ``high``: rows of padding,
+    negative where rows are cropped; ``skipped``: rows of the phases before the first row of the output."""
 
     stride: int
     apart: int
@@ -49,7 +50,7 @@ def _axis(op: Op, number: int, size: int) -> _Axis:
 
 
 def _step(op: Op, number: int) -> int:
-    """From one tap to the next of the kernel among those of all phases. Beside a stride of 1 it stays a dilation."""
+    """Distance of the taps of the kernel among those of all phases; with a stride of 1 the dilation is kept instead."""
     return int(op.attrs["dilation"][number]) if op.attrs["stride"][number] > 1 else 1
 
 
@@ -87,7 +88,7 @@ def _cut(rewriter: Rewriter, name: str, x: Tensor, axis: int, low: int, high: in
 
 
 def _side_by_side(rewriter: Rewriter, op: Op, value: Tensor, spatial: tuple[int, int]) -> Tensor:
-    """The phases, which lie among the channels as (group, row, column, channel), as rows and columns."""
+    """Interleave the phases, which are channels (group, row, column, channel), as rows and columns."""
     (high, wide), groups, depth = op.attrs["stride"], op.attrs["groups"], op.input(1).shape[1]
     if high == wide == 1:
         return value
@@ -103,13 +104,14 @@ def _side_by_side(rewriter: Rewriter, op: Op, value: Tensor, spatial: tuple[int,
 
 
 def _weights(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """Those of all phases, [group * row * column * O, I, taps, taps]; None for what ``legalize`` takes."""
+    """The weights of all phases, [group * row * column * O, I, taps, taps]; None if ``legalize`` has to rewrite
+    them."""
     w, source = op.input(1), rewriter.made_by(op.input(1), "dequantize")
     even = all(w.shape[2 + n] % op.attrs["stride"][n] == 0 and _step(op, n) == 1 for n in (0, 1))
     if w.data is not None and (even or w.dtype.is_integer):
         return rewriter.const(f"{op.name}.phases", _phases(op, w.data, np.asarray(op.attrs["w_zero"])), w.dtype)
     constants = _constants(source)
-    # One scale for all, or one for each output channel: those of input channels stay with them.
+    # One scale for all, or one for each output channel.
     if constants is None or any(
         array.size > 1 and (1,) * (4 - array.ndim) + array.shape != (1, w.shape[1], 1, 1) for array in constants[1:]
     ):
@@ -126,35 +128,36 @@ def _weights(rewriter: Rewriter, op: Op) -> Tensor | None:
 
 
 def _constants(source: Op | None) -> list[Array] | None:
-    """What an operator is given, if all of it is constant."""
+    """The operands of an operator, if all of them are constant."""
     if source is None or any(tensor is None or tensor.data is None for tensor in source.inputs):
         return None
     return [np.asarray(tensor.data) for tensor in source.inputs if tensor is not None]
 
 
 def _phases(op: Op, w: Array, nothing: Array) -> Array:
-    """``nothing``: what stands for 0, where a phase has no tap; one for all, or one for each output channel."""
+    """The kernels of all phases. ``nothing``: the value for missing taps, one for all or one for each output
+    channel."""
     (rows, cols, *kernel), groups, strides = w.shape, op.attrs["groups"], op.attrs["stride"]
     high, wide = (_axis(op, number, 1).taps for number in (0, 1))
     full = np.empty((rows, cols, strides[0], high, strides[1], wide), w.dtype)
     full[...] = nothing.reshape(1, -1, 1, 1, 1, 1)
     for y, x in np.ndindex(*kernel):
         (down, row), (right, col) = (divmod(tap * _step(op, n), strides[n]) for n, tap in enumerate((y, x)))
-        # The kernel is turned round: the later a tap, the earlier the row that it takes.
+        # The kernel is mirrored: later taps read earlier rows.
         full[:, :, row, high - 1 - down, col, wide - 1 - right] = w[:, :, y, x]
     split = full.reshape(groups, rows // groups, *full.shape[1:]).transpose(0, 3, 5, 2, 1, 4, 6)
     return np.ascontiguousarray(split).reshape(-1, rows // groups, high, wide)
 
 
 def _of_phases(op: Op, row: Array) -> Array:
-    """What there is for each output channel, for each channel of all phases."""
+    """Repeat a value of each output channel for the channels of all phases."""
     groups, phases = op.attrs["groups"], prod(op.attrs["stride"])
     split = row.reshape(groups, 1, -1)
     return np.ascontiguousarray(np.broadcast_to(split, (groups, phases, split.shape[2]))).reshape(-1)
 
 
 def _bias(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """That of all phases; None if there is none, or it is computed."""
+    """The bias of all phases; None if there is none, or it is computed."""
     bias = op.optional(2)
     if bias is None:
         return None

@@ -33,25 +33,34 @@ def form_attention(
     """
     users = consumers([op for group in groups for op in group.ops])
     owner = {op: group for group in groups for op in group.ops}
+    wanted, runs = set(wanted), {group: _from(group, users, owner, set(outputs)) for group in groups}
     fused: dict[Group, Group] = {}
     taken: set[Group] = set()
-    wanted = set(wanted)
-    for group in groups:
-        members = _from(group, users, owner, set(outputs))
+    for group, members in runs.items():
         parts = [part for member in members for part in _apart(member)]
-        is_wanted = not wanted.isdisjoint(op.name for op in group.ops)
+        names = _names(group)
+        is_wanted = not wanted.isdisjoint(names)
         if parts and taken.isdisjoint(members) and (is_wanted or (others and _fits(parts, config))):
-            wanted -= {op.name for op in group.ops}
+            wanted -= names
             taken.update(members)
-            ops = [op for part in parts for op in part.ops]
-            fused[members[-1]] = Group(0, ops[0], tuple(ops[1:]), tuple(parts))
+            fused[members[-1]] = _joined(parts)
     if wanted:
-        possible = [group.name for group in groups if _from(group, users, owner, set(outputs))]
-        raise ScheduleError(
-            f"fused_attention: no attention begins with {min(wanted)}; {suggestion(min(wanted), possible)}"
-        )
+        raise _no_attention(min(wanted), [group.name for group, members in runs.items() if members])
     found = [fused.get(group, group) for group in groups if group in fused or group not in taken]
     return [Group(index, group.anchor, group.chain, group.parts) for index, group in enumerate(found)]
+
+
+def _names(group: Group) -> set[str]:
+    return {op.name for op in group.ops}
+
+
+def _no_attention(name: str, possible: Sequence[str]) -> ScheduleError:
+    return ScheduleError(f"fused_attention: no attention begins with {name}; {suggestion(name, possible)}")
+
+
+def _joined(parts: Sequence[Group]) -> Group:
+    ops = [op for part in parts for op in part.ops]
+    return Group(0, ops[0], tuple(ops[1:]), tuple(parts))
 
 
 def _from(group: Group, users: dict[Tensor, list[Op]], owner: dict[Op, Group], outputs: set[Tensor]) -> list[Group]:

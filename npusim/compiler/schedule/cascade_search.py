@@ -170,15 +170,7 @@ class CascadeSearch:
         """The best stripes when values at the ends of the cascade leave it their bytes, one of them or all; the
         picoseconds include what other groups lose by that."""
         first, last = groups[0].index, groups[-1].index
-        users = self._uses.users
-        touched = dict.fromkeys(buffer for group in groups for buffer in self._uses.touched[group.index])
-        ends = [
-            each
-            for each in touched
-            if each.on_chip
-            and each not in self._choices.areas
-            and not first <= users[each][0] <= users[each][-1] <= last
-        ]
+        users, ends = self._uses.users, self._movable(groups)
         for moved in ([end] for end in ends) if len(ends) < 2 else (*([end] for end in ends), ends):
             others = sorted({user for buffer in moved for user in users[buffer] if not first <= user <= last})
             with self._in_dram(moved, [self._steps[user] for user in others], groups):
@@ -189,6 +181,14 @@ class CascadeSearch:
                 )
             if option and after is not None:
                 yield option[0] + after - sum(self._alone[user] for user in others), option[1]
+
+    def _movable(self, groups: Sequence[Group]) -> list[Buffer]:
+        """The values at the ends of a cascade that are in the scratchpad, unless the schedule has an area for them."""
+        first, last = groups[0].index, groups[-1].index
+        touched = dict.fromkeys(buffer for group in groups for buffer in self._uses.touched[group.index])
+        free = [each for each in touched if each.on_chip and each not in self._choices.areas]
+        users = self._uses.users
+        return [each for each in free if users[each][0] < first or users[each][-1] > last]
 
     @contextlib.contextmanager
     def _in_dram(

@@ -1,7 +1,7 @@
-"""Caches that grow where they lie: an input to which new rows are concatenated, and the output that this is.
+"""KV caches that grow in place: an input to which rows are concatenated, with the result as an output.
 
-Both are one buffer with room for all rows. What comes in lies there already, the new rows are written beside it, and
-whoever reads the output reads the buffer: nothing is copied to grow.
+Both share one buffer with room for all rows. Old rows stay where they are and new ones are written behind them, so
+nothing is copied when the cache grows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from npusim.graph import DOUBLING, Graph
 
 
 class CacheGrowth(NamedTuple):
-    """Input ``source`` and output ``target`` of a graph, by number; the rows are those along ``axis``."""
+    """A cache: numbers of its input and its output in the graph, the dimension of its rows, and the rows of its
+    buffer."""
 
     source: int
     target: int
@@ -22,7 +23,7 @@ class CacheGrowth(NamedTuple):
 
 
 def growths(graph: Graph) -> list[CacheGrowth]:
-    """The caches of a graph, if its ``cache_rows`` let there be any. Raises CompileError if those are too few."""
+    """The caches of a graph with ``cache_rows``. Raises CompileError if these are too few."""
     rows = graph.cache_rows
     if rows is None:
         return []
@@ -34,7 +35,7 @@ def growths(graph: Graph) -> list[CacheGrowth]:
         if op is None or op.inputs.count(op.inputs[0]) > 1:
             continue
         first, axis = op.input(0), op.attrs["axis"]
-        # The second output that grows from the same input would be written over the first.
+        # A second output that grows from the same input would overwrite the first.
         source = inputs.pop(first, None)
         if source is None:
             continue

@@ -1,4 +1,4 @@
-"""Graphs that are compiled for one design after the other."""
+"""Graphs that are compiled for many designs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class PreparedGraph:
-    """A graph that nobody changes any more, nor the values of its constants: what it is rewritten to is remembered.
+    """A graph that does not change any more, nor do its constants, so that the results of rewriting it are kept.
 
-    ``rewritten``: by what of a device rewriting depends on, the graph as it is compiled and what is left of the
-    budget.
+    ``rewritten``: the graph as it is compiled and the rest of the budget, by the part of the config that rewriting
+    depends on.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -22,5 +22,5 @@ class PreparedGraph:
         self.rewritten: dict[Hashable, tuple[Graph, Budget]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """To another process goes the graph alone."""
+        """Only the graph is sent to another process."""
         return PreparedGraph, (self.graph,)

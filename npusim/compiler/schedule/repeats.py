@@ -1,7 +1,7 @@
-"""Layers that repeat: a graph with a few of them, on which orders are compared instead of on all of them.
+"""Shorten a graph of many equal layers to a few of them, on which schedules are compared.
 
-Of two orders the one that is done first with three equal layers is done first with thirty. To compare six orders takes
-six times as long as to make one; so of deep networks it is done on a short one (ADR 0034).
+The faster of two schedules for three equal layers is also the faster one for thirty. Comparing several schedules of a
+deep network in full would take several times as long as compiling it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from npusim.graph import Graph, Op, Tensor
 from npusim.polling import poll
 
 LEAST = 16
-"""Networks with fewer equal layers are compared as they are: it is exact, and takes little longer."""
+"""Equal layers at least: shorter networks are compared in full, which is exact and takes little longer."""
 KEPT = 3
-"""Layers that stand for all: the first and the last have neighbours that the others do not have."""
+"""Layers that are kept: the first and the last have other neighbours than those between."""
 
 
 def shortened(graph: Graph) -> Graph | None:
@@ -46,7 +46,7 @@ def _rewired(op: Op, instead: dict[Tensor, Tensor]) -> Op:
 
 
 def _signatures(ops: tuple[Op, ...]) -> npt.NDArray[np.int64]:
-    """A number for each operator, the same for those that differ in names and in values alone."""
+    """A number for each operator, equal for operators that differ in names and values of constants only."""
     numbers: dict[Any, int] = {}
     made = {tensor: number for number, op in enumerate(ops) for tensor in op.outputs}
     found = []
@@ -62,7 +62,7 @@ def _signatures(ops: tuple[Op, ...]) -> npt.NDArray[np.int64]:
 
 
 def _repeats(numbers: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
-    """(first operator, operators in a layer, layers) of the layers without which the fewest operators are left."""
+    """(first operator, operators of a layer, layers) of the run of equal layers that shortens the graph most."""
     best, most = None, 0
     for period in range(1, len(numbers) // LEAST + 1):
         poll()

@@ -57,13 +57,8 @@ class StripedValue(NamedTuple):
     readers: tuple[Reader, ...]
 
 
-class Border(NamedTuple):
-    """Columns of padding beside an image, and the bits of one of its elements; None without padding."""
-
-    left: int
-    right: int
-    pattern: int | None
-
+Border = tuple[int, int, int | None]
+"""Columns of padding left and right of an image, and the bits of one of its elements; None without padding."""
 
 RowPlaces = tuple[int, list[int], dict[int, tuple[int, int]], dict[int, tuple[int, int]]]
 """Rows of a buffer; and ``bases``, ``moves`` and ``bottoms`` as in :class:`RollingBuffer`."""
@@ -94,11 +89,11 @@ class RollingBuffer:
     def begin(self, image: int) -> Iterator[Item]:
         """Fill the padding above an image and beside all positions; makers write rows between it. It is still beside
         the rows for all images after the first."""
-        if self.border.pattern is None:
+        if self.border[2] is None:
             return
         # Padding above the image and left of its first row is one run.
         above = self.bases[0] * self.pitch
-        left, right = (count * self._pixel for count in self.border[:2])
+        left, right = self.border[0] * self._pixel, self.border[1] * self._pixel
         if image:
             yield from self._fill(0, above)
             return
@@ -152,7 +147,7 @@ class RollingBuffer:
                 dims = (min(height, rows - row), min(width, count - done))
                 strides = (self.pitch, item)
                 view = View(self.buffer, start + row * self.pitch + done * item, dims, strides, self.view.dtype)
-                fill = Fill(view.address, (0, 0, *strides), (1, 1, *dims), item, self.border.pattern or 0)
+                fill = Fill(view.address, (0, 0, *strides), (1, 1, *dims), item, self.border[2] or 0)
                 yield Item(fill, (), (view,))
 
 
@@ -166,7 +161,7 @@ def rolling_buffer(
     buffer = Buffer(tensor.name, SCRATCH, capacity * row_bytes, is_rolling=True)
     strides = [0] * 4
     strides[row], strides[col], strides[channel] = row_bytes, tensor.shape[channel] * item, item
-    view = View(buffer, edge.left * strides[col], tensor.shape, tuple(strides), tensor.dtype)
+    view = View(buffer, edge[0] * strides[col], tensor.shape, tuple(strides), tensor.dtype)
     return RollingBuffer(value, view, row_bytes, edge, bases, moves, bottoms, source)
 
 
@@ -188,7 +183,7 @@ def border(value: StripedValue, groups: Sequence[Group]) -> Border | None:
                 return None
             pattern = zero
             left, right = max(left, first), max(right, width)
-    return Border(left, right, pattern)
+    return left, right, pattern
 
 
 def _columns(anchor: Op, tensor: Tensor) -> tuple[int, int]:
@@ -210,7 +205,7 @@ def pitch(value: StripedValue, edge: Border) -> int:
     """Bytes from one row of a rolling buffer to the next."""
     _, _, col, channel = AXES[value.axis]
     shape = value.tensor.shape
-    return (edge.left + shape[col] + edge.right) * shape[channel] * value.tensor.dtype.itemsize
+    return (edge[0] + shape[col] + edge[1]) * shape[channel] * value.tensor.dtype.itemsize
 
 
 # Positions
