@@ -1,4 +1,4 @@
-"""GraphBuilder: make a Graph one operator at a time, each checked as it is added."""
+"""GraphBuilder: builds a Graph one operator at a time, each checked when it is added."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from npusim.ops.guard import Guard
 from npusim.polling import poll
 
 MAX_ELEMENTS = 1 << 40
-"""No tensor may have more elements."""
+"""Most elements of a tensor."""
 MAX_FOLDED_BYTES = 1 << 20
-"""A folded result may be this large, or as large as the constants that it came from."""
+"""Largest folded result in bytes, unless its constants are larger."""
 MAX_RANK = 64
-"""No tensor may have more dimensions: numpy has no more, and neither has any model."""
+"""Most dimensions of a tensor, the limit of numpy."""
 MAX_VIEW_BYTES = 1 << 32
-"""A folded result that is a view may seem this large."""
+"""Largest apparent size in bytes of a folded result that is a view."""
 
 MAX_TRACED = 1 << 20
-"""Tensors that :meth:`GraphBuilder.inputs_of` looks at, in all."""
+"""Most tensors that :meth:`GraphBuilder.inputs_of` visits in total."""
 
 
 class Names:
-    """Hands out names that are different from each other; ``mark`` stands before the number of a made one."""
+    """Makes unique names. ``mark``: separates a name from its number."""
 
     def __init__(self, mark: str = "_") -> None:
         self._mark = mark
         self._taken: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
-        """``name``, or the first of ``name_1``, ``name_2``, ... that is free; it is taken from now on."""
+        """``name``, or the first of ``name_1``, ``name_2``, ... that is unused."""
         candidate = name
         while candidate in self._taken:
             self._taken[name] += 1
             candidate = f"{name}{self._mark}{self._taken[name]}"
-        # The made name is taken, too: a model may have a tensor that is really called "name_1".
+        # The new name is used, too: a model may have a tensor called "name_1".
         self._taken[candidate] = 0
         return candidate
 
@@ -51,10 +51,9 @@ class Names:
 class GraphBuilder:
     """Collects inputs, constants and operators of one graph.
 
-    With ``fold`` an operator whose inputs are all constant is computed by its reference and becomes a constant, unless
-    that would be larger than its inputs and :data:`MAX_FOLDED_BYTES`. Constants may be read-only views. ``origin`` is
-    given to the operators that are added while it is set, see ``Op``. Operators and what is computed are taken from
-    ``budget``, if there is one.
+    With ``fold``, an operator on constants is computed by its reference and becomes a constant, unless that would be
+    larger than its inputs and :data:`MAX_FOLDED_BYTES`. Constants may be read-only views. ``origin``: set on added
+    operators, see ``Op``. Operators and computed bytes count against ``budget``, if given.
     """
 
     def __init__(self, name: str, *, fold: bool = False, budget: Budget | None = None) -> None:
@@ -67,18 +66,18 @@ class GraphBuilder:
         self._derived: dict[Tensor, Op] = {}
         self._known: set[Tensor] = set()
         self._values: dict[Tensor, Array] = {}
-        self._follows: set[Tensor] = set()  # values of a run: inputs that are known or bound, and what is made of them
-        self._computed: dict[Op, None] = {}  # operators of which that was done here
-        self._made: list[HostWork] = []  # and what importers have done
+        self._follows: set[Tensor] = set()  # values of a run: known or bound inputs, and values computed from them
+        self._computed: dict[Op, None] = {}  # operators computed here for them
+        self._made: list[HostWork] = []  # and work recorded by importers
         self._decisions: dict[Tensor, str] = {}
-        self._makers: dict[Tensor, Op] = {}  # of the first ``_mapped`` operators
+        self._makers: dict[Tensor, Op] = {}  # producers in the first ``_mapped`` operators
         self._mapped = self._traced = 0
         self._tensor_names = Names()
         self._op_names = Names()
 
     def input(self, name: str, shape: Sequence[int], dtype: DType, value: Array | None = None) -> Tensor:
-        """A new graph input; the name must be free. ``value``: what it is in the run that the graph is made for, in
-        storage form: :meth:`decide` may look at it, nothing is folded."""
+        """A new graph input; the name must be unused. ``value``: its value in storage form in the run that the graph is
+        made for, for :meth:`decide`; it is not folded."""
         if self._tensor_names.unique(name) != name:
             raise ModelError(f"the name {name!r} is already taken by another tensor")
         tensor = Tensor(name, checked_shape(shape, name), dtype)
@@ -96,7 +95,7 @@ class GraphBuilder:
             data = to_storage(data)
         elif data.dtype != dtype.storage:
             data = to_storage(data)
-            # numpy has no bfloat16; its bits travel as uint16, and converting them as numbers would destroy them.
+            # numpy has no bfloat16: its bits are stored as uint16, which must not be converted as numbers.
             if not (dtype is DType.BFLOAT16 and data.dtype == np.uint16):
                 data = narrow(data, dtype)
         return Tensor(self._tensor_names.unique(name or "const"), data.shape, dtype, data)
@@ -104,7 +103,7 @@ class GraphBuilder:
     def add(self, kind: str, inputs: Inputs, attrs: Attrs | None = None, name: str | None = None) -> Tensor:
         """Add an operator and return its output; kinds with several outputs need :meth:`add_all`.
 
-        Raises ModelError for operands that contradict each other, UnsupportedError for what npusim does not do.
+        Raises ModelError for inconsistent operands, UnsupportedError for unsupported ones.
         """
         outputs = self.add_all(kind, inputs, attrs, name)
         if len(outputs) != 1:
@@ -147,13 +146,13 @@ class GraphBuilder:
         if all(tensor is None or self.is_known(tensor) for tensor in op.inputs):
             self._known.update(outputs)
         if all(tensor is None or tensor.is_constant or tensor in self._derived for tensor in op.inputs):
-            # Frontends read shapes and sizes from such values; large ones are data, and computing them
-            # here would take time twice.
+            # Frontends read shapes and sizes from such values; larger ones are data, and computing them here would
+            # double the time.
             self._derived.update((output, op) for output in outputs if output.nbytes <= MAX_FOLDED_BYTES)
         return list(outputs)
 
     def is_known(self, tensor: Tensor) -> bool:
-        """Whether the tensor follows from constants alone, be it too large to be computed here."""
+        """Whether the tensor follows from constants alone, even if it is too large to be folded."""
         return tensor.is_constant or tensor in self._known
 
     def value_of(self, tensor: Tensor) -> Array | None:
@@ -163,10 +162,10 @@ class GraphBuilder:
         return self._evaluated(tensor, self._derived) if tensor in self._derived else None
 
     def decide(self, tensor: Tensor, what: str) -> Array | None:
-        """The value that a tensor has with the known values of inputs; None if it follows from an input without one.
+        """The value of a tensor for the known values of inputs; None if it depends on an input without one.
 
-        The host computes it. It decides what is built: the graph is for inputs that give this value, which is
-        ``what``. See :meth:`host_part`.
+        The host computes it. The graph is then only valid for inputs that give this value; ``what`` describes it. See
+        :meth:`host_part`.
         """
         self._map_makers()
         value = self._evaluated(tensor, self._makers)
@@ -175,8 +174,8 @@ class GraphBuilder:
         return value
 
     def _evaluated(self, tensor: Tensor, makers: Mapping[Tensor, Op]) -> Array | None:
-        """Computed by references; None if something that is needed has neither a value nor a maker."""
-        # A stack of its own: shape arithmetic in exported models makes chains that are deeper than Python's.
+        """The value by references; None if an operand has neither a value nor a producer."""
+        # An explicit stack, because shape arithmetic in exported models can be deeper than Python's recursion limit.
         pending = [tensor]
         while pending:
             current = pending[-1]
@@ -196,18 +195,18 @@ class GraphBuilder:
         return self._values[tensor]
 
     def follows(self, tensor: Tensor | None) -> bool:
-        """Whether the host has a value of the tensor that follows from inputs, known or bound."""
+        """Whether the host has a value of the tensor that follows from known or bound inputs."""
         return tensor in self._follows
 
     def mark(self, tensor: Tensor, name: str = "", kind: str = "") -> None:
-        """A constant follows from values of inputs. With a name and a kind: the host has computed it from them."""
+        """A constant depends on values of inputs. With a name and a kind: the host has computed it from them."""
         self._follows.add(tensor)
         tensor.bound = True
         if kind:
             self._made.append(HostWork(name, kind, 0, tensor.size))
 
     def _note(self, op: Op) -> None:
-        """The host has computed an operator. What is made of constants of the model alone is no work of a run."""
+        """Record an operator computed by the host, unless it only depends on constants of the model."""
         if any(tensor in self._follows for tensor in op.inputs):
             self._follows.update(op.outputs)
             self._computed[op] = None
@@ -216,7 +215,7 @@ class GraphBuilder:
 
     @property
     def deciding(self) -> list[Tensor]:
-        """The inputs with a value that decisions follow from."""
+        """The inputs with a value that decisions depend on."""
         self._map_makers()
         pending, seen = list(self._decisions), set(self._decisions)
         while pending:
@@ -227,10 +226,10 @@ class GraphBuilder:
         return [tensor for tensor in self._inputs if tensor in seen]
 
     def host_part(self, graph: Graph, fixed: Sequence[Tensor]) -> HostPart:
-        """What the host has computed of values of inputs for a graph, and the decisions, by which a run can be checked.
+        """The work of the host and its decisions for a graph, to check the inputs of a run.
 
-        ``fixed``: inputs of which the value itself is a part of what is built; what follows from them alone is no
-        decision of a run.
+        ``fixed``: inputs whose values are part of the graph; values that depend on them alone are not decisions of a
+        run.
         """
         constants = {tensor: None for op in graph.ops for tensor in op.inputs if tensor is not None and tensor.bound}
         left = [HostWork(tensor.name, "constant", 0, tensor.size) for tensor in constants]
@@ -250,7 +249,7 @@ class GraphBuilder:
         self._mapped = len(self._ops)
 
     def inputs_of(self, tensor: Tensor) -> list[Tensor]:
-        """The inputs of the graph that a tensor is computed from; none after so many questions that it takes long."""
+        """The graph inputs that a tensor depends on; none once the limit of visited tensors is reached."""
         self._map_makers()
         pending, seen = [tensor], {tensor}
         while pending and self._traced < MAX_TRACED:
@@ -269,7 +268,7 @@ class GraphBuilder:
     def _compute(self, op: Op, arrays: Sequence[Array | None]) -> list[Array]:
         kind = REGISTRY[op.kind]
         if self.budget is not None and kind.folding is not Folding.VIEW:
-            # What is read counts, too: a view may repeat one element, and reading it takes as long as it seems.
+            # Including operands: a view may repeat one element, and reading it takes time by its apparent size.
             tensors = {t for t in (*op.inputs, *op.outputs) if t is not None}
             count = sum(tensor.nbytes for tensor in tensors) + _terms(op)
             self.budget.take_bytes(count, f"{op.name} ({op.kind})")
@@ -289,12 +288,12 @@ class GraphBuilder:
         return tensor in self._inputs
 
     def reserve(self, names: Iterable[str]) -> None:
-        """Keep tensor names for :meth:`rename`: nothing else gets them."""
+        """Reserve tensor names for :meth:`rename`."""
         for name in names:
             self._tensor_names.unique(name)
 
     def rename(self, tensor: Tensor, name: str, *, reserved: bool = False) -> None:
-        """Give a tensor that this builder made another name; made unique unless it is a reserved one."""
+        """Rename a tensor made by this builder; the name is made unique unless it is a reserved one."""
         if tensor.name != name:
             tensor.name = name if reserved else self._tensor_names.unique(name)
 
@@ -315,7 +314,7 @@ class GraphBuilder:
         size = sum(output.nbytes for output in op.outputs)
         apparent = sum(tensor.nbytes for tensor in operands)
         if op.kind == "reshape" and real_bytes(operands[0]) <= operands[0].dtype.itemsize:
-            folding = Folding.VIEW  # of one element that a view repeats; of any other view numpy would make a copy
+            folding = Folding.VIEW  # a view of one repeated element; numpy would copy other views
         match folding:
             case Folding.NEVER:
                 return False
@@ -325,18 +324,19 @@ class GraphBuilder:
                 return size + apparent <= MAX_FOLDED_BYTES
             case Folding.PLAIN:
                 real = sum(real_bytes(tensor) for tensor in operands)
-                # What a view repeats takes no memory, but it takes time, and the result would take both.
+                # A repeating view takes no memory, but time by its apparent size, and its result would take both.
                 return size <= max(MAX_FOLDED_BYTES, real) and apparent <= max(64 * MAX_FOLDED_BYTES, real)
 
 
 def _terms(op: Op) -> int:
-    """How much a reference goes through, beside operands and results, for results that are sums of many terms."""
+    """Number of terms that a reference computes beyond its operands and results, for results that are sums of many
+    terms."""
     if op.kind == "matmul":
         return macs(op)
     if op.kind not in ("conv", "conv_transpose", "pool"):
         return 0
     window = math.prod(op.attrs["kernel"] if op.kind == "pool" else op.input(1).shape[1:])
-    # Windows are laid beside each other before they are multiplied or compared.
+    # Windows are copied side by side before they are multiplied or compared.
     return op.output.size * window * op.input(0).dtype.itemsize
 
 
@@ -357,7 +357,7 @@ def _work_of(op: Op) -> HostWork:
 
 
 def real_bytes(constant: Tensor) -> int:
-    """Bytes that a constant takes in memory, where a broadcast view repeats what it has."""
+    """Bytes of a constant in memory, without the repetitions of a broadcast view."""
     if constant.data is None:
         return 0
     pairs = zip(constant.data.shape, constant.data.strides, strict=True)
@@ -366,7 +366,7 @@ def real_bytes(constant: Tensor) -> int:
 
 def checked_shape(shape: Sequence[int], name: str) -> Shape:
     """The shape as a tuple of ints; raises ModelError for a negative dimension, UnsupportedError for a huge size."""
-    # Python's integers, because the product of a hostile shape would wrap in those of numpy and pass for a small one.
+    # As Python integers, because the product of a hostile shape would overflow in numpy's and seem small.
     dims = tuple(int(dim) for dim in shape)
     elements = 1
     for dim in dims:

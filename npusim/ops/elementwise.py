@@ -42,14 +42,14 @@ _ERFC = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def _distinct(function: Callable[[Array], Array], x: Array) -> Array:
-    """A slow function in double precision, computed once for each distinct value."""
-    # numpy has no erf: each value is a call of Python, and activations repeat theirs.
+    """A slow function in double precision, computed once per distinct value."""
+    # numpy has no erf: each value needs a Python call, and activations repeat values.
     values, inverse = np.unique(x, return_inverse=True)
     return function(values)[inverse].reshape(x.shape) if values.size else x.astype(np.float64)
 
 
 def _sigmoid(x: Array) -> Array:
-    # Every exponent is at most 0, so that nothing overflows on the way to a result near 0 or 1.
+    # Every exponent is at most 0, so nothing overflows.
     return np.where(x >= 0, 1.0, np.exp(np.minimum(x, 0))) / (1.0 + np.exp(-np.abs(x)))
 
 
@@ -86,7 +86,7 @@ _DOUBLE: dict[Unary, _Function] = {
     Unary.HARD_SIGMOID: lambda x, p, q: np.clip(p * x + q, 0, 1),
     Unary.HARD_SWISH: lambda x, p, q: x * np.clip(x + 3, 0, 6) / 6,
     Unary.TANH: lambda x, p, q: np.tanh(x),
-    # erfc(-x) and not 1 + erf(x), which cancels to nothing for large negative x.
+    # erfc(-x) instead of 1 + erf(x), which cancels for large negative x.
     Unary.GELU: lambda x, p, q: 0.5 * x * _distinct(_ERFC, -x / math.sqrt(2.0)),
     Unary.GELU_TANH: lambda x, p, q: 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))),
     Unary.MISH: lambda x, p, q: x * np.tanh(_softplus(x)),
@@ -142,17 +142,17 @@ def _unary(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
             y = _EXACT[fn](x, p0, p1)
         else:
             y = _DOUBLE[fn](x.astype(np.float64), p0, p1)
-            # Through float32 even to half floats: the unit computes in float32, and rounding directly would differ in
-            # the last bit.
+            # Half floats are rounded through float32, because the unit computes in float32 and direct rounding could
+            # differ in the last bit.
             y = y if op.output.dtype is DType.FLOAT64 else y.astype(np.float32)
     return [narrow(np.asarray(y), op.output.dtype)]
 
 
 def _int_divide(a: Array, b: Array) -> Array:
-    """C division of integers; by zero gives 0."""
+    """C division of integers; division by zero gives 0."""
     safe = np.where(b == 0, 1, b).astype(b.dtype)
     quotient = np.floor_divide(a, safe)
-    # numpy floors and C truncates: they differ by one where the signs differ and there is a remainder.
+    # numpy floors and C truncates: they differ by one if the signs differ and there is a remainder.
     inexact = (quotient * safe != a) & ((a < 0) != (safe < 0))
     return np.where(b == 0, 0, quotient + inexact).astype(a.dtype)
 

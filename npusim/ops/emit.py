@@ -1,4 +1,4 @@
-"""What frontends say while one operation of their language becomes operators of a graph."""
+"""Helpers for frontends that lower one operation to graph operators."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from npusim.ops.build import GraphBuilder
 
 
 class Emitter:
-    """Adds the operators that stand for one operation, named after it. Verbs that would change nothing add nothing."""
+    """Adds the operators for one operation, named after it. Methods that would change nothing add nothing."""
 
     def __init__(self, builder: GraphBuilder, name: str) -> None:
         self.builder = builder
         self.name = name
 
     def name_of(self, kind: str) -> str:
-        """What an operator of this kind is called."""
+        """The name of an operator of this kind."""
         return self.name
 
     def emit(self, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any] | None = None) -> Tensor:
-        """Add an operator of the graph language and give its output."""
+        """Add an operator and return its output."""
         return self.builder.add(kind, inputs, attrs, self.name_of(kind))
 
     def const(self, array: Any, dtype: DType | None = None) -> Tensor:
@@ -45,7 +45,7 @@ class Emitter:
         return self.emit("binary", [a, b], {"fn": fn})
 
     def reduce(self, fn: Reduce, x: Tensor, axes: Sequence[int], keepdims: bool = True) -> Tensor:
-        """One element from all along the axes."""
+        """Reduce all elements along the axes to one."""
         return self.emit("reduce", [x], {"fn": fn, "axes": tuple(sorted(axes)), "keepdims": keepdims})
 
     def cast(self, x: Tensor, to: DType) -> Tensor:

@@ -1,4 +1,4 @@
-"""Whether inputs decide what a graph was built for: the decisions of a build, computed again for another run."""
+"""Checks that inputs decide what a graph was built for, by computing the decisions again for another run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from npusim.ops.base import Array
 
 @dataclass(slots=True, eq=False)
 class Guard:
-    """``graph`` computes the values that were decided, in order; ``what`` names them, ``decided`` has them as text.
+    """``graph`` computes the decided values in order; ``what`` describes them, ``decided`` has them as text.
 
-    ``fixed``: values of inputs of the graph that the program does not take.
+    ``fixed``: values of graph inputs that the program does not take.
     """
 
     graph: Graph
@@ -26,7 +26,7 @@ class Guard:
     decided: tuple[str, ...]
     fixed: Mapping[str, Array]
     _last: dict[str, bytes] = field(default_factory=dict)
-    """The inputs that passed last: most runs come right after the compilation for their inputs."""
+    """The inputs that passed last, because most runs follow a compilation for the same inputs."""
 
     def __call__(self, inputs: Mapping[str, Array]) -> None:
         """Raise InputError unless the inputs, in storage form, decide the same."""
@@ -46,7 +46,7 @@ class Guard:
         except (ArithmeticError, LookupError, ValueError) as error:  # an index beyond what another branch would have
             raise InputError(f"{self.what[-1]} cannot be computed {advice}: {error}") from None
         for what, was, tensor in zip(self.what, self.decided, self.graph.outputs, strict=True):
-            # Later decisions may hang on this one: in the program for these inputs they need not exist.
+            # Later decisions may depend on this one, and need not exist in the program for these inputs.
             if (now := value_text(values[tensor.name])) != was:
                 raise InputError(f"{what} is {was} in this program, and {now} {advice}")
         self._last = seen

@@ -1,4 +1,4 @@
-"""conv, conv_transpose and matmul: what the matrix unit is for."""
+"""conv, conv_transpose and matmul: the operators of the matrix unit."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _check_scales(inputs: Inputs, attrs: Attrs, depth: int, channel: int) -> Ten
 
 
 def _over(op: Op, parameter: Array) -> Array:
-    """One for each block, as one for each weight."""
+    """A parameter per block, repeated for each weight."""
     w, block = op.input(1).shape, op.attrs["block"]
     depth = 1 if op.kind == "conv" else len(w) - 2
     return np.repeat(parameter, block, depth).take(range(w[depth]), depth) if block else parameter
@@ -154,7 +154,8 @@ def _weight_zero_in_range(inputs: Inputs, attrs: Attrs) -> bool:
 
 
 def _factors(op: Op, arrays: Sequence[Array | None]) -> tuple[Array, Array]:
-    """What is multiplied: small integers less their zero points, x as int32, and weights that have one as int16."""
+    """The factors of products: small integers less their zero points, x as int32, and weights with a zero point as
+    int16."""
     x, w = widened(op, arrays, 0), widened(op, arrays, 1)
     if len(arrays) > 3 and arrays[3] is not None:
         zero = 0 if len(arrays) < 5 or arrays[4] is None else _over(op, arrays[4])
@@ -182,7 +183,7 @@ def multiply(a: Array, b: Array, dtype: DType) -> Array:
         with np.errstate(all="ignore"):
             return np.asarray(np.matmul(a, b))
     if a.dtype.itemsize <= 4 and b.dtype.itemsize <= 2:
-        # Products of up to 17 by 16 bits: a double holds every partial sum of less than 2**20 of them exactly.
+        # Products of up to 17 by 16 bits: a double represents sums of less than 2**20 of them exactly.
         return np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))).astype(np.int64).astype(np.int32)
     return np.asarray(np.matmul(a.astype(np.int64), b.astype(np.int64))).astype(np.int32)
 
@@ -192,7 +193,7 @@ def _columns(x: Array, kernel: Shape, attrs: Attrs, out: Shape) -> Array:
     n, c = x.shape[:2]
     (sh, sw), (dh, dw), groups = attrs["stride"], attrs["dilation"], attrs["groups"]
     b, ch, row, pixel = x.strides
-    # Windows as a view over overlapping bytes, read only for that reason; the reshape below makes the copy.
+    # Windows as a view of overlapping bytes, therefore read-only; the reshape below copies them.
     view = np.lib.stride_tricks.as_strided(
         x, (n, c, *kernel, *out), (b, ch, row * dh, pixel * dw, row * sh, pixel * sw), writeable=False
     )
@@ -205,7 +206,7 @@ def _conv(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     if attrs["layout"] == "NHWC":
         x = x.transpose(0, 3, 1, 2)
     top, left, bottom, right = attrs["pads"]
-    # The zero point has been taken off, so padding is 0 whatever it was.
+    # The zero point was subtracted, so padding is 0.
     x = np.ascontiguousarray(np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))))
     n, _, oh, ow = spatial(op.output.shape, attrs["layout"])
     groups, oc = attrs["groups"], w.shape[0]
@@ -215,8 +216,7 @@ def _conv(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     for index in range(n):
         columns = _columns(x[index : index + 1], w.shape[2:], attrs, (oh, ow))[0]
         if dtype.is_integer:
-            # Pixels first: less their zero point they are int32, and it is the second factor that may
-            # have at most 16 bits.
+            # Pixels first: less their zero point they are int32, and only the second factor may be limited to 16 bits.
             product = multiply(columns.transpose(0, 2, 1), weights.transpose(0, 2, 1), dtype).transpose(0, 2, 1)
         else:
             product = multiply(weights, columns, dtype)
