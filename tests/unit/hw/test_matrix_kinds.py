@@ -120,6 +120,17 @@ def test_results_that_share_the_port_delay_weights():
     assert job(slow.with_(**{"interconnect.separate_write_port": False}), work, 64).cycles > job(slow, work, 64).cycles
 
 
+@pytest.mark.parametrize("groups", [1, 2, 3, 8, 64])
+def test_each_group_but_the_last_two_delays_weights_by_its_results(groups):
+    """A row of results is one burst of 8 cycles. It goes before the weights of the group after the next: those of the
+    next one are on the way when it is done."""
+    slow = NVDLA.with_(**{"dram.bandwidth": 10**9})
+    shared = slow.with_(**{"interconnect.separate_write_port": False})
+    work = matmul(1, 64, 8 * groups)
+    apart, together = (dict(job(config, work, 1).terms)["fetch"] for config in (slow, shared))
+    assert together - apart == max(0, groups - 2) * 8
+
+
 SIZE = st.integers(1, 80)
 
 
