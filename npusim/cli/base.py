@@ -159,6 +159,16 @@ def shape_options(function: F) -> F:
     )(function)
 
 
+def schedule_option(function: F) -> F:
+    """--schedule: choices of the compiler that are given."""
+    return click.option(
+        "--schedule",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="A JSON file with choices of the compiler, such as cascades; the others are searched.",
+    )(function)
+
+
 def device(name: str | Config, overrides: tuple[str, ...]) -> Config:
     """The description called name, or the one given, with every KEY=VALUE of --set applied and checked together."""
     from npusim.hw.config import load_config

@@ -13,6 +13,7 @@ from npusim.cli.base import (
     device,
     json_option,
     model_argument,
+    schedule_option,
     shape_options,
     shapes,
     values,
@@ -25,6 +26,7 @@ from npusim.cli.output import answer, check_destination, progress, say, write_js
 @model_argument
 @config_options()
 @shape_options
+@schedule_option
 @click.option(
     "--output",
     "-o",
@@ -40,6 +42,7 @@ def compile_(
     overrides: tuple[str, ...],
     input_shapes: tuple[str, ...],
     bound: tuple[str, ...],
+    schedule: Path | None,
     output: Path | None,
     json_file: str | None,
     cache_dir: Path | None,
@@ -62,7 +65,7 @@ def compile_(
     found = device(config, overrides)
     with progress(f"compiling {model.name} for {found.name}"):
         session = open_session(found, cache_dir, no_cache)
-        program = session.compile(model, shapes(input_shapes), bind=values(bound))
+        program = session.compile(model, shapes(input_shapes), bind=values(bound), schedule=schedule)
     save_program(program, target)
     answer(json_file, lambda: {"file": str(target), **as_json(program)}, lambda: text(program, str(target)))
 

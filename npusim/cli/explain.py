@@ -13,12 +13,13 @@ from npusim.cli.base import (
     device,
     json_option,
     model_argument,
+    schedule_option,
     shape_options,
     shapes,
     values,
 )
 from npusim.cli.models import open_session
-from npusim.cli.output import answer, progress
+from npusim.cli.output import answer, check_destination, progress, write_text
 from npusim.cli.run import prepare
 from npusim.errors import UsageError
 
@@ -34,7 +35,14 @@ from npusim.errors import UsageError
 @click.option(
     "--memory", is_flag=True, help="Show the memory area of each value, the reason, and the cost of the next best area."
 )
+@click.option(
+    "--schedule-out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the schedule as JSON: a file for --schedule with every choice of the compiler.",
+)
 @shape_options
+@schedule_option
 @json_option("the equations' terms, or the values,")
 @cache_options
 def explain(
@@ -43,8 +51,10 @@ def explain(
     overrides: tuple[str, ...],
     op: str | None,
     memory: bool,
+    schedule_out: Path | None,
     input_shapes: tuple[str, ...],
     bound: tuple[str, ...],
+    schedule: Path | None,
     json_file: str | None,
     cache_dir: Path | None,
     no_cache: bool,
@@ -63,15 +73,15 @@ def explain(
     from npusim.report.explain import as_json, find_operators, slowest_first, text
     from npusim.report.explain import explain as explained
 
-    if op is None and not memory:
+    if op is None and not memory and schedule_out is None:
         raise UsageError("explain: say what: --op NAME is an operator's time, --memory where values live")
     if op is not None and memory:
         raise UsageError("--op: is not used with --memory, which is about all of the model")
     if op is None:
-        _explain_memory(model, config, overrides, input_shapes, bound, json_file)
+        _explain_memory(model, config, overrides, (input_shapes, bound), schedule, schedule_out, json_file)
         return
     session, program, found = prepare(
-        model, config, overrides, (input_shapes, bound), cache_dir, no_cache, timing_only=True
+        model, config, overrides, (input_shapes, bound), cache_dir, no_cache, timing_only=True, schedule=schedule
     )
     candidates = find_operators(program, op)
     with progress(f"simulating {program.name} on {found.name}"):
@@ -89,18 +99,24 @@ def _explain_memory(
     model: Path,
     config: str | None,
     overrides: tuple[str, ...],
-    input_shapes: tuple[str, ...],
-    bound: tuple[str, ...],
+    given: tuple[tuple[str, ...], tuple[str, ...]],
+    schedule: Path | None,
+    schedule_out: Path | None,
     json_file: str | None,
 ) -> None:
     from npusim.cache import is_program
+    from npusim.compiler.schedule.schedule_file import schedule_text
     from npusim.report.memory import as_json, text
 
     if model.suffix == ".npu" or is_program(model):
         raise UsageError(f"{model}: a compiled program does not say why; --memory needs the model that it was made of")
+    if schedule_out is not None:
+        check_destination(schedule_out)
     found = device(config if config is not None else "edge", overrides)
     with open_session(found, None, no_cache=True) as session:
         with progress(f"compiling {model.name} for {found.name}"):
-            explained = session.explain_memory(model, shapes(input_shapes), bind=values(bound))
+            explained = session.explain_memory(model, shapes(given[0]), bind=values(given[1]), schedule=schedule)
         result = session.run(explained.program, timing_only=True)
+    if schedule_out is not None:
+        write_text(schedule_out, schedule_text(explained.schedule))
     answer(json_file, lambda: as_json(explained, result), lambda: text(explained, result))

@@ -16,6 +16,7 @@ from npusim.cli.base import (
     device,
     json_option,
     model_argument,
+    schedule_option,
     shape_options,
     shapes,
     values,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 )
 @click.option("--allow-nan", is_flag=True, help="Accept inputs that hold NaN.")
 @shape_options
+@schedule_option
 @click.option(
     "--resident-weights", is_flag=True, help="Keep weights in SRAM between runs: --set sram.resident_weights=true."
 )
@@ -87,6 +89,7 @@ def run(
     allow_nan: bool,
     input_shapes: tuple[str, ...],
     bound: tuple[str, ...],
+    schedule: Path | None,
     resident_weights: bool,
     timing_only: bool,
     output_dir: Path | None,
@@ -138,6 +141,7 @@ def run(
         no_cache,
         inputs,
         timing_only=timing_only,
+        schedule=schedule,
         options=_session_options(faults, timeout, check_driver, adversary, bus_trace),
     )
     arrays = None
@@ -253,12 +257,13 @@ def prepare(
     inputs: tuple[str, ...] = (),
     *,
     timing_only: bool = False,
+    schedule: Path | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> tuple[Any, Program, Config]:
     """Open a session and compile a model file, as commands that simulate do first.
 
     ``given``: the texts of --input-shape and --bind; ``inputs``: those of --input, which define open dimensions;
-    ``options``: further arguments of the session.
+    ``schedule``: the file of --schedule; ``options``: further arguments of the session.
     """
     from npusim.cache import is_program
     from npusim.hw.config import list_configs
@@ -267,6 +272,8 @@ def prepare(
         for option, texts in zip(("--input-shape", "--bind"), given, strict=True):
             if texts:
                 raise UsageError(f"{option}: the inputs of a compiled program are fixed")
+        if schedule is not None:
+            raise UsageError(f"--schedule: {model} is compiled already; give its model, or compile it with a schedule")
         program = load_program(model)
         name = program.config_name if config is None else config
         if config is None and name not in list_configs():
@@ -296,4 +303,5 @@ def prepare(
             raise UsageError(f"--bind {name}=...: input {name!r} has an array already")
     with progress(f"compiling {model.name} for {found.name}"):
         dims, bound = shapes(given[0]), values(given[1])
-        return session, session.compile(model, dims, bind=bound, inputs=arrays, timing_only=timing_only), found
+        program = session.compile(model, dims, bind=bound, inputs=arrays, timing_only=timing_only, schedule=schedule)
+        return session, program, found

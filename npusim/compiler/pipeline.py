@@ -71,6 +71,8 @@ class Explained:
     program: Program
     decisions: list[Decision]
     orders: list[tuple[str, int]] = field(default_factory=list)
+    schedule: Schedule = FREE
+    """The complete schedule: every choice that was made."""
 
 
 def explain_graph(graph: Graph, config: Config, schedule: Schedule = FREE) -> Explained:
@@ -80,7 +82,7 @@ def explain_graph(graph: Graph, config: Config, schedule: Schedule = FREE) -> Ex
         program, best = _compiled(graph, config, "", schedule, tried)
     tried = tried or [(forecast(best.commands, config), best)]
     orders = [(order.label, time) for time, order in sorted(tried, key=lambda pair: (pair[1] is not best, pair[0]))]
-    return Explained(program, decisions(best.record), orders)
+    return Explained(program, decisions(best.record), orders, best.plan.complete())
 
 
 @contextlib.contextmanager

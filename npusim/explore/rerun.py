@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npusim.compiler.schedule.schedule_file import parse_schedule
 from npusim.errors import ConfigError, UsageError, shown
 from npusim.hw.config import Config, config_of
 from npusim.hw.files import REPORT
@@ -218,7 +219,10 @@ def _compile(session: Session, told: Mapping[str, Any], file: Path, label: str) 
         rows = int(told.get("cache_rows", 0))
     except (ValueError, TypeError, KeyError) as error:
         raise UsageError(f"{label}: provenance.model: cannot be read: {error}") from None
-    return session.compile(file, shapes, bind=bind, deciding=deciding, cache_rows=rows, timing_only=True)
+    schedule = parse_schedule(told["schedule"], f"{label}: schedule") if "schedule" in told else None
+    return session.compile(
+        file, shapes, bind=bind, deciding=deciding, cache_rows=rows, timing_only=True, schedule=schedule
+    )
 
 
 def _first(record: Mapping[str, Any], result: Result, label: str) -> str:

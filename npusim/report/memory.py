@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from npusim.compiler.schedule.explain import INPUT, L2, OUTPUT, SRAM, TILE, WINDOW, Decision
+from npusim.compiler.schedule.schedule import Schedule
 from npusim.isa.base import Space, decode, offset_of, space_of
 from npusim.program import CONSTANTS, EVERY, Program
 from npusim.report.format import counted, duration, facts, quantity, table
@@ -93,6 +94,7 @@ def text(found: Explained, result: ReportedRun) -> str:
         [f"memory areas of the values of {result.model} on {result.config}"],
         facts(rows),
         ["SRAM contents by layer", *_map(program, times)],
+        ["schedule", *_schedule(found.schedule)],
         [
             "values, and the estimated time that the next best memory area would add",
             *_values(program, found.decisions, times),
@@ -102,6 +104,24 @@ def text(found: Explained, result: ReportedRun) -> str:
     if tiles:
         blocks.append([f"{counted(tiles, 'more value')} of fused operators: on tiles only"])
     return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _schedule(schedule: Schedule) -> list[str]:
+    """The choices of a schedule that are not about the memory area of a single value."""
+    rows = [
+        ("cores", str(schedule.cores)),
+        ("DMA channels", str(schedule.channels)),
+        ("memory behind the scratchpad", str(schedule.backing)),
+        ("core transfers", "yes" if schedule.exchange else "no"),
+        ("fused attention", ", ".join(schedule.fused_attention) or "none"),
+        ("pinned weights", ", ".join(each.layer for each in schedule.pinned) or "none"),
+    ]
+    for each in schedule.shards:
+        along = "shared out" if each.axis is None else f"along axis {each.axis}"
+        rows.append(("shards", f"{each.layer} {along} on {each.cores or schedule.cores} cores"))
+    for cascade in schedule.cascades:
+        rows.append(("cascade", f"{', '.join(cascade.layers)}: {counted(cascade.rows, 'row')} for each stripe"))
+    return table(("choice", "value"), rows, right="<<")
 
 
 _Times = dict[str, tuple[int, int]]

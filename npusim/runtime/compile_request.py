@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npusim.cache import FORMAT_VERSION
+from npusim.compiler.schedule.schedule import FREE, Schedule
+from npusim.compiler.schedule.schedule_file import schedule_text
 from npusim.dtypes import value_text
 from npusim.graph import Graph
 from npusim.hw.config import Config
@@ -32,7 +34,7 @@ class CompileRequest:
     ``source``: a path, the bytes of a model, an ``onnx.ModelProto`` or a Graph. ``shapes``: dimensions by input name
     that the model leaves open. ``bind``: inputs that become constants, by name. ``cache_rows``: capacity in rows of
     inputs that grow in place, 0: exactly the rows of the output. ``timing_only``: the program is only timed, so large
-    weights are neither read nor hashed.
+    weights are neither read nor hashed. ``schedule``: choices of the compiler that are given.
     """
 
     config: Config
@@ -41,6 +43,7 @@ class CompileRequest:
     bind: Mapping[str, Any] = field(default_factory=dict)
     cache_rows: int = 0
     timing_only: bool = False
+    schedule: Schedule = FREE
 
     @property
     def file(self) -> str | None:
@@ -77,6 +80,8 @@ class CompileRequest:
         device = self.config.fingerprint(), self.config.name
         text = repr((*model, shapes, values, self.cache_rows, *device, versions))
         text += " for timing" * self.timing_only + choice
+        if self.schedule != FREE:
+            text += schedule_text(self.schedule)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def load(self, arrays: Mapping[str, Any] | None = None) -> Graph:
@@ -105,5 +110,5 @@ class CompileRequest:
     def origin(self, digest: str, deciding: Mapping[str, Any] | None = None) -> Origin:
         """The provenance of the program. ``deciding``: inputs whose values decided the graph."""
         kind = "graph" if isinstance(self.source, Graph) else "onnx"
-        rest = dict(self.shapes), dict(self.bind), self.cache_rows, deciding or {}
+        rest = dict(self.shapes), dict(self.bind), self.cache_rows, deciding or {}, self.schedule
         return Origin(kind, self.file, digest, not self.timing_only, *rest)

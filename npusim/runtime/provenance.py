@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from npusim.compiler.schedule.schedule import FREE, Schedule
+from npusim.compiler.schedule.schedule_file import document
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
 from npusim.program import Program
@@ -21,8 +23,8 @@ class Origin:
     ``kind``: ``onnx`` (a model), ``graph`` (in memory) or ``program`` (a compiled file). ``file``: its path as given,
     None without a file. ``digest``: SHA-256 of the file, then of each range of bytes that it refers to in other files,
     in the order of their names. Without ``values`` (timing only), large weights are represented by file and
-    modification time. ``shapes``, ``bind``, ``cache_rows``: arguments of the compilation. ``deciding``: inputs whose
-    values decided what is computed.
+    modification time. ``shapes``, ``bind``, ``cache_rows``, ``schedule``: arguments of the compilation.
+    ``deciding``: inputs whose values decided what is computed.
     """
 
     kind: str
@@ -33,6 +35,7 @@ class Origin:
     bind: Mapping[str, Any] = field(default_factory=dict)
     cache_rows: int = 0
     deciding: Mapping[str, Any] = field(default_factory=dict)
+    schedule: Schedule = FREE
 
 
 def versions() -> dict[str, str]:
@@ -103,6 +106,7 @@ def _model(origin: Origin | None, program: Program) -> dict[str, Any]:
         "bind": {name: as_json(value) for name, value in sorted(origin.bind.items())},
         "deciding": {name: as_json(value) for name, value in sorted(origin.deciding.items())},
         "cache_rows": origin.cache_rows,
+        **({"schedule": document(origin.schedule)} if origin.schedule != FREE else {}),
     }
 
 

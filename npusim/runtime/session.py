@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from npusim._core import DefaultFloats
 from npusim.cache import Cache, default_directory
+from npusim.compiler.schedule.schedule import FREE, Schedule
+from npusim.compiler.schedule.schedule_file import read_schedule
 from npusim.device.findings import Finding
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
@@ -152,6 +154,7 @@ class Session:
         deciding: Mapping[str, Any] | None = None,
         cache_rows: int = 0,
         timing_only: bool = False,
+        schedule: Schedule | str | os.PathLike[str] | None = None,
     ) -> Program:
         """Compile a model, or take its program from the cache: a path, bytes, an ``onnx.ModelProto`` or a Graph.
 
@@ -164,10 +167,13 @@ class Session:
         grow to outputs by concatenation, such as the caches of a decoder; 0: exactly the rows of the output. They grow
         in place, and are listed in ``states`` of the program. ``timing_only``: compile for runs with ``timing_only``,
         which take the same time. Large weights are not read, hashed or kept unless their values decide what is
-        compiled, and their files need not exist. Raises UsageError, InputError, ModelError, UnsupportedError,
-        CompileError.
+        compiled, and their files need not exist. ``schedule``: choices of the compiler that are given, or the file
+        with them; the others are searched. Raises UsageError, InputError, ModelError, UnsupportedError, CompileError,
+        and ScheduleError for a schedule that cannot be built.
         """
-        request = CompileRequest(self.config, source, input_shapes or {}, dict(bind or {}), cache_rows, timing_only)
+        request = CompileRequest(
+            self.config, source, input_shapes or {}, dict(bind or {}), cache_rows, timing_only, _schedule(schedule)
+        )
         if isinstance(source, Graph):
             given = {"input_shapes": input_shapes, "bind": bind, "deciding": deciding, "cache_rows": cache_rows}
             if refused := next((name for name, value in given.items() if value), None):
@@ -218,8 +224,9 @@ class Session:
 
         computing = replace(request, timing_only=False).key(self._contents.get(model, model), choice)
         if not request.timing_only:
-            return self._store.compile(computing, make, confirm)
-        return self._store.compile(request.key(model, choice), make, confirm, computing=computing)
+            return self._store.compile(computing, make, confirm, schedule=request.schedule)
+        key = request.key(model, choice)
+        return self._store.compile(key, make, confirm, computing=computing, schedule=request.schedule)
 
     def _compile_for(self, request: CompileRequest, inputs: Mapping[str, Any], held: Set[str] = frozenset()) -> Program:
         """The program for arrays. Only shapes and types of the ``held`` ones are known."""
@@ -265,13 +272,14 @@ class Session:
         input_shapes: Mapping[str, Sequence[int]] | None = None,
         *,
         bind: Mapping[str, Any] | None = None,
+        schedule: Schedule | str | os.PathLike[str] | None = None,
     ) -> Explained:
         """Compile a model without the cache and explain its memory allocation. Arguments as for :meth:`compile`."""
         from npusim.compiler.pipeline import explain_graph
 
         with DefaultFloats():
             graph = CompileRequest(self.config, source, input_shapes or {}, bind or {}).load()
-            return explain_graph(graph, self.config)
+            return explain_graph(graph, self.config, _schedule(schedule))
 
     def run(
         self,
@@ -458,3 +466,10 @@ def _checked_inputs(program: Program, inputs: Mapping[str, Any], held: Collectio
             raise InputError(f"input {name!r}: shape must be {list(shape)}, got {list(array.shape)}")
         checked[name] = to_storage(array)
     return checked
+
+
+def _schedule(given: Schedule | str | os.PathLike[str] | None) -> Schedule:
+    """The choices that a caller gives, as a record or a file."""
+    if given is None:
+        return FREE
+    return given if isinstance(given, Schedule) else read_schedule(given)

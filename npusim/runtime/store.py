@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from npusim._core import DefaultFloats
 from npusim.cache import Cache
+from npusim.compiler.schedule.schedule import FREE, Schedule
 from npusim.driver import Driver, LoadedProgram
 from npusim.errors import DeviceMemoryError
 from npusim.graph import Graph
@@ -83,6 +84,7 @@ class ProgramStore:
         *,
         needed: bool = False,
         computing: str | None = None,
+        schedule: Schedule = FREE,
     ) -> Program:
         """Compile a graph or find its program. Raises UnsupportedError, CompileError.
 
@@ -90,6 +92,7 @@ class ProgramStore:
         a program reads until it is on the device. ``confirm`` raises an error if constants were truncated while read;
         then nothing is kept. ``needed``: count a user, as :meth:`acquire`. ``computing``: for a program that is only
         timed and has no constants, the key of the program that computes, which is used instead if it exists.
+        ``schedule``: choices of the compiler that are given.
         """
         forgotten: list[Program] = []
         known = [key] if computing is None else [key, computing]
@@ -102,7 +105,7 @@ class ProgramStore:
                 from npusim.compiler.pipeline import compile_graph
 
                 with DefaultFloats():  # the compiler folds constants and multiplies scales
-                    program = compile_graph(graph(), self._config, key)
+                    program = compile_graph(graph(), self._config, key, schedule)
                 confirm()
                 if computing is not None:
                     program.constants = ConstantData(program.constants.nbytes, (), left_out=True)

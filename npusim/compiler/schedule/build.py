@@ -49,7 +49,8 @@ from npusim.compiler.schedule.schedule import (
 )
 from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit_in_turn
 from npusim.compiler.schedule.sharding import Cut, Shards, make_shards, move_to_cores, place_on_cores
-from npusim.errors import CompileError, ScheduleError
+from npusim.compiler.schedule.shards import axes_of
+from npusim.errors import CompileError, ScheduleError, named
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import align
@@ -253,12 +254,28 @@ def _pinned(schedule: Schedule, layers: LayerNames, context: Context) -> Pinned:
     return Pinned(ordered, sram_budget(context.config) - min(starts.values()), bool(schedule.large_tiles))
 
 
+def _check_shard(shard: LayerShard, group: Group, device: Config) -> None:
+    """Raise ScheduleError if a layer cannot be divided as a schedule says."""
+    where = f"shards: {named(shard.layer)}:"
+    if shard.cores > device.cores:
+        raise ScheduleError(f"{where} cores must be at most {device.cores}, those of the program, got {shard.cores}")
+    axes = axes_of(group, exchange=device.exchange is not None)
+    if shard.axis is not None and shard.axis not in axes:
+        shape = list(group.outputs[0].shape)
+        allowed = f"one of {axes}" if axes else "null, because no dimension can be cut"
+        raise ScheduleError(f"{where} axis of its result {shape} must be {allowed}, got {shard.axis}")
+
+
 def _choose_cuts(
     placement: PlacedGraph, context: Context, schedule: Schedule, *, cut: bool
 ) -> tuple[Sequence[Cut], str]:
     """How each group is divided among the cores, and the order of the constants if groups are ``cut``."""
     cores, layers = context.config.cores, LayerNames(placement.groups)
-    fixed = {layers.number(each.layer, "shards"): (each.axis, each.cores or cores) for each in schedule.shards}
+    fixed: dict[int, Cut] = {}
+    for each in schedule.shards:
+        number = layers.number(each.layer, "shards")
+        _check_shard(each, placement.groups[number], context.config)
+        fixed[number] = each.axis, each.cores or cores
     searched = cut and schedule.searches("shards")
     order = schedule.constants or (AFTER_TRIALS if searched and not fixed else BY_USE)
     cuts: Sequence[Cut] = [fixed.get(number, (None, cores)) for number in range(len(placement.groups))]
@@ -286,9 +303,13 @@ def planned_device(config: Config, schedule: Schedule) -> Config:
         if near is None:
             raise ScheduleError(f"backing: must be {DRAM!r}, because {config.name} has no L2, got {L2!r}")
         device = near
+    if schedule.exchange and config.exchange is None:
+        raise ScheduleError(f"exchange: must be false, because {config.name} has no transfers between cores")
     if schedule.exchange is False:
         device = replace(device, exchange=None)
     channels = schedule.channels or device.dma.channels
+    if channels > device.dma.channels:
+        raise ScheduleError(f"channels: must be at most {device.dma.channels}, those of {config.name}, got {channels}")
     return replace(device, cores=cores, dma=replace(device.dma, channels=channels))
 
 

@@ -9,7 +9,7 @@ tried, and decided by the forecast of an inference that finds them there: what t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from npusim.compiler.grouping.groups import Group
@@ -61,19 +61,22 @@ def _lowered(group: Group, context: Context, starts: Mapping[int, int]) -> Matri
     return lowering if isinstance(lowering, MatrixLowering) and lowering.can_pin else None
 
 
-def choices(found: Sequence[Candidate], context: Context) -> list[Pinned]:
+def choices(
+    found: Sequence[Candidate], context: Context, given: Collection[int] = (), *, others: bool = True
+) -> list[Pinned]:
     """What may be pinned: as much as fits beside the room that is left to everything else, for several such rooms, and
-    no more than the device lets weights take."""
+    no more than the device lets weights take. ``given``: groups that are always pinned; ``others``: if more may be."""
     capacity = sram_budget(context.config)
     most = context.config.sram.resident_bytes or capacity
     options: dict[tuple[int, ...], Pinned] = {}
+    ordered = sorted(found, key=lambda each: each.group not in given)
     for share in SHARES:
         chosen, left = [], min(most, capacity - capacity // share)
-        for each in found:
+        for each in ordered if others else ordered[: len(given)]:
             if each.nbytes <= left:
                 chosen.append(each)
                 left -= each.nbytes
-        if chosen:
+        if chosen and {each.group for each in chosen}.issuperset(given):
             options.setdefault(tuple(sorted(each.group for each in chosen)), _placed(chosen, capacity))
     return list(options.values())
 

@@ -9,7 +9,7 @@ from itertools import takewhile
 from operator import itemgetter
 
 from npusim.compiler.grouping.groups import Group
-from npusim.compiler.lower.base import ConstantPool, Context, facts_of
+from npusim.compiler.lower.base import ConstantPool, Context, Pinned, facts_of
 from npusim.compiler.schedule.build import (
     Build,
     Emission,
@@ -78,7 +78,8 @@ class ScheduleSearch:
         if self.wanted.pinned and not self.config.sram.resident_weights:
             raise ScheduleError(f"pinned: needs sram.resident_weights, which {self.config.name} does not have")
         best = self.best()
-        return self.with_pinned_weights(best) if self.config.sram.resident_weights else best
+        may_pin = self.config.sram.resident_weights and (self.wanted.searches("pinned") or self.wanted.pinned)
+        return self.with_pinned_weights(best) if may_pin else best
 
     def best(self) -> Build:
         """The program that ends first by forecast, without pinned weights.
@@ -274,7 +275,9 @@ class ScheduleSearch:
             "fused_attention", "shards", "pinned", fused_attention=plan.attentions, shards=plan.layer_shards
         )
         config, layers = replace(self.config, cores=plain.cores), LayerNames(plain.groups)
-        best, least, most = plain, forecast(plain.commands, config), closed
+        wanted = self.wanted
+        best: Build | None = None if wanted.pinned else plain
+        least, most = forecast(plain.commands, config), closed
 
         def try_(schedule: Schedule) -> bool:
             """Whether this is better than the best so far, or as good with less traffic."""
@@ -283,18 +286,27 @@ class ScheduleSearch:
             if found is None:
                 return False
             later = forecast(body(found.commands, found.prologue), config)
-            if _first([(later, found), (least, best)], config) is not found:
+            if best is not None and _first([(later, found), (least, best)], config) is not found:
                 return False
             best, least, most = found, later, schedule
             return True
 
-        for number, pinned in enumerate(choices(candidates(_pinnable(plan)), plan.context)):
+        given = {layers.number(each.layer, "pinned"): each.offset for each in wanted.pinned}
+        searched = wanted.searches("pinned") or None in given.values()
+        options = choices(candidates(_pinnable(plan)), plan.context, given, others=wanted.searches("pinned"))
+        for number, pinned in enumerate(options if searched else [Pinned({k: v or 0 for k, v in given.items()})]):
             weights = tuple(PinnedLayer(layers.names[group], start) for group, start in sorted(pinned.starts.items()))
             # If more are slower than fewer, still more are; the fewest may be slower than none.
-            if not try_(closed.with_(pinned=weights)) and number:
+            if not try_(closed.with_(pinned=weights, large_tiles=wanted.large_tiles)) and number:
                 break
-        if most.pinned:
+        if most.pinned and wanted.large_tiles is None:
             try_(most.with_(large_tiles=True))
+        if best is None:
+            names = ", ".join(each.layer for each in wanted.pinned)
+            raise ScheduleError(
+                f"pinned: the weights of {names} cannot stay in the scratchpad; must be constant weights of matrix "
+                f"products and convolutions that fit beside the tiles"
+            )
         return best
 
 
