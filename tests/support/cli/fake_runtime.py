@@ -57,9 +57,16 @@ class Session:
         self.device = SimpleNamespace(watch=lambda watcher: None, faults=SimpleNamespace(check=lambda: None))
 
     def compile(
-        self, source: Any, input_shapes: Any = None, *, bind: Any = None, inputs: Any = None, timing_only: bool = False
+        self,
+        source: Any,
+        input_shapes: Any = None,
+        *,
+        bind: Any = None,
+        inputs: Any = None,
+        timing_only: bool = False,
+        schedule: Any = None,
     ) -> Program:
-        CALLS.extend([("compile", (source, input_shapes)), ("bind", bind), ("arrays", inputs)])
+        CALLS.extend([("compile", (source, input_shapes)), ("bind", bind), ("arrays", inputs), ("schedule", schedule)])
         if "compile" in BEHAVIOUR:
             raise BEHAVIOUR["compile"]
         return Program()

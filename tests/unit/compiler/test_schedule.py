@@ -171,8 +171,8 @@ def test_a_rolling_buffer_makes_a_cascade() -> None:
 
 
 def test_a_layer_can_be_kept_out_of_cascades() -> None:
-    config = EDGE.with_(**{"sram.bytes": "96 KiB", "dram.bandwidth": "2 GB/s"})
-    graph = residual_net(64, 16, 3)
+    config = EDGE.with_(**{"sram.bytes": "64 KiB", "dram.bandwidth": "2 GB/s"})
+    graph = residual_net(48, 8, 1)
     free = explained(graph, config)
     assert free.schedule.cascades
     for layer in free.schedule.cascades[0].layers:
@@ -189,6 +189,7 @@ def test_the_program_uses_as_many_cores(cores: int) -> None:
     check(found, NET, FOUR)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", [0, 2])
 def test_each_layer_can_be_cut_along_an_axis_on_some_cores(cores: int) -> None:
     built, refusals = 0, list[str]()
@@ -311,3 +312,13 @@ def test_constrained_programs_have_keys_of_their_own(tmp_path: Path) -> None:
 
 def test_errors_of_schedules_are_errors_of_compilation() -> None:
     assert issubclass(ScheduleError, CompileError)
+
+
+@pytest.mark.parametrize("shard", [LayerShard("conv", 2), LayerShard("conv_2", None, 2), LayerShard("conv_1", 2, 2)])
+def test_a_layer_is_cut_as_the_schedule_says(shard: LayerShard) -> None:
+    found = explained(NET, FOUR, Schedule(cores=4, shards=(shard,)))
+    assert shard in found.schedule.shards
+    number = neighbours(found).index(shard.layer)
+    used = {command.core for command in decode(found.program.code) if command.op == number}
+    assert used == set(range(shard.cores or 4))
+    check(found, NET, FOUR)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -179,9 +180,9 @@ def compiled(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the graphs that are compiled from now on."""
     seen: list[str] = []
 
-    def counted(graph: Graph, config: Config, key: str = "") -> Program:
+    def counted(graph: Graph, config: Config, *rest: Any) -> Program:
         seen.append(graph.name)
-        return compile_graph(graph, config, key)
+        return compile_graph(graph, config, *rest)
 
     monkeypatch.setattr("npusim.compiler.pipeline.compile_graph", counted)
     return seen
