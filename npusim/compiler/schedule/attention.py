@@ -31,9 +31,7 @@ def form_attention(
     ``wanted``: the first operators of attentions that are fused in any case; ``others``: whether all that easily fit
     into the scratchpad are fused, too. Raises ScheduleError if no attention begins with a wanted operator.
     """
-    users = consumers([op for group in groups for op in group.ops])
-    owner = {op: group for group in groups for op in group.ops}
-    wanted, runs = set(wanted), {group: _from(group, users, owner, set(outputs)) for group in groups}
+    wanted, runs = set(wanted), _candidates(groups, outputs)
     fused: dict[Group, Group] = {}
     taken: set[Group] = set()
     for group, members in runs.items():
@@ -48,6 +46,13 @@ def form_attention(
         raise _no_attention(min(wanted), [group.name for group, members in runs.items() if members])
     found = [fused.get(group, group) for group in groups if group in fused or group not in taken]
     return [Group(index, group.anchor, group.chain, group.parts) for index, group in enumerate(found)]
+
+
+def _candidates(groups: Sequence[Group], outputs: Sequence[Tensor]) -> dict[Group, list[Group]]:
+    """For each group, in order, the groups of an attention that begins with it; none for most."""
+    users = consumers([op for group in groups for op in group.ops])
+    owner = {op: group for group in groups for op in group.ops}
+    return {group: _from(group, users, owner, set(outputs)) for group in groups}
 
 
 def _names(group: Group) -> set[str]:
