@@ -50,7 +50,7 @@ class Tile:
 
 def raise_fences(fences: dict[int, int], others: dict[int, int]) -> int: ...
 
-class Course:
+class ChannelClock:
     def __init__(
         self, price: Callable[[Work], tuple[int, int, int]], bandwidth: int, depth: int, cycle_ps: int, in_flight: int
     ) -> None: ...
@@ -60,7 +60,7 @@ class Issuer:
     def __init__(
         self,
         channels: int,
-        course: Course,
+        course: ChannelClock,
         chooses: bool,
         recent: int,
         features: type[Instruction] | None = None,

@@ -1,6 +1,6 @@
-"""The scheduler's book-keeping: who touched which bytes, what a command waits for, and its place in the stream.
+"""The scheduler's records: the uses of all bytes, the waits of a command, and its position in the stream.
 
-``npusim.compiler.codegen.issue`` says what the order is and why; here is what it does for each instruction of each tile.
+``npusim.compiler.codegen.issue`` decides the order. This module is the part of it that runs for each instruction.
 """
 
 from cpython.dict cimport PyDict_Next
@@ -28,7 +28,7 @@ cdef enum:
 
 
 cdef class Slot:
-    """A place in one core's SRAM or accumulators, and who used it last."""
+    """A place in one core's SRAM or accumulators, with its last uses."""
 
     cdef readonly int core
     cdef readonly object space
@@ -39,7 +39,7 @@ cdef class Slot:
     cdef dict writers, readers
 
     def __init__(self, int core, space, long long start, long long nbytes, bint active=False):
-        """``active``: nobody else has ever used its bytes."""
+        """``active``: no other slot or buffer has used its bytes."""
         self.core, self.space, self.start, self.nbytes, self.active = core, space, start, nbytes, active
         self.address = acc(start) if space is ACC else sram(start)
         self.room = core << CORE_SHIFT | <int>space
@@ -57,7 +57,7 @@ cdef class Item:
     cdef readonly int giver
 
     def __init__(self, instruction, tuple reads, tuple writes, int giver=NOBODY):
-        """``giver``: the core whose own bytes pass to others'."""
+        """``giver``: the core that sends its own bytes to other cores."""
         self.instruction, self.reads, self.writes, self.giver = instruction, reads, writes, giver
 
     def __repr__(self):
@@ -88,7 +88,7 @@ cdef inline int raise_fence(dict fences, object key, long long count) except -1:
 
 
 cpdef int raise_fences(dict fences, dict others) except -1:
-    """Whoever waits for the first waits for the others, too."""
+    """Raise each fence to at least that of others, so that a wait for the first also waits for these."""
     cdef Py_ssize_t at = 0
     cdef PyObject *key
     cdef PyObject *count
@@ -106,8 +106,8 @@ cpdef int raise_fences(dict fences, dict others) except -1:
 
 cdef enum:
     PARTS = 32
-    # Uses of a buffer by one unit for one operator that are told apart: whoever wants the first rows of a value waits
-    # for a small part of it longer than it has to.
+    # Uses of a buffer by one unit for one operator that are kept apart. With fewer, a reader of the first rows of a
+    # value would wait for more of it than it needs.
 
 
 cdef struct Use:
@@ -116,8 +116,8 @@ cdef struct Use:
 
 
 cdef class Uses:
-    """Who reads a buffer, or who writes it: the newest last, so many of them told apart. ``run``: how many of them,
-    the last, are of one unit for one operator, each of so many ``tiles`` of it that touch each other."""
+    """The reads or the writes of a buffer, the newest last. The last ``run`` of them are of one unit for one operator,
+    each of ``tiles`` neighbouring tiles."""
 
     cdef Use *recent
     cdef int most, first, end, room, run, tiles
@@ -136,8 +136,8 @@ cdef class Uses:
         if self.end > self.first:
             last = &self.recent[self.end - 1]
             alike = last.key == key and last.op == op and low <= last.high and last.low <= high
-            # Few uses instead of thousands. The count of one is the latest, so its first bytes are waited for too long
-            # at worst, never too short.
+            # A few entries instead of thousands. An entry has the latest count of its uses: a wait may be longer than
+            # needed, never shorter.
             if alike and (last.tiles < self.tiles or (last.low <= low and high <= last.high)):
                 self.join(last, low, high, count, 1)
                 return 0
@@ -171,8 +171,8 @@ cdef class Uses:
         one.tiles += tiles
 
     cdef void supersede(self, long long low, long long high) noexcept:
-        """A run comes back to bytes that it has used: whoever waits for its new use of them waits for the old one, too.
-        So a window that is gone through many times is no longer than it is."""
+        """Replace a use of the same bytes within the run: a wait for the new use includes the old one. So a rolling
+        buffer that is written many times has no more entries than positions."""
         cdef int at, begin = max(self.first, self.end - self.run), kept = begin
         cdef Use *old
         for at in range(begin, self.end):
@@ -189,7 +189,7 @@ cdef class Uses:
         self.end = kept
 
     cdef void halve(self) noexcept:
-        """Of the uses of a run each two neighbours become one, and so will those to come."""
+        """Merge each two neighbouring uses of the run, and later ones alike."""
         cdef int at, begin = max(self.first, self.end - PARTS)
         cdef Use *other
         for at in range(begin, self.end - 1, 2):
@@ -205,8 +205,8 @@ cdef class Uses:
     cdef int raise_into(
         self, dict fences, long long low, long long high, long long but, int core=NOBODY
     ) except -1:
-        """Whoever waits for these fences waits for all uses of these bytes, those by the operator ``but`` apart (-1:
-        by none), or, if a core is named, by the other cores for that operator."""
+        """Raise fences to include all uses of these bytes, except those by the operator ``but`` (-1: none), or, if a
+        core is named, those by other cores for that operator."""
         cdef Use *use
         cdef int at
         raise_fences(fences, self.older)
@@ -227,7 +227,7 @@ cdef class Uses:
 
 
 cdef class History:
-    """The reads and writes of one buffer, and what used its bytes before it was born."""
+    """The reads and writes of one buffer, and the uses of its bytes before it was allocated."""
 
     cdef Uses reads, writes
     cdef dict before
@@ -249,7 +249,7 @@ cdef struct Place:
 
 
 cdef class Occupant:
-    """Who took bytes of the chip last."""
+    """The last slots and buffers that were allocated in on-chip memory."""
 
     cdef Place place
     cdef object claimant
@@ -260,8 +260,8 @@ cdef inline bint overlaps(Place *one, Place *other) noexcept:
 
 
 cdef bint find_place(object resource, Place *place) except -1:
-    """Where a slot, or the whole buffer of a view, lies on the chip; whether it does. Not the part of the buffer that
-    is seen: who takes its bytes next waits for all of its uses at once."""
+    """Whether a slot, or the whole buffer of a view, is in on-chip memory, and where. The whole buffer, because the
+    next one that takes its bytes waits for all of its uses."""
     cdef Slot slot
     if isinstance(resource, Slot):
         slot = <Slot>resource
@@ -279,7 +279,7 @@ cdef bint find_home(Buffer buffer, Place *place) except -1:
 
 
 cdef class Places:
-    """Some places on the chip."""
+    """Places in on-chip memory."""
 
     cdef Place *all
     cdef int count, room
@@ -316,7 +316,7 @@ cdef class Places:
 
 
 cdef int find_extent(View view, long long *low, long long *high) except -1:
-    """What ``View.extent`` says."""
+    """As ``View.extent``."""
     cdef long long reach
     cdef tuple shape = view.shape, strides = view.strides
     cdef Py_ssize_t axis
@@ -332,7 +332,7 @@ cdef int find_extent(View view, long long *low, long long *high) except -1:
 
 
 cdef bint write_any(list items, set buffers) except -1:
-    """Whether items write one of some buffers."""
+    """Whether an item writes one of some buffers."""
     cdef Item item
     for item in items:
         for resource in item.writes:
@@ -341,12 +341,12 @@ cdef bint write_any(list items, set buffers) except -1:
     return False
 
 
-# A time later than this counts as this one: nobody chooses by it any more.
+# Later times count as this one: they decide nothing.
 cdef long long FAR = 1 << 61
 
 
 cdef class Done:
-    """When the commands of one unit are over, in their order; at place 0, before all of them, is 0."""
+    """When the commands of one unit end, in order; entry 0, before all of them, is 0."""
 
     cdef long long *ends
     cdef Py_ssize_t count, room
@@ -372,8 +372,8 @@ cdef class Done:
         return 0
 
 
-cdef class Course:
-    """When the commands of a stream will be over, in picoseconds; each is told in the order of the stream.
+cdef class ChannelClock:
+    """When the commands of a stream will end, in picoseconds; they are added in the order of the stream.
 
     ``price(work)``: (picoseconds of a command; of the DRAM for it, -1 if it has nothing to do with it; what of the
     first may pass while its unit is busy with older ones, of which ``in_flight`` have begun at the most);
@@ -396,7 +396,7 @@ cdef class Course:
         return <Done>done
 
     cdef long long free(self, key) except -1:
-        """When a unit has done all that it has been told."""
+        """When a unit has run all of its commands."""
         cdef Done done = self.of(key)
         return done.ends[done.count - 1]
 
@@ -423,17 +423,17 @@ cdef class Course:
         return <tuple>known
 
     cdef int add(self, instruction, key, Py_ssize_t waits, long long ready) except -1:
-        """One more command of a unit, which may begin at a time, but not before."""
+        """Add a command of a unit that may not begin before a time."""
         cdef Done done = self.of(key)
         cdef long long ps, dram_ps, ahead_ps, start, end, fetched, last = done.ends[done.count - 1]
-        # A full queue holds up the stream, until the unit has taken another command: all behind this one come later.
+        # A full queue blocks the stream until the unit has taken another command, so all later commands are delayed.
         fetched = (HEADER + waits * WAIT + self.sizes.of(instruction)) * SECOND // self.bandwidth
         self.dram = min(self.dram + fetched, FAR)
         self.dispatched = min(self.dispatched + max(self.cycle, fetched), FAR)
         if done.count - 1 > self.depth:
             self.dispatched = max(self.dispatched, done.ends[done.count - 1 - self.depth])
         ps, dram_ps, ahead_ps = self.priced(asked(instruction))
-        # It begins ahead of older ones' end, and has what is left of it when they are over.
+        # It begins before older ones have ended, and continues when they have.
         start = max(done.ends[max(0, done.count - self.in_flight)] if ahead_ps else last, ready, self.dispatched)
         start = max(start, last - ahead_ps)
         end = start + min(ps, FAR)
@@ -444,7 +444,7 @@ cdef class Course:
         return 0
 
     def forget_time(self):
-        """What was told so far takes none: in most inferences it is left out."""
+        """Forget the time of the commands so far: most inferences skip them."""
         cdef Done done
         cdef Py_ssize_t at
         for each in self.done.values():
@@ -455,7 +455,7 @@ cdef class Course:
 
 
 cdef class Issuer:
-    """Puts items into one command stream, each with the waits that follow from what it reads and writes.
+    """Issues items as one command stream, each with the waits that follow from what it reads and writes.
 
     ``pending``: for each core the step whose compute and stores are still to come, with its operator.
     """
@@ -463,15 +463,15 @@ cdef class Issuer:
     cdef readonly list commands
     cdef readonly dict pending
     cdef dict issued, known, histories, occupants, waits
-    cdef Course course
+    cdef ChannelClock course
     cdef int store_channel, load_channels, recent
     cdef bint chooses
     cdef object features
 
-    def __init__(self, int channels, Course course, bint chooses, int recent, features=None):
-        """``course``: of the device, as ``npusim.compiler.codegen.channel_clock`` has it, which is told of commands if the issuer
-        ``chooses`` among channels. ``recent``: uses of a buffer that are told apart. ``features``: the type of
-        the loads that alone have the first channel, and constants the second; None: all have all."""
+    def __init__(self, int channels, ChannelClock course, bint chooses, int recent, features=None):
+        """``course``: the clock of the channels (``npusim.compiler.codegen.channel_clock``), used if the issuer
+        ``chooses`` among channels. ``recent``: uses of a buffer that are kept apart. ``features``: the type of the
+        only loads on the first channel, with constants on the second; None: all loads are on all channels."""
         self.features = features
         self.commands, self.pending = [], {}
         self.issued, self.known, self.histories, self.occupants, self.waits = {}, {}, {}, {}, {}
@@ -480,11 +480,11 @@ cdef class Issuer:
         self.store_channel, self.load_channels = FIRST_CHANNEL + channels - 1, max(1, channels - 1)
 
     def push(self, int core, op, Tile step):
-        """A core's next step: its loads, then what is pending."""
+        """Add a core's next step: its loads, then the pending compute."""
         cdef Item item
         self.flush_conflicts(step)
-        # Commands leave the stream in order, and one that finds its unit's queue full holds up all behind it: loads
-        # come ahead of the compute of the step before, or they could not start until that has left the stream.
+        # Commands leave the stream in order, and one whose unit has a full queue blocks all behind it. So loads go
+        # before the compute of the step before: behind it, they could not start until it has left the stream.
         for item in step.loads:
             self.load((core,), op, item)
         self.flush(core)
@@ -519,7 +519,7 @@ cdef class Issuer:
                 self.flush(core)
 
     cpdef flush(self, int core):
-        """Issue what is pending of a core."""
+        """Issue the pending step of a core."""
         cdef Item item
         cdef Tile step
         pending = self.pending.pop(core, None)
@@ -529,15 +529,15 @@ cdef class Issuer:
         for item in step.compute:
             self.put(core << CORE_SHIFT | <int>item.instruction.unit, op, item, self.needs(op, item))
         for item in step.stores:
-            # A store waits for the compute before it. On a channel that also loads, the next tile would wait with it.
+            # A store waits for the compute before it; on a channel for loads it would delay the next tile.
             self.put(core << CORE_SHIFT | self.store_channel, op, item, self.needs(op, item))
 
     cdef int load_key(self, cores, long long ready) except -1:
-        """The unit where a load that may begin at a time begins first."""
+        """The channel where a load that may begin at a time begins first."""
         cdef int channel, key
         if self.load_channels == 1 and len(cores) == 1:
             return <int>cores[0] << CORE_SHIFT | FIRST_CHANNEL
-        # Of several that are free in time the one that was busy longest: the others may begin something earlier.
+        # Of several that are free in time, the one that was busy longest: the others can begin other loads earlier.
         cdef long long free, begins, waits, least = -1, longest = 0
         cdef int found = 0
         for core in cores:
@@ -557,7 +557,7 @@ cdef class Issuer:
         return 0
 
     cdef int engine_of(self, Item item) except -1:
-        """The channel that alone a load is for; 0: any is."""
+        """The only channel for a load; 0: any channel."""
         if self.features is None:
             return 0
         if isinstance(item.instruction, self.features):
@@ -568,14 +568,14 @@ cdef class Issuer:
         return 0
 
     def issue_together(self, op, loads):
-        """Issue loads, each to a channel of one of some cores, in no order of their own, whatever they write."""
+        """Issue loads, each to a channel of one of some cores, without an order among them."""
         cdef Item item
         cdef dict needs = {}, fences = {}
         if len(loads) == 1:
             ((cores, item),) = loads
             self.load(cores, op, item)
             return
-        # All needs first, then the records: a command that reads what it writes must not wait for itself.
+        # First all waits, then the records: a command that reads what it writes must not wait for itself.
         for _, item in loads:
             raise_fences(needs, self.needs(op, item))
         ready = self.course.ready(needs) if self.chooses else 0
@@ -587,9 +587,9 @@ cdef class Issuer:
             self.record(resource, fences, op, True)
 
     cdef int put(self, int key, op, Item item, dict needs) except -1:
-        """Issue an item that waits for what it needs, and put on record what it uses."""
+        """Issue an item with its waits, and record what it uses."""
         cdef dict fences = self.emit(key, op, item, needs)
-        # A resource that is there twice is on record as if it were there once: the fences are of one command.
+        # A resource that appears twice is recorded once: the fences are of one command.
         for resource in item.reads:
             self.record(resource, fences, op, False)
         for resource in item.writes:
@@ -597,7 +597,7 @@ cdef class Issuer:
         return 0
 
     cdef dict emit(self, object key, op, Item item, dict needs):
-        """Put a command into the stream; what to wait for by those who wait for it."""
+        """Append a command to the stream. Returns the fences by which others wait for it."""
         cdef int unit = key
         cdef long long count = <long long>self.issued.get(key, 0) + 1
         self.issued[key] = count
@@ -632,19 +632,19 @@ cdef class Issuer:
         return tuple(waits)
 
     cdef object wait(self, object key, object count):
-        """Most of what is waited for is waited for by several."""
+        """A wait, shared by all commands that have it."""
         cdef dict waits = self.waits.get(key)
         if waits is None:
             waits = self.waits[key] = {}
         made = waits.get(count)
         if made is None:
-            # As its own constructor does it, which is written in Python.
+            # As the constructor does, which is written in Python and slower.
             made = tuple.__new__(Wait, (<int>key >> CORE_SHIFT, <int>key & ((1 << CORE_SHIFT) - 1), count))
             waits[count] = made
         return made
 
     cpdef dict needs(self, op, Item item):
-        """What must be over before an item of an operator begins."""
+        """The fences of all commands that must have ended before an item begins."""
         cdef dict needs = {}
         cdef Slot slot
         cdef View view
@@ -660,7 +660,7 @@ cdef class Issuer:
             if view.buffer.region != OF_CONSTANTS:
                 # The driver writes constants before the job starts, and the verifier lets no command write them.
                 find_extent(view, &low, &high)
-                # A core gives away what it has made itself; what others give it meanwhile lies beside that.
+                # A core sends what it has made itself; what other cores send it meanwhile is beside that.
                 own = <long long>op if item.giver != NOBODY and view.buffer.is_met else -1
                 self.history(view.buffer).writes.raise_into(needs, low, high, own, item.giver)
         for resource in item.writes:
@@ -678,10 +678,10 @@ cdef class Issuer:
         cdef long long low, high, own
         cdef int core = NOBODY
         cdef History history = self.history(view.buffer)
-        # Only writers need what was there before the buffer: whoever reads waits for a writer of these bytes.
+        # Only writers wait for uses before the buffer was allocated: a reader waits for a writer of these bytes.
         raise_fences(needs, history.before)
-        # The stores of one operator never overlap, though the byte ranges around them may. On the chip the same bytes
-        # hold other rows later.
+        # The stores of one operator never overlap, although their extents may. On the chip they can: bytes hold other
+        # rows later.
         own = op if view.buffer.core is None else -1
         if view.buffer.is_met:  # each core its own bytes, though the ranges around them may overlap
             own, core = op, giver if giver != NOBODY else <int>view.buffer.core
@@ -699,7 +699,7 @@ cdef class Issuer:
         if isinstance(resource, Slot):
             slot = <Slot>resource
             if write:
-                # They have waited for all who used the slot before: who waits for them, waits for those.
+                # They have waited for all earlier uses of the slot, so a wait for them includes those.
                 slot.writers, slot.readers = fences, {}
             else:
                 raise_fences(slot.readers, fences)
@@ -724,7 +724,7 @@ cdef class Issuer:
         return history
 
     cdef int activate(self, Slot slot) except -1:
-        """Before a slot's first use: whatever used its bytes before must be over."""
+        """The fences of a slot's first use: all earlier uses of its bytes must have ended."""
         cdef Place place
         slot.active = True
         find_place(slot, &place)
@@ -732,14 +732,14 @@ cdef class Issuer:
         return 0
 
     cdef dict claim(self, Place *place, claimant):
-        """Give bytes of the chip to a new use; what must be over before they are written."""
+        """Allocate on-chip bytes to a new use. Returns the fences of all earlier uses."""
         cdef dict fences = {}
         cdef list kept = []
         cdef Occupant other
         for other in <list>self.occupants.get(place.room, []):
             if overlaps(&other.place, place):
                 raise_fences(fences, self.uses(other.claimant))
-                # Wholly covered, the older one is spoken for by this one; else its other bytes are still on record.
+                # An older use that is covered wholly is dropped; otherwise the rest of its bytes keeps its entry.
                 if place.low <= other.place.low and other.place.high <= place.high:
                     continue
             kept.append(other)
@@ -750,7 +750,7 @@ cdef class Issuer:
         return fences
 
     cpdef dict uses(self, occupant):
-        """What must be over before the bytes of a slot or of a buffer have nobody who uses them."""
+        """The fences of all uses of the bytes of a slot or of a buffer."""
         cdef dict fences
         if not isinstance(occupant, Slot):
             return (<History>self.histories[occupant]).summary()
@@ -759,7 +759,7 @@ cdef class Issuer:
         return fences
 
     def succeed(self, buffer, dict before):
-        """A buffer of scratch begins, whose bytes others have used so far."""
+        """Begin a scratch buffer whose bytes others have used so far."""
         cdef History history = History(self.recent)
         history.before = before
         self.histories[buffer] = history

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from npusim.compiler.codegen._issue import Course
+from npusim.compiler.codegen._issue import ChannelClock
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
@@ -18,10 +18,12 @@ from npusim.hw.units import dma
 from npusim.work import DmaWork, Work
 
 
-def course(config: Config) -> Course:
+def channel_clock(config: Config) -> ChannelClock:
     """A clock at the start of a stream."""
     clock_ps = 10**12 // config.clock_hz
-    return Course(_prices(config), dram_model(config).bandwidth, config.queue_depth, clock_ps, config.dma.in_flight)
+    return ChannelClock(
+        _prices(config), dram_model(config).bandwidth, config.queue_depth, clock_ps, config.dma.in_flight
+    )
 
 
 @functools.lru_cache(maxsize=4)

@@ -21,7 +21,7 @@ from math import prod
 
 from npusim.compiler.buffers import Buffer, View
 from npusim.compiler.codegen._issue import Issuer, Item, Slot, Tile, raise_fences
-from npusim.compiler.codegen.channel_clock import course
+from npusim.compiler.codegen.channel_clock import channel_clock
 from npusim.hw.config import Config
 from npusim.hw.units.dma import channel_bandwidth, latency_ps
 from npusim.isa.base import MOST_WAITS, Command, Instruction, Space, Unit, is_outside, space_of
@@ -144,11 +144,11 @@ class Scheduler(Issuer):
     """Collects steps in program order and issues commands."""
 
     def __init__(self, config: Config, budget: Budget) -> None:
-        self._course = course(config)
+        self._clock = channel_clock(config)
         # The clock of the channels is only needed if there is a choice between them.
         chooses = config.dma.channels > 2 or (config.cores > 1 and config.interconnect.multicast)
         features = Fetch if config.dma.separate_weight_port and config.dma.channels > 2 else None
-        super().__init__(config.dma.channels, self._course, chooses, RECENT, features)
+        super().__init__(config.dma.channels, self._clock, chooses, RECENT, features)
         self._config = config
         self._budget = budget
         self._owners: dict[bool, list[tuple[int, int, Buffer]]] = {False: [], True: []}
@@ -186,7 +186,7 @@ class Scheduler(Issuer):
         for core, loads in items:
             for item in loads:
                 self.issue_together(op, [((core,), item)])
-        self._course.forget_time()
+        self._clock.forget_time()
         return len(self.commands)
 
     def finish(self) -> list[Command]:
