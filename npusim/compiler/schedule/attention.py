@@ -6,7 +6,8 @@ them. As one group they never leave SRAM. See ``lower.attention`` for how the gr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 from math import prod
 
 from npusim.compiler.grouping.groups import Group
@@ -35,7 +36,7 @@ def form_attention(
     fused: dict[Group, Group] = {}
     taken: set[Group] = set()
     for group, members in runs.items():
-        parts = [part for member in members for part in _apart(member)]
+        parts = list(chain.from_iterable(map(_apart, members)))
         names = _names(group)
         is_wanted = not wanted.isdisjoint(names)
         if parts and taken.isdisjoint(members) and (is_wanted or (others and _fits(parts, config))):
@@ -44,8 +45,11 @@ def form_attention(
             fused[members[-1]] = _joined(parts)
     if wanted:
         raise _no_attention(min(wanted), [group.name for group, members in runs.items() if members])
-    found = [fused.get(group, group) for group in groups if group in fused or group not in taken]
-    return [Group(index, group.anchor, group.chain, group.parts) for index, group in enumerate(found)]
+    return _numbered(fused.get(group, group) for group in groups if group in fused or group not in taken)
+
+
+def _numbered(groups: Iterable[Group]) -> list[Group]:
+    return [Group(index, group.anchor, group.chain, group.parts) for index, group in enumerate(groups)]
 
 
 def _candidates(groups: Sequence[Group], outputs: Sequence[Tensor]) -> dict[Group, list[Group]]:

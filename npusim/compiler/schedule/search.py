@@ -177,26 +177,31 @@ class ScheduleSearch:
             # Beside candidates for the L2 these two are not all that are compared.
             found += self._without_cascades(found[-1], may_drop=near is None)
         if near is not None:
-            cores, exchange = config.cores, self.wanted.exchange is not False and config.exchange is not None
-            for schedule in (
-                self._shared(cores, L2),
-                *([self._sharded(cores, backing=L2, exchange=exchange)] if cores > 1 else []),
-            ):
-                other = self._try(schedule)
-                if other is not None:
-                    found.append((self._forecast(other.commands), other))
+            found += self._for_l2()
         if not found:
             raise self.refused or ScheduleError(f"no schedule of {self.graph.name} on {config.name} is as wanted")
         if self.tried is not None:
             self.tried.extend(found)
         return _first(found, config)
 
+    def _for_l2(self) -> Iterator[tuple[int, Build]]:
+        """Candidates with their forecasts that are planned as if all tensors had room in the L2."""
+        cores = self.wanted.cores or self.config.cores
+        exchange = self.wanted.exchange is not False and self.config.exchange is not None
+        schedules = [self._shared(cores, L2)]
+        if cores > 1:
+            schedules.append(self._sharded(cores, backing=L2, exchange=exchange))
+        for schedule in schedules:
+            found = self._try(schedule)
+            if found is not None:
+                yield self._forecast(found.commands), found
+
     def _shared(self, cores: int, backing: str = DRAM) -> Schedule:
         """Tiles shared out among cores; one core may use cascades."""
         return self._plain.with_("shards", cores=cores, backing=backing)
 
     def _sharded(self, cores: int, *, backing: str = DRAM, exchange: bool = True) -> Schedule:
-        """LayerNames cut for cores."""
+        """Layers cut for cores."""
         closed = ("fused_attention", "cascades")
         return self._plain.with_(*closed, cores=cores, backing=backing, exchange=exchange)
 
@@ -211,7 +216,8 @@ class ScheduleSearch:
         ``shared_ps``: the forecast with tiles shared out among all, None if there is no such candidate.
         """
         risen, cores = 0, self.config.cores
-        for count in sorted({cores, *filter(lambda count: count < cores, _COUNTS)}, reverse=True):
+        counts = {count for count in (*_COUNTS, self.wanted.cores or cores) if 1 < count < cores}
+        for count in sorted({cores, *counts}, reverse=True):
             # Transfers between cores take room and time: it may be less than by DRAM, or more.
             for exchange in (True, False) if self.config.exchange else (False,):
                 found = self._try(self._sharded(count, exchange=exchange))
