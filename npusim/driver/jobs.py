@@ -100,7 +100,7 @@ class LoadedProgram:
 
     Made by :meth:`Driver.load`. ``resident``: its constants have been written, which the first run with arithmetic
     does. ``number``: identifies its pinned weights on the device. ``idle``: unused slots. ``running``: number of runs
-    under way.
+    under way. ``memory``: the allocator of the driver that has loaded it.
     """
 
     program: Program
@@ -112,6 +112,7 @@ class LoadedProgram:
     running: int = 0
     loaded: bool = True
     resident: bool = False
+    memory: object = field(default=None, repr=False, compare=False)
 
     @property
     def slot(self) -> Slot:

@@ -67,8 +67,16 @@ class Driver:
         return {**own, "memory": self._memory.state(), "rings": self._rings.state(jobs)}
 
     @serialised
-    def resume(self, state: Mapping[str, Any], jobs: Sequence[DriverJob], blocks: Sequence[int]) -> None:
+    def resume(
+        self,
+        state: Mapping[str, Any],
+        loaded: Sequence[LoadedProgram],
+        jobs: Sequence[DriverJob],
+        blocks: Sequence[int],
+    ) -> None:
         """Restore the state, see :func:`npusim.driver.state.resume_driver`. ``blocks``: of programs and slots."""
+        for each in loaded:
+            each.memory = self._memory
         self._memory.resume(state["memory"])
         self._rings.resume(state["rings"], jobs)
         self._seqno, self._loads = whole(state["seqno"]), whole(state["loads"])
@@ -161,7 +169,7 @@ class Driver:
                 blocks.append(self._memory.allocate(size, f"program {program.name!r}: {purpose}"))
             # Never 0 and different each time, because other constants may be at the same address now.
             self._loads = self._loads % header.MOST_RESIDENTS + 1
-            loaded = LoadedProgram(program, blocks[0], blocks[1], sizes, self._loads)
+            loaded = LoadedProgram(program, blocks[0], blocks[1], sizes, self._loads, memory=self._memory)
             for _ in range(slots):
                 loaded.idle.append(self._slots.make(loaded, {}))
                 blocks += loaded.idle[-1].blocks()
@@ -424,10 +432,11 @@ class Driver:
             name = header.FW_STATES[state] if state < len(header.FW_STATES) else f"state {state:#x}"
             raise DeviceFaultError("FIRMWARE", address, f"the device does not run the image: {name}")
 
-    @staticmethod
-    def _check_loaded(loaded: LoadedProgram) -> None:
+    def _check_loaded(self, loaded: LoadedProgram) -> None:
         if not loaded.loaded:
             raise UsageError(f"program {loaded.program.name!r} has been unloaded")
+        if loaded.memory is not self._memory:
+            raise UsageError(f"program {loaded.program.name!r} was loaded by another driver")
 
 
 def _turn(loaded: LoadedProgram, job: DriverJob, spent_ps: int) -> Turn | None:

@@ -51,7 +51,7 @@ def resume_driver(
         jobs = [_job(each, loaded) for each in state["jobs"]]
         slots = [slot for each in loaded for slot in each.idle] + [job.slot for job in jobs if job.slot is not None]
         own = [block for each in loaded for block in (each.code, each.constants)]
-        driver.resume(state, jobs, [*own, *(block for slot in slots for block in slot.blocks())])
+        driver.resume(state, loaded, jobs, [*own, *(block for slot in slots for block in slot.blocks())])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"invalid state of the driver: {type(error).__name__}: {error}") from None
     return loaded, jobs

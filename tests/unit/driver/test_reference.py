@@ -48,6 +48,19 @@ def test_programs_live_side_by_side(driver: Driver) -> None:
         assert np.array_equal(driver.run(program, {"x0": values}).outputs["y0"], values + number)
 
 
+def test_a_program_of_another_driver_is_refused_and_nothing_is_freed(driver: Driver) -> None:
+    """Its addresses mean something else here."""
+    values, other = np.arange(100, dtype=np.uint8), Driver(NpuDevice(TINY).bus)
+    mine, foreign = driver.load(add_constant(bytes([1] * 100))), other.load(add_constant(bytes([2] * 100)))
+    free = driver.free_bytes
+    for use in (driver.unload, lambda loaded: driver.submit(loaded, {"x0": values})):
+        with pytest.raises(UsageError, match="was loaded by another driver"):
+            use(foreign)
+    assert driver.free_bytes == free
+    assert np.array_equal(driver.run(mine, {"x0": values}).outputs["y0"], values + 1)
+    assert np.array_equal(other.run(foreign, {"x0": values}).outputs["y0"], values + 2)
+
+
 def test_constants_are_written_once_by_the_first_run_that_computes() -> None:
     device = NpuDevice(TINY)
     driver = Driver(device.bus)
