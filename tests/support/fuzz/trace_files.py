@@ -18,7 +18,7 @@ from npusim.report.bus import Lanes
 from tests.support.bare_device import TINY
 from tests.support.driven_jobs import drive
 from tests.support.fuzz.given_files import NUMBERS, altered
-from tests.support.fuzz.given_files import RecordKind as FileKind
+from tests.support.fuzz.given_files import Kind as FileKind
 from tests.support.pci_recordings import COSTLY, record
 
 _BLOCK = struct.Struct("<BIII")
