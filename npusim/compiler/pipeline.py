@@ -18,6 +18,7 @@ from npusim.compiler.passes.transposed_conv import separate_phases
 from npusim.compiler.schedule.build import Build
 from npusim.compiler.schedule.explain import Decision, decisions
 from npusim.compiler.schedule.kv_cache import growths
+from npusim.compiler.schedule.memory_map import places
 from npusim.compiler.schedule.prepared import PreparedGraph
 from npusim.compiler.schedule.schedule import FREE, Schedule
 from npusim.compiler.schedule.search import ScheduleSearch
@@ -82,7 +83,7 @@ def explain_graph(graph: Graph, config: Config, schedule: Schedule = FREE) -> Ex
         program, best = _compiled(graph, config, "", schedule, tried)
     tried = tried or [(forecast(best.commands, config), best)]
     orders = [(order.label, time) for time, order in sorted(tried, key=lambda pair: (pair[1] is not best, pair[0]))]
-    return Explained(program, decisions(best.record), orders, best.plan.complete())
+    return Explained(program, decisions(best), orders, best.plan.complete())
 
 
 @contextlib.contextmanager
@@ -145,17 +146,15 @@ def _compiled(
             zip((*(t.name for t in prepared.inputs), *names), (*prepared.inputs, *prepared.outputs), strict=True)
         )
     ]
-    for cache in growths(prepared):
-        for number in (cache.source, count + cache.target):
-            bindings[number] = replace(
-                bindings[number], region=FIRST_IO + cache.source, axis=cache.axis, capacity=cache.capacity
-            )
+    for source, target, axis, capacity in growths(prepared):
+        for number in (source, count + target):
+            bindings[number] = replace(bindings[number], region=FIRST_IO + source, axis=axis, capacity=capacity)
     program = Program(
         graph.name, config.name, config.fingerprint(), key, emitted.code,
         ConstantData(sizes[0], best.constants.pieces), sizes,
         tuple(bindings[:count]), tuple(bindings[count:]),
         tuple(best.entries()), len(commands), _macs(commands), graph.bound, best.resident_bytes,
-        places=best.record.places(), host=graph.host, emitted=emitted,
+        places=places(best), host=graph.host, emitted=emitted,
     )  # fmt: skip
     return program, best
 

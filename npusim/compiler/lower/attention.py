@@ -6,10 +6,9 @@ the other. What lies between the products never leaves SRAM.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -43,14 +42,8 @@ _Block = tuple[int, int, int]
 """Image, first row and the one after the last."""
 
 
-class _Plan(NamedTuple):
-    """Blocks of ``rows``: for each part the lowering of a product, the chain of elementwise operators, or None for an
-    operator on rows; slots; picoseconds of all blocks."""
-
-    rows: int
-    parts: list[MatMulLowering | Chain | None]
-    specs: list[SlotSpec]
-    ps: int
+_Parts = list[MatMulLowering | Chain | None]
+"""For each part the lowering of a product, the chain of elementwise operators, or None for an operator on rows."""
 
 
 class AttentionLowering(Lowering):
@@ -82,8 +75,8 @@ class AttentionLowering(Lowering):
             rows = ceil_div(rows, 2)
         if not plans:
             raise refusal or refuse_size(group, 0, context.room)
-        limit = min(plan.ps for plan in plans) * (100 + SLACK_PERCENT) // 100
-        self._plan = next(plan for plan in plans if plan.ps <= limit)
+        limit = min(plan[-1] for plan in plans) * (100 + SLACK_PERCENT) // 100
+        self._rows, self._parts, self._specs, self._ps = next(plan for plan in plans if plan[-1] <= limit)
 
     def _operands(self) -> Iterator[Tensor]:
         """The operands of chains that no part makes."""
@@ -109,8 +102,9 @@ class AttentionLowering(Lowering):
     def _pitch(self, tensor: Tensor) -> int:
         return tensor.shape[-1] * tensor.dtype.itemsize
 
-    def _planned(self, rows: int) -> _Plan:
-        """The plan for blocks of so many rows. Raises CompileError if one does not fit."""
+    def _planned(self, rows: int) -> tuple[int, _Parts, list[SlotSpec], int]:
+        """The plan for blocks of ``rows``: the rows, the parts, their slots, and picoseconds of all blocks. Raises
+        CompileError if a block does not fit."""
         config, views = self.config, dict(self.context.views)
         specs: list[SlotSpec] = []
         for number, home in enumerate(dict.fromkeys(self._homes.values())):
@@ -119,7 +113,7 @@ class AttentionLowering(Lowering):
         for tensor, home in self._homes.items():
             strides = (*(0 for _ in self._batch), self._pitch(tensor), tensor.dtype.itemsize)
             views[tensor] = View(home, 0, tensor.shape, strides, tensor.dtype)
-        parts: list[MatMulLowering | Chain | None] = []
+        parts: _Parts = []
         accumulators = 0
         vector = matrix = 0
         blocks = self._images * ceil_div(self._height, rows)
@@ -157,9 +151,9 @@ class AttentionLowering(Lowering):
         # The busiest core, as blocks are not split between cores.
         busy = max(matrix, vector, loading) * ceil_div(blocks, config.cores) // blocks
         first = (matrix + vector + loading) // blocks  # nothing overlaps with the first block
-        return _Plan(rows, parts, specs, max(busy, traffic) + first)
+        return rows, parts, specs, max(busy, traffic) + first
 
-    def _loads(self, parts: Sequence[MatMulLowering | Chain | None], rows: int, blocks: int) -> tuple[int, int]:
+    def _loads(self, parts: _Parts, rows: int, blocks: int) -> tuple[int, int]:
         """Picoseconds of a core's channels for all blocks, and of the DRAM."""
         loading = traffic = 0
         for view, times, count in self._wanted(parts, rows, blocks):
@@ -170,9 +164,7 @@ class AttentionLowering(Lowering):
         config = self.config
         return loading // max(1, config.dma.channels - 1), traffic * 10**12 // config.dram.bandwidth
 
-    def _wanted(
-        self, parts: Sequence[MatMulLowering | Chain | None], rows: int, blocks: int
-    ) -> Iterator[tuple[View, int, int]]:
+    def _wanted(self, parts: _Parts, rows: int, blocks: int) -> Iterator[tuple[View, int, int]]:
         """Each operand and result, how many transfers move a part of it, and into how many parts it is cut."""
         products = [part for part in parts if isinstance(part, MatMulLowering)]
         yield products[0].left(), blocks, blocks
@@ -205,15 +197,15 @@ class AttentionLowering(Lowering):
         return (*(1 for _ in self._batch), rows, tensor.shape[-1])
 
     def slots(self) -> list[SlotSpec]:
-        return self._plan.specs
+        return self._specs
 
     def estimate(self) -> int:
-        return self._plan.ps
+        return self._ps
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         places = self._places(table)
-        rows = range(0, self._height, self._plan.rows)
-        ends = [(first, min(first + self._plan.rows, self._height)) for first in rows]
+        rows = range(0, self._height, self._rows)
+        ends = [(first, min(first + self._rows, self._height)) for first in rows]
         blocks = [(image, *each) for image in range(self._images) for each in ends]
         waiting: tuple[_Block, Moves, Tile] | None = None
         for number, block in enumerate(share(blocks, core, cores)):
@@ -250,7 +242,7 @@ class AttentionLowering(Lowering):
             yield from self._part(table, number, block, moves)
 
     def _part(self, table: SlotTable, number: int, block: _Block, moves: Moves) -> Iterator[Tile]:
-        part, lowering = self.group.parts[number], self._plan.parts[number]
+        part, lowering = self.group.parts[number], self._parts[number]
         named = table.part(f"{number}.")
         if isinstance(lowering, MatMulLowering):
             yield from lowering.stripe(block[0], block[1:], moves).steps(named, 0, 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
 from operator import itemgetter, mul
-from typing import Any, NamedTuple
+from typing import Any
 
 from npusim.compiler.buffers import Moves, View, collapse, ordered_strides, pad4
 from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
@@ -215,25 +215,26 @@ class Chain:
         if known is not None and not known[1]:
             return known[0]
         walk = self._walk_of(sizes, operands) if known is None else known[2]
+        numbers, instructions, first = walk
         uses = [
             # Nearly all operators read one value.
             (
                 (used[places[1]],) if len(places) == 2 else tuple(dict.fromkeys([used[at] for at in places[1:]])),
                 (used[places[0]],),
             )
-            for places in walk.operands
+            for places in numbers
         ]
         starts = [each.address for each in used]
         items = [] if known is None else known[0].copy()
-        for place in range(len(walk.instructions)) if known is None else known[1]:
-            number, make, op, places, dims = walk.instructions[place]
+        for place in range(len(instructions)) if known is None else known[1]:
+            number, make, op, places, dims = instructions[place]
             at = [(starts[index] + offset, strides) for index, offset, strides in places]
             instruction = make(op, at, dims)
-            instruction.like(walk.first.setdefault(place, instruction))
+            instruction.like(first.setdefault(place, instruction))
             items[place : place + 1] = [Item(instruction, *uses[number])]
         if known is None:
-            moving = [not all(isinstance(used[at], Slot) for at in places) for places in walk.operands]
-            ours = [at for at, instruction in enumerate(walk.instructions) if moving[instruction[0]]]
+            moving = [not all(isinstance(used[at], Slot) for at in places) for places in numbers]
+            ours = [at for at, instruction in enumerate(instructions) if moving[instruction[0]]]
             self._made[key] = items, ours, walk
         return items
 
@@ -272,7 +273,7 @@ class Chain:
                     offsets = [first + sum(map(mul, index, by)) for first, by in zip(firsts, walks, strict=True)]
                     places = list(zip([numbers[tensor] for tensor in tensors], offsets, inner_strides, strict=True))
                     instructions.append((number, make, op, places, dims))
-        return _Walk([[numbers[tensor] for tensor in tensors] for tensors in read], instructions, {})
+        return [[numbers[tensor] for tensor in tensors] for tensors in read], instructions, {}
 
     def result(self, part: View, slot: Slot | None, sizes: Sequence[int]) -> Strided:
         """(address, byte strides, resource) of a tile of the result: of the slot, or else where it is."""
@@ -433,17 +434,16 @@ _Places = list[tuple[int, int, tuple[int, ...]]]
 """(operand, bytes from its first element, strides) of each operand of an instruction."""
 
 
-class _Walk(NamedTuple):
-    """The instructions for a tile without addresses.
+_Walk = tuple[
+    list[list[int]],
+    list[tuple[int, Callable[..., Instruction], Op, _Places, tuple[int, ...]]],
+    dict[int, Instruction],
+]
+"""The instructions for a tile without addresses: (operands, instructions, first).
 
-    ``operands``: of each operator, the result first. ``instructions``: number of the operator, constructor, operator,
-    (operand, offset, strides) of each operand, and sizes. ``first``: of each, the first one that was made.
-    """
-
-    operands: list[list[int]]
-    instructions: list[tuple[int, Callable[..., Instruction], Op, _Places, tuple[int, ...]]]
-    first: dict[int, Instruction]
-
+``operands``: of each operator, the result first. ``instructions``: number of the operator, constructor, operator,
+(operand, offset, strides) of each operand, and sizes. ``first``: of each, the first one that was made.
+"""
 
 _Made = tuple[list[Item], list[int], _Walk]
 """The instructions for a tile in some slots; the numbers of those with an operand elsewhere, which change from tile to

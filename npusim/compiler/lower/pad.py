@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,36 +18,31 @@ from npusim.compiler.lower.transfer import Strided, copy_items
 from npusim.dtypes import DType, float32_to_bfloat16
 from npusim.errors import CompileError
 
-
-class Piece(NamedTuple):
-    """``places`` elements of the output from ``target`` on: ``source``, ``source + step``, ... of the input."""
-
-    target: int
-    source: int
-    step: int
-    places: int
+Piece = tuple[int, int, int, int]
+"""(target, source, step, count): ``count`` elements of the output from ``target`` on are ``source``, ``source + step``,
+... of the input."""
 
 
 def pieces(mode: str, size: int, before: int, after: int, start: int, end: int) -> list[Piece]:
     """The places of elements [start, end) of an axis of ``size``: their own one first, then those in the padding."""
-    found = [Piece(before + start, start, 1, end - start)]
+    found = [(before + start, start, 1, end - start)]
     behind = before + size
     if mode == "edge":
         if start == 0:
-            found.append(Piece(0, 0, 0, before))
+            found.append((0, 0, 0, before))
         if end == size:
-            found.append(Piece(behind, size - 1, 0, after))
+            found.append((behind, size - 1, 0, after))
     elif mode == "reflect":
         low, high = max(start, 1), min(end, before + 1)
-        found.append(Piece(before - (high - 1), high - 1, -1, high - low))
+        found.append((before - (high - 1), high - 1, -1, high - low))
         low, high = max(start, size - 1 - after), min(end, size - 1)
-        found.append(Piece(behind + size - 1 - high, high - 1, -1, high - low))
+        found.append((behind + size - 1 - high, high - 1, -1, high - low))
     else:
         low = max(start, size - before)
-        found.append(Piece(low - (size - before), low, 1, end - low))
+        found.append((low - (size - before), low, 1, end - low))
         high = min(end, after)
-        found.append(Piece(behind + start, start, 1, high - start))
-    return [piece for piece in found if piece.places > 0]
+        found.append((behind + start, start, 1, high - start))
+    return [piece for piece in found if piece[-1] > 0]
 
 
 class PadLowering(CopyLowering, kind="pad"):
@@ -127,8 +122,8 @@ class PadLowering(CopyLowering, kind="pad"):
             ends = zip(*box, strict=True)
             parts += list(product(*(self._pieces(axis, at, at + size) for axis, (at, size) in enumerate(ends))))
         for part in share(parts, core, cores):
-            to = self._out.slice([p.target for p in part], [p.places for p in part])
-            source = self._x.slice([p.source for p in part], to.shape, [p.step for p in part])
+            targets, sources, steps, counts = ([piece[field] for piece in part] for field in range(4))
+            to, source = self._out.slice(targets, counts), self._x.slice(sources, counts, steps)
             walks = (to.address, to.strides, to), (source.address, source.strides, source)
             yield Tile(loads=copy_items(*walks, to.shape, to.dtype.itemsize))
 
@@ -141,23 +136,24 @@ class PadLowering(CopyLowering, kind="pad"):
         extent = list(sizes)
         step = Tile(loads=copy_items(_walk(slot, packed, low), (part.address, part.strides, part), part.shape, item))
         for axis in reversed(self._inner):
-            for piece in self._pieces(axis, 0, sizes[axis])[1:]:
+            for target_at, source_at, stride, count in self._pieces(axis, 0, sizes[axis])[1:]:
                 dims, to, source, steps = extent[:], low[:], low[:], [1] * len(low)
-                dims[axis], to[axis], steps[axis] = piece.places, piece.target, piece.step
-                source[axis] = self._before[axis] + piece.source
+                dims[axis], to[axis], steps[axis] = count, target_at, stride
+                source[axis] = self._before[axis] + source_at
                 step.compute += copy_items(_walk(slot, packed, to), _walk(slot, packed, source, steps), dims, item)
             low[axis], extent[axis] = 0, padded[axis]
         for spans in product(*(self._spans(axis, *each) for axis, each in enumerate(zip(starts, sizes, strict=True)))):
-            target = self._out.slice([p.target for p in spans], [p.places for p in spans])
-            source_walk = _walk(slot, packed, [p.source for p in spans], [p.step for p in spans])
+            targets, sources, strides, counts = ([piece[field] for piece in spans] for field in range(4))
+            target, source_walk = self._out.slice(targets, counts), _walk(slot, packed, sources, strides)
             step.stores += copy_items((target.address, target.strides, target), source_walk, target.shape, item)
         return step
 
     def _spans(self, axis: int, start: int, size: int) -> list[Piece]:
         """The pieces of the output along an axis that a tile is stored to, with sources counted from the tile."""
         if axis in self._inner:
-            return [Piece(0, 0, 1, self._before[axis] + size + self._after[axis])]
-        return [p._replace(source=p.source - start) for p in self._pieces(axis, start, start + size)]
+            return [(0, 0, 1, self._before[axis] + size + self._after[axis])]
+        pieces_of_tile = self._pieces(axis, start, start + size)
+        return [(target, source - start, step, count) for target, source, step, count in pieces_of_tile]
 
 
 def _walk(slot: Slot, packed: Sequence[int], corner: Sequence[int], steps: Sequence[int] | None = None) -> Strided:

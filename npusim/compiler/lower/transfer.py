@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from npusim.compiler.buffers import View, ordered_strides, pad4
 from npusim.compiler.codegen.issue import Item, Resource, Slot
@@ -42,7 +42,8 @@ def copy_items(
     walk = _walk(tuple(dims), tuple(dst_strides), tuple(src_strides), low, high, itemsize, outside)
     if walk is None:
         return []
-    if walk.is_too_large:
+    looped, walked, begins, works = walk
+    if not walked:
         whole = list(map(sum, zip(low, dims, high, strict=True)))
         axis = whole.index(max(whole))
         halves: list[Item] = []
@@ -54,13 +55,13 @@ def copy_items(
             part, tail = _with(dims, axis, past - first), _with(high, axis, end - begin - lead - (past - first))
             halves += copy_items(to, source, part, itemsize, _with(low, axis, lead), tail, pattern)
         return halves
-    looped, (size, to_strides, from_strides, low, high) = walk.looped, walk.rows
-    dst_address += walk.begins[0]
-    src_address += walk.begins[1]
+    size, to_strides, from_strides, low, high = walked
+    dst_address += begins[0]
+    src_address += begins[1]
     reads, writes, items = (src_resource,), (dst_resource,), []
     if not looped:  # nearly always
         copy = Copy(dst_address, to_strides, src_address, from_strides, size, itemsize, low, high, pattern)
-        copy.alike(walk.works)
+        copy.alike(works)
         return [Item(copy, reads, writes)]
     for index in product(*(range(row[0]) for row in looped)):
         to_at, from_at = (sum(i * row[side] for i, row in zip(index, looped, strict=True)) for side in (1, 2))
@@ -85,14 +86,15 @@ def transfer_works(
     walk = _walk(tuple(dims), tuple(dst[1]), tuple(src[1]), low, high, itemsize, outside)
     if walk is None:
         return []
-    if walk.is_too_large:
+    looped, walked, begins, _ = walk
+    if not walked:
         whole = list(map(sum, zip(low, dims, high, strict=True)))
         axis = whole.index(max(whole))
         half = _with(dims, axis, ceil_div(dims[axis], 2))
         return [(work, 2 * count) for work, count in transfer_works(dst, src, half, itemsize, before, after)]
-    size, to, source, low, high = walk.rows
-    copy = Copy(dst[0] + walk.begins[0], to, src[0] + walk.begins[1], source, size, itemsize, low, high, 0)
-    return [(copy.work(), prod(row[0] for row in walk.looped))]
+    size, to, source, low, high = walked
+    copy = Copy(dst[0] + begins[0], to, src[0] + begins[1], source, size, itemsize, low, high, 0)
+    return [(copy.work(), prod(row[0] for row in looped))]
 
 
 def is_transposing(dst: Sequence[int], src: Sequence[int], dims: Sequence[int], itemsize: int) -> bool:
@@ -103,20 +105,17 @@ def is_transposing(dst: Sequence[int], src: Sequence[int], dims: Sequence[int], 
     return bool(reorderable(sizes, to, source, itemsize))
 
 
-class _Walk(NamedTuple):
-    """How instructions walk the dimensions of a transfer.
+_Row = tuple[int, int, int, int, int]
+"""(items, dst stride, src stride, padding before, padding after) of one dimension."""
 
-    ``looped``: dimensions with an instruction for each element; ``rows``: items, strides of dst and of src, padding
-    before and after of the four of an instruction. ``begins``: offsets of the first elements of dst and src, because a
-    dimension may be walked from its other end. ``works``: remembered by the instructions. ``is_too_large``: for one
-    instruction; then nothing else is set.
-    """
+_Walk = tuple[Sequence[_Row], Sequence[tuple[int, ...]], tuple[int, int], dict[Any, DmaWork]]
+"""How instructions walk the dimensions of a transfer: (looped, rows, begins, works).
 
-    looped: Sequence[_Row]
-    rows: Sequence[tuple[int, ...]]
-    begins: tuple[int, int]
-    works: dict[Any, DmaWork]
-    is_too_large: bool = False
+``looped``: dimensions with an instruction for each element; ``rows``: items, strides of dst and of src, padding before
+and after of the four of an instruction, empty if the transfer is too large for one instruction. ``begins``: offsets of
+the first elements of dst and src, because a dimension may be walked from its other end. ``works``: remembered by the
+instructions.
+"""
 
 
 # Tiles are alike within a layer and from one design to the next.
@@ -132,7 +131,7 @@ def _walk(
 ) -> _Walk | None:
     """None if there is nothing to write."""
     if prod([size + low + high for size, low, high in zip(dims, before, after, strict=True)]) > MAX_ITEMS:
-        return _Walk((), (), (0, 0), {}, is_too_large=True)
+        return (), (), (0, 0), {}
     rows, begins = _ordered(list(zip(dims, dst, src, before, after, strict=True)), outside)
     rows = _merge(rows)
     # No elements, but padding around them, is a fill: the instruction can do that.
@@ -142,9 +141,7 @@ def _walk(
     if (transfers := prod(row[0] for row in looped)) > MAX_TRANSFERS:
         raise TooManyError(f"{list(dims)} would be moved by {transfers} transfers, at most {MAX_TRANSFERS} are made")
     columns = [[row[column] for row in inner] for column in range(5)]
-    return _Walk(
-        looped, [pad4(column, filler) for column, filler in zip(columns, (1, 0, 0, 0, 0), strict=True)], begins, {}
-    )
+    return looped, [pad4(column, filler) for column, filler in zip(columns, (1, 0, 0, 0, 0), strict=True)], begins, {}
 
 
 def fetch_items(
@@ -201,10 +198,6 @@ def store_packed(view: View, slot: Slot, order: Sequence[int]) -> list[Item]:
 def _packed(slot: Slot, view: View, order: Sequence[int]) -> Strided:
     strides = ordered_strides(view.shape, order, view.dtype.itemsize)
     return slot.address, [strides[axis] for axis in order], slot
-
-
-_Row = tuple[int, int, int, int, int]
-"""(items, dst stride, src stride, padding before, padding after) of one dimension."""
 
 
 def _ordered(rows: list[_Row], outside: tuple[bool, bool]) -> tuple[list[_Row], tuple[int, int]]:

@@ -11,7 +11,7 @@ zeros that would fill these up could meet an infinity.
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,24 +29,19 @@ def separate_phases(graph: Graph) -> Graph:
     return Rewriter(graph).run(_separate)
 
 
-class _Axis(NamedTuple):
-    """One spatial axis. ``taps``: of a phase, ``apart`` rows from each other; ``low``, ``high``: rows of padding,
-    negative where rows are cropped; ``skipped``: rows of the phases before the first row of the output."""
-
-    stride: int
-    apart: int
-    taps: int
-    low: int
-    high: int
-    skipped: int
-
-
-def _axis(op: Op, number: int, size: int) -> _Axis:
+def _axis(op: Op, number: int, size: int) -> tuple[int, int, int, int]:
+    """Of one spatial axis: rows from one tap of a phase to the next; rows of padding before and behind, negative where
+    rows are cropped; rows of the phases before the first row of the output."""
     stride, apart, pad = (op.attrs[name][number] for name in ("stride", "dilation", "pads"))
-    reach = (op.input(1).shape[2 + number] - 1) * _step(op, number)
-    apart, taps = (apart if stride == 1 else 1), reach // stride + 1
+    apart = apart if stride == 1 else 1
     first, last = pad // stride, (pad + op.attrs["output_hw"][number] - 1) // stride
-    return _Axis(stride, apart, taps, (taps - 1) * apart - first, last - (size - 1), pad - first * stride)
+    return apart, (_taps(op, number) - 1) * apart - first, last - (size - 1), pad - first * stride
+
+
+def _taps(op: Op, number: int) -> int:
+    """The taps of each phase along a spatial axis."""
+    reach = (op.input(1).shape[2 + number] - 1) * _step(op, number)
+    return int(reach // op.attrs["stride"][number]) + 1
 
 
 def _step(op: Op, number: int) -> int:
@@ -62,19 +57,19 @@ def _separate(rewriter: Rewriter, op: Op) -> bool:
         return False
     x, spatial = op.input(0), (2, 3) if op.attrs["layout"] == "NCHW" else (1, 2)
     axes = [_axis(op, number, x.shape[axis]) for number, axis in enumerate(spatial)]
-    for axis, at in zip(spatial, axes, strict=True):
-        x = _cut(rewriter, f"{op.name}.crop{axis}", x, axis, max(0, -at.low), max(0, -at.high))
+    apart, low, high, skipped = zip(*axes, strict=True)
+    for axis, before, behind in zip(spatial, low, high, strict=True):
+        x = _cut(rewriter, f"{op.name}.crop{axis}", x, axis, max(0, -before), max(0, -behind))
     attrs = {
         **{name: op.attrs[name] for name in ("layout", "groups", "x_zero", "w_zero")},
         "stride": (1, 1),
-        "dilation": tuple(at.apart for at in axes),
-        "pads": (*(max(0, at.low) for at in axes), *(max(0, at.high) for at in axes)),
+        "dilation": apart,
+        "pads": tuple(max(0, rows) for rows in (*low, *high)),
     }
     value = rewriter.add(op.name, "conv", (x, weights, bias)[: 2 if bias is None else 3], attrs)
     value = _side_by_side(rewriter, op, value, spatial)
-    for number, (axis, at) in enumerate(zip(spatial, axes, strict=True)):
-        rest = value.shape[axis] - at.skipped - op.attrs["output_hw"][number]
-        value = _cut(rewriter, f"{op.name}.cut{axis}", value, axis, at.skipped, rest)
+    for axis, begin, size in zip(spatial, skipped, op.attrs["output_hw"], strict=True):
+        value = _cut(rewriter, f"{op.name}.cut{axis}", value, axis, begin, value.shape[axis] - begin - size)
     rewriter.substitute(op.output, value)
     return True
 
@@ -138,7 +133,7 @@ def _phases(op: Op, w: Array, nothing: Array) -> Array:
     """The kernels of all phases. ``nothing``: the value for missing taps, one for all or one for each output
     channel."""
     (rows, cols, *kernel), groups, strides = w.shape, op.attrs["groups"], op.attrs["stride"]
-    high, wide = (_axis(op, number, 1).taps for number in (0, 1))
+    high, wide = (_taps(op, number) for number in (0, 1))
     full = np.empty((rows, cols, strides[0], high, strides[1], wide), w.dtype)
     full[...] = nothing.reshape(1, -1, 1, 1, 1, 1)
     for y, x in np.ndindex(*kernel):

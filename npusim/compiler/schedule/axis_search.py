@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from operator import itemgetter
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
@@ -23,13 +23,8 @@ from npusim.compiler.schedule.slots import Span
 from npusim.errors import CompileError
 from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
 
-
-@dataclass(slots=True)
-class _Path:
-    """The cuts of the groups so far, and their estimate in picoseconds."""
-
-    cuts: tuple[Cut, ...] = ()
-    cost: int = 0
+_Path = tuple[tuple[Cut, ...], int]
+"""The cuts of the groups so far, and their estimate in picoseconds."""
 
 
 class AxisSearch:
@@ -51,18 +46,19 @@ class AxisSearch:
 
     def run(self) -> tuple[Cut, ...]:
         """The cut of each group. Raises CompileError if a group fits with none."""
-        paths = [_Path()]
+        paths: list[_Path] = [((), 0)]
         for group in self._groups:
             following = []
             for cut in self._options(group):
                 extended = [self._extend(path, group, cut) for path in paths]
                 found = [path for path in extended if path is not None]
                 if found:
-                    following.append(min(found, key=lambda path: path.cost))
+                    following.append(min(found, key=itemgetter(1)))
             if not following:
                 raise CompileError(f"internal: no shard of {group.name} ({group.kind}) fits")
             paths = following
-        return min(paths, key=lambda path: path.cost).cuts
+        cuts, _ = min(paths, key=itemgetter(1))
+        return cuts
 
     def _options(self, group: Group) -> list[Cut]:
         if group.index in self._fixed:
@@ -71,17 +67,17 @@ class AxisSearch:
 
     def _extend(self, path: _Path, group: Group, cut: Cut) -> _Path | None:
         """A path with one more group; None if that does not fit."""
-        local, extra = set(), 0
+        (cuts, before), local, extra = path, set(), 0
         for buffer, spans in self._touches(group.index, cut).items():
-            is_local, ps = self._transfer(path, group.index, buffer, spans)
+            is_local, ps = self._transfer(cuts, group.index, buffer, spans)
             extra += ps
             if is_local:
                 local.add(buffer)
         cost = self._estimate(group, cut, frozenset(local))
-        return None if cost is None else _Path((*path.cuts, cut), path.cost + cost + extra)
+        return None if cost is None else ((*cuts, cut), before + cost + extra)
 
     def _transfer(
-        self, path: _Path, number: int, buffer: Buffer, spans: Sequence[Span | None] | None
+        self, cuts: Sequence[Cut], number: int, buffer: Buffer, spans: Sequence[Span | None] | None
     ) -> tuple[bool, int]:
         """Whether a tensor is expected in the scratchpads when a group touches ``spans`` of it, and picoseconds of
         transfers that the group's reads add."""
@@ -89,7 +85,7 @@ class AxisSearch:
         fits = buffer.is_scratch and spans is not None and self._is_small(spans)
         if number in makers:
             return fits, 0
-        before = [self._touches(maker, path.cuts[maker]).get(buffer) for maker in makers if maker < number]
+        before = [self._touches(maker, cuts[maker]).get(buffer) for maker in makers if maker < number]
         known = [each for each in before if each is not None]
         if fits and spans is not None and len(known) == len(before):
             joined = [_union(each) for each in zip(spans, *known, strict=True)]

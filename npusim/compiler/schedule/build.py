@@ -30,7 +30,6 @@ from npusim.compiler.schedule.entries import check_entries, find_areas, find_run
 from npusim.compiler.schedule.exchange import transfer_tiles
 from npusim.compiler.schedule.layout import PlacedGraph, place
 from npusim.compiler.schedule.memory_choices import MemoryChoices
-from npusim.compiler.schedule.memory_map import MemoryMap
 from npusim.compiler.schedule.memory_plan import MemoryPlan, plan_memory
 from npusim.compiler.schedule.names import LayerNames
 from npusim.compiler.schedule.schedule import (
@@ -139,15 +138,16 @@ class ProgramPlan:
 
 @dataclass(slots=True)
 class Build:
-    """The commands of a plan, the sizes of its regions, and a record of its memories.
+    """The commands of a plan, and the sizes of its regions.
 
-    ``prologue``: how many commands, the first, load pinned weights.
+    ``fitted``: the steps with work, and their lowerings and slots. ``prologue``: how many commands, the first, load
+    pinned weights.
     """
 
     plan: ProgramPlan
     commands: list[Command]
     sizes: tuple[int, ...]
-    record: MemoryMap
+    fitted: list[tuple[ScheduleStep, Fitted]]
     prologue: int = 0
 
     @property
@@ -362,22 +362,16 @@ class Emission:
 
     def __init__(self, plan: ProgramPlan, budget: Budget) -> None:
         """Raises CompileError for a plan that does not fit into DRAM."""
-        context, layout = plan.context, plan.layout
-        self._plan = plan
-        self._values = _region_bytes(plan.graph, context, layout.scratch_bytes)
+        context, self._plan = plan.context, plan
+        self._values = _region_bytes(plan.graph, context, plan.layout.scratch_bytes)
         _check_capacity(plan.graph, (0, *self._values), plan.device)  # before tiles are made of what fits nowhere
-        groups, buffers, steps = plan.placement.groups, plan.placement.buffers, layout.steps
-        # Alternatives that a plan of shards could name are of the first core alone.
-        if plan.shards.are_cut:
-            self._record = MemoryMap(groups, plan.shards.contexts[0], None, buffers, steps)
-        else:
-            self._record = MemoryMap(groups, context, layout.alternatives, buffers, steps)
+        self._fitted: list[tuple[ScheduleStep, Fitted]] = []
         self._scheduler = Scheduler(plan.device, budget)
         fits, self._prologue = self._fits(), 0
         if context.pinned.starts:  # all lowerings are made first: pinned weights are loaded before anything else
             made = list(fits)
             fits = iter(made)
-            self._prologue = self._scheduler.prologue(len(groups), list(self._pinned_loads(made)))
+            self._prologue = self._scheduler.prologue(len(plan.placement.groups), list(self._pinned_loads(made)))
         self._issue = self._issued(fits)
 
     @property
@@ -402,7 +396,7 @@ class Emission:
         commands = self._scheduler.finish()
         sizes = (align(self._plan.context.constants.size), *self._values)
         _check_capacity(self._plan.graph, sizes, self._plan.device)
-        return Build(self._plan, commands, sizes, self._record, self._prologue)
+        return Build(self._plan, commands, sizes, self._fitted, self._prologue)
 
     def _fits(self) -> Iterator[_FittedStep]:
         """The steps in turn, with the lowerings of all cores; no lowerings for a step without work."""
@@ -421,7 +415,7 @@ class Emission:
                     self._scheduler.born(buffer)
             if fitted is None:
                 continue
-            self._record.add(step, fitted)
+            self._fitted.append((step, fitted))
             for group, streams in self._turns(step, fitted, lowerings):
                 try:
                     self._scheduler.add(group.index, group.name, streams)

@@ -48,7 +48,7 @@ class CascadeSearch:
         self._choices = choices
         self._run_of = {number: run for run in choices.runs for number in range(run.first, run.last + 1)}
         self._steps, self._alone, self._costs = steps, alone, costs
-        self._context, self._uses, self._groups = costs.context, costs.uses, costs.uses.groups
+        self._context, self._groups = costs.context, costs.groups
         self._keeps = self._context.config.sram.keeps_values
         self._seen = [seen(self._context, group) for group in self._groups]
         self._idle: dict[Group, int] = {}
@@ -71,7 +71,7 @@ class CascadeSearch:
         """Cascades whose first group is ``first`` and that lower the estimate: (last group, picoseconds, cascade)."""
         for groups in self._runs(first):
             last = groups[-1].index
-            near = self._uses.all_on_chip(groups)
+            near = self._costs.all_on_chip(groups)
             # If all values are in the scratchpad as a whole, only a few effects can make a cascade faster.
             if near and not self._may_gain(groups):
                 continue
@@ -111,7 +111,7 @@ class CascadeSearch:
             is_complete = reader <= last
             reader = max(reader, self._last_use(group))
             groups = self._groups[first : last + 1]
-            if last > first and is_complete and is_closed(groups, self._uses, self._context):
+            if last > first and is_complete and is_closed(groups, self._costs):
                 if any(self._result(each) in self._choices.areas for each in groups[:-1]):
                     return  # the schedule has a memory area for a value that would be in a rolling buffer
                 yield groups
@@ -131,7 +131,7 @@ class CascadeSearch:
 
     def _last_use(self, group: Group) -> int:
         """The last group that uses a group's result; beyond all groups if the result is one of the graph."""
-        users = self._uses.users.get(self._context.view(group.outputs[0]).buffer)
+        users = self._costs.users.get(self._context.view(group.outputs[0]).buffer)
         return users[-1] if users else len(self._groups)
 
     # Which stripes, beside which values
@@ -170,7 +170,7 @@ class CascadeSearch:
         """The best stripes when values at the ends of the cascade leave it their bytes, one of them or all; the
         picoseconds include what other groups lose by that."""
         first, last = groups[0].index, groups[-1].index
-        users, ends = self._uses.users, self._movable(groups)
+        users, ends = self._costs.users, self._movable(groups)
         for moved in ([end] for end in ends) if len(ends) < 2 else (*([end] for end in ends), ends):
             others = sorted({user for buffer in moved for user in users[buffer] if not first <= user <= last})
             with self._in_dram(moved, [self._steps[user] for user in others], groups):
@@ -185,9 +185,9 @@ class CascadeSearch:
     def _movable(self, groups: Sequence[Group]) -> list[Buffer]:
         """The values at the ends of a cascade that are in the scratchpad, unless the schedule has an area for them."""
         first, last = groups[0].index, groups[-1].index
-        touched = dict.fromkeys(buffer for group in groups for buffer in self._uses.touched[group.index])
+        touched = dict.fromkeys(buffer for group in groups for buffer in self._costs.touched[group.index])
         free = [each for each in touched if each.on_chip and each not in self._choices.areas]
-        users = self._uses.users
+        users = self._costs.users
         return [each for each in free if users[each][0] < first or users[each][-1] > last]
 
     @contextlib.contextmanager
@@ -236,7 +236,7 @@ class CascadeSearch:
     def _may_hide_input(self, groups: Sequence[Group]) -> bool:
         """Whether inputs of the graph arrive so slowly at the first group that the others, begun on the first rows,
         would gain something."""
-        arriving = loading(self._uses.input_bytes[groups[0].index], self._context.config)
+        arriving = loading(self._costs.input_bytes[groups[0].index], self._context.config)
         return self._hides(arriving, groups[1:], groups[0])
 
     def _hides(self, hiding: int, others: Sequence[Group], group: Group) -> bool:
@@ -279,7 +279,7 @@ def _where(run: CascadeRun) -> str:
 
 def given_outline(run: CascadeRun, costs: StepCosts) -> Outline:
     """The outline of a cascade that a schedule gives. Raises ScheduleError if it cannot be one."""
-    context, groups = costs.context, costs.uses.groups[run.first : run.last + 1]
+    context, groups = costs.context, costs.groups[run.first : run.last + 1]
     if len(groups) > LONGEST:
         raise ScheduleError(f"{_where(run)} must have at most {LONGEST} layers, got {len(groups)}")
     for group in groups:
@@ -288,7 +288,7 @@ def given_outline(run: CascadeRun, costs: StepCosts) -> Outline:
             raise ScheduleError(f"{_where(run)} {named(group.name)} ({group.kind}) has no rows; must be {kinds}")
     striped = rolling_values(groups, context)
     shape = None
-    if striped is not None and is_closed(groups, costs.uses, context):
+    if striped is not None and is_closed(groups, costs):
         if run.cascade.loads is not None:
             between = [value for value in striped if value.maker < len(groups)]
             loaded = [value for value in striped if value.maker >= len(groups)]
@@ -328,8 +328,8 @@ def _given_offsets(run: CascadeRun, buffers: Sequence[Buffer], capacity: int) ->
 def with_cascades(cascades: Sequence[Cascade], costs: StepCosts, choices: MemoryChoices = OPEN) -> list[ScheduleStep]:
     """Steps with these cascades, their rolling buffers at the low end of the scratchpad and nothing else in it. A
     cascade that does not fit after all becomes single groups again; raises ScheduleError for one that is given."""
-    context, groups = costs.context, costs.uses.groups
-    for buffer in costs.uses.users:
+    context, groups = costs.context, costs.groups
+    for buffer in costs.users:
         buffer.core, buffer.offset = None, 0
     steps: list[ScheduleStep] = []
     given = {run.first: run for run in choices.cascade_runs}

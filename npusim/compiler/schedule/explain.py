@@ -12,9 +12,9 @@ from typing import Any
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group, outside
-from npusim.compiler.schedule.alternatives import Alternative
+from npusim.compiler.schedule import alternatives
+from npusim.compiler.schedule.build import Build, ProgramPlan
 from npusim.compiler.schedule.cascade import Cascade
-from npusim.compiler.schedule.memory_map import MemoryMap
 from npusim.compiler.schedule.scratchpad import ScheduleStep
 from npusim.hw.memory import align
 from npusim.program import FIRST_IO
@@ -53,33 +53,35 @@ class Decision:
         return max(self.made, *self.used, 0)
 
 
-def decisions(record: MemoryMap) -> list[Decision]:
+def decisions(build: Build) -> list[Decision]:
     """Every value that is not a constant, in the order in which they are made."""
-    return sorted(_Judge(record).all(), key=lambda each: (each.first, each.last))
+    return sorted(_Judge(build.plan).all(), key=lambda each: (each.first, each.last))
 
 
 class _Judge:
-    def __init__(self, record: MemoryMap) -> None:
-        self._record = record
-        self._alternatives = record.alternatives
-        self._step_of = {group.index: number for number, each in enumerate(record.steps) for group in each.groups}
+    def __init__(self, plan: ProgramPlan) -> None:
+        self._placement, self._steps, self._untried = plan.placement, plan.layout.steps, plan.layout.untried
+        self._context, self._costs = plan.context, plan.layout.costs
+        if plan.shards.are_cut:  # the estimates are of the first core alone
+            self._context, self._costs = plan.shards.contexts[0], None
+        self._step_of = {group.index: number for number, each in enumerate(self._steps) for group in each.groups}
         self._makers: dict[Buffer, int] = {}
         self._users: dict[Buffer, set[int]] = {}
-        for group in record.groups:
+        for group in plan.placement.groups:
             self._look(group)
 
     def _look(self, group: Group) -> None:
         """Who makes what, and who uses it; of several makers of parts the first."""
         made = {tensor for op in group.ops for tensor in op.outputs}
         for tensor in outside(group.ops, made):
-            view = self._record.context.views.get(tensor)
+            view = self._context.views.get(tensor)
             if view is not None:
                 self._users.setdefault(view.buffer, set()).add(group.index)
         for tensor in group.outputs:
-            self._makers.setdefault(self._record.context.view(tensor).buffer, group.index)
+            self._makers.setdefault(self._context.view(tensor).buffer, group.index)
 
     def all(self) -> Iterator[Decision]:
-        for buffer in self._record.buffers:
+        for buffer in self._placement.buffers:
             if buffer.is_constant or not buffer.nbytes:
                 continue
             if buffer.region >= FIRST_IO and buffer.core is None:
@@ -91,10 +93,10 @@ class _Judge:
                 yield self._outside(buffer, L2)
             else:
                 yield self._outside(buffer, DRAM)
-        for step in self._record.steps:
+        for step in self._steps:
             if step.cascade is not None:
                 yield from self._in_windows(step, step.cascade)
-        for group in self._record.groups:
+        for group in self._placement.groups:
             last = set(group.outputs)
             for tensor in dict.fromkeys(tensor for op in group.ops for tensor in op.outputs if tensor not in last):
                 why = f"is made and used on the tiles of {group.name}"
@@ -105,31 +107,31 @@ class _Judge:
         return Decision(buffer.name, nbytes, self._makers.get(buffer, -1), used, home, why, **more)
 
     def _life(self, buffer: Buffer) -> Sequence[ScheduleStep]:
-        return self._record.steps[self._step_of[buffer.born] : self._step_of[buffer.dies] + 1]
+        return self._steps[self._step_of[buffer.born] : self._step_of[buffer.dies] + 1]
 
     def _in_sram(self, buffer: Buffer) -> Decision:
         life = self._life(buffer)
-        trial = self._alternatives.in_dram(buffer, life) if self._alternatives else Alternative(None)
+        added = alternatives.in_dram(self._costs, buffer, life) if self._costs else None
         why = f"fits beside the tiles of {life[0].groups[0].name} to {life[-1].groups[-1].name}"
         taken = align(buffer.nbytes)
-        more = {"other": DRAM, "other_ps": trial.added_ps, "offset": buffer.offset, "taken": taken}
+        more = {"other": DRAM, "other_ps": added, "offset": buffer.offset, "taken": taken}
         return self._decision(buffer, buffer.nbytes, SRAM, why, **more)
 
     def _outside(self, buffer: Buffer, home: str) -> Decision:
         """Of a value that is in DRAM or L2: why it is not nearer."""
         more: dict[str, Any] = {"offset": buffer.offset, "taken": align(buffer.nbytes)} if home == L2 else {}
-        if self._alternatives is None:
+        if self._costs is None:
             return self._decision(buffer, buffer.nbytes, home, "several cores work on it", **more)
         life = self._life(buffer)
-        trials = {SRAM: self._alternatives.in_scratchpad(buffer, life)}
+        trials = {SRAM: alternatives.in_scratchpad(self._costs, buffer, life)}
         if all(step.cascade is None for step in life):
-            trials[WINDOW] = self._alternatives.in_rolling_buffer(buffer, life)
+            trials[WINDOW] = alternatives.in_rolling_buffer(self._costs, buffer, life)
         else:
-            trials[WINDOW] = Alternative(None, "a cascade begins or ends in its life")
-        reasons = [f"{home}: {trial.obstacle}" for home, trial in trials.items() if trial.obstacle]
-        if buffer in self._alternatives.untried:
+            trials[WINDOW] = "a cascade begins or ends in its life"
+        reasons = [f"{home}: {trial}" for home, trial in trials.items() if isinstance(trial, str)]
+        if buffer in self._untried:
             reasons.insert(0, f"{SRAM}: not tried for {len(life)} steps, after others that are used more often")
-        possible = {home: trial.added_ps for home, trial in trials.items() if trial.added_ps is not None}
+        possible = {home: trial for home, trial in trials.items() if isinstance(trial, int)}
         if not possible:
             return self._decision(buffer, buffer.nbytes, home, "; ".join(reasons), **more)
         other = min(possible, key=lambda home: possible[home])
@@ -141,8 +143,8 @@ class _Judge:
         return self._decision(buffer, buffer.nbytes, home, "; ".join(reasons), **more)
 
     def _in_windows(self, step: ScheduleStep, cascade: Cascade) -> Iterator[Decision]:
-        assert self._alternatives is not None
-        trial = self._alternatives.without_cascade(step)
+        assert self._costs is not None
+        apart = alternatives.without_cascade(self._costs, step)
         why = (
             f"{step.groups[0].name} to {step.groups[-1].name} run together, "
             f"in {len(cascade.stripes) * cascade.images} stripes"
@@ -152,7 +154,7 @@ class _Judge:
             tensor, buffer = rolling.value.tensor, rolling.buffer
             more = {
                 "other": "apart",
-                "other_ps": trial.added_ps,
+                "other_ps": apart if isinstance(apart, int) else None,
                 "offset": buffer.offset,
                 "taken": align(buffer.nbytes),
             }

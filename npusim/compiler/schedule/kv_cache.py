@@ -6,30 +6,19 @@ nothing is copied when the cache grows.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from npusim.errors import CompileError
 from npusim.graph import DOUBLING, Graph
 
 
-class CacheGrowth(NamedTuple):
-    """A cache: numbers of its input and its output in the graph, the dimension of its rows, and the rows of its
-    buffer."""
-
-    source: int
-    target: int
-    axis: int
-    capacity: int
-
-
-def growths(graph: Graph) -> list[CacheGrowth]:
-    """The caches of a graph with ``cache_rows``. Raises CompileError if these are too few."""
+def growths(graph: Graph) -> list[tuple[int, int, int, int]]:
+    """The caches of a graph with ``cache_rows``: of each the numbers of its input and its output, the dimension of its
+    rows, and the rows of its buffer. Raises CompileError if ``cache_rows`` are too few."""
     rows = graph.cache_rows
     if rows is None:
         return []
     inputs = {tensor: number for number, tensor in enumerate(graph.inputs)}
     makers = {op.output: op for op in graph.ops if op.kind == "concat"}
-    found: list[CacheGrowth] = []
+    found = []
     for target, tensor in enumerate(graph.outputs):
         op = makers.get(tensor)
         if op is None or op.inputs.count(op.inputs[0]) > 1:
@@ -45,7 +34,7 @@ def growths(graph: Graph) -> list[CacheGrowth]:
                 f"{first.name!r} grows to {grown} rows as {tensor.name!r}, there is to be room for {rows}"
             )
         if tensor.size:
-            found.append(CacheGrowth(source, target, axis, _room(rows, grown)))
+            found.append((source, target, axis, _room(rows, grown)))
     return found
 
 

@@ -13,7 +13,7 @@ from npusim.compiler.grouping.groups import VIEWS, Group
 from npusim.compiler.lower import TILES
 from npusim.compiler.lower.base import Context, fact
 from npusim.compiler.lower.movement import VIEW_RULES
-from npusim.compiler.schedule.kv_cache import CacheGrowth, growths
+from npusim.compiler.schedule.kv_cache import growths
 from npusim.graph import Graph, Op, Tensor
 from npusim.polling import poll
 from npusim.program import FIRST_IO, SCRATCH
@@ -42,8 +42,8 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> PlacedGrap
         strides = dense_strides(tensor.shape, tensor.dtype.itemsize)
         buffer = Buffer(tensor.name, FIRST_IO + index, tensor.nbytes)
         context.views[tensor] = View(buffer, 0, tensor.shape, strides, tensor.dtype)
-    for cache in growths(graph):
-        _share(graph.inputs[cache.source], graph.outputs[cache.target], cache, context)
+    for source, target, axis, capacity in growths(graph):
+        _share(graph.inputs[source], graph.outputs[target], FIRST_IO + source, axis, capacity, context)
     inputs = [context.views[tensor].buffer for tensor in graph.inputs]
     trial = Context(context.config, context.constants, dict(context.views))
     orders = _orders(groups, trial)
@@ -68,11 +68,11 @@ def _numbered(index: int, group: Group, context: Context) -> Group:
     return fact(context, key, lambda: Group(*key))
 
 
-def _share(source: Tensor, target: Tensor, cache: CacheGrowth, context: Context) -> None:
-    """Place a cache as it comes in and as it goes out into one buffer, with room for all of its rows."""
-    held = [cache.capacity if axis == cache.axis else size for axis, size in enumerate(target.shape)]
+def _share(source: Tensor, target: Tensor, region: int, axis: int, capacity: int, context: Context) -> None:
+    """Place a cache as it comes in and as it goes out into one buffer, with room for ``capacity`` rows."""
+    held = [capacity if at == axis else size for at, size in enumerate(target.shape)]
     strides = dense_strides(held, target.dtype.itemsize)
-    buffer = Buffer(target.name, FIRST_IO + cache.source, prod(held) * target.dtype.itemsize)
+    buffer = Buffer(target.name, region, prod(held) * target.dtype.itemsize)
     for tensor in (source, target):
         context.views[tensor] = View(buffer, 0, tensor.shape, strides, tensor.dtype)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from npusim.compiler.buffers import Buffer
-from npusim.compiler.grouping.groups import Group
-from npusim.compiler.lower.base import Context, SlotSpec, total_bytes
-from npusim.compiler.schedule.alternatives import Alternatives
+from npusim.compiler.lower.base import SlotSpec, total_bytes
+from npusim.compiler.schedule.build import Build
 from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep
 from npusim.hw.memory import align
 from npusim.isa.base import Space
@@ -18,38 +16,23 @@ MOST_PLACES = 1 << 16
 """Rows at most: a longer table would be larger than the instructions, so the program has none."""
 
 
-@dataclass(slots=True)
-class MemoryMap:
-    """Where a schedule has put everything; ``alternatives`` is None if nothing was chosen, or on several cores."""
-
-    groups: Sequence[Group]
-    context: Context
-    alternatives: Alternatives | None
-    buffers: Sequence[Buffer]
-    steps: Sequence[ScheduleStep]
-    fitted: list[tuple[ScheduleStep, Fitted]] = field(default_factory=list)
-
-    def add(self, step: ScheduleStep, fitted: Fitted) -> None:
-        """Add the slots of the next step."""
-        self.fitted.append((step, fitted))
-
-    def places(self) -> tuple[Place, ...]:
-        """The rows of the map, by the first operator that uses the bytes; none if they would be too many."""
-        found = [
-            Place(_memory(buffer), 0, "value", buffer.name, buffer.offset, buffer.nbytes, buffer.born, buffer.dies)
-            for buffer in self.buffers
-            if buffer.is_scratch and buffer.nbytes and buffer.born >= 0
-        ]
-        found.extend(_residents(self.steps))
-        pinned = self.context.pinned
-        if pinned.nbytes:  # they stay from one inference to the next
-            start = min(pinned.starts.values())
-            found.append(Place("sram", EVERY, "weights", "", start, pinned.nbytes, 0, len(self.groups) - 1))
-        for step, fitted in self.fitted:
-            if len(found) > MOST_PLACES:
-                return ()
-            found.extend(_slots(step, fitted))
-        return tuple(sorted(found, key=lambda place: (place.first, place.last)))
+def places(build: Build) -> tuple[Place, ...]:
+    """The rows of the map, by the first operator that uses the bytes; none if they would be too many."""
+    found = [
+        Place(_memory(buffer), 0, "value", buffer.name, buffer.offset, buffer.nbytes, buffer.born, buffer.dies)
+        for buffer in build.plan.placement.buffers
+        if buffer.is_scratch and buffer.nbytes and buffer.born >= 0
+    ]
+    found.extend(_residents(build.layout.steps))
+    pinned = build.plan.context.pinned
+    if pinned.nbytes:  # they stay from one inference to the next
+        start = min(pinned.starts.values())
+        found.append(Place("sram", EVERY, "weights", "", start, pinned.nbytes, 0, len(build.groups) - 1))
+    for step, fitted in build.fitted:
+        if len(found) > MOST_PLACES:
+            return ()
+        found.extend(_slots(step, fitted))
+    return tuple(sorted(found, key=lambda place: (place.first, place.last)))
 
 
 def _memory(buffer: Buffer) -> str:

@@ -8,21 +8,21 @@ in L2 and DRAM at the end (``dram``). Where several cores have shards, ``shardin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import ANCHORS, ROWS, Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.schedule.allocate import Scratchpad
-from npusim.compiler.schedule.alternatives import Alternatives
 from npusim.compiler.schedule.cascade_search import CascadeSearch, given_cascade, with_cascades
 from npusim.compiler.schedule.dram import lay_out
 from npusim.compiler.schedule.layout import PlacedGraph
 from npusim.compiler.schedule.memory_choices import MemoryChoices
 from npusim.compiler.schedule.residency import choose_values, choose_values_again, place_given, value_lives
 from npusim.compiler.schedule.scratchpad import ScheduleStep
-from npusim.compiler.schedule.step_costs import KnownCosts, StepCosts, value_uses
+from npusim.compiler.schedule.step_costs import KnownCosts, StepCosts
 from npusim.hw.config import Config
 
 _NEAR_PERCENT = 30
@@ -45,8 +45,10 @@ class MemoryPlan:
     """There are cascades, and by estimate the plan without them might be as fast."""
     no_cascade_ps: int = 0
     """What that plan is estimated to take; 0 if the estimates are too close to say."""
-    alternatives: Alternatives | None = None
-    """What other memory areas would cost; None where all values are in DRAM."""
+    costs: StepCosts | None = None
+    """The estimates that decided; None where all values are in DRAM."""
+    untried: Collection[Buffer] = ()
+    """Values that were never tried in the scratchpad."""
 
 
 def plan_memory(placement: PlacedGraph, context: Context, choices: MemoryChoices) -> MemoryPlan:
@@ -55,7 +57,7 @@ def plan_memory(placement: PlacedGraph, context: Context, choices: MemoryChoices
     costs = _known_costs(placement.groups, context) if context.whole is None else KnownCosts()
     result = MemoryPlan([ScheduleStep([group]) for group in placement.groups])
     if context.config.cores == 1 and (context.config.sram.keeps_values or passes_on(context.config)):
-        _choose(result, StepCosts(value_uses(placement, context), context, costs), choices)
+        _choose(result, StepCosts(placement.groups, placement.buffers, context, costs), choices)
         # A value that a rolling buffer has replaced takes no bytes of its own.
         used = {
             context.view(t).buffer
@@ -71,26 +73,25 @@ def plan_memory(placement: PlacedGraph, context: Context, choices: MemoryChoices
 
 def _choose(result: MemoryPlan, costs: StepCosts, choices: MemoryChoices) -> None:
     steps, keeps = result.steps, costs.context.config.sram.keeps_values
+    result.costs = costs
     if choices.operands_first:
         costs.make_lowerings(steps)
     if choices.are_complete:
         result.steps = with_cascades([given_cascade(run, costs) for run in choices.cascade_runs], costs, choices)
         place_given(value_lives(result.steps, costs), Scratchpad(result.steps, costs.context.sram_bytes), choices)
-        result.alternatives = Alternatives(costs, ())
         return
-    alone, untried = choose_values(steps, costs, choices)
+    alone, result.untried = choose_values(steps, costs, choices)
     search = CascadeSearch(steps, alone, costs, choices)
     found = search.run() if choices.search_cascades or choices.runs else []
     if found:
         beside = {buffer for step in steps for buffer in step.resident}
         result.steps = with_cascades(found, costs, choices)
-        together, untried = choose_values_again(result.steps, costs, choices, beside)
+        together, result.untried = choose_values_again(result.steps, costs, choices, beside)
         single, striped = sum(alone), sum(together)
         # A convolution and its pooling, the only cascade where the scratchpad keeps no values, work on two units in
         # step. Estimates know little of that, so the forecast decides.
         result.needs_forecast = not keeps or single * 100 <= striped * (100 + _NEAR_PERCENT)
         result.no_cascade_ps = single if keeps and single * 100 > striped * (100 + _ALIKE_PERCENT) else 0
-    result.alternatives = Alternatives(costs, untried)
 
 
 def passes_on(config: Config) -> bool:

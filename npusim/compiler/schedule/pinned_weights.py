@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Pinned, sram_budget
@@ -24,17 +24,11 @@ SHARES = (2, 4, 8, 16)
 """Residents leave one part in so many of SRAM to everything else; those that leave most come first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """The weights of a group: bytes of SRAM, and the picoseconds of each inference that they save there, about."""
+def candidates(groups: Iterable[tuple[Group, Context]]) -> dict[int, int]:
+    """Bytes of SRAM for the weights that could stay, by group; those first that save most time for their bytes.
 
-    group: int
-    nbytes: int
-    saved_ps: int
-
-
-def candidates(groups: Iterable[tuple[Group, Context]]) -> list[Candidate]:
-    """The groups whose weights could stay, those first that gain most from it; each with what it is lowered in."""
+    ``groups``: each with the context in which it is lowered.
+    """
     found = []
     for group, context in groups:
         try:
@@ -46,8 +40,8 @@ def candidates(groups: Iterable[tuple[Group, Context]]) -> list[Candidate]:
         # Any tiling is as good without loads; of those that are nearly the best it may be another one that is chosen.
         saved = max(0, loading.estimate() - holding.estimate())
         if nbytes <= sram_budget(context.config):
-            found.append(Candidate(group.index, nbytes, saved))
-    return sorted(found, key=lambda each: (-each.saved_ps / each.nbytes, each.nbytes, each.group))
+            found.append((-saved / nbytes, nbytes, group.index))
+    return {group: nbytes for _, nbytes, group in sorted(found)}
 
 
 def _lowered(group: Group, context: Context, starts: Mapping[int, int]) -> MatrixLowering | None:
@@ -62,30 +56,30 @@ def _lowered(group: Group, context: Context, starts: Mapping[int, int]) -> Matri
 
 
 def choices(
-    found: Sequence[Candidate], context: Context, given: Collection[int] = (), *, others: bool = True
+    found: Mapping[int, int], context: Context, given: Collection[int] = (), *, others: bool = True
 ) -> list[Pinned]:
     """What may be pinned: as much as fits beside the room that is left to everything else, for several such rooms, and
     no more than the device lets weights take. ``given``: groups that are always pinned; ``others``: if more may be."""
     capacity = sram_budget(context.config)
     most = context.config.sram.resident_bytes or capacity
     options: dict[tuple[int, ...], Pinned] = {}
-    ordered = sorted(found, key=lambda each: each.group not in given)
+    ordered = sorted(found, key=lambda group: group not in given)
     for share in SHARES:
-        chosen, left = [], min(most, capacity - capacity // share)
-        for each in ordered if others else ordered[: len(given)]:
-            if each.nbytes <= left:
-                chosen.append(each)
-                left -= each.nbytes
-        if chosen and {each.group for each in chosen}.issuperset(given):
-            options.setdefault(tuple(sorted(each.group for each in chosen)), _placed(chosen, capacity))
+        chosen, left = {}, min(most, capacity - capacity // share)
+        for group in ordered if others else ordered[: len(given)]:
+            if found[group] <= left:
+                chosen[group] = found[group]
+                left -= found[group]
+        if chosen and chosen.keys() >= set(given):
+            options.setdefault(tuple(sorted(chosen)), _placed(chosen, capacity))
     return list(options.values())
 
 
-def _placed(chosen: Iterable[Candidate], capacity: int) -> Pinned:
+def _placed(chosen: Mapping[int, int], capacity: int) -> Pinned:
     starts, at = {}, capacity
-    for each in sorted(chosen, key=lambda each: -each.group):
-        at -= each.nbytes
-        starts[each.group] = at
+    for group, nbytes in sorted(chosen.items(), reverse=True):
+        at -= nbytes
+        starts[group] = at
     return Pinned(starts, capacity - at)
 
 

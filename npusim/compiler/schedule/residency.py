@@ -41,7 +41,7 @@ def choose_values(
     taken = [costs.of(step) for step in steps]
 
     def order(buffer: Buffer) -> tuple[bool, float, int, int]:
-        uses_per_step = len(costs.uses.users[buffer]) / len(lives[buffer])
+        uses_per_step = len(costs.users[buffer]) / len(lives[buffer])
         return buffer not in first, -uses_per_step, buffer.nbytes, buffer.born
 
     left = MEAN_LIFE * len(steps)
@@ -109,7 +109,7 @@ def value_lives(steps: Sequence[ScheduleStep], costs: StepCosts) -> dict[Buffer,
     """The steps during which each value exists, for values without a rolling buffer."""
     step_of = {group.index: number for number, step in enumerate(steps) for group in step.groups}
     lives: dict[Buffer, range] = {}
-    for buffer in costs.uses.users:
+    for buffer in costs.users:
         if has_rolling_buffer(buffer, costs):
             continue
         life = lives[buffer] = range(step_of[buffer.born], step_of[buffer.dies] + 1)
@@ -121,7 +121,7 @@ def value_lives(steps: Sequence[ScheduleStep], costs: StepCosts) -> dict[Buffer,
 
 def has_rolling_buffer(buffer: Buffer, costs: StepCosts) -> bool:
     """Whether a cascade has replaced the value by a rolling buffer."""
-    return all(costs.context.views[tensor].buffer is not buffer for tensor in costs.uses.tensors[buffer])
+    return all(costs.context.views[tensor].buffer is not buffer for tensor in costs.tensors[buffer])
 
 
 def _try(
@@ -170,7 +170,7 @@ def choose_values_again(
     second, untried = choose_values(steps, costs, choices, beside)
     if sum(second) < sum(best):
         return second, untried
-    for buffer in costs.uses.users:
+    for buffer in costs.users:
         buffer.core, buffer.offset = None, 0
     for buffer, offset in chosen.items():
         buffer.core, buffer.offset = 0, offset

@@ -161,12 +161,8 @@ def _add_views(shard: Shard, context: Context) -> None:
 # tensors
 
 
-@dataclass(slots=True)
-class CoreBuffers:
-    """The buffers that replace the one of a whole tensor, by core; ``spans``: the bytes of it that each core holds."""
-
-    buffers: list[Buffer]
-    spans: list[Span | None]
+_CoreBuffers = tuple[list[Buffer], list[Span | None]]
+"""The buffers that replace the one of a whole tensor, by core; and the bytes of it that each core holds."""
 
 
 def move_to_cores(placement: PlacedGraph, result: Shards) -> tuple[dict[Buffer, list[Buffer]], list[SharedTensor]]:
@@ -176,7 +172,7 @@ def move_to_cores(placement: PlacedGraph, result: Shards) -> tuple[dict[Buffer, 
     """
     exchange = result.whole.config.exchange is not None
     shared: list[SharedTensor] = []
-    own: dict[Buffer, CoreBuffers] = {}
+    own: dict[Buffer, _CoreBuffers] = {}
     for buffer, tensor in _touched_by_all(placement, result, exchange=exchange).items():
         spans = tensor.all
         if not (buffer.is_scratch and buffer.nbytes and spans is not None):
@@ -188,25 +184,27 @@ def move_to_cores(placement: PlacedGraph, result: Shards) -> tuple[dict[Buffer, 
             spans = tensor.spans(result.shards, result.contexts)
         size = max(high - low for low, high in filter(None, spans))
         buffers = [like(buffer, size, buffer.core) for span in spans if span is not None]
-        own[buffer] = CoreBuffers(buffers, spans)
+        own[buffer] = buffers, spans
     for tensor in shared:
-        tensor.begin(own[tensor.whole].buffers, own[tensor.whole].spans)
+        tensor.begin(*own[tensor.whole])
     _move_views(result, own, {tensor.whole: tensor for tensor in shared}, exchange=exchange)
-    return {buffer: own[buffer].buffers for buffer in placement.buffers if buffer in own}, shared
+    return {buffer: own[buffer][0] for buffer in placement.buffers if buffer in own}, shared
 
 
 def _move_views(
-    result: Shards, own: Mapping[Buffer, CoreBuffers], shared: Mapping[Buffer, SharedTensor], *, exchange: bool
+    result: Shards, own: Mapping[Buffer, _CoreBuffers], shared: Mapping[Buffer, SharedTensor], *, exchange: bool
 ) -> None:
     """Make the views of each core those of its own buffers."""
     for core, context in enumerate(result.contexts):
         for tensor, view in list(context.views.items()):
-            moved = own.get(view.buffer)
-            span = moved.spans[core] if moved else None
-            # A core needs all of a tensor that it has no slice of, or nothing of it.
-            if moved is None or span is None or (tensor not in context.own and not exchange):
+            if view.buffer not in own:
                 continue
-            context.views[tensor] = view.moved({view.buffer: (moved.buffers[core], -span[0])})
+            buffers, spans = own[view.buffer]
+            span = spans[core]
+            # A core needs all of a tensor that it has no slice of, or nothing of it.
+            if span is None or (tensor not in context.own and not exchange):
+                continue
+            context.views[tensor] = view.moved({view.buffer: (buffers[core], -span[0])})
             if view.buffer in shared:
                 shared[view.buffer].moved[core, tensor] = view
 

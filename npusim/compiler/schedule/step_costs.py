@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from npusim.compiler.buffers import Buffer, View
+from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.schedule.cascade_latency import cascade_latency
-from npusim.compiler.schedule.layout import PlacedGraph
 from npusim.compiler.schedule.scratchpad import Fitted, Made, ScheduleStep, fit
 from npusim.compiler.schedule.slots import Span
 from npusim.errors import CompileError
@@ -43,52 +42,6 @@ class KnownCosts:
     heights: Heights = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class ValueUses:
-    """The values of a placement that may live in the scratchpad, and the groups that use them. It does not change while
-    memory areas are chosen."""
-
-    groups: Sequence[Group]
-    users: dict[Buffer, list[int]]
-    """Numbers of the groups that read or write each value, in order."""
-    tensors: dict[Buffer, dict[Tensor, None]]
-    touched: list[list[Buffer]]
-    """The values that each group reads or writes."""
-    input_bytes: list[int]
-    """Bytes of inputs of the graph that each group reads."""
-    views: dict[Tensor, View]
-    """The views of values that are stored as a whole, also while a rolling buffer replaces them in the context."""
-
-    def all_on_chip(self, groups: Iterable[Group]) -> bool:
-        """Whether all values that some groups use are in the scratchpad."""
-        return all(buffer.on_chip for group in groups for buffer in self.touched[group.index])
-
-
-def value_uses(placement: PlacedGraph, context: Context) -> ValueUses:
-    """The uses of all values between groups, before any of them has a rolling buffer."""
-    groups = placement.groups
-    values = [buffer for buffer in placement.buffers if buffer.is_scratch and buffer.nbytes]
-    uses = ValueUses(
-        groups,
-        {buffer: [] for buffer in values},
-        {buffer: {} for buffer in values},
-        [[] for _ in groups],
-        [0] * len(groups),
-        dict(context.views),
-    )
-    for group in groups:
-        for tensor in _stored(group, context):
-            buffer = context.views[tensor].buffer
-            if not buffer.is_scratch and tensor not in group.outputs and tensor.data is None:
-                uses.input_bytes[group.index] += tensor.nbytes
-            if buffer in uses.users:
-                uses.tensors[buffer][tensor] = None
-                if group.index not in uses.users[buffer][-1:]:
-                    uses.users[buffer].append(group.index)
-                    uses.touched[group.index].append(buffer)
-    return uses
-
-
 def _stored(group: Group, context: Context) -> Iterator[Tensor]:
     """The operands and results of a group that are kept in memory, once for each operator that uses them."""
     inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
@@ -99,11 +52,40 @@ def _stored(group: Group, context: Context) -> Iterator[Tensor]:
 
 
 class StepCosts:
-    """Estimates of steps as values lie at the moment of the call."""
+    """Estimates of steps as values lie at the moment of the call.
 
-    def __init__(self, uses: ValueUses, context: Context, known: KnownCosts) -> None:
-        self.uses, self.context, self.known = uses, context, known
+    ``users``: numbers of the groups that read or write each value that may live in the scratchpad, in order;
+    ``tensors``: of each of these values; ``touched``: those that each group reads or writes. ``input_bytes``: of inputs
+    of the graph, by the group that reads them. ``whole_views``: the views of values that are stored as a whole, also
+    while a rolling buffer replaces them in the context. None of these changes while memory areas are chosen.
+    """
+
+    def __init__(self, groups: Sequence[Group], buffers: Iterable[Buffer], context: Context, known: KnownCosts) -> None:
+        """``context``: before any value has a rolling buffer."""
+        self.groups, self.context, self.known = groups, context, known
+        self.users: dict[Buffer, list[int]] = {each: [] for each in buffers if each.is_scratch and each.nbytes}
+        self.tensors: dict[Buffer, dict[Tensor, None]] = {buffer: {} for buffer in self.users}
+        self.touched: list[list[Buffer]] = [[] for _ in groups]
+        self.input_bytes = [0] * len(groups)
+        self.whole_views = dict(context.views)
         self._made: Made = {}
+        for group in groups:
+            for tensor in _stored(group, context):
+                self._add_use(group, tensor)
+
+    def _add_use(self, group: Group, tensor: Tensor) -> None:
+        buffer = self.context.views[tensor].buffer
+        if not buffer.is_scratch and tensor not in group.outputs and tensor.data is None:
+            self.input_bytes[group.index] += tensor.nbytes
+        if buffer in self.users:
+            self.tensors[buffer][tensor] = None
+            if group.index not in self.users[buffer][-1:]:
+                self.users[buffer].append(group.index)
+                self.touched[group.index].append(buffer)
+
+    def all_on_chip(self, groups: Iterable[Group]) -> bool:
+        """Whether all values that some groups use are in the scratchpad."""
+        return all(buffer.on_chip for group in groups for buffer in self.touched[group.index])
 
     def of(self, step: ScheduleStep) -> int | None:
         """Picoseconds of a step; None if it does not fit."""
@@ -133,7 +115,7 @@ class StepCosts:
                 self.of(step)
 
     def _key(self, step: ScheduleStep) -> StepKey:
-        cascade, touched = step.cascade, self.uses.touched
+        cascade, touched = step.cascade, self.touched
         which: tuple[int, ...] = (step.groups[0].index,)
         if cascade:
             which = cascade.first, cascade.last, cascade.height, cascade.apart

@@ -19,7 +19,7 @@ from npusim.compiler.schedule.likeness import held_bytes
 from npusim.compiler.schedule.rolling_buffer import StripedValue
 from npusim.compiler.schedule.schedule import LayerCascade
 from npusim.compiler.schedule.scratchpad import MadeAlike, ScheduleStep, rolling_views
-from npusim.compiler.schedule.step_costs import StepCosts, ValueUses
+from npusim.compiler.schedule.step_costs import StepCosts
 from npusim.hw.memory import align
 from npusim.units import ceil_div
 
@@ -42,13 +42,13 @@ def rolling_values(groups: Sequence[Group], context: Context) -> list[StripedVal
     return [*striped, *values_reread(groups, striped, context)]
 
 
-def is_closed(groups: Sequence[Group], uses: ValueUses, context: Context) -> bool:
+def is_closed(groups: Sequence[Group], costs: StepCosts) -> bool:
     """Whether no other group uses the values between some groups, and each of them has a buffer of its own."""
     first, last = groups[0].index, groups[-1].index
     for group in groups[:-1]:
-        buffer = context.views[group.outputs[0]].buffer
-        users = uses.users.get(buffer)
-        if users is None or users[0] < first or users[-1] > last or len(uses.tensors[buffer]) > 1:
+        buffer = costs.context.views[group.outputs[0]].buffer
+        users = costs.users.get(buffer)
+        if users is None or users[0] < first or users[-1] > last or len(costs.tensors[buffer]) > 1:
             return False
     return True
 
@@ -104,7 +104,7 @@ def best_stripes(
             break
     if least is None:
         return None
-    slack = 0 if costs.uses.all_on_chip(groups) else _HEIGHT_SLACK
+    slack = 0 if costs.all_on_chip(groups) else _HEIGHT_SLACK
     limit = least * (1000 + slack) // 1000
     cost, _, cascade = min((each for each in found if each[0] <= limit), key=itemgetter(1, 0))
     return cost, cascade

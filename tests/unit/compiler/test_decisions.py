@@ -12,6 +12,7 @@ from npusim.compiler.schedule import residency
 from npusim.compiler.schedule.allocate import Scratchpad
 from npusim.compiler.schedule.cascade_search import CascadeSearch
 from npusim.compiler.schedule.explain import DRAM, INPUT, OUTPUT, SRAM, TILE, WINDOW, Decision, decisions
+from npusim.compiler.schedule.memory_map import places
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import load_config
@@ -108,12 +109,12 @@ def test_values_of_fused_operators_are_on_tiles() -> None:
     assert "on the tiles of" in tile.why
 
 
-def record_of(graph: Graph, monkeypatch: pytest.MonkeyPatch, **overrides: Any) -> Any:
+def build_of(graph: Graph, monkeypatch: pytest.MonkeyPatch, **overrides: Any) -> Any:
     kept: list[Any] = []
 
-    def keeping(record: Any) -> list[Decision]:
-        kept.append(record)
-        return decisions(record)
+    def keeping(build: Any) -> list[Decision]:
+        kept.append(build)
+        return decisions(build)
 
     monkeypatch.setattr("npusim.compiler.pipeline.decisions", keeping)
     explain_graph(graph, TINY.with_(**overrides))
@@ -123,10 +124,10 @@ def record_of(graph: Graph, monkeypatch: pytest.MonkeyPatch, **overrides: Any) -
 @pytest.mark.parametrize("kib", [8, *(pytest.param(kib, marks=pytest.mark.slow) for kib in (12, 64, 256)), 24])
 def test_asking_changes_nothing(kib: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, sram = residual_net(40, 12, 3), {"sram.bytes": kib << 10}
-    record = record_of(graph, monkeypatch, **sram)
-    before = record.places()
-    assert decisions(record) == decisions(record)
-    assert record.places() == before
+    build = build_of(graph, monkeypatch, **sram)
+    before = places(build)
+    assert decisions(build) == decisions(build)
+    assert places(build) == before
     compiled = compile_graph(graph, TINY.with_(**sram))
     assert compiled.places == before
     assert explain_graph(graph, TINY.with_(**sram)).program.code == compiled.code
@@ -147,10 +148,10 @@ def test_the_next_best_is_what_planning_without_that_home_gives(monkeypatch: pyt
     build = GraphBuilder("two")
     value = conv(build, build.input("x", (1, 16, 16, 16), DType.FLOAT32), 16)
     graph = build.finish([conv(build, value, 8, seed=2)])
-    record = record_of(graph, monkeypatch)
-    (between,) = [each for each in decisions(record) if each.home == SRAM]
-    kept = record.alternatives.costs.total(record.steps)
+    kept = build_of(graph, monkeypatch)
+    (between,) = [each for each in decisions(kept) if each.home == SRAM]
+    kept_ps = kept.layout.costs.total(kept.layout.steps)
     monkeypatch.setattr(Scratchpad, "places", lambda *arguments: ())
     monkeypatch.setattr(CascadeSearch, "run", lambda search: [])
-    without = record_of(graph, monkeypatch)
-    assert between.other_ps == without.alternatives.costs.total(without.steps) - kept
+    without = build_of(graph, monkeypatch).layout
+    assert between.other_ps == without.costs.total(without.steps) - kept_ps

@@ -21,10 +21,10 @@ def test_pieces_of_any_cut_give_what_numpy_pads(mode: str, size: int) -> None:
         for first, second in product(range(size + 1), repeat=2):
             made = np.full_like(wanted, -1)
             for start, end in pairwise(sorted({0, first, second, size})):
-                for piece in pieces(mode, size, before, after, start, end):
-                    places = np.arange(piece.places)
-                    assert (made[piece.target + places] == -1).all(), "written twice"
-                    made[piece.target + places] = piece.source + piece.step * places
-                    assert piece.places > 0
-                    assert start <= made[piece.target + places].min() <= made[piece.target + places].max() < end
+                for target, source, step, count in pieces(mode, size, before, after, start, end):
+                    places = np.arange(count)
+                    assert (made[target + places] == -1).all(), "written twice"
+                    made[target + places] = source + step * places
+                    assert count > 0
+                    assert start <= made[target + places].min() <= made[target + places].max() < end
             np.testing.assert_array_equal(made, wanted)

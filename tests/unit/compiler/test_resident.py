@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npusim.compiler.lower.base import ConstantPool, Context
-from npusim.compiler.schedule.pinned_weights import SHARES, Candidate, choices
+from npusim.compiler.schedule.pinned_weights import SHARES, choices
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
@@ -127,7 +127,7 @@ def test_where_weights_cannot_stay_the_plan_is_as_without() -> None:
 
 def test_those_come_first_that_save_most_for_their_bytes() -> None:
     context = Context(TINY.with_(**{"sram.bytes": "8 KiB"}), ConstantPool())
-    found = [Candidate(3, 1024, 900), Candidate(0, 4096, 900), Candidate(2, 2048, 100), Candidate(1, 64, 0)]
+    found = {3: 1024, 0: 4096, 2: 2048, 1: 64}
     *others, most = choices(found, context)
     # One part in 16 is left to everything else.
     assert most.starts == {3: 8192 - 1024, 2: 7168 - 2048, 1: 5120 - 64, 0: 5056 - 4096}

@@ -18,7 +18,7 @@ from npusim.compiler.schedule.cascade import moved_bytes
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.scratchpad import ScheduleStep
 from npusim.compiler.schedule.slots import place_slots
-from npusim.compiler.schedule.step_costs import KnownCosts, StepCosts, value_uses
+from npusim.compiler.schedule.step_costs import KnownCosts, StepCosts
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
@@ -175,7 +175,7 @@ def test_nobody_computes_before_the_first_tile_is_there() -> None:
         for window in cascade.rolling:
             context.views[window.value.tensor] = window.view
             window.buffer.core = 0
-        estimates = StepCosts(value_uses(placement, context), context, KnownCosts())
+        estimates = StepCosts(placement.groups, placement.buffers, context, KnownCosts())
         costs.append(estimates.of(ScheduleStep(placement.groups, cascade)) or 0)
     coming = graph.inputs[0].nbytes * 10**12 // 10**10
     assert costs[0] - costs[1] > coming / OVERLAP + coming / 64

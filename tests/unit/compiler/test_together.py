@@ -48,10 +48,10 @@ def chain() -> Graph:
 def test_estimates_of_all_steps_are_near_to_what_they_take(graph: Graph, kib: int) -> None:
     config = EDGE.with_(**{"sram.bytes": f"{kib} KiB"})
     order = ScheduleSearch(prepare(graph, config), config, Budget.of(config)).run()
-    alternatives = order.layout.alternatives
-    assert alternatives is not None
+    costs = order.layout.costs
+    assert costs is not None
     assert any(step.cascade for step in order.layout.steps)
-    estimated = sum(alternatives.costs.of(step) or 0 for step in order.layout.steps)
+    estimated = sum(costs.of(step) or 0 for step in order.layout.steps)
     assert estimated == pytest.approx(forecast(order.commands, config), rel=0.08)
 
 
@@ -76,12 +76,12 @@ def test_held_weights_come_from_where_constants_are() -> None:
     assert loading(1 << 16, constants_side(flash)) > 7 * loading(1 << 16, flash)
     graph = NETWORKS["mobilenet_v2"].make((1, 96, 96, 3))
     order = ScheduleSearch(prepare(graph, flash), flash, Budget.of(flash)).run()
-    alternatives = order.layout.alternatives
-    assert alternatives is not None
+    costs = order.layout.costs
+    assert costs is not None
     held = [
         (
-            alternatives.costs.of(step) or 0,
-            sum(held_bytes(alternatives.costs.context, group) for group in step.groups[1:]),
+            costs.of(step) or 0,
+            sum(held_bytes(costs.context, group) for group in step.groups[1:]),
         )
         for step in order.layout.steps
         if step.cascade
