@@ -439,10 +439,10 @@ _Walk = tuple[
     list[tuple[int, Callable[..., Instruction], Op, _Places, tuple[int, ...]]],
     dict[int, Instruction],
 ]
-"""The instructions for a tile without addresses: (operands, instructions, first).
+"""The instructions for a tile without addresses: (numbers, instructions, first).
 
-``operands``: of each operator, the result first. ``instructions``: number of the operator, constructor, operator,
-(operand, offset, strides) of each operand, and sizes. ``first``: of each, the first one that was made.
+``numbers``: of the operands of each operator, the result first. ``instructions``: number of the operator, constructor,
+operator, (operand, offset, strides) of each operand, and sizes. ``first``: of each, the first one that was made.
 """
 
 _Made = tuple[list[Item], list[int], _Walk]

@@ -15,7 +15,6 @@ from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.schedule.exchange import join
-from npusim.compiler.schedule.layout import PlacedGraph
 from npusim.compiler.schedule.scratchpad import ScheduleStep, fit
 from npusim.compiler.schedule.sharding import Cut, are_disjoint, core_context, cut_group, like, touched_by
 from npusim.compiler.schedule.shards import Shard, axes_of
@@ -30,8 +29,8 @@ _Path = tuple[tuple[Cut, ...], int]
 class AxisSearch:
     """The search for the cuts of all groups. ``fixed``: cuts that are given, by group."""
 
-    def __init__(self, placement: PlacedGraph, whole: Context, fixed: Mapping[int, Cut] | None = None) -> None:
-        self._groups = placement.groups
+    def __init__(self, groups: Sequence[Group], whole: Context, fixed: Mapping[int, Cut] | None = None) -> None:
+        self._groups = groups
         self._whole = whole
         self._cores = whole.config.cores
         self._fixed = fixed or {}

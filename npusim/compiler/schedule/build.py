@@ -28,7 +28,7 @@ from npusim.compiler.schedule.cascade import Cascade, before_stripe, load_stripe
 from npusim.compiler.schedule.dram import by_l2, lay_out
 from npusim.compiler.schedule.entries import check_entries, find_areas, find_runs, tensor_names
 from npusim.compiler.schedule.exchange import transfer_tiles
-from npusim.compiler.schedule.layout import PlacedGraph, place
+from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.memory_choices import MemoryChoices
 from npusim.compiler.schedule.memory_plan import MemoryPlan, plan_memory
 from npusim.compiler.schedule.names import LayerNames
@@ -69,7 +69,7 @@ class ProgramPlan:
     schedule: Schedule
     graph: Graph
     context: Context
-    placement: PlacedGraph
+    groups: list[Group]
     shards: Shards
     layout: MemoryPlan
     constants: str
@@ -82,7 +82,7 @@ class ProgramPlan:
     def complete(self) -> Schedule:
         """The schedule with every choice that was made: built again, it gives the same program without a search."""
         asked, device, pinned = self.schedule, self.device, self.context.pinned
-        layers = LayerNames(self.placement.groups)
+        layers = LayerNames(self.groups)
         return Schedule(
             cores=device.cores,
             channels=device.dma.channels,
@@ -101,7 +101,7 @@ class ProgramPlan:
     def _memory(self) -> Iterator[TensorMemory]:
         """The memory areas of all tensors between operators."""
         found: dict[str, TensorMemory] = {}
-        for buffer in self.placement.buffers:
+        for buffer in self.layout.buffers:
             name = self.names.get(buffer)
             if name is None or not buffer.nbytes:
                 continue
@@ -118,12 +118,12 @@ class ProgramPlan:
     @property
     def attentions(self) -> tuple[str, ...]:
         """The first layers of the attentions that are fused."""
-        return tuple(group.name for group in self.placement.groups if group.parts)
+        return tuple(group.name for group in self.groups if group.parts)
 
     @property
     def layer_shards(self) -> tuple[LayerShard, ...]:
         """How cores divide the layers, for those that are cut or that not all cores work on."""
-        names, cores = LayerNames(self.placement.groups).names, self.device.cores
+        names, cores = LayerNames(self.groups).names, self.device.cores
         return tuple(
             LayerShard(name, axis, 0 if count == cores else count)
             for name, (axis, count) in zip(names, self.shards.cuts, strict=True)
@@ -153,7 +153,7 @@ class Build:
     @property
     def groups(self) -> list[Group]:
         """The groups, by the operator numbers of commands."""
-        return self.plan.placement.groups
+        return self.plan.groups
 
     @property
     def layout(self) -> MemoryPlan:
@@ -207,7 +207,7 @@ def build(graph: Graph, config: Config, schedule: Schedule, budget: Budget) -> B
     except CompileError:
         # Attentions were expected to fit, and do not. Pinned weights were chosen for these groups, though.
         is_open = schedule.searches("fused_attention") and not schedule.pinned
-        if not (is_open and any(group.parts for group in plan.placement.groups)):
+        if not (is_open and any(group.parts for group in plan.groups)):
             raise
     plan = make_plan(graph, config, schedule.with_("fused_attention"))
     plan.schedule = schedule
@@ -222,23 +222,25 @@ def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any,
     device = planned_device(config, schedule)
     context = Context(device, ConstantPool(), facts=facts_of(graph) if facts is None else facts)
     cut = device.cores > 1 and (schedule.searches("shards") or any(each.axis is not None for each in schedule.shards))
-    placement = place(graph, form_all(graph, device, schedule.with_("fused_attention") if cut else schedule), context)
-    layers = LayerNames(placement.groups)
+    groups, buffers = place(
+        graph, form_all(graph, device, schedule.with_("fused_attention") if cut else schedule), context
+    )
+    layers = LayerNames(groups)
     context.pinned = _pinned(schedule, layers, context)
-    cuts, order = _choose_cuts(placement, context, schedule, cut=cut)
-    shards = make_shards(placement.groups, context, cuts)
+    cuts, order = _choose_cuts(groups, context, schedule, cut=cut)
+    shards = make_shards(groups, context, cuts)
     searched = device.cores == 1 and schedule.searches("cascades")
     if not cut:
         order = schedule.constants or (OPERANDS_FIRST if device.cores == 1 else BY_USE)
-    names, whole_views = tensor_names(placement.buffers), dict(context.views)
-    areas = find_areas(schedule, names, placement.groups, context)
+    names, whole_views = tensor_names(buffers), dict(context.views)
+    areas = find_areas(schedule, names, groups, context)
     runs = find_runs(schedule, layers, areas)
     choices = MemoryChoices(searched, schedule.searches("memory"), cut or order == OPERANDS_FIRST, runs, areas)
     if shards.are_cut:
-        layout = _plan_shards(placement, shards, choices, names)
+        layout = _plan_shards(groups, buffers, shards, choices, names)
     else:
-        layout = plan_memory(placement, context, choices)
-    plan = ProgramPlan(schedule, graph, context, placement, shards, layout, order, whole_views, names)
+        layout = plan_memory(groups, buffers, context, choices)
+    plan = ProgramPlan(schedule, graph, context, groups, shards, layout, order, whole_views, names)
     if schedule.has_entries:
         check_entries(schedule, plan.complete(), layers)
     return plan
@@ -267,29 +269,27 @@ def _check_shard(shard: LayerShard, group: Group, device: Config) -> None:
 
 
 def _choose_cuts(
-    placement: PlacedGraph, context: Context, schedule: Schedule, *, cut: bool
+    groups: Sequence[Group], context: Context, schedule: Schedule, *, cut: bool
 ) -> tuple[Sequence[Cut], str]:
     """How each group is divided among the cores, and the order of the constants if groups are ``cut``."""
-    cores, layers = context.config.cores, LayerNames(placement.groups)
+    cores, layers = context.config.cores, LayerNames(groups)
     fixed: dict[int, Cut] = {}
     for each in schedule.shards:
         number = layers.number(each.layer, "shards")
-        _check_shard(each, placement.groups[number], context.config)
+        _check_shard(each, groups[number], context.config)
         fixed[number] = each.axis, each.cores or cores
     searched = cut and schedule.searches("shards")
     order = schedule.constants or (AFTER_TRIALS if searched and not fixed else BY_USE)
-    cuts: Sequence[Cut] = [fixed.get(number, (None, cores)) for number in range(len(placement.groups))]
+    cuts: Sequence[Cut] = [fixed.get(number, (None, cores)) for number in range(len(groups))]
     if cut and order == AFTER_TRIALS:
-        # LayerNames on the shards that are tried place constants. Nothing reads them, but all others lie behind them.
-        tried = AxisSearch(placement, context).run()
+        # Lowering the shards that are tried places constants. Nothing reads them, but all others lie behind them.
+        tried = AxisSearch(groups, context).run()
         cuts = tried if searched and not fixed else cuts
     if searched and (fixed or order != AFTER_TRIALS):
         apart = replace(context, constants=ConstantPool(), views=dict(context.views), memo={})
-        cuts = AxisSearch(placement, apart, fixed).run()
+        cuts = AxisSearch(groups, apart, fixed).run()
     if searched and all(axis is None for axis, _ in cuts):
-        raise ScheduleError(
-            f"shards: no layer of {placement.groups[0].name} and behind gains from being cut for {cores} cores"
-        )
+        raise ScheduleError(f"shards: no layer of {groups[0].name} and behind gains from being cut for {cores} cores")
     return cuts, order
 
 
@@ -334,18 +334,22 @@ def _joined(groups: list[Group], device: Config) -> list[Group]:
 
 
 def _plan_shards(
-    placement: PlacedGraph, shards: Shards, choices: MemoryChoices, names: dict[Buffer, str]
+    groups: Sequence[Group],
+    buffers: Sequence[Buffer],
+    shards: Shards,
+    choices: MemoryChoices,
+    names: dict[Buffer, str],
 ) -> MemoryPlan:
-    """ProgramPlan the memory of the first core's shards for all cores."""
-    moved, shared = move_to_cores(placement, shards)
+    """Plan the memory of the first core's shards for all cores."""
+    moved, shared = move_to_cores(groups, buffers, shards)
     for buffer, copies in moved.items():
         names.update(dict.fromkeys(copies, names[buffer]))
     areas = {copy: entry for buffer, entry in choices.areas.items() for copy in moved.get(buffer, [buffer])}
     choices, own = replace(choices, areas=areas), list(moved.values())
-    first = [group for group, _ in shards.on_first_core(placement.groups)]
-    layout = plan_memory(PlacedGraph(first, [buffers[0] for buffers in own]), shards.contexts[0], choices)
-    place_on_cores(placement, shards, own, shared)
-    layout.scratch_bytes = lay_out(placement.buffers, shards.whole.config, choices)
+    first = [group for group, _ in shards.on_first_core(groups)]
+    layout = plan_memory(first, [copies[0] for copies in own], shards.contexts[0], choices)
+    layout.buffers = place_on_cores(groups, buffers, shards, own, shared)
+    layout.scratch_bytes = lay_out(layout.buffers, shards.whole.config, choices)
     return layout
 
 
@@ -371,7 +375,7 @@ class Emission:
         if context.pinned.starts:  # all lowerings are made first: pinned weights are loaded before anything else
             made = list(fits)
             fits = iter(made)
-            self._prologue = self._scheduler.prologue(len(plan.placement.groups), list(self._pinned_loads(made)))
+            self._prologue = self._scheduler.prologue(len(plan.groups), list(self._pinned_loads(made)))
         self._issue = self._issued(fits)
 
     @property
@@ -407,7 +411,7 @@ class Emission:
     def _issued(self, fits: Iterable[_FittedStep]) -> Iterator[int]:
         """Issue one step after the other; the number of the last group of each, when it has been issued."""
         born: dict[int, list[Buffer]] = {}
-        for buffer in self._plan.placement.buffers:
+        for buffer in self._plan.layout.buffers:
             born.setdefault(buffer.born, []).append(buffer)
         for step, fitted, lowerings in fits:
             for group in step.groups:

@@ -60,14 +60,14 @@ def decisions(build: Build) -> list[Decision]:
 
 class _Judge:
     def __init__(self, plan: ProgramPlan) -> None:
-        self._placement, self._steps, self._untried = plan.placement, plan.layout.steps, plan.layout.untried
+        self._plan, self._steps = plan, plan.layout.steps
         self._context, self._costs = plan.context, plan.layout.costs
         if plan.shards.are_cut:  # the estimates are of the first core alone
             self._context, self._costs = plan.shards.contexts[0], None
         self._step_of = {group.index: number for number, each in enumerate(self._steps) for group in each.groups}
         self._makers: dict[Buffer, int] = {}
         self._users: dict[Buffer, set[int]] = {}
-        for group in plan.placement.groups:
+        for group in plan.groups:
             self._look(group)
 
     def _look(self, group: Group) -> None:
@@ -81,7 +81,7 @@ class _Judge:
             self._makers.setdefault(self._context.view(tensor).buffer, group.index)
 
     def all(self) -> Iterator[Decision]:
-        for buffer in self._placement.buffers:
+        for buffer in self._plan.layout.buffers:
             if buffer.is_constant or not buffer.nbytes:
                 continue
             if buffer.region >= FIRST_IO and buffer.core is None:
@@ -96,7 +96,7 @@ class _Judge:
         for step in self._steps:
             if step.cascade is not None:
                 yield from self._in_windows(step, step.cascade)
-        for group in self._placement.groups:
+        for group in self._plan.groups:
             last = set(group.outputs)
             for tensor in dict.fromkeys(tensor for op in group.ops for tensor in op.outputs if tensor not in last):
                 why = f"is made and used on the tiles of {group.name}"
@@ -129,7 +129,7 @@ class _Judge:
         else:
             trials[WINDOW] = "a cascade begins or ends in its life"
         reasons = [f"{home}: {trial}" for home, trial in trials.items() if isinstance(trial, str)]
-        if buffer in self._untried:
+        if buffer in self._plan.layout.untried:
             reasons.insert(0, f"{SRAM}: not tried for {len(life)} steps, after others that are used more often")
         possible = {home: trial for home, trial in trials.items() if isinstance(trial, int)}
         if not possible:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
@@ -26,16 +25,9 @@ _ELSEWHERE = DENSE_KINDS | VIEWS
 _CHANNELS_LAST = (0, 2, 3, 1)
 
 
-@dataclass(slots=True)
-class PlacedGraph:
-    """Groups that are left to execute, in order, and the buffers in the order of their birth."""
-
-    groups: list[Group]
-    buffers: list[Buffer]
-
-
-def place(graph: Graph, groups: Sequence[Group], context: Context) -> PlacedGraph:
-    """Fill ``context.views`` for every tensor that is kept in memory."""
+def place(graph: Graph, groups: Sequence[Group], context: Context) -> tuple[list[Group], list[Buffer]]:
+    """Fill ``context.views`` for every tensor that is kept in memory. Returns the groups that are left to execute, in
+    order, and the buffers in the order of their birth."""
     # Twice, because each depends on the other: the order that suits a tensor follows from how its source lies, and that
     # from whether it is computed into a concatenation, whose own order comes from its sources.
     for index, tensor in enumerate((*graph.inputs, *graph.outputs)):
@@ -59,7 +51,7 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> PlacedGrap
             for tensor in group.outputs:
                 _settle(tensor, orders, hosts, context)
     groups = [_numbered(index, group, context) for index, group in enumerate(kept)]
-    return PlacedGraph(groups, _lifetimes(groups, context, inputs))
+    return groups, _lifetimes(groups, context, inputs)
 
 
 def _numbered(index: int, group: Group, context: Context) -> Group:

@@ -20,7 +20,7 @@ def places(build: Build) -> tuple[Place, ...]:
     """The rows of the map, by the first operator that uses the bytes; none if they would be too many."""
     found = [
         Place(_memory(buffer), 0, "value", buffer.name, buffer.offset, buffer.nbytes, buffer.born, buffer.dies)
-        for buffer in build.plan.placement.buffers
+        for buffer in build.layout.buffers
         if buffer.is_scratch and buffer.nbytes and buffer.born >= 0
     ]
     found.extend(_residents(build.layout.steps))

@@ -18,7 +18,6 @@ from npusim.compiler.lower.base import Context
 from npusim.compiler.schedule.allocate import Scratchpad
 from npusim.compiler.schedule.cascade_search import CascadeSearch, given_cascade, with_cascades
 from npusim.compiler.schedule.dram import lay_out
-from npusim.compiler.schedule.layout import PlacedGraph
 from npusim.compiler.schedule.memory_choices import MemoryChoices
 from npusim.compiler.schedule.residency import choose_values, choose_values_again, place_given, value_lives
 from npusim.compiler.schedule.scratchpad import ScheduleStep
@@ -37,9 +36,10 @@ _MOST_PLANS = 128
 
 @dataclass(slots=True)
 class MemoryPlan:
-    """Which groups run together, in order, and the bytes of DRAM for values."""
+    """Which groups run together, in order, the buffers of values, and the bytes of DRAM that these take."""
 
     steps: list[ScheduleStep]
+    buffers: list[Buffer]
     scratch_bytes: int = 0
     needs_forecast: bool = False
     """There are cascades, and by estimate the plan without them might be as fast."""
@@ -51,23 +51,23 @@ class MemoryPlan:
     """Values that were never tried in the scratchpad."""
 
 
-def plan_memory(placement: PlacedGraph, context: Context, choices: MemoryChoices) -> MemoryPlan:
-    """Choose a memory area and an address for every buffer of a placement, beside what is chosen already."""
+def plan_memory(groups: Sequence[Group], buffers: list[Buffer], context: Context, choices: MemoryChoices) -> MemoryPlan:
+    """Choose a memory area and an address for every buffer, beside what is chosen already."""
     # The groups of a core's shards are made for one plan: nobody asks for their estimates again.
-    costs = _known_costs(placement.groups, context) if context.whole is None else KnownCosts()
-    result = MemoryPlan([ScheduleStep([group]) for group in placement.groups])
+    costs = _known_costs(groups, context) if context.whole is None else KnownCosts()
+    result = MemoryPlan([ScheduleStep([group]) for group in groups], buffers)
     if context.config.cores == 1 and (context.config.sram.keeps_values or passes_on(context.config)):
-        _choose(result, StepCosts(placement.groups, placement.buffers, context, costs), choices)
+        _choose(result, StepCosts(groups, buffers, context, costs), choices)
         # A value that a rolling buffer has replaced takes no bytes of its own.
         used = {
             context.view(t).buffer
-            for group in placement.groups
+            for group in groups
             for op in group.ops
             for t in (*op.inputs, *op.outputs)
             if t in context.views
         }
-        placement.buffers = [buffer for buffer in placement.buffers if buffer in used or not buffer.is_scratch]
-    result.scratch_bytes = lay_out(placement.buffers, context.config, choices)
+        result.buffers = [buffer for buffer in buffers if buffer in used or not buffer.is_scratch]
+    result.scratch_bytes = lay_out(result.buffers, context.config, choices)
     return result
 
 

@@ -319,11 +319,12 @@ class ScheduleSearch:
 def _pinnable(plan: ProgramPlan) -> list[tuple[Group, Context]]:
     """The groups whose weights may be pinned, with contexts for their estimates."""
     if plan.shards.are_cut:
-        return plan.shards.on_first_core(plan.placement.groups)
+        return plan.shards.on_first_core(plan.groups)
     # As if all tensors were in DRAM: which ones will be in the scratchpad depends on what is pinned.
     context = Context(plan.device, ConstantPool(), facts=facts_of(plan.graph))
     schedule = plan.schedule.with_("fused_attention", fused_attention=plan.attentions)
-    return [(each, context) for each in place(plan.graph, form_all(plan.graph, plan.device, schedule), context).groups]
+    groups, _ = place(plan.graph, form_all(plan.graph, plan.device, schedule), context)
+    return [(each, context) for each in groups]
 
 
 def _may_do_without(layout: MemoryPlan, striped_ps: int) -> bool:

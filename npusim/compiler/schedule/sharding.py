@@ -18,7 +18,6 @@ from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.lower.kinds import lower
 from npusim.compiler.schedule.exchange import CoreTransfer, SharedTensor, join, transfers_of
-from npusim.compiler.schedule.layout import PlacedGraph
 from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit
 from npusim.compiler.schedule.shards import Shard, interval, is_in_groups, operand_axes, shard_of
 from npusim.compiler.schedule.slots import Span
@@ -165,7 +164,9 @@ _CoreBuffers = tuple[list[Buffer], list[Span | None]]
 """The buffers that replace the one of a whole tensor, by core; and the bytes of it that each core holds."""
 
 
-def move_to_cores(placement: PlacedGraph, result: Shards) -> tuple[dict[Buffer, list[Buffer]], list[SharedTensor]]:
+def move_to_cores(
+    groups: Sequence[Group], buffers: Sequence[Buffer], result: Shards
+) -> tuple[dict[Buffer, list[Buffer]], list[SharedTensor]]:
     """Give each core buffers for its bytes of tensors, by those of the whole tensors, and change its views.
 
     A tensor is moved if no core touches bytes of another, or if cores can exchange it.
@@ -173,7 +174,7 @@ def move_to_cores(placement: PlacedGraph, result: Shards) -> tuple[dict[Buffer, 
     exchange = result.whole.config.exchange is not None
     shared: list[SharedTensor] = []
     own: dict[Buffer, _CoreBuffers] = {}
-    for buffer, tensor in _touched_by_all(placement, result, exchange=exchange).items():
+    for buffer, tensor in _touched_by_all(groups, buffers, result, exchange=exchange).items():
         spans = tensor.all
         if not (buffer.is_scratch and buffer.nbytes and spans is not None):
             continue
@@ -183,12 +184,11 @@ def move_to_cores(placement: PlacedGraph, result: Shards) -> tuple[dict[Buffer, 
             shared.append(tensor)
             spans = tensor.spans(result.shards, result.contexts)
         size = max(high - low for low, high in filter(None, spans))
-        buffers = [like(buffer, size, buffer.core) for span in spans if span is not None]
-        own[buffer] = buffers, spans
+        own[buffer] = [like(buffer, size, buffer.core) for span in spans if span is not None], spans
     for tensor in shared:
         tensor.begin(*own[tensor.whole])
     _move_views(result, own, {tensor.whole: tensor for tensor in shared}, exchange=exchange)
-    return {buffer: own[buffer][0] for buffer in placement.buffers if buffer in own}, shared
+    return {buffer: own[buffer][0] for buffer in buffers if buffer in own}, shared
 
 
 def _move_views(
@@ -210,12 +210,16 @@ def _move_views(
 
 
 def place_on_cores(
-    placement: PlacedGraph, result: Shards, own: list[list[Buffer]], shared: Iterable[SharedTensor]
-) -> None:
-    """Give the buffers of all cores the places of the first core's, and the placement the buffers that are used."""
-    for buffers in own:
-        first = buffers[0]
-        for core, buffer in enumerate(buffers):
+    groups: Sequence[Group],
+    buffers: Sequence[Buffer],
+    result: Shards,
+    own: list[list[Buffer]],
+    shared: Iterable[SharedTensor],
+) -> list[Buffer]:
+    """Give the buffers of all cores the places of the first core's. Returns all buffers that are used."""
+    for copies in own:
+        first = copies[0]
+        for core, buffer in enumerate(copies):
             buffer.born, buffer.dies, buffer.offset = first.born, first.dies, first.offset
             buffer.core = None if first.core is None else core
     for tensor in shared:
@@ -226,13 +230,15 @@ def place_on_cores(
         else:
             own.remove(tensor.buffers)
             tensor.keep_in_dram(result.contexts)
-    placement.buffers = _used(placement, result) + [buffer for buffers in own for buffer in buffers]
+    return _used(groups, buffers, result) + [buffer for copies in own for buffer in copies]
 
 
-def _touched_by_all(placement: PlacedGraph, result: Shards, *, exchange: bool) -> dict[Buffer, SharedTensor]:
-    """The bytes of each buffer that cores touch, in the order of the placement."""
-    found = {buffer: SharedTensor(buffer, len(result.contexts)) for buffer in placement.buffers}
-    for group in placement.groups:
+def _touched_by_all(
+    groups: Sequence[Group], buffers: Sequence[Buffer], result: Shards, *, exchange: bool
+) -> dict[Buffer, SharedTensor]:
+    """The bytes of each buffer that cores touch, in the order of the buffers."""
+    found = {buffer: SharedTensor(buffer, len(result.contexts)) for buffer in buffers}
+    for group in groups:
         shards = result.shards[group.index]
         made = _buffers(group.outputs, result.whole)
         read = _buffers([tensor for op in group.ops for tensor in op.inputs if tensor is not None], result.whole)
@@ -283,12 +289,12 @@ def are_disjoint(spans: Sequence[Span | None]) -> bool:
     return all(low[1] <= high[0] for low, high in pairwise(order))
 
 
-def _used(placement: PlacedGraph, result: Shards) -> list[Buffer]:
+def _used(groups: Sequence[Group], buffers: Sequence[Buffer], result: Shards) -> list[Buffer]:
     """The buffers of whole tensors that some core still touches."""
     used: set[Buffer] = set()
-    for group in placement.groups:
+    for group in groups:
         used.update(touched_by(group, result.shards[group.index], result.whole, result.contexts))
-    return [buffer for buffer in placement.buffers if buffer in used or not buffer.is_scratch]
+    return [buffer for buffer in buffers if buffer in used or not buffer.is_scratch]
 
 
 def like(buffer: Buffer, nbytes: int, core: int | None) -> Buffer:

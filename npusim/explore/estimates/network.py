@@ -71,8 +71,8 @@ class PreparedNetwork:
         if config.cores == 1:
             groups = join_ranges(groups)
         self.context = Context(config, ConstantPool())
-        placement = place(prepared, groups, self.context)
-        self.layers = layers(placement.groups, self.context, placement.buffers)
+        placed, buffers = place(prepared, groups, self.context)
+        self.layers = layers(placed, self.context, buffers)
         self.users = self._uses()
         self.values = list(self._values())
         self._spans: list[CascadeSpan] | None = None

@@ -15,7 +15,7 @@ def cascade_of(graph: Graph, height: int, config: Config) -> Cascade:
     """All of a graph, in stripes of so many rows of what it gives."""
     prepared = prepare(graph, config)
     context = Context(config, ConstantPool())
-    groups = place(prepared, form_groups(prepared.ops, prepared.outputs), context).groups
+    groups, _ = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
     striped = values_between(groups, context)
     assert striped is not None
     shape = outline(groups, striped, context)

@@ -18,7 +18,7 @@ from npusim.program import Program
 def cut_along(prepared: Graph, config: Config, axes: Sequence[int | None]) -> Schedule:
     """Every layer cut along an axis for all cores; None: its tiles are shared out."""
     shared = make_plan(prepared, config, FREE.with_("shards", "fused_attention", cores=config.cores))
-    names = LayerNames(shared.placement.groups).names
+    names = LayerNames(shared.groups).names
     shards = tuple(LayerShard(name, axis) for name, axis in zip(names, axes, strict=True) if axis is not None)
     return FREE.with_("shards", "fused_attention", cores=config.cores, shards=shards)
 

@@ -37,7 +37,7 @@ def test_the_next_products_come_before_a_chain_in_pieces() -> None:
     """Instructions that fill a queue would hold them up: then nothing works side by side."""
     graph = prepare(chained(), EDGE)
     context = Context(EDGE, ConstantPool())
-    (group,) = place(graph, form_groups(graph.ops, graph.outputs), context).groups
+    (group,), _ = place(graph, form_groups(graph.ops, graph.outputs), context)
     context.room = 256 << 10
     lowering = lower(context, group)
     assert isinstance(lowering, MatrixLowering)

@@ -171,12 +171,12 @@ def test_nobody_computes_before_the_first_tile_is_there() -> None:
         config = EDGE.with_(**{"sram.bytes": "8 MiB", "dram.bandwidth": bandwidth})
         prepared, cascade = prepare(graph, config), cascade_of(graph, height, config)
         context = Context(config, ConstantPool())
-        placement = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
+        groups, buffers = place(prepared, form_groups(prepared.ops, prepared.outputs), context)
         for window in cascade.rolling:
             context.views[window.value.tensor] = window.view
             window.buffer.core = 0
-        estimates = StepCosts(placement.groups, placement.buffers, context, KnownCosts())
-        costs.append(estimates.of(ScheduleStep(placement.groups, cascade)) or 0)
+        estimates = StepCosts(groups, buffers, context, KnownCosts())
+        costs.append(estimates.of(ScheduleStep(groups, cascade)) or 0)
     coming = graph.inputs[0].nbytes * 10**12 // 10**10
     assert costs[0] - costs[1] > coming / OVERLAP + coming / 64
 
@@ -187,7 +187,7 @@ def test_what_works_side_by_side_shares_the_banks(kinds: str) -> None:
     config = EDGE.with_(**{"sram.banks": 1, "matrix.output_elements_per_cycle": 256})
     graph = prepare(layers(kinds), config)
     context = Context(config, ConstantPool())
-    groups = place(graph, form_groups(graph.ops, graph.outputs), context).groups
+    groups, _ = place(graph, form_groups(graph.ops, graph.outputs), context)
     expected, price = 0, cost_model(config).cost
     for command in decode(compile_graph(layers(kinds), config).code):
         if command.unit in (Unit.MATRIX, Unit.VECTOR):
@@ -205,7 +205,7 @@ def test_what_is_stored_is_the_result_of_the_chain() -> None:
     value = build.add("unary", [value], {"fn": Unary.SIGMOID})
     graph = prepare(build.finish([build.add("cast", [value], {"to": DType.INT8})]), EDGE)
     context = Context(EDGE, ConstantPool())
-    (group,) = place(graph, form_groups(graph.ops, graph.outputs), context).groups
+    (group,), _ = place(graph, form_groups(graph.ops, graph.outputs), context)
     lowered = lower(context, group)
     assert isinstance(lowered, MatrixLowering)
     problem, config = lowered.problem, EDGE.with_(**{"dram.bandwidth": "100 MB/s"})
@@ -286,7 +286,7 @@ def test_pooling_loads_what_windows_share_for_each_tile() -> None:
     attrs = {**POOL, "kernel": (3, 3), "stride": (1, 1), "output_hw": (126, 62)}
     graph = prepare(build.finish([build.add("pool", [value], attrs)]), EDGE)
     context = Context(EDGE, ConstantPool())
-    (group,) = place(graph, form_groups(graph.ops, graph.outputs), context).groups
+    (group,), _ = place(graph, form_groups(graph.ops, graph.outputs), context)
     estimates = []
     for room in (512 << 10, 40 << 10):
         context.room = room

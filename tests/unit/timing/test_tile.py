@@ -146,7 +146,7 @@ def test_runs_that_begin_anywhere_in_a_burst_touch_another_one() -> None:
 def test_a_chain_says_what_it_makes() -> None:
     graph = prepare(residual_net(), EDGE)
     context = Context(EDGE, ConstantPool(), facts=facts_of(graph))
-    groups = place(graph, form_groups(graph.ops, graph.outputs), context).groups
+    groups, _ = place(graph, form_groups(graph.ops, graph.outputs), context)
     chained = [group for group in groups if group.anchor and group.chain]
     assert chained
     for group in chained:
