@@ -246,7 +246,7 @@ BASES = (
     ("base", "named"),
     [
         pytest.param(BASES[0], "interconnect.arbitration", marks=pytest.mark.slow),
-        pytest.param(BASES[1], "dma.in_flight", marks=pytest.mark.slow),
+        pytest.param(BASES[1], "interconnect.separate_write_port", marks=pytest.mark.slow),
         pytest.param(BASES[2], "dma.local_least_cycles", marks=pytest.mark.slow),
         pytest.param(BASES[3], "sram.resident_weights", marks=pytest.mark.slow),
     ],
