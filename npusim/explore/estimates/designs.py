@@ -12,7 +12,7 @@ import numpy.typing as npt
 from npusim.hw.config import Config
 from npusim.hw.keys import Key, Section, entries
 from npusim.hw.memory import l2_side
-from npusim.timing.batch import evaluate
+from npusim.timing.batch import evaluate, with_values
 
 Array = npt.NDArray[np.floating[Any]]
 Index = npt.NDArray[np.intp]
@@ -52,10 +52,20 @@ def value_at(config: Config, key: str) -> Any:
 MISSING = object()
 
 
+@functools.lru_cache(512)
 def is_left(key: str, config: Config, reduce: Callable[[Config], Config]) -> bool:
-    """Whether a key is left of a device when it is reduced to what some costs depend on."""
+    """Whether a number is left of a device when it is reduced to what some costs depend on."""
     value = value_at(config, key)
-    return value is not MISSING and bool(value_at(reduce(config), key) == value)
+    if value is MISSING:
+        return False
+    # A value that the reduction sets may equal the device's own by chance.
+    other = 2 * (value or 0) + 1
+    return bool(_reduced(key, config, reduce, other) == other)
+
+
+def _reduced(key: str, config: Config, reduce: Callable[[Config], Config], value: Any) -> Any:
+    """A value of a key as the reduction leaves it; ``MISSING`` where it takes away the section that the key is of."""
+    return value_at(reduce(with_values(config, {fields_of(key): value})), key)
 
 
 @functools.cache
@@ -94,7 +104,7 @@ class Designs:
         self._l2: Designs | None = None
         self.known: dict[Any, Any] = {}
         """What was worked out for these designs, by what it follows from."""
-        self._keys: dict[Callable[[Config], Config], tuple[str, ...]] = {}
+        self._seen: dict[tuple[Callable[[Config], Config], tuple[str, ...]], tuple[Designs, Index]] = {}
 
     def __getitem__(self, key: str) -> Array:
         found = self._known.get(key)
@@ -137,12 +147,30 @@ class Designs:
         found: Array = self.known[name]
         return found
 
-    def keys_of(self, reduce: Callable[[Config], Config]) -> tuple[str, ...]:
-        """The keys that differ and that are left of a device when it is reduced to what some costs depend on."""
-        found = self._keys.get(reduce)
-        if found is None:
-            found = self._keys[reduce] = tuple(key for key in self.columns if is_left(key, self.config, reduce))
-        return found
+    def seen_by(self, reduce: Callable[[Config], Config], keys: tuple[str, ...] = ()) -> tuple[Designs, Index]:
+        """The designs that differ in what ``reduce`` leaves of a device or in ``keys``, each once; for each design its
+        number among them. Costs that depend on no more are the same for both."""
+        if (reduce, keys) not in self._seen:
+            columns = {key: found for key in self.columns if (found := self._left(key, reduce)) is not None}
+            columns |= {key: self.columns[key] for key in keys if key in self.columns}
+            names = tuple(key for key, values in columns.items() if (values != value_at(self.config, key)).any())
+            self._seen[reduce, keys] = Designs(self.config, columns, self.count).alike(names)
+        return self._seen[reduce, keys]
+
+    def _left(self, key: str, reduce: Callable[[Config], Config]) -> Array | None:
+        """A column as the reduction leaves it; None if it leaves nothing of it. A reduction bounds a number, sets it or
+        does not touch it: what it does with the extremes says which."""
+        values = self[key]
+        ends = [values.min(), values.max()]
+        left = [_reduced(key, self.config, reduce, each) for each in ends]
+        if MISSING in left:
+            return None
+        if left == ends:
+            return values
+        if left[0] == left[1]:
+            return np.array(left[:1], np.float64)
+        some, numbers = np.unique(values, return_inverse=True)
+        return np.array([_reduced(key, self.config, reduce, each) for each in some], np.float64)[numbers]
 
     def take(self, rows: Index) -> Designs:
         """Some of them."""

@@ -19,14 +19,14 @@ from npusim.compiler.grouping.groups import on_matrix, side_by_side
 from npusim.compiler.schedule.cascade_search import CLOSE_PERCENT
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.cuts import Case, Rooms
-from npusim.explore.estimates.designs import Array, Designs, Index
+from npusim.explore.estimates.designs import Array, Designs, Index, is_left
 from npusim.explore.estimates.layers import EstimatedLayer, Plain
 from npusim.explore.estimates.network import CascadeSpan, PreparedNetwork, Stripes
 from npusim.explore.estimates.prices import PS
 from npusim.explore.estimates.tables import COUNTS, Picked, TileTable, pick, table
 from npusim.hw.memory import ALIGNMENT, align
 from npusim.timing.tile import OVERLAP, Tiling, footprint
-from npusim.timing.tile_costs import pricing
+from npusim.timing.tile_costs import array_pricing, pricing
 
 BOUNDS = ("matrix", "vector", "load", "store", "dram")
 """What a layer may be bound by, in the order of the numbers in ``LayerFigures.bound``."""
@@ -100,10 +100,11 @@ class PlacementPlanner:
         self._network = network
         self._designs = designs
         self._cores = cores
-        priced = designs.keys_of(pricing)
         # The bytes of the SRAM are no part of a price, but of those of few units.
-        keys = tuple(key for key in designs.columns if key != "sram.bytes" or key in priced)
+        sized = is_left("sram.bytes", designs.config, pricing)
+        keys = tuple(key for key in designs.columns if key != "sram.bytes" or sized)
         self._plans, self._columns = designs.alike(keys)
+        self._arrays, self._array = designs.seen_by(array_pricing)
         capacity = np.broadcast_to(designs["sram.bytes"], (designs.count,))
         self.capacity: Array = np.floor(capacity / ALIGNMENT) * ALIGNMENT
         self._part = np.floor(capacity / _PARTS)
@@ -165,7 +166,7 @@ class PlacementPlanner:
         parts[_LOAD, alone] += parts[_STORE, alone]
         parts[_STORE, alone] = 0.0
         parts[_LOAD] /= self._ways[rows]
-        counts = picked.counts(self._designs.take(rows))
+        counts = picked.counts(self._arrays.take(self._array[rows]))
         parts[_DRAM] += self._fetching(counts[COUNTS.index("code")], rows)
         longest = parts.max(0)
         ps = longest + (parts.sum(0) - longest) / OVERLAP + picked.begin()
@@ -301,11 +302,11 @@ class PlacementPlanner:
 
     def _pays(self, nbytes: int) -> npt.NDArray[np.bool_]:
         """Whether so many bytes are in the L2 and back as soon as in DRAM and back."""
-        size = np.array([float(nbytes)])
+        size = np.array([[float(nbytes)]])
 
         def there_and_back(side: Designs) -> Array:
-            ways = [prices.move(side, way, size, size, np.zeros(1))[0] for way in ("read", "write")]
-            found: Array = ways[0] + ways[1]
+            ways = [prices.move(side, way, size, size, np.zeros((1, 1)))[0] for way in ("read", "write")]
+            found: Array = (ways[0] + ways[1])[0]
             return found
 
         near, far = there_and_back(self._plans.l2_side()), there_and_back(self._plans)

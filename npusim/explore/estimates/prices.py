@@ -15,7 +15,7 @@ from npusim.hw.memory import constants_side, dram_model
 from npusim.hw.units import dma
 from npusim.isa.matrix import rate_type
 from npusim.timing.tile import MatrixProblem
-from npusim.timing.tile_costs import MatrixPrices, MovePrices
+from npusim.timing.tile_costs import MatrixPrices, MovePrices, move_pricing
 from npusim.work import MatrixWork, ScalarWork, VectorWork
 
 PS = 1e12
@@ -59,14 +59,23 @@ def _channels(problem: MatrixProblem, groups: Array, oh: Array, ow: Array, oc: A
     return (np.ones(1), oh, ow, groups * oc, groups) if problem.depthwise else (groups, oh, ow, oc, ic)
 
 
-def move(designs: Designs, way: str, nbytes: Array, run: Array, stride: Array) -> tuple[Array, Array, Array]:
-    """Transfers, each alone on the bus; from one to the next of a stream; bytes on the pins. See ``MovePrices``."""
+def move(designs: Designs, way: str, nbytes: Array, run: Array, stride: Array) -> Array:
+    """Transfers, each alone on the bus; from one to the next of a stream; bytes on the pins: [3][works][designs]. See
+    ``MovePrices``."""
 
     def ask(config: Config, *key: Any) -> Any:
         return MovePrices(config)[(*key, way)]
 
-    ps, stream, pins = designs.evaluate(ask, nbytes, np.maximum(1, np.minimum(run, nbytes)), stride)
-    return ps, stream, pins
+    fields = np.broadcast_arrays(nbytes, np.maximum(1, np.minimum(run, nbytes)), stride)
+    found = np.empty((3, len(fields[0]), designs.count))
+    # Most transfers are the same for all arrays, and there are few kinds of channels and memories.
+    same = np.all([(each == each[:, :1]).all(1) for each in fields], axis=0)
+    if same.any():
+        some, mine = designs.seen_by(move_pricing)
+        found[:, same] = np.stack(some.evaluate(ask, *(each[same, :1] for each in fields)))[..., mine]
+    if not same.all():
+        found[:, ~same] = designs.evaluate(ask, *(each[~same] for each in fields))
+    return found
 
 
 def work(designs: Designs, work: VectorWork | ScalarWork) -> Array:

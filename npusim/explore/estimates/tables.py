@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from npusim.explore.estimates import prices
-from npusim.explore.estimates.cuts import Case, Rooms, Shapes, TileCuts, piece_of, spread_over, worth
+from npusim.explore.estimates.cuts import Case, Rooms, Shapes, TileCuts, piece_of, worth
 from npusim.explore.estimates.designs import Array, Designs, Index
 from npusim.explore.estimates.prices import PS, up
+from npusim.hw.config import Config
 from npusim.isa.base import Command, Unit, Wait
 from npusim.isa.control import Halt
 from npusim.isa.dma import Copy
@@ -35,7 +37,19 @@ class PerDesign(NamedTuple):
 
     def of(self, designs: Index) -> Array:
         """Of all cuts on some designs."""
-        return self.values if self.values.shape[1] == 1 else self.values[:, self.columns[designs]]
+        return _gathered(self.values, self.columns[designs])
+
+    def spread(self) -> Array:
+        """Of all cuts on all designs."""
+        return _gathered(self.values, self.columns)
+
+
+def _gathered(values: Array, columns: Index) -> Array:
+    """Columns of an array, or its only one; next to each other in memory, which is faster to fill."""
+    if values.shape[1] == 1:
+        return values
+    found: Array = np.ascontiguousarray(values.T)[columns].T
+    return found
 
 
 class TileTable(NamedTuple):
@@ -101,7 +115,7 @@ class Picked(NamedTuple):
         return found
 
     def counts(self, designs: Designs) -> Array:
-        """[``COUNTS``][designs]; ``designs``: those that the cuts were picked for."""
+        """[``COUNTS``][designs]; ``designs``: the matrix units of those that the cuts were picked for."""
         whole = self.at(self.table.whole)
         counts = [self.at(count) * whole for count in self.table.counts]
         problem, cuts = self.table.problem, self.table.cuts
@@ -140,24 +154,26 @@ def table(case: Case, designs: Designs, rooms: Rooms, cores: int, known: Known) 
     narrow, columns = designs.alike(_SHAPE)
     shapes = _shapes(case, narrow, rooms, cores, known)
 
-    def of(keys: tuple[str, ...], ask: Callable[[Case, Shapes, Designs], tuple[Array, ...]]) -> list[PerDesign]:
-        """What follows from some keys."""
-        some, mine = designs.alike(tuple(dict.fromkeys((*_SHAPE, *keys))))
+    def of(
+        reduce: Callable[[Config], Config], ask: Callable[[Case, Shapes, Designs], tuple[Array, ...]]
+    ) -> list[PerDesign]:
+        """What follows from the cuts and from what ``reduce`` leaves of a device."""
+        some, mine = designs.seen_by(reduce, _SHAPE)
         first = np.zeros(some.count, np.intp)
         first[mine] = columns
         return [PerDesign(each.astype(np.float32), mine) for each in ask(case, shapes.at(first), some)]
 
-    (computing,) = of(designs.keys_of(array_pricing), _compute)
-    *moving, ahead, traffic, moved, code, inputs = of(designs.keys_of(move_pricing), _moves)
-    chaining, tail = of(designs.keys_of(vector_pricing), _behind)
-    compute, chain, behind = (spread_over(*each) for each in (computing, chaining, tail))
-    loading, storing, shared, begin = (spread_over(*each) for each in moving)
+    (computing,) = of(array_pricing, _compute)
+    *moving, ahead, traffic, moved, code, inputs = of(move_pricing, _moves)
+    chaining, tail = of(vector_pricing, _behind)
+    compute, chain, behind = (each.spread() for each in (computing, chaining, tail))
+    loading, storing, shared, begin = (each.spread() for each in moving)
     if not designs.config.dma.inputs_ahead:
-        compute = compute + spread_over(*inputs)
+        compute = compute + inputs.spread()
     alone = designs["dma.channels"] == 1
     loading, storing = loading + alone * storing, np.where(alone, 0.0, storing)
     per_core = PerDesign(shapes.tasks.per_core.astype(np.float32), columns)
-    begin = begin + np.where(chain <= compute, behind, compute / spread_over(*per_core))
+    begin = begin + np.where(chain <= compute, behind, compute / per_core.spread())
     longest, total = compute, compute + chain + loading + storing + shared
     for part in (chain, loading, storing, shared):
         longest = np.maximum(longest, part)
@@ -191,20 +207,22 @@ Some = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 
 def _shared(
-    designs: Designs, kind: Hashable, fields: Sequence[Array], compute: Callable[[Some], tuple[Array, ...]]
+    designs: Designs, kind: Hashable, fields: Sequence[Array], compute: Callable[[Some], Iterable[Array]]
 ) -> list[Array]:
     """Arrays of [cuts][designs], computed once for all cuts of a ``kind`` that agree in some fields: of these
     ``compute`` gets what selects the ones that are new."""
-    keys = [(kind, each.tobytes()) for each in np.concatenate(fields, 1)]
-    number = {key: at for at, key in enumerate(keys) if key not in designs.known}
-    if number:
-        chosen = list(number.values())
+    numbers, known = designs.known.setdefault(("shared", kind), ({}, []))
+    keys = [each.tobytes() for each in np.concatenate(fields, 1)]
+    new = {key: at for at, key in enumerate(keys) if key not in numbers}
+    if new:
+        chosen = list(new.values())
         found = compute(lambda each: each[chosen] if len(each) > 1 else each)
         shape = (len(chosen), designs.count)
-        for key, *values in zip(number, *(np.broadcast_to(each, shape) for each in found), strict=True):
-            designs.known[key] = values
-    known = [designs.known[key] for key in keys]
-    return [np.stack(values) for values in zip(*known, strict=True)]
+        blocks = [np.broadcast_to(each, shape) for each in found]
+        known[:] = map(np.concatenate, zip(known, blocks, strict=True)) if known else blocks
+        numbers.update(zip(new, itertools.count(len(numbers))))
+    rows = [numbers[key] for key in keys]
+    return [each[rows] for each in known]
 
 
 def _priced(problem: MatrixProblem, cut: TileCuts, designs: Designs) -> tuple[Array, Array]:
@@ -369,7 +387,7 @@ def pick(found: TileTable, room: Array, columns: Index, rows: int = 0) -> tuple[
     else:
         first, end = np.searchsorted(found.rows, (rows, rows + 1))
     nbytes = found.nbytes._replace(values=found.nbytes.values[first:end])
-    ps = np.where(nbytes.of(columns) <= room.astype(np.float32), found.ps[first:end, columns], _NEVER)
+    ps = np.where(nbytes.of(columns) <= room.astype(np.float32), found.ps.T[columns, first:end].T, _NEVER)
     best = ps.argmin(0)
     return ps[best, np.arange(len(best))], best + first
 

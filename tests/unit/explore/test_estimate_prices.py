@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from npusim.dtypes import DType
 from npusim.explore.estimate import Estimator
+from npusim.explore.estimates import prices
 from npusim.explore.estimates.cuts import Case, ChainWorks, Rooms, cuts, worth
-from npusim.explore.estimates.designs import Designs
+from npusim.explore.estimates.designs import Designs, fields_of, is_left
 from npusim.explore.estimates.tables import pick, table
 from npusim.graph import Graph
 from npusim.hw.config import Config, VectorConfig, load_config
@@ -27,6 +28,7 @@ from npusim.hw.units.base import COMPUTE, LATENCY, Cost, total
 from npusim.runtime import Session
 from npusim.timing.batch import with_values
 from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem, Tiling, choose, forget, tilings
+from npusim.timing.tile_costs import MovePrices, array_pricing, move_pricing
 from npusim.units import ceil_div
 from npusim.validate.networks.build import Net
 from npusim.work import MatrixWork, VectorWork
@@ -164,6 +166,40 @@ def test_designs_are_told_apart_by_what_differs() -> None:
     assert alike.count == 2
     assert list(alike["matrix.rows"][mine]) == [8, 8, 16, 16]
     assert "dma.channels" not in alike.columns
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_designs_are_priced_once_where_costs_see_no_difference(channels: int) -> None:
+    base = EDGE.with_(**{"dma.channels": channels})
+    columns = {"matrix.rows": array(8, 8, 16, 16, 16), "dma.channels": array(1, 2, 1, 3, 4)}
+    designs = Designs(base, columns, 5)
+    arrays, of_array = designs.seen_by(array_pricing)
+    assert (arrays.count, list(arrays["matrix.rows"][of_array])) == (2, [8, 8, 16, 16, 16])
+    assert not is_left("dma.channels", base, array_pricing)
+    moves, of_moves = designs.seen_by(move_pricing)
+    assert (moves.count, list(moves["dma.channels"][of_moves])) == (2, [1, 2, 1, 2, 2])
+    both, mine = designs.seen_by(move_pricing, ("matrix.rows",))
+    assert (both.count, list(both["matrix.rows"][mine])) == (4, [8, 8, 16, 16, 16])
+    assert list(Designs(base, {"dma.channels": array(3, 4)}, 2).seen_by(move_pricing)[0]["dma.channels"]) == [2]
+
+
+@EXAMPLES
+@given(devices(), st.data())
+def test_a_transfer_takes_as_long_beside_others_as_alone(base: Config, data: st.DataObject) -> None:
+    columns = {
+        "dram.bandwidth": array(2e9, 8e9, 8e9, 5e9), "dma.channels": array(1, 2, 3, 4),
+        "matrix.cols": array(8, 16, 8, 32),
+    }  # fmt: skip
+    designs = Designs(base, columns, 4)
+    sizes = st.integers(1, 1 << 16)
+    works = data.draw(st.lists(st.one_of(sizes.map(lambda n: [n] * 4), st.lists(sizes, min_size=4, max_size=4))))
+    nbytes = np.array(works or [[1] * 4], np.float64)
+    run, stride = np.ceil(nbytes / 3), np.zeros((1, 1))
+    found = prices.move(designs, "read", nbytes, run, stride)
+    for work, row in enumerate(nbytes):
+        for design, size in enumerate(row):
+            config = with_values(base, {fields_of(key): int(values[design]) for key, values in columns.items()})
+            assert tuple(found[:, work, design]) == MovePrices(config)[int(size), int(run[work, design]), 0, "read"]
 
 
 def test_a_clock_that_is_left_out_is_the_devices() -> None:
