@@ -22,6 +22,7 @@ from npusim.report.layers import layers
 from npusim.runtime import Executor, Priority, Result
 from npusim.timeline import NO_OP
 from npusim.work import DmaWork
+from tests.support.devices import EACH_MODEL
 from tests.support.graphs.every_kind import CASES
 from tests.support.graphs.execution import compiled, simulated
 from tests.support.graphs.golden import GRAPHS
@@ -117,10 +118,6 @@ def check_graph(graph: Graph, config: Config) -> None:
         return
     if program is not None:
         check(program, simulated(program, config, {}, timing_only=True), config)
-
-
-EACH_MODEL = ("edge", "gemmini_mesh16", "nvdla_small", "intel_npu27", "server", "tiny")
-"""Devices with every model of a matrix unit, and one with several cores."""
 
 
 @pytest.mark.parametrize(

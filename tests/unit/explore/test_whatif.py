@@ -12,8 +12,9 @@ from npusim.errors import ConfigError, NpusimError
 from npusim.explore.measure import Measurer
 from npusim.explore.whatif import DOUBLED, HALVED, INFINITE, MOST, Resource, WhatIfPoint, resources, what_if
 from npusim.explore.whatif_text import text
-from npusim.hw.config import Config, list_configs, load_config
+from npusim.hw.config import Config, load_config
 from npusim.runtime import Session
+from tests.support.devices import each_model
 
 EDGE = load_config("edge")
 
@@ -37,13 +38,7 @@ def values(config: Config, key: str) -> dict[str, str]:
     }
 
 
-EACH_MODEL = ("edge", "gemmini_mesh16", "nvdla_small", "intel_npu27", "server", "tiny")
-"""Devices with every model of a matrix unit, and one with several cores."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in EACH_MODEL else [pytest.mark.slow]) for name in list_configs()]
-)
+@pytest.mark.parametrize("name", each_model())
 def test_each_change_of_each_resource_of_a_device_is_a_device_or_says_why_not(name: str) -> None:
     config = load_config(name)
     found, plain = resources(config), list(config.resolved())

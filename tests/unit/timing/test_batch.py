@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
-from npusim.hw.config import Config, list_configs, load_config
+from npusim.hw.config import Config, load_config
 from npusim.hw.cost import CostModel
 from npusim.timing.batch import Column, evaluate, with_values
 from npusim.timing.tile_costs import MatrixPrices, MovePrices
 from npusim.work import VectorWork
+from tests.support.devices import each_model
 
-CONFIGS = [config for config in map(load_config, list_configs()) if config.matrix is not None]
 EXAMPLES = settings(max_examples=15, deadline=None, derandomize=True)
 COLUMNS = {
     ("clock_hz",): [10**9, 700_000_000], ("matrix", "rows"): [8, 16, 20], ("matrix", "cols"): [8, 32],
@@ -29,10 +29,12 @@ COLUMNS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
+@pytest.mark.parametrize("name", each_model())
 @EXAMPLES
 @given(st.data(), st.integers(0, 999))
-def test_batches_cost_what_their_elements_cost(config: Config, data: st.DataObject, seed: int) -> None:
+def test_batches_cost_what_their_elements_cost(name: str, data: st.DataObject, seed: int) -> None:
+    config = load_config(name)
+    assert config.matrix is not None
     sizes = np.random.default_rng(seed).integers(1, 300, (8, 6, 4)).astype(float)
     keys = data.draw(st.lists(st.sampled_from(list(COLUMNS)), max_size=4, unique=True))
     columns = {key: np.array([data.draw(st.sampled_from(COLUMNS[key])) for _ in range(4)], float) for key in keys}
