@@ -262,20 +262,7 @@ class Engine(EventOwner):
         self.bytes += charge.bytes
         job.reads += charge.reads
         job.writes += charge.writes
-        start, end = self.begin - job.started_ps, now - job.started_ps
-        job.spans.append(
-            Span(
-                self.name,
-                start,
-                end,
-                step.op,
-                step.instruction.mnemonic,
-                charge.macs,
-                charge.bytes,
-                charge.bound_in(end - start),
-                charge.reads + charge.writes,
-            )
-        )
+        job.spans.append(step.span(self.name, self.begin - job.started_ps, now - job.started_ps))
         self._complete(now)
         if not job.active:
             job.settle()
