@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import operator
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -54,8 +55,14 @@ def _remainder(dividend: Any, divisor: Any) -> Any:
     return dividend - np.floor(dividend / divisor) * divisor
 
 
-_made: list[weakref.ref[Column]] = []
-"""Columns of the batch that is evaluated: what remembers devices must not keep their values."""
+class _Evaluated(threading.local):
+    """Columns of the batch that a thread evaluates: what remembers devices must not keep their values."""
+
+    def __init__(self) -> None:
+        self.columns: list[weakref.ref[Column]] = []
+
+
+_evaluated = _Evaluated()
 _number = itertools.count()
 
 
@@ -67,7 +74,7 @@ class Column:
 
     def __init__(self, values: npt.NDArray[Any]) -> None:
         self.values = values
-        _made.append(weakref.ref(self))
+        _evaluated.columns.append(weakref.ref(self))
 
     __add__ = _binary(operator.add)
     __radd__ = __add__
@@ -162,11 +169,11 @@ def evaluate(
     try:
         return _evaluate(ask, config, columns, fields)
     finally:
-        for reference in _made:
+        for reference in _evaluated.columns:
             column = reference()
             if column is not None:
                 column.values = _NOTHING
-        _made.clear()
+        _evaluated.columns.clear()
 
 
 _NOTHING = np.empty(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any
 
@@ -88,3 +89,16 @@ def test_values_of_a_batch_do_not_stay_in_memory() -> None:
     (found,) = evaluate(ask, load_config("edge"), {("dram", "bandwidth"): np.array([1e9, 2e9])}, ())
     assert list(found) == [1e9, 2e9]
     assert [len(column.values) for column in kept] == [0]
+
+
+def test_a_batch_that_ends_leaves_those_of_other_threads_alone() -> None:
+    """Its columns are emptied at the end, and no others."""
+    config, clocks = load_config("edge"), {("clock_hz",): np.array([1e9, 2e9])}
+
+    def asked(device: Config) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(evaluate, lambda other: other.clock_hz * 1, config, clocks, ()).result()
+        return device.clock_hz * 3
+
+    (found,) = evaluate(asked, config, clocks, ())
+    assert list(found) == [3e9, 6e9]
