@@ -1,0 +1,312 @@
+"""The laws, each with its generator of pairs: for a seed and a device, layers that are compared, and what is allowed.
+
+A verdict is the largest ratio of a measured figure to what the law allows of it; the law holds where it is at most 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from npusim.dtypes import DType
+from npusim.graph import Graph
+from npusim.hw.capability import capabilities
+from npusim.hw.config import Config
+from npusim.ops.build import GraphBuilder
+from tests.laws import layers
+from tests.laws.layers import Conv
+from tests.laws.measure import Figures, measure
+
+Measured = Mapping[str, Figures]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Graphs on devices, by name, and the ratio of what they take to what is allowed, from their figures."""
+
+    text: str
+    subjects: Mapping[str, tuple[Graph, Config]]
+    ratio: Callable[[Measured], float]
+
+    def verdict(self) -> tuple[float, Measured]:
+        """The ratio, and the figures it came from. A refused subject makes it infinite."""
+        found = {name: measure(graph, config) for name, (graph, config) in self.subjects.items()}
+        return (math.inf if any(each.refusal for each in found.values()) else self.ratio(found)), found
+
+
+@dataclass(frozen=True)
+class Law:
+    """One law: what it says, and a generator of cases. A device that has no such layer gives None."""
+
+    name: str
+    statement: str
+    case: Callable[[Random, Config], Case | None]
+
+
+LAWS: dict[str, Law] = {}
+
+
+def law(statement: str) -> Callable[[Callable[[Random, Config], Case | None]], Callable[[Random, Config], Case | None]]:
+    """Register a generator as the law of its name."""
+
+    def register(case: Callable[[Random, Config], Case | None]) -> Callable[[Random, Config], Case | None]:
+        LAWS[case.__name__] = Law(case.__name__, statement, case)
+        return case
+
+    return register
+
+
+def at_most(factor: float, what: str, base: str, traffic: float = math.inf) -> Callable[[Measured], float]:
+    """Time of ``what`` to ``factor`` times that of ``base``; traffic to ``traffic`` times."""
+    return lambda found: max(
+        found[what].time_ps / (factor * found[base].time_ps), found[what].traffic / (traffic * found[base].traffic)
+    )
+
+
+def _pair(config: Config, changed: Conv, base: Conv, factor: float) -> Case:
+    return Case(
+        f"{changed}\n    against {base}",
+        {"changed": (changed.graph(), config), "base": (base.graph(), config)},
+        at_most(factor, "changed", "base"),
+    )
+
+
+@law("a dilated convolution takes at most 1.15 times as long as one with dilation 1")
+def dilation(rng: Random, config: Config) -> Case | None:
+    """Input channels fill the rows of the array: else taps share them, which is another law's."""
+    if not layers.types(config):
+        return None
+    base = layers.conv(rng, config, (2, 3, 5), stride=False)
+    base = replace(base, c=-(-base.c // config.matrix.rows) * config.matrix.rows, o=min(base.o, 256))
+    base = replace(base, h=max(base.h, 9), w=max(base.w, 9), n=1)
+    return _pair(config, replace(base, dilation=rng.choice((2, 3, 4, 6, 8, 12, 18, 29))), base, 1.15)
+
+
+@law("a kernel of any size reaches 0.85 of the unit's peak or of the DRAM's bandwidth, whichever is slower")
+def kernel_size(rng: Random, config: Config) -> Case | None:
+    """The bound is that of whole folds: channels are multiples of the array."""
+    if not layers.types(config):
+        return None
+    kernel = rng.randint(2, 31)
+    rows, cols = config.matrix.rows, config.matrix.cols
+    flat = rng.random() < 0.3
+    side = max(layers.size(rng, 8, 64), 4)
+    layer = Conv(
+        rng.choice(layers.types(config)), 1, 1 if flat else side, side * (8 if flat else 1), rows, cols,
+        (1 if flat else kernel, kernel),
+    )  # fmt: skip
+    if layer.macs > 4 * layers.MOST_MACS:
+        return None
+    element = layer.dtype.itemsize
+    compulsory = element * (layer.h * layer.w * (layer.c + layer.o) + layer.c * layer.o * math.prod(layer.kernel))
+    bound = max(layer.macs / capabilities(config).peak_macs[layer.dtype.label], compulsory / config.dram.bandwidth) * 1e12
+    return Case(str(layer), {"layer": (layer.graph(), config)}, lambda found: found["layer"].time_ps / (bound / 0.85))
+
+
+ROWS = {
+    "softmax": {"axis": -1, "log": False},
+    "normalize": {"axis": -1, "mode": "layer", "epsilon": 1e-5},
+    "cumsum": {"axis": -1, "exclusive": False, "reverse": False},
+    "arg_reduce": {"fn": "max", "axis": -1, "keepdims": False},
+    "topk": {"axis": -1, "k": 5, "largest": True},
+    "reduce": {"fn": None, "axes": (1,), "keepdims": False},
+}
+PASSES = {"softmax": 3.0, "normalize": 4.0, "cumsum": 2.0, "arg_reduce": 1.0, "topk": 1.0, "reduce": 1.0}
+"""How often the bytes of a row may move."""
+
+
+@law("a reduction works over any length, and moves the row as often as its passes need")
+def long_rows(rng: Random, config: Config) -> Case | None:
+    """Rows that may be longer than SRAM."""
+    from npusim.isa.functions import Reduce
+
+    kind = rng.choice(tuple(ROWS))
+    length, count = layers.size(rng, 1000, 300_000), rng.choice((1, 1, 2, 5))
+    build = GraphBuilder(kind)
+    x = build.input("x", (count, length), DType.FLOAT32)
+    attrs: dict[str, Any] = {**ROWS[kind], **({"axis": 1} if "axis" in ROWS[kind] else {})}
+    if kind == "reduce":
+        attrs["fn"] = Reduce.SUM
+    outputs = build.add_all(kind, [x], attrs)
+    row = 4 * count * length
+    return Case(
+        f"{kind} of [{count}, {length}]",
+        {"rows": (build.finish(outputs), config)},
+        lambda found: found["rows"].traffic / (PASSES[kind] * row * 1.01 + 64 * 1024),
+    )
+
+
+@law("pixels in rows, in one row, or as a batch, and the matrix product of the same bytes, take the same time")
+def pixel_shape(rng: Random, config: Config) -> Case | None:
+    """1x1 convolutions."""
+    if not layers.types(config):
+        return None
+    layer = replace(layers.conv(rng, config, (1,), stride=False), c=layers.size(rng, 16, 1024))
+    pixels = layer.n * layer.h * layer.w
+    build = GraphBuilder("product")
+    x = build.input("x", (pixels, layer.c), layer.dtype)
+    weights = layers.constant(build, (layer.c, layer.o), layer.dtype)
+    product = layers.requantised(build, build.add("matmul", [x, weights]), layer.dtype)
+    subjects = {
+        "as it is": (layer.graph(), config),
+        "one row": (replace(layer, n=1, h=1, w=pixels).graph(), config),
+        "product": (build.finish([product]), config),
+    }
+    if pixels <= 512:
+        subjects["as a batch"] = (replace(layer, n=pixels, h=1, w=1).graph(), config)
+
+    def ratio(found: Measured) -> float:
+        times, moved = [each.time_ps for each in found.values()], [each.traffic for each in found.values()]
+        return max(max(times) / (1.03 * min(times)), max(moved) / (1.03 * min(moved)))
+
+    return Case(str(layer), subjects, ratio)
+
+
+@law("a grouped convolution takes at most 1.005 times as long as the dense one, and as one with fewer groups")
+def groups(rng: Random, config: Config) -> Case | None:
+    """Fewer: a divisor of them, 1 is the dense one."""
+    if not layers.types(config):
+        return None
+    width = rng.choice((8, 16, 24, 32, 64))
+    more = rng.choice((2, 4, 8, 16, 32))
+    side = layers.size(rng, 7, 56)
+    base = Conv(rng.choice(layers.types(config)), 1, side, side, width * more, width * more, (rng.choice((1, 3)),) * 2)
+    if base.macs > layers.MOST_MACS:
+        return None
+    fewer = rng.choice([count for count in (1, 2, 4, 8, 16) if count < more])
+    return _pair(config, replace(base, groups=rng.choice((more, base.c))), replace(base, groups=fewer), 1.005)
+
+
+@law("one row, column, channel, tap or batch item less takes at most 1.03 times as long")
+def smaller(rng: Random, config: Config) -> Case | None:
+    """One size of a convolution is smaller by one."""
+    if not layers.types(config):
+        return None
+    base = layers.conv(rng, config)
+    less = rng.choice(("n", "h", "w", "c", "o", "kernel"))
+    if less == "kernel":
+        if base.kernel[0] < 2 or base.stride > 1:
+            return None
+        return _pair(config, replace(base, kernel=(base.kernel[0] - 1, base.kernel[1])), base, 1.03)
+    value = getattr(base, less) - 1
+    return _pair(config, replace(base, **{less: value}), base, 1.03) if value else None
+
+
+@law("transposed convolutions multiply at most 1.8 times what they need")
+def transposed(rng: Random, config: Config) -> Case | None:
+    """Against the bound of a convolution of as many useful products; kernels of 3 and 5, strides of 2 and 3."""
+    if not layers.types(config):
+        return None
+    dtype, side = rng.choice(layers.types(config)), layers.size(rng, 6, 40)
+    kernel, stride = rng.choice((3, 5)), rng.choice((2, 3))
+    c, o = config.matrix.rows * rng.choice((1, 2)), config.matrix.cols * rng.choice((1, 2))
+    out = side * stride
+
+    def graph(size: int) -> Graph:
+        build = GraphBuilder("transposed")
+        x = build.input("x", (1, side, side, c), dtype)
+        weights = layers.constant(build, (c, o, size, size), dtype)
+        total = (side - 1) * stride + size - out
+        before = max(total, 0) // 2
+        attrs = {
+            "layout": "NHWC", "stride": (stride,) * 2, "dilation": (1, 1),
+            "pads": (before, before, max(total, 0) - before, max(total, 0) - before),
+            "groups": 1, "output_hw": (out, out),
+        }  # fmt: skip
+        return build.finish([layers.requantised(build, build.add("conv_transpose", [x, weights], attrs), dtype)])
+
+    whole = -(-kernel // stride) * stride
+    text = f"{dtype.label} {side}x{side} {c}->{o}, kernel {kernel} against {whole}, stride {stride}"
+    subjects = {"kernel": (graph(kernel), config), "multiple of the stride": (graph(whole), config)}
+    return Case(text, subjects, at_most(1.005, "kernel", "multiple of the stride"))
+
+
+MORE = ("sram.bytes", "dma.channels", "dram.bandwidth", "cores", "dma.bytes_per_cycle", "vector.lanes")
+
+
+@law("more of a resource takes at most 1.005 times as long")
+def more_hardware(rng: Random, config: Config) -> Case | None:
+    """One key of the description, up to twice as large; on a small network."""
+    if not layers.types(config):
+        return None
+    key = rng.choice(MORE)
+    section, _, name = key.partition(".")
+    value = getattr(getattr(config, section), name) if name else getattr(config, section)
+    more = value + 1 if key in ("dma.channels", "cores") else value * 2
+    graph = layers.chain(rng, config, 4)
+    return Case(
+        f"{key} {value} -> {more}, {describe(graph)}",
+        {"less": (graph, config), "more": (graph, config.with_(**{key: more}))},
+        at_most(1.005, "more", "less"),
+    )
+
+
+@law("n cores take at most 1 / 0.8 n of the time of one, or 1.25 times the bound of the DRAM's bandwidth")
+def cores(rng: Random, config: Config) -> Case | None:
+    """On a convolution that is large enough to be cut."""
+    if not layers.types(config) or config.cores > 1:
+        return None
+    layer = replace(layers.conv(rng, config, (1, 3), stride=False), n=1, o=256, c=128)
+    count = rng.choice((2, 3, 4, 8))
+    if layer.macs > layers.MOST_MACS:
+        return None
+
+    def ratio(found: Measured) -> float:
+        bound = found["many"].traffic / config.dram.bandwidth * 1e12
+        return found["many"].time_ps / max(found["one"].time_ps / (0.8 * count), 1.25 * bound)
+
+    graph = layer.graph()
+    subjects = {"one": (graph, config), "many": (graph, config.with_(cores=count))}
+    return Case(f"{count} cores: {layer}", subjects, ratio)
+
+
+@law("no layer is faster than its products at the unit's peak, or its bytes at the DRAM's bandwidth")
+def bounds(rng: Random, config: Config) -> Case | None:
+    """Compulsory bytes: operands and results once."""
+    if not layers.types(config):
+        return None
+    layer = layers.conv(rng, config)
+    element = layer.dtype.itemsize
+    bytes_ = element * (layer.n * layer.h * layer.w * layer.c // layer.stride**2)
+    bound = max(
+        layer.n * math.prod(layer.out_hw) * layer.o * layer.c / capabilities(config).peak_macs[layer.dtype.label],
+        bytes_ / config.dram.bandwidth,
+    )
+    return Case(str(layer), {"layer": (layer.graph(), config)}, lambda found: bound * 1e12 / found["layer"].time_ps)
+
+
+@law("the order of nodes in a file changes nothing")
+def file_order(rng: Random, config: Config) -> Case | None:
+    """Two branches, written one after the other or in turns."""
+    if not layers.types(config):
+        return None
+    base = replace(layers.conv(rng, config, stride=False), n=1)
+    base = replace(base, o=min(base.o, 128), c=min(base.c, 128))
+    second = replace(base, c=base.o)
+
+    def graph(turns: bool) -> Graph:
+        build = GraphBuilder("branches")
+        x = build.input("x", (1, base.h, base.w, base.c), base.dtype)
+        if turns:
+            left, right = base.add(build, x), base.add(build, x)
+            left, right = second.add(build, left), second.add(build, right)
+        else:
+            left = second.add(build, base.add(build, x))
+            right = second.add(build, base.add(build, x))
+        return build.finish([build.add("concat", [left, right], {"axis": 3})])
+
+    subjects = {"in turns": (graph(True), config), "one after the other": (graph(False), config)}
+
+    def ratio(found: Measured) -> float:
+        times = [each.time_ps for each in found.values()]
+        return max(times) / min(times)
+
+    return Case(str(base), subjects, ratio)
+
+
+def describe(graph: Graph) -> str:
+    """The operators of a graph with the shapes of their results."""
+    return ", ".join(f"{op.kind} {list(op.output.shape)}" for op in graph.ops)

@@ -1,0 +1,133 @@
+"""Random layers: sizes that networks have, and sizes beside them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from npusim.dtypes import DType
+from npusim.graph import Graph, Tensor
+from npusim.hw.config import Config
+from npusim.isa.functions import Binary
+from npusim.ops.build import GraphBuilder
+
+MOST_MACS = 1 << 29
+"""Of one layer: larger ones take long to compile for the smallest devices, and show nothing else."""
+
+
+def types(config: Config) -> list[DType]:
+    """Types that the matrix unit of a device multiplies, of those that networks use most."""
+    common = (DType.INT8, DType.FLOAT16, DType.FLOAT32)
+    return [dtype for dtype in common if config.matrix.throughput.get(dtype.label)]
+
+
+def size(rng: Random, low: int, high: int) -> int:
+    """A size between the two, small ones as likely as large ones; often a power of two, or one beside it."""
+    value = round(math.exp(rng.uniform(math.log(low), math.log(high))))
+    if rng.random() < 0.5:
+        value = (1 << value.bit_length() - 1) + rng.choice((-1, 0, 0, 0, 1))
+    return min(max(value, low), high)
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution of ``n`` images [h, w, c] with constant weights, with as many rows and columns in its result as a
+    stride of ``stride`` leaves. Results of integers are requantised by a shift."""
+
+    dtype: DType
+    n: int
+    h: int
+    w: int
+    c: int
+    o: int
+    kernel: tuple[int, int]
+    stride: int = 1
+    dilation: int = 1
+    groups: int = 1
+    layout: str = "NHWC"
+
+    @property
+    def out_hw(self) -> tuple[int, int]:
+        """Rows and columns of the result."""
+        return -(-self.h // self.stride), -(-self.w // self.stride)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, those on padding included."""
+        return self.n * math.prod(self.out_hw) * self.o * (self.c // self.groups) * math.prod(self.kernel)
+
+    def graph(self) -> Graph:
+        """The layer alone."""
+        build = GraphBuilder("conv")
+        shape = (self.n, self.h, self.w, self.c) if self.layout == "NHWC" else (self.n, self.c, self.h, self.w)
+        return build.finish([self.add(build, build.input("x", shape, self.dtype))])
+
+    def add(self, build: GraphBuilder, x: Tensor) -> Tensor:
+        """The layer behind ``x``."""
+        pads = []
+        for extent, out, kernel in zip((self.h, self.w), self.out_hw, self.kernel, strict=True):
+            total = max((out - 1) * self.stride + (kernel - 1) * self.dilation + 1 - extent, 0)
+            pads.append((total // 2, total - total // 2))
+        (top, bottom), (left, right) = pads
+        attrs: dict[str, Any] = {
+            "layout": self.layout,
+            "stride": (self.stride,) * 2,
+            "dilation": (self.dilation,) * 2,
+            "pads": (top, left, bottom, right),
+            "groups": self.groups,
+        }
+        weights = constant(build, (self.o, self.c // self.groups, *self.kernel), self.dtype)
+        return requantised(build, build.add("conv", [x, weights], attrs), self.dtype)
+
+
+def constant(build: GraphBuilder, shape: tuple[int, ...], dtype: DType) -> Tensor:
+    """Weights of full width: none of them can be packed."""
+    values = np.random.default_rng(math.prod(shape)).integers(-127, 128, shape)
+    return build.const(values.astype(np.float32) / 64 if dtype.is_float else values.astype(dtype.storage), dtype=dtype)
+
+
+def requantised(build: GraphBuilder, sums: Tensor, dtype: DType) -> Tensor:
+    """Sums in the type of the layer: those of integers get a scale per layer, as quantised networks have it."""
+    if dtype.is_float:
+        return sums if sums.dtype is dtype else build.add("cast", [sums], {"to": dtype})
+    scale, zero = build.const(np.float32(1 / 512)), build.const(np.int32(0))
+    real = build.add("dequantize", [sums, scale, zero], {"to": DType.FLOAT32})
+    return build.add("quantize", [real, build.const(np.float32(1)), zero], {"to": dtype})
+
+
+def conv(rng: Random, config: Config, kernels: tuple[int, ...] = (1, 3, 5), stride: bool = True) -> Conv:
+    """A convolution of a network, of at most :data:`MOST_MACS`."""
+    while True:
+        side = size(rng, 5, 96)
+        layer = Conv(
+            rng.choice(types(config)),
+            rng.choice((1, 1, 1, 2, 8)),
+            side,
+            side if rng.random() < 0.6 else size(rng, 5, 96),
+            size(rng, 3, 512),
+            size(rng, 8, 512),
+            (rng.choice(kernels),) * 2,
+            rng.choice((1, 1, 2)) if stride else 1,
+        )
+        if layer.macs <= MOST_MACS:
+            return layer
+
+
+def chain(rng: Random, config: Config, count: int) -> Graph:
+    """A network of convolutions with a skip connection: what is read, written and kept depends on its neighbours."""
+    build = GraphBuilder("chain")
+    first = replace(conv(rng, config), n=1, stride=1)
+    first = replace(first, c=min(first.c, 64), o=min(first.o, 64))
+    value = build.input("x", (1, first.h, first.w, first.c), first.dtype)
+    value = first.add(build, value)
+    for _ in range(count):
+        layer = replace(first, c=first.o, kernel=(rng.choice((1, 3)),) * 2)
+        inner = layer.add(build, value)
+        if first.dtype.is_float and rng.random() < 0.5:
+            inner = build.add("binary", [inner, value], {"fn": Binary.ADD})
+        value = inner
+    return build.finish([value])

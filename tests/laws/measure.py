@@ -1,0 +1,29 @@
+"""The figures of a layer or a network on a device, as a user gets them: compiled and run for its time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from npusim.errors import CompileError
+from npusim.explore.evaluate import simulate
+from npusim.graph import Graph
+from npusim.hw.config import Config
+
+
+@dataclass(frozen=True)
+class Figures:
+    """``time_ps``: of one inference. ``traffic``: bytes of DRAM read and written. ``refusal``: why there is none."""
+
+    time_ps: float
+    traffic: float
+    refusal: str = ""
+
+
+def measure(graph: Graph, config: Config) -> Figures:
+    """The figures of a graph; a refused one takes infinitely long. Errors of the graph itself are raised."""
+    try:
+        result = simulate(graph, config)
+    except CompileError as error:
+        return Figures(inf, inf, str(error))
+    return Figures(result.time_ps, result.dram_read_bytes + result.dram_write_bytes)
