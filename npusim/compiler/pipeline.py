@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 
 from npusim.compiler.grouping.groups import VIEWS
+from npusim.compiler.passes.canonical_order import in_canonical_order
 from npusim.compiler.passes.dynamic_quantization import dynamic_quantization
 from npusim.compiler.passes.fusion import fold_affine, integerize
 from npusim.compiler.passes.hoist_elementwise import raise_elements
@@ -118,7 +119,7 @@ _MOST_REWRITTEN = 8
 def _prepared(graph: Graph, config: Config) -> tuple[Graph, Budget]:
     """The graph as it is compiled, and what is left of the budget."""
     budget = Budget.of(config)
-    prepared = separate_outputs(prepare(graph, config, budget))
+    prepared = separate_outputs(prepare(in_canonical_order(graph), config, budget))
     budget.grant(operators=len(prepared.ops))
     prepared.cache_rows = graph.cache_rows
     return prepared, budget

@@ -102,7 +102,9 @@ def kernel_size(rng: Random, config: Config) -> Case | None:
         return None
     element = layer.dtype.itemsize
     compulsory = element * (layer.h * layer.w * (layer.c + layer.o) + layer.c * layer.o * math.prod(layer.kernel))
-    bound = max(layer.macs / capabilities(config).peak_macs[layer.dtype.label], compulsory / config.dram.bandwidth) * 1e12
+    bound = (
+        max(layer.macs / capabilities(config).peak_macs[layer.dtype.label], compulsory / config.dram.bandwidth) * 1e12
+    )
     return Case(str(layer), {"layer": (layer.graph(), config)}, lambda found: found["layer"].time_ps / (bound / 0.85))
 
 
