@@ -12,11 +12,13 @@ from random import Random
 from typing import Any
 
 from npusim.dtypes import DType
+from npusim.frontends.onnx import load
 from npusim.graph import Graph
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
 from npusim.ops.build import GraphBuilder
 from tests.laws import layers
+from tests.laws.forms import FORMS, models
 from tests.laws.layers import Conv
 from tests.laws.measure import Figures, measure
 
@@ -312,3 +314,16 @@ def file_order(rng: Random, config: Config) -> Case | None:
 def describe(graph: Graph) -> str:
     """The operators of a graph with the shapes of their results."""
     return ", ".join(f"{op.kind} {list(op.output.shape)}" for op in graph.ops)
+
+
+@law("what exporters write for an operator takes at most 1.1 times the time and traffic of the operator")
+def forms(rng: Random, config: Config) -> Case | None:
+    """float32 models as files hold them."""
+    if not config.matrix.throughput.get("float32") or config.vector is None:
+        return None
+    name = rng.choice(tuple(FORMS))
+    form = rng.choice(tuple(FORMS[name].written))
+    single, written = (load(model) for model in models(name, form, rng))
+    subjects = {"operator": (single, config), "written": (written, config)}
+    shapes = [list(tensor.shape) for tensor in single.inputs]
+    return Case(f"{name} {form} of {shapes}", subjects, at_most(1.1, "written", "operator", 1.1))

@@ -21,7 +21,7 @@ def in_canonical_order(graph: Graph) -> Graph:
     def branches(op: Op) -> list[Op]:
         """What makes its operands, the last one to be visited first."""
         made = dict.fromkeys(makers[each] for each in op.inputs if each in makers)
-        return sorted(reversed(made), key=length.__getitem__)
+        return [op for _, _, op in sorted((length[each], -number, each) for number, each in enumerate(made))]
 
     ordered: dict[Op, None] = {}
     for output in graph.outputs:
