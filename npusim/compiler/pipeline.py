@@ -9,8 +9,10 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 
 from npusim.compiler.grouping.groups import VIEWS
+from npusim.compiler.passes.around_products import pad_in_convolutions, scale_results
 from npusim.compiler.passes.canonical_order import in_canonical_order
 from npusim.compiler.passes.dynamic_quantization import dynamic_quantization
+from npusim.compiler.passes.exported_forms import restore_operators
 from npusim.compiler.passes.fusion import fold_affine, integerize
 from npusim.compiler.passes.hoist_elementwise import raise_elements
 from npusim.compiler.passes.legalize import legalize, separate_outputs, unsupported
@@ -223,5 +225,7 @@ def find_unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:
 def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     # The order matters. Quantised patterns are looked for as the model has them, before legalising moves a computed
     # bias; narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
-    integers = integerize(separate_phases(dynamic_quantization(graph)), config)
-    return narrow_weights(fold_affine(legalize(raise_elements(integers), budget)), config)
+    floats = scale_results(restore_operators(graph))
+    integers = integerize(separate_phases(dynamic_quantization(floats)), config)
+    legal = legalize(raise_elements(pad_in_convolutions(integers)), budget)
+    return narrow_weights(fold_affine(legal), config)
