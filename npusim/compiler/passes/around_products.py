@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from npusim.compiler.passes.rewrite import Rewriter
-from npusim.dtypes import DType, from_storage, to_storage
+from npusim.dtypes import DType
 from npusim.graph import Graph, Op, Tensor
 from npusim.isa.functions import Binary
+from npusim.ops.base import narrow, widen
 
 _VIEWS = frozenset({"transpose", "reshape", "expand"})
 """Views through which a scalar factor moves."""
@@ -68,8 +69,8 @@ def _multiply(rewriter: Rewriter, op: Op) -> bool:
 
 def _constant(rewriter: Rewriter, name: str, value: float, dtype: DType) -> Tensor | None:
     """A scalar; None for one that the type cannot hold."""
-    stored = to_storage(np.array(value), dtype)
-    return rewriter.const(name, stored, dtype) if np.isfinite(from_storage(stored, dtype)) else None
+    stored = narrow(np.array(value, np.float64), dtype)
+    return rewriter.const(name, stored, dtype) if np.isfinite(widen(stored, dtype)) else None
 
 
 def _without_factor(rewriter: Rewriter, tensor: Tensor) -> tuple[float, Tensor] | None:
@@ -111,7 +112,7 @@ def _scalar(tensor: Tensor) -> float | None:
     """The one element of a float constant."""
     if tensor.data is None or tensor.size != 1 or not tensor.dtype.is_float:
         return None
-    return float(from_storage(np.asarray(tensor.data), tensor.dtype).reshape(()))
+    return float(widen(np.asarray(tensor.data), tensor.dtype).reshape(()))
 
 
 def _pad_in_convolution(rewriter: Rewriter, op: Op) -> bool:

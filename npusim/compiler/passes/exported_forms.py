@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from npusim.compiler.passes.rewrite import Rewriter
-from npusim.dtypes import from_storage
 from npusim.graph import Graph, Op, Tensor, consumers
 from npusim.isa.functions import Binary, Reduce, Unary
+from npusim.ops.base import widen
 
 Monomial = frozenset[tuple["Atom", float]]
 """Atoms with their exponents."""
@@ -150,7 +150,7 @@ class _Formulas:
     def _of(self, tensor: Tensor) -> Polynomial:
         """What a tensor is, of those that have been met."""
         if tensor.data is not None and tensor.size == 1:
-            return number(float(from_storage(np.asarray(tensor.data), tensor.dtype).reshape(())))
+            return number(float(widen(np.asarray(tensor.data), tensor.dtype).reshape(())))
         return self._polynomials.get(tensor) or of_atom(Atom("tensor", tensor))
 
     def _expand(self, op: Op) -> Polynomial | None:
