@@ -47,6 +47,7 @@ __all__ = [
     "resample",
     "roi_align",
     "roi_pool",
+    "row_part",
     "scatter",
     "search_keys",
     "select",
@@ -108,6 +109,22 @@ def topk(
     dtype: int, values: Strided, indices: Strided, src: Strided, dims: Sequence[int], k: int, largest: bool
 ) -> None: ...
 def softmax(dtype: int, dst: Strided, src: Strided, dims: Sequence[int], log: bool) -> None: ...
+def row_part(
+    fn: int,
+    dtype: int,
+    dst: Strided,
+    src: Strided,
+    state: Strided,
+    dims: Sequence[int],
+    first: bool,
+    last: bool,
+    count: int,
+    at: int,
+    epsilon: float,
+    exclusive: bool,
+    reverse: bool,
+    select_last: bool,
+) -> None: ...
 def normalize(dtype: int, dst: Strided, src: Strided, dims: Sequence[int], mode: int, epsilon: float) -> None: ...
 def cumsum(dtype: int, dst: Strided, src: Strided, dims: Sequence[int], exclusive: bool, reverse: bool) -> None: ...
 def lrn(

@@ -17,7 +17,7 @@ from npusim.kernels._move import copy, fill, select
 from npusim.kernels._operand import Strided
 from npusim.kernels._reduce import reduce, reduce_finish
 from npusim.kernels._regions import heatmap_peaks, roi_align, roi_pool
-from npusim.kernels._rows import arg_reduce, cumsum, lrn, normalize, softmax, topk
+from npusim.kernels._rows import arg_reduce, cumsum, lrn, normalize, row_part, softmax, topk
 from npusim.kernels._simd import set_simd, simd
 from npusim.kernels._weights import weights
 from npusim.kernels._window import pool, resample
@@ -58,6 +58,7 @@ __all__ = [
     "resample",
     "roi_align",
     "roi_pool",
+    "row_part",
     "scatter",
     "search_keys",
     "select",

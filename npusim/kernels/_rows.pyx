@@ -1,7 +1,7 @@
 """Kernels over one axis of a (outer, r, inner) view: softmax, normalisation, running sums, LRN, arg-reduce, top-k."""
 
 from libc.math cimport log as ln
-from libc.math cimport pow, sqrt
+from libc.math cimport INFINITY, pow, sqrt
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcpy
 
@@ -84,23 +84,59 @@ cdef int _run_columns(
     return 0
 
 
-cdef void _softmax(double *y, const double *x, long long n, const Params *p) noexcept nogil:
-    cdef double top = x[0], total = 0
+cdef enum:
+    # Elements of a row whose largest is subtracted together. It is part of what the sum of a softmax means: so a row
+    # may be cut behind any of them, and one pass finds the largest element and the sum.
+    SOFTMAX_BLOCK = 128
+
+
+cdef void _softmax_total(double *y, const double *x, long long n, double *top, double *total) noexcept nogil:
+    """Add blocks of elements to the largest one and to the sum of exp(x - largest); ``y`` is scratch of n."""
+    cdef long long low = 0, m, i
+    cdef double largest, factor
+    for low from 0 <= low < n by SOFTMAX_BLOCK:
+        m = n - low if n - low < SOFTMAX_BLOCK else SOFTMAX_BLOCK
+        largest = x[low]
+        # A NaN takes the place of the largest, so that it is in every result.
+        for i in range(low + 1, low + m):
+            if x[i] > largest or x[i] != x[i]:
+                largest = x[i]
+        if largest > top[0] or largest != largest:
+            # The sum so far is of numbers less the old largest; none of them counts where that is -inf.
+            npu_rows_of(level()).exponential(&factor, top, largest, 1)
+            total[0] = total[0] * factor if total[0] != 0 else 0
+            top[0] = largest
+        if top[0] == -INFINITY:
+            continue
+        npu_rows_of(level()).exponential(y + low, x + low, top[0], m)
+        for i in range(low, low + m):
+            total[0] += y[i]
+
+
+cdef void _softmax_finish(
+    double *y, const double *x, long long n, double top, double total, bint log,
+) noexcept nogil:
     cdef long long i
-    # Less the largest, so that nothing overflows; a NaN takes its place, so that it is in every result.
-    for i in range(1, n):
-        if x[i] > top or x[i] != x[i]:
-            top = x[i]
-    npu_rows_of(level()).exponential(y, x, top, n)
-    for i in range(n):
-        total += y[i]
-    if p.mode:
+    if log:
         total = ln(total)
         for i in range(n):
             y[i] = x[i] - top - total
     else:
+        npu_rows_of(level()).exponential(y, x, top, n)
         for i in range(n):
             y[i] = y[i] / total
+
+
+cdef void _softmax(double *y, const double *x, long long n, const Params *p) noexcept nogil:
+    cdef double top = -INFINITY, total = 0
+    cdef long long i
+    _softmax_total(y, x, n, &top, &total)
+    if n > SOFTMAX_BLOCK or p.mode or top == -INFINITY:
+        _softmax_finish(y, x, n, top, total, p.mode)
+        return
+    # The exponentials are there already.
+    for i in range(n):
+        y[i] = y[i] / total
 
 
 def softmax(int dtype, Strided dst not None, Strided src not None, dims, bint log):
@@ -351,3 +387,177 @@ def topk(
     settle()
     if e == NULL:
         raise MemoryError(f"topk: no memory for a row of {n[1]}")
+
+
+cdef enum:
+    # Functions of ``npusim.isa.row_parts.Part``.
+    SOFTMAX_TOTAL
+    SOFTMAX_QUOTIENT
+    SOFTMAX_LOG
+    SUM
+    CENTRED_SQUARES
+    SQUARES
+    NORMALIZE
+    RMS_NORMALIZE
+    RUNNING_SUM
+    RUNNING_PRODUCT
+    ARG_MAX
+    ARG_MIN
+    PARTS
+
+
+cdef struct Part:
+    int fn, dtype
+    bint first, last, exclusive, reverse, select_last
+    long long count, at
+    double epsilon
+
+
+cdef void _part_of_floats(double *y, const double *x, long long n, double *state, const Part *p) noexcept nogil:
+    """One part of a row of floats; ``state``: its two numbers."""
+    cdef long long i, k
+    cdef double mean, root, old
+    if p.first:
+        state[0], state[1] = 0, 0
+        if p.fn == SOFTMAX_TOTAL:
+            state[0] = -INFINITY
+        if p.fn == RUNNING_PRODUCT:
+            state[0] = 1
+    if p.fn == SOFTMAX_TOTAL:
+        _softmax_total(y, x, n, &state[0], &state[1])
+    elif p.fn == SOFTMAX_QUOTIENT or p.fn == SOFTMAX_LOG:
+        _softmax_finish(y, x, n, state[0], state[1], p.fn == SOFTMAX_LOG)
+    elif p.fn == SUM:
+        for i in range(n):
+            state[0] += x[i]
+    elif p.fn == CENTRED_SQUARES:
+        mean = state[0] / p.count
+        for i in range(n):
+            state[1] += (x[i] - mean) * (x[i] - mean)
+    elif p.fn == SQUARES:
+        for i in range(n):
+            state[1] += x[i] * x[i]
+    elif p.fn == NORMALIZE or p.fn == RMS_NORMALIZE:
+        mean = state[0] / p.count if p.fn == NORMALIZE else 0
+        root = sqrt(state[1] / p.count + p.epsilon)
+        for i in range(n):
+            y[i] = (x[i] - mean) / root
+    else:
+        for k in range(n):
+            i = n - 1 - k if p.reverse else k
+            old = state[0]
+            state[0] = old + x[i] if p.fn == RUNNING_SUM else old * x[i]
+            y[i] = old if p.exclusive else state[0]
+
+
+cdef void _part_of_integers(long long *x, long long n, unsigned long long *state, const Part *p) noexcept nogil:
+    """Running sums or products, which wrap, in place."""
+    cdef long long i, k
+    cdef unsigned long long old
+    if p.first:
+        state[0] = p.fn == RUNNING_PRODUCT
+    for k in range(n):
+        i = n - 1 - k if p.reverse else k
+        old = state[0]
+        state[0] = old + <unsigned long long>x[i] if p.fn == RUNNING_SUM else old * <unsigned long long>x[i]
+        x[i] = <long long>(old if p.exclusive else state[0])
+
+
+cdef void _part_of_arguments(
+    Entry *e, long long n, Entry *best, unsigned char *dst, const Part *p,
+) noexcept nogil:
+    cdef long long found = _arg_column(e, n, p.fn == ARG_MIN, is_float(p.dtype), p.select_last)
+    # Keys of a minimum have been turned round, so the largest wins in either case.
+    if p.first or e[found].key > best.key or (p.select_last and e[found].key == best.key):
+        best.key, best.index = e[found].key, p.at + found
+    if p.last:
+        memcpy(dst, &best.index, 8)
+
+
+cdef bint _each_part(
+    const Operand *d, const Operand *s, const Operand *t, const long long *n, const Part *p,
+) noexcept nogil:
+    """Every row; False if there is no memory."""
+    cdef unsigned char *scratch = <unsigned char *>malloc(n[1] * (sizeof(Entry) + 8))
+    cdef double *x = <double *>scratch
+    cdef double *y = x + n[1]
+    cdef float *narrow = <float *>(y + n[1])
+    cdef unsigned char *state
+    cdef unsigned char *to
+    cdef const unsigned char *at
+    cdef long long o, i, k, done = 0
+    cdef double[2] numbers
+    cdef unsigned long long[2] integers
+    cdef Entry best
+    if scratch == NULL:
+        return False
+    for o in range(n[0]):
+        for i in range(n[2]):
+            if interrupted(&done, n[1]):
+                break
+            state = t.p + o * t.s[0] + i * t.s[1]
+            at, to = s.p + o * s.s[0] + i * s.s[2], d.p + o * d.s[0] + i * d.s[2]
+            if p.fn >= ARG_MAX:
+                memcpy(&best, state, sizeof(Entry))
+                _keys(<Entry *>scratch, scratch + n[1] * sizeof(Entry), p.dtype, at, s.s[1], n[1])
+                _part_of_arguments(<Entry *>scratch, n[1], &best, to, p)
+                memcpy(state, &best, sizeof(Entry))
+            elif is_float(p.dtype):
+                memcpy(numbers, state, 16)
+                npu_loads_f64[p.dtype](x, at, s.s[1], n[1])
+                _part_of_floats(y, x, n[1], numbers, p)
+                memcpy(state, numbers, 16)
+                if p.fn == SOFTMAX_QUOTIENT or p.fn == SOFTMAX_LOG or p.fn >= NORMALIZE:
+                    for k in range(n[1]):
+                        narrow[k] = <float>y[k]
+                    npu_stores_f32[p.dtype](to, d.s[1], narrow, n[1])
+            else:
+                memcpy(integers, state, 16)
+                npu_loads_i64[p.dtype](<long long *>x, at, s.s[1], n[1])
+                _part_of_integers(<long long *>x, n[1], integers, p)
+                memcpy(state, integers, 16)
+                npu_stores_i64[p.dtype](to, d.s[1], <long long *>x, n[1])
+    free(scratch)
+    return True
+
+
+def row_part(
+    int fn, int dtype, Strided dst not None, Strided src not None, Strided state not None, dims, bint first, bint last,
+    long long count, long long at, double epsilon, bint exclusive, bint reverse, bint select_last,
+):
+    """A part of each row of (outer, r, inner); ``state``: 16 bytes of each, strides (outer, inner).
+
+    ``fn``, ``count``, ``at``: as ``npusim.isa.row_parts.RowPart`` says. dst is not written by parts that only gather;
+    of an argument it has strides (outer, r, inner), of which that of r is not used.
+    """
+    cdef Operand d, s, t
+    cdef long long[3] n
+    cdef long long[3] m
+    cdef long long[2] rows
+    cdef Part p
+    cdef bint done
+    if not 0 <= fn < PARTS:
+        raise ValueError(f"row_part: function must be 0..{PARTS - 1}, got {fn}")
+    if fn < RUNNING_SUM:
+        _float_only("row_part", dtype)
+    elif fn < ARG_MAX and dtype == NPU_BOOL:
+        raise ValueError("row_part: type must be a number, got bool")
+    take(n, dims, 3)
+    m[0], m[1], m[2] = n[0], n[1], n[2]
+    if fn >= ARG_MAX:
+        m[1] = 1 if last else 0
+    elif fn == SOFTMAX_TOTAL or fn == SUM or fn == CENTRED_SQUARES or fn == SQUARES:
+        m[1] = 0
+    rows[0], rows[1] = n[0], n[2]
+    operand(&d, dst, m, 3, 8 if fn >= ARG_MAX else item_size(dtype), "dst", True)
+    operand(&s, src, n, 3, item_size(dtype), "src")
+    operand(&t, state, rows, 2, 16, "state", True)
+    if is_empty(n, 3):
+        return
+    p.fn, p.dtype, p.first, p.last, p.exclusive, p.reverse = fn, dtype, first, last, exclusive, reverse
+    p.select_last, p.count, p.at, p.epsilon = select_last, count, at, epsilon
+    with nogil:
+        done = _each_part(&d, &s, &t, n, &p)
+    settle()
+    if not done:
+        raise MemoryError(f"row_part: no memory for a part of {n[1]}")

@@ -14,8 +14,8 @@ from npusim.compiler.lower import TILES
 from npusim.compiler.lower.attention import AttentionLowering
 from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.lower.element import Elementwise
+from npusim.compiler.lower.long_rows import row_lowering
 from npusim.compiler.lower.movement import VIEW_RULES, CopyLowering
-from npusim.compiler.lower.rows import RowLowering
 from npusim.compiler.passes.legalize import RULES
 from npusim.ops.base import REGISTRY, Kind, Lowered, RowForm
 from npusim.polling import poll
@@ -31,6 +31,7 @@ def lower(context: Context, group: Group) -> Lowering:
     kind = group.anchor.kind
     if isinstance(REGISTRY[kind].form, RowForm):
         return RowLowering(context, group)
+from npusim.compiler.lower.long_rows import row_lowering
     return (CopyLowering if kind in VIEWS else TILES[kind])(context, group)
 
 

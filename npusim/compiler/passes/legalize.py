@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +12,7 @@ from npusim.errors import ProgramError
 from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa.base import Unit
-from npusim.isa.functions import Binary, Reduce, Unary
+from npusim.isa.functions import Binary
 from npusim.isa.matrix import accumulator_type, rate_type
 from npusim.ops.base import REGISTRY
 from npusim.ops.budget import Budget
@@ -226,32 +224,6 @@ def _turned(rewriter: Rewriter, name: str, w: Tensor, groups: int) -> Tensor:
     return rewriter.add(f"{name}.turned", "reshape", (value,), {"shape": (groups * cols, rows // groups, kh, kw)})
 
 
-_LONGEST_ROW = 1 << 16
-"""Elements of a row that is normalised at once, in SRAM as a whole: the same on every device, so that results are."""
-
-
-def _normalize_in_passes(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """A row that is a whole image, by sums that are cut as SRAM asks."""
-    x, axis = op.input(0), op.attrs["axis"]
-    axes = tuple(range(axis, len(x.shape)))
-    if prod(x.shape[axis:]) <= _LONGEST_ROW or not x.size:
-        return None
-
-    def add(name: str, kind: str, inputs: Sequence[Tensor], **attrs: Any) -> Tensor:
-        return rewriter.add(f"{op.name}.{name}", kind, inputs, attrs)
-
-    wide = x if x.dtype is DType.FLOAT32 else add("wide", "cast", (x,), to=DType.FLOAT32)
-    if op.attrs["mode"] == "layer":
-        mean = add("mean", "reduce", (wide,), fn=Reduce.MEAN, axes=axes, keepdims=True)
-        wide = add("centred", "binary", (wide, mean), fn=Binary.SUB)
-    square = add("square", "binary", (wide, wide), fn=Binary.MUL)
-    variance = add("variance", "reduce", (square,), fn=Reduce.MEAN, axes=axes, keepdims=True)
-    epsilon = rewriter.const(f"{op.name}.epsilon", np.array(op.attrs["epsilon"], np.float32))
-    shifted = add("shifted", "binary", (variance, epsilon), fn=Binary.ADD)
-    value = add("result", "binary", (wide, add("factor", "unary", (shifted,), fn=Unary.RSQRT)), fn=Binary.MUL)
-    return value if x.dtype is DType.FLOAT32 else add("narrow", "cast", (value,), to=x.dtype)
-
-
 def _turned_constant(rewriter: Rewriter, op: Op) -> Tensor | None:
     """A constant that is transposed is another view of the model's memory: read as it lies, each of its elements would
     be a transfer's run of its own, in every inference."""
@@ -264,7 +236,6 @@ RULES: dict[str, tuple[Callable[[Rewriter, Op], Tensor | None], ...]] = {
     "conv": (_separate_bias,),
     "conv_transpose": (_conv_transpose,),
     "matmul": (_sum_of_nothing, _separate_bias),
-    "normalize": (_normalize_in_passes,),
     "pad": (_pad_in_turns,),
     "reduce": (_sum_of_nothing,),
     "transpose": (_turned_constant,),

@@ -14,6 +14,7 @@ from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait, region
 from npusim.isa.dma import Expand, Fetch, Multicast
 from npusim.isa.matrix import NO_EXTRAS, NOTHING, PACKED_BITS, Extras
 from npusim.isa.routine import Call, Operand
+from npusim.isa.row_parts import Part, RowPart
 from npusim.routines import canonical
 from tests.support.sample_routines import PLAIN
 
@@ -189,6 +190,12 @@ class Executable:
     def _pick(self, options: list[Any]) -> Any:
         return options[int(self.rng.integers(len(options)))]
 
+    def _agree_on_row(self, values: dict[str, Any]) -> None:
+        values["fn"] = self._pick(list(Part))
+        if values["fn"] < Part.CUMSUM:
+            values["dtype"] = self._pick([DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16])
+        values["count"] = values["at"] + values["dims"][1]
+
     def _agree(self, values: dict[str, Any]) -> None:
         """Make types fit each other, which random ones seldom do."""
         if "w_type" in values:
@@ -216,6 +223,8 @@ class Executable:
             values["size"] = values["nbytes"] + 1  # of a plain block, behind whose mode bytes are as they are
         if "index_type" in values:
             values["index_type"] = self._pick([DType.INT32, DType.INT64])
+        if issubclass(self.cls, RowPart):
+            self._agree_on_row(values)
         for name in ("k", "ih", "iw"):
             if name == "k" and name in values:
                 values[name] = min(values[name], values["dims"][1])

@@ -31,6 +31,7 @@ from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.isa.matrix import NOTHING, Conv, Depthwise
 from npusim.isa.reduction import ArgReduce, CumProd, CumSum, Lrn, Normalize, Pool, ReduceTile, Resample, Softmax
 from npusim.isa.routine import Call, Operand, ScalarRoutine, VectorRoutine
+from npusim.isa.row_parts import Part, RowPart
 from npusim.isa.scalar import GatherElements, Scatter, TopK
 from npusim.isa.vector import BinaryOp, Cast, Dequantize, Quantize, Select, UnaryOp
 from npusim.isa.verify import Limits, verify
@@ -99,6 +100,7 @@ ENDLESS: list[Instruction] = [
     Normalize(F32, 0, Z3, 0, Z3, LONG3, False, 0.0),
     CumSum(F32, 0, Z3, 0, Z3, LONG3, False, False),
     CumProd(F32, 0, Z3, 0, Z3, LONG3, False, False),
+    RowPart(F32, 0, Z3, 0, Z3, LONG3, Part.SUM, True, False, 0, N, 0, 0.0, False, False, False),
     Lrn(F32, 0, Z3, 0, Z3, LONG3, 1, 1.0, 1.0, 1.0),
     Lrn(I8, 0, ROW, 0, ROW, (1 << 8, 1 << 10, 1 << 8), 1 << 10, 1.0, 1.0, 1.0),
     Pool(0, F32, 0, Z3, 0, Z3, 1, 1, N, N, N, 1, 1, 1, 1, 1, 1, Z4, False),
