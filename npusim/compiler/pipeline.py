@@ -16,6 +16,7 @@ from npusim.compiler.passes.exported_forms import restore_operators
 from npusim.compiler.passes.fusion import fold_affine, integerize
 from npusim.compiler.passes.hoist_elementwise import raise_elements
 from npusim.compiler.passes.legalize import legalize, separate_outputs, unsupported
+from npusim.compiler.passes.long_topk import topk_in_blocks
 from npusim.compiler.passes.narrow_weights import narrow_weights
 from npusim.compiler.passes.transposed_conv import separate_phases
 from npusim.compiler.schedule.build import Build
@@ -105,7 +106,7 @@ def uncollected() -> Iterator[None]:
 
 def _settled(settled: PreparedGraph, config: Config) -> tuple[Graph, Budget]:
     """As :func:`_prepared` gives it, remembered."""
-    key = rewriting(config)
+    key = rewriting(config), config.sram.bytes if any(op.kind == "topk" for op in settled.graph.ops) else 0
     if key not in settled.rewritten:
         if len(settled.rewritten) >= _MOST_REWRITTEN:
             settled.rewritten.clear()
@@ -227,5 +228,5 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     # bias; narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
     floats = scale_results(restore_operators(graph))
     integers = integerize(separate_phases(dynamic_quantization(floats)), config)
-    legal = legalize(raise_elements(pad_in_convolutions(integers)), budget)
+    legal = legalize(topk_in_blocks(raise_elements(pad_in_convolutions(integers)), config), budget)
     return narrow_weights(fold_affine(legal), config)

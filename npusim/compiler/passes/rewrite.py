@@ -96,9 +96,13 @@ class Rewriter:
         definition = REGISTRY[kind]
         complete = MappingProxyType(definition.complete(attrs or {}))
         ((shape, dtype),) = definition.infer(inputs, complete)
-        output = Tensor(self._names.unique(name), shape, dtype)
+        output = self.tensor(name, shape, dtype)
         self.keep(Op(name, kind, tuple(inputs), (output,), complete))
         return output
+
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """A new value, for an operator that is given to :meth:`keep`."""
+        return Tensor(self._names.unique(name), shape, dtype)
 
     def const(self, name: str, data: npt.NDArray[Any], dtype: DType | None = None) -> Tensor:
         """A new constant (storage dtype)."""

@@ -93,3 +93,17 @@ def test_blocks_of_a_softmax_are_those_of_the_kernel() -> None:
     graph = rows("softmax", row.shape, DType.FLOAT32)
     found = [next(iter(interpreted(compile_graph(graph, c), c, {"x": row}).values())) for c in (SMALL, ROOMY)]
     np.testing.assert_array_equal(*found)
+
+
+@given(st.data())
+def test_the_largest_of_long_rows(data: st.DataObject) -> None:
+    """Blocks of blocks; ties, which are many among few integers, go to the lower index."""
+    shape = data.draw(st.sampled_from([(1, 3000), (2, 1777, 2), (3, 5001)]))
+    attrs = {"axis": 1, "k": data.draw(st.integers(1, 16)), "largest": data.draw(st.booleans())}
+    dtype = data.draw(st.sampled_from([DType.FLOAT32, DType.INT8, DType.INT32]))
+    build = GraphBuilder("topk")
+    graph = build.finish(build.add_all("topk", [build.input("x", shape, dtype)], attrs))
+    feeds = {"x": np.random.default_rng(data.draw(st.integers(0, 99))).integers(-99, 99, shape).astype(dtype.storage)}
+    found = interpreted(compile_graph(graph, SMALL), SMALL, feeds)
+    for name, wanted in reference.run(graph, feeds).items():
+        np.testing.assert_array_equal(found[name], wanted)
