@@ -60,8 +60,6 @@ _ITEMS: dict[str, Callable[..., Iterator[Item]]] = {
 class ScalarLowering(TiledLowering, kinds=_ITEMS):
     """Whole rows in SRAM, element by element on the scalar unit."""
 
-    dense = True
-
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         self._axis = self.op.attrs["axis"]
