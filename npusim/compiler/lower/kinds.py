@@ -30,8 +30,7 @@ def lower(context: Context, group: Group) -> Lowering:
         return Elementwise(context, group)
     kind = group.anchor.kind
     if isinstance(REGISTRY[kind].form, RowForm):
-        return RowLowering(context, group)
-from npusim.compiler.lower.long_rows import row_lowering
+        return row_lowering(context, group)
     return (CopyLowering if kind in VIEWS else TILES[kind])(context, group)
 
 

@@ -10,7 +10,7 @@ from npusim.compiler.buffers import View
 from npusim.compiler.codegen.issue import Item, Slot, Tile
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Lowering, SlotSpec, SlotTable, boxes, refuse_size, share, total_bytes
-from npusim.compiler.lower.element import MAIN
+from npusim.compiler.lower.chain import MAIN
 from npusim.compiler.lower.rows import RowLowering
 from npusim.compiler.lower.transfer import load_packed, store_packed
 from npusim.errors import CompileError
