@@ -134,17 +134,17 @@ class LongRowLowering(RowLowering):
             if out is None:
                 main = table.next(MAIN)
                 out = self._packed_rows(main, out_sizes, self._type)
-        to = (out.address, out.strides) if out else (state.address, (0, 0, 0))
+        to = out[:2] if out else (state.address, (0, 0, 0))
         operands = {
             "dst": to[0],
             "dst_strides": to[1],
-            "src": x.address,
-            "src_strides": x.strides,
+            "src": x[0],
+            "src_strides": x[1],
             "state": state.address,
         }
         item = self._instruction(part, self._dims(sizes), self._position(starts), first=first, last=last, **operands)
-        resources = (state,) if out is None else (state, out.resource)
-        step.compute.append(Item(item, (x.resource, state), resources))
+        resources = (state,) if out is None else (state, out[2])
+        step.compute.append(Item(item, (x[2], state), resources))
         if writes and self._chain is not None:
             assert main is not None
             main = self._chain.emit(step, table, (starts, sizes), main)
