@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from npusim.graph import Graph, Op, Tensor
@@ -11,15 +13,20 @@ def in_canonical_order(graph: Graph) -> Graph:
     """The graph with its operators in depth-first order from its outputs, the longest branch of an operator first.
 
     A branch is finished before the next one begins, so few values live at the same time. Of branches of equal length
-    the one of the earlier operand comes first.
+    the one of the earlier operand comes first. Operators that read one value alone follow each other, unless their
+    result is larger: the value is free the sooner.
     """
     makers: dict[Tensor, Op] = {tensor: op for op in graph.ops for tensor in op.outputs}
+    return replace(graph, ops=tuple(_siblings_together(_depth_first(graph, makers), makers, set(graph.outputs))))
+
+
+def _depth_first(graph: Graph, makers: Mapping[Tensor, Op]) -> dict[Op, None]:
     length: dict[Op, int] = {}
     for op in graph.ops:
         length[op] = 1 + max((length[makers[each]] for each in op.inputs if each in makers), default=0)
 
     def branches(op: Op) -> list[Op]:
-        """What makes its operands, the last one to be visited first."""
+        """The makers of its operands, the last one to be visited first."""
         made = dict.fromkeys(makers[each] for each in op.inputs if each in makers)
         return [op for _, _, op in sorted((length[each], -number, each) for number, each in enumerate(made))]
 
@@ -33,4 +40,33 @@ def in_canonical_order(graph: Graph) -> Graph:
                 stack.extend(waiting)
             else:
                 ordered[stack.pop()] = None
-    return replace(graph, ops=tuple(ordered))
+    return ordered
+
+
+def _siblings_together(ordered: Iterable[Op], makers: Mapping[Tensor, Op], kept: Container[Tensor]) -> Iterable[Op]:
+    alone: dict[Tensor, list[Op]] = {}
+    readers: Counter[Tensor] = Counter()
+    for op in ordered:
+        readers.update({each for each in op.inputs if each is not None})
+        if (read := _read_alone(op, makers)) is not None:
+            alone.setdefault(read, []).append(op)
+    together: dict[Op, None] = {}
+    for op in ordered:
+        read = _read_alone(op, makers)
+        for sibling in [op] if read is None else alone[read]:
+            # Operators that may be fused with it go along: a group comes where its last operator is.
+            while sibling not in together:
+                together[sibling] = None
+                result = sibling.outputs[0]
+                if readers[result] == 1 and result not in kept and result in alone:
+                    (sibling,) = alone[result]
+    return together
+
+
+def _read_alone(op: Op, makers: Mapping[Tensor, Op]) -> Tensor | None:
+    """The only computed operand of an operator whose result is not larger."""
+    read = {each for each in op.inputs if each in makers}
+    if len(read) != 1 or len(op.outputs) != 1:
+        return None
+    (value,) = read
+    return value if op.output.nbytes <= value.nbytes else None
