@@ -46,15 +46,16 @@ def test_parts_compute_the_same_bits_without_races(case: RandomGraph, device: De
     same_bytes(ours, theirs, f"{cores} cores against one")
 
 
-WAYS = st.sampled_from([1, 8, 64])
+WAYS = st.sampled_from([{}, {"exchange.bytes_per_cycle": 1}, {"exchange.bytes_per_cycle": 64}])
+"""Without an exchange network values pass through DRAM."""
 
 
 @settings(max_examples=examples(40), suppress_health_check=QUIET)
 @given(graphs(), devices(), st.integers(1, 4), WAYS)
 def test_cores_that_exchange_values_compute_the_same_bits_without_races(
-    case: RandomGraph, device: Device, cores: int, way: int
+    case: RandomGraph, device: Device, cores: int, way: dict[str, int]
 ) -> None:
-    check_exchange(case, device.config.with_(**{"cores": cores, "exchange.bytes_per_cycle": way}))
+    check_exchange(case, device.config.with_(**{"cores": cores, **way}))
 
 
 @st.composite
@@ -109,16 +110,16 @@ def _next(draw: st.DrawFn, rng: np.random.Generator, build: GraphBuilder, layout
 @settings(max_examples=examples(25), suppress_health_check=QUIET)
 @given(chains(), devices(), st.integers(2, 4), WAYS, st.randoms(use_true_random=False), st.booleans())
 def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
-    case: RandomGraph, device: Device, cores: int, way: int, random: Random, stay: bool
+    case: RandomGraph, device: Device, cores: int, way: dict[str, int], random: Random, stay: bool
 ) -> None:
     """Not only as is thought to be best: along any dimension of each group, rows with what lies around them too; with
     weights that stay or without."""
 
     def run(search: AxisSearch) -> tuple[Cut, ...]:
         cores = search._cores
-        return tuple((random.choice([*axes_of(group, exchange=True), None]), cores) for group in search._groups)
+        return tuple((random.choice([*axes_of(group, passes=True), None]), cores) for group in search._groups)
 
-    changes = {"cores": cores, "sram.bytes": 1 << 20, "exchange.bytes_per_cycle": way, "sram.resident_weights": stay}
+    changes = {"cores": cores, "sram.bytes": 1 << 20, "sram.resident_weights": stay, **way}
     config = device.config.with_(**changes)
     with mock.patch.object(AxisSearch, "run", run):
         check_exchange(case, config)

@@ -201,7 +201,7 @@ class PoolLowering(TiledLowering, kind="pool"):
         self._rows: tuple[int, int, int] | None = None
         # Cores that exchange values may have a band of rows each. All use the slots of the first one, and have rows
         # where that one has padding.
-        band = context.config.exchange is not None and self.op.input(0) in context.own
+        band = context.whole is not None and self.op.input(0) in context.own
         self._height = self.x.shape[1] + (sum(self.op.attrs["pads"][::2]) if band else 0)
         rows = min(context.rows or self.out.shape[1], self.out.shape[1])
         shape = (self.out.shape[0], rows, *self.out.shape[2:])

@@ -20,6 +20,7 @@ from npusim.compiler.schedule.sharding import Cut, are_disjoint, core_context, c
 from npusim.compiler.schedule.shards import Shard, axes_of
 from npusim.compiler.schedule.slots import Span
 from npusim.errors import CompileError
+from npusim.hw.memory import dram_model
 from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
 
 _Path = tuple[tuple[Cut, ...], int]
@@ -27,14 +28,17 @@ _Path = tuple[tuple[Cut, ...], int]
 
 
 class AxisSearch:
-    """The search for the cuts of all groups. ``fixed``: cuts that are given, by group."""
+    """The search for the cuts of all groups. ``fixed``: cuts that are given, by group. ``passes``: whether cores pass
+    values to each other."""
 
-    def __init__(self, groups: Sequence[Group], whole: Context, fixed: Mapping[int, Cut] | None = None) -> None:
+    def __init__(
+        self, groups: Sequence[Group], whole: Context, fixed: Mapping[int, Cut] | None = None, *, passes: bool
+    ) -> None:
         self._groups = groups
         self._whole = whole
         self._cores = whole.config.cores
         self._fixed = fixed or {}
-        self._exchange = whole.config.exchange is not None
+        self._passes = passes
         self._touched: dict[tuple[int, Cut], Mapping[Buffer, list[Span | None] | None]] = {}
         self._known: dict[tuple[int, Cut, frozenset[Buffer]], int | None] = {}
         self._shards: dict[tuple[int, Cut], tuple[list[Shard], list[Context]]] = {}
@@ -62,7 +66,7 @@ class AxisSearch:
     def _options(self, group: Group) -> list[Cut]:
         if group.index in self._fixed:
             return [self._fixed[group.index]]
-        return [(axis, self._cores) for axis in (*axes_of(group, exchange=self._exchange), None)]
+        return [(axis, self._cores) for axis in (*axes_of(group, passes=self._passes), None)]
 
     def _extend(self, path: _Path, group: Group, cut: Cut) -> _Path | None:
         """A path with one more group; None if that does not fit."""
@@ -90,7 +94,7 @@ class AxisSearch:
             joined = [_union(each) for each in zip(spans, *known, strict=True)]
             if are_disjoint(joined):
                 return True, 0
-            if self._exchange and self._is_small(joined):
+            if self._passes and self._is_small(joined):
                 made = [_union(each) for each in zip(*known, strict=True)]
                 return True, self._exchange_ps(buffer, spans, made)
         if before and len(known) == len(before) and all(map(self._is_small, known)):
@@ -104,19 +108,21 @@ class AxisSearch:
         for core, own in enumerate(made):
             shares = [_overlap(own, span) for other, span in enumerate(wanted) if other != core]
             sent += max(shares, default=0) if self._whole.config.interconnect.multicast else sum(shares)
-        config = self._whole.config
-        return min(sent, buffer.nbytes) * 10**12 // exchange_bandwidth(config) + exchange_latency_ps(config)
+        config, most = self._whole.config, min(sent, buffer.nbytes)
+        if config.exchange is None:  # written to DRAM, and read from there
+            return most * 2 * 10**12 // dram_model(config).bandwidth + 2 * config.dram.latency_ps
+        return most * 10**12 // exchange_bandwidth(config) + exchange_latency_ps(config)
 
     def _is_small(self, spans: Sequence[Span | None]) -> bool:
         most = max((high - low for low, high in filter(None, spans)), default=0)
-        return (self._exchange or are_disjoint(spans)) and most <= self._whole.config.sram.bytes // _SHARE
+        return (self._passes or are_disjoint(spans)) and most <= self._whole.config.sram.bytes // _SHARE
 
     def _touches(self, number: int, cut: Cut) -> Mapping[Buffer, list[Span | None] | None]:
         key = number, cut
         if key not in self._touched:
             group = self._groups[number]
             shards, contexts = (None, []) if cut[0] is None else self._shards_of(group, cut)
-            self._touched[key] = touched_by(group, shards, self._whole, contexts, exchange=self._exchange)
+            self._touched[key] = touched_by(group, shards, self._whole, contexts, passes=self._passes)
         return self._touched[key]
 
     def _shards_of(self, group: Group, cut: Cut) -> tuple[list[Shard], list[Context]]:

@@ -27,7 +27,7 @@ from npusim.compiler.schedule.axis_search import AxisSearch
 from npusim.compiler.schedule.cascade import Cascade, before_stripe, load_stripe
 from npusim.compiler.schedule.dram import by_l2, lay_out
 from npusim.compiler.schedule.entries import check_entries, find_areas, find_runs, tensor_names
-from npusim.compiler.schedule.exchange import transfer_tiles
+from npusim.compiler.schedule.exchange import CoreTransfer, received, sent_tiles
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.memory_choices import MemoryChoices
 from npusim.compiler.schedule.memory_plan import MemoryPlan, plan_memory
@@ -87,7 +87,7 @@ class ProgramPlan:
             cores=device.cores,
             channels=device.dma.channels,
             backing=asked.backing or DRAM,
-            exchange=device.exchange is not None,
+            exchange=self.shards.passes if self.shards.are_cut else device.exchange is not None,
             large_tiles=pinned.large_tiles,
             constants=self.constants,
             fused_attention=self.attentions,
@@ -105,8 +105,8 @@ class ProgramPlan:
             name = self.names.get(buffer)
             if name is None or not buffer.nbytes:
                 continue
-            # Of several cores' slices some may have found room in the L2.
-            if name not in found or buffer.in_l2:
+            # Of several cores' slices some may have found room in the L2. Those in scratchpads may pass through it.
+            if name not in found or (buffer.in_l2 and found[name].area != SCRATCHPAD):
                 area = SCRATCHPAD if buffer.on_chip else L2 if buffer.in_l2 else DRAM
                 found[name] = TensorMemory(name, area, buffer.offset if buffer.on_chip else None)
         for step in self.layout.steps:
@@ -228,7 +228,7 @@ def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any,
     layers = LayerNames(groups)
     context.pinned = _pinned(schedule, layers, context)
     cuts, order = _choose_cuts(groups, context, schedule, cut=cut)
-    shards = make_shards(groups, context, cuts)
+    shards = make_shards(groups, context, cuts, passes=schedule.exchange is not False)
     searched = device.cores == 1 and schedule.searches("cascades")
     if not cut:
         order = schedule.constants or (OPERANDS_FIRST if device.cores == 1 else BY_USE)
@@ -256,12 +256,12 @@ def _pinned(schedule: Schedule, layers: LayerNames, context: Context) -> Pinned:
     return Pinned(ordered, sram_budget(context.config) - min(starts.values()), bool(schedule.large_tiles))
 
 
-def _check_shard(shard: LayerShard, group: Group, device: Config) -> None:
+def _check_shard(shard: LayerShard, group: Group, device: Config, *, passes: bool) -> None:
     """Raise ScheduleError if a layer cannot be divided as a schedule says."""
     where = f"shards: {named(shard.layer)}:"
     if shard.cores > device.cores:
         raise ScheduleError(f"{where} cores must be at most {device.cores}, those of the program, got {shard.cores}")
-    axes = axes_of(group, exchange=device.exchange is not None)
+    axes = axes_of(group, passes=passes)
     if shard.axis is not None and shard.axis not in axes:
         shape = list(group.outputs[0].shape)
         allowed = f"one of {axes}" if axes else "null, because no dimension can be cut"
@@ -272,22 +272,22 @@ def _choose_cuts(
     groups: Sequence[Group], context: Context, schedule: Schedule, *, cut: bool
 ) -> tuple[Sequence[Cut], str]:
     """How each group is divided among the cores, and the order of the constants if groups are ``cut``."""
-    cores, layers = context.config.cores, LayerNames(groups)
+    cores, layers, passes = context.config.cores, LayerNames(groups), schedule.exchange is not False
     fixed: dict[int, Cut] = {}
     for each in schedule.shards:
         number = layers.number(each.layer, "shards")
-        _check_shard(each, groups[number], context.config)
+        _check_shard(each, groups[number], context.config, passes=passes)
         fixed[number] = each.axis, each.cores or cores
     searched = cut and schedule.searches("shards")
     order = schedule.constants or (AFTER_TRIALS if searched and not fixed else BY_USE)
     cuts: Sequence[Cut] = [fixed.get(number, (None, cores)) for number in range(len(groups))]
     if cut and order == AFTER_TRIALS:
         # Lowering the shards that are tried places constants. Nothing reads them, but all others lie behind them.
-        tried = AxisSearch(groups, context).run()
+        tried = AxisSearch(groups, context, passes=passes).run()
         cuts = tried if searched and not fixed else cuts
     if searched and (fixed or order != AFTER_TRIALS):
         apart = replace(context, constants=ConstantPool(), views=dict(context.views), memo={})
-        cuts = AxisSearch(groups, apart, fixed).run()
+        cuts = AxisSearch(groups, apart, fixed, passes=passes).run()
     if searched and all(axis is None for axis, _ in cuts):
         raise ScheduleError(f"shards: no layer of {groups[0].name} and behind gains from being cut for {cores} cores")
     return cuts, order
@@ -303,8 +303,6 @@ def planned_device(config: Config, schedule: Schedule) -> Config:
         if near is None:
             raise ScheduleError(f"backing: must be {DRAM!r}, because {config.name} has no L2, got {L2!r}")
         device = near
-    if schedule.exchange and config.exchange is None:
-        raise ScheduleError(f"exchange: must be false, because {config.name} has no transfers between cores")
     if schedule.exchange is False:
         device = replace(device, exchange=None)
     channels = schedule.channels or device.dma.channels
@@ -344,12 +342,13 @@ def _plan_shards(
     moved, shared = move_to_cores(groups, buffers, shards)
     for buffer, copies in moved.items():
         names.update(dict.fromkeys(copies, names[buffer]))
-    areas = {copy: entry for buffer, entry in choices.areas.items() for copy in moved.get(buffer, [buffer])}
+    # A value that the cores do not keep in their scratchpads is in its own buffer.
+    areas = {each: entry for buffer, entry in choices.areas.items() for each in (buffer, *moved.get(buffer, ()))}
     choices, own = replace(choices, areas=areas), list(moved.values())
     first = [group for group, _ in shards.on_first_core(groups)]
     layout = plan_memory(first, [copies[0] for copies in own], shards.contexts[0], choices)
-    layout.buffers = place_on_cores(groups, buffers, shards, own, shared)
-    layout.scratch_bytes = lay_out(layout.buffers, shards.whole.config, choices)
+    layout.buffers, relays = place_on_cores(groups, buffers, shards, own, shared)
+    layout.scratch_bytes = lay_out(layout.buffers, shards.whole.config, choices, relays)
     return layout
 
 
@@ -411,6 +410,7 @@ class Emission:
     def _issued(self, fits: Iterable[_FittedStep]) -> Iterator[int]:
         """Issue one step after the other; the number of the last group of each, when it has been issued."""
         born: dict[int, list[Buffer]] = {}
+        waiting: Sequence[CoreTransfer] = ()
         for buffer in self._plan.layout.buffers:
             born.setdefault(buffer.born, []).append(buffer)
         for step, fitted, lowerings in fits:
@@ -421,6 +421,9 @@ class Emission:
                 continue
             self._fitted.append((step, fitted))
             for group, streams in self._turns(step, fitted, lowerings):
+                if waiting:
+                    _receive(streams, waiting)
+                waiting = self._plan.shards.transfers.get(group.index, ())
                 try:
                     self._scheduler.add(group.index, group.name, streams)
                 except TooManyError as error:
@@ -446,7 +449,7 @@ class Emission:
             yield (
                 first,
                 [
-                    chain(lowering.steps(table, 0, 1), transfer_tiles(transfers, table.core))
+                    chain(lowering.steps(table, 0, 1), sent_tiles(transfers, table.core))
                     for lowering, table in zip(lowerings, tables[0], strict=False)
                 ],
             )
@@ -509,6 +512,30 @@ def _stripes(
             yield step.groups[number], streams
             if not number:
                 yield from ahead
+
+
+def _receive(streams: list[Iterable[Tile]], transfers: Sequence[CoreTransfer]) -> None:
+    """Let the cores load what others have sent, behind the constants of their next tiles, which wait for nobody."""
+    for core in range(max(each.targets[-1].buffer.core or 0 for each in transfers) + 1):
+        items = received(transfers, core)
+        if core == len(streams):
+            streams.append([])
+        if items:
+            streams[core] = _behind_constants(streams[core], items)
+
+
+def _behind_constants(tiles: Iterable[Tile], items: Sequence[Item]) -> Iterator[Tile]:
+    """Tiles with more loads: behind the first tile's loads of constants, and before its other loads."""
+    left = iter(tiles)
+    first = next(left, None) or Tile()
+    constants = [item for item in first.loads if _is_constant(item)]
+    first.loads = [*constants, *items, *(item for item in first.loads if not _is_constant(item))]
+    yield first
+    yield from left
+
+
+def _is_constant(item: Item) -> bool:
+    return all(isinstance(each, View) and each.buffer.is_constant for each in item.reads)
 
 
 def _with_loads(tiles: Iterable[Tile], before: Sequence[Tile]) -> Iterator[Tile]:

@@ -22,13 +22,16 @@ from npusim.hw.memory import align, dram_model, l2_side
 from npusim.work import DmaWork
 
 
-def lay_out(buffers: Sequence[Buffer], config: Config, choices: MemoryChoices = OPEN) -> int:
-    """Give every value between operators that is not in SRAM its bytes; how many of DRAM that takes."""
+def lay_out(
+    buffers: Sequence[Buffer], config: Config, choices: MemoryChoices = OPEN, relays: Sequence[Buffer] = ()
+) -> int:
+    """Give every value between operators that is not in SRAM its bytes; how many of DRAM that takes. ``relays``: those
+    of the buffers that only pass values from core to core; the schedule has no entries for them."""
     values = sorted(filter(attrgetter("is_scratch"), buffers), key=attrgetter("born"))
     for buffer in values:  # of a core's shards some have been laid out before, without those of other cores
         buffer.in_l2 = False
     if config.l2 is not None:
-        _fill_l2(values, config, config.l2.bytes, choices)
+        _fill_l2(values, config, config.l2.bytes, choices, relays)
     arena = Arena()
     for buffer in values:
         if not buffer.in_l2:
@@ -49,14 +52,18 @@ def by_l2(config: Config) -> Config | None:
     return replace(config, dram=replace(near, bytes=dram.bytes), constants=constants)
 
 
-def _fill_l2(values: Sequence[Buffer], config: Config, capacity: int, choices: MemoryChoices = OPEN) -> None:
-    """Put as many values into the L2 as fit: those that a schedule puts there, then those of the shortest life."""
+def _fill_l2(
+    values: Sequence[Buffer], config: Config, capacity: int, choices: MemoryChoices, relays: Sequence[Buffer]
+) -> None:
+    """Put as many values into the L2 as fit: relays, those that a schedule puts there, then those of the shortest
+    life."""
+    passed = set(relays)
     placed: list[Buffer] = []
-    given = [each for each in values if choices.is_in(each, L2)]
-    others = [
-        each for each in values if each not in choices.areas and choices.search_areas and _pays(each.nbytes, config)
-    ]
-    for buffer in sorted(given, key=_time) + sorted(others, key=_time):
+    given = [each for each in values if choices.is_in(each, L2) and each not in passed]
+    free = [each for each in values if each in passed or (each not in choices.areas and choices.search_areas)]
+    others = [each for each in free if _pays(each.nbytes, config)]
+    order = [each for each in others if each in passed], given, [each for each in others if each not in passed]
+    for buffer in (each for kind in order for each in sorted(kind, key=_time)):
         beside = sorted((each for each in placed if _meet(each, buffer)), key=attrgetter("offset"))
         offset = 0
         for other in beside:

@@ -2,7 +2,8 @@
 
 Layers may be cut along different axes, or read rows that another core has made. For such a tensor each core's
 scratchpad holds the bytes that the core writes or reads, at the same address on every core. A core sends what it has
-made to the cores that read it as soon as its shard of the layer is complete.
+made to the cores that read it as soon as its shard of the layer is complete: over the exchange network, or, on a device
+without one, through DRAM, where the other cores read it before their next layer.
 
 The bytes that a core reads follow from its shards. A core sends whole steps of the outermost dimension in memory: those
 that overlap the bytes that another core reads, for example rows of an image beside its own band, or a whole shard. If
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from npusim.compiler.buffers import Buffer, View
 from npusim.compiler.codegen.issue import Item, Tile
@@ -22,7 +24,7 @@ from npusim.compiler.lower.transfer import copy_items
 from npusim.compiler.schedule.shards import Shard
 from npusim.compiler.schedule.slots import Span
 from npusim.graph import Tensor
-from npusim.isa.dma import Copy, Exchange
+from npusim.isa.dma import Copy, Exchange, Multicast
 
 
 def join(one: Span | None, other: Span | None) -> Span | None:
@@ -34,34 +36,75 @@ def join(one: Span | None, other: Span | None) -> Span | None:
 
 @dataclass(slots=True)
 class CoreTransfer:
-    """A transfer of a core to other cores: the place of the bytes in its scratchpad and in theirs."""
+    """A transfer of a core to other cores: the place of the bytes in its scratchpad and in theirs. ``relay``: their
+    place in DRAM, None: the cores have an exchange network."""
 
     core: int
     source: View
     targets: list[View]
+    relay: View | None = None
 
-    def items(self) -> Iterator[Item]:
-        """The instructions, which a DMA channel of the sending core executes."""
-        # In memory order, so that an instruction walks as few dimensions as possible.
-        order = self.source.order()
-        first, source = self.targets[0].permute(order), self.source.permute(order)
-        cores = sum(1 << (view.buffer.core or 0) for view in self.targets)
-        copies = copy_items(
-            (first.address, first.strides, first), (source.address, source.strides, self.source),
-            first.shape, first.dtype.itemsize,
-        )  # fmt: skip
-        for item in copies:
-            copy = item.instruction
-            assert isinstance(copy, Copy)
-            fields = {each.name: getattr(copy, each.name) for each in copy.fields}
-            yield Item(Exchange(**fields, source=self.core, cores=cores), item.reads, tuple(self.targets), self.core)
+    def sends(self) -> Iterator[Item]:
+        """The instructions of the sending core."""
+        if self.relay is not None:
+            yield from _copies(self.relay, self.source)
+            return
+        for item in _copies(self.targets[0], self.source):
+            fields = _fields(item)
+            exchange = Exchange(**fields, source=self.core, cores=_mask(self.targets))
+            yield Item(exchange, item.reads, tuple(self.targets), self.core)
+
+    def receives(self) -> Iterator[Item]:
+        """The instructions of the first of the receiving cores."""
+        if self.relay is None:
+            return
+        for item in _copies(self.targets[0], self.relay):
+            if len(self.targets) == 1:
+                yield item
+            else:
+                yield Item(Multicast(**_fields(item), cores=_mask(self.targets)), item.reads, tuple(self.targets))
 
 
-def transfer_tiles(transfers: Sequence[CoreTransfer], core: int) -> Iterator[Tile]:
-    """The transfers of a core, as the last step of its shard of a group."""
-    items = [item for transfer in transfers if transfer.core == core for item in transfer.items()]
+def _copies(target: View, source: View) -> list[Item]:
+    # In memory order, so that an instruction walks as few dimensions as possible.
+    order = source.order()
+    to, walked = target.permute(order), source.permute(order)
+    return copy_items(
+        (to.address, to.strides, target), (walked.address, walked.strides, source), to.shape, to.dtype.itemsize
+    )
+
+
+def _fields(item: Item) -> dict[str, Any]:
+    copy = item.instruction
+    assert isinstance(copy, Copy)
+    return {each.name: getattr(copy, each.name) for each in copy.fields}
+
+
+def _mask(views: Sequence[View]) -> int:
+    return sum(1 << (view.buffer.core or 0) for view in views)
+
+
+def sent_tiles(transfers: Sequence[CoreTransfer], core: int) -> Iterator[Tile]:
+    """What a core sends, as the last step of its shard of a group."""
+    # Through DRAM, the same bytes are written once for all cores that read them.
+    known: set[tuple[int, tuple[int, ...]]] = set()
+    items: list[Item] = []
+    for transfer in transfers:
+        if transfer.core != core:
+            continue
+        if transfer.relay is not None:
+            key = transfer.relay.offset, transfer.relay.shape
+            if key in known:
+                continue
+            known.add(key)
+        items += transfer.sends()
     if items:
         yield Tile(stores=items)
+
+
+def received(transfers: Sequence[CoreTransfer], core: int) -> list[Item]:
+    """The loads of a core for what others have sent through DRAM."""
+    return [item for each in transfers if each.targets[0].buffer.core == core for item in each.receives()]
 
 
 @dataclass(slots=True)
@@ -134,10 +177,10 @@ class SharedTensor:
 
 
 def transfers_of(
-    tensor: SharedTensor, shards: Sequence[Sequence[Shard] | None], *, multicast: bool
+    tensor: SharedTensor, shards: Sequence[Sequence[Shard] | None], *, multicast: bool, by_dram: bool
 ) -> Iterator[tuple[int, list[CoreTransfer]]]:
-    """(group, transfers) for each group that makes a shared tensor. ``multicast``: one transfer serves several
-    cores."""
+    """(group, transfers) for each group that makes a shared tensor. ``multicast``: one transfer serves several cores.
+    ``by_dram``: the cores have no exchange network."""
     for number in tensor.makers:
         found: list[CoreTransfer] = []
         for core, shard in enumerate(shards[number] or ()):
@@ -151,7 +194,7 @@ def transfers_of(
                 if key in known:
                     known[key].targets.append(target)
                 else:
-                    known[key] = CoreTransfer(core, tensor.view(sent, core), [target])
+                    known[key] = CoreTransfer(core, tensor.view(sent, core), [target], sent if by_dram else None)
             found += known.values()
         yield number, found
 

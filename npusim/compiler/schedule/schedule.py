@@ -75,8 +75,9 @@ class Schedule:
 
     ``cores``: that have work. ``channels``: DMA channels of each core that are planned for. ``backing``: the memory,
     "dram" or "l2", that is expected to hold what the scratchpads do not hold when tiles are chosen. ``exchange``:
-    whether cores send tensors to each other's scratchpads. ``large_tiles``: whether the tiles of layers with pinned
-    weights are chosen as if weights cost no loads. ``constants``: the order of the constants, see :data:`ORDERS`.
+    whether cores pass tensors to each other's scratchpads: over the exchange network, or through DRAM without one.
+    ``large_tiles``: whether the tiles of layers with pinned weights are chosen as if weights cost no loads.
+    ``constants``: the order of the constants, see :data:`ORDERS`.
     ``fused_attention``: the first layers of attentions that run as one layer. ``search``: a subset of
     :data:`SEARCHED`; of the other kinds the entries are all that there is.
     """

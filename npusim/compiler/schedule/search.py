@@ -187,7 +187,7 @@ class ScheduleSearch:
     def _for_l2(self) -> Iterator[tuple[int, Build]]:
         """Candidates with their forecasts that are planned as if all tensors had room in the L2."""
         cores = self.wanted.cores or self.config.cores
-        exchange = self.wanted.exchange is not False and self.config.exchange is not None
+        exchange = self.wanted.exchange is not False
         schedules = [self._shared(cores, L2)]
         if cores > 1:
             schedules.append(self._sharded(cores, backing=L2, exchange=exchange))
@@ -219,7 +219,7 @@ class ScheduleSearch:
         counts = {count for count in (*_COUNTS, self.wanted.cores or cores) if 1 < count < cores}
         for count in sorted({cores, *counts}, reverse=True):
             # Transfers between cores take room and time: it may be less than by DRAM, or more.
-            for exchange in (True, False) if self.config.exchange else (False,):
+            for exchange in (True, False):
                 found = self._try(self._sharded(count, exchange=exchange))
                 if found is not None:
                     yield self._forecast(found.commands), found

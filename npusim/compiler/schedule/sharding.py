@@ -39,6 +39,8 @@ class Shards:
     cuts: Sequence[Cut]
     contexts: list[Context] = field(default_factory=list)
     shards: list[list[Shard] | None] = field(default_factory=list)
+    passes: bool = False
+    """Whether cores pass values to each other."""
     transfers: dict[int, list[CoreTransfer]] = field(default_factory=dict)
     """Transfers between cores after each group."""
     narrow: dict[int, Context] = field(default_factory=dict)
@@ -90,9 +92,9 @@ class Shards:
         return lowerings
 
 
-def make_shards(groups: Sequence[Group], whole: Context, cuts: Sequence[Cut]) -> Shards:
-    """The shards of groups that are divided by ``cuts``."""
-    result = Shards(whole, cuts, shards=[None] * len(cuts))
+def make_shards(groups: Sequence[Group], whole: Context, cuts: Sequence[Cut], *, passes: bool) -> Shards:
+    """The shards of groups that are divided by ``cuts``. ``passes``: cores pass values to each other."""
+    result = Shards(whole, cuts, shards=[None] * len(cuts), passes=passes)
     cores = whole.config.cores
     for count in {count for axis, count in cuts if axis is None and count < cores}:
         # What lowerings remember depends on the number of cores.
@@ -171,15 +173,15 @@ def move_to_cores(
 
     A tensor is moved if no core touches bytes of another, or if cores can exchange it.
     """
-    exchange = result.whole.config.exchange is not None
+    passes = result.passes
     shared: list[SharedTensor] = []
     own: dict[Buffer, _CoreBuffers] = {}
-    for buffer, tensor in _touched_by_all(groups, buffers, result, exchange=exchange).items():
+    for buffer, tensor in _touched_by_all(groups, buffers, result, passes=passes).items():
         spans = tensor.all
         if not (buffer.is_scratch and buffer.nbytes and spans is not None):
             continue
         if not are_disjoint(spans):
-            if not (exchange and tensor.is_possible):
+            if not (passes and tensor.is_possible):
                 continue
             shared.append(tensor)
             spans = tensor.spans(result.shards, result.contexts)
@@ -187,12 +189,12 @@ def move_to_cores(
         own[buffer] = [like(buffer, size, buffer.core) for span in spans if span is not None], spans
     for tensor in shared:
         tensor.begin(*own[tensor.whole])
-    _move_views(result, own, {tensor.whole: tensor for tensor in shared}, exchange=exchange)
+    _move_views(result, own, {tensor.whole: tensor for tensor in shared}, passes=passes)
     return {buffer: own[buffer][0] for buffer in buffers if buffer in own}, shared
 
 
 def _move_views(
-    result: Shards, own: Mapping[Buffer, _CoreBuffers], shared: Mapping[Buffer, SharedTensor], *, exchange: bool
+    result: Shards, own: Mapping[Buffer, _CoreBuffers], shared: Mapping[Buffer, SharedTensor], *, passes: bool
 ) -> None:
     """Make the views of each core those of its own buffers."""
     for core, context in enumerate(result.contexts):
@@ -202,7 +204,7 @@ def _move_views(
             buffers, spans = own[view.buffer]
             span = spans[core]
             # A core needs all of a tensor that it has no slice of, or nothing of it.
-            if span is None or (tensor not in context.own and not exchange):
+            if span is None or (tensor not in context.own and not passes):
                 continue
             context.views[tensor] = view.moved({view.buffer: (buffers[core], -span[0])})
             if view.buffer in shared:
@@ -215,26 +217,31 @@ def place_on_cores(
     result: Shards,
     own: list[list[Buffer]],
     shared: Iterable[SharedTensor],
-) -> list[Buffer]:
-    """Give the buffers of all cores the places of the first core's. Returns all buffers that are used."""
+) -> tuple[list[Buffer], list[Buffer]]:
+    """Give the buffers of all cores the places of the first core's. Returns all buffers that are used, and those of
+    them that pass values from core to core through DRAM."""
     for copies in own:
         first = copies[0]
         for core, buffer in enumerate(copies):
             buffer.born, buffer.dies, buffer.offset = first.born, first.dies, first.offset
             buffer.core = None if first.core is None else core
+    relays: list[Buffer] = []
+    config = result.whole.config
+    multicast, by_dram = config.interconnect.multicast, config.exchange is None
     for tensor in shared:
         if tensor.buffers[0].on_chip:
-            multicast = result.whole.config.interconnect.multicast
-            for number, transfers in transfers_of(tensor, result.shards, multicast=multicast):
+            for number, transfers in transfers_of(tensor, result.shards, multicast=multicast, by_dram=by_dram):
                 result.transfers.setdefault(number, []).extend(transfers)
+            if by_dram:
+                relays.append(tensor.whole)
         else:
             own.remove(tensor.buffers)
             tensor.keep_in_dram(result.contexts)
-    return _used(groups, buffers, result) + [buffer for copies in own for buffer in copies]
+    return [*_used(groups, buffers, result), *(buffer for copies in own for buffer in copies), *relays], relays
 
 
 def _touched_by_all(
-    groups: Sequence[Group], buffers: Sequence[Buffer], result: Shards, *, exchange: bool
+    groups: Sequence[Group], buffers: Sequence[Buffer], result: Shards, *, passes: bool
 ) -> dict[Buffer, SharedTensor]:
     """The bytes of each buffer that cores touch, in the order of the buffers."""
     found = {buffer: SharedTensor(buffer, len(result.contexts)) for buffer in buffers}
@@ -242,7 +249,7 @@ def _touched_by_all(
         shards = result.shards[group.index]
         made = _buffers(group.outputs, result.whole)
         read = _buffers([tensor for op in group.ops for tensor in op.inputs if tensor is not None], result.whole)
-        for buffer, touched in touched_by(group, shards, result.whole, result.contexts, exchange=exchange).items():
+        for buffer, touched in touched_by(group, shards, result.whole, result.contexts, passes=passes).items():
             if buffer in found:
                 found[buffer].add(group, touched, makes=buffer in made, reads=buffer in read)
     return found
@@ -258,11 +265,11 @@ def touched_by(
     whole: Context,
     contexts: Sequence[Context],
     *,
-    exchange: bool = False,
+    passes: bool = False,
 ) -> dict[Buffer, list[Span | None] | None]:
     """The bytes of each buffer that cores touch for a group, by core; None: any core may touch any byte.
 
-    ``exchange``: cores can receive a whole tensor.
+    ``passes``: cores can receive a whole tensor.
     """
     made = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
     if shards is None:
@@ -271,7 +278,7 @@ def touched_by(
     for core, (shard, context) in enumerate(zip(shards, contexts, strict=False)):
         inside = {tensor for op in shard.group.ops for tensor in op.outputs} - set(shard.group.outputs)
         for tensor, view in _views(shard.group, context, inside):
-            if tensor not in shard.slices and not exchange:
+            if tensor not in shard.slices and not passes:
                 found[view.buffer] = None
             elif (spans := found.setdefault(view.buffer, [None] * len(contexts))) is not None:
                 spans[core] = join(spans[core], view.extent())

@@ -30,10 +30,10 @@ class Shard:
     listed."""
 
 
-def axes_of(group: Group, *, exchange: bool = False) -> list[int]:
+def axes_of(group: Group, *, passes: bool = False) -> list[int]:
     """The dimensions of a group's result along which it can be cut.
 
-    ``exchange``: cores send tensors to each other. Only then can a shard read what other cores have made: rows of
+    ``passes``: cores pass values to each other. Only then can a shard read what other cores have made: rows of
     images beside its own, and channels of a grouped convolution, which are interleaved with those of other shards.
     """
     shape = group.outputs[0].shape
@@ -42,7 +42,7 @@ def axes_of(group: Group, *, exchange: bool = False) -> list[int]:
         for axis in range(len(shape))
         if shape[axis] > 1
         and operand_axes(group, axis) is not None
-        and (exchange or not (is_row(group, axis) or is_in_groups(group, axis)))
+        and (passes or not (is_row(group, axis) or is_in_groups(group, axis)))
     ]
 
 

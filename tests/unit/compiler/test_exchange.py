@@ -13,8 +13,8 @@ from npusim.compiler.schedule.shards import Shard, axes_of, operand_axes, shard_
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config
-from npusim.isa.base import Instruction
-from npusim.isa.dma import Exchange
+from npusim.isa.base import SPACE_SHIFT, Space
+from npusim.isa.dma import Copy, Exchange
 from npusim.isa.verify import Limits
 from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
@@ -104,13 +104,36 @@ def test_what_is_cut_alike_is_not_exchanged() -> None:
     assert not exchanges((1, 1), TWO, build.finish([value]))
 
 
-def test_a_device_without_a_way_has_no_rows_and_no_exchanges() -> None:
-    config = TWO.with_(exchange=None)
-    prepared = prepare(images(), config)
+def test_without_a_network_rows_pass_through_dram() -> None:
+    """Each core writes the row that its neighbour reads; one transfer serves all cores that read the same bytes."""
+
+    def relayed(axes: tuple[int, int], config: Config) -> tuple[list[int], list[tuple[int, int]]]:
+        order = sharded_build(prepare(images(), config), config.with_(exchange=None), axes)
+        assert order is not None
+        limits = Limits(order.sizes, config.sram.bytes, 1 << 20, config.cores, config.dma.channels, config.units, True)
+        assert not find_races(order.commands, limits)
+        copies = [c.instruction for c in order.commands if isinstance(c.instruction, Copy)]
+        written = [c for c in copies if c.dst >> SPACE_SHIFT == Space.REGION + SCRATCH]
+        read = [c for c in copies if c.src >> SPACE_SHIFT == Space.REGION + SCRATCH]
+        return (
+            [int(np.prod(c.dims)) for c in written],
+            [(int(np.prod(c.dims)), len(c.targets(0))) for c in read],
+        )
+
+    assert relayed((1, 1), TWO) == ([ROW, ROW], [(ROW, 1), (ROW, 1)])
+    assert relayed((1, 3), TWO) == ([4 * ROW, 4 * ROW], [(4 * ROW, 1), (4 * ROW, 1)])
+    config = THREE.with_(**{"matrix.cols": 2})
+    assert relayed((1, 3), config) == ([3 * ROW, 3 * ROW, 2 * ROW], [(3 * ROW, 2), (2 * ROW, 2), (3 * ROW, 2)])
+    apart = relayed((1, 3), config.with_(**{"interconnect.multicast": False}))
+    assert apart == (
+        [3 * ROW, 3 * ROW, 2 * ROW],
+        [(3 * ROW, 1), (2 * ROW, 1), (3 * ROW, 1), (2 * ROW, 1), (3 * ROW, 1), (3 * ROW, 1)],
+    )
+
+
+def test_groups_have_no_rows_where_cores_pass_nothing() -> None:
+    prepared = prepare(images(), TWO)
     assert all(1 not in axes_of(group) for group in form_groups(prepared.ops, prepared.outputs))
-    order = sharded_build(prepared, config)
-    kinds: set[type[Instruction]] = {type(c.instruction) for c in order.commands} if order else set()
-    assert Exchange not in kinds
 
 
 # Bands
@@ -148,14 +171,14 @@ def test_what_a_band_reads(
 
 
 def test_only_a_group_whose_first_part_has_the_slots_of_all_is_cut_into_bands() -> None:
-    assert 1 in axes_of(second(images((1, 0, 1, 0))), exchange=True)
-    assert 1 in axes_of(second(images((0, 1, 2, 1))), exchange=True)
+    assert 1 in axes_of(second(images((1, 0, 1, 0))), passes=True)
+    assert 1 in axes_of(second(images((0, 1, 2, 1))), passes=True)
     # The last band alone would want a slot for padding.
-    assert 1 not in axes_of(second(images((0, 0, 2, 0))), exchange=True)
+    assert 1 not in axes_of(second(images((0, 0, 2, 0))), passes=True)
 
 
 def test_windows_that_lie_in_the_padding_alone_are_not_cut() -> None:
-    assert 1 not in axes_of(second(images((3, 1, 0, 1))), exchange=True)
+    assert 1 not in axes_of(second(images((3, 1, 0, 1))), passes=True)
 
 
 @pytest.mark.parametrize("pads", [(2, 0, 0, 0), (1, 0, 1, 0), (2, 0, 2, 0), (0, 0, 0, 0)])
@@ -235,5 +258,5 @@ def test_parts_of_groups_compute_the_same_bits(axes: tuple[int, int], channels: 
 
 def test_without_a_way_the_channels_of_groups_are_not_cut() -> None:
     group = second(in_groups(16, 16, 1))
-    assert 3 in axes_of(group, exchange=True)
+    assert 3 in axes_of(group, passes=True)
     assert 3 not in axes_of(group)

@@ -261,7 +261,6 @@ REFUSED: list[tuple[Schedule, Config, str]] = [
     (Schedule(cores=2), EDGE, "cores: must be at most 1"),
     (Schedule(channels=99), EDGE, "channels: must be at most"),
     (Schedule(backing=L2), EDGE, "backing: must be 'dram'"),
-    (Schedule(exchange=True), EDGE, "exchange: "),
     (Schedule(pinned=(PinnedLayer("conv"),)), EDGE, "pinned: needs sram.resident_weights"),
     (Schedule(cascades=(LayerCascade(("nothing", "conv")),)), EDGE, "cascades: no layer nothing"),
     (Schedule(memory=(TensorMemory("nothing", DRAM),)), EDGE, "memory: nothing: no such tensor"),
