@@ -134,7 +134,7 @@ def _unary(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x = widened(op, arrays, 0)
     with np.errstate(all="ignore"):
         if fn is Unary.CLIP and op.input(0).dtype.is_integer:
-            # The bounds are doubles: clip in a type that holds both, so that they do not wrap.
+            # The bounds are doubles: clip in a type that holds both exactly, so that they do not wrap.
             info = np.iinfo(x.dtype)
             p0, p1 = max(p0, info.min), min(p1, info.max)
             return [np.clip(x, x.dtype.type(int(p0)), x.dtype.type(int(p1)))]
@@ -167,7 +167,7 @@ def _power(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         return np.power(a.astype(np.float64), b.astype(np.float64))
     whole = np.power(a.astype(np.int64), np.maximum(b, 0).astype(np.int64))
-    # A negative exponent truncates towards zero: only 1 and -1 survive.
+    # A negative exponent truncates towards zero, so only the bases 1 and -1 give a result other than 0.
     odd = (b % 2 != 0) & (a == -1)
     return np.where(b >= 0, whole, np.where(a == 1, 1, np.where(a == -1, np.where(odd, -1, 1), 0)))
 
@@ -175,7 +175,7 @@ def _power(a: Array, b: Array) -> Array:
 def _shift(a: Array, b: Array, left: bool) -> Array:
     """Shift; an amount that is negative or not less than the width shifts every bit out."""
     bits = a.dtype.itemsize * 8
-    # C leaves a shift by the width or more undefined, so the machine would decide what comes out.
+    # In C, a shift by the width or more is undefined, so the result would depend on the machine.
     amount = np.clip(b, 0, bits - 1).astype(a.dtype)
     shifted = np.left_shift(a, amount) if left else np.right_shift(a, amount)
     overflow = np.zeros_like(a) if left else np.where(a < 0, -1, 0).astype(a.dtype)
@@ -248,8 +248,7 @@ def convert(x: Array, source: DType, to: DType) -> Array:
     if source.is_float and to.is_integer:
         info = np.iinfo(to.storage)
         with np.errstate(invalid="ignore"):
-            # float(2**63 - 1) is 2**63, which int64 does not hold: below it values are converted,
-            # from it on they saturate.
+            # float(2**63 - 1) is 2**63, which int64 cannot hold: smaller values are converted, others saturate.
             whole = np.trunc(np.nan_to_num(wide.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
             inside = np.where((whole > info.min) & (whole < float(info.max)), whole, 0).astype(to.storage)
         saturated = np.where(whole <= info.min, info.min, np.where(whole >= float(info.max), info.max, inside))

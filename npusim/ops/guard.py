@@ -1,4 +1,4 @@
-"""Checks that inputs decide what a graph was built for, by computing the decisions again for another run."""
+"""Checks that inputs give the decisions for which a graph was built, by computing the decisions again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Guard:
     """The inputs that passed last, because most runs follow a compilation for the same inputs."""
 
     def __call__(self, inputs: Mapping[str, Array]) -> None:
-        """Raise InputError unless the inputs, in storage form, decide the same."""
+        """Raise InputError unless the inputs, in storage form, give the same decisions."""
         given = {}
         for tensor in self.graph.inputs:
             value = self.fixed.get(tensor.name, inputs.get(tensor.name))

@@ -170,7 +170,7 @@ def _factors(op: Op, arrays: Sequence[Array | None]) -> tuple[Array, Array]:
 
 
 def _rounded(values: Array, dtype: DType) -> Array:
-    """float32 rounded to another float type, in float32 again."""
+    """Round float32 to another float type; the result is float32 again."""
     stored = narrow(values, dtype)
     return bfloat16_to_float32(stored) if dtype is DType.BFLOAT16 else stored.astype(np.float32)
 
@@ -216,7 +216,8 @@ def _conv(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     for index in range(n):
         columns = _columns(x[index : index + 1], w.shape[2:], attrs, (oh, ow))[0]
         if dtype.is_integer:
-            # Pixels first: less their zero point they are int32, and only the second factor may be limited to 16 bits.
+            # Pixels first: without their zero point they are int32, and only the second factor may be limited to 16
+            # bits.
             product = multiply(columns.transpose(0, 2, 1), weights.transpose(0, 2, 1), dtype).transpose(0, 2, 1)
         else:
             product = multiply(weights, columns, dtype)
@@ -239,7 +240,7 @@ def _infer_conv_transpose(inputs: Inputs, attrs: Attrs) -> list[Result]:
         out, (h, wd), attrs["stride"], attrs["dilation"], w.shape[2:], ((top, bottom), (left, right)), strict=True
     ):
         least = (extent - 1) * stride + window_extent(kernel, dilation) - sum(pads)
-        # More output padding than that would add rows that no input pixel can reach; ONNX forbids it, too.
+        # ONNX forbids it too: more output padding would add rows that no input pixel reaches.
         most = least + max(stride, dilation) - 1
         if size < 1 or not least <= size <= most:
             raise ModelError(f"output_hw {list(out)}: must be >= 1 and from {least} to {most}, got {size}")
@@ -257,7 +258,7 @@ def _conv_transpose(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     (sh, sw), (dh, dw), (top, left, _, _) = attrs["stride"], attrs["dilation"], attrs["pads"]
     oh, ow = attrs["output_hw"]
     kh, kw = w.shape[2:]
-    # Large enough for all taps and for the output: what of the output no tap reaches stays 0, and the rest is cut off.
+    # Large enough for all taps and for the output: outputs that no tap reaches stay 0, and the rest is cut off.
     full = np.zeros(
         (
             n,

@@ -1,4 +1,4 @@
-"""Kinds that move elements and compute nothing; any element type."""
+"""Kinds that move elements without arithmetic; any element type."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _infer_reshape(inputs: Inputs, attrs: Attrs) -> list[Result]:
 def _reshape(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x = present(arrays, 0)
     if x.size and not any(stride for stride, dim in zip(x.strides, x.shape, strict=True) if dim > 1):
-        # One element seen many times stays one element.
+        # An element that a broadcast view repeats is stored once.
         return [np.broadcast_to(x[(0,) * x.ndim], op.attrs["shape"])]
     return [x.reshape(op.attrs["shape"])]
 
@@ -79,7 +79,7 @@ def _slice(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     index = []
     for start, step, size in zip(op.attrs["starts"], op.attrs["steps"], op.attrs["sizes"], strict=True):
         stop = start + size * step
-        # Going backwards the stop may be -1, which numpy takes for the last element; None is "up to the first one".
+        # A backward slice may have the stop -1, which numpy takes for the last element; None means "to the first one".
         index.append(slice(0, 0) if size == 0 else slice(start, stop if stop >= 0 else None, step))
     return [present(arrays, 0)[tuple(index)]]
 
@@ -104,7 +104,7 @@ def _infer_pad(inputs: Inputs, attrs: Attrs) -> list[Result]:
     if mode not in PAD_MODES:
         raise ModelError(f"mode must be one of {', '.join(PAD_MODES)}, got {mode!r}")
     for axis, dim in enumerate(x.shape):
-        # An empty axis has nothing to repeat; a reflection leaves out the edge element itself, so it reaches one less.
+        # An empty axis has nothing to repeat; a reflection excludes the edge element, so it reaches one less.
         most = {"edge": dim and 1 << 62, "reflect": max(dim - 1, 0), "wrap": dim}.get(mode, 1 << 62)
         if max(before[axis], after[axis]) > most:
             raise ModelError(f"{mode} padding of axis {axis} (size {dim}) is at most {most} on a side")
@@ -178,8 +178,8 @@ def _infer_gather_elements(inputs: Inputs, attrs: Attrs) -> list[Result]:
 
 
 def _along(index: Array, shape: Sequence[int], axis: int) -> tuple[Array, ...]:
-    """Open coordinates of every element of index, with index itself along axis."""
-    # Open, so that numpy broadcasts the other axes instead of holding a coordinate for each element.
+    """Coordinates of every element of index, as broadcastable arrays, with index itself along axis."""
+    # Broadcastable, so that no coordinate is stored per element.
     grid = list(np.ogrid[tuple(slice(dim) for dim in index.shape)])
     grid[axis] = _positions(index, shape[axis])
     return tuple(grid)
@@ -211,7 +211,7 @@ def _scatter_elements(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     where = np.broadcast_arrays(*_along(index, x.shape, op.attrs["axis"])) if x.ndim else []
     if reduction == "none":
         y = x.copy()
-        # One at a time, in order: numpy does not promise which of several writes to one place stays.
+        # One at a time, in order: numpy does not define which of several writes to one element wins.
         for target, value in zip(zip(*(w.ravel() for w in where), strict=True), updates.ravel(), strict=True):
             y[target] = value
         return [y]

@@ -1,4 +1,4 @@
-"""pool and resample: windows over an image, and weighted picks along one axis."""
+"""pool and resample: windows over an image, and weighted sums of elements along one axis."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def _infer_pool(inputs: Inputs, attrs: Attrs) -> list[Result]:
         raise ModelError(f"kernel must be 2 integers >= 1, got {list(attrs['kernel'])}")
     out = attrs["output_hw"]
     for axis, (size, before) in enumerate(((h, attrs["pads"][0]), (w, attrs["pads"][1]))):
-        # Every window must start inside the image or the padding before it: windows wholly behind it are meaningless.
+        # Every window must start inside the image or the padding before it: a window entirely behind it would have no
+        # elements.
         last = (out[axis] - 1) * attrs["stride"][axis] - before
         if out[axis] < 1 or last >= size + attrs["pads"][axis + 2]:
             raise ModelError(f"output_hw {list(out)} does not fit an image of {h} x {w}")
@@ -58,7 +59,7 @@ def _pool_types(inputs: Inputs, attrs: Attrs) -> bool:
 
 
 def _windows(x: Array, attrs: Attrs, fill: float | int) -> Iterator[Array]:
-    """For each tap of the window, in row-major order, the [N, C, OH, OW] array that it sees; outside x it sees fill."""
+    """For each tap of the window, in row-major order, its [N, C, OH, OW] elements; outside of x they are ``fill``."""
     (kh, kw), (sh, sw), (dh, dw) = attrs["kernel"], attrs["stride"], attrs["dilation"]
     (oh, ow), (top, left) = attrs["output_hw"], attrs["pads"][:2]
     need_h = (oh - 1) * sh + window_extent(kh, dh)
@@ -73,11 +74,11 @@ def _windows(x: Array, attrs: Attrs, fill: float | int) -> Iterator[Array]:
 
 
 def _counts(hw: tuple[int, int], attrs: Attrs) -> Array:
-    """How many positions of each window count towards its average, [1, 1, OH, OW]."""
+    """Number of positions of each window that count for its average, [1, 1, OH, OW]."""
     top, left, bottom, right = attrs["pads"]
     if not attrs["count_include_pad"]:
         return sum(_windows(np.ones((1, 1, *hw), np.int64), attrs, 0), np.zeros((), np.int64))
-    # Padding becomes part of the image, and what windows find beyond it still does not count.
+    # Padding counts like the image; positions beyond the padding do not count.
     whole = np.ones((1, 1, hw[0] + top + bottom, hw[1] + left + right), np.int64)
     return sum(_windows(whole, {**attrs, "pads": (0, 0, 0, 0)}, 0), np.zeros((), np.int64))
 
@@ -97,8 +98,8 @@ def _pool(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
             y = part.copy() if y is None else np.maximum(y, part)
         assert y is not None  # a kernel has at least one tap
     else:
-        # In double or int64: sums of integers are exact whatever the window, those of floats are
-        # rounded once, at the end.
+        # In double or int64: sums of integers are exact for every window size, sums of floats are rounded once, at the
+        # end.
         wide = x.astype(np.float64) if x.dtype.kind == "f" else x.astype(np.int64)
         total = np.zeros((), wide.dtype)
         for part in _windows(wide, attrs, 0):
@@ -135,7 +136,7 @@ def _resample(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     wide = widened(op, arrays, 0).astype(np.float32)
     shape = [1] * x.ndim
     shape[axis] = index.shape[0]
-    # In float32 and tap by tap, because this is the order and the width in which the unit adds.
+    # In float32 and tap by tap: the order and width of the unit's additions.
     y = np.zeros(op.output.shape, np.float32)
     for tap in range(index.shape[1]):
         counts = (index[:, tap] >= 0).reshape(shape)  # masked, not weighted by 0: 0 times infinity is not nothing

@@ -1,4 +1,4 @@
-"""quantize and dequantize: between numbers and the integers that stand for them."""
+"""quantize and dequantize: conversion between numbers and integers with a scale and a zero point."""
 
 from __future__ import annotations
 
@@ -54,10 +54,9 @@ def _quantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x = widened(op, arrays, 0).astype(np.float32)
     info = np.iinfo(op.output.dtype.storage)
     with np.errstate(all="ignore"):
-        # The quotient in float32, as the definition says; the zero point in double, where adding any int32
-        # to a level is exact.
+        # The quotient is float32 by definition; the zero point is added in double, where adding any int32 is exact.
         level = np.rint(x / present(arrays, 1)).astype(np.float64)
-        # A NaN has no level; it becomes the zero point, that is the number 0.
+        # A NaN becomes the zero point, which represents 0.
         level = np.where(np.isnan(level), 0.0, level) + present(arrays, 2)
         return [np.clip(level, info.min, info.max).astype(op.output.dtype.storage)]
 

@@ -1,4 +1,4 @@
-"""reduce, arg_reduce, topk: many elements to one, or to the best few."""
+"""reduce, arg_reduce, topk: reductions of many elements to one, or to the k largest or smallest."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def _extreme(x: Array, axes: Shape, keep: bool, fn: Reduce) -> Array:
         start = -np.inf if fn is Reduce.MAX else np.inf
     else:
         start = int(np.iinfo(x.dtype).min if fn is Reduce.MAX else np.iinfo(x.dtype).max)
-    # With a neutral element, so that an empty axis has a result, which numpy alone refuses.
+    # With a neutral element, so that an empty axis has a result; numpy alone raises an error.
     return np.asarray((np.max if fn is Reduce.MAX else np.min)(x, axis=axes, keepdims=keep, initial=start))
 
 
 def _sum(x: Array, axes: Shape, keep: bool, fn: Reduce) -> Array:
-    """Reductions that add up, in double precision or int64."""
+    """Reductions that add, in double precision or int64."""
     wide = x.astype(np.float64) if x.dtype.kind == "f" else x.astype(np.int64)
     if fn is Reduce.PROD:
         return np.asarray(np.prod(wide, axis=axes, keepdims=keep))
@@ -116,7 +116,7 @@ def _arg_reduce(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x, axis = widened(op, arrays, 0), op.attrs["axis"]
     pick = np.argmax if op.attrs["fn"] == "max" else np.argmin
     if op.attrs["select_last"]:
-        # numpy picks the first of equals; the first from behind is the last.
+        # numpy returns the first of equal elements; the first in reverse order is the last.
         y = x.shape[axis] - 1 - pick(np.flip(x, axis), axis=axis, keepdims=op.attrs["keepdims"])
     else:
         y = pick(x, axis=axis, keepdims=op.attrs["keepdims"])

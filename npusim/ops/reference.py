@@ -1,4 +1,4 @@
-"""Run a graph by the references of its operators: what every other way of running it is compared with."""
+"""Runs a graph with the references of its operators, which define its results."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def run(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Array]:
     for index, op in enumerate(graph.ops):
         arrays = [None if t is None else values[t] if t.data is None else t.data for t in op.inputs]
         values.update(zip(op.outputs, REGISTRY[op.kind].reference(op, arrays), strict=True))
-        # Values go after their last use: all intermediate values of a large model do not
-        # fit the host's memory together.
+        # Values are freed after their last use, because all intermediate values of a large model exceed the host's
+        # memory.
         for tensor in {*op.inputs, *op.outputs}:
             if tensor is not None and tensor not in kept and last_use.get(tensor, index) == index:
                 values.pop(tensor, None)

@@ -1,4 +1,4 @@
-"""The kind ``routine``: whatever the registered routine of that name says."""
+"""The kind ``routine``: a call of a registered routine by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def routine_of(attrs: Attrs) -> Routine:
 
 
 def input_specs(inputs: Inputs) -> list[Spec]:
-    """What a routine is told of its inputs."""
+    """The specs of the inputs that a routine receives."""
     tensors = [operand(inputs, index) for index in range(len(inputs))]
     return [Spec(tensor.shape, tensor.dtype) for tensor in tensors]
 
@@ -43,7 +43,7 @@ def _infer(inputs: Inputs, attrs: Attrs) -> list[Result]:
 def _reference(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     inputs = [np.ascontiguousarray(present(arrays, index)) for index in range(len(arrays))]
     for array in inputs:
-        # As on the device: a routine that wrote to its inputs would change a value that other operators still read.
+        # As on the device: a routine that wrote to its inputs would change a value that other operators read.
         array.flags.writeable = False
     outputs = [np.zeros(tensor.shape, tensor.dtype.storage) for tensor in op.outputs]
     routine = routine_of(op.attrs)

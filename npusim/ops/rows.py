@@ -36,7 +36,7 @@ def _infer(inputs: Inputs, attrs: Attrs) -> list[Result]:
 
 
 def _round(op: Op, y: Array) -> list[Array]:
-    """Double precision to the output's type, once."""
+    """Round double precision to the output's type, once."""
     return [narrow(y if op.output.dtype in (DType.FLOAT64, DType.INT64) else y.astype(np.float32), op.output.dtype)]
 
 
@@ -45,7 +45,7 @@ def _softmax(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     if not x.size:
         return [narrow(x, op.output.dtype)]
     with np.errstate(all="ignore"):
-        # Less the maximum, so that no exponential overflows; the quotient is the same.
+        # The maximum is subtracted so that no exponential overflows; the quotient is the same.
         shifted = x - np.max(x, axis=axis, keepdims=True)
         total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
         # The logarithm of the quotient would be -inf wherever the quotient underflows.
@@ -70,15 +70,14 @@ def _normalize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 def _scan(function: np.ufunc, op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    """What the function makes of the elements so far, in double precision or int64."""
+    """The running result of the function over the elements so far, in double precision or int64."""
     x, axis = widened(op, arrays, 0), op.attrs["axis"]
     wide = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
     wide = np.flip(wide, axis) if op.attrs["reverse"] else wide
     with np.errstate(all="ignore"):
         y = function.accumulate(wide, axis=axis)
     if op.attrs["exclusive"]:
-        # Nothing has been taken in before the first element: the neutral one stands there, and
-        # the last total drops out.
+        # Exclusive: the row starts with the neutral element, and the last total is dropped.
         first = np.full_like(np.take(y, [0], axis=axis), function.identity) if y.shape[axis] else y
         y = np.concatenate([first, np.take(y, np.arange(max(y.shape[axis] - 1, 0)), axis=axis)], axis=axis)
     y = np.flip(y, axis) if op.attrs["reverse"] else y
@@ -99,7 +98,8 @@ def _lrn(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     pads[axis] = (before, after)
     with np.errstate(all="ignore"):
         squares = np.pad(x * x, pads)
-        # Shifted slices, not differences of a running sum: infinity stays within the windows that hold it.
+        # Shifted slices, not differences of a running sum, so that an infinity stays within the windows that contain
+        # it.
         window = sum(np.take(squares, np.arange(shift, shift + count), axis=axis) for shift in range(size))
         factor = op.attrs["bias"] + op.attrs["alpha"] / size * window
         return _round(op, x * np.power(factor, -op.attrs["beta"]))

@@ -1,4 +1,4 @@
-"""Routines: named pieces of firmware for operators that no other kind expresses; the registry, and those that ship."""
+"""Routines: named firmware for operators that no other kind expresses. The registry and the shipped routines."""
 
 from npusim.routines import boxes, hashing, regions, sampling
 from npusim.routines.base import (

@@ -1,8 +1,8 @@
-"""What a routine is: a named, versioned piece of firmware for the scalar or the vector unit, and the registry of them.
+"""The Routine class and the registry. A routine is named, versioned firmware of the scalar or the vector unit.
 
-Operators whose data decides what happens next - suppression of boxes, hashing, sampling - and those of extensions
-do not decompose into the kinds of the graph language. Each becomes one graph operator ``routine`` and one instruction
-that names the routine; a routine says how shapes follow, what the work is, how it may be cut, and does the arithmetic.
+Operators whose control flow depends on data (box suppression, hashing, sampling) and those of extensions do not
+decompose into the kinds of the graph language. Each becomes a graph operator ``routine`` and one instruction with the
+name of the routine, which defines shape rule, cost, cuts and arithmetic.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Spec(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A way in which a routine may be cut: the axis of each operand along which pieces are independent of each other.
+    """A way to cut a routine into independent pieces: the axis of each operand along which it is cut.
 
     None: a piece needs the whole operand. All cut operands have the same length along their axes, and every output is
     cut, so that no two pieces write the same element.
@@ -69,15 +69,14 @@ Cuts = Callable[[Sequence[Spec], Params], Sequence[Cut]]
 class Routine:
     """One routine.
 
-    ``params``: each parameter's type (bool, int, float, str or tuple); all are required.
-    ``infer(inputs, params)``: the output specs; raises ModelError for operands or values that make no sense. It holds
-    for pieces as for the whole: a piece's outputs follow from the piece's inputs.
-    ``execute(inputs, params, outputs)``: read the (read-only) inputs and fill the outputs, which hold zeros before;
-    arrays are in storage form (see DType.storage) and dense. Whatever it raises becomes a data fault of the device.
-    ``work(inputs, outputs, params)``: what to charge; it may depend on shapes and parameters alone.
-    ``bound(inputs, outputs, params)``: elements in the worst case, where that is more than what is charged.
-    ``cuts(inputs, params)``: how it may be cut, the outermost loop first.
-    A result with as many rows as there are has its largest shape, and an INT32 output with the count beside it.
+    ``params``: each parameter's type (bool, int, float, str or tuple); all are required. ``infer(inputs, params)``: the
+    output specs; raises ModelError for invalid operands or values. It applies to pieces as to the whole: the outputs of
+    a piece follow from its inputs. ``execute(inputs, params, outputs)``: read the (read-only) inputs and fill the
+    outputs, which are zeros before; arrays are in storage form (see DType.storage) and dense. Any exception becomes a
+    data fault of the device. ``work(inputs, outputs, params)``: the charged work; it may depend only on shapes and
+    parameters. ``bound(inputs, outputs, params)``: elements in the worst case, if that is more than the charged work.
+    ``cuts(inputs, params)``: possible cuts, outermost loop first. A result with a variable number of rows has its
+    largest shape, and a separate INT32 output has the count.
     """
 
     name: str
@@ -91,13 +90,13 @@ class Routine:
     bound: Bound | None = None
 
     def steps(self, inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> int:
-        """How many elements ``execute`` goes through, whatever the data says."""
+        """Most elements that ``execute`` processes for any data."""
         work = self.work(inputs, outputs, params)
         charged = work.elements * work.passes if isinstance(work, VectorWork) else work.elements
         return max(charged, self.bound(inputs, outputs, params) if self.bound else 0)
 
     def check_params(self, params: Params) -> None:
-        """Raise ModelError unless exactly the declared parameters are there, each of its type."""
+        """Raise ModelError unless exactly the declared parameters are given, each of its type."""
         for name in sorted({*params, *self.params}):
             if name not in self.params:
                 known = ", ".join(self.params) or "none"
@@ -111,7 +110,7 @@ class Routine:
                 )
 
     def outputs(self, inputs: Sequence[Spec], params: Params) -> list[Spec]:
-        """The outputs for these inputs; ModelError for whatever the routine's own checks raise."""
+        """The outputs for these inputs. Raises ModelError, also for exceptions of the routine's own checks."""
         self.check_params(params)
         if len(inputs) > MAX_OPERANDS:
             raise ModelError(f"routine {self.name}: takes at most {MAX_OPERANDS} inputs, got {len(inputs)}")
@@ -137,7 +136,7 @@ _REGISTRY: dict[tuple[str, int], Routine] = {}
 
 
 def register_routine(routine: Routine) -> Routine:
-    """Add a routine; a name and version is defined once. Raises UsageError."""
+    """Register a routine. Raises UsageError if its name and version are registered already."""
     if not _NAME.fullmatch(routine.name) or len(routine.name) > 100:
         raise UsageError(f"routine name must be lower-case words joined by '_' and '.', got {routine.name!r}")
     if not 1 <= routine.version < 1 << 16:
@@ -153,7 +152,7 @@ def register_routine(routine: Routine) -> Routine:
 
 
 def unregister_routine(routine: Routine) -> None:
-    """Remove a routine, as a package that is unloaded does. Raises UsageError if it is not the registered one."""
+    """Remove a routine, for example when its package is unloaded. Raises UsageError if it is not the registered one."""
     key = routine.name, routine.version
     if _REGISTRY.get(key) is not routine:
         raise UsageError(f"routine {routine.name} version {routine.version} is not registered")
@@ -175,7 +174,7 @@ def latest_routine(name: str) -> Routine:
 
 
 def canonical(params: Params) -> Pairs:
-    """Parameters as sorted pairs of plain values. Raises UsageError naming one that is not plain."""
+    """Parameters as sorted pairs of plain values. Raises UsageError that names a parameter of another type."""
     for name, value in params.items():
         if not _plain(value):
             raise UsageError(
@@ -187,7 +186,7 @@ def canonical(params: Params) -> Pairs:
 def _plain(value: Any, depth: int = 3) -> bool:
     if type(value) is tuple:
         return depth > 0 and all(_plain(item, depth - 1) for item in value)
-    # By exact type, since bool is an int in Python and another tag in the encoding.
+    # By exact type: in Python a bool is an int, and the encoding distinguishes them.
     if type(value) is int:
         return -_INT64 <= value < _INT64
     return type(value) in (bool, float, str)

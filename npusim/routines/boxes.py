@@ -1,6 +1,6 @@
 """Routines on boxes (x1, y1, x2, y2): transformation, suppression, proposals, detections; float32.
 
-The unit does not know the data beforehand: what depends on it is charged as if it took longest.
+Costs do not depend on data, so work that does is charged for the worst case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from npusim.routines.checks import F32, I32, check_operands, check_rows, traffic
 from npusim.work import ScalarWork, VectorWork
 
 COUNT = Spec((1,), I32)
-"""How many rows of the other outputs there are."""
+"""Number of valid rows in the other outputs."""
 
 
 def _infer_transform(inputs: Sequence[Spec], params: Params) -> list[Spec]:
@@ -84,8 +84,8 @@ def _nms(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> N
 
 
 def _pairs(rows: int, chosen: int) -> int:
-    """Comparisons of suppression: each chosen box with all that are left."""
-    # As if nothing overlapped: the most comparisons that there can be, because the price must not follow the data.
+    """Comparisons of suppression: each chosen box with all remaining ones."""
+    # The worst case, no overlaps, because the cost must not depend on data.
     chosen = min(rows, chosen) if chosen >= 0 else rows
     return chosen * rows - chosen * (chosen - 1) // 2
 
@@ -145,7 +145,7 @@ def _proposals(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]
 def _proposals_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> ScalarWork:
     batches, height, width, anchors = inputs[0].shape
     size = height * width * anchors
-    # Only the best go into the suppression, after all have been sorted.
+    # Suppression processes only the best boxes, after all have been sorted.
     left = min(size, params["before"]) if params["before"] > 0 else size
     pairs = _pairs(left, params["after"] if params["after"] > 0 else -1)
     return ScalarWork(batches * (size * (4 + max(1, size.bit_length())) + pairs), traffic(inputs, outputs))

@@ -1,4 +1,4 @@
-"""What the shipped routines ask of their operands."""
+"""Checks of operands that the shipped routines share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def want(holds: bool, message: str) -> None:
 
 
 def check_operands(inputs: Sequence[Spec], *operands: tuple[str, int, DType]) -> None:
-    """Raise ModelError unless there are just these operands: name, rank and type of each."""
+    """Raise ModelError unless exactly these operands are given: name, rank and type of each."""
     want(len(inputs) == len(operands), f"takes {len(operands)} inputs, got {len(inputs)}")
     for spec, (name, rank, dtype) in zip(inputs, operands, strict=True):
         want(
@@ -28,7 +28,7 @@ def check_operands(inputs: Sequence[Spec], *operands: tuple[str, int, DType]) ->
 
 
 def check_rows(bad: int, what: str) -> None:
-    """Raise InputError naming the row that a kernel found malformed; -1 means that there is none."""
+    """Raise InputError that names the malformed row that a kernel found; -1: none."""
     if bad >= 0:
         raise InputError(f"{what} {bad} is malformed: no such batch, of negative size, or outside of its image")
 

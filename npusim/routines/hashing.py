@@ -1,4 +1,4 @@
-"""Routines that search and hash: places of keys, projections by locality-sensitive hashing."""
+"""Routines for search and hashing: positions of keys, projections by locality-sensitive hashing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _infer_search(inputs: Sequence[Spec], params: Params) -> list[Spec]:
 
 
 def _search_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> ScalarWork:
-    # A binary search for each; what it reads of the keys is in the steps, and not in the traffic.
+    # A binary search per lookup; its reads of keys count as steps, not as traffic.
     steps = inputs[0].size * (1 + inputs[1].size.bit_length())
     return ScalarWork(steps, 4 * steps + traffic(inputs[:1], outputs))
 
@@ -35,7 +35,7 @@ register_routine(
         cuts=lambda inputs, params: [Cut((0, None), (0, 0))],
     )
 )
-"""lookups [n], keys [k] in ascending order -> places [n] (0 where the key is missing), hits [n] (0 or 1)."""
+"""lookups [n], keys [k] in ascending order -> positions [n] (0 for a missing key), hits [n] (0 or 1)."""
 
 
 def _infer_lsh(inputs: Sequence[Spec], params: Params) -> list[Spec]:
@@ -56,7 +56,7 @@ def _lsh(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> N
 
 
 def _lsh_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> ScalarWork:
-    """Eight bytes of a key at a time."""
+    """A step processes eight bytes of a key."""
     items = inputs[1]
     count = items.shape[0]
     width = items.nbytes // count if count else 0

@@ -33,7 +33,7 @@ def _infer_align(inputs: Sequence[Spec], params: Params) -> list[Spec]:
 
 
 def _region_cuts(inputs: Sequence[Spec], params: Params) -> list[Cut]:
-    """By channels first: the image is the largest operand, and all regions of a piece read it."""
+    """Cut by channels first: the image is the largest operand, and all regions of a piece read it."""
     return [Cut((3, None, None), (3,)), Cut((None, 0, 0), (0,))]
 
 
@@ -44,7 +44,7 @@ def _align(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) ->
 
 
 def _align_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> VectorWork:
-    """Four products for each sample; where the data decides their number, as many as the largest region has."""
+    """Four products per sample; if data determines the number of samples, that of the largest region."""
     _, height, width, _ = inputs[0].shape
     rows = params["ratio_h"] or ceil_div(height, params["height"])
     columns = params["ratio_w"] or ceil_div(width, params["width"])
@@ -58,14 +58,14 @@ def _pool(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> 
 
 
 def _pool_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> VectorWork:
-    """Each pixel under the largest region once."""
+    """Each pixel of the largest region once."""
     _, height, width, channels = inputs[0].shape
     pixels = max(outputs[0].size, inputs[1].shape[0] * height * width * channels)
     return VectorWork("simple", DType.FLOAT32, pixels, 1, 4 * (pixels + outputs[0].size))
 
 
 def _pool_bound(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -> int:
-    """Neighbouring parts share a pixel on either side: where parts are narrow, more than there are pixels."""
+    """Neighbouring parts share a pixel on either side; for narrow parts the sum exceeds the number of pixels."""
     _, height, width, channels = inputs[0].shape
     rows, columns = height + 2 * int(params["height"]), width + 2 * int(params["width"])
     return inputs[1].shape[0] * rows * columns * channels

@@ -1,4 +1,4 @@
-"""Routines that draw random numbers: the same ones for the same seeds, whatever the device."""
+"""Routines that draw random numbers. The numbers depend only on the seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npusim.routines.checks import F32, I32, check_operands, traffic, want
 from npusim.work import ScalarWork
 
 _ROUNDS = 10
-"""Of Philox, for each draw."""
+"""Philox rounds per draw."""
 
 
 def _infer(inputs: Sequence[Spec], params: Params) -> list[Spec]:
@@ -24,7 +24,7 @@ def _infer(inputs: Sequence[Spec], params: Params) -> list[Spec]:
 
 def _draw(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> None:
     logits, seeds = inputs
-    # The generator's key is two unsigned words, and seeds are signed.
+    # The key of the generator is two unsigned words, and seeds are signed.
     first, second = (int(seed) & 0xFFFF_FFFF for seed in seeds)
     _core.multinomial(logits, first, second, outputs[0])
 
