@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npusim.hw.dram._memory import READS, WRITES, DramMemory
-from npusim.hw.dram._parts import PARTS
+from npusim.hw.dram_parts import PARTS
 
 GIB = 1 << 30
 LEAST = 20e6

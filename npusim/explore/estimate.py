@@ -23,7 +23,6 @@ from npusim.explore.estimates.network import PreparedNetwork
 from npusim.explore.estimates.tables import COUNTS
 from npusim.graph import Graph
 from npusim.hw.config import Config
-from npusim.hw.contradictions import contradictions
 from npusim.hw.keys import Count, Quantity, Ratio, ValueType
 from npusim.timing.tile_costs import array_pricing, move_pricing, vector_pricing
 
@@ -311,9 +310,9 @@ def _follows(plain: tuple[float, float] | None, other: tuple[float, float] | Non
 
 def _check(designs: Designs) -> None:
     """Raises ConfigError for the first design whose values contradict each other."""
-    (bad,) = designs.evaluate(lambda config: next(contradictions(config), None) is not None)
+    (bad,) = designs.evaluate(lambda config: next(config.contradictions(), None) is not None)
     for row in np.flatnonzero(np.broadcast_to(bad, (designs.count,)))[:1]:
-        found = contradictions(config_at(designs, int(row)))
+        found = config_at(designs, int(row)).contradictions()
         raise ConfigError([f"{designs.config.origin}: {key}: {problem}" for key, problem in found])
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from npusim.hw.config import STORED_AS, Config, MatrixConfig
-from npusim.hw.sections import DirectConfig, GridConfig
+from npusim.hw.config import Config
+from npusim.hw.sections import STORED_AS, DirectConfig, GridConfig, MatrixConfig
 from npusim.hw.units.matrix_systolic import place
 from npusim.units import ceil_div
 

@@ -8,9 +8,9 @@ per bank.
 from __future__ import annotations
 
 from npusim.hw import nodes
-from npusim.hw.config import Config, MatrixConfig, VectorConfig
+from npusim.hw.config import Config
 from npusim.hw.costs import UNKNOWN, Breakdown, CostItem
-from npusim.hw.sections import ACCUMULATOR_BYTES
+from npusim.hw.sections import ACCUMULATOR_BYTES, MatrixConfig, VectorConfig
 from npusim.hw.technology import PRICED, TechnologyConfig
 from npusim.units import ceil_div
 

@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from npusim.hw.dram._parts import PARTS, bad_mapping
-from npusim.hw.sections import ACCUMULATOR_BYTES
+from npusim.hw.dram_parts import PARTS, bad_mapping
+from npusim.hw.sections import ACCUMULATOR_BYTES, DmaConfig, DramConfig, MatrixConfig, SramConfig
 from npusim.units import Dimension, show
-
-if TYPE_CHECKING:
-    from npusim.hw.config import Config, DramConfig, MatrixConfig
-
-
-def contradictions(config: Config) -> Iterator[tuple[str, str]]:
-    """(dotted key, problem) of each value that is only valid in another combination."""
-    if config.matrix is None and config.vector is None and config.scalar is None:
-        yield "matrix", "must be present, or vector, or scalar: a device needs a unit that computes"
-    yield from _bad_sram(config)
-    if config.matrix is not None:
-        yield from _bad_matrix(config.matrix)
-    channels = config.dma.channels
-    if config.dma.separate_weight_port and channels < _SEPARATE:
-        yield "dma.separate_weight_port", f"must be false with less than {_SEPARATE} channels, got {channels}"
-    yield from _bad_dram(config.dram)
-
 
 _SEPARATE = 3
 """DMA channels needed: one for features, one for weights, one for results."""
 
 
-def _bad_sram(config: Config) -> Iterator[tuple[str, str]]:
-    sram, burst = config.sram, config.dma.burst_bytes
-    width, all_cores = sram.total_bytes_per_cycle, config.cores * sram.bytes
+def bad_dma(dma: DmaConfig) -> Iterator[tuple[str, str]]:
+    """(dotted key, problem) of each value of ``dma`` that is only valid in another combination."""
+    if dma.separate_weight_port and dma.channels < _SEPARATE:
+        yield "dma.separate_weight_port", f"must be false with less than {_SEPARATE} channels, got {dma.channels}"
+
+
+def bad_sram(sram: SramConfig, cores: int, dma: DmaConfig, dram: DramConfig) -> Iterator[tuple[str, str]]:
+    """The same for the SRAM of each of ``cores`` cores."""
+    burst, width, all_cores = dma.burst_bytes, sram.total_bytes_per_cycle, cores * sram.bytes
     # All banks have the same size, in whole words of their ports.
     if sram.bytes % width:
         yield "sram.bytes", f"must be a multiple of banks * bytes_per_cycle = {width} B, got {sram.bytes} B"
     if sram.bytes < burst:
         yield "sram.bytes", f"must hold one burst of dma.burst_bytes = {burst} B, got {sram.bytes} B"
-    if all_cores > config.dram.bytes:
-        needed, given = show(all_cores, Dimension.SIZE), show(config.dram.bytes, Dimension.SIZE)
+    if all_cores > dram.bytes:
+        needed, given = show(all_cores, Dimension.SIZE), show(dram.bytes, Dimension.SIZE)
         yield "dram.bytes", f"must be >= the SRAM of all cores = {needed}, got {given}"
 
 
-def _bad_matrix(matrix: MatrixConfig) -> Iterator[tuple[str, str]]:
+def bad_matrix(matrix: MatrixConfig) -> Iterator[tuple[str, str]]:
+    """The same for the matrix unit."""
     if not any(matrix.throughput.values()):
         yield "matrix.throughput", "must be above 0 for at least one type"
     if matrix.preload_hidden and matrix.weight_buffers < 2:
@@ -55,8 +44,8 @@ def _bad_matrix(matrix: MatrixConfig) -> Iterator[tuple[str, str]]:
         yield "matrix.accumulator_bytes", problem
 
 
-def _bad_dram(dram: DramConfig) -> Iterator[tuple[str, str]]:
-    """Values that contradict ``dram.part``, or have no effect with ``dram.kind``."""
+def bad_dram(dram: DramConfig) -> Iterator[tuple[str, str]]:
+    """The same for the DRAM: values that contradict ``dram.part``, or have no effect with ``dram.kind``."""
     if dram.kind != "jedec":
         if dram.part != "none":
             yield "dram.part", f'must be none with kind = "{dram.kind}", got {dram.part!r}'

@@ -7,6 +7,7 @@ import importlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from npusim.hw.sections import DramConfig
 from npusim.units import cycles_to_ps
 from npusim.work import Port
 
@@ -48,8 +49,6 @@ class DramModel(Protocol):
 @functools.lru_cache(maxsize=64)
 def constants_side(config: Config) -> Config:
     """The device as reads of constants see it: with their memory, if there is one, instead of DRAM."""
-    from npusim.hw.config import DramConfig
-
     memory = config.constants
     if memory is None:
         return config
@@ -61,8 +60,6 @@ def constants_side(config: Config) -> Config:
 def l2_side(config: Config) -> Config:
     """The device as transfers of its L2 see it: with L2 instead of DRAM, no interconnect, and lines as bursts. Without
     an L2 the device itself."""
-    from npusim.hw.config import DramConfig
-
     memory = config.l2
     if memory is None:
         return config

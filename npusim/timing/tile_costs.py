@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from npusim.dtypes import DType
-from npusim.hw.config import Config, DmaConfig, DramConfig, HostConfig, InterconnectConfig
+from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
+from npusim.hw.sections import DmaConfig, DramConfig, HostConfig, InterconnectConfig
 from npusim.isa.dma import expanding
 from npusim.timing._tiling import Prices
 from npusim.units import ceil_div

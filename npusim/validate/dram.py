@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.hw.dram._memory import DramMemory
-from npusim.hw.dram._parts import PARTS
+from npusim.hw.dram_parts import PARTS
 from npusim.units import ceil_div
 from npusim.validate.base import DataPoint, DataRow, DataSet, Excluded
 

@@ -16,9 +16,10 @@ from operator import attrgetter
 from npusim.compiler.buffers import Arena, Buffer
 from npusim.compiler.schedule.memory_choices import OPEN, MemoryChoices
 from npusim.compiler.schedule.schedule import L2
-from npusim.hw.config import Config, ConstantsConfig
+from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import align, dram_model, l2_side
+from npusim.hw.sections import ConstantsConfig
 from npusim.work import DmaWork
 
 

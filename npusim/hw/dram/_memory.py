@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from npusim.hw.dram import _dram
-from npusim.hw.dram._parts import MAPPING, DramPart
+from npusim.hw.dram_parts import MAPPING, DramPart
 from npusim.units import PS_PER_S, ceil_div
 
 if TYPE_CHECKING:

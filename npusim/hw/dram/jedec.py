@@ -12,7 +12,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from npusim.hw.dram._memory import COPY, READS, WRITES, DramMemory
-from npusim.hw.dram._parts import PARTS
+from npusim.hw.dram_parts import PARTS
 from npusim.units import PS_PER_S, bytes_to_ps, ceil_div, cycles_to_ps
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from npusim.errors import ProgramError
-from npusim.hw.config import Config, MatrixConfig
+from npusim.hw.config import Config
 from npusim.hw.memory import dram_model
-from npusim.hw.sections import DirectConfig
+from npusim.hw.sections import DirectConfig, MatrixConfig
 from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, total
 from npusim.hw.units.dma import latency_ps
 from npusim.hw.units.matrix_systolic import place, traffic_cycles, unit_for

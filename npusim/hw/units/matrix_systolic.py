@@ -40,8 +40,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from npusim.errors import ProgramError
-from npusim.hw.config import Config, MatrixConfig
-from npusim.hw.sections import ACCUMULATOR_BYTES
+from npusim.hw.config import Config
+from npusim.hw.sections import ACCUMULATOR_BYTES, MatrixConfig
 from npusim.hw.units.base import COMPUTE, LATENCY, MEMORY, Cost, first_datum, sram_cycles, total
 from npusim.units import ceil_div, cycles_to_ps
 

@@ -17,7 +17,7 @@ from npusim.explore.estimate import BOUNDS, Estimator
 from npusim.explore.estimates.designs import fields_of, known_keys
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
-from npusim.hw.dram._parts import PARTS
+from npusim.hw.dram_parts import PARTS
 from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Result, Session

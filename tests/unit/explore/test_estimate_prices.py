@@ -21,8 +21,9 @@ from npusim.explore.estimates.cuts import Case, ChainWorks, Rooms, cuts, worth
 from npusim.explore.estimates.designs import Designs, fields_of, is_left
 from npusim.explore.estimates.tables import pick, table
 from npusim.graph import Graph
-from npusim.hw.config import Config, VectorConfig, load_config
+from npusim.hw.config import Config, load_config
 from npusim.hw.keys import Count, key
+from npusim.hw.sections import VectorConfig
 from npusim.hw.units import vector
 from npusim.hw.units.base import COMPUTE, LATENCY, Cost, total
 from npusim.runtime import Session

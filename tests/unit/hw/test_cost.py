@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.hw.capability import capabilities
-from npusim.hw.config import FUNCTIONS, list_configs, load_config
+from npusim.hw.config import list_configs, load_config
 from npusim.hw.cost import cost, cost_model
 from npusim.hw.dram.fixed import FixedDram
 from npusim.hw.memory import dram_model
+from npusim.hw.sections import FUNCTIONS
 from npusim.hw.units.dma import channel_bandwidth, transfer
 from npusim.units import cycles_to_ps
 from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork

@@ -11,9 +11,9 @@ from npusim.errors import ConfigError
 from npusim.hw.capability import capabilities
 from npusim.hw.config import load_config
 from npusim.hw.cost import cost
-from npusim.hw.dram import kinds
-from npusim.hw.dram._parts import PARTS
 from npusim.hw.dram.jedec import EXACT, JedecDram
+from npusim.hw.dram_parts import PARTS
+from npusim.hw.kinds import dram_kinds
 from npusim.hw.memory import dram_model
 from npusim.work import DmaWork
 
@@ -37,7 +37,7 @@ def write(size, runs=1, stride=0):
 
 
 def test_the_kinds_are_the_public_modules():
-    assert kinds() == ("fixed", "jedec")
+    assert dram_kinds() == ("fixed", "jedec")
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=list(PARTS))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from npusim.hw.dram import _dram
 from npusim.hw.dram._memory import COPY, READS, WRITES, DramMemory
-from npusim.hw.dram._parts import PARTS
+from npusim.hw.dram_parts import PARTS
 
 DDR4 = PARTS["DDR4_3200AA"]
 WINDOW = DramMemory(DDR4, mapping="rorachbabgco", bank_queue=0, refresh=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npusim.hw.dram._parts import PARTS
+from npusim.hw.dram_parts import PARTS
 
 COLUMNS = """
 rate tck_ps bits burst_length groups banks rows row_bytes pseudo dual act_slots

@@ -11,7 +11,7 @@ import pytest
 from npusim.errors import ConfigError, UsageError
 from npusim.hw.build import walk
 from npusim.hw.config import Config, load_config
-from npusim.hw.dram._parts import PARTS
+from npusim.hw.dram_parts import PARTS
 from npusim.hw.keys import Choice, Count, Flag, Key, MapOf, Quantity, Ratio
 from npusim.hw.mapping import changes, may_differ
 from npusim.runtime import Session

@@ -10,7 +10,7 @@ import pytest
 from npusim.dtypes import DType
 from npusim.errors import UsageError
 from npusim.graph import Graph
-from npusim.hw.units import kinds
+from npusim.hw.kinds import unit_kinds
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
@@ -99,7 +99,7 @@ def test_of_several_the_slowest_is_explained_and_the_others_are_named(ran: tuple
     assert text(found, session.config, ["a"] * 99).splitlines()[0].endswith(", ".join("a" * 12) + ", ...")
 
 
-@pytest.mark.parametrize("name", ["dma", "vector", *(f"matrix_{kind}" for kind in kinds("matrix"))])
+@pytest.mark.parametrize("name", ["dma", "vector", *(f"matrix_{kind}" for kind in unit_kinds("matrix"))])
 def test_every_cost_model_states_its_equations(name: str) -> None:
     manual = importlib.import_module(f"npusim.hw.units.{name}").__doc__ or ""
     assert any(line.startswith("    ") and " = " in line for line in manual.splitlines())
