@@ -1,8 +1,8 @@
 """Matrix-unit instructions: tiles of convolution and matmul with accumulation across tiles and an epilogue.
 
 Channels are summed in blocks of CHANNEL_BLOCK: for each block, each kernel row, each kernel column, each channel of the
-block, one fused multiply-add. A reduction may be split between blocks, or between kernel rows of one block, with the
-same result to the last bit. The compiler splits nowhere else.
+block, one fused multiply-add. A reduction of floats may be split between blocks, between kernel rows of one block, or
+between kernel columns of one row, with the same result to the last bit. Integers may be split anywhere.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ cdef class Prices:
 
 
 cdef struct Cut:
-    long long groups, oc, ic
+    long long groups, oc, ic, kh, kw
     long long oh, ow
     Py_ssize_t area  # its number; negative: it is in no table
     bint allowed  # accumulators hold its sums, and one instruction may do it
@@ -201,15 +201,15 @@ cdef inline long long times(long long a, long long b) noexcept nogil:
 cdef inline bint is_same(Cut *one, Cut *other) noexcept nogil:
     return (
         one.oc == other.oc and one.ic == other.ic and one.oh == other.oh and one.ow == other.ow
-        and one.groups == other.groups
+        and one.groups == other.groups and one.kh == other.kh and one.kw == other.kw
     )
 
 
 cdef class Search:
     """The cuts of one problem on one device.
 
-    ``problem``, ``device``: see ``npusim.timing.tile``; ``cuts``: (groups, output channels, input channels) of a
-    tile, ``areas``: (rows, columns), both in the order in which they are tried.
+    ``problem``, ``device``: see ``npusim.timing.tile``; ``cuts``: (groups, output channels, input channels, kernel
+    rows, kernel columns) of a tile, ``areas``: (rows, columns), both in the order in which they are tried.
     """
 
     cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
@@ -221,6 +221,7 @@ cdef class Search:
     cdef long long element_bytes, between, piece, begin, kilo
     cdef tuple operands
     cdef Prices matrix, banks, moves
+    cdef object of_taps
     cdef int x_way, w_way, out_way
     cdef bint x_turned, out_turned
     cdef long long acc_limit, cores, copies, alignment, overlap, slack, most_risen
@@ -246,9 +247,10 @@ cdef class Search:
             raise MemoryError
         cdef Cut *cut = self.table
         cdef Py_ssize_t area
-        for groups, oc, ic in cuts:
+        for groups, oc, ic, kh, kw in cuts:
             for area, (oh, ow) in enumerate(areas):
-                cut.groups, cut.oc, cut.ic, cut.oh, cut.ow, cut.area = groups, oc, ic, oh, ow, area
+                cut.groups, cut.oc, cut.ic, cut.kh, cut.kw = groups, oc, ic, kh, kw
+                cut.oh, cut.ow, cut.area = oh, ow, area
                 self._measure(cut)
                 cut += 1
 
@@ -275,7 +277,7 @@ cdef class Search:
         self.operands = e.operands
 
     cdef _read_device(self, d):
-        self.matrix, self.banks, self.moves = d.matrix, d.banks, d.moves
+        self.matrix, self.banks, self.moves, self.of_taps = d.matrix, d.banks, d.moves, d.of_taps
         self.direct, self.dram = d.direct, d.dram
         self.acc_limit, self.cores, self.copies, self.alignment = d.acc_bytes, d.cores, d.input_copies, d.alignment
         self.overlap, self.slack, self.most_risen = d.overlap, d.slack_percent, d.most_risen
@@ -308,11 +310,23 @@ cdef class Search:
     cdef inline long long _aligned(self, long long nbytes) noexcept:
         return up(nbytes, self.alignment) * self.alignment
 
-    cdef long long _weights(self, long long groups, long long oc, long long ic) noexcept:
-        cdef long long k = self.kh * self.kw * (1 if self.depthwise else ic)
-        cdef long long count = groups, channels = oc, rows = 0, each, filled
+    cdef inline long long _rows(self, Cut *cut) noexcept:
+        """Input rows of a tile."""
+        return (cut.oh - 1) * self.sh + (cut.kh - 1) * self.dh + 1
+
+    cdef inline long long _cols(self, Cut *cut) noexcept:
+        """Input columns of a tile."""
+        return (cut.ow - 1) * self.sw + (cut.kw - 1) * self.dw + 1
+
+    cdef inline long long _parts(self, Cut *cut) noexcept:
+        """Instructions for each tile of the result."""
+        return up(self.ic, cut.ic) * up(self.kh, cut.kh) * up(self.kw, cut.kw)
+
+    cdef long long _weights(self, Cut *cut) noexcept:
+        cdef long long k = cut.kh * cut.kw * (1 if self.depthwise else cut.ic)
+        cdef long long count = cut.groups, channels = cut.oc, rows = 0, each, filled
         if self.depthwise:
-            count, channels = 1, groups * oc
+            count, channels = 1, cut.groups * cut.oc
         if self.w_block:
             rows = least(up(k - 1, self.w_block) + 1, k)
         filled = k * channels
@@ -322,15 +336,13 @@ cdef class Search:
         return count * (each + rows * channels * (5 if self.zeros else 4))
 
     cdef void _measure(self, Cut *cut) noexcept:
-        cdef long long rows = (cut.oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
-        cdef long long cols = (cut.ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
         cdef long long area = cut.oh * cut.ow, out = cut.groups * cut.oc, elements = area * out
-        cdef long long x = rows * cols * cut.groups * cut.ic * self.x_item
-        cdef long long weights = self._aligned(self._weights(cut.groups, cut.oc, cut.ic))
+        cdef long long x = self._rows(cut) * self._cols(cut) * cut.groups * cut.ic * self.x_item
+        cdef long long weights = self._aligned(self._weights(cut))
         cdef long long parameters = self._aligned(out * self.parameters)
         cdef long long acc = elements * self.sum_bytes
         cdef long long spatial = self.images * up(self.oh, cut.oh) * up(self.ow, cut.ow)
-        cdef long long channels = up(self.groups, cut.groups) * up(self.oc, cut.oc), chunks = up(self.ic, cut.ic)
+        cdef long long channels = up(self.groups, cut.groups) * up(self.oc, cut.oc), chunks = self._parts(cut)
         cdef long long total = 2 * (weights + parameters), lanes, inputs
         if self.held:
             total = channels * (chunks * weights + parameters) * self.held
@@ -350,7 +362,7 @@ cdef class Search:
         cut.ordered = (spatial > 1 and channels > 1 and chunks == 1) or (self.cores > 1 and self.multicast)
         # As the kernels step: output channels rounded up.
         lanes = up(out if self.depthwise else cut.oc, self.channel_step) * self.channel_step
-        inputs = (1 if self.depthwise else cut.groups * cut.ic) * area * self.kh * self.kw
+        inputs = (1 if self.depthwise else cut.groups * cut.ic) * area * cut.kh * cut.kw
         cut.allowed = (
             not (self.acc_limit and acc > self.acc_limit) and <double>inputs * lanes <= <double>self.max_products
             and elements <= self.max_elements
@@ -411,12 +423,15 @@ cdef class Search:
 
     cdef tuple _told(self, int number):
         cdef Cut *cut = &self.table[number >> 2]
-        return cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, bool(number & 1), bool(number & 2)
+        return (
+            cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, bool(number & 1), bool(number & 2),
+            0 if cut.kh == self.kh else cut.kh, 0 if cut.kw == self.kw else cut.kw,
+        )
 
     def choose(self, long long budget):
-        """(groups, rows, columns, output channels, input channels, weights outermost, in pieces) of least time that
-        fits so many bytes, or None; its picoseconds; the least budget for which the answer is the same, and the one
-        after the greatest."""
+        """(groups, rows, columns, output channels, input channels, weights outermost, in pieces, kernel rows, kernel
+        columns) of least time that fits so many bytes, or None; its picoseconds; the least budget for which the answer
+        is the same, and the one after the greatest."""
         cdef long long time, limit, lowest = 0, steps = 0, ps = 0
         cdef int *tried = self._room()
         cdef Py_ssize_t at
@@ -478,16 +493,29 @@ cdef class Search:
 
     def banked(self, tile):
         """Picoseconds that all banks of the SRAM need for all tiles on the matrix unit."""
-        cdef long long groups, oh, ow, oc, ic
-        groups, oh, ow, oc, ic = tile[:5]
-        cdef long long tiles = self.images * up(self.oh, oh) * up(self.ow, ow)
-        tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
-        return self._computing(self.banks, groups, oh, ow, oc, ic, tiles)
+        cdef Cut wanted
+        return self._all(self._cut(tile, &wanted), True)
+
+    def bound(self):
+        """Picoseconds of the matrix unit for the whole problem, were one instruction to compute an image of it, or of
+        the DRAM, were each operand to pass once: whichever is more."""
+        cdef Cut whole
+        whole.groups, whole.oc, whole.ic, whole.kh, whole.kw = self.groups, self.oc, self.ic, self.kh, self.kw
+        cdef long long pixels = self.images * self.oh * self.ow, nbytes = 0
+        if self.x_home == self.dram:
+            nbytes += pixels * self.sh * self.sw * self.groups * self.ic * self.x_item
+        if self.out_home == self.dram:
+            nbytes += pixels * self.groups * self.oc * self.stored_item
+        if not self.held:
+            nbytes += self._weights(&whole) * self.w_kilo // 1024
+        cdef long long image = self._price_of(self.matrix, self.groups, self.oh, self.ow, self.oc, self.ic)
+        return most(times(self.images, image) // self.cores, self._bus_ps(nbytes, self.bandwidth))
 
     cdef Cut *_cut(self, tile, Cut *wanted) except NULL:
         """That of a tile: most are asked about because they were chosen. Else what is ``wanted``, unmeasured."""
         cdef Py_ssize_t at
         wanted.groups, wanted.oh, wanted.ow, wanted.oc, wanted.ic = tile[:5]
+        wanted.kh, wanted.kw = tile[7] or self.kh, tile[8] or self.kw
         wanted.area = -1
         wanted.time[0] = wanted.time[1] = wanted.time[2] = wanted.time[3] = wanted.one = UNKNOWN
         for at in range(self.n_cuts * self.n_areas):
@@ -503,7 +531,7 @@ cdef class Search:
         for c in range(self.n_cuts if cut.area >= 0 else 0):
             other = &self.table[c * self.n_areas + cut.area]
             if other.one != UNKNOWN and other.groups == cut.groups and (
-                other.ic == cut.ic if inputs else other.oc == cut.oc
+                other.ic == cut.ic and other.kh == cut.kh and other.kw == cut.kw if inputs else other.oc == cut.oc
             ):
                 return other
         return NULL
@@ -563,9 +591,7 @@ cdef class Search:
     cdef int _price(self, Cut *cut) except -1:
         """What is the same whichever loop is the outer one, and however a chain works on a tile."""
         cdef long long groups = cut.groups, oh = cut.oh, ow = cut.ow, oc = cut.oc, ic = cut.ic, nbytes
-        cdef long long rows = (oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
-        cdef long long cols = (ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
-        cdef long long tiles = self.images * up(self.oh, oh) * up(self.ow, ow)
+        cdef long long rows = self._rows(cut), cols = self._cols(cut)
         cdef Cut *like
         cut.x.there = cut.w.there = cut.p.there = cut.out.there = False
         if self.x_home != self.direct:
@@ -577,7 +603,7 @@ cdef class Search:
                     groups, ic, self.ic, self.x_item, cols, rows * cols, self.x_way, self.x_turned
                 )
         if not self.held:
-            nbytes = self._weights(groups, oc, ic)
+            nbytes = self._weights(cut)
             cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), 0, self.w_way)
             if self.fetched:
                 nbytes = groups * oc * self.fetched
@@ -590,11 +616,32 @@ cdef class Search:
                 cut.out = self._mean(
                     groups, oc, self.oc, self.stored_item, ow, oh * ow, self.out_way, self.out_turned
                 )
-        tiles *= up(self.groups, groups) * up(self.oc, oc) * up(self.ic, ic)
-        cdef long long whole = self._price_of(self.matrix, groups, oh, ow, oc, ic)
-        cut.all = self._computing(self.matrix, groups, oh, ow, oc, ic, tiles)
+        cdef long long whole = self._price_of(self._prices(False, cut.kh, cut.kw), groups, oh, ow, oc, ic)
+        cut.all = self._all(cut, False)
         cut.one = whole
         return 0
+
+    cdef Prices _prices(self, bint banks, long long kh, long long kw):
+        """Those of products with so many taps."""
+        if kh == self.kh and kw == self.kw:
+            return self.banks if banks else self.matrix
+        return self.of_taps(kh, kw)[banks]
+
+    cdef long long _all(self, Cut *cut, bint banks) except -1:
+        """Picoseconds of all tiles of the unit or of the banks, with all parts of their sums."""
+        cdef long long kh, kw, count, rows = self.kh // cut.kh, cols = self.kw // cut.kw, total = 0
+        cdef long long tiles = self.images * up(self.oh, cut.oh) * up(self.ow, cut.ow)
+        cdef int mask
+        tiles *= up(self.groups, cut.groups) * up(self.oc, cut.oc) * up(self.ic, cut.ic)
+        for mask in range(4):
+            kh, kw = self.kh % cut.kh if mask & 1 else cut.kh, self.kw % cut.kw if mask & 2 else cut.kw
+            count = (1 if mask & 1 else rows) * (1 if mask & 2 else cols)
+            if kh and kw:
+                total += times(count, self._computing(
+                    self._prices(banks, kh, kw), cut.groups, cut.oh, cut.ow, cut.oc, cut.ic, tiles
+                ))
+                total = least(total, LIMIT)
+        return total
 
     cdef long long _computing(
         self, Prices prices, long long groups, long long oh, long long ow, long long oc, long long ic, long long tasks,
@@ -651,13 +698,12 @@ cdef class Search:
             self._price(cut)
         cdef long long groups = cut.groups, oh = cut.oh, ow = cut.ow, oc = cut.oc, ic = cut.ic
         cdef long long spatial = self.images * up(self.oh, oh) * up(self.ow, ow)
-        cdef long long channels = up(self.groups, groups) * up(self.oc, oc), chunks = up(self.ic, ic)
+        cdef long long channels = up(self.groups, groups) * up(self.oc, oc), chunks = self._parts(cut)
         cdef long long tasks = spatial * channels, per_core = up(tasks, self.cores)
         cdef long long x_loads, w_loads, compute, elements = oh * ow * groups * oc, first = 0
-        cdef long long rows = (oh - 1) * self.sh + (self.kh - 1) * self.dh + 1
-        cdef long long cols = (ow - 1) * self.sw + (self.kw - 1) * self.dw + 1
+        cdef long long rows = self._rows(cut), cols = self._cols(cut)
         cdef double share = <double>per_core / <double>tasks
-        cdef double full_x = 1, full_w = 1, full_out = 1, o = 1, g, i, h, v, x_cores, w_cores
+        cdef double full_x = 1, full_w = 1, full_out = 1, o = 1, g, i, h, v, t, x_cores, w_cores
         # How often each operand is loaded.
         if chunks > 1:
             x_loads = w_loads = tasks * chunks
@@ -668,14 +714,18 @@ cdef class Search:
             x_loads = spatial * up(self.groups, groups)
             w_loads = channels if spatial == 1 or (channels == 1 and self.shared_weights) else tasks
         compute = least(times(per_core * chunks, cut.one), cut.all)
-        if self.oh % oh or self.ow % ow or self.oc % oc or self.ic % ic or self.groups % groups:
+        if (
+            self.oh % oh or self.ow % ow or self.oc % oc or self.ic % ic or self.groups % groups
+            or self.kh % cut.kh or self.kw % cut.kw
+        ):
             g = <double>self.groups / <double>(up(self.groups, groups) * groups)
             i = <double>self.ic / <double>(up(self.ic, ic) * ic)
             h = <double>self.oh / <double>(up(self.oh, oh) * oh)
             v = <double>self.ow / <double>(up(self.ow, ow) * ow)
             o = g * (<double>self.oc / <double>(up(self.oc, oc) * oc))
             full_x = (1 - (1 - h) * oh * self.sh / rows) * (1 - (1 - v) * ow * self.sw / cols)
-            full_w, full_out = o * i, h * v
+            t = <double>(self.kh * self.kw) / <double>(up(self.kh, cut.kh) * cut.kh * up(self.kw, cut.kw) * cut.kw)
+            full_w, full_out = o * i * t, h * v
         self._loaded_for(spatial, channels, outer, &x_cores, &w_cores)
         cdef double stores = tasks * full_out, results = stores * o
         cdef double x_count = x_loads / x_cores * full_x, w_count = w_loads / w_cores * full_w

@@ -139,7 +139,7 @@ def _way(way: str, word: int) -> str:
 
 class Tiling(NamedTuple):
     """Groups, output rows, columns and channels, input channels of one tile; which loop is outermost; whether the chain
-    works on it in pieces."""
+    works on it in pieces; kernel rows and columns of one instruction, 0 for all of them."""
 
     groups: int
     oh: int
@@ -148,6 +148,8 @@ class Tiling(NamedTuple):
     ic: int
     weights_outer: bool
     in_pieces: bool = False
+    kh: int = 0
+    kw: int = 0
 
 
 class Footprint(NamedTuple):
@@ -162,13 +164,14 @@ class Footprint(NamedTuple):
 
 def footprint(problem: MatrixProblem, tile: Tiling) -> Footprint:
     """What a tile takes in SRAM (and accumulators)."""
-    rows, cols = input_extent(problem, tile.oh, tile.ow)
+    kernel = taps(problem, tile)
+    rows, cols = input_extent(problem, tile.oh, tile.ow, kernel)
     channels = tile.groups * tile.oc
     pixels = tile.oh * tile.ow
-    taps = problem.kh * problem.kw * (1 if problem.depthwise else tile.ic)
+    depth = kernel[0] * kernel[1] * (1 if problem.depthwise else tile.ic)
     return Footprint(
         rows * cols * tile.groups * tile.ic * problem.x_type.itemsize,
-        weight_bytes(problem, taps, tile.groups, tile.oc),
+        weight_bytes(problem, depth, tile.groups, tile.oc),
         channels * problem.parameters,
         pixels * channels * problem.sum_bytes,
         pixels * channels * problem.out_type.itemsize,
@@ -187,10 +190,15 @@ def weight_bytes(problem: MatrixProblem, k: int, groups: int, channels: int) -> 
     return groups * (each + rows * channels * (5 if problem.w_zeros else 4))
 
 
-def input_extent(problem: MatrixProblem, oh: int, ow: int) -> tuple[int, int]:
-    """Input rows and columns under a tile of outputs, padding included."""
-    rows = (oh - 1) * problem.sh + (problem.kh - 1) * problem.dh + 1
-    cols = (ow - 1) * problem.sw + (problem.kw - 1) * problem.dw + 1
+def taps(problem: MatrixProblem, tile: Tiling) -> tuple[int, int]:
+    """Kernel rows and columns of one instruction."""
+    return tile.kh or problem.kh, tile.kw or problem.kw
+
+
+def input_extent(problem: MatrixProblem, oh: int, ow: int, kernel: tuple[int, int]) -> tuple[int, int]:
+    """Input rows and columns that some rows and columns of the kernel reach for a tile of outputs, padding included."""
+    rows = (oh - 1) * problem.sh + (kernel[0] - 1) * problem.dh + 1
+    cols = (ow - 1) * problem.sw + (kernel[1] - 1) * problem.dw + 1
     return rows, cols
 
 
@@ -233,17 +241,33 @@ class Tilings:
             Search(
                 problem,
                 self._device,
-                list(channel_cuts(problem, config, whole=whole)),
+                [(*cut, problem.kh, problem.kw) for cut in channel_cuts(problem, config, whole=whole)],
                 spatial_cuts(problem.oh, problem.ow, whole=whole),
             )
             for whole in search_passes(config)
         ]
 
     @functools.cached_property
+    def _by_taps(self) -> Search:
+        """The search among tiles that take a part of the kernel at a time."""
+        problem = self._problem
+        areas = spatial_cuts(problem.oh, problem.ow, whole=False)
+        return Search(problem, self._device, list(tap_cuts(problem, self._config)), areas)
+
+    @functools.cached_property
     def _search(self) -> Search:
         """The search that knows the figures of tilings. It has no cuts of its own where none was chosen yet."""
         made = self.__dict__.get("_searches")
         return made[-1] if made else Search(self._problem, self._device, [], [])
+
+    def _knowing(self, tile: Tiling) -> Search:
+        """The search that knows a tiling."""
+        return self._by_taps if tile.kh or tile.kw else self._search
+
+    @functools.cached_property
+    def _good(self) -> int:
+        """Picoseconds that are good enough: no tile with a part of the kernel is looked for. 0 where none may be."""
+        return self._search.bound() * (100 + TAPS_PERCENT) // 100
 
     def choose(self, budget: int) -> Tiling | None:
         """The tiling of the best score that fits ``budget`` bytes of SRAM; None when none does."""
@@ -262,21 +286,37 @@ class Tilings:
     def _choose(self, budget: int) -> tuple[Tiling | None, int, int]:
         """The tiling, and the range of budgets that get the same one: first, and the one after the last."""
         low, high = 0, budget + 1
+        best: tuple[int, Tiling] | None = None
         for number, search in enumerate(self._searches):
-            found, ps, first, end = search.choose(budget)
-            low, high = (max(low, first), min(high, end)) if number else (first, end)
+            found, low, high = self._found(search, budget, (low, high) if number else None)
             if found is not None:
-                tile = Tiling(*found)
-                limit = self.banked(tile)
-                if limit > ps:
-                    tile = best_at_banks(search.within(budget, limit), self.banked)
-                return tile, low, high
-        return None, low, high
+                best = found
+                break
+        if can_cut_taps(self._problem) and (best is None or best[0] > self._good):
+            found, low, high = self._found(self._by_taps, budget, (low, high))
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        return best and best[1], low, high
+
+    def _found(
+        self, search: Search, budget: int, bounds: tuple[int, int] | None
+    ) -> tuple[tuple[int, Tiling] | None, int, int]:
+        """The best of one search, and the budgets for which it and what was found before is the same."""
+        found, ps, first, end = search.choose(budget)
+        low, high = (max(bounds[0], first), min(bounds[1], end)) if bounds else (first, end)
+        if found is None:
+            return None, low, high
+        tile = Tiling(*found)
+        limit = self.banked(tile)
+        if limit > ps:
+            tile = best_at_banks(search.within(budget, limit), self.banked)
+            ps = max(search.score(tile), self.banked(tile))
+        return (ps, tile), low, high
 
     def score(self, tile: Tiling) -> int:
         """The figure by which tilings are chosen, in picoseconds of all tiles: hidden time and traffic count a little,
         and nothing overlaps the first loads and the last store."""
-        return self._search.score(tile)
+        return self._knowing(tile).score(tile)
 
     def latency(self, tile: Tiling, *, again: bool = False) -> int:
         """Picoseconds that all tiles take between other layers.
@@ -284,18 +324,18 @@ class Tilings:
         ``again``: after other rows of the same layer. Then the first loads hide behind those rows, and the last store
         and chain behind what follows.
         """
-        ps, traffic = self._search.latency(tile, again)
+        ps, traffic = self._knowing(tile).latency(tile, again)
         return max(ps, self.banked(tile)) + traffic // OVERLAP
 
     def computing(self, tile: Tiling) -> int:
         """Picoseconds of the matrix unit for all tiles, one after the other."""
-        return self._search.computing(tile)
+        return self._knowing(tile).computing(tile)
 
     def banked(self, tile: Tiling) -> int:
         """Picoseconds that all SRAM banks need for the matrix unit and the chain: a lower bound for all tiles."""
         known = self._banked.get(tile)
         if known is None:
-            known = self._banked[tile] = self.chain_banked + self._search.banked(tile)
+            known = self._banked[tile] = self.chain_banked + self._knowing(tile).banked(tile)
         return known
 
 
@@ -305,6 +345,7 @@ class _Searched(NamedTuple):
     matrix: Prices
     banks: Prices
     moves: Prices
+    of_taps: Callable[[int, int], tuple[Prices, Prices]]
     acc_bytes: int
     cores: int
     input_copies: int
@@ -330,9 +371,13 @@ def _searched(
     config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes_: int, w_bits: int
 ) -> _Searched:
     """``config``: as :func:`pricing` leaves it; the rest: what :func:`matrix_prices` asks of a product."""
-    kind = dtype, kh, kw, depthwise, out_bytes, acc_bytes_, w_bits
+
+    def of_taps(rows: int, cols: int) -> tuple[Prices, Prices]:
+        kind = dtype, rows, cols, depthwise, out_bytes, acc_bytes_, w_bits
+        return matrix_prices(config, *kind).quick, bank_prices(config, *kind).quick
+
     return _Searched(
-        matrix_prices(config, *kind).quick, bank_prices(config, *kind).quick, move_prices(config).quick,
+        *of_taps(kh, kw), move_prices(config).quick, of_taps,
         acc_bytes(config), config.cores, input_copies(config), dram_model(config).bandwidth,
         dram_model(constants_side(config)).bandwidth, config.interconnect.multicast, config.dma.inputs_ahead,
         config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP, SLACK_PERCENT, MOST_RISEN,
@@ -402,6 +447,10 @@ MOST_RISEN = 2
 tried. It is not so many in all: on more SRAM, where there are larger ones, the best of less is still found."""
 
 
+TAPS_PERCENT = 25
+"""Tiles that take a part of the kernel at a time are looked for where the best tile with the whole kernel takes so much
+longer than the unit or the DRAM needs for the layer."""
+
 SLACK_PERCENT = 1
 """Estimates this near to the best count as equal: the one with the fewest steps simulates fastest."""
 
@@ -425,6 +474,23 @@ def channel_cuts(problem: MatrixProblem, config: Config, *, whole: bool) -> Iter
     for oc in _halvings(problem.oc, 1, unit):
         for ic in _halvings(problem.ic, CHANNEL_BLOCK, CHANNEL_BLOCK):
             yield 1, oc, ic
+
+
+def can_cut_taps(problem: MatrixProblem) -> bool:
+    """Whether one instruction may take a part of the kernel."""
+    # Scales of blocks of channels are laid out for the whole kernel, and weights that are held for whole sums.
+    scaled = 0 < problem.w_block < problem.ic
+    return problem.kh * problem.kw > 1 and not problem.held and not scaled
+
+
+def tap_cuts(problem: MatrixProblem, config: Config) -> Iterator[tuple[int, int, int, int, int]]:
+    """(groups, output channels, input channels, kernel rows, kernel columns) of a tile with a part of the kernel."""
+    kernels = [(rows, problem.kw) for rows in _halvings(problem.kh, 1)[1:]]
+    kernels += [(1, cols) for cols in _halvings(problem.kw, 1)[1:]]
+    for groups, oc, ic in channel_cuts(problem, config, whole=False):
+        # Floats are summed in one order: for each block of channels all taps (ADR 0007).
+        if not problem.x_type.is_float or problem.depthwise or ic <= CHANNEL_BLOCK:
+            yield from ((groups, oc, ic, *kernel) for kernel in kernels)
 
 
 @functools.lru_cache(maxsize=1024)

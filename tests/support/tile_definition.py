@@ -21,11 +21,13 @@ from npusim.isa.matrix import products, rate_type
 from npusim.timing.tile import (
     MOST_RISEN,
     OVERLAP,
+    TAPS_PERCENT,
     Home,
     MatrixProblem,
     Tiling,
     acc_bytes,
     best_at_banks,
+    can_cut_taps,
     chain_time,
     channel_cuts,
     fewest_steps,
@@ -34,6 +36,8 @@ from npusim.timing.tile import (
     input_extent,
     search_passes,
     spatial_cuts,
+    tap_cuts,
+    taps,
 )
 from npusim.timing.tile_costs import array_pricing, move_prices
 from npusim.units import ceil_div
@@ -61,17 +65,40 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
 
 def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
     """The tiling of the best score that fits ``budget`` bytes of SRAM; None when none does."""
+    best = None
     for whole in search_passes(config):
-        if tile := _chosen(problem, config, budget, whole=whole):
-            return tile
-    return None
+        cuts = [(*cut, 0, 0) for cut in channel_cuts(problem, config, whole=whole)]
+        if best := _chosen(problem, config, budget, cuts, whole=whole):
+            break
+    if can_cut_taps(problem) and (best is None or best[0] > good(problem, config)):
+        cuts = list(tap_cuts(problem, config))
+        found = _chosen(problem, config, budget, cuts, whole=False)
+        if found and (best is None or found[0] < best[0]):
+            best = found
+    return best and best[1]
 
 
-def _chosen(problem: MatrixProblem, config: Config, budget: int, *, whole: bool) -> Tiling | None:
+def good(problem: MatrixProblem, config: Config) -> int:
+    """Picoseconds that are so few that no tile with a part of the kernel is looked for."""
+    p = problem
+    image = cost_model(config).product_ps(_work(p, Tiling(p.groups, p.oh, p.ow, p.oc, p.ic, False)))
+    pixels = p.images * p.oh * p.ow
+    nbytes = pixels * p.sh * p.sw * p.groups * p.ic * p.x_type.itemsize if p.x_home is Home.DRAM else 0
+    nbytes += pixels * p.groups * p.oc * p.stored_bytes if p.out_home is Home.DRAM else 0
+    weights = footprint(p, Tiling(p.groups, 1, 1, p.oc, p.ic, False)).w
+    nbytes += 0 if p.held else weights * p.w_kilo // 1024
+    bound = max(p.images * image // config.cores, nbytes * 10**12 // dram_model(config).bandwidth)
+    return bound * (100 + TAPS_PERCENT) // 100
+
+
+def _chosen(
+    problem: MatrixProblem, config: Config, budget: int, cuts: list[tuple[int, int, int, int, int]], *, whole: bool
+) -> tuple[int, Tiling] | None:
+    """The best tiling among some cuts of channels and taps, and the figure by which it is compared with others."""
     scored = []
-    for channels in channel_cuts(problem, config, whole=whole):
+    for cut in cuts:
         least, risen = None, 0
-        for tiles in _candidates(problem, config, budget, channels, whole=whole):
+        for tiles in _candidates(problem, config, budget, cut, whole=whole):
             # Parts of rows only where single rows do not fit.
             if least is not None and tiles[0].ow < problem.ow:
                 break
@@ -90,10 +117,12 @@ def _chosen(problem: MatrixProblem, config: Config, budget: int, *, whole: bool)
         return None
     tile = fewest_steps(scored)
     limit = banked(problem, tile, config)
-    if limit <= min(ps for ps, _, each in scored if each == tile):
-        return tile
+    ps = min(ps for ps, _, each in scored if each == tile)
+    if limit <= ps:
+        return ps, tile
     options = [option for option in scored if option[0] < limit]
-    return best_at_banks(options, lambda tile: banked(problem, tile, config))
+    tile = best_at_banks(options, lambda tile: banked(problem, tile, config))
+    return max(score(problem, tile, config), banked(problem, tile, config)), tile
 
 
 def _steps(problem: MatrixProblem, tile: Tiling) -> int:
@@ -101,14 +130,16 @@ def _steps(problem: MatrixProblem, tile: Tiling) -> int:
 
 
 def _candidates(
-    problem: MatrixProblem, config: Config, budget: int, channels: tuple[int, int, int], *, whole: bool
+    problem: MatrixProblem, config: Config, budget: int, cut: tuple[int, int, int, int, int], *, whole: bool
 ) -> Iterator[list[Tiling]]:
-    """Of a cut of the channels the spatial cuts that fit, large ones first; of each the tiles, weights in the inner
-    loop and then in the outer one, if there are two: that decides whether weights or pixels are loaded again."""
+    """Of a cut of channels and taps the spatial cuts that fit, large ones first; of each the tiles, weights in the
+    inner loop and then in the outer one, if there are two: that decides whether weights or pixels are loaded again."""
     limit = acc_bytes(config)
-    groups, oc, ic = channels
+    groups, oc, ic, kh, kw = cut
+    # All rows of the kernel or all columns have the same name, however a tile got them.
+    kernel = kh if kh < problem.kh else 0, kw if kw < problem.kw else 0
     for oh, ow in spatial_cuts(problem.oh, problem.ow, whole=whole):
-        tile = Tiling(groups, oh, ow, oc, ic, False)
+        tile = Tiling(groups, oh, ow, oc, ic, False, False, *kernel)
         if limit and footprint(problem, tile).acc > limit:
             continue
         if sram_bytes(problem, tile, config) > budget:
@@ -137,7 +168,8 @@ def _channel_tiles(problem: MatrixProblem, tile: Tiling) -> int:
 
 
 def _chunks(problem: MatrixProblem, tile: Tiling) -> int:
-    return ceil_div(problem.ic, tile.ic)
+    kh, kw = taps(problem, tile)
+    return ceil_div(problem.ic, tile.ic) * ceil_div(problem.kh, kh) * ceil_div(problem.kw, kw)
 
 
 def computing(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
@@ -162,12 +194,13 @@ def _computing(problem: MatrixProblem, tile: Tiling, price: Callable[[MatrixWork
         tiles = _spatial(problem, tile) * _channel_tiles(problem, tile)
         return tiles * _chunks(problem, tile) * price(_work(problem, tile))
     total = 0
-    for groups, oh, ow, oc, ic in product(
+    rows, cols = taps(problem, tile)
+    for groups, oh, ow, oc, ic, kh, kw in product(
         _sizes(problem.groups, tile.groups), _sizes(problem.oh, tile.oh), _sizes(problem.ow, tile.ow),
-        _sizes(problem.oc, tile.oc), _sizes(problem.ic, tile.ic),
+        _sizes(problem.oc, tile.oc), _sizes(problem.ic, tile.ic), _sizes(problem.kh, rows), _sizes(problem.kw, cols),
     ):  # fmt: skip
-        steps = groups[0] * oh[0] * ow[0] * oc[0] * ic[0]
-        part = Tiling(groups[1], oh[1], ow[1], oc[1], ic[1], tile.weights_outer)
+        steps = groups[0] * oh[0] * ow[0] * oc[0] * ic[0] * kh[0] * kw[0]
+        part = Tiling(groups[1], oh[1], ow[1], oc[1], ic[1], tile.weights_outer, False, kh[1], kw[1])
         total += steps * price(_work(problem, part))
     return problem.images * total
 
@@ -175,7 +208,8 @@ def _computing(problem: MatrixProblem, tile: Tiling, price: Callable[[MatrixWork
 def _divides(problem: MatrixProblem, tile: Tiling) -> bool:
     """Whether no tile is smaller than others."""
     pixels, channels = problem.oh % tile.oh or problem.ow % tile.ow, problem.oc % tile.oc or problem.ic % tile.ic
-    return not (pixels or channels or problem.groups % tile.groups)
+    kh, kw = taps(problem, tile)
+    return not (pixels or channels or problem.groups % tile.groups or problem.kh % kh or problem.kw % kw)
 
 
 def _sizes(full: int, size: int) -> tuple[tuple[int, int], ...]:
@@ -198,10 +232,14 @@ def filled(problem: MatrixProblem, tile: Tiling) -> Filled:
     if _divides(problem, tile):
         return Filled(1, 1, 1)
     oh, ow = _fullness(problem.oh, tile.oh), _fullness(problem.ow, tile.ow)
-    whole = input_extent(problem, tile.oh, tile.ow)
+    kernel = taps(problem, tile)
+    whole = input_extent(problem, tile.oh, tile.ow, kernel)
     rows = 1 - (1 - oh) * tile.oh * problem.sh / whole[0]
     cols = 1 - (1 - ow) * tile.ow * problem.sw / whole[1]
-    return Filled(rows * cols, _channel_fullness(problem, tile) * _fullness(problem.ic, tile.ic), oh * ow)
+    counts = ceil_div(problem.kh, kernel[0]) * ceil_div(problem.kw, kernel[1])
+    part = problem.kh * problem.kw / (counts * kernel[0] * kernel[1])
+    weights = _channel_fullness(problem, tile) * _fullness(problem.ic, tile.ic) * part
+    return Filled(rows * cols, weights, oh * ow)
 
 
 def _channel_fullness(problem: MatrixProblem, tile: Tiling) -> float:
@@ -303,7 +341,7 @@ def _times(problem: MatrixProblem, tile: Tiling, config: Config) -> _Times:
     whole = per_core * chunks * model.product_ps(_work(problem, tile))
     compute = min(whole, _computing(problem, tile, model.product_ps))
     full = filled(problem, tile)
-    rows, cols = input_extent(problem, tile.oh, tile.ow)
+    rows, cols = input_extent(problem, tile.oh, tile.ow, taps(problem, tile))
     mean = functools.partial(_mean, problem, tile)
     x = mean((problem.ic, tile.ic), problem.x_type.itemsize, cols, rows * cols, config, problem.x_home)
     outputs, pixels = (problem.oc, tile.oc), tile.oh * tile.ow
@@ -396,7 +434,7 @@ def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:
     if problem.depthwise:  # the groups are the channels of one image
         groups, oc, ic = 1, tile.groups * tile.oc, tile.groups
     return MatrixWork(
-        rate_type(problem.x_type, problem.w_type), groups, tile.oh, tile.ow, oc, ic, problem.kh, problem.kw,
+        rate_type(problem.x_type, problem.w_type), groups, tile.oh, tile.ow, oc, ic, *taps(problem, tile),
         problem.depthwise, True, True, problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
     )  # fmt: skip
 

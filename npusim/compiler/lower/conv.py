@@ -15,7 +15,7 @@ from npusim.compiler.lower.base import Box, Context
 from npusim.compiler.lower.chain import Chain
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.lower.matrix_tiling import Extent, OutputTile
-from npusim.compiler.lower.matrix_weights import Columns
+from npusim.compiler.lower.matrix_weights import Columns, Part
 from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import load_items
 from npusim.isa.matrix import CHANNEL_BLOCK
@@ -80,82 +80,91 @@ class ConvLowering(MatrixLowering, kind="conv"):
     def out_part(self, box: Box) -> View:
         return self._out.slice(*box).permute(self._axes)
 
-    def x_part(self, task: OutputTile, extent: Extent, channels: tuple[int, int]) -> View:
+    def x_part(self, task: OutputTile, extent: Extent, part: Part) -> View:
         p = self.problem
-        rows, cols = input_extent(p, extent.rows, extent.cols)
-        corner = task.row * p.sh - self._pads[0], task.col * p.sw - self._pads[1]
-        start = (task.image, *corner, task.group * p.ic + channels[0])
-        return self._x.slice(start, (1, rows, cols, extent.groups * channels[1]))
+        rows, cols = input_extent(p, extent.rows, extent.cols, (part.rows, part.cols))
+        start = (task.image, *self._corner(task, part), task.group * p.ic + part.channel)
+        return self._x.slice(start, (1, rows, cols, extent.groups * part.channels))
+
+    def _corner(self, task: OutputTile, part: Part) -> tuple[int, int]:
+        """First row and column of the input under a part of a tile's sums; negative in the padding."""
+        p, (top, left, *_) = self.problem, self._pads
+        return task.row * p.sh - top + part.row * p.dh, task.col * p.sw - left + part.col * p.dw
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> ConvLowering:
         lowering = self.of_rows(image, rows, moved)
         lowering._x, lowering._out = self._x.moved(moved), self._out.moved(moved)
         return lowering
 
-    def load_x(self, task: OutputTile, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+    def load_x(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         p, item = self.problem, self.problem.x_type.itemsize
-        rows, cols = input_extent(p, extent.rows, extent.cols)
+        rows, cols = input_extent(p, extent.rows, extent.cols, (part.rows, part.cols))
         _, height, width, _ = self._x.shape
-        top, above, inner_rows, below = clip(task.row * p.sh - self._pads[0], rows, height)
-        left, before, inner_cols, after = clip(task.col * p.sw - self._pads[1], cols, width)
-        count = extent.groups * channels[1]
-        part = self._x.slice(
-            (task.image, top, left, task.group * p.ic + channels[0]), (1, inner_rows, inner_cols, count)
+        row, col = self._corner(task, part)
+        top, above, inner_rows, below = clip(row, rows, height)
+        left, before, inner_cols, after = clip(col, cols, width)
+        count = extent.groups * part.channels
+        inner = self._x.slice(
+            (task.image, top, left, task.group * p.ic + part.channel), (1, inner_rows, inner_cols, count)
         )
         strides = (0, cols * count * item, count * item, item)
         # Padding is written as bytes: a negative zero point in two's complement of the element's width.
         zero = self.x_zero & ((1 << 8 * item) - 1)
         padding = (0, above, before, 0), (0, below, after, 0)
-        return self.bring((slot.address, strides, slot), part, padding, zero)
+        return self.bring((slot.address, strides, slot), inner, padding, zero)
 
-    def load_weights(self, task: OutputTile, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+    def load_weights(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         if self._w.data is None:
-            return self._load_dynamic(task, extent, channels, slot)
+            return self._load_dynamic(task, extent, part, slot)
         p = self.problem
         if p.depthwise:
             columns, blocks = [(task.group * p.oc, extent.groups * p.oc)], 1
         else:
             columns = [((task.group + i) * p.oc + task.channel, extent.channels) for i in range(extent.groups)]
-            blocks = ceil_div(channels[1], CHANNEL_BLOCK)
-        cut = functools.partial(_depthwise if p.depthwise else _blocks, columns, channels)
-        key = (task.group, task.channel, channels)
-        return self.packed(key, cut, channels, columns, len(columns) * blocks).load(slot)
+            blocks = ceil_div(part.channels, CHANNEL_BLOCK)
+        cut = functools.partial(_depthwise if p.depthwise else _blocks, columns, part)
+        key = (task.group, task.channel, part)
+        return self.packed(key, cut, part, columns, len(columns) * blocks).load(slot)
 
-    def _load_dynamic(self, task: OutputTile, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+    def _load_dynamic(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         """Load computed weights: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""
         p, item = self.problem, self.problem.w_type.itemsize
         view = self.context.view(self._w)
         items: list[Item] = []
         if p.depthwise:
             low, count = task.group * p.oc, extent.groups * p.oc
-            part = view.slice((low, 0, 0, 0), (count, 1, p.kh, p.kw)).permute((2, 3, 1, 0))
-            return load_items((slot.address, (p.kw * count * item, count * item, 0, item), slot), part)
+            taps = view.slice((low, 0, part.row, part.col), (count, 1, part.rows, part.cols)).permute((2, 3, 1, 0))
+            return load_items((slot.address, (part.cols * count * item, count * item, 0, item), slot), taps)
         address = slot.address
-        for index, low in product(range(extent.groups), range(0, channels[1], CHANNEL_BLOCK)):
-            block = min(CHANNEL_BLOCK, channels[1] - low)
-            start = ((task.group + index) * p.oc + task.channel, channels[0] + low, 0, 0)
-            part = view.slice(start, (extent.channels, block, p.kh, p.kw)).permute((2, 3, 1, 0))
+        for index, low in product(range(extent.groups), range(0, part.channels, CHANNEL_BLOCK)):
+            block = min(CHANNEL_BLOCK, part.channels - low)
+            start = ((task.group + index) * p.oc + task.channel, part.channel + low, part.row, part.col)
+            taps = view.slice(start, (extent.channels, block, part.rows, part.cols)).permute((2, 3, 1, 0))
             row = extent.channels * item
-            strides = (p.kw * block * row, block * row, row, item)
-            items.extend(load_items((address, strides, slot), part))
-            address += p.kh * p.kw * block * row
+            strides = (part.cols * block * row, block * row, row, item)
+            items.extend(load_items((address, strides, slot), taps))
+            address += part.taps * block * row
         return items
 
 
 # Weights of some columns and input channels, as views of all [O, I, KH, KW].
 
 
-def _blocks(columns: Columns, channels: tuple[int, int], weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
+def _blocks(columns: Columns, part: Part, weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
     """Elements in the order [group][I block][KH][KW][I][O]: the unit sums in this order, so it reads the tile once from
     front to back."""
-    low, count = channels
-    moved = weights.transpose(2, 3, 1, 0)[:, :, low : low + count]
+    moved = _taps(part, weights)[:, :, part.channel : part.channel + part.channels]
     return [
-        [moved[:, :, at : at + CHANNEL_BLOCK, first : first + many] for at in range(0, count, CHANNEL_BLOCK)]
+        [moved[:, :, at : at + CHANNEL_BLOCK, first : first + many] for at in range(0, part.channels, CHANNEL_BLOCK)]
         for first, many in columns
     ]
 
 
-def _depthwise(columns: Columns, channels: tuple[int, int], weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
+def _depthwise(columns: Columns, part: Part, weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
     """Elements in the order [KH][KW][channel * multiplier]."""
-    return [[weights.transpose(2, 3, 1, 0)[..., first : first + many]] for first, many in columns]
+    return [[_taps(part, weights)[..., first : first + many]] for first, many in columns]
+
+
+def _taps(part: Part, weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The taps of a part, as [KH, KW, I, O]."""
+    return weights.transpose(2, 3, 1, 0)[part.row : part.row + part.rows, part.col : part.col + part.cols]

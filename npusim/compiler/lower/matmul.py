@@ -14,6 +14,7 @@ from npusim.compiler.lower.base import Box, Context
 from npusim.compiler.lower.chain import Chain
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.lower.matrix_tiling import Extent, OutputTile
+from npusim.compiler.lower.matrix_weights import Part
 from npusim.compiler.lower.transfer import load_items
 from npusim.program import CONSTANTS
 from npusim.timing.tile import MatrixProblem
@@ -125,16 +126,16 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
     def out_part(self, box: Box) -> View:
         return self._out.slice(*box)
 
-    def x_part(self, task: OutputTile, extent: Extent, channels: tuple[int, int]) -> View:
+    def x_part(self, task: OutputTile, extent: Extent, part: Part) -> View:
         index = () if self._flat else self._index(task.image, self._batch)
-        return self._a.slice((*index, task.col, channels[0]), (*(1 for _ in index), extent.cols, channels[1]))
+        return self._a.slice((*index, task.col, part.channel), (*(1 for _ in index), extent.cols, part.channels))
 
-    def load_x(self, task: OutputTile, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
-        part, item = self.x_part(task, extent, channels), self.problem.x_type.itemsize
-        strides = (*(0 for _ in part.shape[2:]), channels[1] * item, item)
-        return self.bring((slot.address, strides, slot), part)
+    def load_x(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
+        inner, item = self.x_part(task, extent, part), self.problem.x_type.itemsize
+        strides = (*(0 for _ in inner.shape[2:]), part.channels * item, item)
+        return self.bring((slot.address, strides, slot), inner)
 
-    def load_weights(self, task: OutputTile, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+    def load_weights(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         item = self.problem.w_type.itemsize
         index = tuple(0 for _ in self._b.shape[:-2])
         if not self._shared:
@@ -143,13 +144,14 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
             index = tuple(i if dim > 1 else 0 for i, dim in zip(full, self._b.shape[:-2], strict=True))
         if self._b.data is None:
             view = self.context.view(self._b)
-            part = view.slice((*index, channels[0], task.channel), (*(1 for _ in index), channels[1], extent.channels))
-            return load_items((slot.address, (*(0 for _ in index), extent.channels * item, item), slot), part)
-        rows = slice(channels[0], sum(channels))
+            sizes = (*(1 for _ in index), part.channels, extent.channels)
+            inner = view.slice((*index, part.channel, task.channel), sizes)
+            return load_items((slot.address, (*(0 for _ in index), extent.channels * item, item), slot), inner)
+        rows = slice(part.channel, part.channel + part.channels)
         cols = slice(task.channel, task.channel + extent.channels)
 
         def cut(weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
             return [[weights[index][rows, cols]]]
 
         columns = [(task.channel, extent.channels)]
-        return self.packed((index, task.channel, channels), cut, channels, columns, 1).load(slot)
+        return self.packed((index, task.channel, part), cut, part, columns, 1).load(slot)

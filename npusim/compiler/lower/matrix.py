@@ -20,8 +20,8 @@ from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotTable, fact, share, twin
 from npusim.compiler.lower.chain import MAIN
-from npusim.compiler.lower.matrix_tiling import Extent, MatrixTiling, OutputTile, cut
-from npusim.compiler.lower.matrix_weights import Columns, Cut, extras, pack_weights
+from npusim.compiler.lower.matrix_tiling import Extent, MatrixTiling, OutputTile
+from npusim.compiler.lower.matrix_weights import Columns, Cut, Part, extras, pack_weights
 from npusim.compiler.lower.ranges import emit_ranges
 from npusim.compiler.lower.streams import Packed
 from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, store_packed
@@ -71,15 +71,15 @@ class MatrixLowering(MatrixTiling):
     # What convolution and matmul do differently
 
     @abstractmethod
-    def load_x(self, task: OutputTile, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+    def load_x(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         """Load the input of a tile into a slot, channels innermost, padding included."""
 
     @abstractmethod
-    def x_part(self, task: OutputTile, extent: Extent, channels: tuple[int, int]) -> View:
+    def x_part(self, task: OutputTile, extent: Extent, part: Part) -> View:
         """The input of a tile, without padding: [..., rows, columns, channels], rows where there are any."""
 
     @abstractmethod
-    def load_weights(self, task: OutputTile, extent: Extent, channels: tuple[int, int], slot: Slot) -> list[Item]:
+    def load_weights(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         """Load [group][K][channel] into a slot."""
 
     @abstractmethod
@@ -108,12 +108,12 @@ class MatrixLowering(MatrixTiling):
         source = (part.address, part.strides, part)
         return bring(slot, source, part.shape, part.dtype.itemsize, before, after, pattern)
 
-    def packed(self, key: Any, cut: Cut, channels: tuple[int, int], columns: Columns, parts: int) -> Packed:
+    def packed(self, key: Any, cut: Cut, part: Part, columns: Columns, parts: int) -> Packed:
         """The constant weights of a tile, placed once: see :func:`pack_weights`."""
         found = self._packed.get(key)
         if found is None:
             found = self._packed[key] = pack_weights(
-                self.context, self.op, self.problem, self._scales, key, cut, channels, columns, parts
+                self.context, self.op, self.problem, self._scales, key, cut, part, columns, parts
             )
         return found
 
@@ -160,7 +160,7 @@ class MatrixLowering(MatrixTiling):
     def _stripes(self, task: OutputTile, extent: Extent) -> list[tuple[OutputTile, Extent]]:
         """The parts of a tile at the end of a layer, where no later work hides its store: each part is about half as
         large as the one before and is stored while the next one is computed."""
-        if not self._fetches or self._rows or self.tile.ic < self.problem.ic:
+        if not self._fetches or self._rows or len(self.parts()) > 1:
             return [(task, extent)]
         assert self.config.matrix is not None
         assert self.config.matrix.direct is not None
@@ -182,7 +182,7 @@ class MatrixLowering(MatrixTiling):
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         held = self._held.setdefault(table.core, {})
-        chunks = cut(self.problem.ic, self.tile.ic)
+        chunks = self.parts()
         mine = [(task, self.extent(task)) for task in share(self.tasks(), core, cores)]
         parts = [(*tile, *tile) for tile in mine[:-_STRIPED]]
         parts += [(*tile, *stripe) for tile in mine[-_STRIPED:] for stripe in self._stripes(*tile)]
@@ -202,7 +202,8 @@ class MatrixLowering(MatrixTiling):
                 x = self._x_spot(step, table, held, whole, whole_extent, chunk)
                 if task is not whole:
                     x = self._within(x, whole, task, extent, chunk)
-                instruction = self._instruction(extent, chunk, x, w, acc, out, rows, last=last)
+                ends = chunk is chunks[0], last
+                instruction = self._instruction(extent, chunk, x, w, acc, out, rows, ends)
                 reads = (x.resource, w, *dict.fromkeys(slot for slot, _ in rows.values()))
                 # The output is written with the last part only; sums in its place are the same resource.
                 writes = (acc.resource, out.resource) if last and out is not acc else (acc.resource,)
@@ -236,7 +237,7 @@ class MatrixLowering(MatrixTiling):
 
     # Operands of a tile
 
-    def _within(self, x: Spot, whole: OutputTile, task: OutputTile, extent: Extent, chunk: tuple[int, int]) -> Spot:
+    def _within(self, x: Spot, whole: OutputTile, task: OutputTile, extent: Extent, chunk: Part) -> Spot:
         """The input of a stripe within that of its tile."""
         if self.problem.x_home is Home.DIRECT:
             return _direct_spot(self.x_part(task, extent, chunk))
@@ -250,17 +251,16 @@ class MatrixLowering(MatrixTiling):
             return _packed_spot(slot, extent, self.epilogue.out_type.itemsize), slot
         return _direct_spot(self.out_part(box)), None
 
-    def _x_spot(
-        self, step: Tile, table: SlotTable, held: _Held, task: OutputTile, extent: Extent, chunk: tuple[int, int]
-    ) -> Spot:
+    def _x_spot(self, step: Tile, table: SlotTable, held: _Held, task: OutputTile, extent: Extent, chunk: Part) -> Spot:
         if self.problem.x_home is Home.DIRECT:
             return _direct_spot(self.x_part(task, extent, chunk))
         group = task.group if self.problem.groups > 1 else 0
         key = (task.image, task.row, task.col, group, chunk)
         slot = self._load(step, table, held, "x", key, task, extent, chunk)
         # Packed as densely as its own size allows, also at the edges, where a tile is smaller than others.
-        pixel = extent.groups * chunk[1] * self.problem.x_type.itemsize
-        return Spot(slot.address, input_extent(self.problem, extent.rows, extent.cols)[1] * pixel, pixel, slot)
+        pixel = extent.groups * chunk.channels * self.problem.x_type.itemsize
+        _, cols = input_extent(self.problem, extent.rows, extent.cols, (chunk.rows, chunk.cols))
+        return Spot(slot.address, cols * pixel, pixel, slot)
 
     def _load(
         self,
@@ -271,7 +271,7 @@ class MatrixLowering(MatrixTiling):
         key: Any,
         task: OutputTile,
         extent: Extent,
-        chunk: tuple[int, int],
+        chunk: Part,
     ) -> Slot:
         """The slot with the input (``x``) or the weights (``w``) of a tile, which are loaded unless they are there."""
         load = self.load_x if name == "x" else self.load_weights
@@ -297,9 +297,9 @@ class MatrixLowering(MatrixTiling):
                 held[f"p{task[3:]}"] = (task[3:], slot)
                 at += slot.nbytes
                 yield from load_items((slot.address, (1,), slot), view)
-        for task, chunk in product(tasks, cut(self.problem.ic, self.tile.ic)):
+        for task, chunk in product(tasks, self.parts()):
             extent = self.extent(task)
-            one: Tiling = self.tile._replace(groups=extent.groups, oc=extent.channels, ic=chunk[1])
+            one: Tiling = self.tile._replace(groups=extent.groups, oc=extent.channels, ic=chunk.channels)
             slot = Slot(core, Space.SRAM, at, footprint(self.problem, one).w, active=True)
             held[f"w{(task[3:], chunk)}"] = ((self.weights_key(task), chunk), slot)
             at += slot.nbytes
@@ -371,26 +371,25 @@ class MatrixLowering(MatrixTiling):
     def _instruction(
         self,
         extent: Extent,
-        chunk: tuple[int, int],
+        chunk: Part,
         x: Spot,
         w: Slot,
         acc: Spot,
         out: Spot,
         rows: dict[str, tuple[Slot, int]],
-        *,
-        last: bool,
+        ends: tuple[bool, bool],
     ) -> Conv | Depthwise:
-        """The instruction for a part of a tile's reduction. Slots take turns, so most tiles share an earlier one's."""
+        """The instruction for a part of a tile's reduction. Slots take turns, so most tiles share an earlier one's.
+        ``ends``: whether it is the first and the last one."""
         parameters = tuple([(row[0].address, row[1]) for row in rows.values()])
         key = extent, chunk, x[:3], w.address, acc[:3], out[:3], parameters
         made = self._made.get(key)
         if made is None:
             p = self.problem
             fields, shift = self._epilogue_fields(rows)
-            window = p.kh, p.kw, p.sh, p.sw, p.dh, p.dw
+            window = chunk.rows, chunk.cols, p.sh, p.sw, p.dh, p.dw
             types = p.x_type, p.w_type, self.epilogue.out_type
             zeros = zero_field(p.x_type, self.x_zero), self.w_zero
-            ends = not chunk[0], last
             leaving = (*fields, self._extras(w.address, extent, chunk, shift))
             rows_at = x.row, x.pixel
             if p.depthwise:
@@ -398,9 +397,9 @@ class MatrixLowering(MatrixTiling):
                     *types, *x[:3], w.address, *acc[:3], *extent, *window, *zeros, *ends, *out[:3], *leaving
                 )
             else:
-                ic, sums, item = chunk[1], extent.channels * p.sum_bytes, self.epilogue.out_type.itemsize
+                ic, sums, item = chunk.channels, extent.channels * p.sum_bytes, self.epilogue.out_type.itemsize
                 x_at = x.address, (ic * p.x_type.itemsize, *rows_at)
-                w_at = w.address, packed_bytes(ic * p.kh * p.kw * extent.channels, p.w_type, p.w_bits)
+                w_at = w.address, packed_bytes(ic * chunk.taps * extent.channels, p.w_type, p.w_bits)
                 acc_at = acc.address, (sums, acc.row, acc.pixel)
                 out_at = out.address, (extent.channels * item, out.row, out.pixel)
                 sizes = extent.groups, extent.rows, extent.cols, extent.channels, ic
@@ -418,12 +417,12 @@ class MatrixLowering(MatrixTiling):
         bounds = epilogue.out_scale, epilogue.out_zero, epilogue.low, epilogue.high
         return (bias, scale, step, *bounds), shift
 
-    def _extras(self, w: int, extent: Extent, chunk: tuple[int, int], shift: int) -> Extras:
+    def _extras(self, w: int, extent: Extent, chunk: Part, shift: int) -> Extras:
         p = self.problem
-        columns = (extent.groups, chunk[1] * p.kh * p.kw, extent.channels)
+        columns = (extent.groups, chunk.channels * chunk.taps, extent.channels)
         if p.depthwise:
-            columns = (1, p.kh * p.kw, extent.groups * extent.channels)
-        return extras(p, self._scales, w, columns, chunk, shift, wide=self._sum is DType.INT64)
+            columns = (1, chunk.taps, extent.groups * extent.channels)
+        return extras(p, self._scales, w, columns, chunk.channel, shift, wide=self._sum is DType.INT64)
 
 
 def _packed_spot(slot: Slot, extent: Extent, item: int) -> Spot:

@@ -31,7 +31,7 @@ from npusim.compiler.lower.base import (
 )
 from npusim.compiler.lower.chain import MAIN, Chain
 from npusim.compiler.lower.epilogue import Epilogue, absorb
-from npusim.compiler.lower.matrix_weights import WeightScales, sum_type
+from npusim.compiler.lower.matrix_weights import Part, WeightScales, sum_type
 from npusim.compiler.lower.ranges import range_slots
 from npusim.compiler.lower.streams import weights_per_kilo
 from npusim.errors import CompileError
@@ -45,9 +45,11 @@ from npusim.timing.tile import (
     Tiling,
     Tilings,
     acc_bytes,
+    can_cut_taps,
     chain_time,
     footprint,
     input_copies,
+    taps,
     tilings,
 )
 from npusim.units import ceil_div
@@ -189,7 +191,7 @@ class MatrixTiling(Lowering):
             if tile is None:
                 self._specs = None
                 ic = problem.ic if problem.depthwise else min(problem.ic, CHANNEL_BLOCK)
-                self.tile = Tiling(1, 1, 1, 1, ic, False)
+                self.tile = Tiling(1, 1, 1, 1, ic, False, False, *((1, 1) if can_cut_taps(problem) else (0, 0)))
                 raise refuse_size(self.group, total_bytes(self.slots()), available)
             self.tile, self.chain.in_pieces = tile, tile.in_pieces
             known = self._slots_of.get(tile)
@@ -244,12 +246,12 @@ class MatrixTiling(Lowering):
             specs.append(slot_spec("x", size.x, input_copies(self.config)))
         # Pinned weights and parameters have addresses of their own, the same for all inferences.
         if not p.pinned:
-            specs += self._operand("w", size.w, (p.ic, self.tile.ic))
+            specs += self._operand("w", size.w, self.parts())
         if p.main:
             specs.append(slot_spec(MAIN, size.out))
         needed = ["p"] if self._constant_rows and not p.pinned else []
         for name in needed + [name for name, _ in self._computed_rows]:
-            specs += self._operand(name, size.parameters, None)
+            specs += self._operand(name, size.parameters, ())
         if not self.in_place:
             space = Space.ACC if acc_bytes(self.config) else Space.SRAM
             specs.append(slot_spec("acc", size.acc, 1, space))
@@ -259,10 +261,17 @@ class MatrixTiling(Lowering):
             specs += self.chain.slots(sizes)
         return specs + range_slots(self.group)
 
-    def _operand(self, name: str, nbytes: int, ic: tuple[int, int] | None) -> Sequence[SlotSpec]:
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the sums of a tile, in the order in which they are added."""
+        # Blocks of channels outermost, then kernel rows: the order in which floats are summed.
+        p, (rows, cols) = self.problem, taps(self.problem, self.tile)
+        cuts = cut(p.ic, self.tile.ic), cut(p.kh, rows), cut(p.kw, cols)
+        return tuple([Part(*channels, *row, *col) for channels, row, col in product(*cuts)])
+
+    def _operand(self, name: str, nbytes: int, parts: tuple[Part, ...]) -> Sequence[SlotSpec]:
         """A slot for what belongs to the channels of a tile, or one for all channels that stays for all stripes."""
         if self.problem.held:
-            return _copies(name, nbytes, self.problem.held, *self._cuts(), ic)
+            return _copies(name, nbytes, self.problem.held, *self._cuts(), parts)
         return (slot_spec(name, nbytes),)
 
     def _cuts(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -329,14 +338,14 @@ class MatrixTiling(Lowering):
         return self._of_all(self.tail() * self._tiles())
 
     def turns(self) -> int:
-        return self._tiles() * ceil_div(self.problem.ic, self.tile.ic)
+        return self._tiles() * len(self.parts())
 
     def held_ps(self) -> int:
         p, tile = self.problem, self.tile
         if not p.held or p.pinned:
             return 0
-        parts = ceil_div(p.groups, tile.groups) * ceil_div(p.oc, tile.oc)
-        transfers = parts * (ceil_div(p.ic, tile.ic) + bool(self._constant_rows))
+        tiles = ceil_div(p.groups, tile.groups) * ceil_div(p.oc, tile.oc)
+        transfers = tiles * (len(self.parts()) + bool(self._constant_rows))
         return loading(self.weight_bytes * p.w_kilo // 1024, constants_side(self.config), transfers)
 
     def _tiles(self) -> int:
@@ -362,11 +371,11 @@ def cut(full: int, size: int) -> list[tuple[int, int]]:
 # Plans ask for the same thousands of slots again and again.
 @functools.lru_cache(maxsize=1024)
 def _copies(
-    name: str, nbytes: int, copies: int, groups: tuple[int, int], oc: tuple[int, int], ic: tuple[int, int] | None
+    name: str, nbytes: int, copies: int, groups: tuple[int, int], oc: tuple[int, int], parts: tuple[Part, ...]
 ) -> tuple[SlotSpec, ...]:
-    """A slot for the channels of each tile, or for each of their parts of a reduction; cuts are (all, of a tile)."""
+    """A slot for the channels of each tile, or for each of the parts of their sums; cuts are (all, of a tile)."""
     channels = product(*(range(0, full, size) for full, size in (groups, oc)))
-    keys = product(channels, cut(*ic)) if ic is not None else channels
+    keys = product(channels, parts) if parts else channels
     return tuple(SlotSpec(f"{name}{key}", nbytes, copies) for key in keys)
 
 

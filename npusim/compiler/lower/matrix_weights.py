@@ -13,7 +13,7 @@ from npusim.compiler.lower.streams import Packed, joined, pack
 from npusim.dtypes import DType
 from npusim.graph import Op
 from npusim.isa.matrix import NO_EXTRAS, NOTHING, Extras, accumulator_type, packed_bytes
-from npusim.timing.tile import MatrixProblem, Tiling, footprint
+from npusim.timing.tile import MatrixProblem, weight_bytes
 from npusim.units import ceil_div
 
 Cut = Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]]
@@ -21,6 +21,22 @@ Cut = Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]]
 
 Columns = list[tuple[int, int]]
 """First output channel and number of channels, of each group of a tile."""
+
+
+class Part(NamedTuple):
+    """What one instruction adds to the sums of a tile: first and number of input channels, kernel rows and columns."""
+
+    channel: int
+    channels: int
+    row: int
+    rows: int
+    col: int
+    cols: int
+
+    @property
+    def taps(self) -> int:
+        """Taps of the kernel."""
+        return self.rows * self.cols
 
 
 class WeightScales(NamedTuple):
@@ -74,35 +90,35 @@ def pack_weights(
     scales: WeightScales | None,
     key: Hashable,
     cut: Cut,
-    channels: tuple[int, int],
+    part: Part,
     columns: Columns,
     parts: int,
 ) -> Packed:
     """Place the constants of a tile as one run: the weights of each group, each from a byte on, scales, zero points.
 
-    ``key``: which tile; ``cut``: gives its weights, in ``parts`` arrays; ``channels``: the part of the reduction.
+    ``key``: which tile; ``cut``: gives its weights, in ``parts`` arrays; ``part``: of the sums.
     """
     dtype, bits = problem.w_type, problem.w_bits
     weights = op.input(1).data
     assert weights is not None
+    depth = part.taps * (1 if problem.depthwise else part.channels)
     flat: list[Any]
     if not bits and (scales is not None or parts == 1):
-        flat = [part for group in cut(weights) for part in group]
+        flat = [array for group in cut(weights) for array in group]
     else:
-        taps = problem.kh * problem.kw * (1 if problem.depthwise else channels[1])
-        sizes = [packed_bytes(taps * count, problem.w_type, bits) for _, count in columns]
+        sizes = [packed_bytes(depth * count, problem.w_type, bits) for _, count in columns]
         flat = [joined(cut, weights, sum(sizes), bits)]
     if bits:
         dtype = DType.UINT8
     if scales is not None:
-        flat += scales.parts(channels, columns)
-        flat = [part.reshape(-1).view(np.uint8) for part in map(np.ascontiguousarray, flat)]
+        flat += scales.parts((part.channel, part.channels), columns)
+        flat = [array.reshape(-1).view(np.uint8) for array in map(np.ascontiguousarray, flat)]
         dtype = DType.UINT8
     if problem.w_rows * problem.w_cols > 1:
         # The unit reads whole tiles of weights: the last one is filled up with zeros.
-        wanted = footprint(problem, Tiling(len(columns), 1, 1, columns[0][1], channels[1], False)).w
-        flat.append(np.zeros(wanted - sum(part.nbytes for part in flat), np.uint8))
-    return pack(context, (op, key, channels, *columns), flat, f"{op.name}.weights", dtype, bits)
+        wanted = weight_bytes(problem, depth, len(columns), columns[0][1])
+        flat.append(np.zeros(wanted - sum(array.nbytes for array in flat), np.uint8))
+    return pack(context, (op, key, part, *columns), flat, f"{op.name}.weights", dtype, bits)
 
 
 def extras(
@@ -110,19 +126,20 @@ def extras(
     scales: WeightScales | None,
     address: int,
     columns: tuple[int, int, int],
-    chunk: tuple[int, int],
+    channel: int,
     shift: int,
     *,
     wide: bool,
 ) -> Extras:
     """The fields of an instruction that plain products do not need. ``address``: of the weights; ``columns``: groups,
-    weights of a channel, channels; ``shift``: address of the epilogue's shift; ``wide``: sums of 64 bits."""
+    weights of a channel, channels; ``channel``: the first input channel; ``shift``: address of the epilogue's shift;
+    ``wide``: sums of 64 bits."""
     if scales is None and not wide and not problem.w_bits and shift == NOTHING:
         return NO_EXTRAS
     if scales is None:
         return Extras(wide, problem.w_bits, shift=shift)
     groups, k, oc = columns
-    skip = chunk[0] % scales.block if scales.rows > 1 else 0
+    skip = channel % scales.block if scales.rows > 1 else 0
     # A single row of scales serves the whole reduction, wherever a part of it begins.
     block = scales.block if scales.rows > 1 else k
     w_scale = address + groups * packed_bytes(k * oc, problem.w_type, problem.w_bits)

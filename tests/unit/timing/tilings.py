@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npusim.dtypes import DType
 from npusim.hw.config import load_config
-from npusim.timing.tile import EpilogueCosts, MatrixProblem, choose
+from npusim.timing.tile import EpilogueCosts, MatrixProblem, Tiling, choose
 
 PATH = Path(__file__).with_name("tilings.txt")
 TINY = load_config("tiny")
@@ -61,9 +61,10 @@ def record() -> Iterator[str]:
             yield f"{device}: {what}: " + " ".join("none" if tile is None else _text(tile) for tile in found)
 
 
-def _text(tile: tuple[int, ...]) -> str:
-    *sizes, outer = tile
-    return "x".join(map(str, sizes)) + ("w" if outer else "")
+def _text(tile: Tiling) -> str:
+    text = "x".join(map(str, (tile.groups, tile.oh, tile.ow, tile.oc, tile.ic)))
+    kernel = f"@{tile.kh}x{tile.kw}" if tile.kh or tile.kw else ""
+    return text + "w" * tile.weights_outer + "p" * tile.in_pieces + kernel
 
 
 if __name__ == "__main__":

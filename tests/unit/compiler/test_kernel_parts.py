@@ -1,0 +1,129 @@
+"""Convolutions of which one instruction takes a part of the kernel: the same bits as with the whole kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npusim.compiler.pipeline import compile_graph
+from npusim.dtypes import DType
+from npusim.graph import Graph
+from npusim.hw.config import Config, load_config
+from npusim.isa.base import decode
+from npusim.isa.matrix import Conv, Depthwise
+from npusim.ops import reference
+from npusim.ops.build import GraphBuilder
+from npusim.program import Program
+from npusim.timing import tile
+from tests.support.examples import examples
+from tests.support.graphs.execution import interpreted
+
+LARGE = load_config("tiny").with_(**{"sram.bytes": 4 << 20})
+SMALL = LARGE.with_(**{"sram.bytes": 4096})
+Case = tuple[Graph, dict[str, npt.NDArray[Any]]]
+
+
+def convolution(
+    dtype: DType,
+    image: tuple[int, int],
+    channels: tuple[int, int],
+    kernel: tuple[int, int],
+    dilation: tuple[int, int] = (1, 1),
+    stride: tuple[int, int] = (1, 1),
+    groups: int = 1,
+    layout: str = "NHWC",
+    pads: tuple[int, int, int, int] | None = None,
+    computed: bool = False,
+) -> Case:
+    """A convolution and its inputs. ``channels``: of the input and of the result; ``pads``: such that the result is as
+    large as the input unless given; ``computed``: weights are an input, too."""
+    rng, build = np.random.default_rng(sum(kernel)), GraphBuilder("kernel")
+
+    def values(*shape: int) -> npt.NDArray[Any]:
+        if dtype.is_float:
+            return rng.standard_normal(shape).astype(dtype.storage)
+        return rng.integers(-9, 10, shape).astype(dtype.storage)
+
+    reach = [(size - 1) * step for size, step in zip(kernel, dilation, strict=True)]
+    around = (reach[0] // 2, reach[1] // 2, reach[0] - reach[0] // 2, reach[1] - reach[1] // 2)
+    shape = (2, *image, channels[0]) if layout == "NHWC" else (2, channels[0], *image)
+    weights = values(channels[1], channels[0] // groups, *kernel)
+    x, feeds = build.input("x", shape, dtype), {"x": values(*shape)}
+    w = build.input("w", weights.shape, dtype) if computed else build.const(weights)
+    if computed:
+        feeds["w"] = weights
+    attrs = {"layout": layout, "stride": stride, "dilation": dilation, "pads": pads or around, "groups": groups}
+    return build.finish([build.add("conv", [x, w], attrs, "y")]), feeds
+
+
+def cuts(program: Program) -> set[tuple[int, int]]:
+    """Kernel rows and columns of the instructions."""
+    found = [command.instruction for command in decode(program.code)]
+    return {(each.kh, each.kw) for each in found if isinstance(each, Conv | Depthwise)}
+
+
+def whole(graph: Graph) -> Program:
+    """The program for a large SRAM, each of whose instructions has the whole kernel."""
+    tile.forget()
+    with mock.patch.object(tile, "can_cut_taps", return_value=False):
+        program = compile_graph(graph, LARGE)
+    tile.forget()
+    assert len(cuts(program)) == 1
+    return program
+
+
+def check(case: Case, small: Config = SMALL) -> Program:
+    """Parts of the kernel give the bits of the whole one, and integers those of the definition."""
+    graph, feeds = case
+    program = compile_graph(graph, small)
+    found = interpreted(program, small, feeds)["y"]
+    np.testing.assert_array_equal(found, interpreted(whole(graph), LARGE, feeds)["y"])
+    if not graph.inputs[0].dtype.is_float:
+        np.testing.assert_array_equal(found, reference.run(graph, feeds)["y"])
+    return program
+
+
+I8, F32 = DType.INT8, DType.FLOAT32
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        (convolution(I8, (9, 9), (40, 8), (3, 3), (18, 18)), "rows"),
+        (convolution(F32, (9, 9), (40, 8), (3, 3), (18, 18)), "rows"),
+        (convolution(F32, (7, 7), (16, 8), (15, 15)), "rows"),
+        (convolution(F32, (1, 40), (64, 8), (1, 3), (1, 29)), "cols"),
+        (convolution(I8, (1, 40), (64, 8), (1, 31)), "cols"),
+        (convolution(F32, (6, 6), (8, 8), (9, 9), (5, 5), groups=8), "rows"),
+        (convolution(I8, (6, 6), (64, 8), (5, 5), (7, 7), (2, 2), groups=2, layout="NCHW"), "rows"),
+        (convolution(F32, (6, 6), (40, 8), (5, 3), (7, 7), computed=True), "rows"),
+    ],
+)  # fmt: skip
+def test_parts_of_kernels_sum_up_to_the_same_bits(case: Case, expected: str) -> None:
+    (kernel,) = cuts(whole(case[0]))
+    found = cuts(check(case))
+    assert all(rows < kernel[0] if expected == "rows" else cols < kernel[1] for rows, cols in found), found
+
+
+@given(st.data())
+@settings(max_examples=examples(40))
+def test_any_convolution_fits_and_keeps_its_bits(data: st.DataObject) -> None:
+    """On 4 KiB, with kernels that are larger than the image."""
+    draw = data.draw
+    small = st.integers(1, 9)
+    groups = draw(st.sampled_from([1, 1, 2, 8]))
+    channels = draw(st.sampled_from([1, 8, 33, 70])) * groups, draw(st.sampled_from([1, 5, 16])) * groups
+    check(
+        convolution(
+            draw(st.sampled_from([I8, DType.FLOAT16, F32])), (draw(small), draw(small)), channels,
+            (draw(st.integers(1, 7)), draw(st.integers(1, 7))), (draw(small), draw(small)),
+            (draw(st.integers(1, 3)), draw(st.integers(1, 3))), groups, draw(st.sampled_from(["NHWC", "NCHW"])),
+            computed=draw(st.booleans()),
+        )
+    )  # fmt: skip
