@@ -7,18 +7,17 @@ cores exchange, or that have to be written to DRAM because a later group is cut 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from operator import itemgetter
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context
-from npusim.compiler.schedule.exchange import join
+from npusim.compiler.schedule.regions import Region, are_disjoint, overlap, union
 from npusim.compiler.schedule.scratchpad import ScheduleStep, fit
-from npusim.compiler.schedule.sharding import Cut, are_disjoint, core_context, cut_group, like, touched_by
+from npusim.compiler.schedule.sharding import Cut, buffer_rows, core_context, cut_group, like, touched_by
 from npusim.compiler.schedule.shards import Shard, axes_of
-from npusim.compiler.schedule.slots import Span
 from npusim.errors import CompileError
 from npusim.hw.memory import dram_model
 from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
@@ -39,7 +38,8 @@ class AxisSearch:
         self._cores = whole.config.cores
         self._fixed = fixed or {}
         self._passes = passes
-        self._touched: dict[tuple[int, Cut], Mapping[Buffer, list[Span | None] | None]] = {}
+        self._rows = buffer_rows(groups, whole)
+        self._touched: dict[tuple[int, Cut], Mapping[Buffer, list[Region | None] | None]] = {}
         self._known: dict[tuple[int, Cut, frozenset[Buffer]], int | None] = {}
         self._shards: dict[tuple[int, Cut], tuple[list[Shard], list[Context]]] = {}
         self._makers: dict[Buffer, list[int]] = {}
@@ -80,7 +80,7 @@ class AxisSearch:
         return None if cost is None else ((*cuts, cut), before + cost + extra)
 
     def _transfer(
-        self, cuts: Sequence[Cut], number: int, buffer: Buffer, spans: Sequence[Span | None] | None
+        self, cuts: Sequence[Cut], number: int, buffer: Buffer, spans: Sequence[Region | None] | None
     ) -> tuple[bool, int]:
         """Whether a tensor is expected in the scratchpads when a group touches ``spans`` of it, and picoseconds of
         transfers that the group's reads add."""
@@ -91,38 +91,38 @@ class AxisSearch:
         before = [self._touches(maker, cuts[maker]).get(buffer) for maker in makers if maker < number]
         known = [each for each in before if each is not None]
         if fits and spans is not None and len(known) == len(before):
-            joined = [_union(each) for each in zip(spans, *known, strict=True)]
+            joined = [union(each) for each in zip(spans, *known, strict=True)]
             if are_disjoint(joined):
                 return True, 0
             if self._passes and self._is_small(joined):
-                made = [_union(each) for each in zip(*known, strict=True)]
+                made = [union(each) for each in zip(*known, strict=True)]
                 return True, self._exchange_ps(buffer, spans, made)
         if before and len(known) == len(before) and all(map(self._is_small, known)):
             # The makers were expected to keep it in the scratchpads; now it is written to DRAM for this group.
             return False, buffer.nbytes * 10**12 // self._whole.config.dram.bandwidth
         return False, 0
 
-    def _exchange_ps(self, buffer: Buffer, wanted: Sequence[Span | None], made: Sequence[Span | None]) -> int:
+    def _exchange_ps(self, buffer: Buffer, wanted: Sequence[Region | None], made: Sequence[Region | None]) -> int:
         """Picoseconds, approximately, to send what each core has made to the cores that want it."""
         sent = 0
         for core, own in enumerate(made):
-            shares = [_overlap(own, span) for other, span in enumerate(wanted) if other != core]
+            shares = [overlap(own, span) for other, span in enumerate(wanted) if other != core]
             sent += max(shares, default=0) if self._whole.config.interconnect.multicast else sum(shares)
         config, most = self._whole.config, min(sent, buffer.nbytes)
         if config.exchange is None:  # written to DRAM, and read from there
             return most * 2 * 10**12 // dram_model(config).bandwidth + 2 * config.dram.latency_ps
         return most * 10**12 // exchange_bandwidth(config) + exchange_latency_ps(config)
 
-    def _is_small(self, spans: Sequence[Span | None]) -> bool:
-        most = max((high - low for low, high in filter(None, spans)), default=0)
+    def _is_small(self, spans: Sequence[Region | None]) -> bool:
+        most = max((span.nbytes for span in filter(None, spans)), default=0)
         return (self._passes or are_disjoint(spans)) and most <= self._whole.config.sram.bytes // _SHARE
 
-    def _touches(self, number: int, cut: Cut) -> Mapping[Buffer, list[Span | None] | None]:
+    def _touches(self, number: int, cut: Cut) -> Mapping[Buffer, list[Region | None] | None]:
         key = number, cut
         if key not in self._touched:
             group = self._groups[number]
             shards, contexts = (None, []) if cut[0] is None else self._shards_of(group, cut)
-            self._touched[key] = touched_by(group, shards, self._whole, contexts, passes=self._passes)
+            self._touched[key] = touched_by(group, shards, self._whole, contexts, self._rows, passes=self._passes)
         return self._touched[key]
 
     def _shards_of(self, group: Group, cut: Cut) -> tuple[list[Shard], list[Context]]:
@@ -161,15 +161,3 @@ class AxisSearch:
 
 _SHARE = 4
 """A tensor that takes more than one in so many parts of the scratchpad is not expected to fit there."""
-
-
-def _union(spans: Iterable[Span | None]) -> Span | None:
-    found: Span | None = None
-    for span in spans:
-        found = join(found, span)
-    return found
-
-
-def _overlap(one: Span | None, other: Span | None) -> int:
-    """Bytes that two spans have in common."""
-    return max(0, min(one[1], other[1]) - max(one[0], other[0])) if one and other else 0

@@ -21,17 +21,10 @@ from npusim.compiler.codegen.issue import Item, Tile
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.transfer import copy_items
+from npusim.compiler.schedule.regions import Region, cut_view, join, place_view, region_of
 from npusim.compiler.schedule.shards import Shard
-from npusim.compiler.schedule.slots import Span
 from npusim.graph import Tensor
 from npusim.isa.dma import Copy, Exchange, Multicast
-
-
-def join(one: Span | None, other: Span | None) -> Span | None:
-    """The smallest span that contains both."""
-    if one is None or other is None:
-        return one or other
-    return min(one[0], other[0]), max(one[1], other[1])
 
 
 @dataclass(slots=True)
@@ -112,24 +105,26 @@ class SharedTensor:
     """A tensor that cores may exchange: the bytes that each core touches and reads, and the groups that make it."""
 
     whole: Buffer
+    row: int
+    """Bytes of a row of its regions."""
     cores: int
-    all: list[Span | None] | None = field(default_factory=list)
+    all: list[Region | None] | None = field(default_factory=list)
     """The bytes that each core touches; None: some core may touch any byte."""
-    read: list[Span | None] = field(default_factory=list)
+    read: list[Region | None] = field(default_factory=list)
     makers: list[int] = field(default_factory=list)
     is_possible: bool = True
     """Whether cores can exchange it."""
     buffers: list[Buffer] = field(default_factory=list)
     """The buffer of each core."""
-    bases: list[int] = field(default_factory=list)
-    """The position in the tensor of the first byte of each core's buffer."""
+    held: list[Region] = field(default_factory=list)
+    """The bytes of the tensor that each core's buffer holds."""
     moved: dict[tuple[int, Tensor], View] = field(default_factory=dict)
     """The views of the whole tensor that views of the cores' buffers have replaced, by core and tensor."""
 
     def __post_init__(self) -> None:
         self.all, self.read = [None] * self.cores, [None] * self.cores
 
-    def add(self, group: Group, touched: Sequence[Span | None] | None, *, makes: bool, reads: bool) -> None:
+    def add(self, group: Group, touched: Sequence[Region | None] | None, *, makes: bool, reads: bool) -> None:
         """Add a group that touches the tensor; ``touched``: bytes by core, None for any bytes."""
         # If a group both reads and makes bytes of it, a transfer could overwrite bytes that are still to be read.
         self.is_possible = self.is_possible and touched is not None and not (makes and reads)
@@ -142,19 +137,19 @@ class SharedTensor:
         if reads:
             self.read = list(map(join, self.read, touched))
 
-    def spans(self, shards: Sequence[Sequence[Shard] | None], contexts: Sequence[Context]) -> list[Span | None]:
+    def spans(self, shards: Sequence[Sequence[Shard] | None], contexts: Sequence[Context]) -> list[Region | None]:
         """The bytes of the tensor that each core holds: those that it makes, reads, or receives."""
         found = list(self.read)
         for core, made in self._made(shards, contexts):
-            found[core] = join(found[core], made.extent())
+            found[core] = join(found[core], region_of(made, self.row))
             for other, wanted in enumerate(self.read):
-                if other != core and wanted is not None and (sent := _among(made, wanted)) is not None:
-                    found[other] = join(found[other], sent.extent())
+                if other != core and wanted is not None and (sent := cut_view(made, wanted)) is not None:
+                    found[other] = join(found[other], region_of(sent, self.row))
         return found
 
-    def begin(self, buffers: list[Buffer], spans: Sequence[Span | None]) -> None:
+    def begin(self, buffers: list[Buffer], spans: Sequence[Region | None]) -> None:
         """Set the buffers of the cores, which hold ``spans`` of the tensor."""
-        self.buffers, self.bases = buffers, [span[0] for span in spans if span is not None]
+        self.buffers, self.held = buffers, [span for span in spans if span is not None]
         for buffer in buffers:
             buffer.is_met = True
 
@@ -165,7 +160,7 @@ class SharedTensor:
 
     def view(self, made: View, core: int) -> View:
         """The view of bytes of the tensor in the buffer of a core."""
-        return made.moved({self.whole: (self.buffers[core], -self.bases[core])})
+        return place_view(made, self.held[core], self.buffers[core])
 
     def _made(
         self, shards: Sequence[Sequence[Shard] | None], contexts: Sequence[Context]
@@ -185,34 +180,15 @@ def transfers_of(
         found: list[CoreTransfer] = []
         for core, shard in enumerate(shards[number] or ()):
             made = tensor.moved[core, shard.group.outputs[0]]
-            known: dict[tuple[int, tuple[int, ...], int], CoreTransfer] = {}
+            known: dict[tuple[int, tuple[int, ...], Region | int], CoreTransfer] = {}
             for other, wanted in enumerate(tensor.read[: len(tensor.buffers)]):
-                if other == core or wanted is None or (sent := _among(made, wanted)) is None:
+                if other == core or wanted is None or (sent := cut_view(made, wanted)) is None:
                     continue
                 target = tensor.view(sent, other)
-                key = sent.offset, sent.shape, tensor.bases[other] if multicast else ~other
+                key = sent.offset, sent.shape, tensor.held[other] if multicast else other
                 if key in known:
                     known[key].targets.append(target)
                 else:
                     known[key] = CoreTransfer(core, tensor.view(sent, core), [target], sent if by_dram else None)
             found += known.values()
         yield number, found
-
-
-def _among(made: View, wanted: Span) -> View | None:
-    """The steps of the outermost dimension in memory that overlap ``wanted``; None if none does."""
-    axis = next((axis for axis in made.order() if made.shape[axis] > 1), None)
-    low, high = made.extent()
-    if high <= wanted[0] or wanted[1] <= low:
-        return None
-    if axis is None or made.strides[axis] <= 0:
-        return made
-    stride, length = made.strides[axis], made.shape[axis]
-    step = high - low - (length - 1) * stride
-    first = max(0, -((low + step - wanted[0] - 1) // stride) if wanted[0] >= low + step else 0)
-    end = min(length, -(-(wanted[1] - low) // stride))
-    if first >= end:
-        return None
-    starts = [first if at == axis else 0 for at in range(len(made.shape))]
-    sizes = [end - first if at == axis else dim for at, dim in enumerate(made.shape)]
-    return made.slice(starts, sizes)

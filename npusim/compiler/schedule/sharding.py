@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from npusim.compiler.buffers import Buffer, View
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.lower.kinds import lower
-from npusim.compiler.schedule.exchange import CoreTransfer, SharedTensor, join, transfers_of
+from npusim.compiler.schedule.exchange import CoreTransfer, SharedTensor, transfers_of
+from npusim.compiler.schedule.regions import Region, are_disjoint, join, place_view, region_of, row_bytes
 from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit
 from npusim.compiler.schedule.shards import Shard, interval, is_in_groups, operand_axes, shard_of
 from npusim.compiler.schedule.slots import Span
@@ -43,6 +43,8 @@ class Shards:
     """Whether cores pass values to each other."""
     transfers: dict[int, list[CoreTransfer]] = field(default_factory=dict)
     """Transfers between cores after each group."""
+    rows: Mapping[Buffer, int] = field(default_factory=dict)
+    """Bytes of the rows of regions, by the buffers of whole tensors."""
     narrow: dict[int, Context] = field(default_factory=dict)
     """Contexts of groups whose tiles are shared out among fewer cores, by their number."""
 
@@ -101,11 +103,23 @@ def make_shards(groups: Sequence[Group], whole: Context, cuts: Sequence[Cut], *,
         config = replace(whole.config, cores=count)
         result.narrow[count] = Context(config, whole.constants, whole.views, pinned=whole.pinned, facts=whole.facts)
     if any(axis is not None for axis, _ in cuts):
+        result.rows = buffer_rows(groups, whole)
         result.contexts = [core_context(whole, whole.views) for _ in range(cores)]
         for group, (axis, count) in zip(groups, cuts, strict=True):
             if axis is not None:
                 result.shards[group.index] = cut_group(group, axis, whole, result.contexts[:count])
     return result
+
+
+def buffer_rows(groups: Sequence[Group], whole: Context) -> dict[Buffer, int]:
+    """The bytes of a row, by the buffers that groups make."""
+    views = [whole.view(tensor) for group in groups for tensor in group.outputs]
+    found: dict[Buffer, int] = {}
+    for view in views:
+        row = row_bytes(view)
+        # Parts of one buffer may have different rows: then all of it is one.
+        found[view.buffer] = row if found.get(view.buffer, row) == row else max(1, view.buffer.nbytes)
+    return found
 
 
 def core_context(whole: Context, views: Mapping[Tensor, View]) -> Context:
@@ -162,7 +176,7 @@ def _add_views(shard: Shard, context: Context) -> None:
 # tensors
 
 
-_CoreBuffers = tuple[list[Buffer], list[Span | None]]
+_CoreBuffers = tuple[list[Buffer], list[Region | None]]
 """The buffers that replace the one of a whole tensor, by core; and the bytes of it that each core holds."""
 
 
@@ -185,7 +199,7 @@ def move_to_cores(
                 continue
             shared.append(tensor)
             spans = tensor.spans(result.shards, result.contexts)
-        size = max(high - low for low, high in filter(None, spans))
+        size = max(span.nbytes for span in filter(None, spans))
         own[buffer] = [like(buffer, size, buffer.core) for span in spans if span is not None], spans
     for tensor in shared:
         tensor.begin(*own[tensor.whole])
@@ -206,7 +220,9 @@ def _move_views(
             # A core needs all of a tensor that it has no slice of, or nothing of it.
             if span is None or (tensor not in context.own and not passes):
                 continue
-            context.views[tensor] = view.moved({view.buffer: (buffers[core], -span[0])})
+            if not span.holds(region_of(view, span.row)):
+                continue  # of the whole tensor, which this core does not use
+            context.views[tensor] = place_view(view, span, buffers[core])
             if view.buffer in shared:
                 shared[view.buffer].moved[core, tensor] = view
 
@@ -244,12 +260,15 @@ def _touched_by_all(
     groups: Sequence[Group], buffers: Sequence[Buffer], result: Shards, *, passes: bool
 ) -> dict[Buffer, SharedTensor]:
     """The bytes of each buffer that cores touch, in the order of the buffers."""
-    found = {buffer: SharedTensor(buffer, len(result.contexts)) for buffer in buffers}
+    cores, rows = len(result.contexts), result.rows
+    found = {each: SharedTensor(each, rows.get(each) or max(1, each.nbytes), cores) for each in buffers}
     for group in groups:
         shards = result.shards[group.index]
         made = _buffers(group.outputs, result.whole)
         read = _buffers([tensor for op in group.ops for tensor in op.inputs if tensor is not None], result.whole)
-        for buffer, touched in touched_by(group, shards, result.whole, result.contexts, passes=passes).items():
+        for buffer, touched in touched_by(
+            group, shards, result.whole, result.contexts, result.rows, passes=passes
+        ).items():
             if buffer in found:
                 found[buffer].add(group, touched, makes=buffer in made, reads=buffer in read)
     return found
@@ -264,24 +283,26 @@ def touched_by(
     shards: Sequence[Shard] | None,
     whole: Context,
     contexts: Sequence[Context],
+    rows: Mapping[Buffer, int],
     *,
     passes: bool = False,
-) -> dict[Buffer, list[Span | None] | None]:
+) -> dict[Buffer, list[Region | None] | None]:
     """The bytes of each buffer that cores touch for a group, by core; None: any core may touch any byte.
 
-    ``passes``: cores can receive a whole tensor.
+    ``rows``: see :func:`buffer_rows`. ``passes``: cores can receive a whole tensor.
     """
     made = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
     if shards is None:
         return dict.fromkeys((view.buffer for _, view in _views(group, whole, made)), None)
-    found: dict[Buffer, list[Span | None] | None] = {}
+    found: dict[Buffer, list[Region | None] | None] = {}
     for core, (shard, context) in enumerate(zip(shards, contexts, strict=False)):
         inside = {tensor for op in shard.group.ops for tensor in op.outputs} - set(shard.group.outputs)
         for tensor, view in _views(shard.group, context, inside):
             if tensor not in shard.slices and not passes:
                 found[view.buffer] = None
             elif (spans := found.setdefault(view.buffer, [None] * len(contexts))) is not None:
-                spans[core] = join(spans[core], view.extent())
+                row = rows.get(view.buffer) or max(1, view.buffer.nbytes)
+                spans[core] = join(spans[core], region_of(view, row))
     return found
 
 
@@ -290,17 +311,11 @@ def _views(group: Group, context: Context, made: set[Tensor]) -> list[tuple[Tens
     return [(tensor, context.views[tensor]) for tensor in tensors if tensor in context.views]
 
 
-def are_disjoint(spans: Sequence[Span | None]) -> bool:
-    """Whether no two spans overlap."""
-    order = sorted(filter(None, spans))
-    return all(low[1] <= high[0] for low, high in pairwise(order))
-
-
 def _used(groups: Sequence[Group], buffers: Sequence[Buffer], result: Shards) -> list[Buffer]:
     """The buffers of whole tensors that some core still touches."""
     used: set[Buffer] = set()
     for group in groups:
-        used.update(touched_by(group, result.shards[group.index], result.whole, result.contexts))
+        used.update(touched_by(group, result.shards[group.index], result.whole, result.contexts, result.rows))
     return [buffer for buffer in buffers if buffer in used or not buffer.is_scratch]
 
 

@@ -197,10 +197,18 @@ def _transpose(op: Op, axis: int) -> _Cut | None:
     return [(op.input(0), op.attrs["perm"][axis])]
 
 
+def _reduce(op: Op, axis: int) -> _Cut | None:
+    kept = [at for at in range(len(op.input(0).shape)) if at not in op.attrs["axes"]]
+    if op.attrs["keepdims"]:
+        return [(op.input(0), axis)] if axis in kept else None
+    return [(op.input(0), kept[axis])]
+
+
 _RULES: dict[str, _Rule] = {
     "matmul": _matmul,
     "conv": _conv,
     "pool": _pool,
+    "reduce": _reduce,
     "reshape": _reshape,
     "transpose": _transpose,
 }
