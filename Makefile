@@ -69,7 +69,8 @@ linux-test: .venv/test uml  ## the kernel module in User Mode Linux and QEMU: lo
 	drivers/uml/build.sh kasan
 	drivers/qemu/fetch.sh
 	$(BIN)/pytest -rs -m '' tests/linux
-	NPUSIM_UML_KERNEL="$$(drivers/uml/build.sh where kasan)" $(BIN)/pytest -rs tests/linux
+	NPUSIM_UML_KERNEL="$$(drivers/uml/build.sh where kasan)" $(BIN)/pytest -rs -m '' tests/linux \
+		--ignore tests/linux/test_kernel_plants.py --ignore tests/linux/test_kernel_qemu.py
 
 fuzz: export NPUSIM_RECORD = $(CURDIR)/build/records/fuzz
 fuzz: .venv/test  ## damaged models, program files and handles, through the C libraries too; an hour

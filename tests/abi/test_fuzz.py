@@ -14,16 +14,16 @@ FILES = ("spaces", "stores", *fuzz.GIVEN)
 """Libraries whose tests are elsewhere: tests/property/test_given_files.py, tests/unit/explore."""
 LIBRARIES = [library for library in fuzz.MODULES if library not in FILES]
 CASES = {
-    "onnxifi": 500,
-    "onnxifi-v1": 250,
-    "neuralnetworks": 500,
-    "programs": 500,
-    "npu-files": 300,
-    "weight-streams": 100,
-    "models": 1000,
-    "vfio-user": 150,
-    "pci-proxy": 150,
-    "uml": 40,
+    "onnxifi": 200,
+    "onnxifi-v1": 100,
+    "neuralnetworks": 200,
+    "programs": 200,
+    "npu-files": 80,
+    "weight-streams": 50,
+    "models": 300,
+    "vfio-user": 50,
+    "pci-proxy": 50,
+    "uml": 20,
 }
 MANY = {"npu-files": 5000, "vfio-user": 2000, "pci-proxy": 2000, "uml": 300}
 """Cases of what takes long: a program computed, a session of hundreds of messages."""

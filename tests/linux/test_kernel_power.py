@@ -20,7 +20,8 @@ def _can_sleep(shop: Workshop) -> None:
     shop.needs_sleep()
 
 
-@pytest.mark.parametrize("power", ["on", pytest.param("auto", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("power", ["on", "auto"])
 def test_the_system_turns_back_before_it_sleeps(shop: Workshop, module: Path, power: str) -> None:
     """At each step of going to sleep; from ``devices`` on the device has been in D3hot."""
     steps = "".join(

@@ -51,14 +51,14 @@ def test_any_graph(case: RandomGraph, device: Device) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", STEPS)
-@settings(max_examples=150, suppress_health_check=QUIET)
+@settings(max_examples=40, suppress_health_check=QUIET)
 @given(data=st.data())
 def test_every_kind_at_length(kind: str, data: st.DataObject) -> None:
     check(data.draw(graphs_with(kind)), data.draw(devices()).config)
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, suppress_health_check=QUIET)
+@settings(max_examples=1000, suppress_health_check=QUIET)
 @given(graphs(most_steps=10), devices())
 def test_any_graph_at_length(case: RandomGraph, device: Device) -> None:
     check(case, device.config)

@@ -17,6 +17,7 @@ from npusim.hw.config import load_config
 from npusim.isa.base import decode
 from npusim.isa.functions import Binary, Unary
 from npusim.ops.build import GraphBuilder
+from tests.support.examples import examples
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
 from tests.support.programs.race_detector import find_races, limits_of
@@ -79,7 +80,7 @@ class Attention:
         return self.build.finish([out])
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10))
 @given(seed=st.integers(0, 1 << 20), name=st.sampled_from(sorted(DEVICES)))
 def test_flows_change_no_bit(seed: int, name: str) -> None:
     attention = Attention(seed)

@@ -97,14 +97,14 @@ def check(seed: int, name: str) -> None:
         first = first or found
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(DEVICES)))
 def test_every_size_of_sram_computes_the_same_bits(seed: int, name: str) -> None:
     check(seed, name)
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(DEVICES)))
 def test_every_size_of_sram_computes_the_same_bits_at_length(seed: int, name: str) -> None:
     check(seed, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import mmap
 import os
@@ -36,15 +37,14 @@ def holds(usage: Usage) -> None:
 
 @pytest.mark.parametrize(
     "use",
-    [pytest.param(use, marks=[] if use in ("session", "nnapi", "onnxifi") else [pytest.mark.slow]) for use in USES],
+    [pytest.param(use, marks=[] if use in ("nnapi", "onnxifi") else [pytest.mark.slow]) for use in USES],
 )
 def test_two_hundred_uses(use: str) -> None:
     holds(left_behind(sys.executable, use, "conv", 200))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("use", "model"), zip(USES, itertools.cycle(MODELS), strict=False))
 def test_two_thousand_uses(use: str, model: str) -> None:
     usage = left_behind(sys.executable, use, model, 2000)
     holds(usage)

@@ -49,7 +49,7 @@ def test_models(kind: str, data: st.DataObject, overrides: dict[str, Any]) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=1000, suppress_health_check=QUIET)
+@settings(max_examples=300, suppress_health_check=QUIET)
 @given(data=st.data(), overrides=config_overrides())
 def test_many_models(kind: str, data: st.DataObject, overrides: dict[str, Any]) -> None:
     check(data.draw(KINDS[kind]()), overrides)

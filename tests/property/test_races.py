@@ -74,7 +74,7 @@ def test_bytes_pass_from_buffer_to_buffer_in_order(
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, suppress_health_check=QUIET)
+@settings(max_examples=500, suppress_health_check=QUIET)
 @given(graphs(most_steps=10), devices())
 def test_long_programs_have_no_races(case: RandomGraph, device: Device) -> None:
     check(case, device.config)
@@ -82,7 +82,7 @@ def test_long_programs_have_no_races(case: RandomGraph, device: Device) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", STEPS)
-@settings(max_examples=100, suppress_health_check=QUIET)
+@settings(max_examples=20, suppress_health_check=QUIET)
 @given(data=st.data())
 def test_no_kind_has_races(kind: str, data: st.DataObject) -> None:
     check(data.draw(graphs_with(kind)), data.draw(devices()).config)

@@ -62,7 +62,7 @@ def test_meagre_devices_compile_or_refuse(case: RandomGraph, device: Device) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=4000, suppress_health_check=QUIET)
+@settings(max_examples=1000, suppress_health_check=QUIET)
 @given(graphs(most_steps=10), meagre_devices())
 def test_many_compile_or_refuse(case: RandomGraph, device: Device) -> None:
     check(case, device)

@@ -99,7 +99,7 @@ def test_every_access_returns(actions: list[Any]) -> None:
 
 @pytest.mark.slow
 @given(st.lists(ACTIONS, min_size=4, max_size=60))
-@settings(max_examples=3000)
+@settings(max_examples=1000)
 def test_every_access_of_many_returns(actions: list[Any]) -> None:
     hold(actions)
 

@@ -99,7 +99,7 @@ def test_every_job_computes_with_its_own_constants(actions: list[tuple[Any, ...]
 
 
 @pytest.mark.slow
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(st.lists(ACTIONS, max_size=40))
 def test_every_job_computes_with_its_own_constants_at_length(actions: list[tuple[Any, ...]]) -> None:
     check(actions)

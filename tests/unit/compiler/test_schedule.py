@@ -232,8 +232,8 @@ def test_weights_of_a_layer_stay() -> None:
 
 
 def test_any_number_of_cores_can_be_used_with_or_without_the_l2() -> None:
-    config = EDGE.with_(**{"cores": 5, "l2.bytes": "64 KiB"})
-    for schedule in (Schedule(cores=4), Schedule(cores=3, backing=L2), Schedule(cores=1, backing=L2)):
+    config = EDGE.with_(**{"cores": 3, "l2.bytes": "64 KiB"})
+    for schedule in (Schedule(cores=2), Schedule(cores=2, backing=L2), Schedule(cores=1, backing=L2)):
         found = explained(NET, config, schedule)
         assert found.schedule.cores == schedule.cores
         assert schedule.backing in (None, found.schedule.backing)
