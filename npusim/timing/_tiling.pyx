@@ -380,8 +380,8 @@ cdef class Search:
             nearest, risen = -1, 0
             for s in range(self.n_areas):
                 cut = &self.table[c * self.n_areas + s]
-                # Parts of rows only where single rows do not fit.
-                if nearest >= 0 and cut.ow < self.ow:
+                # Parts of rows have a halo of their own, and stripes are small: only where single rows do not fit.
+                if nearest >= 0 and cut.ow < self.ow and (self.held or (self.oh > 1 and self.kw > 1)):
                     break
                 if not cut.allowed:
                     continue

@@ -511,8 +511,8 @@ def spatial_cuts(rows: int, columns: int, *, whole: bool) -> tuple[tuple[int, in
     """Spatial cuts."""
     if whole:
         return ((rows, columns),)
-    # Each part of a row costs its own halo and shorter runs, which are shorter still where rows of one channel are
-    # innermost: no estimate knows that.
+    # A part of a row has shorter runs than whole rows, shorter still where rows of one channel are innermost: no
+    # estimate knows that.
     parts = [(1, ow) for ow in _halvings(columns, 1) if ow < columns]
     return (*((oh, columns) for oh in _halvings(rows, 1)), *parts)
 

@@ -99,8 +99,9 @@ def _chosen(
     for cut in cuts:
         least, risen = None, 0
         for tiles in _candidates(problem, config, budget, cut, whole=whole):
-            # Parts of rows only where single rows do not fit.
-            if least is not None and tiles[0].ow < problem.ow:
+            # Parts of rows have a halo of their own, and stripes are small: only where single rows do not fit.
+            halo = problem.held or (problem.oh > 1 and problem.kw > 1)
+            if least is not None and tiles[0].ow < problem.ow and halo:
                 break
             times = [score(problem, tile, config) for tile in tiles]
             scored += [(time, _steps(problem, tile), tile) for time, tile in zip(times, tiles, strict=True)]

@@ -16,6 +16,7 @@ from npusim.compiler.lower.chain import Chain
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.lower.matrix_tiling import Extent, OutputTile
 from npusim.compiler.lower.matrix_weights import Columns, Part
+from npusim.compiler.lower.pixel_run import pixel_run
 from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import load_items
 from npusim.isa.matrix import CHANNEL_BLOCK
@@ -38,11 +39,13 @@ class ConvLowering(MatrixLowering, kind="conv"):
         self._out = context.view(group.outputs[0])
         self._pads = tuple(attrs["pads"])
         self.x_zero, self.w_zero = int(attrs["x_zero"]), int(attrs["w_zero"])
-        out_shape = tuple(self._out.shape[axis] for axis in self._axes)
         groups = attrs["groups"]
         oc, ic, kh, kw = w.shape
         (sh, sw), (dh, dw) = attrs["stride"], attrs["dilation"]
-        self.chain = Chain(context, self.epilogue.rest, self._out, self._axes, self.epilogue.result)
+        inner = self._run(context, (kh, kw), (sh, sw)) or context
+        self.flat = inner is not context
+        out_shape = tuple(self._out.shape[axis] for axis in self._axes)
+        self.chain = Chain(inner, self.epilogue.rest, self._out, self._axes, self.epilogue.result)
         self.height = out_shape[1]
         rows, held = self._at_once()
         sizes = out_shape[0], rows, out_shape[2], groups, oc // groups, ic
@@ -59,12 +62,32 @@ class ConvLowering(MatrixLowering, kind="conv"):
         )  # fmt: skip
         self.tile = self.choose_tile()
 
+    def _run(self, context: Context, kernel: tuple[int, int], stride: tuple[int, int]) -> Context | None:
+        """Make one image of the rows of all images where no kernel reaches across rows, and one row where none reaches
+        across columns. Returns the context of the chain; None where nothing changes."""
+        top, left, bottom, right = self._pads
+        single = kernel[0] == stride[0] == 1 and not (top or bottom)
+        along = kernel[1] == stride[1] == 1 and not (left or right)
+        depthwise = self._w.shape[1] == 1 and self.op.attrs["groups"] > 1
+        # A cascade makes rows of images.
+        if not single or depthwise or context.rows:
+            return None
+        out = self._out.permute(self._axes)
+        found = pixel_run(context, self.group, self._x, out, self._axes, int(not along))
+        if found is None or (1, *found[1].shape) == out.shape:
+            return None
+        self._x, self._out = (view.broadcast((1, *view.shape)) for view in found[:2])
+        self._axes = self._places = (0, 1, 2, 3)
+        return found[2]
+
     def _at_once(self) -> tuple[int, int]:
         """The rows that are made at once, and the copies of all weights that stay meanwhile."""
         rows = self.context.rows
         return min(rows or self.height, self.height), int(bool(rows) or self._pinned)
 
-    def in_rows(self) -> ConvLowering:
+    def in_rows(self) -> ConvLowering | None:
+        if self.flat:
+            return None
         rows, held = self._at_once()
         return self.for_problem(self.problem._replace(oh=rows, held=held))
 

@@ -15,15 +15,17 @@ from npusim.compiler.lower.chain import Chain
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.lower.matrix_tiling import Extent, OutputTile
 from npusim.compiler.lower.matrix_weights import Part
+from npusim.compiler.lower.pixel_run import pixel_run
 from npusim.compiler.lower.transfer import load_items
 from npusim.program import CONSTANTS
 from npusim.timing.tile import MatrixProblem
 
 
 class MatMulLowering(MatrixLowering, kind="matmul"):
-    """Matmul as a convolution of one row: the columns are M, the channels K and N.
+    """Matmul as a 1x1 convolution: the pixels are M, the channels K and N.
 
-    With one right operand for the whole batch the batch joins M; otherwise each batch item is an image.
+    With one right operand for the whole batch all of its rows are pixels, where strides allow that; otherwise each
+    batch item is an image of one row.
     """
 
     def __init__(self, context: Context, group: Group) -> None:
@@ -34,25 +36,23 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         self.x_zero, self.w_zero = int(self.op.attrs["x_zero"]), int(self.op.attrs["w_zero"])
         self._batch = out.shape[:-2]
         m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
+        self._a, self._out, inner = context.view(a).broadcast((*self._batch, m, k)), out, context
         # In fused attention rows come a block at a time, each image by itself.
-        self._flat = None if context.rows else self._try_flat(out, a.shape[-1])
-        images = 1 if self._flat else int(np.prod(self._batch, dtype=np.int64))
-        if self._flat:
-            self._a, self._out, views = self._flat
-            shape: tuple[int, ...] = self._out.shape
-            inner = Context(context.config, context.constants, views, memo=context.memo, facts=context.facts)
-        else:
-            self._a = context.view(a).broadcast((*self._batch, *a.shape[-2:]))
-            self._out, shape, inner = out, out.shape, context
-        self.chain = Chain(inner, self.epilogue.rest, self._out, range(len(shape)), self.epilogue.result)
-        columns = shape[-2] if self._flat else min(context.rows or m, m)
+        flat = None if context.rows or not self._shared else pixel_run(context, group, self._a, out)
+        self._flat = flat is not None
+        images, rows, columns = int(np.prod(self._batch, dtype=np.int64)), 1, min(context.rows or m, m)
+        if flat is not None:
+            self._a, self._out, inner = flat
+            images, (rows, columns) = 1, self._out.shape[:2]
+        self.chain = Chain(inner, self.epilogue.rest, self._out, range(len(self._out.shape)), self.epilogue.result)
+        self.height = rows
         types = a.dtype, b.dtype, self.epilogue.out_type
         in_place = self.epilogue.out_type.itemsize == self._sum.itemsize
         homes = self.homes(self._a, self._out, whole=True)
         held = 2 if context.rows else int(self._pinned)
         serving = context.beside, context.served(a), context.served(b)
         self.problem = MatrixProblem(
-            images, 1, columns, 1, n, k, 1, 1, 1, 1, 1, 1, False, self._shared, *types, self.chain.epilogue(),
+            images, rows, columns, 1, n, k, 1, 1, 1, 1, 1, 1, False, self._shared, *types, self.chain.epilogue(),
             in_place, *homes, held, self._pinned, *serving, **self.narrow(self._a, self._out),
         )  # fmt: skip
         self.tile = self.choose_tile()
@@ -61,23 +61,6 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
     def _shared(self) -> bool:
         """One right operand serves the whole batch."""
         return all(dim == 1 for dim in self._b.shape[:-2])
-
-    def _try_flat(self, out: View, k: int) -> tuple[View, View, dict[Any, View]] | None:
-        """The operands with the batch folded into M, where views allow it."""
-        if not self._shared:
-            return None
-        rows = int(np.prod(out.shape[:-1], dtype=np.int64))
-        # The rows of all batch items become one long M, which fills the array better than many short ones. If strides
-        # do not allow that, each item is an image of its own.
-        a = self.context.view(self.op.input(0)).broadcast((*self._batch, out.shape[-2], k)).reshape((rows, k))
-        flat_out = out.reshape((rows, out.shape[-1]))
-        views: dict[Any, View] = {}
-        for tensor in self.group.loads():
-            view = self.context.view(tensor).broadcast(out.shape).reshape((rows, out.shape[-1]))
-            if view is None:
-                return None
-            views[tensor] = view
-        return None if a is None or flat_out is None else (a, flat_out, views)
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> MatMulLowering:
         lowering = self.of_rows(image, rows, moved)
@@ -119,7 +102,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
 
     def box(self, task: OutputTile, extent: Extent) -> Box:
         if self._flat:
-            return (task.col, task.channel), (extent.cols, extent.channels)
+            return (task.row, task.col, task.channel), (extent.rows, extent.cols, extent.channels)
         index = self._index(task.image, self._batch)
         return (*index, task.col, task.channel), (*(1 for _ in index), extent.cols, extent.channels)
 
@@ -127,12 +110,15 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         return self._out.slice(*box)
 
     def x_part(self, task: OutputTile, extent: Extent, part: Part) -> View:
-        index = () if self._flat else self._index(task.image, self._batch)
+        if self._flat:
+            return self._a.slice((task.row, task.col, part.channel), (extent.rows, extent.cols, part.channels))
+        index = self._index(task.image, self._batch)
         return self._a.slice((*index, task.col, part.channel), (*(1 for _ in index), extent.cols, part.channels))
 
     def load_x(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         inner, item = self.x_part(task, extent, part), self.problem.x_type.itemsize
-        strides = (*(0 for _ in inner.shape[2:]), part.channels * item, item)
+        pixel = part.channels * item
+        strides = (*(0 for _ in inner.shape[3:]), extent.cols * pixel, pixel, item)[-len(inner.shape) :]
         return self.bring((slot.address, strides, slot), inner)
 
     def load_weights(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
