@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-OPSET = 20
+OPSET = 24
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Build:
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
             self.constants,
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=11)
 
 
 Form = Callable[[Build], str]
@@ -238,21 +238,386 @@ def _attention_of_scaled(build: Build) -> str:
     return build.node("MatMul", build.node("Softmax", scores, axis=-1), "v")
 
 
+def _rms_norm(build: Build) -> str:
+    return build.node("RMSNormalization", "x", build.weights(_width(build)), axis=-1, epsilon=1e-6)
+
+
+def _root_of_mean_square(build: Build, x: str) -> str:
+    return build.node("Sqrt", build.node("Add", _mean(build, build.node("Pow", x, 2.0)), 1e-6))
+
+
+def _rms_by_pow(build: Build) -> str:
+    """As PyTorch exports the module of Llama."""
+    factor = build.node("Div", 1.0, _root_of_mean_square(build, "x"))
+    return build.node("Mul", build.weights(_width(build)), build.node("Mul", "x", factor))
+
+
+def _rms_by_div(build: Build) -> str:
+    scaled = build.node("Mul", "x", build.weights(_width(build)))
+    return build.node("Div", scaled, _root_of_mean_square(build, "x"))
+
+
+def _rms_with_casts(build: Build) -> str:
+    """Computed in float32 whatever the type of the model: here both casts change nothing."""
+    x = build.node("Cast", "x", to=TensorProto.FLOAT)
+    normal = build.node("Mul", x, build.node("Reciprocal", _root_of_mean_square(build, x)))
+    return build.node("Mul", build.node("Cast", normal, to=TensorProto.FLOAT), build.weights(_width(build)))
+
+
+def _norm_by_sums(build: Build) -> str:
+    """Means as sums and a quotient."""
+    width = float(_width(build))
+    mean = build.node("Div", build.node("ReduceSum", "x", _axes(build), keepdims=1), width)
+    centred = build.node("Sub", "x", mean)
+    squares = build.node("ReduceSum", build.node("Mul", centred, centred), _axes(build), keepdims=1)
+    root = build.node("Sqrt", build.node("Add", build.node("Mul", squares, 1 / width), 1e-5))
+    return _scaled(build, build.node("Div", centred, root))
+
+
+def _norm_of_square_mean(build: Build) -> str:
+    """The variance by ReduceSumSquare-free algebra: the mean of squares, less the square of the mean."""
+    mean, square = _mean(build, "x"), _mean(build, build.node("Mul", "x", "x"))
+    variance = build.node("Sub", square, build.node("Mul", mean, mean))
+    root = build.node("Sqrt", build.node("Add", variance, 1e-5))
+    return _scaled(build, build.node("Div", build.node("Sub", "x", mean), root))
+
+
+def _log_softmax(build: Build) -> str:
+    return build.node("LogSoftmax", "x", axis=-1)
+
+
+def _log_of_softmax(build: Build) -> str:
+    return build.node("Log", _softmax(build))
+
+
+def _log_softmax_by_sum(build: Build) -> str:
+    centred = build.node("Sub", "x", build.node("ReduceMax", "x", _axes(build), keepdims=1))
+    total = build.node("ReduceSum", build.node("Exp", centred), _axes(build), keepdims=1)
+    return build.node("Sub", centred, build.node("Log", total))
+
+
+def _softmax_turned(build: Build) -> str:
+    """Over another axis, with transposes around it."""
+    turned = build.node("Softmax", build.node("Transpose", "x", perm=[0, 2, 1]), axis=1)
+    return build.node("Transpose", turned, perm=[0, 2, 1])
+
+
+def _softmax_flat(build: Build) -> str:
+    """As opset 12 has it: all dimensions behind the axis as one."""
+    rows = build.node("Reshape", "x", build.const(np.array([-1, _width(build)], np.int64)))
+    shape = build.const(np.array(build.inputs["x"], np.int64))
+    return build.node("Reshape", build.node("Softmax", rows, axis=1), shape)
+
+
+def _gelu_by_division_twice(build: Build) -> str:
+    erf = build.node("Erf", build.node("Div", "x", 2**0.5))
+    return build.node("Div", build.node("Mul", "x", build.node("Add", erf, 1.0)), 2.0)
+
+
+def _gelu_tanh_by_products(build: Build) -> str:
+    """x * x * x in place of a power."""
+    cube = build.node("Mul", build.node("Mul", build.node("Mul", "x", "x"), "x"), 0.044715)
+    tanh = build.node("Tanh", build.node("Mul", (2 / np.pi) ** 0.5, build.node("Add", "x", cube)))
+    return build.node("Mul", 0.5, build.node("Mul", "x", build.node("Add", 1.0, tanh)))
+
+
+def _gelu_tanh_factored(build: Build) -> str:
+    """x * (1 + 0.044715 * x * x) in place of the sum."""
+    square = build.node("Mul", build.node("Mul", "x", 0.044715), "x")
+    inner = build.node("Mul", build.node("Mul", "x", 0.7978845608), build.node("Add", square, 1.0))
+    return build.node("Mul", build.node("Mul", "x", build.node("Add", build.node("Tanh", inner), 1.0)), 0.5)
+
+
+def _quick_gelu(build: Build) -> str:
+    return build.node("Swish", "x", alpha=1.702)
+
+
+def _quick_gelu_by_sigmoid(build: Build) -> str:
+    return build.node("Mul", "x", build.node("Sigmoid", build.node("Mul", "x", 1.702)))
+
+
+def _hard_swish(build: Build) -> str:
+    return build.node("HardSwish", "x")
+
+
+def _hard_swish_by_clip(build: Build) -> str:
+    """As MobileNetV3 has it."""
+    clipped = build.node("Clip", build.node("Add", "x", 3.0), 0.0, 6.0)
+    return build.node("Div", build.node("Mul", "x", clipped), 6.0)
+
+
+def _hard_swish_by_hard_sigmoid(build: Build) -> str:
+    return build.node("Mul", "x", build.node("HardSigmoid", "x", alpha=1 / 6, beta=0.5))
+
+
+def _mish(build: Build) -> str:
+    return build.node("Mish", "x")
+
+
+def _mish_by_softplus(build: Build) -> str:
+    return build.node("Mul", "x", build.node("Tanh", build.node("Softplus", "x")))
+
+
+def _mish_by_log(build: Build) -> str:
+    softplus = build.node("Log", build.node("Add", build.node("Exp", "x"), 1.0))
+    return build.node("Mul", "x", build.node("Tanh", softplus))
+
+
+def _leaky(build: Build) -> str:
+    return build.node("LeakyRelu", "x", alpha=0.1)
+
+
+def _leaky_by_max(build: Build) -> str:
+    return build.node("Max", "x", build.node("Mul", "x", 0.1))
+
+
+def _leaky_by_prelu(build: Build) -> str:
+    return build.node("PRelu", "x", build.const(np.full(1, 0.1, np.float32)))
+
+
+def _clip(build: Build) -> str:
+    return build.node("Clip", "x", 0.0, 6.0)
+
+
+def _clip_by_min(build: Build) -> str:
+    return build.node("Min", build.node("Relu", "x"), 6.0)
+
+
+def _clip_by_max(build: Build) -> str:
+    return build.node("Max", build.node("Min", "x", 6.0), 0.0)
+
+
+def _softplus(build: Build) -> str:
+    return build.node("Softplus", "x")
+
+
+def _softplus_by_log(build: Build) -> str:
+    return build.node("Log", build.node("Add", build.node("Exp", "x"), 1.0))
+
+
+def _pooled(rng: Random) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]]:
+    inputs, shape = _image(rng)
+    return inputs, (*shape[:2], 1, 1)
+
+
+def _global_pool(build: Build) -> str:
+    return build.node("GlobalAveragePool", "x")
+
+
+def _mean_of_pixels(build: Build) -> str:
+    return build.node("ReduceMean", "x", build.const(np.array([2, 3], np.int64)), keepdims=1)
+
+
+def _pool_of_all(build: Build) -> str:
+    side = build.inputs["x"][2]
+    return build.node("AveragePool", "x", kernel_shape=[side, side])
+
+
+def _mean_of_row(build: Build) -> str:
+    """Pixels in one dimension, their mean, and a dimension again."""
+    n, channels, *_ = build.inputs["x"]
+    flat = build.node("Reshape", "x", build.const(np.array([n, channels, -1], np.int64)))
+    return build.node("Unsqueeze", _mean(build, flat), build.const(np.array([3], np.int64)))
+
+
+def _conv_and_scale(build: Build) -> str:
+    """A normalisation as a product and a sum."""
+    channels = build.inputs["x"][1]
+    sums = build.node("Conv", "x", build.weights(channels, channels, 3, 3), pads=[1, 1, 1, 1])
+    scaled = build.node("Mul", sums, build.weights(1, channels, 1, 1, seed=2))
+    return build.node("Add", scaled, build.weights(1, channels, 1, 1, seed=1))
+
+
+def _conv_of_rows(build: Build) -> str:
+    """Padding in two steps, one a dimension."""
+    rows = build.node("Pad", "x", build.const(np.array([0, 0, 1, 0, 0, 0, 1, 0], np.int64)))
+    cols = build.node("Pad", rows, build.const(np.array([0, 0, 0, 1, 0, 0, 0, 1], np.int64)))
+    return _conv(build, cols, pads=[0, 0, 0, 0])
+
+
+def _gemm_of_flat(build: Build) -> str:
+    rows, depth = build.inputs["x"]
+    cube = build.node("Reshape", "x", build.const(np.array([1, rows, 1, depth], np.int64)))
+    product = build.node("MatMul", cube, build.weights(depth, 256))
+    flat = build.node("Reshape", product, build.const(np.array([rows, 256], np.int64)))
+    return build.node("Add", flat, build.weights(256, seed=1))
+
+
+def _product_as_conv(build: Build) -> str:
+    """A linear layer as a 1x1 convolution of one row of pixels."""
+    rows, depth = build.inputs["x"]
+    turned = build.node("Transpose", "x", perm=[1, 0])
+    image = build.node("Reshape", turned, build.const(np.array([1, depth, 1, rows], np.int64)))
+    sums = build.node("Conv", image, build.weights(256, depth, 1, 1), build.weights(256, seed=1))
+    flat = build.node("Reshape", sums, build.const(np.array([256, rows], np.int64)))
+    return build.node("Transpose", flat, perm=[1, 0])
+
+
+def _product_as_einsum(build: Build) -> str:
+    product = build.node("Einsum", "x", build.weights(_width(build), 256), equation="ij,jk->ik")
+    return build.node("Add", product, build.weights(256, seed=1))
+
+
+def _gemm_scaled(build: Build) -> str:
+    return build.node("Gemm", "x", build.weights(_width(build), 256), build.weights(256, seed=1), alpha=0.5, beta=2.0)
+
+
+def _masked(rng: Random) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]]:
+    inputs, shape = _heads(rng)
+    return {**inputs, "mask": (1, 1, shape[2], shape[2])}, shape
+
+
+def _attention_op(build: Build) -> str:
+    return build.node("Attention", "x", "k", "v")
+
+
+def _attention_op_masked(build: Build) -> str:
+    return build.node("Attention", "x", "k", "v", "mask")
+
+
+def _attention_masked(build: Build) -> str:
+    scores = build.node("MatMul", "x", build.node("Transpose", "k", perm=[0, 1, 3, 2]))
+    scaled = build.node("Div", scores, _width(build) ** 0.5)
+    shares = build.node("Softmax", build.node("Add", scaled, "mask"), axis=-1)
+    return build.node("MatMul", shares, "v")
+
+
+def _attention_of_scaled_query(build: Build) -> str:
+    query = build.node("Mul", "x", _width(build) ** -0.5)
+    scores = build.node("MatMul", query, build.node("Transpose", "k", perm=[0, 1, 3, 2]))
+    return build.node("MatMul", build.node("Softmax", scores, axis=-1), "v")
+
+
+def _attention_by_exp(build: Build) -> str:
+    scores = build.node("MatMul", "x", build.node("Transpose", "k", perm=[0, 1, 3, 2]))
+    scores = build.node("Mul", scores, _width(build) ** -0.5)
+    centred = build.node("Sub", scores, build.node("ReduceMax", scores, _axes(build), keepdims=1))
+    powers = build.node("Exp", centred)
+    shares = build.node("Div", powers, build.node("ReduceSum", powers, _axes(build), keepdims=1))
+    return build.node("MatMul", shares, "v")
+
+
+def _attention_divided_late(build: Build) -> str:
+    """The sum of the shares divides the result."""
+    scores = build.node("MatMul", "x", build.node("Transpose", "k", perm=[0, 1, 3, 2]))
+    scores = build.node("Mul", scores, _width(build) ** -0.5)
+    shares = build.node("Softmax", scores, axis=3)
+    return build.node("MatMul", build.node("Identity", shares), "v")
+
+
+def _group_norm(build: Build) -> str:
+    channels = build.inputs["x"][1]
+    return build.node(
+        "GroupNormalization", "x", build.weights(channels), build.weights(channels, seed=1), num_groups=8, epsilon=1e-5
+    )
+
+
+def _group_norm_by_instance(build: Build) -> str:
+    """As PyTorch exports it: an instance normalisation of the groups, and a scale of the channels."""
+    n, channels, *sides = build.inputs["x"]
+    groups = build.node("Reshape", "x", build.const(np.array([n, 8, -1], np.int64)))
+    ones, zeros = build.const(np.ones(8, np.float32)), build.const(np.zeros(8, np.float32))
+    normal = build.node("InstanceNormalization", groups, ones, zeros, epsilon=1e-5)
+    whole = build.node("Reshape", normal, build.const(np.array([n, channels, *sides], np.int64)))
+    scaled = build.node("Mul", whole, build.weights(channels, 1, 1))
+    return build.node("Add", scaled, build.weights(channels, 1, 1, seed=1))
+
+
+def _blocks(rng: Random) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]]:
+    inputs, (n, channels, height, width) = _image(rng)
+    return inputs, (n, channels // 4, height * 2, width * 2)
+
+
+def _depth_to_space(build: Build) -> str:
+    return build.node("DepthToSpace", "x", blocksize=2, mode="CRD")
+
+
+def _pixel_shuffle(build: Build) -> str:
+    n, channels, height, width = build.inputs["x"]
+    parts = build.const(np.array([n, channels // 4, 2, 2, height, width], np.int64))
+    turned = build.node("Transpose", build.node("Reshape", "x", parts), perm=[0, 1, 4, 2, 5, 3])
+    shape = build.const(np.array([n, channels // 4, height * 2, width * 2], np.int64))
+    return build.node("Reshape", turned, shape)
+
+
 FORMS = {
     "layer norm": Forms(
-        _layer_norm, {"by Pow": _norm_by_pow, "by Mul": _norm_by_mul, "twice centred": _norm_twice_centred}, _rows
+        _layer_norm,
+        {
+            "by Pow": _norm_by_pow,
+            "by Mul": _norm_by_mul,
+            "twice centred": _norm_twice_centred,
+            "by sums": _norm_by_sums,
+            "mean of squares": _norm_of_square_mean,
+        },
+        _rows,
     ),
-    "softmax": Forms(_softmax, {"by Exp": _softmax_by_exp}, _rows),
-    "GELU": Forms(_gelu, {"by Erf": _gelu_by_erf, "half first": _gelu_half_first}, _rows),
-    "GELU by tanh": Forms(_gelu_tanh, {"by Tanh": _gelu_by_tanh}, _rows),
+    "RMS norm": Forms(_rms_norm, {"by Pow": _rms_by_pow, "by Div": _rms_by_div, "casts": _rms_with_casts}, _rows),
+    "group norm": Forms(_group_norm, {"InstanceNormalization": _group_norm_by_instance}, _image),
+    "softmax": Forms(
+        _softmax, {"by Exp": _softmax_by_exp, "transposes": _softmax_turned, "two dimensions": _softmax_flat}, _rows
+    ),
+    "log softmax": Forms(_log_softmax, {"Log": _log_of_softmax, "by sum": _log_softmax_by_sum}, _rows),
+    "GELU": Forms(
+        _gelu,
+        {"by Erf": _gelu_by_erf, "half first": _gelu_half_first, "divided": _gelu_by_division_twice},
+        _rows,
+    ),
+    "GELU by tanh": Forms(
+        _gelu_tanh,
+        {"by Tanh": _gelu_by_tanh, "products": _gelu_tanh_by_products, "factored": _gelu_tanh_factored},
+        _rows,
+    ),
+    "quick GELU": Forms(_quick_gelu, {"Sigmoid": _quick_gelu_by_sigmoid}, _rows),
+    "hard swish": Forms(
+        _hard_swish, {"Clip": _hard_swish_by_clip, "HardSigmoid": _hard_swish_by_hard_sigmoid}, _image
+    ),
+    "Mish": Forms(_mish, {"Softplus": _mish_by_softplus, "Log": _mish_by_log}, _image),
+    "leaky ReLU": Forms(_leaky, {"Max": _leaky_by_max, "PRelu": _leaky_by_prelu}, _image),
+    "ReLU6": Forms(_clip, {"Min": _clip_by_min, "Max": _clip_by_max}, _image),
+    "softplus": Forms(_softplus, {"Log": _softplus_by_log}, _rows),
+    "global pool": Forms(
+        _global_pool, {"ReduceMean": _mean_of_pixels, "AveragePool": _pool_of_all, "one row": _mean_of_row}, _pooled
+    ),
+    "depth to space": Forms(_depth_to_space, {"Transpose": _pixel_shuffle}, _blocks),
     "SiLU": Forms(_silu, {"operands turned": _silu_turned, "by Exp": _silu_by_exp}, _rows),
     "convolution": Forms(
-        _conv, {"Pad": _pad_and_conv, "Add": _conv_and_bias, "BatchNormalization": _conv_and_norm}, _image
+        _conv,
+        {
+            "Pad": _pad_and_conv,
+            "Add": _conv_and_bias,
+            "BatchNormalization": _conv_and_norm,
+            "Mul": _conv_and_scale,
+            "two pads": _conv_of_rows,
+        },
+        _image,
     ),
     "product": Forms(
-        _gemm, {"transB": _gemm_turned, "Add": _matmul_and_add, "Transpose": _matmul_of_turned}, _product
+        _gemm,
+        {
+            "transB": _gemm_turned,
+            "Add": _matmul_and_add,
+            "Transpose": _matmul_of_turned,
+            "dimensions": _gemm_of_flat,
+            "Conv": _product_as_conv,
+            "Einsum": _product_as_einsum,
+            "alpha": _gemm_scaled,
+        },
+        _product,
     ),
-    "attention": Forms(_attention, {"Div": _attention_divided, "operands scaled": _attention_of_scaled}, _heads),
+    "attention": Forms(
+        _attention_op,
+        {
+            "Mul": _attention,
+            "Div": _attention_divided,
+            "operands scaled": _attention_of_scaled,
+            "query scaled": _attention_of_scaled_query,
+            "by Exp": _attention_by_exp,
+            "positive axis": _attention_divided_late,
+        },
+        _heads,
+    ),
+    "masked attention": Forms(_attention_op_masked, {"Add": _attention_masked}, _masked),
 }  # fmt: skip
 
 

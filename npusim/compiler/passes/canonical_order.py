@@ -23,11 +23,11 @@ def in_canonical_order(graph: Graph) -> Graph:
 def _depth_first(graph: Graph, makers: Mapping[Tensor, Op]) -> dict[Op, None]:
     length: dict[Op, int] = {}
     for op in graph.ops:
-        length[op] = 1 + max((length[makers[each]] for each in op.inputs if each in makers), default=0)
+        length[op] = 1 + max((length[makers[each]] for each in _computed(op, makers)), default=0)
 
     def branches(op: Op) -> list[Op]:
         """The makers of its operands, the last one to be visited first."""
-        made = dict.fromkeys(makers[each] for each in op.inputs if each in makers)
+        made = dict.fromkeys(makers[each] for each in _computed(op, makers))
         return [op for _, _, op in sorted((length[each], -number, each) for number, each in enumerate(made))]
 
     ordered: dict[Op, None] = {}
@@ -65,8 +65,12 @@ def _siblings_together(ordered: Iterable[Op], makers: Mapping[Tensor, Op], kept:
 
 def _read_alone(op: Op, makers: Mapping[Tensor, Op]) -> Tensor | None:
     """The only computed operand of an operator whose result is not larger."""
-    read = {each for each in op.inputs if each in makers}
+    read = set(_computed(op, makers))
     if len(read) != 1 or len(op.outputs) != 1:
         return None
     (value,) = read
     return value if op.output.nbytes <= value.nbytes else None
+
+
+def _computed(op: Op, makers: Mapping[Tensor, Op]) -> list[Tensor]:
+    return [each for each in op.inputs if each is not None and each in makers]
