@@ -1,9 +1,8 @@
-"""Operators that exporters write in several nodes: normalisation, softmax, GELU, SiLU become the one operator again.
+"""Operators that exporters write in several nodes: normalisation, softmax, activations become the one operator again.
 
 Exporters write the same formula in many ways: as a quotient or a product with a reciprocal, with the square as a power
-or a product, with factors before or behind a sum. So nodes are not compared with a list of patterns. Each tensor is
-expanded into a polynomial over atoms: inputs, functions and reductions of polynomials, and powers of sums. Different
-nodes for one formula have the same polynomial, which is compared with that of the operator.
+or a product, with factors before or behind a sum. So nodes are not compared with a list of patterns. A value that
+several nodes read is taken as ``x``, a result of these as a polynomial of ``x``, and that is compared with operators.
 
 The operator rounds once where the nodes round each intermediate value, and computes a variance from differences
 from the mean. Its results differ from those of the nodes by a few units in the last place.
@@ -12,224 +11,212 @@ from the mean. Its results differ from those of the nodes by a few units in the 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from npusim.compiler.passes.polynomials import (
+    INFINITE,
+    MOST_TERMS,
+    ONE,
+    Atom,
+    Polynomial,
+    binary,
+    clip,
+    largest,
+    mean,
+    number,
+    of_atom,
+    sigmoid,
+    softplus,
+    unary,
+)
 from npusim.compiler.passes.rewrite import Rewriter
-from npusim.graph import Graph, Op, Tensor, consumers
+from npusim.graph import Graph, Op, Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops.base import widen
 
-Monomial = frozenset[tuple["Atom", float]]
-"""Atoms with their exponents."""
-ONE: Monomial = frozenset()
-MOST_TERMS = 8
-"""Of a polynomial. No formula that is looked for has more; a larger one is an atom."""
-DIGITS = 5
-"""Significant digits in which coefficients are compared: files hold them as float32, or as an author typed them."""
-
-
-@dataclass(frozen=True)
-class Atom:
-    """A factor that is not expanded: ``of`` is a tensor, or the polynomial that ``kind`` is applied to.
-
-    ``details``: parameters of a function, axes of a reduction.
-    """
-
-    kind: str
-    of: Tensor | Polynomial
-    details: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Polynomial:
-    """A sum of monomials with coefficients. Equal polynomials have coefficients that agree in :data:`DIGITS` digits."""
-
-    terms: dict[Monomial, float]
-
-    @cached_property
-    def key(self) -> frozenset[tuple[Monomial, str]]:
-        """What is compared."""
-        return frozenset((monomial, f"{value:.{DIGITS - 1}e}") for monomial, value in self.terms.items())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Polynomial) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __add__(self, other: Polynomial) -> Polynomial:
-        terms = dict(self.terms)
-        for monomial, value in other.terms.items():
-            terms[monomial] = terms.get(monomial, 0.0) + value
-        return Polynomial({monomial: value for monomial, value in terms.items() if value})
-
-    def __mul__(self, other: Polynomial) -> Polynomial:
-        result = Polynomial({})
-        for monomial, value in self.terms.items():
-            result += Polynomial({_product(monomial, each): value * factor for each, factor in other.terms.items()})
-        return result
-
-    def power(self, exponent: float) -> Polynomial | None:
-        """The polynomial to a power; None where that is not real or finite."""
-        if exponent in (2.0, 3.0):
-            return self * self if exponent == 2.0 else self * self * self
-        if len(self.terms) != 1:
-            return of_atom(Atom("power", self), exponent)
-        ((monomial, value),) = self.terms.items()
-        if value < 0 and exponent != int(exponent):
-            return None
-        return Polynomial({frozenset((atom, each * exponent) for atom, each in monomial): value**exponent})
-
-    def factors(self) -> Iterator[tuple[Atom, float]]:
-        """Atoms of all monomials, with exponents."""
-        for monomial in self.terms:
-            yield from monomial
-
-
-def of_atom(atom: Atom, exponent: float = 1.0) -> Polynomial:
-    """One atom to a power."""
-    return Polynomial({frozenset([(atom, exponent)]): 1.0})
-
-
-def number(value: float) -> Polynomial:
-    """A constant."""
-    return Polynomial({ONE: value} if value else {})
-
-
-def _product(one: Monomial, other: Monomial) -> Monomial:
-    exponents = dict(one)
-    for atom, exponent in other:
-        exponents[atom] = exponents.get(atom, 0.0) + exponent
-    return frozenset((atom, exponent) for atom, exponent in exponents.items() if exponent)
+MOST_NODES = 20
+"""Of one formula: the longest that exporters write has twelve."""
+_EXPANDED = frozenset({"binary", "unary", "reduce"})
+_SIGNS = frozenset({Unary.ERF, Unary.TANH, Unary.SIGMOID, Unary.EXP, Unary.HARD_SIGMOID, Unary.CLIP, Unary.RELU})
+"""Without one of these, or a reduction, no formula is there."""
 
 
 def restore_operators(graph: Graph) -> Graph:
     """The graph with one operator in place of the nodes of each known formula."""
-    if not any(op.kind == "reduce" or (op.kind == "unary" and op.attrs["fn"] in _FUNCTIONS) for op in graph.ops):
+    graph = Rewriter(graph).run(_with_scalar)
+    if not any(map(_is_sign, graph.ops)):
         return graph
-    return Rewriter(graph).run(_Formulas(graph).rule)
+    return Rewriter(graph).run(_restore)
 
 
-_FUNCTIONS = frozenset({Unary.ERF, Unary.TANH, Unary.SIGMOID, Unary.EXP})
-"""Without one of these, or a reduction, no formula is there."""
-_POWERS = {Unary.SQRT: 0.5, Unary.RSQRT: -0.5, Unary.RECIPROCAL: -1.0, Unary.SQUARE: 2.0}
-_REDUCED = {Reduce.MEAN: "mean", Reduce.SUM: "sum", Reduce.MAX: "max"}
+def _is_sign(op: Op) -> bool:
+    if op.kind == "binary":
+        return bool(op.attrs["fn"] == Binary.MAX)
+    return op.kind == "reduce" or (op.kind == "unary" and op.attrs["fn"] in _SIGNS)
 
 
-class _Formulas:
-    """The polynomials of a graph's tensors, and the rule that compares them with operators."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._outputs = frozenset(graph.outputs)
-        self._readers = consumers(graph.ops)
-        self._polynomials: dict[Tensor, Polynomial] = {}
-        self._makers: dict[Tensor, Op] = {}
-
-    def rule(self, rewriter: Rewriter, op: Op) -> bool:
-        """Put an operator in place of ``op`` where it is the last node of a formula."""
-        if len(op.outputs) != 1 or not op.output.dtype.is_float:
-            return False
-        self._makers[op.output] = op
-        expanded = self._expand(op)
-        if expanded is None or len(expanded.terms) > MOST_TERMS:
-            return False
-        self._polynomials[op.output] = expanded
-        for restore in (_gelu, _silu, _softmax, _norm):
-            found = restore(expanded, op.output.shape)
-            if found is not None and self._is_all_of(op.output, found[0]):
-                self._polynomials.pop(op.output)
-                rewriter.substitute(op.output, _made(rewriter, op, *found))
-                return True
+def _with_scalar(rewriter: Rewriter, op: Op) -> bool:
+    """Functions of a value and a constant that are functions of one value: their bits are the same."""
+    if op.kind == "unary" and op.attrs["fn"] in (Unary.RELU, Unary.CLIP):
+        return _clip_again(rewriter, op, *_bounds(op))
+    if op.kind != "binary" or not op.output.dtype.is_float:
         return False
+    function, a, b = op.attrs["fn"], op.input(0), op.input(1)
+    if function == Binary.PRELU and (slope := _scalar(b)) is not None and a.shape == op.output.shape:
+        attrs = {"fn": Unary.LEAKY_RELU, "p0": slope}
+        rewriter.substitute(op.output, rewriter.add(op.name, "unary", (a,), attrs))
+        return True
+    if function not in (Binary.MIN, Binary.MAX):
+        return False
+    for x, constant in ((a, b), (b, a)):
+        bound = _scalar(constant)
+        if bound is not None and x.shape == op.output.shape and not math.isnan(bound):
+            low, high = (-INFINITE, bound) if function == Binary.MIN else (bound, INFINITE)
+            if not _clip_again(rewriter, op, low, high, x):
+                rewriter.substitute(op.output, _clipped(rewriter, op, x, low, high))
+            return True
+    return False
 
-    def _of(self, tensor: Tensor) -> Polynomial:
-        """What a tensor is, of those that have been met."""
-        if tensor.data is not None and tensor.size == 1:
-            return number(float(widen(np.asarray(tensor.data), tensor.dtype).reshape(())))
-        return self._polynomials.get(tensor) or of_atom(Atom("tensor", tensor))
 
-    def _expand(self, op: Op) -> Polynomial | None:
-        """The polynomial of an operator's result; None for an operator that is an atom of its own."""
-        if op.kind == "binary":
-            return self._binary(op.attrs["fn"], op.input(0), op.input(1))
-        if op.kind == "unary":
-            return self._unary(op)
-        if op.kind == "reduce" and op.attrs["fn"] in _REDUCED and op.attrs["keepdims"]:
-            name, axes, inner = _REDUCED[op.attrs["fn"]], tuple(op.attrs["axes"]), self._of(op.input(0))
-            return _mean(inner, axes) if name == "mean" else of_atom(Atom(name, inner, axes))
+def _bounds(op: Op) -> tuple[float, float]:
+    return (0.0, INFINITE) if op.attrs["fn"] == Unary.RELU else (op.attrs["p0"], op.attrs["p1"])
+
+
+def _clip_again(rewriter: Rewriter, op: Op, low: float, high: float, x: Tensor | None = None) -> bool:
+    """Clip once what was clipped before, if nobody else reads that. False if it was not."""
+    first = rewriter.made_by(x or op.input(0), "unary")
+    if first is None or first.attrs["fn"] not in (Unary.RELU, Unary.CLIP) or rewriter.uses.get(first.output) != 1:
+        return False
+    bounds = [min(max(bound, low), high) for bound in _bounds(first)]
+    rewriter.substitute(op.output, _clipped(rewriter, op, first.input(0), *bounds))
+    return True
+
+
+def _clipped(rewriter: Rewriter, op: Op, x: Tensor, low: float, high: float) -> Tensor:
+    attrs = {"fn": Unary.RELU} if (low, high) == (0.0, INFINITE) else {"fn": Unary.CLIP, "p0": low, "p1": high}
+    return rewriter.add(op.name, "unary", (x,), attrs)
+
+
+def _scalar(tensor: Tensor) -> float | None:
+    """The one element of a constant."""
+    if tensor.data is None or tensor.size != 1:
         return None
+    return float(widen(np.asarray(tensor.data), tensor.dtype).reshape(()))
 
-    def _binary(self, function: int, left: Tensor, right: Tensor) -> Polynomial | None:
-        a, b = self._of(left), self._of(right)
-        match function:
-            case Binary.ADD:
-                return a + b
-            case Binary.SUB:
-                return a + number(-1.0) * b
-            case Binary.MUL:
-                return a * b
-            case Binary.SQUARED_DIFFERENCE:
-                return (a + number(-1.0) * b).power(2.0)
-            case Binary.DIV:
-                inverse = b.power(-1.0) if b.terms else None
-                return inverse and a * inverse
-            case Binary.POW if set(b.terms) == {ONE}:
-                return a.power(b.terms[ONE])
+
+def _restore(rewriter: Rewriter, op: Op) -> bool:
+    """Put an operator in place of ``op`` where it is the last node of a formula."""
+    if op.kind not in ("binary", "unary") or not op.output.dtype.is_float:
+        return False
+    nodes = _nodes(rewriter, op)
+    for x in _read_often(nodes, op.output.shape):
+        inside = _between(nodes, op, x)
+        if inside is None or not any(map(_is_sign, inside.values())) or not _is_closed(rewriter, inside, op.output):
+            continue
+        found = _expand(op.output, x, inside)
+        if found is None:
+            continue
+        value = of_atom(Atom("tensor", x))
+        for formula in (_activation, _softmax, _norm):
+            made = formula(found, value, op.output.shape)
+            if made is not None:
+                rewriter.substitute(op.output, _made(rewriter, op, x, *made))
+                return True
+    return False
+
+
+def _nodes(rewriter: Rewriter, op: Op) -> dict[Tensor, Op]:
+    """The nodes that a formula which ends with ``op`` may have, by their results, the last first."""
+    nodes, queue = {op.output: op}, [op]
+    for each in queue:
+        for operand in each.inputs:
+            maker = rewriter.producer.get(operand) if operand is not None else None
+            if maker is not None and maker.output not in nodes and maker.kind in _EXPANDED and len(nodes) < MOST_NODES:
+                nodes[maker.output] = maker
+                queue.append(maker)
+    return nodes
+
+
+def _read_often(nodes: dict[Tensor, Op], shape: Sequence[int]) -> list[Tensor]:
+    """The values that may be the ``x`` of a formula, each of which has it twice; the first of the graph first: the
+    normalisation of a centred value is one of the value."""
+    reads = Counter(operand for op in nodes.values() for operand in {each for each in op.inputs if each is not None})
+    often = [each for each, count in reads.items() if count > 1 and each.shape == shape and not each.is_constant]
+    return often[::-1]
+
+
+def _between(nodes: dict[Tensor, Op], op: Op, x: Tensor) -> dict[Tensor, Op] | None:
+    """The nodes from ``x`` to ``op``, by their results; None if there is anything else but constants in them."""
+    inside, queue = {op.output: op}, [op]
+    for each in queue:
+        for operand in each.inputs:
+            if operand is None or operand is x or operand in inside or operand.is_constant:
+                continue
+            if operand not in nodes:
+                return None
+            inside[operand] = nodes[operand]
+            queue.append(nodes[operand])
+    return inside
+
+
+def _is_closed(rewriter: Rewriter, inside: dict[Tensor, Op], result: Tensor) -> bool:
+    """Whether nobody else reads a value between."""
+    reads = Counter(operand for op in inside.values() for operand in {each for each in op.inputs if each is not None})
+    return all(tensor is result or rewriter.uses.get(tensor) == reads[tensor] for tensor in inside)
+
+
+def _expand(result: Tensor, x: Tensor, inside: dict[Tensor, Op]) -> Polynomial | None:
+    """A result as a polynomial of ``x`` and of constants; None where it is none of few terms."""
+    known: dict[Tensor, Polynomial] = {x: of_atom(Atom("tensor", x))}
+
+    def of(tensor: Tensor) -> Polynomial | None:
+        if tensor not in known:
+            if tensor not in inside:
+                value = _scalar(tensor)
+                known[tensor] = of_atom(Atom("tensor", tensor)) if value is None else number(value)
+                return known[tensor]
+            found = _step(inside[tensor], [of(each) for each in inside[tensor].inputs if each is not None])
+            if found is None or len(found.terms) > MOST_TERMS:
+                return None
+            known[tensor] = found
+        return known[tensor]
+
+    return of(result)
+
+
+def _step(op: Op, given: Sequence[Polynomial | None]) -> Polynomial | None:
+    """The polynomial of an operator's result."""
+    operands = [each for each in given if each is not None]
+    if len(operands) < len(given):
         return None
-
-    def _unary(self, op: Op) -> Polynomial | None:
-        function, inner = Unary(op.attrs["fn"]), self._of(op.input(0))
-        if function in _POWERS:
-            return inner.power(_POWERS[function]) if inner.terms else None
-        if function is Unary.NEG:
-            return number(-1.0) * inner
-        if function is Unary.SIGMOID:
-            return _sigmoid(inner)
-        if function in _FUNCTIONS:
-            return of_atom(Atom(function.name.lower(), inner))
-        return None
-
-    def _is_all_of(self, result: Tensor, x: Tensor) -> bool:
-        """Whether nobody but the formula reads what is computed between ``x`` and the result."""
-        inner, stack = {result}, [result]
-        while stack:
-            maker = self._makers.get(stack.pop())
-            for operand in maker.inputs if maker is not None else ():
-                if operand is not None and operand is not x and operand not in inner and operand in self._polynomials:
-                    inner.add(operand)
-                    stack.append(operand)
-        inner.discard(result)
-        if inner & self._outputs:
-            return False
-        return all(reader.output in inner or reader.output is result for each in inner for reader in self._read(each))
-
-    def _read(self, tensor: Tensor) -> Sequence[Op]:
-        return self._readers.get(tensor, ())
+    if op.kind == "binary":
+        return (_leaky if op.attrs["fn"] == Binary.MAX else partial(binary, op.attrs["fn"]))(*operands)
+    (inner,) = operands
+    if op.kind == "unary":
+        return unary(op.attrs["fn"], inner, op.attrs["p0"], op.attrs["p1"])
+    axes = tuple(op.attrs["axes"])
+    match op.attrs["fn"] if op.attrs["keepdims"] else None:
+        case Reduce.MEAN:
+            return mean(inner, axes)
+        case Reduce.SUM:
+            return number(float(_count(op.input(0), axes))) * mean(inner, axes)
+        case Reduce.MAX:
+            return largest(inner, axes)
+    return None
 
 
-def _sigmoid(inner: Polynomial) -> Polynomial | None:
-    exponential = of_atom(Atom("exp", number(-1.0) * inner))
-    return (number(1.0) + exponential).power(-1.0)
+def _count(tensor: Tensor, axes: Sequence[int]) -> int:
+    """Elements along axes."""
+    return math.prod(tensor.shape[axis] for axis in axes)
 
 
-def _mean(inner: Polynomial, axes: tuple[int, ...]) -> Polynomial:
-    """The mean of a sum is that of its terms; a mean along the same axes is a factor of them all."""
-    result = Polynomial({})
-    for monomial, value in inner.terms.items():
-        outside = frozenset((atom, each) for atom, each in monomial if atom.kind == "mean" and atom.details == axes)
-        inside = monomial - outside
-        mean = of_atom(Atom("mean", Polynomial({inside: 1.0}), axes)) if inside else number(1.0)
-        result += Polynomial({outside: value}) * mean
-    return result
-
-
-Found = tuple[Tensor, str, dict[str, Any], Tensor | None, Tensor | None]
-"""x, the operator's kind and attributes, and constants that its result is multiplied by and added to."""
+Found = tuple[str, dict[str, Any], Tensor | None, Tensor | None]
+"""An operator's kind and attributes, and constants that its result is multiplied by and added to."""
 
 
 def _made(
@@ -243,56 +230,79 @@ def _made(
     return value
 
 
-def _inputs(found: Polynomial, shape: Sequence[int]) -> set[Tensor]:
-    """The tensors of the result's shape among the factors, also of those inside functions and reductions."""
-    tensors: set[Tensor] = set()
+def _leaky(a: Polynomial, b: Polynomial) -> Polynomial | None:
+    """max(x, alpha * x), where alpha is at most 1, as an atom of x."""
+    for x, other in ((a, b), (b, a)):
+        if len(x.terms) == 1 and set(x.terms) == set(other.terms):
+            ((monomial, value),) = x.terms.items()
+            alpha = other.terms[monomial] / value
+            if value == 1.0 and 0.0 < alpha < 1.0:
+                return of_atom(Atom("leaky", x, (alpha,)))
+    return None
+
+
+def _activation(found: Polynomial, x: Polynomial, shape: Sequence[int]) -> Found | None:
+    """A function of each element."""
+    for function, p0, formula in _activations(found, x):
+        if found == formula:
+            return "unary", {"fn": function, "p0": p0}, None, None
+    return None
+
+
+def _activations(found: Polynomial, x: Polynomial) -> Iterator[tuple[Unary, float, Polynomial]]:
+    """(function, parameter, polynomial) of those that ``found`` may be."""
+    half, cube = number(0.5) * x, x * x * x
+    if len(found.terms) == 2:
+        yield Unary.GELU, 0.0, half + half * of_atom(Atom("erf", number(math.sqrt(0.5)) * x))
+        inner = number(math.sqrt(2 / math.pi)) * (x + number(0.044715) * cube)
+        yield Unary.GELU_TANH, 0.0, half + half * of_atom(Atom("tanh", inner))
+    if len(found.terms) != 1:
+        return
+    for atom, _ in found.factors():
+        if atom.kind == "power" and isinstance(atom.of, Polynomial):
+            for power in _atoms(atom.of):
+                if power.kind == "exp" and isinstance(power.of, Polynomial) and len(power.of.terms) == 1:
+                    (alpha,) = (-value for value in power.of.terms.values())
+                    yield Unary.SILU, alpha, x * sigmoid(number(alpha) * x)
+        elif atom.kind == "clip":
+            clipped = clip(number(1 / 6) * x + number(0.5), 0.0, 1.0)
+            assert clipped is not None
+            yield Unary.HARD_SWISH, 0.0, x * clipped
+        elif atom.kind == "tanh":
+            yield Unary.MISH, 0.0, x * of_atom(Atom("tanh", softplus(x)))
+        elif atom.kind == "leaky":
+            yield Unary.LEAKY_RELU, atom.details[0], of_atom(Atom("leaky", x, atom.details))
+
+
+def _softmax(found: Polynomial, x: Polynomial, shape: Sequence[int]) -> Found | None:
+    """Only where the maximum is subtracted: else a large input gives NaN, and the operator would not."""
+    axes = {atom.details for atom in _atoms(found) if atom.kind == "max"}
+    if len(axes) != 1 or len(found.terms) > 3:
+        return None
+    (along,) = axes
+    if len(along) != 1:
+        return None
+    centred = x + number(-1.0) * largest(x, along)
+    powers = of_atom(Atom("exp", centred))
+    total = number(float(shape[along[0]])) * mean(powers, along)
+    for log in (False, True):
+        shares = centred + number(-1.0) * of_atom(Atom("log", total)) if log else binary(Binary.DIV, powers, total)
+        if found == shares:
+            return "softmax", {"axis": along[0], "log": log}, None, None
+    return None
+
+
+def _atoms(found: Polynomial) -> Iterator[Atom]:
+    """All atoms, those inside functions and reductions included."""
     stack = [found]
     while stack:
         for atom, _ in stack.pop().factors():
+            yield atom
             if isinstance(atom.of, Polynomial):
                 stack.append(atom.of)
-            elif atom.of.shape == tuple(shape) and not atom.of.is_constant:
-                tensors.add(atom.of)
-    return tensors
 
 
-def _gelu(found: Polynomial, shape: Sequence[int]) -> Found | None:
-    for x in _inputs(found, shape) if len(found.terms) == 2 else ():
-        value = of_atom(Atom("tensor", x))
-        half, cube = number(0.5) * value, value * value * value
-        erf = of_atom(Atom("erf", number(math.sqrt(0.5)) * value))
-        tanh = of_atom(Atom("tanh", number(math.sqrt(2 / math.pi)) * (value + number(0.044715) * cube)))
-        for function, inner in ((Unary.GELU, erf), (Unary.GELU_TANH, tanh)):
-            if found == half + half * inner:
-                return x, "unary", {"fn": function}, None, None
-    return None
-
-
-def _silu(found: Polynomial, shape: Sequence[int]) -> Found | None:
-    for x in _inputs(found, shape) if len(found.terms) == 1 else ():
-        value = of_atom(Atom("tensor", x))
-        sigmoid = _sigmoid(value)
-        if sigmoid is not None and found == value * sigmoid:
-            return x, "unary", {"fn": Unary.SILU, "p0": 1.0}, None, None
-    return None
-
-
-def _softmax(found: Polynomial, shape: Sequence[int]) -> Found | None:
-    """Only where the maximum is subtracted: else a large input gives NaN, and the operator would not."""
-    sums = [atom for atom, exponent in found.factors() if atom.kind == "sum" and exponent == -1.0]
-    if len(found.terms) != 1 or len(sums) != 1 or len(sums[0].details) != 1:
-        return None
-    (total,) = sums
-    for x in _inputs(found, shape):
-        value = of_atom(Atom("tensor", x))
-        largest = of_atom(Atom("max", value, total.details))
-        power = of_atom(Atom("exp", value + number(-1.0) * largest))
-        if total.of == power and found == power * of_atom(total, -1.0):
-            return x, "softmax", {"axis": total.details[0], "log": False}, None, None
-    return None
-
-
-def _norm(found: Polynomial, shape: Sequence[int]) -> Found | None:
+def _norm(found: Polynomial, x: Polynomial, shape: Sequence[int]) -> Found | None:
     """(x - mean) / sqrt(variance + epsilon) * factor + term, or x / sqrt(mean of squares + epsilon) * factor + term."""
     roots = {atom for atom, exponent in found.factors() if atom.kind == "power" and exponent == -0.5}
     if len(roots) != 1:
@@ -305,21 +315,17 @@ def _norm(found: Polynomial, shape: Sequence[int]) -> Found | None:
     if not axes or list(axes) != list(range(axes[0], len(shape))):
         return None
     epsilon = variance.terms.get(ONE, 0.0)
-    for x in _inputs(found, shape):
-        value = of_atom(Atom("tensor", x))
-        mean, squares = _mean(value, axes), _mean(value * value, axes)
-        scaled = of_atom(root, -0.5)
-        constants = _constants(found, shape, axes[0])
-        for mode, spread, centre in (
-            ("layer", squares + number(-1.0) * mean * mean, value + number(-1.0) * mean),
-            ("rms", squares, value),
-        ):
-            if variance != spread + number(epsilon):
-                continue
-            for factor, term in constants:
-                wanted = scaled * centre * factor[1] + term[1]
-                if found == wanted and epsilon > 0:
-                    return x, "normalize", {"axis": axes[0], "mode": mode, "epsilon": epsilon}, factor[0], term[0]
+    average, squares = mean(x, axes), mean(x * x, axes)
+    scaled = of_atom(root, -0.5)
+    for mode, spread, centre in (
+        ("layer", squares + number(-1.0) * average * average, x + number(-1.0) * average),
+        ("rms", squares, x),
+    ):
+        if variance != spread + number(epsilon) or epsilon <= 0:
+            continue
+        for factor, term in _constants(found, shape, axes[0]):
+            if found == scaled * centre * factor[1] + term[1]:
+                return "normalize", {"axis": axes[0], "mode": mode, "epsilon": epsilon}, factor[0], term[0]
     return None
 
 
