@@ -16,10 +16,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from npusim.compiler.passes.polynomials import (
-    INFINITE,
     MOST_TERMS,
     ONE,
     Atom,
@@ -35,9 +32,9 @@ from npusim.compiler.passes.polynomials import (
     unary,
 )
 from npusim.compiler.passes.rewrite import Rewriter
+from npusim.compiler.passes.simplify import scalar_of
 from npusim.graph import Graph, Op, Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
-from npusim.ops.base import widen
 
 MOST_NODES = 20
 """Of one formula: the longest that exporters write has twelve."""
@@ -48,7 +45,6 @@ _SIGNS = frozenset({Unary.ERF, Unary.TANH, Unary.SIGMOID, Unary.EXP, Unary.HARD_
 
 def restore_operators(graph: Graph) -> Graph:
     """The graph with one operator in place of the nodes of each known formula."""
-    graph = Rewriter(graph).run(_with_scalar)
     if not any(map(_is_sign, graph.ops)):
         return graph
     return Rewriter(graph).run(_restore)
@@ -58,55 +54,6 @@ def _is_sign(op: Op) -> bool:
     if op.kind == "binary":
         return bool(op.attrs["fn"] == Binary.MAX)
     return op.kind == "reduce" or (op.kind == "unary" and op.attrs["fn"] in _SIGNS)
-
-
-def _with_scalar(rewriter: Rewriter, op: Op) -> bool:
-    """Functions of a value and a constant that are functions of one value: their bits are the same."""
-    if op.kind == "unary" and op.attrs["fn"] in (Unary.RELU, Unary.CLIP):
-        return _clip_again(rewriter, op, *_bounds(op))
-    if op.kind != "binary" or not op.output.dtype.is_float:
-        return False
-    function, a, b = op.attrs["fn"], op.input(0), op.input(1)
-    if function == Binary.PRELU and (slope := _scalar(b)) is not None and a.shape == op.output.shape:
-        attrs = {"fn": Unary.LEAKY_RELU, "p0": slope}
-        rewriter.substitute(op.output, rewriter.add(op.name, "unary", (a,), attrs))
-        return True
-    if function not in (Binary.MIN, Binary.MAX):
-        return False
-    for x, constant in ((a, b), (b, a)):
-        bound = _scalar(constant)
-        if bound is not None and x.shape == op.output.shape and not math.isnan(bound):
-            low, high = (-INFINITE, bound) if function == Binary.MIN else (bound, INFINITE)
-            if not _clip_again(rewriter, op, low, high, x):
-                rewriter.substitute(op.output, _clipped(rewriter, op, x, low, high))
-            return True
-    return False
-
-
-def _bounds(op: Op) -> tuple[float, float]:
-    return (0.0, INFINITE) if op.attrs["fn"] == Unary.RELU else (op.attrs["p0"], op.attrs["p1"])
-
-
-def _clip_again(rewriter: Rewriter, op: Op, low: float, high: float, x: Tensor | None = None) -> bool:
-    """Clip once what was clipped before, if nobody else reads that. False if it was not."""
-    first = rewriter.made_by(x or op.input(0), "unary")
-    if first is None or first.attrs["fn"] not in (Unary.RELU, Unary.CLIP) or rewriter.uses.get(first.output) != 1:
-        return False
-    bounds = [min(max(bound, low), high) for bound in _bounds(first)]
-    rewriter.substitute(op.output, _clipped(rewriter, op, first.input(0), *bounds))
-    return True
-
-
-def _clipped(rewriter: Rewriter, op: Op, x: Tensor, low: float, high: float) -> Tensor:
-    attrs = {"fn": Unary.RELU} if (low, high) == (0.0, INFINITE) else {"fn": Unary.CLIP, "p0": low, "p1": high}
-    return rewriter.add(op.name, "unary", (x,), attrs)
-
-
-def _scalar(tensor: Tensor) -> float | None:
-    """The one element of a constant."""
-    if tensor.data is None or tensor.size != 1:
-        return None
-    return float(widen(np.asarray(tensor.data), tensor.dtype).reshape(()))
 
 
 def _restore(rewriter: Rewriter, op: Op) -> bool:
@@ -177,7 +124,7 @@ def _expand(result: Tensor, x: Tensor, inside: dict[Tensor, Op]) -> Polynomial |
     def of(tensor: Tensor) -> Polynomial | None:
         if tensor not in known:
             if tensor not in inside:
-                value = _scalar(tensor)
+                value = scalar_of(tensor)
                 known[tensor] = of_atom(Atom("tensor", tensor)) if value is None else number(value)
                 return known[tensor]
             found = _step(inside[tensor], [of(each) for each in inside[tensor].inputs if each is not None])

@@ -1,7 +1,8 @@
-"""Move elementwise operators in front of data movement, to the convolution whose results are moved.
+"""Move elementwise operators in front of data movement, to the convolution or product whose results are moved.
 
-``conv -> reshape -> transpose -> reshape -> relu`` is the form of pixel shuffles and of detection heads. In front of
-the movement the elementwise operators join the convolution's tile, and the moved elements are often narrower."""
+``conv -> reshape -> transpose -> reshape -> relu`` is the form of pixel shuffles and of detection heads, and
+``matmul -> reshape -> add`` that of linear layers. In front of the movement the elementwise operators
+join the product's tile, and the moved elements are often narrower."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _MOVEMENT = frozenset({"reshape", "transpose", "slice"})
 
 def raise_elements(graph: Graph) -> Graph:
     """The graph with elementwise operators hoisted; results are the same to the last bit."""
-    if not any(op.kind == "transpose" for op in graph.ops):
+    if not any(op.kind in _MOVEMENT for op in graph.ops):
         return graph
     return Rewriter(Rewriter(graph).run(_raise)).run(_move_narrow)
 
@@ -35,7 +36,7 @@ def _raise(rewriter: Rewriter, op: Op) -> bool:
     if len(moved) != 1 or moved[0].shape != op.output.shape or not op.output.size:
         return False
     chain = _chain(rewriter, moved[0])
-    if not any(step.kind == "transpose" for step in chain) or not _of_convolution(rewriter, chain[0].input(0)):
+    if not chain or not _of_product(rewriter, chain[0].input(0)):
         return False
     source, inputs = chain[0].input(0), []
     # The operator would also compute elements that a slice drops: a third more at most.
@@ -85,12 +86,12 @@ def _chain(rewriter: Rewriter, tensor: Tensor) -> list[Op]:
     return found if rewriter.uses.get(tensor) == 1 else found[1:]
 
 
-def _of_convolution(rewriter: Rewriter, tensor: Tensor) -> bool:
-    """Whether it is the result of a convolution, perhaps with elementwise operators behind it."""
+def _of_product(rewriter: Rewriter, tensor: Tensor) -> bool:
+    """Whether it is the result of a convolution or a product, perhaps with elementwise operators behind it."""
     while True:
         maker = rewriter.producer.get(tensor)
         if maker is None or maker.kind not in _ELEMENTS:
-            return maker is not None and maker.kind == "conv"
+            return maker is not None and maker.kind in ("conv", "matmul")
         tensor = maker.input(0)
 
 

@@ -37,6 +37,7 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> tuple[list
     for source, target, axis, capacity in growths(graph):
         _share(graph.inputs[source], graph.outputs[target], FIRST_IO + source, axis, capacity, context)
     inputs = [context.views[tensor].buffer for tensor in graph.inputs]
+    _place_behind_views(groups, {*graph.outputs}, context)
     trial = Context(context.config, context.constants, dict(context.views))
     orders = _orders(groups, trial)
     apart = not context.config.dma.parts_in_place
@@ -52,6 +53,26 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> tuple[list
                 _settle(tensor, orders, hosts, context)
     groups = [_numbered(index, group, context) for index, group in enumerate(kept)]
     return groups, _lifetimes(groups, context, inputs)
+
+
+def _place_behind_views(groups: Sequence[Group], outputs: set[Tensor], context: Context) -> None:
+    """Have an output that only shows a result in another shape computed where the output is, not copied there."""
+    readers = Counter(tensor for group in groups for op in group.ops for tensor in {*op.inputs} if tensor is not None)
+    makers = {tensor: group.ops[0].kind for group in groups for tensor in group.outputs}
+    for group in reversed(groups):
+        op = group.ops[0]
+        if op.kind not in ("reshape", "transpose") or op.output not in context.views:
+            continue
+        shown, view = op.input(0), context.views[op.output]
+        if shown in context.views or shown not in makers or readers[shown] > 1 or shown in outputs:
+            continue
+        if op.kind == "reshape" and view.is_dense():
+            strides = dense_strides(shown.shape, shown.dtype.itemsize)
+        elif op.kind == "transpose" and makers[shown] not in _ELSEWHERE:
+            strides = tuple(stride for _, stride in sorted(zip(op.attrs["perm"], view.strides, strict=True)))
+        else:
+            continue
+        context.views[shown] = View(view.buffer, view.offset, shown.shape, strides, shown.dtype)
 
 
 def _numbered(index: int, group: Group, context: Context) -> Group:
@@ -152,15 +173,23 @@ def _settle(
 def _alias(group: Group, context: Context) -> bool:
     """Make a view operator's result a view of its input; False when it has to be copied."""
     op = group.ops[0]
-    if op.kind not in VIEWS or op.output in context.views:
-        return False
-    if op.kind == "slice" and not context.config.dma.parts_in_place:
+    if op.kind not in VIEWS or (op.kind == "slice" and not context.config.dma.parts_in_place):
         return False
     view = VIEW_RULES[op.kind](op, context.view(op.input(0)))
-    if view is None:
-        return False
+    if view is None or op.output in context.views:
+        return view is not None and _is_same(view, context.views[op.output])
     context.views[op.output] = view
     return True
+
+
+def _is_same(one: View, other: View) -> bool:
+    """Whether two views of one shape have every element in the same place."""
+    strides = zip(one.shape, one.strides, other.strides, strict=True)
+    return (
+        one.buffer is other.buffer
+        and one.offset == other.offset
+        and all(first == second for dim, first, second in strides if dim > 1)
+    )
 
 
 def _copies_for_dense(group: Group, context: Context) -> tuple[list[Group], Group]:
