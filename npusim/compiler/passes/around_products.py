@@ -1,7 +1,8 @@
 """What stands before and behind products and convolutions, where the matrix unit does it at no cost.
 
-A scalar factor of an operand becomes one of the result, which its drain applies to the sums. Zeros that a pad puts
-around an image become the padding of the convolution that reads it.
+A scalar factor of an operand becomes one of the result, which its drain applies to the sums. Rows of zeros in front of
+a product, which attention puts where a mask leaves nothing, are put behind it. Zeros that a pad puts around an image
+become the padding of the convolution that reads it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from npusim.compiler.passes.rewrite import Rewriter
+from npusim.compiler.passes.simplify import scalar_of
 from npusim.dtypes import DType
 from npusim.graph import Graph, Op, Tensor
 from npusim.isa.functions import Binary
@@ -23,9 +25,9 @@ MOST_VIEWS = 8
 
 
 def scale_results(graph: Graph) -> Graph:
-    """Scalar factors of the operands of products become factors of their results.
+    """Scalar factors of the operands of products become factors of their results, rows of zeros rows of the results.
 
-    Results differ by the rounding of the scaled operands, which is left out.
+    Results differ by the rounding of the scaled operands, which is left out; and a row of zeros times an infinity is 0.
     """
     return Rewriter(graph).run(_scale_result) if any(op.kind == "matmul" for op in graph.ops) else graph
 
@@ -40,6 +42,8 @@ def _scale_result(rewriter: Rewriter, op: Op) -> bool:
         return _multiply(rewriter, op)
     if op.kind != "matmul" or not op.output.dtype.is_float or op.optional(2) is not None:
         return False
+    if _zero_behind(rewriter, op):
+        return True
     factor, operands = 1.0, list(op.inputs)
     for index in (0, 1):
         found = _without_factor(rewriter, op.input(index))
@@ -55,9 +59,22 @@ def _scale_result(rewriter: Rewriter, op: Op) -> bool:
     return True
 
 
+def _zero_behind(rewriter: Rewriter, op: Op) -> bool:
+    """Choose zeros for whole rows of the result, not of the left operand."""
+    select = rewriter.made_by(op.input(0), "select")
+    if select is None or rewriter.uses.get(select.output) != 1 or scalar_of(select.input(1)) != 0.0:
+        return False
+    condition, zero, rows = map(select.input, range(3))
+    if rows.shape != op.input(0).shape or len(condition.shape) < 2 or condition.shape[-1] != 1:
+        return False
+    product = rewriter.add(f"{op.name}.rows", "matmul", (rows, *op.inputs[1:]), op.attrs)
+    rewriter.substitute(op.output, rewriter.add(op.name, "select", (condition, zero, product), {}))
+    return True
+
+
 def _multiply(rewriter: Rewriter, op: Op) -> bool:
     """The quotient of a product and a scalar as a product with its reciprocal, which the drain computes."""
-    divisor = _scalar(op.input(1))
+    divisor = scalar_of(op.input(1))
     if not divisor or rewriter.made_by(op.input(0), "matmul") is None:
         return False
     inverse = _constant(rewriter, f"{op.name}.reciprocal", 1 / divisor, op.output.dtype)
@@ -99,20 +116,13 @@ def _factor(op: Op) -> tuple[float, Tensor] | None:
     if op.kind != "binary" or op.attrs["fn"] not in (Binary.MUL, Binary.DIV) or not op.output.dtype.is_float:
         return None
     for constant, other in ((op.input(1), op.input(0)), (op.input(0), op.input(1))):
-        value = _scalar(constant)
+        value = scalar_of(constant)
         if value is None or other.shape != op.output.shape or not np.isfinite(value):
             continue
         if op.attrs["fn"] == Binary.MUL:
             return value, other
         return (1 / value, other) if constant is op.input(1) and value else None
     return None
-
-
-def _scalar(tensor: Tensor) -> float | None:
-    """The one element of a float constant."""
-    if tensor.data is None or tensor.size != 1 or not tensor.dtype.is_float:
-        return None
-    return float(widen(np.asarray(tensor.data), tensor.dtype).reshape(()))
 
 
 def _pad_in_convolution(rewriter: Rewriter, op: Op) -> bool:
