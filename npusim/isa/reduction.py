@@ -153,15 +153,19 @@ class ArgReduce(RowInstruction):
 
 @instruction(0x42, "vector.softmax", Unit.VECTOR)
 class Softmax(RowInstruction):
-    """Softmax, or its logarithm, of each row: passes for maximum, sum and quotient."""
+    """Softmax, or its logarithm, of each row: passes for maximum, sum and quotient.
+
+    ``masked``: a row of -inf alone gives zeros, not NaN.
+    """
 
     log: Flag
+    masked: Flag
 
     def work(self) -> Work:
         return self._work("transcendental", 3)
 
     def execute(self, memory: Memory, core: int) -> None:
-        _core.softmax(*self._operands(memory, core), self.log)
+        _core.softmax(*self._operands(memory, core), self.log, self.masked)
 
 
 @instruction(0x43, "vector.normalize", Unit.VECTOR)

@@ -25,23 +25,25 @@ class Part(enum.IntEnum):
     """exp(x - a) / b"""
     LOG_SOFTMAX = 2
     """x - a - log(b)"""
-    SUM = 3
+    MASKED_SOFTMAX = 3
+    """The same; zeros where a is -inf."""
+    SUM = 4
     """a: the sum so far."""
-    CENTRED_SQUARES = 4
+    CENTRED_SQUARES = 5
     """b: the sum of (x - a / count)^2."""
-    SQUARES = 5
+    SQUARES = 6
     """b: the sum of x^2."""
-    NORMALIZE = 6
+    NORMALIZE = 7
     """(x - a / count) / sqrt(b / count + epsilon)"""
-    RMS_NORMALIZE = 7
+    RMS_NORMALIZE = 8
     """x / sqrt(b / count + epsilon)"""
-    CUMSUM = 8
+    CUMSUM = 9
     """a: the sum so far; each element with those before it."""
-    CUMPROD = 9
+    CUMPROD = 10
     """a: the product so far; each element with those before it."""
-    ARG_MAX = 10
+    ARG_MAX = 11
     """a: the order of the largest element so far; b: its position. The last part writes the position."""
-    ARG_MIN = 11
+    ARG_MIN = 12
     """Likewise of the smallest."""
 
 
@@ -50,7 +52,7 @@ GATHERING = frozenset({Part.SOFTMAX_TOTAL, Part.SUM, Part.CENTRED_SQUARES, Part.
 ARGUMENTS = frozenset({Part.ARG_MAX, Part.ARG_MIN})
 _FLOAT_ONLY = frozenset(Part) - ARGUMENTS - {Part.CUMSUM, Part.CUMPROD}
 _FUNCTIONS = {Part.SOFTMAX_TOTAL: ("transcendental", 2), Part.SOFTMAX: ("transcendental", 1)}
-_FUNCTIONS[Part.LOG_SOFTMAX] = _FUNCTIONS[Part.SOFTMAX]
+_FUNCTIONS[Part.LOG_SOFTMAX] = _FUNCTIONS[Part.MASKED_SOFTMAX] = _FUNCTIONS[Part.SOFTMAX]
 _FUNCTIONS |= dict.fromkeys((Part.CUMSUM, Part.CUMPROD, *ARGUMENTS), ("reduce", 1))
 
 

@@ -114,10 +114,13 @@ cdef void _softmax_total(double *y, const double *x, long long n, double *top, d
 
 
 cdef void _softmax_finish(
-    double *y, const double *x, long long n, double top, double total, bint log,
+    double *y, const double *x, long long n, double top, double total, bint log, bint masked,
 ) noexcept nogil:
     cdef long long i
-    if log:
+    if masked and top == -INFINITY:
+        for i in range(n):
+            y[i] = 0
+    elif log:
         total = ln(total)
         for i in range(n):
             y[i] = x[i] - top - total
@@ -132,17 +135,20 @@ cdef void _softmax(double *y, const double *x, long long n, const Params *p) noe
     cdef long long i
     _softmax_total(y, x, n, &top, &total)
     if n > SOFTMAX_BLOCK or p.mode or top == -INFINITY:
-        _softmax_finish(y, x, n, top, total, p.mode)
+        _softmax_finish(y, x, n, top, total, p.mode, p.size)
         return
     # The exponentials are there already.
     for i in range(n):
         y[i] = y[i] / total
 
 
-def softmax(int dtype, Strided dst not None, Strided src not None, dims, bint log):
-    """Softmax, or its logarithm, over the middle axis of dims (outer, r, inner); in double, summed in order of r."""
+def softmax(int dtype, Strided dst not None, Strided src not None, dims, bint log, bint masked=False):
+    """Softmax, or its logarithm, over the middle axis of dims (outer, r, inner); in double, summed in order of r.
+
+    ``masked``: a row of -inf alone gives zeros, not NaN.
+    """
     cdef Params p
-    p.mode = log
+    p.mode, p.size = log, masked
     _run_columns("softmax", dtype, dst, src, dims, _softmax, &p)
 
 
@@ -394,6 +400,7 @@ cdef enum:
     SOFTMAX_TOTAL
     SOFTMAX_QUOTIENT
     SOFTMAX_LOG
+    SOFTMAX_MASKED
     SUM
     CENTRED_SQUARES
     SQUARES
@@ -425,8 +432,8 @@ cdef void _part_of_floats(double *y, const double *x, long long n, double *state
             state[0] = 1
     if p.fn == SOFTMAX_TOTAL:
         _softmax_total(y, x, n, &state[0], &state[1])
-    elif p.fn == SOFTMAX_QUOTIENT or p.fn == SOFTMAX_LOG:
-        _softmax_finish(y, x, n, state[0], state[1], p.fn == SOFTMAX_LOG)
+    elif SOFTMAX_QUOTIENT <= p.fn <= SOFTMAX_MASKED:
+        _softmax_finish(y, x, n, state[0], state[1], p.fn == SOFTMAX_LOG, p.fn == SOFTMAX_MASKED)
     elif p.fn == SUM:
         for i in range(n):
             state[0] += x[i]

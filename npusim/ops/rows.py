@@ -44,12 +44,14 @@ def _softmax(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x, axis = widened(op, arrays, 0).astype(np.float64), op.attrs["axis"]
     if not x.size:
         return [narrow(x, op.output.dtype)]
+    largest = np.max(x, axis=axis, keepdims=True)
     with np.errstate(all="ignore"):
         # The maximum is subtracted so that no exponential overflows; the quotient is the same.
-        shifted = x - np.max(x, axis=axis, keepdims=True)
+        shifted = x - largest
         total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
         # The logarithm of the quotient would be -inf wherever the quotient underflows.
-        return _round(op, shifted - np.log(total) if op.attrs["log"] else np.exp(shifted) / total)
+        shares = shifted - np.log(total) if op.attrs["log"] else np.exp(shifted) / total
+        return _round(op, np.where(largest == -np.inf, 0.0, shares) if op.attrs["masked"] else shares)
 
 
 def _infer_normalize(inputs: Inputs, attrs: Attrs) -> list[Result]:
@@ -108,12 +110,12 @@ def _lrn(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 define(
     "softmax",
     "x",
-    "softmax along the axis, or its logarithm",
+    "softmax along the axis, or its logarithm; masked: a row of -inf alone gives zeros",
     infer=_infer,
     reference=_softmax,
     unit=Unit.VECTOR,
     form=RowForm(reduction.Softmax),
-    attrs={"axis": REQUIRED, "log": REQUIRED},
+    attrs={"axis": REQUIRED, "log": REQUIRED, "masked": False},
     constraints=(is_float,),
 )
 define(

@@ -42,10 +42,13 @@ class Build:
     def model(self, output: str, shape: Sequence[int | None]) -> onnx.ModelProto:
         """The model that gives a value as ``y``."""
         nodes = [*self.nodes, helper.make_node("Identity", [output], ["y"], name="y")]
+        inputs = dict(self.inputs)
+        if any("x" in node.output for node in nodes):
+            inputs["x0"] = inputs["x1"] = inputs.pop("x")
         graph = helper.make_graph(
             nodes,
             "form",
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in self.inputs.items()],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in inputs.items()],
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
             self.constants,
         )
@@ -275,7 +278,7 @@ def _norm_by_sums(build: Build) -> str:
 
 
 def _norm_of_square_mean(build: Build) -> str:
-    """The variance by ReduceSumSquare-free algebra: the mean of squares, less the square of the mean."""
+    """The variance as the mean of squares less the square of the mean."""
     mean, square = _mean(build, "x"), _mean(build, build.node("Mul", "x", "x"))
     variance = build.node("Sub", square, build.node("Mul", mean, mean))
     root = build.node("Sqrt", build.node("Add", variance, 1e-5))
@@ -284,10 +287,6 @@ def _norm_of_square_mean(build: Build) -> str:
 
 def _log_softmax(build: Build) -> str:
     return build.node("LogSoftmax", "x", axis=-1)
-
-
-def _log_of_softmax(build: Build) -> str:
-    return build.node("Log", _softmax(build))
 
 
 def _log_softmax_by_sum(build: Build) -> str:
@@ -385,14 +384,6 @@ def _clip_by_min(build: Build) -> str:
 
 def _clip_by_max(build: Build) -> str:
     return build.node("Max", build.node("Min", "x", 6.0), 0.0)
-
-
-def _softplus(build: Build) -> str:
-    return build.node("Softplus", "x")
-
-
-def _softplus_by_log(build: Build) -> str:
-    return build.node("Log", build.node("Add", build.node("Exp", "x"), 1.0))
 
 
 def _pooled(rng: Random) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]]:
@@ -557,7 +548,7 @@ FORMS = {
     "softmax": Forms(
         _softmax, {"by Exp": _softmax_by_exp, "transposes": _softmax_turned, "two dimensions": _softmax_flat}, _rows
     ),
-    "log softmax": Forms(_log_softmax, {"Log": _log_of_softmax, "by sum": _log_softmax_by_sum}, _rows),
+    "log softmax": Forms(_log_softmax, {"by sum": _log_softmax_by_sum}, _rows),
     "GELU": Forms(
         _gelu,
         {"by Erf": _gelu_by_erf, "half first": _gelu_half_first, "divided": _gelu_by_division_twice},
@@ -575,7 +566,6 @@ FORMS = {
     "Mish": Forms(_mish, {"Softplus": _mish_by_softplus, "Log": _mish_by_log}, _image),
     "leaky ReLU": Forms(_leaky, {"Max": _leaky_by_max, "PRelu": _leaky_by_prelu}, _image),
     "ReLU6": Forms(_clip, {"Min": _clip_by_min, "Max": _clip_by_max}, _image),
-    "softplus": Forms(_softplus, {"Log": _softplus_by_log}, _rows),
     "global pool": Forms(
         _global_pool, {"ReduceMean": _mean_of_pixels, "AveragePool": _pool_of_all, "one row": _mean_of_row}, _pooled
     ),
@@ -621,12 +611,29 @@ FORMS = {
 }  # fmt: skip
 
 
-def models(name: str, form: str, rng: Random) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """The model with one operator and the one of a form, of the same random size."""
+def models(name: str, form: str, rng: Random, *, small: bool = False) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """The model with one operator and the one of a form, of the same random size, behind the same operators.
+
+    ``small``: sizes for a comparison of values.
+    """
     forms = FORMS[name]
-    inputs, shape = forms.shapes(rng)
+    inputs, shape = forms.shapes(_Small(rng.random()) if small else rng)
+    before = rng.choice(tuple(_BEFORE))
     made = []
     for write in (forms.single, forms.written[form]):
-        build = Build(inputs)
+        build = Build(dict(inputs))
+        if before != "nothing" and "k" not in inputs:
+            build.nodes.append(helper.make_node(*_BEFORE[before], ["x0", "x1"], ["x"], name="before"))
         made.append(build.model(write(build), shape))
     return made[0], made[1]
+
+
+_BEFORE: dict[str, tuple[str, ...]] = {"nothing": (), "Add": ("Add",), "Mul": ("Mul",)}
+"""Operators that make the input: formulas are looked for behind other elementwise operators."""
+
+
+class _Small(Random):
+    """Chooses the smallest of several sizes."""
+
+    def choice(self, seq: Any) -> Any:
+        return min(seq)

@@ -28,6 +28,8 @@ def passes(op: Op) -> tuple[Part, ...]:
     """What is done with all parts of a row, one pass after the other; none for a kind that needs whole rows."""
     attrs = op.attrs
     match op.kind:
+        case "softmax" if attrs["masked"]:
+            return Part.SOFTMAX_TOTAL, Part.MASKED_SOFTMAX
         case "softmax":
             return Part.SOFTMAX_TOTAL, Part.LOG_SOFTMAX if attrs["log"] else Part.SOFTMAX
         case "normalize" if attrs["mode"] == "rms":

@@ -1,8 +1,7 @@
 """What stands before and behind products and convolutions, where the matrix unit does it at no cost.
 
-A scalar factor of an operand becomes one of the result, which its drain applies to the sums. Rows of zeros in front of
-a product, which attention puts where a mask leaves nothing, are put behind it. Zeros that a pad puts around an image
-become the padding of the convolution that reads it.
+A scalar factor of an operand becomes one of the result, which its drain applies to the sums. Zeros that a pad puts
+around an image become the padding of the convolution that reads it.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ MOST_VIEWS = 8
 
 
 def scale_results(graph: Graph) -> Graph:
-    """Scalar factors of the operands of products become factors of their results, rows of zeros rows of the results.
+    """Scalar factors of the operands of products become factors of their results.
 
-    Results differ by the rounding of the scaled operands, which is left out; and a row of zeros times an infinity is 0.
+    Results differ by the rounding of the scaled operands, which is left out.
     """
     return Rewriter(graph).run(_scale_result) if any(op.kind == "matmul" for op in graph.ops) else graph
 
@@ -42,8 +41,6 @@ def _scale_result(rewriter: Rewriter, op: Op) -> bool:
         return _multiply(rewriter, op)
     if op.kind != "matmul" or not op.output.dtype.is_float or op.optional(2) is not None:
         return False
-    if _zero_behind(rewriter, op):
-        return True
     factor, operands = 1.0, list(op.inputs)
     for index in (0, 1):
         found = _without_factor(rewriter, op.input(index))
@@ -56,19 +53,6 @@ def _scale_result(rewriter: Rewriter, op: Op) -> bool:
         return False
     product = rewriter.add(f"{op.name}.unscaled", "matmul", operands, op.attrs)
     rewriter.substitute(op.output, rewriter.add(op.name, "binary", (product, constant), {"fn": Binary.MUL}))
-    return True
-
-
-def _zero_behind(rewriter: Rewriter, op: Op) -> bool:
-    """Choose zeros for whole rows of the result, not of the left operand."""
-    select = rewriter.made_by(op.input(0), "select")
-    if select is None or rewriter.uses.get(select.output) != 1 or scalar_of(select.input(1)) != 0.0:
-        return False
-    condition, zero, rows = map(select.input, range(3))
-    if rows.shape != op.input(0).shape or len(condition.shape) < 2 or condition.shape[-1] != 1:
-        return False
-    product = rewriter.add(f"{op.name}.rows", "matmul", (rows, *op.inputs[1:]), op.attrs)
-    rewriter.substitute(op.output, rewriter.add(op.name, "select", (condition, zero, product), {}))
     return True
 
 

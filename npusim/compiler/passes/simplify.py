@@ -1,7 +1,8 @@
 """Operators that change nothing are removed, and those that one simpler operator replaces become it.
 
-Results are the same to the last bit, but for three cases: a negative zero to which zero is added stays negative, the
-sum of an average pool over a whole image is that of a reduction, and a NaN keeps its bits.
+Results are the same to the last bit, but for four cases: a negative zero to which zero is added stays negative, the
+sum of an average pool over a whole image is that of a reduction, a NaN keeps its bits, and a masked softmax is 0 where
+infinite scores, not the mask, make its row -inf.
 """
 
 from __future__ import annotations
@@ -65,14 +66,43 @@ def _is_all(tensor: Tensor, value: float) -> bool:
 
 
 def _select(rewriter: Rewriter, op: Op) -> bool:
-    """A constant condition that is the same everywhere."""
-    condition = op.input(0).data
-    if condition is None or not condition.size or condition.min() != condition.max():
+    condition, chosen, other = map(op.input, range(3))
+    data = condition.data
+    if data is None:
+        return _masked_softmax(rewriter, op, condition, chosen, other)
+    if not data.size or data.min() != data.max():
         return False
-    chosen = op.input(1 if condition.reshape(-1)[0] else 2)
+    if not data.reshape(-1)[0]:
+        chosen = other
     if chosen.shape != op.output.shape:
         return False
     rewriter.substitute(op.output, chosen)
+    return True
+
+
+def _masked_softmax(rewriter: Rewriter, op: Op, condition: Tensor, zero: Tensor, shares: Tensor) -> bool:
+    """Zeros for the softmax of rows whose mask is -inf everywhere, as attention defines it, are a form of softmax."""
+    softmax, equal = rewriter.made_by(shares, "softmax"), rewriter.made_by(condition, "binary")
+    if softmax is None or equal is None or scalar_of(zero) != 0.0 or rewriter.uses.get(shares) != 1:
+        return False
+    added, largest = rewriter.made_by(softmax.input(0), "binary"), rewriter.made_by(equal.input(0), "reduce")
+    if added is None or largest is None or equal.attrs["fn"] != Binary.EQ or added.attrs["fn"] != Binary.ADD:
+        return False
+    mask, axis = largest.input(0), softmax.attrs["axis"]
+    along = tuple(each - len(mask.shape) + len(shares.shape) for each in largest.attrs["axes"])
+    if (
+        scalar_of(equal.input(1)) != -INFINITE
+        or mask not in added.inputs
+        or largest.attrs["fn"] != Reduce.MAX
+        or not largest.attrs["keepdims"]
+        or along != (axis,)
+        or mask.shape[largest.attrs["axes"][0]] != shares.shape[axis]
+        or shares.shape != op.output.shape
+        or softmax.attrs["log"]
+    ):
+        return False
+    attrs = {**softmax.attrs, "masked": True}
+    rewriter.substitute(op.output, rewriter.add(op.name, "softmax", softmax.inputs, attrs))
     return True
 
 
