@@ -205,6 +205,26 @@ cdef inline bint is_same(Cut *one, Cut *other) noexcept nogil:
     )
 
 
+cdef enum:
+    MOST_REACHED = 64  # tiles along one axis that a mean is taken of
+
+
+cdef double reached(
+    long long full, long long size, long long stride, long long kernel, long long taps, long long dilation,
+    long long before, long long limit,
+) noexcept:
+    """The share of the input of tiles along an axis that lies in [0, limit): the rest is padding. ``full``, ``size``:
+    of the output and of a tile of it; ``kernel``, ``taps``: of the kernel and of a part of it; ``before``: padding."""
+    cdef long long step = up(up(full, size), MOST_REACHED) * size, out, tap, first, extent, inside = 0, total = 0
+    for out from 0 <= out < full by step:
+        for tap from 0 <= tap < kernel by taps:
+            first = out * stride + tap * dilation - before
+            extent = (least(size, full - out) - 1) * stride + (least(taps, kernel - tap) - 1) * dilation + 1
+            inside += most(0, least(first + extent, limit) - most(first, 0))
+            total += extent
+    return <double>inside / <double>total
+
+
 cdef class Search:
     """The cuts of one problem on one device.
 
@@ -213,6 +233,7 @@ cdef class Search:
     """
 
     cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
+    cdef long long x_rows, x_cols, top, left
     cdef bint depthwise, shared_weights, in_place, main, pinned, zeros
     cdef int x_home, out_home, direct, dram
     cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, w_kilo
@@ -257,6 +278,7 @@ cdef class Search:
     cdef _read(self, p):
         self.images, self.oh, self.ow, self.groups, self.oc, self.ic = p.images, p.oh, p.ow, p.groups, p.oc, p.ic
         self.kh, self.kw, self.sh, self.sw, self.dh, self.dw = p.kh, p.kw, p.sh, p.sw, p.dh, p.dw
+        self.x_rows, self.x_cols, self.top, self.left = p.padded or (0, 0, 0, 0)
         self.depthwise, self.shared_weights, self.in_place, self.main = (
             p.depthwise, p.shared_weights, p.in_place, p.main,
         )
@@ -602,6 +624,8 @@ cdef class Search:
                 cut.x = self._mean(
                     groups, ic, self.ic, self.x_item, cols, rows * cols, self.x_way, self.x_turned
                 )
+                if self.x_rows:
+                    self._pad(cut)
         if not self.held:
             nbytes = self._weights(cut)
             cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), 0, self.w_way)
@@ -619,6 +643,17 @@ cdef class Search:
         cdef long long whole = self._price_of(self._prices(False, cut.kh, cut.kw), groups, oh, ow, oc, ic)
         cut.all = self._all(cut, False)
         cut.one = whole
+        return 0
+
+    cdef int _pad(self, Cut *cut) except -1:
+        """Take from the loads of the input what the padding does not read: it is only written."""
+        cdef double inside = reached(self.oh, cut.oh, self.sh, self.kh, cut.kh, self.dh, self.top, self.x_rows)
+        inside *= reached(self.ow, cut.ow, self.sw, self.kw, cut.kw, self.dw, self.left, self.x_cols)
+        cdef long long nbytes = self._rows(cut) * self._cols(cut) * cut.groups * cut.ic * self.x_item
+        cdef Moved written = self._move(nbytes, nbytes, 0, COPY)
+        cut.x.nbytes *= inside
+        cut.x.ps = max(inside * cut.x.ps, written.ps)
+        cut.x.stream = max(inside * cut.x.stream, written.stream)
         return 0
 
     cdef Prices _prices(self, bint banks, long long kh, long long kw):

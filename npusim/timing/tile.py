@@ -64,7 +64,8 @@ class MatrixProblem(NamedTuple):
     ``w_cols``: weights are filled up to so many summands and channels; ``sum_bytes``: of an accumulator;
     ``parameters``: bytes of bias, scale and shift of a channel, ``fetched``: of those that are constants, which come
     with the weights; ``w_kilo``: bytes that 1024 of the weights take in DRAM, about: fewer where they are compressed.
-    ``x_turned``, ``out_turned``: transfers of tiles transpose, so that each element is a run in SRAM.
+    ``x_turned``, ``out_turned``: transfers of tiles transpose, so that each element is a run in SRAM. ``padded``: rows
+    and columns of the input, padding before them, where much of what tiles are made of is padding.
     """
 
     images: int
@@ -105,6 +106,7 @@ class MatrixProblem(NamedTuple):
     w_kilo: int = 1024
     x_turned: bool = False
     out_turned: bool = False
+    padded: tuple[int, int, int, int] | None = None
 
     @property
     def x_way(self) -> str:
@@ -294,7 +296,8 @@ class Tilings:
                 break
         if can_cut_taps(self._problem) and (best is None or best[0] > self._good):
             found, low, high = self._found(self._by_taps, budget, (low, high))
-            if found is not None and (best is None or found[0] < best[0]):
+            # A part of the kernel at a time has more loads: as good is not good enough.
+            if found is not None and (best is None or _near(found[0]) < best[0]):
                 best = found
         return best and best[1], low, high
 

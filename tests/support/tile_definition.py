@@ -21,6 +21,7 @@ from npusim.isa.matrix import products, rate_type
 from npusim.timing.tile import (
     MOST_RISEN,
     OVERLAP,
+    SLACK_PERCENT,
     TAPS_PERCENT,
     Home,
     MatrixProblem,
@@ -73,7 +74,7 @@ def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None
     if can_cut_taps(problem) and (best is None or best[0] > good(problem, config)):
         cuts = list(tap_cuts(problem, config))
         found = _chosen(problem, config, budget, cuts, whole=False)
-        if found and (best is None or found[0] < best[0]):
+        if found and (best is None or found[0] * (100 + SLACK_PERCENT) // 100 < best[0]):
             best = found
     return best and best[1]
 
@@ -345,6 +346,7 @@ def _times(problem: MatrixProblem, tile: Tiling, config: Config) -> _Times:
     rows, cols = input_extent(problem, tile.oh, tile.ow, taps(problem, tile))
     mean = functools.partial(_mean, problem, tile)
     x = mean((problem.ic, tile.ic), problem.x_type.itemsize, cols, rows * cols, config, problem.x_home)
+    x = x and _padded(problem, tile, x, bytes_.x, config)
     outputs, pixels = (problem.oc, tile.oc), tile.oh * tile.ow
     out = mean(outputs, problem.stored_bytes, tile.ow, pixels, config, problem.out_home, write=True)
     operands = [mean(outputs, item, tile.ow, pixels, config) for item in problem.epilogue.operands]
@@ -386,6 +388,36 @@ def _times(problem: MatrixProblem, tile: Tiling, config: Config) -> _Times:
     first = sum(int(move.ps) for move in (x if config.dma.inputs_ahead else None, out) if move)
     first += behind if chain <= compute else compute // per_core
     return _Times(_Parts(compute, chain, loading, storing, shared), int(w.ps) if w else 0, first, per_core)
+
+
+def _padded(problem: MatrixProblem, tile: Tiling, x: _Mean, nbytes: int, config: Config) -> _Mean:
+    """The load of an input tile, of which padding is only written."""
+    if problem.padded is None:
+        return x
+    p, model, (height, width, top, left) = problem, cost_model(config), problem.padded
+    kernel = taps(p, tile)
+    inside = _reached((p.oh, tile.oh), p.sh, (p.kh, kernel[0]), p.dh, top, height)
+    inside *= _reached((p.ow, tile.ow), p.sw, (p.kw, kernel[1]), p.dw, left, width)
+    written = DmaWork(nbytes, 1, nbytes, 0, 0)
+    return _Mean(
+        max(inside * x.ps, model.cost(written).ps), max(inside * x.stream, model.stream_ps(written)), inside * x.nbytes
+    )
+
+
+def _reached(
+    out: tuple[int, int], stride: int, kernel: tuple[int, int], dilation: int, before: int, limit: int
+) -> float:
+    """The share of the pixels of input tiles along an axis that are none of the padding. Pairs are (all, those of a
+    tile). Of many tiles a mean of a few is taken."""
+    inside = total = 0
+    step = ceil_div(ceil_div(*out), 64) * out[1]
+    for first, tap in product(range(0, out[0], step), range(0, kernel[0], kernel[1])):
+        begin = first * stride + tap * dilation - before
+        size, part = min(out[1], out[0] - first), min(kernel[1], kernel[0] - tap)
+        positions = range(begin, begin + (size - 1) * stride + (part - 1) * dilation + 1)
+        inside += len(range(max(0, positions.start), min(limit, positions.stop)))
+        total += len(positions)
+    return inside / total
 
 
 def _plain_sum(values: Iterable[float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -22,6 +23,9 @@ from npusim.compiler.lower.transfer import load_items
 from npusim.isa.matrix import CHANNEL_BLOCK
 from npusim.timing.tile import MatrixProblem, input_extent
 from npusim.units import ceil_div
+
+_PADDED = 1.5
+"""The input with its padding, as a multiple of the input, from which on padding is a part of the estimates."""
 
 
 class ConvLowering(MatrixLowering, kind="conv"):
@@ -58,7 +62,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         serving = context.beside, context.served(x), context.served(w)
         self.problem = MatrixProblem(
             *sizes, kh, kw, sh, sw, dh, dw, depthwise, shared_weights, *types, self.chain.epilogue(), in_place, *homes,
-            held, self._pinned, *serving, **self.narrow(self._x, out),
+            held, self._pinned, *serving, **self.narrow(self._x, out), padded=self._padded(w.shape[2:], out_shape),
         )  # fmt: skip
         self.tile = self.choose_tile()
 
@@ -79,6 +83,14 @@ class ConvLowering(MatrixLowering, kind="conv"):
         self._x, self._out = (view.broadcast((1, *view.shape)) for view in found[:2])
         self._axes = self._places = (0, 1, 2, 3)
         return found[2]
+
+    def _padded(self, kernel: Sequence[int], out: Sequence[int]) -> tuple[int, int, int, int] | None:
+        """Rows and columns of the input, and padding before them, if a window is so large that most of what a tile
+        needs may be padding."""
+        attrs, (_, height, width, _) = self.op.attrs, self._x.shape
+        steps = zip(out[1:3], attrs["stride"], kernel, attrs["dilation"], strict=True)
+        rows, cols = ((size - 1) * stride + (taps - 1) * step + 1 for size, stride, taps, step in steps)
+        return (height, width, *self._pads[:2]) if rows * cols > _PADDED * height * width else None
 
     def _at_once(self) -> tuple[int, int]:
         """The rows that are made at once, and the copies of all weights that stay meanwhile."""
