@@ -78,35 +78,39 @@ def _pair(config: Config, changed: Conv, base: Conv, factor: float) -> Case:
 
 @law("a dilated convolution takes at most 1.15 times as long as one with dilation 1")
 def dilation(rng: Random, config: Config) -> Case | None:
-    """Input channels fill the rows of the array: else taps share them, which is another law's."""
+    """Images and signals, strides, both layouts. Input channels fill the rows of the array: else taps share them, which
+    is another law's."""
     if not layers.types(config):
         return None
-    base = layers.conv(rng, config, (2, 3, 5), stride=False)
+    base = layers.conv(rng, config, (2, 3, 5))
     base = replace(base, c=-(-base.c // config.matrix.rows) * config.matrix.rows, o=min(base.o, 256))
-    base = replace(base, h=max(base.h, 9), w=max(base.w, 9), n=1)
-    return _pair(config, replace(base, dilation=rng.choice((2, 3, 4, 6, 8, 12, 18, 29))), base, 1.15)
+    base = replace(base, h=max(base.h, 9), w=max(base.w, 9), n=1, layout=rng.choice(("NHWC", "NHWC", "NCHW")))
+    steps = (2, 3, 4, 6, 8, 12, 18, 29)
+    if rng.random() < 0.3:
+        base, steps = replace(base, h=1, w=base.h * base.w, kernel=(1, base.kernel[1])), (2, 8, 64, 256, 512)
+    return _pair(config, replace(base, dilation=rng.choice(steps)), base, 1.15)
 
 
-@law("a kernel of any size reaches 0.85 of the unit's peak or of the DRAM's bandwidth, whichever is slower")
+_SHOWS = 20_000_000
+"""Picoseconds of a layer from which on its tiles show, and not how it begins and ends."""
+
+
+@law("a kernel of any size takes at most 1 / 0.85 of what its folds or its bytes take, whichever take longer")
 def kernel_size(rng: Random, config: Config) -> Case | None:
-    """The bound is that of whole folds: channels are multiples of the array."""
+    """Any numbers of channels. The folds are those of the layer as one instruction, by the cost function of the unit;
+    and nothing overlaps the first load and the last store."""
     if not layers.types(config):
         return None
-    kernel = rng.randint(2, 31)
-    rows, cols = config.matrix.rows, config.matrix.cols
-    flat = rng.random() < 0.3
-    side = max(layers.size(rng, 8, 64), 4)
+    kernel, flat, side = rng.randint(2, 31), rng.random() < 0.3, layers.size(rng, 8, 64)
     layer = Conv(
-        rng.choice(layers.types(config)), 1, 1 if flat else side, side * (8 if flat else 1), rows, cols,
-        (1 if flat else kernel, kernel),
+        rng.choice(layers.types(config)), 1, 1 if flat else side, side * (8 if flat else 1), layers.size(rng, 3, 256),
+        layers.size(rng, 8, 256), (1 if flat else kernel, kernel),
     )  # fmt: skip
     if layer.macs > 4 * layers.MOST_MACS:
         return None
-    element = layer.dtype.itemsize
-    compulsory = element * (layer.h * layer.w * (layer.c + layer.o) + layer.c * layer.o * math.prod(layer.kernel))
-    bound = (
-        max(layer.macs / capabilities(config).peak_macs[layer.dtype.label], compulsory / config.dram.bandwidth) * 1e12
-    )
+    bound = layers.bound_ps(layer, config)
+    if bound < _SHOWS:
+        return None
     return Case(str(layer), {"layer": (layer.graph(), config)}, lambda found: found["layer"].time_ps / (bound / 0.85))
 
 

@@ -12,8 +12,10 @@ import numpy as np
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
+from npusim.hw.cost import cost_model
 from npusim.isa.functions import Binary
 from npusim.ops.build import GraphBuilder
+from npusim.work import DmaWork, MatrixWork
 
 MOST_MACS = 1 << 29
 """Of one layer: larger ones take long to compile for the smallest devices, and show nothing else."""
@@ -82,6 +84,18 @@ class Conv:
         }
         weights = constant(build, (self.o, self.c // self.groups, *self.kernel), self.dtype)
         return requantised(build, build.add("conv", [x, weights], attrs), self.dtype)
+
+
+def bound_ps(layer: Conv, config: Config) -> int:
+    """The least time of a layer: that of all of its products as one instruction, or of its operands and results once
+    through the pins, and of a load before and a store behind."""
+    x, w, item = layer.h * layer.w * layer.c, layer.o * layer.c * math.prod(layer.kernel), layer.dtype.itemsize
+    y = math.prod(layer.out_hw) * layer.o
+    work = MatrixWork(layer.dtype, layer.n, *layer.out_hw, layer.o, layer.c, *layer.kernel, False, True, True, item)
+    model = cost_model(config)
+    ends = model.transfer_ps(DmaWork(item, 1, item, item, 0))[0] + model.transfer_ps(DmaWork(item, 1, item, 0, item))[0]
+    moved = item * (layer.n * (x + y) + w) * 10**12 // config.dram.bandwidth
+    return max(model.product_ps(work), moved) + ends
 
 
 def constant(build: GraphBuilder, shape: tuple[int, ...], dtype: DType) -> Tensor:
