@@ -10,6 +10,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import product
+from math import prod
+from operator import mul
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -24,7 +26,7 @@ from npusim.compiler.lower.matrix_tiling import Extent, MatrixTiling, OutputTile
 from npusim.compiler.lower.matrix_weights import Columns, Cut, Part, extras, pack_weights
 from npusim.compiler.lower.ranges import emit_ranges
 from npusim.compiler.lower.streams import Packed
-from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, store_packed
+from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, pad_items, store_packed
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Tensor
@@ -46,6 +48,9 @@ class Spot(NamedTuple):
     pixel: int
     resource: Resource
 
+
+_PADDING = 512
+"""Elements of padding from which on its own transfers, four at most, are faster than its elements one by one."""
 
 _Held = dict[str, tuple[Any, Slot]]
 """The contents of a core's slots, by name: which tile, and the slot. A tile that is still there is not loaded again."""
@@ -103,10 +108,21 @@ class MatrixLowering(MatrixTiling):
     ) -> list[Item]:
         """Load a part of the input with padding before and after it. A unit that fetches features itself has an engine
         for that."""
-        bring = fetch_items if self._fetches and is_dram(part.address) else copy_items
+        fetches, item = self._fetches and is_dram(part.address), part.dtype.itemsize
         before, after = padding or (None, None)
+        apart: list[Item] = []
+        if before is not None and after is not None:
+            inner = prod(part.shape)
+            around = prod(map(sum, zip(before, part.shape, after, strict=True))) - inner
+            # A transfer that transposes would write padding element by element, too.
+            if not inner or (self.problem.x_turned and not fetches and around > _PADDING):
+                apart = pad_items(slot, part.shape, item, before, after, pattern)
+                if not inner:
+                    return apart
+                slot = slot[0] + sum(map(mul, before, slot[1])), slot[1], slot[2]
+                before = after = None
         source = (part.address, part.strides, part)
-        return bring(slot, source, part.shape, part.dtype.itemsize, before, after, pattern)
+        return apart + (fetch_items if fetches else copy_items)(slot, source, part.shape, item, before, after, pattern)
 
     def packed(self, key: Any, cut: Cut, part: Part, columns: Columns, parts: int) -> Packed:
         """The constant weights of a tile, placed once: see :func:`pack_weights`."""

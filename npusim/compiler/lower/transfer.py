@@ -6,13 +6,14 @@ import functools
 from collections.abc import Sequence
 from itertools import product
 from math import prod
+from operator import mul
 from typing import Any
 
 from npusim.compiler.buffers import View, ordered_strides, pad4
 from npusim.compiler.codegen.issue import Item, Resource, Slot
 from npusim.compiler.lower.base import TooManyError
 from npusim.isa.base import MAX_ITEMS, is_outside
-from npusim.isa.dma import Copy, Fetch, reorderable
+from npusim.isa.dma import Copy, Fetch, Fill, reorderable
 from npusim.units import ceil_div
 from npusim.work import DmaWork, walked_runs
 
@@ -69,6 +70,38 @@ def copy_items(
         instruction = Copy(*sides, size, itemsize, low, high, pattern)
         items.append(Item(instruction, reads, writes))
     return items
+
+
+def pad_items(
+    dst: Strided, dims: Sequence[int], itemsize: int, before: Sequence[int], after: Sequence[int], pattern: int
+) -> list[Item]:
+    """Write the padding of :func:`copy_items` without the elements: strips before and after them along each dimension,
+    as runs of the destination."""
+    address, strides, resource = dst
+    items: list[Item] = []
+    whole = list(map(sum, zip(before, dims, after, strict=True)))
+    for axis, (low, size, high) in enumerate(zip(before, dims, after, strict=True)):
+        for first, count in ((0, low), (low + size, high)):
+            strip = (*dims[:axis], count, *whole[axis + 1 :])
+            at = address + sum(map(mul, before[:axis], strides)) + first * strides[axis]
+            items += _fill_items((at, strides, resource), strip, itemsize, pattern)
+    return items
+
+
+def _fill_items(dst: Strided, dims: Sequence[int], itemsize: int, pattern: int) -> list[Item]:
+    """Set elements, at most as many as one instruction may at a time."""
+    address, strides, resource = dst
+    if not prod(dims):
+        return []
+    if prod(dims) <= MAX_ITEMS:
+        return [Item(Fill(address, pad4(strides, 0), pad4(dims, 1), itemsize, pattern), (), (resource,))]
+    axis = dims.index(max(dims))
+    half = dims[axis] // 2
+    rest = address + half * strides[axis], strides, resource
+    return [
+        *_fill_items(dst, _with(dims, axis, half), itemsize, pattern),
+        *_fill_items(rest, _with(dims, axis, dims[axis] - half), itemsize, pattern),
+    ]
 
 
 def transfer_works(
