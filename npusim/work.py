@@ -23,7 +23,8 @@ class MatrixWork:
 
     ``depthwise``: every input channel has ``oc / ic`` filters. ``first`` / ``last``: the tile starts / ends its
     accumulation; the last one outputs ``oh * ow * oc * batch`` elements of ``out_bytes``. ``acc_bytes``: of a sum.
-    ``w_bits``: of a packed weight, 0 if not packed.
+    ``w_bits``: of a packed weight, 0 if not packed. ``idle``: MACs that take time without a product, because their
+    weights are the zeros between the blocks of a block-diagonal matrix.
     """
 
     dtype: DType
@@ -40,15 +41,22 @@ class MatrixWork:
     out_bytes: int
     acc_bytes: int = 4
     w_bits: int = 0
+    idle: int = 0
 
     def weight_bytes(self, count: int) -> int:
         """Bytes of ``count`` weights in SRAM."""
         return ceil_div(count * (self.w_bits or 8 * self.dtype.itemsize), 8)
 
     @property
-    def macs(self) -> int:
+    def places(self) -> int:
+        """MACs that take time, idle ones included."""
         inputs = 1 if self.depthwise else self.ic
         return self.batch * self.oh * self.ow * self.oc * inputs * self.kh * self.kw
+
+    @property
+    def macs(self) -> int:
+        """Products that are computed."""
+        return self.places - self.idle
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from npusim.compiler.passes.around_products import pad_in_convolutions, scale_re
 from npusim.compiler.passes.canonical_order import in_canonical_order
 from npusim.compiler.passes.dynamic_quantization import dynamic_quantization
 from npusim.compiler.passes.exported_forms import restore_operators
+from npusim.compiler.passes.fill_groups import fill_groups
 from npusim.compiler.passes.fusion import fold_affine, integerize
 from npusim.compiler.passes.hoist_elementwise import raise_elements
 from npusim.compiler.passes.legalize import legalize, separate_outputs, unsupported
@@ -140,6 +141,8 @@ def _compiled(
     # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
     prepared, budget = _settled(given, config) if isinstance(given, PreparedGraph) else _prepared(graph, config)
+    # Not part of the rewriting, which designs share: the choice depends on nearly all of a description.
+    prepared = fill_groups(prepared, config, budget)
     best = ScheduleSearch(prepared, config, budget, schedule, tried).run()
     commands, sizes = _marked(best), best.sizes
     # Nothing is verified here: whoever executes a stream does that first, whoever has made it.

@@ -11,7 +11,9 @@ import functools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Annotated, ClassVar
+from itertools import product
+from operator import attrgetter
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -64,7 +66,10 @@ class Extras:
     ``wide``: sums have 64 bits. ``w_bits``: bits of a packed weight, 0 if not packed. ``shift``: float32 per channel of
     each batch item, added after the scale. ``w_scale``: weights are dequantized, (w - zero) * scale, to the type of x:
     rows of one float32 per output channel, the first for ``w_block - w_skip`` of the K, each other for ``w_block``.
-    ``w_zeros``: zero points in the same layout, of the type of the weights.
+    ``w_zeros``: zero points in the same layout, of the type of the weights. ``block_ic``, ``block_oc``: weights are
+    block-diagonal: output channels are in blocks of ``block_oc``, and each block has weights for ``block_ic`` input
+    channels. The tile starts at input channel ``first_ic`` and output channel ``first_oc`` of the whole matrix. Weights
+    outside the blocks take time, but are not multiplied; each block is summed like a convolution of its own.
     """
 
     wide: bool = False
@@ -74,6 +79,10 @@ class Extras:
     w_scale: int = NOTHING
     w_zeros: int = NOTHING
     shift: int = NOTHING
+    block_ic: int = 0
+    block_oc: int = 0
+    first_ic: int = 0
+    first_oc: int = 0
 
     def __str__(self) -> str:
         parts = []
@@ -87,7 +96,7 @@ class Extras:
     def to_bytes(self) -> bytes:
         if self is NO_EXTRAS or self == NO_EXTRAS:
             return b""
-        return _EXTRAS.pack(self.wide, self.w_bits, self.w_skip, self.w_block, self.w_scale, self.w_zeros, self.shift)
+        return _EXTRAS.pack(*attrgetter(*_EXTRA_NAMES)(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Extras:
@@ -102,7 +111,8 @@ class Extras:
         return extras
 
 
-_EXTRAS = struct.Struct("<?B2xIIQQQ")
+_EXTRAS = struct.Struct("<?B2xIIQQQIIII")
+_EXTRA_NAMES = [field.name for field in fields(Extras)]
 NO_EXTRAS = Extras()
 
 
@@ -133,9 +143,13 @@ CHANNEL_STEP = 64
 """Most output channels of one step of the kernels; fewer take as long."""
 
 
+GATHER_PRODUCTS = 1 << 14
+"""Products that take the host as long as to gather the weights of a block."""
+
+
 def products(work: MatrixWork) -> int:
     """The products of an instruction with output channels rounded up to CHANNEL_STEP, limited by ``MAX_PRODUCTS``."""
-    return work.macs // work.oc * ceil_div(work.oc, CHANNEL_STEP) * CHANNEL_STEP
+    return work.places // work.oc * ceil_div(work.oc, CHANNEL_STEP) * CHANNEL_STEP
 
 
 # The multipliers have 9 bits, which hold the difference of two bytes (ADR 0017).
@@ -166,6 +180,11 @@ def _check(tile: Conv | Depthwise, *sizes: int) -> None:
         raise ProgramError(f"{tile.mnemonic}: w_block {extras.w_block} must be above w_skip, and 0 without w_scale")
     if extras.w_zeros != NOTHING and not scaled:
         raise ProgramError(f"{tile.mnemonic}: w_zeros must have w_scale")
+    blocks = extras.block_ic, extras.block_oc
+    if isinstance(tile, Depthwise) and any(blocks):
+        raise ProgramError(f"{tile.mnemonic}: weights have no blocks, got {blocks}")
+    if any(blocks) != all(blocks) or (not any(blocks) and (extras.first_ic or extras.first_oc)):
+        raise ProgramError(f"{tile.mnemonic}: block_ic, block_oc must both be >= 1, or both 0 as first_ic and first_oc")
 
 
 def _weight_accesses(tile: Conv | Depthwise, batch: int, k: int, channels: int, stride: int) -> Iterator[Access | None]:
@@ -247,6 +266,7 @@ def _work(
     depthwise: bool,
     first: bool,
     last: bool,
+    idle: int = 0,
 ) -> MatrixWork:
     """The work of a tile, cached, because streams have few different ones."""
     rate = rate_type(x_type, w_type)
@@ -254,8 +274,9 @@ def _work(
     narrow = 8 * w_type.itemsize if w_type.itemsize < rate.itemsize else 0
     sums = accumulator_type(x_type, w_type, wide=wide, scaled=scaled)
     return MatrixWork(
-        rate, batch, oh, ow, oc, ic, kh, kw, depthwise, first, last, out_type.itemsize, sums.itemsize, w_bits or narrow
-    )
+        rate, batch, oh, ow, oc, ic, kh, kw, depthwise, first, last, out_type.itemsize, sums.itemsize, w_bits or narrow,
+        idle,
+    )  # fmt: skip
 
 
 def _pixel_zero(tile: Conv | Depthwise) -> int:
@@ -295,6 +316,39 @@ def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channe
     )
 
 
+class _Run(NamedTuple):
+    """Equal blocks, one after the other along the diagonal, as far as a tile has them: how many, the input and output
+    channels of each, and the channels of the tile at which the first one starts."""
+
+    blocks: int
+    ic: int
+    oc: int
+    at_ic: int
+    at_oc: int
+
+
+def _runs(tile: Conv) -> list[_Run]:
+    """The blocks with weights in a tile: complete ones, and at each end one of which the tile has a part."""
+    wide, high = tile.extras.block_ic, tile.extras.block_oc
+    starts = tile.extras.first_ic, tile.extras.first_oc
+    ends = starts[0] + tile.ic, starts[1] + tile.oc
+    low = max(starts[0] // wide, starts[1] // high)
+    end = min(ceil_div(ends[0], wide), ceil_div(ends[1], high))
+    whole = max(ceil_div(starts[0], wide), ceil_div(starts[1], high)), min(ends[0] // wide, ends[1] // high)
+    if whole[0] >= whole[1]:
+        parts = [(block, block + 1) for block in range(low, end)]
+    else:
+        parts = [(low, whole[0]), whole, (whole[1], end)]
+    found = []
+    for first, last in parts:
+        if first < last:
+            ic = max(first * wide, starts[0]), min((first + 1) * wide, ends[0])
+            oc = max(first * high, starts[1]), min((first + 1) * high, ends[1])
+            run = _Run(last - first, ic[1] - ic[0], oc[1] - oc[0], ic[0] - starts[0], oc[0] - starts[1])
+            found.append(run)
+    return found
+
+
 @instruction(0x20, "matrix.conv", Unit.MATRIX)
 class Conv(Instruction):
     """A batch of convolution tiles; a matmul is oh=1, ow=M, ic=K, kh=kw=1, oc=N.
@@ -304,7 +358,7 @@ class Conv(Instruction):
     accumulators per pixel, set on ``first``, added to otherwise. On ``last`` the accumulators leave
     through (acc + bias) * scale; for integer outputs / out_scale, rint and + out_zero; a clamp to [low, high], into
     ``out_type``. bias and scale: one for each channel of each batch item. Strides (batch, row, pixel) in bytes. What
-    ``Extras`` adds to that: sums of 64 bits, packed weights, weights with scales, a shift.
+    ``Extras`` adds to that: sums of 64 bits, packed weights, weights with scales, a shift, block-diagonal weights.
     """
 
     x_type: Type
@@ -351,7 +405,8 @@ class Conv(Instruction):
         return self.acc_strides, self.out_strides
 
     def elements(self) -> int:
-        return products(self.work())
+        gathers = self.batch * ceil_div(self.oc, self.extras.block_oc) if self.extras.block_oc else 0
+        return products(self.work()) + gathers * GATHER_PRODUCTS
 
     def accesses(self) -> Iterator[Access | None]:
         xb, xr, xp = self.x_strides
@@ -384,28 +439,91 @@ class Conv(Instruction):
             False,
             self.first,
             self.last,
+            self.batch * self.oh * self.ow * self.kh * self.kw * self._idle() if extras.block_ic else 0,
         )
+
+    def _idle(self) -> int:
+        """Pairs of an input and an output channel that are in no block."""
+        pairs = sum(run.blocks * run.ic * run.oc for run in _runs(self))
+        return self.ic * self.oc - pairs
 
     def execute(self, memory: Memory, core: int) -> None:
         x = memory.at(core, self.x, self.x_strides)
         k = self.ic * self.kh * self.kw
         w_type, w = _weights(self, memory, core, self.batch, k, self.oc, self.w_batch_stride)
         acc = memory.at(core, self.acc, self.acc_strides)
+        if self.extras.block_ic:
+            self._execute_blocks(memory, core, w_type, w)
+        else:
+            self._multiply(w_type, x, w, acc, (self.batch, self.oh, self.ow, self.oc, self.ic))
+        if self.last:
+            _drain(self, memory, core, self.batch, self.oc)
+
+    def _multiply(
+        self, w_type: DType, x: _core.Strided, w: _core.Strided, acc: _core.Strided, dims: tuple[int, ...]
+    ) -> None:
         (_core.conv_wide if self.extras.wide else _core.conv)(
             self.x_type,
             w_type,
             x,
             w,
             acc,
-            (self.batch, self.oh, self.ow, self.oc, self.ic),
+            dims,
             (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw),
             CHANNEL_BLOCK,
             _pixel_zero(self),
             self.first,
             self.w_zero,
         )
-        if self.last:
-            _drain(self, memory, core, self.batch, self.oc)
+
+    def _execute_blocks(self, memory: Memory, core: int, w_type: DType, w: _core.Strided) -> None:
+        """Compute each block as a convolution of its own; output channels without inputs in this tile get zeros."""
+        runs, size, item = _runs(self), _accumulator(self).itemsize, self.x_type.itemsize
+        if self.first:
+            ends = (runs[0].at_oc, runs[-1].at_oc + runs[-1].blocks * runs[-1].oc) if runs else (self.oc, self.oc)
+            for low, high in ((0, ends[0]), (ends[1], self.oc)):
+                if low < high:
+                    acc = memory.at(core, self.acc + low * size, (*self.acc_strides, size))
+                    _core.fill(acc, (self.batch, self.oh, self.ow, high - low), size, 0)
+        for index, run in product(range(self.batch), runs):
+            x_at = self.x + index * self.x_strides[0] + run.at_ic * item
+            acc_at = self.acc + index * self.acc_strides[0] + run.at_oc * size
+            self._multiply(
+                w_type,
+                memory.at(core, x_at, (run.ic * item, *self.x_strides[1:])),
+                self._gathered(w_type, w, index, run),
+                memory.at(core, acc_at, (run.oc * size, *self.acc_strides[1:])),
+                (run.blocks, self.oh, self.ow, run.oc, run.ic),
+            )
+
+    def _gathered(self, w_type: DType, w: _core.Strided, index: int, run: _Run) -> _core.Strided:
+        """The weights of a run of blocks, [block][K][oc], from those of the tile."""
+        size, taps, (stride,) = w_type.itemsize, self.kh * self.kw, w.strides
+        nbytes = taps * run.ic * run.oc * size
+        made = np.empty(run.blocks * nbytes, np.uint8)
+        for number in range(run.blocks):
+            first = run.at_ic + number * run.ic
+            column = run.at_oc + number * run.oc
+            # Up to the next end of a channel block: of the tile, or of this block.
+            at = first
+            while at < first + run.ic:
+                outer, inner = at - at % CHANNEL_BLOCK, at - (at - first) % CHANNEL_BLOCK
+                wide = min(CHANNEL_BLOCK, self.ic - outer)
+                narrow = min(CHANNEL_BLOCK, first + run.ic - inner)
+                count = min(outer + wide, inner + narrow) - at
+                source = (outer * taps + at - outer) * self.oc + column
+                target = ((inner - first) * taps + at - inner) * run.oc
+                rows, columns = narrow * run.oc * size, wide * self.oc * size
+                _core.copy(
+                    _core.Strided(made, number * nbytes + target * size, (0, rows, run.oc * size, size)),
+                    _core.Strided(
+                        w.memory, w.offset + index * stride + source * size, (0, columns, self.oc * size, size)
+                    ),
+                    (1, taps, count, run.oc),
+                    size,
+                )
+                at += count
+        return _core.Strided(made, 0, (nbytes,))
 
 
 @instruction(0x21, "matrix.depthwise", Unit.MATRIX)

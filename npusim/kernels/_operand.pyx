@@ -29,6 +29,11 @@ cdef class Strided:
         PyBuffer_Release(&self.buffer)
 
     @property
+    def strides(self):
+        """Bytes from one element to the next along each dimension."""
+        return tuple([self.s[i] for i in range(self.rank)])
+
+    @property
     def memory(self):
         """What the bytes belong to."""
         return <object>self.buffer.obj

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -102,6 +103,24 @@ def _check_bias(bias: Tensor | None, channels: int, dtype: DType) -> None:
         raise ModelError(f"bias must be {dtype.label}[{channels}], got {bias.dtype.label}{list(bias.shape)}")
 
 
+class Blocks(NamedTuple):
+    """Block-diagonal weights of a convolution: within each group, output channels are in blocks of ``oc``, each with
+    weights for a block of ``ic`` input channels. ``first``: output channels of the group before the first one."""
+
+    ic: int
+    oc: int
+    first: int = 0
+
+
+def on_diagonal(w: Array, groups: int, blocks: Blocks) -> Array:
+    """The blocks of complete block-diagonal weights, as the weights of more groups."""
+    oc, ic = w.shape[0] // groups, w.shape[1]
+    split = w.reshape(groups, oc // blocks.oc, blocks.oc, ic // blocks.ic, blocks.ic, *w.shape[2:])
+    each = np.arange(oc // blocks.oc)
+    # Advanced indices that a slice separates come first.
+    return np.moveaxis(split[:, each, :, each], 0, 1).reshape(w.shape[0], blocks.ic, *w.shape[2:])
+
+
 def _infer_conv(inputs: Inputs, attrs: Attrs) -> list[Result]:
     x, w = operand(inputs, 0), operand(inputs, 1)
     check_window(attrs)
@@ -111,6 +130,12 @@ def _infer_conv(inputs: Inputs, attrs: Attrs) -> list[Result]:
     groups = attrs["groups"]
     if groups < 1 or c != w.shape[1] * groups or w.shape[0] % groups:
         raise ModelError(f"weights {list(w.shape)} do not fit {c} channels in {groups} groups")
+    if attrs["blocks"]:
+        blocks = Blocks(*attrs["blocks"])
+        shape = w.shape[1], w.shape[0] // groups
+        counts = [size // block if block > 0 else 0 for size, block in zip(shape, blocks, strict=False)]
+        if not counts[0] or counts[0] != counts[1] or (counts[0] * blocks.ic, counts[1] * blocks.oc) != shape:
+            raise ModelError(f"blocks {list(blocks[:2])} do not tile the {list(shape)} channels of a group")
     top, left, bottom, right = attrs["pads"]
     extent = [window_extent(k, d) for k, d in zip(w.shape[2:], attrs["dilation"], strict=True)]
     size = (h + top + bottom - extent[0], wd + left + right - extent[1])
@@ -210,11 +235,14 @@ def _conv(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x = np.ascontiguousarray(np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))))
     n, _, oh, ow = spatial(op.output.shape, attrs["layout"])
     groups, oc = attrs["groups"], w.shape[0]
+    if attrs["blocks"]:
+        w = on_diagonal(w, groups, Blocks(*attrs["blocks"]))
+        groups = x.shape[1] // w.shape[1]
     y = np.empty((n, oc, oh, ow), dtype.storage if dtype.is_integer else x.dtype)
     weights = w.reshape(groups, oc // groups, -1)
     # One image at a time: columns repeat every pixel for each tap, kh * kw times the image.
     for index in range(n):
-        columns = _columns(x[index : index + 1], w.shape[2:], attrs, (oh, ow))[0]
+        columns = _columns(x[index : index + 1], w.shape[2:], {**attrs, "groups": groups}, (oh, ow))[0]
         if dtype.is_integer:
             # Pixels first: without their zero point they are int32, and only the second factor may be limited to 16
             # bits.
@@ -318,12 +346,13 @@ define(
     "w is [O, I/groups, KH, KW] in either layout; pads: top, left, bottom, right. Of integers y is int32, the sum of "
     "(x - x_zero) * (w - w_zero), and padding counts as x_zero; wide: y is int64; w_bits: constant weights fit so many "
     "bits, 0: those of their type. bias: [O], of y's type. With a scale "
-    "w stands for (w - zero) * scale, of one entry or one for each output channel, for each block input channels",
+    "w stands for (w - zero) * scale, of one entry or one for each output channel, for each block input channels. "
+    "blocks: only weights in blocks along the diagonal of each group are multiplied; () means all",
     infer=_infer_conv,
     reference=_conv,
     unit=Unit.MATRIX,
     form=Lowered.TILES,
-    attrs={**_WINDOW, **_ZEROS, **_NARROW},
+    attrs={**_WINDOW, **_ZEROS, **_NARROW, "blocks": ()},
     constraints=(_scaled_types, _zero_in_range, _weight_zero_in_range),
     folding=Folding.HEAVY,
 )

@@ -65,7 +65,8 @@ class MatrixProblem(NamedTuple):
     ``parameters``: bytes of bias, scale and shift of a channel, ``fetched``: of those that are constants, which come
     with the weights; ``w_kilo``: bytes that 1024 of the weights take in DRAM, about: fewer where they are compressed.
     ``x_turned``, ``out_turned``: transfers of tiles transpose, so that each element is a run in SRAM. ``padded``: rows
-    and columns of the input, padding before them, where much of what tiles are made of is padding.
+    and columns of the input, padding before them, where much of what tiles are made of is padding. ``ic_unit``: parts
+    of a reduction have multiples of so many input channels.
     """
 
     images: int
@@ -107,6 +108,7 @@ class MatrixProblem(NamedTuple):
     x_turned: bool = False
     out_turned: bool = False
     padded: tuple[int, int, int, int] | None = None
+    ic_unit: int = CHANNEL_BLOCK
 
     @property
     def x_way(self) -> str:
@@ -137,6 +139,14 @@ class MatrixProblem(NamedTuple):
 
 def _way(way: str, word: int) -> str:
     return f"{way}{word}" if word else way
+
+
+def ic_unit(block: int, dtype: DType) -> int:
+    """Multiples of so many input channels may be parts of a reduction over blocks of ``block`` channels, each of which
+    is summed like a convolution of its own."""
+    if not dtype.is_float or block % CHANNEL_BLOCK == 0 or CHANNEL_BLOCK % block == 0:
+        return CHANNEL_BLOCK
+    return ceil_div(CHANNEL_BLOCK, block) * block
 
 
 class Tiling(NamedTuple):
@@ -475,7 +485,7 @@ def channel_cuts(problem: MatrixProblem, config: Config, *, whole: bool) -> Iter
         yield 1, min(unit, problem.oc), problem.ic
         return
     for oc in _halvings(problem.oc, 1, unit):
-        for ic in _halvings(problem.ic, CHANNEL_BLOCK, CHANNEL_BLOCK):
+        for ic in _halvings(problem.ic, problem.ic_unit, problem.ic_unit):
             yield 1, oc, ic
 
 

@@ -16,12 +16,13 @@ from npusim.compiler.lower.base import Box, Context
 from npusim.compiler.lower.chain import Chain
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.lower.matrix_tiling import Extent, OutputTile
-from npusim.compiler.lower.matrix_weights import Columns, Part
+from npusim.compiler.lower.matrix_weights import Columns, Diagonal, Part
 from npusim.compiler.lower.pixel_run import pixel_run
 from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import load_items
 from npusim.isa.matrix import CHANNEL_BLOCK
-from npusim.timing.tile import MatrixProblem, input_extent
+from npusim.ops.matrix import Blocks
+from npusim.timing.tile import MatrixProblem, ic_unit, input_extent
 from npusim.units import ceil_div
 
 _PADDED = 1.5
@@ -60,9 +61,12 @@ class ConvLowering(MatrixLowering, kind="conv"):
         out = self._out.permute(self._axes)
         homes = self.homes(self._x, out, whole=not any(self._pads))
         serving = context.beside, context.served(x), context.served(w)
+        self._blocks = Blocks(*attrs["blocks"]) if attrs["blocks"] else None
+        unit = ic_unit(self._blocks.ic, x.dtype) if self._blocks else CHANNEL_BLOCK
         self.problem = MatrixProblem(
             *sizes, kh, kw, sh, sw, dh, dw, depthwise, shared_weights, *types, self.chain.epilogue(), in_place, *homes,
             held, self._pinned, *serving, **self.narrow(self._x, out), padded=self._padded(w.shape[2:], out_shape),
+            ic_unit=unit,
         )  # fmt: skip
         self.tile = self.choose_tile()
 
@@ -160,6 +164,15 @@ class ConvLowering(MatrixLowering, kind="conv"):
         cut = functools.partial(_depthwise if p.depthwise else _blocks, columns, part)
         key = (task.group, task.channel, part)
         return self.packed(key, cut, part, columns, len(columns) * blocks).load(slot)
+
+    def diagonal(self, task: OutputTile, part: Part) -> Diagonal | None:
+        if self._blocks is None:
+            return None
+        ic, oc, first = self._blocks
+        first += task.channel
+        # Whole blocks before the tile mean nothing: without them, tiles share instructions.
+        before = min(part.channel // ic, first // oc)
+        return Diagonal(ic, oc, part.channel - before * ic, first - before * oc)
 
     def _load_dynamic(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         """Load computed weights: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""

@@ -23,7 +23,7 @@ from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotTable, fact, share, twin
 from npusim.compiler.lower.chain import MAIN
 from npusim.compiler.lower.matrix_tiling import Extent, MatrixTiling, OutputTile
-from npusim.compiler.lower.matrix_weights import Columns, Cut, Part, extras, pack_weights
+from npusim.compiler.lower.matrix_weights import Columns, Cut, Diagonal, Part, extras, pack_weights
 from npusim.compiler.lower.ranges import emit_ranges
 from npusim.compiler.lower.streams import Packed
 from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, pad_items, store_packed
@@ -98,6 +98,10 @@ class MatrixLowering(MatrixTiling):
     def weights_key(self, task: OutputTile) -> Any:
         """Tiles with equal keys use the same weights."""
         return (task.group, task.channel)
+
+    def diagonal(self, task: OutputTile, part: Part) -> Diagonal | None:
+        """Where a part of a tile's reduction lies in block-diagonal weights; None for other weights."""
+        return None
 
     def bring(
         self,
@@ -218,8 +222,8 @@ class MatrixLowering(MatrixTiling):
                 x = self._x_spot(step, table, held, whole, whole_extent, chunk)
                 if task is not whole:
                     x = self._within(x, whole, task, extent, chunk)
-                ends = chunk is chunks[0], last
-                instruction = self._instruction(extent, chunk, x, w, acc, out, rows, ends)
+                ends, diagonal = (chunk is chunks[0], last), self.diagonal(task, chunk)
+                instruction = self._instruction(extent, chunk, x, w, acc, out, rows, diagonal, ends)
                 reads = (x.resource, w, *dict.fromkeys(slot for slot, _ in rows.values()))
                 # The output is written with the last part only; sums in its place are the same resource.
                 writes = (acc.resource, out.resource) if last and out is not acc else (acc.resource,)
@@ -393,12 +397,13 @@ class MatrixLowering(MatrixTiling):
         acc: Spot,
         out: Spot,
         rows: dict[str, tuple[Slot, int]],
+        diagonal: Diagonal | None,
         ends: tuple[bool, bool],
     ) -> Conv | Depthwise:
         """The instruction for a part of a tile's reduction. Slots take turns, so most tiles share an earlier one's.
         ``ends``: whether it is the first and the last one."""
         parameters = tuple([(row[0].address, row[1]) for row in rows.values()])
-        key = extent, chunk, x[:3], w.address, acc[:3], out[:3], parameters
+        key = extent, chunk, x[:3], w.address, acc[:3], out[:3], parameters, diagonal
         made = self._made.get(key)
         if made is None:
             p = self.problem
@@ -406,7 +411,7 @@ class MatrixLowering(MatrixTiling):
             window = chunk.rows, chunk.cols, p.sh, p.sw, p.dh, p.dw
             types = p.x_type, p.w_type, self.epilogue.out_type
             zeros = zero_field(p.x_type, self.x_zero), self.w_zero
-            leaving = (*fields, self._extras(w.address, extent, chunk, shift))
+            leaving = (*fields, self._extras(w.address, extent, chunk, shift, diagonal))
             rows_at = x.row, x.pixel
             if p.depthwise:
                 made = Depthwise(
@@ -433,12 +438,12 @@ class MatrixLowering(MatrixTiling):
         bounds = epilogue.out_scale, epilogue.out_zero, epilogue.low, epilogue.high
         return (bias, scale, step, *bounds), shift
 
-    def _extras(self, w: int, extent: Extent, chunk: Part, shift: int) -> Extras:
+    def _extras(self, w: int, extent: Extent, chunk: Part, shift: int, diagonal: Diagonal | None) -> Extras:
         p = self.problem
         columns = (extent.groups, chunk.channels * chunk.taps, extent.channels)
         if p.depthwise:
             columns = (1, chunk.taps, extent.groups * extent.channels)
-        return extras(p, self._scales, w, columns, chunk.channel, shift, wide=self._sum is DType.INT64)
+        return extras(p, self._scales, w, columns, chunk.channel, shift, diagonal, wide=self._sum is DType.INT64)
 
 
 def _packed_spot(slot: Slot, extent: Extent, item: int) -> Spot:

@@ -39,6 +39,15 @@ class Part(NamedTuple):
         return self.rows * self.cols
 
 
+class Diagonal(NamedTuple):
+    """Where a tile lies in block-diagonal weights: see :class:`npusim.isa.matrix.Extras`."""
+
+    block_ic: int
+    block_oc: int
+    first_ic: int
+    first_oc: int
+
+
 class WeightScales(NamedTuple):
     """Scales, and zero points if there are any, of integer weights that stand for floats: [rows][output channels], one
     row for each ``block`` input channels."""
@@ -128,16 +137,18 @@ def extras(
     columns: tuple[int, int, int],
     channel: int,
     shift: int,
+    diagonal: Diagonal | None,
     *,
     wide: bool,
 ) -> Extras:
     """The fields of an instruction that plain products do not need. ``address``: of the weights; ``columns``: groups,
     weights of a channel, channels; ``channel``: the first input channel; ``shift``: address of the epilogue's shift;
-    ``wide``: sums of 64 bits."""
-    if scales is None and not wide and not problem.w_bits and shift == NOTHING:
+    ``diagonal``: of block-diagonal weights; ``wide``: sums of 64 bits."""
+    if scales is None and not wide and not problem.w_bits and shift == NOTHING and diagonal is None:
         return NO_EXTRAS
+    places = diagonal._asdict() if diagonal else {}
     if scales is None:
-        return Extras(wide, problem.w_bits, shift=shift)
+        return Extras(wide, problem.w_bits, shift=shift, **places)
     groups, k, oc = columns
     skip = channel % scales.block if scales.rows > 1 else 0
     # A single row of scales serves the whole reduction, wherever a part of it begins.
@@ -146,4 +157,4 @@ def extras(
     w_zeros = NOTHING
     if scales.zero is not None:
         w_zeros = w_scale + 4 * groups * oc * ceil_div(k + skip, block)
-    return Extras(wide, problem.w_bits, skip, block, w_scale, w_zeros, shift)
+    return Extras(wide, problem.w_bits, skip, block, w_scale, w_zeros, shift, **places)

@@ -18,7 +18,6 @@ from npusim.explore.estimates.designs import Array, Designs, Index
 from npusim.explore.estimates.prices import up
 from npusim.hw.memory import ALIGNMENT
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
-from npusim.isa.matrix import CHANNEL_BLOCK
 from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem
 from npusim.units import ceil_div
 from npusim.work import VectorWork
@@ -146,7 +145,7 @@ def cuts(case: Case, designs: Designs, *, turning: bool = False) -> TileCuts:
         if problem.groups > 1:
             full = np.full(cols.shape, float(problem.oc))
             ways = [(count, full, problem.ic, always, 0, nothing) for count in halvings(problem.groups, 2)]
-        deep = list(halvings(problem.ic, CHANNEL_BLOCK, CHANNEL_BLOCK))
+        deep = list(halvings(problem.ic, problem.ic_unit, problem.ic_unit))
         if problem.held:  # what is held costs no loads
             deep = deep[:1]
         for level, (oc, new) in enumerate(_channels(problem.oc, cols)):

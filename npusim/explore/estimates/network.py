@@ -9,6 +9,7 @@ from itertools import product
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
 from npusim.compiler.lower.base import ConstantPool, Context
+from npusim.compiler.passes.fill_groups import fill_groups
 from npusim.compiler.passes.legalize import separate_outputs
 from npusim.compiler.pipeline import prepare
 from npusim.compiler.schedule.cascade import Cascade, outline, rows_of, values_between, values_reread
@@ -23,6 +24,7 @@ from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import align
 from npusim.isa.matrix import packed_bytes
+from npusim.ops.budget import Budget
 from npusim.timing.tile import MatrixProblem
 from npusim.units import ceil_div
 
@@ -66,7 +68,7 @@ class PreparedNetwork:
 
     def __init__(self, graph: Graph, config: Config) -> None:
         self.config = config
-        prepared = separate_outputs(prepare(graph, config))
+        prepared = fill_groups(separate_outputs(prepare(graph, config)), config, Budget.of(config))
         groups = form_groups(prepared.ops, prepared.outputs)
         if config.cores == 1:
             groups = join_ranges(groups)

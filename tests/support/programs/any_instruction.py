@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait, region
 from npusim.isa.dma import Expand, Fetch, Multicast
-from npusim.isa.matrix import NO_EXTRAS, NOTHING, PACKED_BITS, Extras
+from npusim.isa.matrix import NO_EXTRAS, NOTHING, PACKED_BITS, Depthwise, Extras
 from npusim.isa.routine import Call, Operand
 from npusim.isa.row_parts import Part, RowPart
 from npusim.routines import canonical
@@ -66,7 +66,10 @@ CALLS = st.builds(
 
 _WORDS = st.integers(0, 2**32 - 1)
 _ADDRESSES = st.integers(0, 2**64 - 1)
-EXTRAS = st.builds(Extras, st.booleans(), st.integers(0, 255), _WORDS, _WORDS, _ADDRESSES, _ADDRESSES, _ADDRESSES)
+EXTRAS = st.builds(
+    Extras, st.booleans(), st.integers(0, 255), _WORDS, _WORDS, _ADDRESSES, _ADDRESSES, _ADDRESSES, _WORDS, _WORDS,
+    _WORDS, _WORDS,
+)  # fmt: skip
 """Anything that the bytes behind a matrix instruction can say, and now and then nothing."""
 
 
@@ -136,6 +139,9 @@ class Executable:
         places = [NOTHING if self.rng.random() < 0.4 else (area + i) * AREA + AREA // 2 for i in range(3)]
         block = int(self.rng.integers(1, 5))
         scaled = places[0] != NOTHING
+        blocks = [int(self.rng.integers(1, 5)) for _ in range(4)]
+        if self.cls is Depthwise or self.rng.random() < 0.5:
+            blocks = [0] * 4
         return Extras(
             bool(self.rng.random() < 0.4) and not scaled,
             int(self._pick([0, *PACKED_BITS])),
@@ -144,6 +150,7 @@ class Executable:
             places[0],
             places[1] if scaled else NOTHING,
             places[2],
+            *blocks,
         )
 
     def _call(self) -> Call:

@@ -1,0 +1,126 @@
+"""Grouped convolutions as block-diagonal ones: several groups become one, with zeros between their weights.
+
+A matrix unit may compute a few wide groups faster than many narrow ones, although the zeros take its time. How many
+groups become one is chosen by the search for tiles, for the convolution alone. Its values are taken to be in SRAM if
+they fit and are not inputs or outputs of the graph.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+
+from npusim.compiler.grouping.groups import ELEMENTWISE
+from npusim.compiler.passes.rewrite import Rewriter
+from npusim.graph import Graph, Op, Tensor
+from npusim.hw.config import Config
+from npusim.hw.memory import dram_model
+from npusim.isa.matrix import accumulator_type, rate_type
+from npusim.ops.budget import Budget
+from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem, Tiling, footprint, tilings
+from npusim.timing.tile_costs import matrix_prices
+
+
+def fill_groups(graph: Graph, config: Config, budget: Budget) -> Graph:
+    """Join groups of convolutions with constant weights where that is faster on a device.
+
+    Raises CompileError if the zeros exceed the budget.
+    """
+    if config.matrix is None or not any(map(_is_grouped, graph.ops)):
+        return graph
+    ends: set[Tensor] = {*graph.inputs, *graph.outputs}
+    for op in reversed(graph.ops):  # what elementwise operators make of a value has its place
+        if op.kind in ELEMENTWISE and op.output in ends:
+            ends.update(tensor for tensor in op.inputs if tensor is not None)
+
+    def homes(op: Op) -> tuple[Home, Home]:
+        most = config.sram.bytes // _SHARE
+        x, out = (Home.DRAM if t in ends or t.nbytes > most else Home.DIRECT for t in (op.input(0), op.output))
+        return x, out
+
+    filled = Rewriter(graph, budget).run(
+        lambda rewriter, op: _is_grouped(op) and _fill(rewriter, op, homes(op), config)
+    )
+    filled.cache_rows = graph.cache_rows
+    return filled
+
+
+_SHARE = 2
+"""A value that takes more than one in so many parts of the scratchpad is not expected to fit there."""
+
+
+def _is_grouped(op: Op) -> bool:
+    return op.kind == "conv" and op.attrs["groups"] > 1 and op.input(1).data is not None and not op.attrs["blocks"]
+
+
+def _fill(rewriter: Rewriter, op: Op, homes: tuple[Home, Home], config: Config) -> bool:
+    count = _joined(op, homes, config)
+    if count == 1:
+        return False
+    w, groups = op.input(1), op.attrs["groups"]
+    oc, ic, *kernel = w.shape
+    assert w.data is not None
+    rewriter.budget.take_bytes(w.nbytes * (count - 1), op.name)
+    # A zero is what adds nothing: the zero point.
+    filled = np.full((groups // count, count, oc // groups, count, ic, *kernel), op.attrs["w_zero"], w.data.dtype)
+    each = np.arange(count)
+    filled[:, each, :, each] = np.moveaxis(w.data.reshape(groups // count, count, oc // groups, ic, *kernel), 1, 0)
+    weights = rewriter.const(f"{w.name}.filled", filled.reshape(oc, count * ic, *kernel), w.dtype)
+    attrs = {**op.attrs, "groups": groups // count, "blocks": (ic, oc // groups)}
+    inputs = op.input(0), weights, *op.inputs[2:]
+    rewriter.substitute(op.output, rewriter.add(op.name, op.kind, inputs, attrs))
+    return True
+
+
+def _joined(op: Op, homes: tuple[Home, Home], config: Config) -> int:
+    """How many groups become one: the number of least time, and of those the smallest."""
+    groups = op.attrs["groups"]
+    problems = {count: _problem(op, homes, config, count) for count in range(1, groups + 1) if groups % count == 0}
+    best, found = 1, _latency(problems[1], config)
+    # The most promising first: most of the others cannot be faster than those, whatever their tiles.
+    for bound, count in sorted((_bound(problems[count], config), count) for count in problems if count > 1):
+        if bound >= found:
+            break
+        time = _latency(problems[count], config)
+        if (time, count) < (found, best):
+            best, found = count, time
+    return best
+
+
+def _latency(problem: MatrixProblem, config: Config) -> float:
+    """Picoseconds of a problem alone on the device; infinite where no tile fits."""
+    known = tilings(problem, config)
+    tile = known.choose(config.sram.bytes)
+    return inf if tile is None else known.latency(tile)
+
+
+def _bound(problem: MatrixProblem, config: Config) -> float:
+    """Picoseconds that no tiling can be below by much: of the unit for one large tile, or of all bytes."""
+    p = problem
+    prices = matrix_prices(
+        config, rate_type(p.x_type, p.w_type), p.kh, p.kw, p.depthwise, p.out_type.itemsize, p.sum_bytes, p.w_width
+    )
+    sizes = (1, p.oh, p.ow, p.groups * p.oc, p.groups) if p.depthwise else (p.groups, p.oh, p.ow, p.oc, p.ic)
+    size = footprint(p, Tiling(p.groups, p.oh, p.ow, p.oc, p.ic, False))
+    ends = size.x * (p.x_home is Home.DRAM) + size.out * (p.out_home is Home.DRAM)
+    moved = p.images * ends + size.w
+    return max(p.images * prices[sizes] / config.cores, moved / dram_model(config).bandwidth * 1e12)
+
+
+def _problem(op: Op, homes: tuple[Home, Home], config: Config, count: int) -> MatrixProblem:
+    """The convolution with ``count`` groups as one; ``homes``: of its input and its output."""
+    attrs, x, w = op.attrs, op.input(0), op.input(1)
+    oc, ic, kh, kw = w.shape
+    n, *image = op.output.shape
+    oh, ow = image[:2] if attrs["layout"] == "NHWC" else image[1:]
+    (sh, sw), (dh, dw), groups = attrs["stride"], attrs["dilation"], attrs["groups"] // count
+    sums = accumulator_type(x.dtype, w.dtype, wide=attrs["wide"], scaled=op.optional(3) is not None)
+    matrix = config.matrix
+    rows, cols = (matrix.rows, matrix.cols) if matrix and matrix.weight_tiles else (1, 1)
+    # Results of integers are taken to be as wide as the pixels.
+    return MatrixProblem(
+        n, oh, ow, groups, oc // groups, ic * count, kh, kw, sh, sw, dh, dw, ic * count == 1, True, x.dtype,
+        w.dtype, x.dtype, EpilogueCosts(), False, *homes, homes[1] is Home.DRAM, w_bits=attrs["w_bits"], w_rows=rows,
+        w_cols=cols, sum_bytes=sums.itemsize,
+    )  # fmt: skip

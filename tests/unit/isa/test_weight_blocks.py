@@ -1,0 +1,115 @@
+"""Block-diagonal weights of ``matrix.conv``: each block is summed like a convolution of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from npusim.dtypes import DType
+from npusim.errors import ProgramError
+from npusim.hw.config import load_config
+from npusim.isa.base import sram
+from npusim.isa.matrix import CHANNEL_BLOCK, NO_EXTRAS, NOTHING, Conv, Depthwise, Extras
+from npusim.sim.memory import DeviceMemory, JobMemory
+from tests.support.programs.any_instruction import Executable
+
+EDGE = load_config("edge")
+X, W, ACC, OUT = 0, 1 << 14, 1 << 16, 1 << 17
+OH, OW, KERNEL = 2, 3, 2
+
+
+def conv(ic: int, oc: int, extras: Extras, dtype: DType, *, batch: int = 1, first: bool = True) -> Conv:
+    """A convolution of dense operands whose input has one more row and column than its result."""
+    item, pixel = dtype.itemsize, batch * ic * dtype.itemsize
+    sums = 8 if extras.wide else 4
+    return Conv(
+        dtype, dtype, DType.FLOAT32 if dtype.is_float else DType.INT32, sram(X), (ic * item, (OW + 1) * pixel, pixel),
+        sram(W), KERNEL * KERNEL * ic * oc * item, sram(ACC),
+        (oc * sums, OW * batch * oc * sums, batch * oc * sums), batch, OH, OW, oc, ic, KERNEL, KERNEL, 1, 1, 1, 1, 0, 0,
+        first, False, sram(OUT), (0, 0, 0), NOTHING, NOTHING, 0, 1.0, 0, -np.inf, np.inf, extras,
+    )  # fmt: skip
+
+
+Array = npt.NDArray[Any]
+
+
+def sums(tile: Conv, x: Array, w: Array) -> Array:
+    """The accumulators [OH, OW, batch * oc] as bytes, after sums that were all 7."""
+    memory = DeviceMemory(EDGE)
+    for address, data in ((X, x), (W, w)):
+        raw = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
+        memory.sram[0][address : address + raw.size] = raw
+    size = tile.acc_strides[1] * OH
+    kind = np.float32 if tile.x_type.is_float else np.int64 if tile.extras.wide else np.int32
+    memory.sram[0][ACC : ACC + size] = np.full(size // np.dtype(kind).itemsize, 7, kind).view(np.uint8)
+    tile.execute(JobMemory(memory, []), 0)
+    return memory.sram[0][ACC : ACC + size].view(kind).reshape(OH, OW, -1).copy()
+
+
+def in_order(w: Array) -> Array:
+    """[KH, KW, I, O] in the order of the unit."""
+    blocks = [w[:, :, at : at + CHANNEL_BLOCK].reshape(-1) for at in range(0, w.shape[2], CHANNEL_BLOCK)]
+    return np.concatenate(blocks)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(("dtype", "wide"), [(DType.FLOAT32, False), (DType.INT8, False), (DType.INT8, True)])
+@pytest.mark.parametrize(("block_ic", "block_oc"), [(1, 1), (3, 2), (20, 5), (48, 1)])
+def test_parts_of_blocks(block_ic: int, block_oc: int, dtype: DType, wide: bool, first: bool) -> None:
+    """Any part of a diagonal: what lies outside of blocks changes nothing, even where it is not a number."""
+    rng = np.random.default_rng(block_ic)
+    for _ in range(6):
+        ic, oc = (int(rng.integers(1, 3 * size + 2)) for size in (block_ic, block_oc))
+        at_ic, at_oc = (int(rng.integers(0, 3 * size)) for size in (block_ic, block_oc))
+        kind = np.float32 if dtype.is_float else np.int8
+        x = rng.integers(-9, 10, (OH + 1, OW + 1, ic)).astype(kind)
+        w = rng.integers(-9, 10, (KERNEL, KERNEL, ic, oc)).astype(kind)
+        if dtype.is_float:
+            x, w = x / np.float32(7), w / np.float32(3)
+            x[rng.random(x.shape) < 0.1] = np.inf
+        extras = Extras(wide, 0, block_ic=block_ic, block_oc=block_oc, first_ic=at_ic, first_oc=at_oc)
+        tile = conv(ic, oc, extras, dtype, first=first)
+        found = sums(tile, x, in_order(w))
+        wanted = np.full(found.shape, 0 if first else 7, found.dtype)
+        used = 0
+        for block in {(at_oc + channel) // block_oc for channel in range(oc)}:
+            inputs = [c for c in range(ic) if (at_ic + c) // block_ic == block]
+            outputs = [c for c in range(oc) if (at_oc + c) // block_oc == block]
+            used += len(inputs) * len(outputs)
+            if inputs:
+                small = conv(len(inputs), len(outputs), Extras(True) if wide else NO_EXTRAS, dtype, first=first)
+                wanted[..., outputs] = sums(small, x[..., inputs], in_order(w[:, :, inputs][..., outputs]))
+        np.testing.assert_array_equal(found.view(np.uint8), wanted.view(np.uint8))
+        assert tile.work().macs == OH * OW * KERNEL**2 * used
+        assert tile.work().places == OH * OW * KERNEL**2 * ic * oc
+
+
+def test_a_batch_of_groups() -> None:
+    rng, extras = np.random.default_rng(0), Extras(block_ic=4, block_oc=2)
+    x = rng.integers(-9, 10, (OH + 1, OW + 1, 3 * 8)).astype(np.int8)
+    w = rng.integers(-9, 10, (3, KERNEL, KERNEL, 8, 4)).astype(np.int8)
+    both = sums(conv(8, 4, extras, DType.INT8, batch=3), x, np.concatenate([in_order(each) for each in w]))
+    for group in range(3):
+        one = sums(conv(8, 4, extras, DType.INT8), x[..., 8 * group : 8 * group + 8], in_order(w[group]))
+        np.testing.assert_array_equal(both[..., 4 * group : 4 * group + 4], one)
+
+
+@pytest.mark.parametrize(
+    "extras", [Extras(block_ic=1), Extras(block_oc=1), Extras(first_ic=1), Extras(first_oc=3)], ids=str
+)
+def test_a_block_has_both_sizes(extras: Extras) -> None:
+    tile = conv(4, 4, extras, DType.INT8)
+    with pytest.raises(ProgramError, match=r"block_ic, block_oc must both be >= 1"):
+        tile.check()
+
+
+def test_depthwise_weights_have_no_blocks() -> None:
+    tile = Executable(Depthwise, 0).make()
+    tile.extras = dataclasses.replace(NO_EXTRAS, block_ic=1, block_oc=1)
+    tile.w_zero = 0
+    with pytest.raises(ProgramError, match="weights have no blocks"):
+        tile.check()
