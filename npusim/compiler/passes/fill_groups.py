@@ -115,6 +115,9 @@ def _problem(op: Op, homes: tuple[Home, Home], config: Config, count: int) -> Ma
     n, *image = op.output.shape
     oh, ow = image[:2] if attrs["layout"] == "NHWC" else image[1:]
     (sh, sw), (dh, dw), groups = attrs["stride"], attrs["dilation"], attrs["groups"] // count
+    if (kh, kw, sh, sw) == (1, 1, 1, 1) and not any(attrs["pads"]) and ic * count > 1:
+        # The lowering takes all pixels as one row.
+        n, oh, ow = 1, 1, n * oh * ow
     sums = accumulator_type(x.dtype, w.dtype, wide=attrs["wide"], scaled=op.optional(3) is not None)
     matrix = config.matrix
     rows, cols = (matrix.rows, matrix.cols) if matrix and matrix.weight_tiles else (1, 1)
