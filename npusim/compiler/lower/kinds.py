@@ -14,6 +14,7 @@ from npusim.compiler.lower import TILES
 from npusim.compiler.lower.attention import AttentionLowering
 from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.lower.element import Elementwise
+from npusim.compiler.lower.image_product import conv_lowering
 from npusim.compiler.lower.long_rows import row_lowering
 from npusim.compiler.lower.movement import VIEW_RULES, CopyLowering
 from npusim.compiler.passes.legalize import RULES
@@ -31,6 +32,8 @@ def lower(context: Context, group: Group) -> Lowering:
     kind = group.anchor.kind
     if isinstance(REGISTRY[kind].form, RowForm):
         return row_lowering(context, group)
+    if kind == "conv":
+        return conv_lowering(context, group)
     return (CopyLowering if kind in VIEWS else TILES[kind])(context, group)
 
 

@@ -94,6 +94,9 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
     def out_view(self) -> View:
         return self._out
 
+    def image_key(self, task: OutputTile) -> int:
+        return task.image if any(self._a.strides[:-2]) else 0
+
     def weights_key(self, task: OutputTile) -> Any:
         return (0 if self._shared else task.image, task.channel)
 

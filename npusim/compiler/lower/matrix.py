@@ -95,6 +95,10 @@ class MatrixLowering(MatrixTiling):
     def out_part(self, box: Box) -> View:
         """The part of the result in a box of the chain, with the dimensions of :meth:`x_part`."""
 
+    def image_key(self, task: OutputTile) -> int:
+        """Tiles with equal keys use the same image of the operand."""
+        return task.image
+
     def weights_key(self, task: OutputTile) -> Any:
         """Tiles with equal keys use the same weights."""
         return (task.group, task.channel)
@@ -275,7 +279,7 @@ class MatrixLowering(MatrixTiling):
         if self.problem.x_home is Home.DIRECT:
             return _direct_spot(self.x_part(task, extent, chunk))
         group = task.group if self.problem.groups > 1 else 0
-        key = (task.image, task.row, task.col, group, chunk)
+        key = (self.image_key(task), task.row, task.col, group, chunk)
         slot = self._load(step, table, held, "x", key, task, extent, chunk)
         # Packed as densely as its own size allows, also at the edges, where a tile is smaller than others.
         pixel = extent.groups * chunk.channels * self.problem.x_type.itemsize

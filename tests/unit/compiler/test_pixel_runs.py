@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npusim.compiler.lower.conv import ConvLowering
+from npusim.compiler.lower.image_product import ImageProductLowering
+from npusim.compiler.lower.matmul import MatMulLowering
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
+from npusim.explore.evaluate import simulate
+from npusim.graph import Tensor
 from npusim.hw.config import load_config
 from npusim.isa.base import decode
 from npusim.isa.functions import Binary
@@ -21,22 +26,37 @@ from tests.support.graphs.execution import interpreted
 CONFIGS = [load_config(name) for name in ("tiny", "ethos_u65_256", "nvdla_small")]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
 def test_results_are_those_of_the_reference(seed: int) -> None:
-    """Batches in both layouts, kernels of one row, operands of the chain that are broadcast, several tiles."""
     rng = Random(seed)
+    sizes = rng.choice((1, 2, 3)), rng.choice((1, 2, 5)), rng.choice((1, 4, 9)), rng.choice((1, 3, 40))
+    _check(rng, *sizes, rng.choice((1, 5, 70)), rng.choice(("NHWC", "NCHW")), rng.choice((1, 1, 2)), rng.choice((1, 3)))
+
+
+def test_products_of_weights_and_images_are_those_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where a convolution seems faster."""
+    monkeypatch.setattr(ConvLowering, "estimate", lambda _: 1 << 62)
+    made = []
+    monkeypatch.setattr(ImageProductLowering, "steps", lambda *args: made.append(1) or MatMulLowering.steps(*args))
+    for seed in range(40):
+        rng = Random(seed)
+        sizes = rng.choice((1, 2, 3)), rng.choice((1, 2, 5)), rng.choice((4, 9)), rng.choice((3, 40, 70))
+        _check(rng, *sizes, rng.choice((5, 70)), "NCHW", 1, 1)
+    assert len(made) >= 30, "not products"
+
+
+def _check(rng: Random, n: int, h: int, w: int, c: int, o: int, layout: str, groups: int, width: int) -> None:
+    """Compare with the reference: operands of the chain that are broadcast, several tiles, biases and scales of
+    channels, zero points."""
     config = rng.choice(CONFIGS)
     dtype = rng.choice([dtype for dtype in (DType.INT8, DType.FLOAT32) if config.matrix.throughput.get(dtype.label)])
-    n, h, w = rng.choice((1, 2, 3)), rng.choice((1, 2, 5)), rng.choice((1, 4, 9))
-    c, o, layout = rng.choice((1, 3, 40)), rng.choice((1, 5, 70)), rng.choice(("NHWC", "NCHW"))
-    width, pad = rng.choice(((1, 0), (1, 0), (3, 1), (3, 0)))
+    pad = rng.choice((0, 1)) if width > 1 else 0
     w += width - 1 - 2 * pad
-    groups = rng.choice((1, 1, 2))
     left = w - width + 1 + 2 * pad
     shape, out = [
         (n, h, cols, k) if layout == "NHWC" else (n, k, h, cols) for k, cols in ((c * groups, w), (o * groups, left))
     ]
-    values = np.random.default_rng(seed)
+    values = np.random.default_rng(rng.randrange(1000))
 
     def drawn(shape: tuple[int, ...]) -> Any:
         return values.integers(-9, 10, shape).astype(dtype.storage)
@@ -44,7 +64,10 @@ def test_results_are_those_of_the_reference(seed: int) -> None:
     build = GraphBuilder("run")
     attrs = {"layout": layout, "stride": (1, 1), "dilation": (1, 1), "pads": (0, pad, 0, pad)}
     x, weights = build.input("x", shape, dtype), build.const(drawn((o * groups, c, 1, width)), dtype=dtype)
-    y = build.add("conv", [x, weights], {**attrs, "groups": groups})
+    sums = DType.FLOAT32 if dtype.is_float else DType.INT32
+    bias = build.const(values.integers(-99, 100, o * groups).astype(sums.storage)) if rng.random() < 0.5 else None
+    zeros = {} if dtype.is_float else {"x_zero": rng.randint(-9, 9), "w_zero": rng.choice((0, 3))}
+    y = build.add("conv", [x, weights, *([bias] if bias else [])], {**attrs, "groups": groups, **zeros})
     feeds = {"x": drawn(shape)}
     if dtype.is_float:
         # Whole, one value for each image, for each row, for each column, and for each channel.
@@ -54,11 +77,21 @@ def test_results_are_those_of_the_reference(seed: int) -> None:
             feeds[f"z{number}"] = drawn(operand)
             y = build.add("binary", [y, build.input(f"z{number}", operand, dtype)], {"fn": Binary.ADD})
         y = build.add("binary", [y, build.const(np.float32(3))], {"fn": Binary.MAX})
+    elif rng.random() < 0.7:
+        y = _requantised(build, y, rng.choice((1, o * groups)), layout, values)
     graph = build.finish([y])
     config = config.with_(**{"sram.bytes": rng.choice((8 << 10, 32 << 10, 512 << 10))})
     (found,) = interpreted(compile_graph(graph, config), config, feeds).values()
     (expected,) = reference.run(graph, feeds).values()
     np.testing.assert_array_equal(found, expected)
+
+
+def _requantised(build: GraphBuilder, sums: Tensor, scales: int, layout: str, values: np.random.Generator) -> Tensor:
+    """With one scale for all channels, or one for each."""
+    shape = () if scales == 1 else (scales,) if layout == "NHWC" else (scales, 1, 1)
+    scale, zero = build.const(values.uniform(1e-3, 1e-2, shape).astype(np.float32)), build.const(np.int32(0))
+    real = build.add("dequantize", [sums, scale, zero], {"to": DType.FLOAT32})
+    return build.add("quantize", [real, build.const(np.float32(0.1)), zero], {"to": DType.INT8})
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
@@ -69,3 +102,23 @@ def test_weights_are_loaded_once_for_a_batch(layout: str) -> None:
     y = build.add("conv", [x, build.const(np.ones((64, 64, 1, 1), np.int8))], window)
     products = [each for each in decode(compile_graph(build.finish([y]), config).code) if isinstance(each, Conv)]
     assert len(products) < 32, "an instruction for each image"
+
+
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.FLOAT32], ids=["int8", "float32"])
+@pytest.mark.parametrize("name", ["tiny", "edge", "ethos_u65_256", "nvdla_small"])
+def test_images_are_not_transposed_for_the_unit(name: str, dtype: DType) -> None:
+    """A convolution of [1, C, H, W] takes as long as the product of its weights and the same bytes."""
+    config = load_config(name)
+    if not config.matrix.throughput.get(dtype.label):
+        pytest.skip("the unit does not multiply this type")
+    weights, times = np.ones((24, 48), dtype.storage), []
+    for form in ("conv", "matmul"):
+        build = GraphBuilder(form)
+        if form == "conv":
+            x = build.input("x", (1, 48, 9, 11), dtype)
+            window = {"layout": "NCHW", "stride": (1, 1), "dilation": (1, 1), "pads": (0, 0, 0, 0), "groups": 1}
+            y = build.add("conv", [x, build.const(weights.reshape(24, 48, 1, 1))], window)
+        else:
+            y = build.add("matmul", [build.const(weights), build.input("x", (48, 99), dtype)])
+        times.append(simulate(build.finish([y]), config).time_ps)
+    assert times[0] <= 1.03 * times[1]

@@ -1,0 +1,141 @@
+"""1x1 convolutions of images whose pixels, not their channels, are contiguous: the product of weights and image.
+
+The convolution needs channels that are contiguous, so its transfers would transpose images. As the product [O, C] x
+[C, pixels] of each image nothing is transposed: the output channels pass the unit as pixels do otherwise, and pixels
+take the place of its output channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple, Self
+
+from npusim.compiler.buffers import View
+from npusim.compiler.grouping.groups import Group
+from npusim.compiler.lower.base import Context, Lowering, fact
+from npusim.compiler.lower.conv import ConvLowering
+from npusim.compiler.lower.matmul import MatMulLowering
+from npusim.dtypes import DType
+from npusim.errors import CompileError
+from npusim.graph import Op, Tensor
+from npusim.isa.functions import Binary
+from npusim.isa.matrix import PIXEL_INTEGERS, WEIGHT_INTEGERS, weight_zeros
+
+
+class _Product(NamedTuple):
+    """A group with a product in the place of its convolution, and its tensors by those of the group."""
+
+    group: Group
+    tensors: dict[Tensor, Tensor]
+
+
+class ImageProductLowering(MatMulLowering):
+    """A convolution as the product of its weights and each image."""
+
+    def __init__(self, context: Context, product: _Product, views: dict[Tensor, View]) -> None:
+        self._outer = context
+        # Constants are placed once, by the context of the whole program.
+        super().__init__(replace(context, views=views, whole=context), product.group)
+
+    def in_room(self) -> Self:
+        self.context.room = self._outer.room
+        return super().in_room()
+
+
+def conv_lowering(context: Context, group: Group) -> Lowering:
+    """The faster way to compute a convolution."""
+    product = _image_product(context, group)
+    if product is None:
+        return ConvLowering(context, group)
+    try:
+        conv = ConvLowering(context, group)
+    except CompileError:
+        return product
+    return min(conv, product, key=lambda lowering: lowering.estimate())
+
+
+def _image_product(context: Context, group: Group) -> ImageProductLowering | None:
+    """The lowering as a product where there is one, and tiles of it fit."""
+    # Cascades make rows of images. Cores have shards of different sizes, for which one way has to be chosen.
+    if context.rows or not context.tiles or context.config.cores > 1:
+        return None
+    product = fact(context, ("product", group), lambda: (_product(group),))[0]
+    if product is None:
+        return None
+    views: dict[Tensor, View] = {}
+    for old in (group.ops[0].input(0), group.outputs[0], *group.loads()):
+        if old.data is None:
+            new = product.tensors[old]
+            view = context.view(old).reshape(new.shape)
+            if view is None or (len(views) < _ENDS and not _has_pixels_innermost(view)):
+                return None
+            # A dimension of one element is no broadcast one: it gets a stride.
+            views[new] = view.broadcast(new.shape)
+    try:
+        return ImageProductLowering(context, product, views)
+    except CompileError:
+        return None
+
+
+def _has_pixels_innermost(view: View) -> bool:
+    if view.buffer.on_chip or view.shape[1] == 1 or view.shape[2] == 1:
+        return False
+    return view.strides[2] == view.dtype.itemsize and view.strides[1] != view.dtype.itemsize
+
+
+_ENDS = 2
+"""Of the views, the operand and the result come first."""
+
+
+def _product(group: Group) -> _Product | None:
+    """The group with a product; None for other convolutions than 1x1 ones with plain constant weights in NCHW."""
+    conv = group.anchor
+    assert conv is not None
+    x, w, attrs = conv.input(0), conv.input(1), conv.attrs
+    if w.data is None or attrs["layout"] != "NCHW" or attrs["groups"] != 1 or w.shape[2:] != (1, 1):
+        return None
+    if attrs["stride"] != (1, 1) or any(attrs["pads"]) or conv.optional(3) is not None or group.sides:
+        return None
+    low, high = weight_zeros(x.dtype)
+    roles = x.dtype is w.dtype or (w.dtype in PIXEL_INTEGERS and x.dtype in WEIGHT_INTEGERS)
+    if not roles or not low <= attrs["x_zero"] <= high:
+        return None
+    bias, sums = conv.optional(2), conv.output
+    if bias is not None and (bias.data is None or bias.dtype is not sums.dtype or sums.dtype not in _ADDED):
+        return None
+    tensors: dict[Tensor, Tensor] = {}
+    operands: list[Tensor | None] = [t for op in group.chain for t in (*op.inputs, *op.outputs)]
+    for tensor in (x, sums, *operands):
+        if tensor is not None and tensor not in tensors:
+            flat = _flat(tensor, sums)
+            if flat is None:
+                return None
+            tensors[tensor] = flat
+    weights = Tensor(w.name, w.shape[:2], w.dtype, w.data.reshape(w.shape[:2]))
+    zeros = {"x_zero": attrs["w_zero"], "w_zero": attrs["x_zero"], "w_bits": 0, "block": 0, "wide": attrs["wide"]}
+    chain = [
+        Op(op.name, op.kind, tuple([t and tensors[t] for t in op.inputs]), (tensors[op.output],), op.attrs, op.origin)
+        for op in group.chain
+    ]
+    result = tensors[sums]
+    if bias is not None and bias.data is not None:
+        row = Tensor(bias.name, (bias.size, 1), bias.dtype, bias.data.reshape(-1, 1))
+        result = Tensor(f"{sums.name}.unbiased", result.shape, result.dtype)
+        chain.insert(0, Op(conv.name, "binary", (result, row), (tensors[sums],), {"fn": Binary.ADD}, conv.origin))
+    anchor = Op(conv.name, "matmul", (weights, tensors[x]), (result,), zeros, conv.origin)
+    return _Product(Group(group.index, anchor, tuple(chain)), tensors)
+
+
+_ADDED = frozenset({DType.INT32, DType.FLOAT32})
+"""Types of sums to which a bias is added with one rounding, before the matrix unit or after it."""
+
+
+def _flat(tensor: Tensor, sums: Tensor) -> Tensor | None:
+    """A tensor with rows and columns as one dimension; None where it is broadcast along one of them alone."""
+    shape, data = tensor.shape, tensor.data
+    rows, cols = (*(1, 1), *shape)[-2:]
+    if (rows, cols) not in ((1, 1), sums.shape[2:]):
+        return None
+    if len(shape) > 1:
+        shape = (*shape[:-2], rows * cols)
+    return Tensor(tensor.name, shape, tensor.dtype, None if data is None else data.reshape(shape), tensor.bound)
