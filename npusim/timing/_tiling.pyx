@@ -205,6 +205,18 @@ cdef inline bint is_same(Cut *one, Cut *other) noexcept nogil:
     )
 
 
+cdef long long read_step(
+    long long outputs, long long stride, long long taps, long long kernel, long long dilation,
+) noexcept:
+    """See ``npusim.timing.tile``."""
+    cdef long long a = stride if outputs > 1 else 0, b = dilation if taps > 1 else 0
+    if dilation == 1 and taps == kernel:
+        return 1
+    while b:
+        a, b = b, a % b
+    return most(a, 1)
+
+
 cdef enum:
     MOST_REACHED = 64  # tiles along one axis that a mean is taken of
 
@@ -246,7 +258,7 @@ cdef class Search:
     cdef int x_way, w_way, out_way
     cdef bint x_turned, out_turned
     cdef long long acc_limit, cores, copies, alignment, overlap, slack, most_risen
-    cdef long long max_products, max_elements, channel_step
+    cdef long long max_products, max_elements, channel_step, least_run
     cdef long long bandwidth, constants_bandwidth
     cdef bint multicast, ahead, one_channel, apart
     cdef Cut *table
@@ -304,7 +316,7 @@ cdef class Search:
         self.acc_limit, self.cores, self.copies, self.alignment = d.acc_bytes, d.cores, d.input_copies, d.alignment
         self.overlap, self.slack, self.most_risen = d.overlap, d.slack_percent, d.most_risen
         self.max_products, self.max_elements, self.channel_step = d.max_products, d.max_elements, d.channel_step
-        self.bandwidth, self.constants_bandwidth = d.bandwidth, d.constants_bandwidth
+        self.bandwidth, self.constants_bandwidth, self.least_run = d.bandwidth, d.constants_bandwidth, d.least_run
         self.multicast, self.ahead, self.one_channel, self.apart = (
             d.multicast, d.inputs_ahead, d.one_channel, d.constants_apart,
         )
@@ -332,13 +344,24 @@ cdef class Search:
     cdef inline long long _aligned(self, long long nbytes) noexcept:
         return up(nbytes, self.alignment) * self.alignment
 
+    cdef inline long long _row_step(self, Cut *cut) noexcept:
+        """Of how many input rows a tile has one."""
+        return read_step(cut.oh, self.sh, cut.kh, self.kh, self.dh)
+
+    cdef inline long long _col_step(self, Cut *cut) noexcept:
+        """Of how many input columns a tile has one."""
+        cdef long long step = read_step(cut.ow, self.sw, cut.kw, self.kw, self.dw)
+        if self.x_turned or step * cut.groups * cut.ic * self.x_item < self.least_run:
+            return 1
+        return step
+
     cdef inline long long _rows(self, Cut *cut) noexcept:
         """Input rows of a tile."""
-        return (cut.oh - 1) * self.sh + (cut.kh - 1) * self.dh + 1
+        return ((cut.oh - 1) * self.sh + (cut.kh - 1) * self.dh) // self._row_step(cut) + 1
 
     cdef inline long long _cols(self, Cut *cut) noexcept:
         """Input columns of a tile."""
-        return (cut.ow - 1) * self.sw + (cut.kw - 1) * self.dw + 1
+        return ((cut.ow - 1) * self.sw + (cut.kw - 1) * self.dw) // self._col_step(cut) + 1
 
     cdef inline long long _parts(self, Cut *cut) noexcept:
         """Instructions for each tile of the result."""
@@ -622,7 +645,8 @@ cdef class Search:
                 cut.x = like.x
             else:
                 cut.x = self._mean(
-                    groups, ic, self.ic, self.x_item, cols, rows * cols, self.x_way, self.x_turned
+                    groups, ic, self.ic, self.x_item, cols if self._col_step(cut) == 1 else 1, rows * cols, self.x_way,
+                    self.x_turned,
                 )
                 if self.x_rows:
                     self._pad(cut)
@@ -758,7 +782,8 @@ cdef class Search:
             h = <double>self.oh / <double>(up(self.oh, oh) * oh)
             v = <double>self.ow / <double>(up(self.ow, ow) * ow)
             o = g * (<double>self.oc / <double>(up(self.oc, oc) * oc))
-            full_x = (1 - (1 - h) * oh * self.sh / rows) * (1 - (1 - v) * ow * self.sw / cols)
+            full_x = 1 - (1 - h) * oh * self.sh / (rows * self._row_step(cut))
+            full_x *= 1 - (1 - v) * ow * self.sw / (cols * self._col_step(cut))
             t = <double>(self.kh * self.kw) / <double>(up(self.kh, cut.kh) * cut.kh * up(self.kw, cut.kw) * cut.kw)
             full_w, full_out = o * i * t, h * v
         self._loaded_for(spatial, channels, outer, &x_cores, &w_cores)

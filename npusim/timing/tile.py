@@ -10,6 +10,7 @@ import enum
 import functools
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import gcd
 from typing import Any, NamedTuple
 
 from npusim.dtypes import DType
@@ -177,7 +178,7 @@ class Footprint(NamedTuple):
 def footprint(problem: MatrixProblem, tile: Tiling) -> Footprint:
     """What a tile takes in SRAM (and accumulators)."""
     kernel = taps(problem, tile)
-    rows, cols = input_extent(problem, tile.oh, tile.ow, kernel)
+    rows, cols, *_ = input_window(problem, tile, (tile.oh, tile.ow), kernel)
     channels = tile.groups * tile.oc
     pixels = tile.oh * tile.ow
     depth = kernel[0] * kernel[1] * (1 if problem.depthwise else tile.ic)
@@ -207,11 +208,38 @@ def taps(problem: MatrixProblem, tile: Tiling) -> tuple[int, int]:
     return tile.kh or problem.kh, tile.kw or problem.kw
 
 
-def input_extent(problem: MatrixProblem, oh: int, ow: int, kernel: tuple[int, int]) -> tuple[int, int]:
-    """Input rows and columns that some rows and columns of the kernel reach for a tile of outputs, padding included."""
-    rows = (oh - 1) * problem.sh + (kernel[0] - 1) * problem.dh + 1
-    cols = (ow - 1) * problem.sw + (kernel[1] - 1) * problem.dw + 1
-    return rows, cols
+class InputWindow(NamedTuple):
+    """Rows and columns of a slot, padding included; of how many rows and columns of the input each is one."""
+
+    rows: int
+    cols: int
+    row_step: int
+    col_step: int
+
+
+def input_window(problem: MatrixProblem, tile: Tiling, out: tuple[int, int], kernel: tuple[int, int]) -> InputWindow:
+    """What rows and columns of the kernel read for rows and columns of a tile's outputs."""
+    p = problem
+    row_step = _read_step(out[0], p.sh, kernel[0], p.kh, p.dh)
+    col_step = _read_step(out[1], p.sw, kernel[1], p.kw, p.dw)
+    if p.x_turned or col_step * tile.groups * tile.ic * p.x_type.itemsize < LEAST_RUN:
+        col_step = 1
+    rows, cols = (out[0] - 1) * p.sh + (kernel[0] - 1) * p.dh, (out[1] - 1) * p.sw + (kernel[1] - 1) * p.dw
+    return InputWindow(rows // row_step + 1, cols // col_step + 1, row_step, col_step)
+
+
+def _read_step(outputs: int, stride: int, taps: int, kernel: int, dilation: int) -> int:
+    """Of how many positions of the input along an axis one is read: those between are skipped by all outputs and taps.
+
+    ``taps``: of the ``kernel``. Undilated kernels as a whole read nearly all.
+    """
+    if dilation == 1 and taps == kernel:
+        return 1
+    return max(1, gcd(stride if outputs > 1 else 0, dilation if taps > 1 else 0))
+
+
+LEAST_RUN = 64
+"""Bytes from one read pixel to the next from which on the pixels between are left out: those of a burst come anyway."""
 
 
 def input_copies(config: Config) -> int:
@@ -375,6 +403,7 @@ class _Searched(NamedTuple):
     max_products: int
     max_elements: int
     channel_step: int
+    least_run: int
     direct: int
     dram: int
 
@@ -394,7 +423,7 @@ def _searched(
         acc_bytes(config), config.cores, input_copies(config), dram_model(config).bandwidth,
         dram_model(constants_side(config)).bandwidth, config.interconnect.multicast, config.dma.inputs_ahead,
         config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP, SLACK_PERCENT, MOST_RISEN,
-        MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, Home.DIRECT, Home.DRAM,
+        MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, LEAST_RUN, Home.DIRECT, Home.DRAM,
     )  # fmt: skip
 
 

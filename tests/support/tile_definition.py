@@ -34,7 +34,7 @@ from npusim.timing.tile import (
     fewest_steps,
     footprint,
     input_copies,
-    input_extent,
+    input_window,
     search_passes,
     spatial_cuts,
     tap_cuts,
@@ -235,9 +235,9 @@ def filled(problem: MatrixProblem, tile: Tiling) -> Filled:
         return Filled(1, 1, 1)
     oh, ow = _fullness(problem.oh, tile.oh), _fullness(problem.ow, tile.ow)
     kernel = taps(problem, tile)
-    whole = input_extent(problem, tile.oh, tile.ow, kernel)
-    rows = 1 - (1 - oh) * tile.oh * problem.sh / whole[0]
-    cols = 1 - (1 - ow) * tile.ow * problem.sw / whole[1]
+    whole = input_window(problem, tile, (tile.oh, tile.ow), kernel)
+    rows = 1 - (1 - oh) * tile.oh * problem.sh / (whole.rows * whole.row_step)
+    cols = 1 - (1 - ow) * tile.ow * problem.sw / (whole.cols * whole.col_step)
     counts = ceil_div(problem.kh, kernel[0]) * ceil_div(problem.kw, kernel[1])
     part = problem.kh * problem.kw / (counts * kernel[0] * kernel[1])
     weights = _channel_fullness(problem, tile) * _fullness(problem.ic, tile.ic) * part
@@ -343,9 +343,11 @@ def _times(problem: MatrixProblem, tile: Tiling, config: Config) -> _Times:
     whole = per_core * chunks * model.product_ps(_work(problem, tile))
     compute = min(whole, _computing(problem, tile, model.product_ps))
     full = filled(problem, tile)
-    rows, cols = input_extent(problem, tile.oh, tile.ow, taps(problem, tile))
+    rows, cols, _, step = input_window(problem, tile, (tile.oh, tile.ow), taps(problem, tile))
     mean = functools.partial(_mean, problem, tile)
-    x = mean((problem.ic, tile.ic), problem.x_type.itemsize, cols, rows * cols, config, problem.x_home)
+    x = mean(
+        (problem.ic, tile.ic), problem.x_type.itemsize, cols if step == 1 else 1, rows * cols, config, problem.x_home
+    )
     x = x and _padded(problem, tile, x, bytes_.x, config)
     outputs, pixels = (problem.oc, tile.oc), tile.oh * tile.ow
     out = mean(outputs, problem.stored_bytes, tile.ow, pixels, config, problem.out_home, write=True)

@@ -22,7 +22,7 @@ from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import load_items
 from npusim.isa.matrix import CHANNEL_BLOCK
 from npusim.ops.matrix import Blocks
-from npusim.timing.tile import MatrixProblem, ic_unit, input_extent
+from npusim.timing.tile import MatrixProblem, ic_unit, input_window
 from npusim.units import ceil_div
 
 _PADDED = 1.5
@@ -121,7 +121,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
 
     def x_part(self, task: OutputTile, extent: Extent, part: Part) -> View:
         p = self.problem
-        rows, cols = input_extent(p, extent.rows, extent.cols, (part.rows, part.cols))
+        rows = (extent.rows - 1) * p.sh + (part.rows - 1) * p.dh + 1
+        cols = (extent.cols - 1) * p.sw + (part.cols - 1) * p.dw + 1
         start = (task.image, *self._corner(task, part), task.group * p.ic + part.channel)
         return self._x.slice(start, (1, rows, cols, extent.groups * part.channels))
 
@@ -137,16 +138,18 @@ class ConvLowering(MatrixLowering, kind="conv"):
 
     def load_x(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         p, item = self.problem, self.problem.x_type.itemsize
-        rows, cols = input_extent(p, extent.rows, extent.cols, (part.rows, part.cols))
+        window = input_window(p, self.tile, (extent.rows, extent.cols), (part.rows, part.cols))
         _, height, width, _ = self._x.shape
         row, col = self._corner(task, part)
-        top, above, inner_rows, below = clip(row, rows, height)
-        left, before, inner_cols, after = clip(col, cols, width)
+        top, above, inner_rows, below = clip(row, window.rows, height, window.row_step)
+        left, before, inner_cols, after = clip(col, window.cols, width, window.col_step)
         count = extent.groups * part.channels
         inner = self._x.slice(
-            (task.image, top, left, task.group * p.ic + part.channel), (1, inner_rows, inner_cols, count)
+            (task.image, top, left, task.group * p.ic + part.channel),
+            (1, inner_rows, inner_cols, count),
+            (1, window.row_step, window.col_step, 1),
         )
-        strides = (0, cols * count * item, count * item, item)
+        strides = (0, window.cols * count * item, count * item, item)
         # Padding is written as bytes: a negative zero point in two's complement of the element's width.
         zero = self.x_zero & ((1 << 8 * item) - 1)
         padding = (0, above, before, 0), (0, below, after, 0)

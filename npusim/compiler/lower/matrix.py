@@ -32,7 +32,7 @@ from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.isa.base import Space, is_dram
 from npusim.isa.matrix import NOTHING, Conv, Depthwise, Extras, packed_bytes, zero_field
-from npusim.timing.tile import Home, Tiling, footprint, input_extent
+from npusim.timing.tile import Home, Tiling, footprint, input_window
 from npusim.units import ceil_div
 
 _STRIPED = 2
@@ -41,12 +41,14 @@ stores of its stripes."""
 
 
 class Spot(NamedTuple):
-    """Pixels of contiguous channels in SRAM or accumulators: the bytes from one row and one pixel to the next."""
+    """Pixels of contiguous channels in SRAM or accumulators: the bytes from one row and one pixel to the next; of how
+    many rows and columns each is one."""
 
     address: int
     row: int
     pixel: int
     resource: Resource
+    steps: tuple[int, int] = (1, 1)
 
 
 _PADDING = 512
@@ -266,7 +268,7 @@ class MatrixLowering(MatrixTiling):
         if self.problem.x_home is Home.DIRECT:
             return _direct_spot(self.x_part(task, extent, chunk))
         down, right = (task.row - whole.row) * self.problem.sh, (task.col - whole.col) * self.problem.sw
-        return x._replace(address=x.address + down * x.row + right * x.pixel)
+        return x._replace(address=x.address + down // x.steps[0] * x.row + right // x.steps[1] * x.pixel)
 
     def _out_spot(self, table: SlotTable, extent: Extent, box: Box) -> tuple[Spot, Slot | None]:
         """Where sums go, and the slot if that is one."""
@@ -283,8 +285,8 @@ class MatrixLowering(MatrixTiling):
         slot = self._load(step, table, held, "x", key, task, extent, chunk)
         # Packed as densely as its own size allows, also at the edges, where a tile is smaller than others.
         pixel = extent.groups * chunk.channels * self.problem.x_type.itemsize
-        _, cols = input_extent(self.problem, extent.rows, extent.cols, (chunk.rows, chunk.cols))
-        return Spot(slot.address, cols * pixel, pixel, slot)
+        window = input_window(self.problem, self.tile, (extent.rows, extent.cols), (chunk.rows, chunk.cols))
+        return Spot(slot.address, window.cols * pixel, pixel, slot, (window.row_step, window.col_step))
 
     def _load(
         self,
@@ -407,12 +409,15 @@ class MatrixLowering(MatrixTiling):
         """The instruction for a part of a tile's reduction. Slots take turns, so most tiles share an earlier one's.
         ``ends``: whether it is the first and the last one."""
         parameters = tuple([(row[0].address, row[1]) for row in rows.values()])
-        key = extent, chunk, x[:3], w.address, acc[:3], out[:3], parameters, diagonal
+        key = extent, chunk, (*x[:3], x.steps), w.address, acc[:3], out[:3], parameters, diagonal
         made = self._made.get(key)
         if made is None:
             p = self.problem
             fields, shift = self._epilogue_fields(rows)
-            window = chunk.rows, chunk.cols, p.sh, p.sw, p.dh, p.dw
+            # Where single rows of the output or of the kernel are left, the step does not divide what is not walked.
+            down, right = x.steps
+            steps = max(1, p.sh // down), max(1, p.sw // right), max(1, p.dh // down), max(1, p.dw // right)
+            window = chunk.rows, chunk.cols, *steps
             types = p.x_type, p.w_type, self.epilogue.out_type
             zeros = zero_field(p.x_type, self.x_zero), self.w_zero
             leaving = (*fields, self._extras(w.address, extent, chunk, shift, diagonal))

@@ -316,12 +316,12 @@ def _packed_image(slot: Slot, part: View) -> Strided:
     return slot.address, dense_strides(part.shape, part.dtype.itemsize)[1:], slot
 
 
-def clip(start: int, count: int, limit: int) -> tuple[int, int, int, int]:
+def clip(start: int, count: int, limit: int, step: int = 1) -> tuple[int, int, int, int]:
     """(first valid, padding, valid, padding) of ``count`` positions from ``start``; [0, limit) is valid."""
-    low, high = max(start, 0), min(start + count, limit)
+    low, high = (min(max(ceil_div(end - start, step), 0), count) for end in (0, limit))
     if low >= high:
         return 0, count, 0, 0
-    return low, low - start, high - low, start + count - high
+    return start + low * step, low, high - low, count - high
 
 
 class ResampleLowering(TiledLowering, kind="resample"):
