@@ -149,21 +149,23 @@ def long_rows(rng: Random, config: Config) -> Case | None:
 
 @law("pixels in rows, in one row, or as a batch, and the matrix product of the same bytes, take the same time")
 def pixel_shape(rng: Random, config: Config) -> Case | None:
-    """1x1 convolutions."""
+    """1x1 convolutions, with channels or pixels innermost; images of the latter are no run of pixels together."""
     if not layers.types(config):
         return None
     layer = replace(layers.conv(rng, config, (1,), stride=False), c=layers.size(rng, 16, 1024))
-    pixels = layer.n * layer.h * layer.w
+    layer = replace(layer, layout=rng.choice(("NHWC", "NHWC", "NCHW")))
+    pixels, area = layer.n * layer.h * layer.w, layer.h * layer.w
+    inner = layer.layout == "NHWC"
     build = GraphBuilder("product")
-    x = build.input("x", (pixels, layer.c), layer.dtype)
-    weights = layers.constant(build, (layer.c, layer.o), layer.dtype)
-    product = layers.requantised(build, build.add("matmul", [x, weights]), layer.dtype)
+    x = build.input("x", (pixels, layer.c) if inner else (layer.n, layer.c, area), layer.dtype)
+    weights = layers.constant(build, (layer.c, layer.o) if inner else (layer.o, layer.c), layer.dtype)
+    product = build.add("matmul", [x, weights] if inner else [weights, x])
     subjects = {
         "as it is": (layer.graph(), config),
-        "one row": (replace(layer, n=1, h=1, w=pixels).graph(), config),
-        "product": (build.finish([product]), config),
+        "one row": (replace(layer, n=1 if inner else layer.n, h=1, w=pixels if inner else area).graph(), config),
+        "product": (build.finish([layers.requantised(build, product, layer.dtype)]), config),
     }
-    if pixels <= 512:
+    if inner and pixels <= 512:
         subjects["as a batch"] = (replace(layer, n=pixels, h=1, w=1).graph(), config)
 
     def ratio(found: Measured) -> float:
@@ -188,19 +190,36 @@ def groups(rng: Random, config: Config) -> Case | None:
     return _pair(config, replace(base, groups=rng.choice((more, base.c))), replace(base, groups=fewer), 1.005)
 
 
-@law("one row, column, channel, tap or batch item less takes at most 1.03 times as long")
+@law("one row, column, channel, tap, batch item or last layer less takes at most 1.03 times as long")
 def smaller(rng: Random, config: Config) -> Case | None:
-    """One size of a convolution is smaller by one."""
+    """One size of a convolution is smaller by one; or a last layer is left out whose input is not larger than its
+    result."""
     if not layers.types(config):
         return None
     base = layers.conv(rng, config)
-    less = rng.choice(("n", "h", "w", "c", "o", "kernel"))
+    base = replace(base, layout=rng.choice(("NHWC", "NHWC", "NCHW")))
+    less = rng.choice(("n", "h", "w", "c", "o", "kernel", "layer"))
+    if less == "layer":
+        return _without_last_layer(rng, config, base)
     if less == "kernel":
         if base.kernel[0] < 2 or base.stride > 1:
             return None
         return _pair(config, replace(base, kernel=(base.kernel[0] - 1, base.kernel[1])), base, 1.03)
     value = getattr(base, less) - 1
     return _pair(config, replace(base, **{less: value}), base, 1.03) if value else None
+
+
+def _without_last_layer(rng: Random, config: Config, first: Conv) -> Case | None:
+    """A convolution, and another one behind it."""
+    (h, w), kernel = first.out_hw, rng.choice((1, 3))
+    last = replace(first, h=h, w=w, c=first.o, o=first.o + rng.choice((0, 0, 1, 32)), kernel=(kernel,) * 2, stride=1)
+    if first.macs + last.macs > layers.MOST_MACS:
+        return None
+    build = GraphBuilder("two")
+    shape = (first.n, first.h, first.w, first.c) if first.layout == "NHWC" else (first.n, first.c, first.h, first.w)
+    both = build.finish([last.add(build, first.add(build, build.input("x", shape, first.dtype)))])
+    subjects = {"first": (first.graph(), config), "both": (both, config)}
+    return Case(f"{first}\n    without {last}", subjects, at_most(1.03, "first", "both"))
 
 
 @law("transposed convolutions multiply at most 1.8 times what they need")

@@ -325,7 +325,9 @@ class MatrixLowering(MatrixTiling):
                 yield from load_items((slot.address, (1,), slot), view)
         for task, chunk in product(tasks, self.parts()):
             extent = self.extent(task)
-            one: Tiling = self.tile._replace(groups=extent.groups, oc=extent.channels, ic=chunk.channels)
+            one: Tiling = self.tile._replace(
+                groups=extent.groups, oc=extent.channels, ic=chunk.channels, kh=chunk.rows, kw=chunk.cols
+            )
             slot = Slot(core, Space.SRAM, at, footprint(self.problem, one).w, active=True)
             held[f"w{(task[3:], chunk)}"] = ((self.weights_key(task), chunk), slot)
             at += slot.nbytes

@@ -134,3 +134,18 @@ def test_those_come_first_that_save_most_for_their_bytes() -> None:
     assert most.nbytes == 4096 + 64 + 2048 + 1024
     assert [sorted(other.starts) for other in others] == [[1, 2, 3], [0, 1, 3], [0, 2, 3]]
     assert SHARES == (2, 4, 8, 16)
+
+
+def test_weights_of_parts_of_a_kernel_stay() -> None:
+    """Parts of a kernel row are of different sizes."""
+    config, build = load_config("edge_tpu"), GraphBuilder("parts")
+    x = build.input("x", (1, 8, 8, 19), DType.INT8)
+    weights = build.const(np.random.default_rng(3).integers(-99, 99, (200, 19, 5, 5)).astype(np.int8))
+    window = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "pads": (2, 2, 2, 2), "groups": 1}
+    scale, zero = build.const(np.float32(1 / 512)), build.const(np.int32(0))
+    real = build.add("dequantize", [build.add("conv", [x, weights], window), scale, zero], {"to": DType.FLOAT32})
+    graph = build.finish([build.add("quantize", [real, build.const(np.float32(1)), zero], {"to": DType.INT8})])
+    with Session(config, cache_dir=False) as session:
+        program = session.compile(graph)
+    assert program.resident_bytes
+    check(program, config, graph)
