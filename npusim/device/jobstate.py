@@ -173,8 +173,11 @@ def _player_of(machine: Machine, job: DeviceJob, saved: Saved, programs: list[De
         raise CheckpointError(f"{saved.path}.program: its regions have other sizes than the job's")
     ending = Ending(machine, program, residents_of(saved["left"], programs), told.played)
     try:
-        if saved["kind"].value == "replay":
+        kind = saved["kind"].text()
+        if kind == "replay":
             return restored_replayer(machine, job, ending, saved)
+        if kind != "steps":
+            raise saved["kind"].refuse("'steps' or 'replay'")
         course = program.courses(arithmetic=job.arithmetic).course(held=job.held)
         return restored_stepper(machine, job, course, ending, told.stopped, saved)
     except AddressError as error:

@@ -50,7 +50,7 @@ def _infer_lsh(inputs: Sequence[Spec], params: Params) -> list[Spec]:
 def _lsh(inputs: Sequence[Array], params: Params, outputs: Sequence[Array]) -> None:
     seeds, items, weights = inputs
     count = items.shape[0]
-    width = items.nbytes // count if count else 0
+    width = items.nbytes // max(1, count)
     raw = items.reshape(-1).view(np.uint8).reshape(count, width)
     _core.lsh_bits(seeds, raw, weights, outputs[0])
 
@@ -59,7 +59,7 @@ def _lsh_work(inputs: Sequence[Spec], outputs: Sequence[Spec], params: Params) -
     """A step processes eight bytes of a key."""
     items = inputs[1]
     count = items.shape[0]
-    width = items.nbytes // count if count else 0
+    width = items.nbytes // max(1, count)
     words = outputs[0].size * count * ceil_div(4 + width, 8)
     return ScalarWork(words, 8 * words + outputs[0].nbytes)
 

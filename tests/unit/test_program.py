@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from npusim._mapped import MappedFile
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
-from npusim.errors import FileCutError
+from npusim.errors import FileCutError, UsageError
 from npusim.hw.config import load_config
 from npusim.ops.build import GraphBuilder
 from npusim.program import Binding, ConstantData, Deferred, Piece
@@ -37,6 +37,15 @@ def test_pieces_and_gaps_make_the_same_bytes_every_way(layout: list[tuple[int, i
     out = np.full(len(expected), 255, np.uint8)
     data.fill(out)
     assert bytes(out) == expected
+    assert data.held_bytes == len(expected)
+
+
+def test_constants_that_are_left_out_hold_no_memory_and_cannot_be_read() -> None:
+    data = ConstantData(5, [], left_out=True)
+    assert (data.nbytes, data.held_bytes) == (5, 0)
+    assert (list(data.parts()), data.joined().size) == ([], 0)
+    with pytest.raises(UsageError, match="without its constants"):
+        data.fill(np.zeros(5, np.uint8))
 
 
 def test_one_dense_piece_is_given_as_it_is() -> None:

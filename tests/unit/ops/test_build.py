@@ -9,7 +9,7 @@ from npusim.dtypes import DType
 from npusim.errors import InputError, ModelError, UnsupportedError, UsageError
 from npusim.isa.functions import Binary, Unary
 from npusim.ops import REGISTRY, reference
-from npusim.ops.build import MAX_FOLDED_BYTES, GraphBuilder
+from npusim.ops.build import MAX_ELEMENTS, MAX_FOLDED_BYTES, GraphBuilder, checked_shape
 
 RELU = {"fn": Unary.RELU}
 ADD = {"fn": Binary.ADD}
@@ -25,6 +25,16 @@ def test_a_small_graph_is_built_and_run() -> None:
     assert (graph.outputs[0].name, graph.outputs[0].shape, graph.outputs[0].dtype) == ("act", (2, 4), DType.FLOAT32)
     array = np.array([[1, -1, 0], [0, 0, 1]], np.float32)
     np.testing.assert_array_equal(reference.run(graph, {"x": array})["act"], np.maximum(array @ w.data, 0))
+
+
+def test_shapes_have_up_to_so_many_elements() -> None:
+    for shape in ((MAX_ELEMENTS,), (2, MAX_ELEMENTS // 2), (0, MAX_ELEMENTS + 1)):
+        assert checked_shape(shape, "x") == shape
+    for more in ((MAX_ELEMENTS + 1,), (2, MAX_ELEMENTS // 2 + 1), (1 << 32, 1 << 32)):
+        with pytest.raises(UnsupportedError, match=f"at most {MAX_ELEMENTS}"):
+            checked_shape(more, "x")
+    with pytest.raises(ModelError, match=r"x: dimensions must be >= 0, got \[2, -1\]"):
+        checked_shape((2, -1), "x")
 
 
 def test_names_are_made_unique_for_tensors_and_operators() -> None:

@@ -37,6 +37,16 @@ PUBLISHED = {  # input, millions of multiply-accumulates, millions of weights: p
 }
 
 
+ROUNDED = {  # input, thousands of millions of multiply-accumulates, millions of weights: as far as they are published
+    "ssd_mobilenet_v1": (300, 1.2, 6.8),  # arXiv 1704.04861, table 13
+    "yolov5n_seg": (640, 7.1 / 2, 2.0),  # from here on: tables of Ultralytics, which count two operations
+    "yolov5m_seg": (640, 70.8 / 2, 22.0),
+    "yolov8m_pose": (640, 81.0 / 2, 26.4),
+    "yolov8n_obb": (1024, None, 3.1),
+    "yolov8s_obb": (1024, None, 11.4),
+    "yolov8m_obb": (1024, None, 26.4),
+}
+
 PARAMETERS = {  # input, parameters as torchvision, Keras, timm and Ultralytics count them, outputs without a norm
     "mobilenet_v1": (224, 4_231_976, 0),
     "mobilenet_v2": (224, 3_504_872, 0),
@@ -94,6 +104,39 @@ def test_networks_have_the_published_size(name):
     image, products, weights = PUBLISHED[name]
     found = size(name, (1, image, image, 3))
     assert found == (pytest.approx(products, rel=0.005), pytest.approx(weights, abs=0.06))
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_networks_have_the_size_that_is_published_rounded(name):
+    image, products, weights = ROUNDED[name]
+    found, millions = size(name, (1, image, image, 3))
+    assert products is None or found / 1e3 == pytest.approx(products, abs=0.05)
+    assert millions == pytest.approx(weights, abs=0.051)
+
+
+@pytest.mark.parametrize("depth", [50, 101, 152])
+def test_both_versions_of_a_resnet_have_the_same_layers(depth):
+    """The second has strides and activations elsewhere, which have no weights."""
+    first, second = (size(f"resnet{depth}_v{version}", (1, 224, 224, 3)) for version in (1, 2))
+    assert first == second
+
+
+def test_the_unet_has_the_parameters_of_the_tutorial():
+    """With four numbers of a norm for each output, except of the last layer and of the end of the 16th block."""
+    ops = NETWORKS["unet_mobilenet_v2"].make((1, 128, 128, 3)).ops
+    layers = [op for op in ops if op.kind in ("conv", "conv_transpose")]
+    outputs = sum(op.output.shape[-1] for op in layers)
+    assert sum(op.input(1).size for op in layers) + 4 * (outputs - 3 - 320) + 3 == 6_504_227
+    assert [op.input(1).shape[2:] for op in layers if op.kind == "conv_transpose"] == [(3, 3)] * 5
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_detectors_have_boxes_on_six_maps(version):
+    """Three boxes of each pixel of the first map, six of the others: 1917, as TensorFlow's models have."""
+    outputs = NETWORKS[f"ssd_mobilenet_v{version}"].make((1, 300, 300, 3)).outputs
+    assert [x.shape[1] for x in outputs[::2]] == [19, 10, 5, 3, 2, 1]
+    assert [math.prod(x.shape[1:]) // 4 for x in outputs[::2]] == [1083, 600, 150, 54, 24, 6]
+    assert [x.shape[-1] // 91 for x in outputs[1::2]] == [3, 6, 6, 6, 6, 6]
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

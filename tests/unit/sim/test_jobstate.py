@@ -1,0 +1,163 @@
+"""The state of a job in a checkpoint is complete, and a value that cannot be is refused by its name."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npusim.device.checkpoint import Checkpoint
+from npusim.device.npu import NpuDevice
+from npusim.driver import Driver
+from npusim.errors import CheckpointError
+from npusim.hw.config import load_config
+from npusim.sim.jobstate import timeline_of, timeline_state
+from npusim.sim.saved import Saved
+from npusim.timeline import Timeline
+from tests.support.programs.planted_bugs import SIZE, planted
+from tests.support.programs.stopped_jobs import seen
+from tests.support.programs.streams import QUICK_HOST
+
+TINY = load_config("tiny").with_(**QUICK_HOST)
+INPUTS = {name: np.arange(SIZE).astype(np.uint8) for name in ("x0", "x1")}
+MOMENTS = range(100_000, 3_700_000, 300_000)
+"""From the fetch of instructions to the completion record."""
+END_PS = 10**9
+Value = Any
+
+
+def running(at_ps: int) -> NpuDevice:
+    """A device in the midst of a job."""
+    device = NpuDevice(TINY)
+    driver = Driver(device.bus)
+    driver.submit(driver.load(planted(None)), INPUTS)
+    device.run_until(at_ps)
+    return device
+
+
+def ended(device: NpuDevice) -> tuple[Any, ...]:
+    """Timelines and memories at the end of the job."""
+    timelines: dict[int, Timeline] = {}
+    device.listener = timelines.__setitem__
+    device.run_until(END_PS)
+    return seen(device, timelines), device.last_job
+
+
+@pytest.mark.parametrize("at_ps", MOMENTS)
+def test_a_restored_job_has_the_same_state_and_ends_alike(at_ps: int) -> None:
+    device, other = running(at_ps), NpuDevice(TINY)
+    checkpoint = device.checkpoint()
+    other.restore(checkpoint)
+    assert other.checkpoint().state == checkpoint.state
+    assert ended(other)[0] == ended(device)[0]
+
+
+def test_a_timeline_is_that_of_its_state() -> None:
+    _, timeline = ended(running(1000))
+    assert timeline is not None
+    assert timeline.spans
+    state = timeline_state(timeline)
+    assert timeline_of(Saved(state)) == dataclasses.replace(timeline, started_ps=0)  # a course begins anywhere
+    for path, _ in leaves(state):
+        for wrong in (["x"], 1.5, {}):
+            with pytest.raises(CheckpointError):
+                timeline_of(Saved(changed(state, path, wrong)))
+
+
+# Refusals
+
+Path = tuple[str | int, ...]
+JOB: Path = ("queues", "jobs", 1, "player")
+
+
+def leaves(value: Value, path: Path = ()) -> Iterator[tuple[Path, Value]]:
+    """Each value in a state that is no list and no mapping, with its path."""
+    if isinstance(value, dict | list):
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(item, (*path, name))
+    else:
+        yield path, value
+
+
+def at(state: Value, path: Path) -> Value:
+    return functools.reduce(lambda inside, name: inside[name], path, state)
+
+
+def changed(state: Value, path: Path, value: Value) -> Value:
+    """The state with another value at a path."""
+    *above, last = path
+    found = copy.deepcopy(state)
+    at(found, tuple(above))[last] = value
+    return found
+
+
+@functools.cache
+def checkpoint(at_ps: int) -> Checkpoint:
+    return running(at_ps).checkpoint()
+
+
+def refusal(at_ps: int, *changes: tuple[Path, Value | Callable[[Value], Value]]) -> str:
+    """The error for a job whose state is changed at some paths."""
+    state = dict(checkpoint(at_ps).state)
+    for path, value in changes:
+        path = (*JOB, *path)
+        state = changed(state, path, value(at(state, path)) if callable(value) else value)
+    with pytest.raises(CheckpointError) as error:
+        NpuDevice(TINY).restore(Checkpoint(state, checkpoint(at_ps).pages))
+    return str(error.value)
+
+
+@pytest.mark.parametrize("at_ps", [300_000, 1_800_000])
+def test_values_of_other_kinds_are_refused(at_ps: int) -> None:
+    for path, leaf in leaves(at(checkpoint(at_ps).state, JOB)):
+        for wrong in (["x"], 1.5, "none of them", -(1 << 62)):
+            if type(wrong) is not type(leaf) or isinstance(leaf, int):
+                names = [str(name) for name in path if isinstance(name, str)]
+                assert names[-1] in refusal(at_ps, (path, wrong)), (path, wrong)
+
+
+SEQUENCER, VECTOR, DMA = ("sequencer",), ("units", 1), ("units", 3)
+
+
+def longer(queue: list[Value]) -> list[Value]:
+    return [*queue, queue[-1]]
+
+
+@pytest.mark.parametrize(
+    ("at_ps", "changes", "named"),
+    [
+        # Bytes of code: no more are fetched than requested, and no more requested than there are.
+        (300_000, [((*SEQUENCER, "requested"), lambda it: it + 10**4)], "requested"),
+        (1_800_000, [((*SEQUENCER, "requested"), lambda it: it - 1)], "requested"),
+        # The sequencer halts behind the last command, and only then.
+        (300_000, [((*SEQUENCER, "halted"), True)], "halted"),
+        (1_800_000, [((*SEQUENCER, "dispatched"), lambda it: it - 1)], "halted"),
+        (1_800_000, [((*SEQUENCER, "dispatched"), lambda it: it + 1)], "dispatched"),
+        (1_800_000, [((*SEQUENCER, "blocked"), 0)], "dispatched"),
+        # A unit has begun commands if and only if one of them has its turn, and no more than it can.
+        (1_800_000, [((*VECTOR, "begin"), -1)], "flight"),
+        (1_800_000, [((*DMA, "begin"), 0)], "flight"),
+        (1_800_000, [((*VECTOR, "flight"), longer)], "flight"),
+        (1_800_000, [((*DMA, "asking"), True)], "asking"),
+        # A unit that is blocked has a command, which has at least as many waits.
+        (1_800_000, [((*DMA, "step"), None)], "step"),
+        (1_800_000, [((*DMA, "wait_at"), 9)], "wait_at"),
+        # Commands are those of the unit.
+        (1_800_000, [((*DMA, "step"), 3)], "step"),
+        (1_800_000, [((*VECTOR, "queue", 0, 1), 5)], "queue"),
+        # A job that is to be parked knows who waits for it.
+        (1_800_000, [(("holding",), True)], "stops"),
+        # Spans are of commands of the program and in the past.
+        (1_800_000, [(("spans", 0, 0), 10**3)], "spans"),
+        (1_800_000, [(("spans", 0, 1), lambda it: it + 10**9)], "spans"),
+        (1_800_000, [(("spans", 0, 2), lambda it: it + 10**9)], "spans"),
+        (1_800_000, [(("spans", 0, 0), -3)], "spans"),
+    ],
+)
+def test_states_that_cannot_be_are_refused(at_ps: int, changes: list[Any], named: str) -> None:
+    assert named in refusal(at_ps, *changes)
