@@ -9,7 +9,7 @@ KERNELS := setup.py $(shell find npusim hal -name "*.pyx" -o -name "*.pxd" -o -n
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test slow acceptance oldest newest torch fuzz removal sanitize bench lint build release clean uml linux-test
+.PHONY: help demo run test slow laws acceptance oldest newest torch fuzz removal sanitize bench lint build release clean uml linux-test
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ test: .venv/test  ## the tests, in minutes, in two processes: make test JOBS=8
 slow: .venv/test  ## the tests that the default run leaves out, and more examples of properties
 	$(BIN)/pytest -m slow -n $(JOBS) --dist worksteal
 	$(BIN)/pytest --hypothesis-profile=many -n $(JOBS) --dist worksteal tests/property tests/unit
+
+laws: .venv/test  ## laws of the compiler on random layers and all devices, as docs/laws.md: make laws [CASES=1000]; hours with many
+	$(BIN)/python -m bench.laws --cases $(or $(CASES),20) --jobs $(JOBS) --page docs/laws.md
 
 acceptance: .venv/test  ## real networks, compared with onnxruntime; long
 	$(BIN)/pytest -m acceptance

@@ -28,6 +28,7 @@ FLOATS = (DType.FLOAT32, DType.FLOAT16)
 KINDS: dict[str, tuple[dict[str, Any], tuple[DType, ...], int]] = {
     "softmax": ({"axis": 1, "log": False}, FLOATS, 3),
     "log softmax": ({"axis": 1, "log": True}, FLOATS, 3),
+    "masked softmax": ({"axis": 1, "log": False, "masked": True}, FLOATS, 3),
     "normalize": ({"axis": 1, "mode": "layer", "epsilon": 1e-3}, FLOATS, 4),
     "rms normalize": ({"axis": 1, "mode": "rms", "epsilon": 1e-3}, FLOATS, 3),
     "cumsum": ({"axis": 1, "exclusive": False, "reverse": True}, (*FLOATS, DType.INT32), 2),

@@ -96,7 +96,7 @@ ENDLESS: list[Instruction] = [
     Dequantize(F32, 0, Z4, I8, 0, Z4, 0, Z4, 0, Z4, LONG4),
     ReduceTile(Reduce.SUM, F32, 0, Z4, 0, Z4, LONG4, True, False, 0, Z4, 1),
     ArgReduce(F32, 0, Z3, 0, Z3, LONG3, 0, False),
-    Softmax(F32, 0, Z3, 0, Z3, LONG3, False),
+    Softmax(F32, 0, Z3, 0, Z3, LONG3, False, False),
     Normalize(F32, 0, Z3, 0, Z3, LONG3, False, 0.0),
     CumSum(F32, 0, Z3, 0, Z3, LONG3, False, False),
     CumProd(F32, 0, Z3, 0, Z3, LONG3, False, False),
@@ -140,7 +140,7 @@ def test_an_instruction_that_does_not_count_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "wide",
-    [Softmax(F32, 0, ROW, 0, Z3, (1, 9, 1), False), TopK(F32, 0, Z3, 0, Z3, 0, Z3, (1, 9, 1), 1, True)],
+    [Softmax(F32, 0, ROW, 0, Z3, (1, 9, 1), False, False), TopK(F32, 0, Z3, 0, Z3, 0, Z3, (1, 9, 1), 1, True)],
     ids=lambda made: made.mnemonic,
 )
 def test_rows_that_kernels_copy_are_no_larger_than_memory(wide: Instruction) -> None:

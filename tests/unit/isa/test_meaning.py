@@ -178,7 +178,7 @@ REDUCE = ReduceTile(
     Reduce.MEAN, F16, Q[0], (0, 16, 0, 8), Q[1], (0, 20, 10, 2), (1, 3, 4, 2), False, True, Q[2], (0, 4, 0, 2), 8
 )
 ARG = ArgReduce(F32, Q[0], (16, 16, 8), Q[1], (40, 8, 4), (3, 5, 2), 1, True)
-SOFTMAX = Softmax(F16, Q[0], (20, 4, 2), Q[1], (24, 4, 2), (3, 5, 2), False)
+SOFTMAX = Softmax(F16, Q[0], (20, 4, 2), Q[1], (24, 4, 2), (3, 5, 2), False, False)
 POOL = Pool(1, I8, Q[0], (24, 8, 1), Q[1], (30, 6, 1), 7, 5, 3, 2, 6, 4, 3, 2, 1, 1, 2, (1, 1, 0, 0), True)
 RESAMPLE = Resample(F32, Q[0], (40, 8, 4), Q[1], (32, 8, 4), (3, 5, 2), 4, Q[2], Q[3], 2)
 ELEMENTS = GatherElements(2, Q[0], (20, 4, 2), Q[1], (28, 4, 2), I64, Q[2], (80, 16, 8), (3, 5, 2), 7)
@@ -496,7 +496,7 @@ def test_reductions_and_rows() -> None:
     CumProd(F32, Q[0], strides, Q[1], strides, dims, False, True).execute(memory, 0)
     np.testing.assert_array_equal(memory.get(Q[0], (3, 2), np.float32), [[16, 90], [16, 18], [4, 9]])
     for log in (False, True):
-        Softmax(F32, Q[0], strides, Q[1], strides, dims, log).execute(memory, 0)
+        Softmax(F32, Q[0], strides, Q[1], strides, dims, log, False).execute(memory, 0)
         softmax = np.exp(x[0] - x[0].max(0)) / np.exp(x[0] - x[0].max(0)).sum(0)
         wanted = np.log(softmax) if log else softmax
         np.testing.assert_allclose(memory.get(Q[0], (3, 2), np.float32), wanted, rtol=1e-5)
