@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from npusim.graph import Graph, Op, Tensor
+from npusim.polling import poll
 
 
 def in_canonical_order(graph: Graph) -> Graph:
@@ -23,6 +24,7 @@ def in_canonical_order(graph: Graph) -> Graph:
 def _depth_first(graph: Graph, makers: Mapping[Tensor, Op]) -> dict[Op, None]:
     length: dict[Op, int] = {}
     for op in graph.ops:
+        poll()
         length[op] = 1 + max((length[makers[each]] for each in _computed(op, makers)), default=0)
 
     def branches(op: Op) -> list[Op]:
@@ -34,6 +36,7 @@ def _depth_first(graph: Graph, makers: Mapping[Tensor, Op]) -> dict[Op, None]:
     for output in graph.outputs:
         stack = [makers[output]] if output in makers else []
         while stack:
+            poll()
             op = stack[-1]
             waiting = [each for each in branches(op) if each not in ordered] if op not in ordered else []
             if waiting:
@@ -47,11 +50,13 @@ def _siblings_together(ordered: Iterable[Op], makers: Mapping[Tensor, Op], kept:
     alone: dict[Tensor, list[Op]] = {}
     readers: Counter[Tensor] = Counter()
     for op in ordered:
+        poll()
         readers.update({each for each in op.inputs if each is not None})
         if (read := _read_alone(op, makers)) is not None:
             alone.setdefault(read, []).append(op)
     together: dict[Op, None] = {}
     for op in ordered:
+        poll()
         read = _read_alone(op, makers)
         for sibling in [op] if read is None else alone[read]:
             # Operators that may be fused with it go along: a group comes where its last operator is.

@@ -137,7 +137,8 @@ def _pool(rewriter: Rewriter, op: Op) -> bool:
 
 def _with_scalar(rewriter: Rewriter, op: Op) -> bool:
     """Functions of a value and a constant that are functions of one value: their bits are the same."""
-    if not op.output.dtype.is_float:
+    # Nothing is gained on one element, and the range of a dynamic quantisation is looked for as importers write it.
+    if not op.output.dtype.is_float or op.output.size == 1:
         return False
     function, a, b = op.attrs["fn"], op.input(0), op.input(1)
     if function == Binary.PRELU and (slope := scalar_of(b)) is not None and a.shape == op.output.shape:
