@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 
@@ -37,9 +37,9 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> tuple[list
     for source, target, axis, capacity in growths(graph):
         _share(graph.inputs[source], graph.outputs[target], FIRST_IO + source, axis, capacity, context)
     inputs = [context.views[tensor].buffer for tensor in graph.inputs]
-    _place_behind_views(groups, {*graph.outputs}, context)
     trial = Context(context.config, context.constants, dict(context.views))
     orders = _orders(groups, trial)
+    _place_behind_views(groups, orders, {*graph.outputs}, context)
     apart = not context.config.dma.parts_in_place
     hosts = {} if apart else _concat_hosts(groups, trial, {*graph.outputs, *graph.inputs})
     kept: list[Group] = []
@@ -55,8 +55,14 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> tuple[list
     return groups, _lifetimes(groups, context, inputs)
 
 
-def _place_behind_views(groups: Sequence[Group], outputs: set[Tensor], context: Context) -> None:
-    """Have an output that only shows a result in another shape computed where the output is, not copied there."""
+def _place_behind_views(
+    groups: Sequence[Group], orders: Mapping[Tensor, tuple[int, ...]], outputs: set[Tensor], context: Context
+) -> None:
+    """Have an output that only shows a result in another shape computed where the output is, not copied there.
+
+    A result that suits its operator in another memory order than that of the output is left to the copy, which turns
+    it within SRAM.
+    """
     readers = Counter(tensor for group in groups for op in group.ops for tensor in {*op.inputs} if tensor is not None)
     makers = {tensor: group.ops[0].kind for group in groups for tensor in group.outputs}
     for group in reversed(groups):
@@ -72,7 +78,8 @@ def _place_behind_views(groups: Sequence[Group], outputs: set[Tensor], context: 
             strides = tuple(stride for _, stride in sorted(zip(op.attrs["perm"], view.strides, strict=True)))
         else:
             continue
-        context.views[shown] = View(view.buffer, view.offset, shown.shape, strides, shown.dtype)
+        if strides == ordered_strides(shown.shape, orders[shown], shown.dtype.itemsize):
+            context.views[shown] = View(view.buffer, view.offset, shown.shape, strides, shown.dtype)
 
 
 def _numbered(index: int, group: Group, context: Context) -> Group:

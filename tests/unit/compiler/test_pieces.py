@@ -19,14 +19,14 @@ from npusim.isa.matrix import Conv
 from npusim.ops.build import GraphBuilder
 
 EDGE = load_config("edge")
-CONV = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "groups": 1, "pads": (0, 0, 0, 0)}
+CONV = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "groups": 1, "pads": (1, 0, 1, 0)}
 
 
 def chained() -> Graph:
     """Products, and three sigmoids behind them."""
     build = GraphBuilder("chained")
     value = build.input("x", (1, 48, 48, 32), DType.FLOAT16)
-    weights = np.random.default_rng(1).standard_normal((64, 32, 1, 1)) / 8
+    weights = np.random.default_rng(1).standard_normal((64, 32, 3, 1)) / 8
     value = build.add("conv", [value, build.const(weights.astype(np.float16))], CONV)
     for fn in (Unary.SIGMOID, Unary.TANH, Unary.SIGMOID):
         value = build.add("unary", [value], {"fn": fn})
