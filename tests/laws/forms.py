@@ -285,6 +285,54 @@ def _norm_of_square_mean(build: Build) -> str:
     return _scaled(build, build.node("Div", build.node("Sub", "x", mean), root))
 
 
+def _half(build: Build, x: str = "x") -> str:
+    return build.node("Cast", x, to=TensorProto.FLOAT16)
+
+
+def _single(build: Build, x: str) -> str:
+    return build.node("Cast", x, to=TensorProto.FLOAT)
+
+
+def _half_weights(build: Build) -> str:
+    return build.const((np.random.default_rng(0).standard_normal(_width(build)) / 8).astype(np.float16))
+
+
+def _half_rms_norm(build: Build) -> str:
+    normal = build.node("RMSNormalization", _half(build), _half_weights(build), axis=-1, epsilon=1e-6)
+    return _single(build, normal)
+
+
+def _half_rms_in_float32(build: Build) -> str:
+    """As PyTorch exports Llama in float16: the mean is computed in float32."""
+    x = _single(build, _half(build))
+    normal = build.node("Mul", x, build.node("Reciprocal", _root_of_mean_square(build, x)))
+    return _single(build, build.node("Mul", _half_weights(build), _half(build, normal)))
+
+
+def _half_layer_norm(build: Build) -> str:
+    scale = _half_weights(build)
+    return _single(build, build.node("LayerNormalization", _half(build), scale, scale, axis=-1, epsilon=1e-5))
+
+
+def _half_norm_in_float32(build: Build) -> str:
+    """The variance alone is computed in float32."""
+    x, scale = _half(build), _half_weights(build)
+    centred = build.node("Sub", x, _mean(build, x))
+    variance = _mean(build, build.node("Pow", _single(build, centred), 2.0))
+    root = _half(build, build.node("Sqrt", build.node("Add", variance, 1e-5)))
+    normal = build.node("Mul", build.node("Div", centred, root), scale)
+    return _single(build, build.node("Add", normal, scale))
+
+
+def _half_softmax(build: Build) -> str:
+    return _single(build, build.node("Softmax", _half(build), axis=-1))
+
+
+def _half_softmax_in_float32(build: Build) -> str:
+    shares = build.node("Softmax", _single(build, _half(build)), axis=-1)
+    return _single(build, _half(build, shares))
+
+
 def _log_softmax(build: Build) -> str:
     return build.node("LogSoftmax", "x", axis=-1)
 
@@ -544,6 +592,9 @@ FORMS = {
         _rows,
     ),
     "RMS norm": Forms(_rms_norm, {"by Pow": _rms_by_pow, "by Div": _rms_by_div, "casts": _rms_with_casts}, _rows),
+    "half RMS norm": Forms(_half_rms_norm, {"float32": _half_rms_in_float32}, _rows),
+    "half layer norm": Forms(_half_layer_norm, {"float32": _half_norm_in_float32}, _rows),
+    "half softmax": Forms(_half_softmax, {"float32": _half_softmax_in_float32}, _rows),
     "group norm": Forms(_group_norm, {"InstanceNormalization": _group_norm_by_instance}, _image),
     "softmax": Forms(
         _softmax, {"by Exp": _softmax_by_exp, "transposes": _softmax_turned, "two dimensions": _softmax_flat}, _rows

@@ -38,14 +38,15 @@ from npusim.isa.functions import Binary, Reduce, Unary
 
 MOST_NODES = 20
 """Of one formula: the longest that exporters write has twelve."""
-_EXPANDED = frozenset({"binary", "unary", "reduce"})
+_EXPANDED = frozenset({"binary", "unary", "reduce", "cast"})
+_ROWS = frozenset({"normalize", "softmax"})
 _SIGNS = frozenset({Unary.ERF, Unary.TANH, Unary.SIGMOID, Unary.EXP, Unary.HARD_SIGMOID, Unary.CLIP, Unary.RELU})
 """Without one of these, or a reduction, no formula is there."""
 
 
 def restore_operators(graph: Graph) -> Graph:
     """The graph with one operator in place of the nodes of each known formula."""
-    if not any(map(_is_sign, graph.ops)):
+    if not any(_is_sign(op) or op.kind in _ROWS for op in graph.ops):
         return graph
     return Rewriter(graph).run(_restore)
 
@@ -58,6 +59,8 @@ def _is_sign(op: Op) -> bool:
 
 def _restore(rewriter: Rewriter, op: Op) -> bool:
     """Put an operator in place of ``op`` where it is the last node of a formula."""
+    if op.kind == "cast":
+        return _in_one_type(rewriter, op)
     if op.kind not in ("binary", "unary") or not op.output.dtype.is_float:
         return False
     nodes = _nodes(rewriter, op)
@@ -71,10 +74,26 @@ def _restore(rewriter: Rewriter, op: Op) -> bool:
         value = of_atom(Atom("tensor", x))
         for formula in (_activation, _softmax, _norm):
             made = formula(found, value, op.output.shape)
-            if made is not None:
+            if made is not None and all(each is None or each.dtype is x.dtype for each in made[2:]):
                 rewriter.substitute(op.output, _made(rewriter, op, x, *made))
                 return True
     return False
+
+
+def _in_one_type(rewriter: Rewriter, op: Op) -> bool:
+    """An operator on rows between a cast and the cast back: it computes in double precision, and rounds once."""
+    rows = rewriter.producer.get(op.input(0))
+    if rows is None or rows.kind not in _ROWS or rewriter.uses.get(rows.output, 0) > 1:
+        return False
+    widened = rewriter.made_by(rows.input(0), "cast")
+    if widened is None or not _is_float_cast(widened) or widened.input(0).dtype is not op.output.dtype:
+        return False
+    rewriter.substitute(op.output, rewriter.add(op.name, rows.kind, widened.inputs, rows.attrs))
+    return True
+
+
+def _is_float_cast(op: Op) -> bool:
+    return op.input(0).dtype.is_float and op.output.dtype.is_float
 
 
 def _nodes(rewriter: Rewriter, op: Op) -> dict[Tensor, Op]:
@@ -83,7 +102,9 @@ def _nodes(rewriter: Rewriter, op: Op) -> dict[Tensor, Op]:
     for each in queue:
         for operand in each.inputs:
             maker = rewriter.producer.get(operand) if operand is not None else None
-            if maker is not None and maker.output not in nodes and maker.kind in _EXPANDED and len(nodes) < MOST_NODES:
+            if maker is None or maker.output in nodes or maker.kind not in _EXPANDED or len(nodes) >= MOST_NODES:
+                continue
+            if maker.kind != "cast" or _is_float_cast(maker):
                 nodes[maker.output] = maker
                 queue.append(maker)
     return nodes
@@ -144,6 +165,8 @@ def _step(op: Op, given: Sequence[Polynomial | None]) -> Polynomial | None:
     if op.kind == "binary":
         return (_leaky if op.attrs["fn"] == Binary.MAX else partial(binary, op.attrs["fn"]))(*operands)
     (inner,) = operands
+    if op.kind == "cast":
+        return inner
     if op.kind == "unary":
         return unary(op.attrs["fn"], inner, op.attrs["p0"], op.attrs["p1"])
     axes = tuple(op.attrs["axes"])
@@ -174,6 +197,8 @@ def _made(
         value = rewriter.add(f"{op.name}.scale", "binary", (value, factor), {"fn": Binary.MUL})
     if term is not None:
         value = rewriter.add(f"{op.name}.shift", "binary", (value, term), {"fn": Binary.ADD})
+    if value.dtype is not op.output.dtype:
+        value = rewriter.add(f"{op.name}.cast", "cast", (value,), {"to": op.output.dtype})
     return value
 
 
