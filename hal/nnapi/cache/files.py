@@ -1,9 +1,9 @@
-"""The compilation cache: one model file and one data file, which the client keeps and the driver does not trust.
+"""The files of the compilation cache: a model file and a data file, which the client keeps and the driver does not
+trust.
 
-The model file: magic, version, length of the body, a MAC, the body. The MAC is HMAC-SHA256 over the client's token and
-everything in the file but itself, with a key that the driver keeps outside of the cache files; the body holds the
-checksum of the data file. Files are read once, into memory, and only what was read is looked at: whoever changes them
-meanwhile changes nothing. Nothing in them is executable on the host.
+The model file: magic, version, length of the body, MAC, body. The MAC is HMAC-SHA256 over the client's token and the
+rest of the file, with a key that only the driver has. The body has the checksum of the data file. Files are read once
+into memory, and only the copy is used, so that later changes have no effect. Nothing in them is executable on the host.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .format import decode, describes_data, encode
 MODEL_FILES = DATA_FILES = 1
 KEY_NAME = "nnapi-cache.key"
 LARGEST = 1 << 28
-"""A model file with more bytes is not looked at; it holds no weights."""
+"""Largest model file in bytes; it holds no weights."""
 
 _MAGIC = b"NPUNNAPI"
 _VERSION = 1
@@ -44,7 +44,7 @@ Handles = Sequence[Sequence[int]]
 
 
 def driver_key(directory: Path | None = None) -> bytes | None:
-    """The key of this user's drivers, made when it is first needed; None if it cannot be kept, or is not safe."""
+    """The key of this user's drivers, made on first use; None if it cannot be stored, or not safely."""
     path = (directory or state_directory()) / KEY_NAME
     try:
         return user_key(path)
@@ -67,7 +67,7 @@ class Files:
         self.close()
 
     def close(self) -> None:
-        """Give the descriptors up."""
+        """Close the descriptors."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
@@ -75,7 +75,7 @@ class Files:
         self.close()
 
     def save(self, config: Config, state_dir: Path | None, model: Model, constants: Constants, plan: Plan) -> None:
-        """Keep a prepared model. Trouble is logged: it changes nothing for the model."""
+        """Store a prepared model. Failures are only logged, because they do not affect the model."""
         if not self._descriptors:
             return
         key = driver_key(state_dir)
@@ -135,8 +135,8 @@ class Kept:
 
 
 def open_kept(config: Config, state_dir: Path | None, model_cache: Handles, data_cache: Handles, token: bytes) -> Kept:
-    """Check the model file. Raises StatusError: INVALID_ARGUMENT for arguments that cannot be right, GENERAL_FAILURE
-    for a file that is not as this driver wrote it."""
+    """Check the model file. Raises StatusError: INVALID_ARGUMENT for invalid arguments, GENERAL_FAILURE for a file that
+    this driver did not write."""
     key = driver_key(state_dir)
     if key is None:
         raise StatusError(
@@ -152,12 +152,12 @@ def open_kept(config: Config, state_dir: Path | None, model_cache: Handles, data
 
 
 def _authentic(key: bytes, token: bytes, content: bytes) -> bytes:
-    """The body of a model file. Raises CacheError unless every byte is as this driver wrote it for this token."""
+    """The body of a model file. Raises CacheError unless this driver wrote every byte of it for this token."""
     begin = _HEADER.size + _MAC_BYTES
     if len(content) < begin:
         raise CacheError(f"the model file must have at least {begin} bytes, got {len(content)}")
     header, mac, body = content[: _HEADER.size], content[_HEADER.size : begin], content[begin:]
-    # Before a byte of it is understood; and in constant time, so that the time of a refusal tells a forger nothing.
+    # Before anything is parsed, and in constant time, so that the duration of a refusal reveals nothing.
     if not hmac.compare_digest(mac, _mac(key, token, header, body)):
         raise CacheError("the model file is not what this driver wrote for this token")
     magic, version, _, length = _HEADER.unpack(header)
@@ -171,8 +171,8 @@ def _mac(key: bytes, token: bytes, header: bytes, body: bytes) -> bytes:
 
 
 def _opened(model_cache: Sequence[Any], data_cache: Sequence[Any], token: Any) -> tuple[list[int], bytes]:
-    """Duplicates of the two descriptors, and the token. Raises StatusError (INVALID_ARGUMENT, or GENERAL_FAILURE for
-    a file that is not open for reading and writing)."""
+    """Duplicates of the two descriptors, and the token. Raises StatusError: INVALID_ARGUMENT, or GENERAL_FAILURE for a
+    file that is not open for reading and writing."""
     if len(model_cache) != MODEL_FILES or len(data_cache) != DATA_FILES:
         raise invalid_argument(
             f"the cache needs 1 model file and 1 data file, got {len(model_cache)} and {len(data_cache)}"
@@ -186,7 +186,7 @@ def _opened(model_cache: Sequence[Any], data_cache: Sequence[Any], token: Any) -
     descriptors: list[int] = []
     try:
         for handle in (*model_cache, *data_cache):
-            # From 3 on: in a process without standard streams a copy must not become one of them.
+            # From 3 on: in a process without standard streams a duplicate must not become one of them.
             descriptors.append(fcntl.fcntl(handle[0], fcntl.F_DUPFD_CLOEXEC, 3))
             mode = fcntl.fcntl(descriptors[-1], fcntl.F_GETFL) & os.O_ACCMODE
             if mode != os.O_RDWR:
@@ -203,26 +203,26 @@ def _opened(model_cache: Sequence[Any], data_cache: Sequence[Any], token: Any) -
 
 
 def _rewrite(descriptor: int, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
-    """Replace a file's content, wherever the descriptor stands."""
-    # First of all: a file that is half written is too short then, and is refused.
+    """Replace a file's content, whatever its file position."""
+    # First: a file that is only partly written is too short then, and is refused.
     os.ftruncate(descriptor, 0)
     offset = 0
     for piece in pieces:
         rest = memoryview(piece).cast("B")
         while len(rest):
-            # The copies share the client's file position, which is not ours to move.
+            # Not by seeking: duplicates share the file position of the client.
             written = os.pwrite(descriptor, rest, offset)
             rest, offset = rest[written:], offset + written
 
 
 def _read(descriptor: int, what: str, most: int) -> bytes:
-    """A file's content, wherever the descriptor stands. Raises OSError, and CacheError for more than ``most`` bytes."""
+    """A file's content, whatever its file position. Raises OSError, and CacheError for more than ``most`` bytes."""
     size = os.fstat(descriptor).st_size
     if size > most:
         raise CacheError(f"{what} must have at most {most} bytes, got {size}")
     pieces: list[bytes] = []
     offset = 0
-    # One byte more than there should be, which tells a file that has grown from one at its end.
+    # One byte more than allowed, to detect a longer file.
     while piece := os.pread(descriptor, max(size - offset, 1), offset):
         pieces.append(piece)
         offset += len(piece)

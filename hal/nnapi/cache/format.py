@@ -1,12 +1,12 @@
-"""The contents of the compilation cache: a prepared model as two strings of bytes.
+"""The contents of the compilation cache: a prepared model as two byte strings.
 
-The *body* is for the security-sensitive model file: how long the JSON is (8 bytes, little-endian), the JSON, which
-describes model, segments and programs, then the instruction streams. The *data* is for the data file: constants one
-after the other, each padded to 64 bytes; the body holds their places, their length and their CRC-32. Of the model's
-own constants only those are kept that an execution may look at; the programs have theirs.
+The *body* is for the security-sensitive model file: the length of the JSON (8 bytes, little-endian), the JSON, which
+describes model, segments and programs, then the instruction streams. The *data* is for the data file: constants, each
+padded to 64 bytes; the body has their offsets, their length and their CRC-32. Of the model's own constants only those
+are stored that an execution may read; the programs have theirs.
 
-A checksum is enough for the data: whatever numbers are there, the programs are those of the body and stay within their
-bounds. A cryptographic digest takes longer than all else that is to be done with a cached model.
+A checksum is enough for the data: whatever its values, the programs are those of the body and stay within their bounds.
+A cryptographic digest would take longer than all other work on a cached model.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ..types import (
 from .values import keep_values, subgraphs
 
 VERSION = 3
-"""Of the body; raise it with any change."""
+"""Version of the body; raise it with any change."""
 PAD = 64
 _LENGTH = struct.Struct("<Q")
 Bytes = bytes | bytearray | memoryview
@@ -59,7 +59,7 @@ class Data:
         self.checksum = 0
 
     def add(self, piece: Bytes) -> list[int]:
-        """Append a piece; its place as [offset, length]."""
+        """Append a piece; returns its place as [offset, length]."""
         place = [self.length, len(piece)]
         for part in (piece, bytes(-len(piece) % PAD)):
             if len(part):

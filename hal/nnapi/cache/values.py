@@ -1,4 +1,4 @@
-"""Which constants of a model the compilation cache keeps: its programs have theirs, and look at no others."""
+"""Selection of the constants of a model that the compilation cache stores; the programs have copies of the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..plan.segment import CONTROL
 from ..types import DataLocation, Model, Operand, OperandLifeTime, Subgraph
 
 Add = Callable[[memoryview], list[int]]
-"""Keeps bytes; gives their offset in the data, and their length."""
+"""Stores bytes; returns their offset in the data and their length."""
 Key = tuple[int, int, int, int]
 
 

@@ -1,1 +1,1 @@
-"""Executions: one at once, in the background behind fences, or in a burst; their deadlines and their times."""
+"""Executions: synchronous, in the background behind fences, or in a burst; their deadlines and times."""

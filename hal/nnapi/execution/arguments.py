@@ -28,8 +28,8 @@ class Place:
         self.omitted = omitted
 
     def load(self, shape: Shape, storage: np.dtype[Any]) -> Array:
-        """The value of an input: a view of the pool, which the device reads when it is this job's turn; a copy where
-        elements of the interface are not those of numpy."""
+        """The value of an input: a view of the pool, which the device reads when the job runs, or a copy if the element
+        types of the interface and numpy differ."""
         assert self.pool is not None
         if storage == np.bool_:  # any byte but 0 is true
             truth: Array = np.frombuffer(self.pool, np.uint8, self.length, self.offset) != 0
@@ -37,7 +37,7 @@ class Place:
         return np.frombuffer(self.pool, storage, self.length // storage.itemsize, self.offset).reshape(shape)
 
     def store(self, value: Array) -> bool:
-        """Write an output; False if its place is too small. Raises FileCutError."""
+        """Write an output; returns False if its place is too small. Raises FileCutError."""
         assert self.pool is not None
         if value.nbytes > self.length:
             return False
@@ -58,7 +58,7 @@ class Places:
     """The places of the arguments of an execution. ``pools``: their distinct pools; ``read``: those of inputs."""
 
     def __init__(self, resolved: ResolvedRequest, mappings: PoolMappings) -> None:
-        """Raises StatusError for a pool that cannot be mapped, or not be written."""
+        """Raises StatusError for a pool that cannot be mapped or written."""
         self._mappings = mappings
         self._mapped: dict[int, Mapping | None] = {}
         request = resolved.request

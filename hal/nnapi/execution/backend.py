@@ -19,18 +19,18 @@ from ..types import ErrorStatus
 from .deadline import Deadline
 
 POLL_S = 0.05
-"""How long to wait for a job at least before the clock is looked at again; it may be another than the machine's."""
+"""Least time between two checks of the deadline's clock, which may be another than the machine's."""
 
 BATCH = 64
-"""Iterations of a loop that are repeated before others get their turn, and the clock is looked at; an even number, so
-that the next ones begin with the same memory."""
+"""Iterations of a loop that are repeated before other clients are served and the clock is checked; even, so that the
+next ones start with the same memory."""
 
 
 class DeviceBackend:
     """Runs the programs of one execution, and sums their simulated times.
 
     ``mappings``: pools that the host has to map for it, charged to its first job. ``device_ps``: time on the device;
-    ``driver_ps``: that, and what host, transfers, submission and queue took.
+    ``driver_ps``: that plus host, transfers, submission and queue.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class DeviceBackend:
         self._deadline = deadline
         self._budget_ps = None if deadline is None else deadline.budget_ps()
         self._mappings = mappings
-        # Two iterations of a loop, condition and body each: what `again` needs to know of the past.
+        # The last two iterations of a loop, condition and body each, for `again`.
         self._past: deque[Job] = deque(maxlen=4)
         self.device_ps = 0
         self.driver_ps = 0
@@ -55,7 +55,7 @@ class DeviceBackend:
     def run(
         self, program: Program, inputs: Mapping[str, Array | Buffer], outputs: Mapping[str, Buffer]
     ) -> Mapping[str, Array]:
-        """Run a program on the device. Raises StatusError when the deadline passes, and what the executor raises."""
+        """Run a program on the device. Raises StatusError when the deadline passes, and errors of the executor."""
         request = Request(
             program,
             cast("Mapping[str, Array | DeviceBuffer]", inputs),
@@ -66,7 +66,7 @@ class DeviceBackend:
         )
         job = self._executor.submit(request, here=True)
         done = self._wait(job)
-        # The first job has paid for the mappings; later ones find them.
+        # The mappings are charged to the first job only.
         self._mappings = 0
         self._past.append(job)
         self.device_ps += done.time_ps
@@ -74,9 +74,9 @@ class DeviceBackend:
         return done.outputs
 
     def again(self, limit_ps: int) -> int:
-        """As Backend.again, while no other client waits for the device."""
+        """Implements Backend.again, unless another client waits for the device."""
         past = list(self._past)
-        # A condition, of which one truth value came back, and a body, of which nothing did, twice.
+        # Twice a condition, whose result was read, and a body, whose results were not.
         if [[out.nbytes for out in job.read_back] for job in past] != [[1], [], [1], []]:
             return 0
         done = [job.wait() for job in past[2:]]
@@ -95,7 +95,7 @@ class DeviceBackend:
 
     def _most(self, limit_ps: int, condition_ps: int, body_ps: int) -> int:
         """The number of iterations that fit into the loop limit and the remaining budget."""
-        # A body may begin until the limit has passed, so one more than fits; but it must end before the budget does.
+        # A body may start until the limit has passed, so one more than fits; but it must end within the budget.
         most = 1 + (limit_ps - self.driver_ps - condition_ps) // (condition_ps + body_ps)
         rest = self._rest_ps()
         return most if rest is None else min(most, (rest - 1) // (condition_ps + body_ps))

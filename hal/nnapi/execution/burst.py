@@ -1,8 +1,8 @@
-"""The burst of HAL 1.2: executions one after the other through message queues.
+"""The burst of HAL 1.2: sequential executions through message queues.
 
-A thread of its own serves the request channel. Pools are named by slots. Their memory is fetched from the client when a
-slot is first used, and stays mapped until the client frees the slot. A slot whose memory cannot be mapped, or not any
-more, is fetched again the next time. Programs and weights stay on the device.
+A separate thread serves the request channel. Pools are named by slots. The memory of a slot is requested from the
+client when it is first used, and stays mapped until the client frees the slot. If it cannot be mapped, or no longer, it
+is requested again the next time. Programs and weights stay on the device.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Results = MessageQueue[FmqResultDatum]
 def configure(
     model: Executable, callback: Any, requestChannel: object, resultChannel: object
 ) -> tuple[ErrorStatus, BurstContext]:
-    """Start a burst on a prepared model. StatusError (INVALID_ARGUMENT) for a callback without ``getMemories`` and for
-    channels that are no usable MessageQueues."""
+    """Start a burst on a prepared model. Raises StatusError (INVALID_ARGUMENT) for a callback without ``getMemories``
+    and for channels that are not usable MessageQueues."""
     if not callable(getattr(callback, "getMemories", None)):
         raise invalid_argument(f"the callback must have a method getMemories, got {callback!r}")
     for name, channel in (("request", requestChannel), ("result", resultChannel)):
@@ -47,8 +47,8 @@ def configure(
 
 
 class BurstContext:
-    """IBurstContext: while the client holds it, the burst is served. The thread holds it during an execution only, so
-    that a client may be both, the callback and the holder."""
+    """IBurstContext: the burst is served while the client holds it. The thread holds it during an execution only, so
+    that one client object may be callback and holder."""
 
     def __init__(self, model: Executable, callback: Any, requests: Requests, results: Results) -> None:
         self._model = model
@@ -69,7 +69,7 @@ class BurstContext:
             raise
 
     def freeMemory(self, slot: int) -> None:
-        """The client needs this memory no more. Slots that are unknown, free already or none at all are harmless."""
+        """The client no longer needs this memory. Slots that are unknown, free or invalid are ignored."""
         try:
             number = integer(slot, 0, MAX_SLOT, "slot")
         except Exception as error:  # noqa: BLE001 - objects of the client are looked at here, which may do anything
@@ -103,7 +103,7 @@ class BurstContext:
         try:
             asked = deserialize_request(packet)
             slots = asked.slots
-            # What is freed while it is in use stays mapped for this packet and goes in `tidy`.
+            # Memory that is freed while in use stays mapped for this packet and is unmapped in `tidy`.
             pools = [MemoryPool(hidlMemory=memory) for memory in self._slots.find(asked.slots)]
             mappings = PoolMappings(self._slots.kept, asked.slots)
             request = Request(asked.inputs, asked.outputs, pools)
@@ -118,32 +118,32 @@ class BurstContext:
 
 
 class _Stop:
-    """The word that ends a burst's thread, wherever it waits."""
+    """A flag that ends a burst's thread, wherever it waits."""
 
     def __init__(self, requests: Requests, results: Results) -> None:
         self._channels = (requests, results)
         self._said = False
 
     def is_set(self) -> bool:
-        """Whether it was said."""
+        """Whether it is set."""
         return self._said
 
     def stop(self) -> None:
-        """Say it."""
+        """Set it."""
         self._said = True
         for channel in self._channels:
             channel.wake()
 
 
 def _serve(context: weakref.ref[BurstContext], model: Executable, requests: Requests, stop: _Stop) -> None:
-    """The thread of a burst: one packet, one result."""
+    """The thread of a burst: one result per packet."""
     try:
         while (packet := requests.readPacket(cancelled=stop.is_set)) is not None:
             burst = context()
             if burst is None:
                 return
             burst._serve(packet)
-            # Or this thread would keep the burst alive while it waits for the next packet.
+            # Else this thread would keep the burst alive while it waits for the next packet.
             del burst
     finally:
         model.unpin()
@@ -158,10 +158,10 @@ class _Slots:
         self._memories: dict[int, Memory] = {}
 
     def find(self, slots: Sequence[int]) -> list[Memory]:
-        """The memory in each slot; what is not known yet is asked for. StatusError: INVALID_ARGUMENT if the client has
-        none, and as ``Memory.map`` if it has given one that cannot be mapped."""
+        """The memory in each slot; unknown slots are requested from the client. Raises StatusError: INVALID_ARGUMENT if
+        the client has none, and as ``Memory.map`` for memory that cannot be mapped."""
         unknown = list(dict.fromkeys(slot for slot in slots if slot not in self._memories))
-        # Taken hold of before the client is asked for others: it may free slots meanwhile, from another thread.
+        # Referenced before the client is asked for others: it may free slots meanwhile, from another thread.
         found = {slot: self._memories[slot] for slot in slots if slot in self._memories}
         if unknown:
             fetched = dict(zip(unknown, self._fetch(unknown), strict=True))
@@ -172,7 +172,7 @@ class _Slots:
         return [found[slot] for slot in slots]
 
     def drop_unusable(self, slots: Sequence[int]) -> None:
-        """Forget those slots whose memory cannot be mapped, or not any more: the client is asked again."""
+        """Forget slots whose memory cannot be mapped, or no longer: the client is asked again."""
         for slot in slots:
             memory = self._memories.get(slot)
             if memory is not None:
@@ -192,7 +192,7 @@ class _Slots:
             ]
         except (MalformedError, ValueError) as error:
             raise invalid_argument(f"getMemories must return one memory for each of slots {unknown}: {error}") from None
-        # With descriptors of our own, since the client may close its as soon as it has answered.
+        # With duplicates of the descriptors, because the client may close its own after its answer.
         return [memory.dup() for memory in given]
 
     def free(self, slot: int) -> None:

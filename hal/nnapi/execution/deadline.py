@@ -1,10 +1,9 @@
 """Deadlines: points on the steady clock (CLOCK_MONOTONIC), and checks of modelled times against them.
 
-A deadline leaves a budget: the time from now to the deadline. Modelled time is held against it: what the device would
-need by itself decides whether the deadline can be met at all (MISSED_DEADLINE_PERSISTENT if not), and what is queued
-before it whether it can be met now (MISSED_DEADLINE_TRANSIENT). A deadline that has passed already leaves a budget that
-nothing fits into: PERSISTENT. Work under way is stopped with TRANSIENT, when the budget is used up in simulated time
-or the clock has passed the deadline.
+The time until a deadline is its budget. If the modelled duration on the device alone exceeds it, the miss is persistent
+(MISSED_DEADLINE_PERSISTENT); if the duration plus the queue does, it is transient (MISSED_DEADLINE_TRANSIENT). A
+deadline in the past leaves no budget: PERSISTENT. Work in progress is stopped with TRANSIENT when the budget is used up
+in simulated time or the clock has passed the deadline.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ TimePoint = OptionalTimePoint | int | None
 Duration = OptionalTimeoutDuration | int | None
 
 INT64_MAX = (1 << 63) - 1
-"""A deadline this late or later - the year 2262 of the machine's uptime - is none."""
+"""A deadline from here on, after 292 years of uptime, means none."""
 PS_PER_NS = 1000
 LONGEST_WAIT_S = threading.TIMEOUT_MAX // 2
 
@@ -55,12 +54,12 @@ class Deadline:
             raise StatusError(ErrorStatus.MISSED_DEADLINE_PERSISTENT, f"{what}: the deadline has already passed")
 
     def check_met(self, what: str) -> None:
-        """Raise StatusError (TRANSIENT) if it has passed while the work is under way."""
+        """Raise StatusError (TRANSIENT) if it has passed during the work."""
         if self.passed():
             raise StatusError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, f"{what}: the deadline has passed meanwhile")
 
     def check_fit(self, duration_ps: int, backlog_ps: int) -> None:
-        """Raise StatusError unless work of this modelled duration, behind that much other work, ends in time."""
+        """Raise StatusError unless work of this modelled duration, behind this much other work, ends in time."""
         budget = self.budget_ps()
         if duration_ps > budget:
             raise StatusError(
@@ -75,7 +74,7 @@ class Deadline:
 
 
 def deadline_of(value: TimePoint, clock: Clock) -> Deadline | None:
-    """The deadline that a client gave, None if it gave none. Raises StatusError (INVALID_ARGUMENT)."""
+    """The deadline of a client; None if it gave none. Raises StatusError (INVALID_ARGUMENT)."""
     at_ns = value.nanosecondsSinceEpoch if isinstance(value, OptionalTimePoint) else value
     if at_ns is None:
         return None

@@ -14,10 +14,10 @@ from npusim.runtime import Executor, Request
 
 
 def job_ps(executor: Executor, program: Program, moved: Iterable[int], mappings: int) -> int:
-    """Modelled picoseconds of one job whose program is on the device, with nothing before it in the queue.
+    """Modelled picoseconds of one job whose program is on the device, with an empty queue.
 
-    ``moved``: bytes of each input and output that the host copies. It is what the job then takes exactly, unless its
-    operands lie in other buffers of the device than those of the run before, which takes a little more.
+    ``moved``: bytes of each input and output that the host copies. It is exactly the time that the job takes, unless
+    its operands are in other device buffers than those of the previous run, which takes slightly longer.
     """
     host = executor.config.host
     transfers = sum(host.copy_ps(nbytes) for nbytes in moved if nbytes)

@@ -1,4 +1,4 @@
-"""The device behind ``IDevice``, as the models see it that are prepared for it: one for all of their executions."""
+"""The device behind ``IDevice``, shared by all executions of the models that were prepared for it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .tasks import TaskPool
 
 AVAILABLE = DeviceStatus.AVAILABLE.name
 MAX_THREADS = 32
-"""Preparations and executions that run side by side; the device itself takes one job after the other."""
+"""Preparations and executions that run concurrently; the device executes one job at a time."""
 
 
 class Waiting(Protocol):
     """An execution that waits for fences."""
 
     def cancel(self) -> None:
-        """Wait no longer: the device is being closed."""
+        """Stop waiting: the device is being closed."""
 
 
 class Serving(Protocol):
@@ -39,8 +39,8 @@ class Serving(Protocol):
 class Engine:
     """State shared by executions, and objects to notify when the device is closed.
 
-    ``waits`` keeps what it holds: an execution that nobody but its fences knows must live until they are signalled.
-    ``bursts`` does not: a burst ends when its client drops it.
+    ``waits`` has strong references: an execution that only its fences refer to must live until they are signalled.
+    ``bursts`` has weak ones: a burst ends when its client drops it.
     """
 
     def __init__(self, executor: Executor, clock: Clock) -> None:
@@ -57,12 +57,13 @@ class Engine:
     def close(self) -> None:
         """Power the device off. Active work ends, possibly with an error; every callback is called.
 
-        Finally raises UsageError if a fault of the device's script has not happened."""
+        Finally raises UsageError if a fault of the device's script has not happened.
+        """
         with self._lock:
             if self.closed:
                 return
             self.closed = True
-        # A copy, because each takes itself out.
+        # A copy, because each removes itself.
         for wait in list(self.waits):
             wait.cancel()
         try:
@@ -74,8 +75,8 @@ class Engine:
                 burst.abandon()
 
     def limited(self, deadline: Deadline | None, what: str) -> AbstractContextManager[None]:
-        """What runs inside ends at its next poll once the device is closed, with StatusError (DEVICE_UNAVAILABLE), or
-        the deadline has passed (MISSED_DEADLINE_TRANSIENT)."""
+        """Work inside ends at its next poll when the device is closed, with StatusError (DEVICE_UNAVAILABLE), or the
+        deadline has passed (MISSED_DEADLINE_TRANSIENT)."""
 
         def check() -> None:
             if self.closed:
@@ -87,14 +88,14 @@ class Engine:
 
     @property
     def status(self) -> DeviceStatus:
-        """OFFLINE if it is unplugged, closed or another process's, BUSY if its queue is full."""
+        """OFFLINE if it is unplugged, closed or of another process, BUSY if its queue is full."""
         if self.closed or os.getpid() != self._process:
             return DeviceStatus.OFFLINE
         return DeviceStatus[self.executor.status]
 
     def check_available(self) -> None:
-        """Raise StatusError (DEVICE_UNAVAILABLE) if the device is closed, unplugged, or has a full queue, and in
-        a forked child: threads do not survive a fork."""
+        """Raise StatusError (DEVICE_UNAVAILABLE) if the device is closed, unplugged, or has a full queue, and in a
+        forked child, which has no threads."""
         if os.getpid() != self._process:
             raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, "the device was opened by another process")
         if self.closed:

@@ -1,4 +1,4 @@
-"""One execution of a prepared model: everything is checked when it is made, ``run`` does the work."""
+"""One execution of a prepared model: its creation checks everything, ``run`` executes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .outcome import Outcome
 
 
 class Executable:
-    """What a prepared model is to its executions: the driver's own copy of the model, its plan, where it runs and in
-    which queue. Any number of executions may run at once."""
+    """A prepared model as executions need it: the driver's own copy of the model, its plan, its device and queue. Any
+    number of executions may run concurrently."""
 
     def __init__(self, engine: Engine, model: Model, plan: Plan, priority: Priority) -> None:
         self.engine = engine
@@ -38,7 +38,7 @@ class Executable:
 
     @property
     def buffers(self) -> BufferTracker:
-        """The buffers that it may use: those of its device."""
+        """The driver buffers of its device."""
         return self.engine.buffers
 
     def run(
@@ -57,7 +57,7 @@ class Executable:
         return execution.run()
 
     def check_request(self, request: Request, measure: MeasureTiming | bool | int, loop_timeout: Duration) -> None:
-        """Raise the error with which executions of a request would always fail."""
+        """Raise the error that every execution of a request would have."""
         checked_measure(measure)
         loop_timeout_ps(loop_timeout)
         self.rules.check(request, token=self.buffers.check_token)
@@ -65,7 +65,7 @@ class Executable:
     # Residence on the device, for bursts
 
     def pin(self) -> None:
-        """Keep the programs on the device until as many ``unpin`` have followed."""
+        """Keep the programs on the device until ``unpin`` was called as often."""
         pinned: list[Program] = []
         try:
             for program in list(self.plan.programs()):
@@ -77,7 +77,7 @@ class Executable:
         self._pinned.append(pinned)
 
     def unpin(self) -> None:
-        """Undo one ``pin``. Takes no lock: finalizers may call it anywhere."""
+        """Undo one ``pin``. Takes no lock, because finalizers may call it anywhere."""
         self._unpin(self._pinned.pop())
 
     def _unpin(self, programs: Sequence[Program]) -> None:
@@ -86,7 +86,7 @@ class Executable:
 
 
 class Execution:
-    """One execution. Making it raises what is wrong with it: StatusError, InvalidRequestError.
+    """One execution. Its creation raises StatusError or InvalidRequestError for an invalid request.
 
     ``mappings``: keeps pools mapped over several executions; without it each pool is mapped for this one.
     """
@@ -118,22 +118,22 @@ class Execution:
         self._places = Places(self._resolved, mappings)
         self._mapped = mappings.fresh - before
         self._ended = False
-        # Last, because a request that breaks a rule is INVALID_ARGUMENT however late it comes.
+        # Last, because an invalid request is INVALID_ARGUMENT even after its deadline.
         if self.deadline is not None:
             self.deadline.check("execution")
 
     def run(self, deadline: Deadline | None = None) -> Outcome:
-        """Execute. Never raises. ``deadline`` replaces the one that the execution was made with."""
+        """Execute. Never raises. ``deadline`` replaces that of the creation."""
         try:
             return self._run(deadline or self.deadline)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a status
             status = status_of(error, "execution")
             self._finish(None)
-            # A device that is closed makes executions fail in many ways; to the client it is one.
+            # A closed device makes executions fail in many ways; the client gets one status.
             return Outcome(ErrorStatus.DEVICE_UNAVAILABLE if self._engine.closed else status)
 
     def abandon(self) -> None:
-        """The execution will not run: outputs in buffers of the driver become uninitialised."""
+        """The execution will not run: outputs in driver buffers become uninitialised."""
         self._finish(None)
 
     def _run(self, deadline: Deadline | None) -> Outcome:
@@ -143,8 +143,7 @@ class Execution:
         for pool in self._places.pools:
             pool.check()  # the file may have been cut since the launch
         plan.constants.check()  # weights are read when they go to the device
-        # From here on what it writes has no contents, whatever becomes of it: a
-        # failure leaves output buffers uninitialised.
+        # From here on outputs in driver buffers are uninitialised: a failure leaves them so.
         self._uses.start()
         limited = partial(self._engine.limited, deadline, "execution")
         backend = DeviceBackend(executor, self._model.queue, deadline, self._mapped, limited)
@@ -153,11 +152,11 @@ class Execution:
         try:
             values = plan.execute(backend, inputs, targets, self._loop_timeout_ps)
         finally:
-            # Whatever came of it counts for nothing if a file was cut while it was read.
+            # Results are invalid if a file was truncated while it was read.
             plan.constants.confirm()
             for pool in self._places.read:
                 pool.confirm()
-        # All of them before any is found too small: the client is to learn at once how much room each output needs.
+        # All outputs, before one is found too small: the client learns the needed size of each.
         stored = [self._store(index, value) for index, value in enumerate(values)]
         if False in [output.isSufficient for output in stored]:
             self._finish(None)
@@ -169,8 +168,8 @@ class Execution:
         return Outcome(ErrorStatus.NONE, stored, *times)
 
     def _least_ps(self) -> int:
-        """What the execution takes at the least: its first program, the only one of most models. 0 if that is not
-        known yet, because no execution has had inputs of these shapes."""
+        """Least modelled duration: that of the first program, the only one of most models. 0 if it is unknown, because
+        no execution has had inputs of these shapes."""
         node = self._model.plan.first_node([self._input_shape(i) for i in range(len(self._places.inputs))])
         if node is None or node.program is None:
             return 0
@@ -214,8 +213,8 @@ class Execution:
         return lambda shape, dtype: use.target(shape, bytes_of(shape, dtype))
 
     def _store(self, index: int, value: Value) -> OutputShape:
-        """Write an output to its pool; its shape, and whether it had room."""
+        """Write an output to its pool; returns its shape, and whether it had room."""
         place = self._places.outputs[index]
-        # What has no pool is in a buffer of the driver already, or omitted; in one it is on the host if it is empty.
+        # An output without a pool is in a driver buffer already, or omitted; an empty one in a buffer is on the host.
         stored = isinstance(value, Held) or place.pool is None or place.store(value)
         return OutputShape(list(value.shape), stored)

@@ -18,7 +18,7 @@ from .outcome import Outcome
 
 
 class FencedCallback:
-    """IFencedExecutionCallback: how a fenced execution went."""
+    """IFencedExecutionCallback: status and times of a fenced execution."""
 
     def __init__(self) -> None:
         self._outcome: Outcome | None = None
@@ -26,10 +26,10 @@ class FencedCallback:
 
     @never_raises(Timing, Timing)
     def getExecutionInfo(self) -> tuple[ErrorStatus, Timing, Timing]:
-        """(status, times from the launch, times from when the last fence was signalled), in microseconds.
+        """(status, times from the launch, times from the signal of the last fence), in microseconds.
 
-        GENERAL_FAILURE while the execution is not over. The wait for the fences is of the machine's steady clock, it
-        belongs to the time in the driver since the launch; all else is simulated time.
+        GENERAL_FAILURE until the execution has ended. The wait for fences is measured on the steady clock and belongs
+        to the time in the driver since the launch; all other times are simulated.
         """
         outcome = self._outcome
         if outcome is None:
@@ -54,7 +54,7 @@ class FencedCallback:
         return Outcome(outcome.status, [], outcome.device_ps, outcome.driver_ps + self._waited_ps)
 
     def finish(self, outcome: Outcome, waited_ps: int) -> None:
-        """The execution has ended."""
+        """Store the result of the execution."""
         self._waited_ps = waited_ps
         self._outcome = outcome
 
@@ -74,7 +74,7 @@ class FencedExecution:
         self._pending: Pending | None = None
 
     def launch(self, handles: Sequence[Handle]) -> list[int]:
-        """Have it run when all fences are signalled; gives the handle of the fence behind it."""
+        """Run it when all fences are signalled; returns the handle of the fence behind it."""
         handle = self._fence.dup()  # while there is a fence to duplicate: it may be signalled before wait_all returns
         self._engine.waits.add(self)
         deadline = self._execution.deadline
@@ -105,7 +105,7 @@ class FencedExecution:
             self._give_up(ErrorStatus.MISSED_DEADLINE_TRANSIENT if late else ErrorStatus.GENERAL_FAILURE)
             return
         try:
-            # By another thread: the one that waits for fences is everybody's, and this may take long.
+            # On another thread: the thread that waits for fences is shared, and this may take long.
             self._engine.tasks.submit(self._run, self._priority)
         except RuntimeError:  # the device has been closed meanwhile
             self._give_up(ErrorStatus.DEVICE_UNAVAILABLE)
@@ -146,15 +146,14 @@ def execute_fenced(
     loop_timeout: Duration,
     duration: Duration,
 ) -> tuple[list[int], FencedCallback]:
-    """Have a request executed when all fences are signalled: the handle of the fence behind it, and the callback.
+    """Execute a request when all fences are signalled; returns the handle of the fence behind it, and the callback.
 
-    Raises what is wrong with the request or the fences.
+    Raises errors of the request or the fences.
     """
     if not isinstance(waitFor, Sequence):
         raise invalid_argument(f"waitFor must be handles of fences, got {waitFor!r}")
     for handle in waitFor:
-        # Before there is an execution: a handle that is no fence, or one in error, fails the call and leaves buffers as
-        # they are.
+        # Before the execution is made: an invalid fence, or one in error, fails the call and leaves buffers unchanged.
         fence.check_good(handle)
     execution = Execution(model, request, measure, deadline, loop_timeout, fenced=True)
     fenced = FencedExecution(model.engine, execution, duration, int(model.queue))

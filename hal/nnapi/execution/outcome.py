@@ -1,4 +1,4 @@
-"""How an execution ended, in the words of both interfaces."""
+"""The result of an execution, for both interfaces."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PS_PER_NS = 10**3
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an execution ended.
+    """The result of an execution.
 
-    Times are in simulated picoseconds, None unless they were to be measured and all went well.
+    Times are in simulated picoseconds, None unless they were requested and the execution succeeded.
     """
 
     status: ErrorStatus
@@ -26,13 +26,13 @@ class Outcome:
     driver_ps: int | None = None
 
     def timing(self) -> Timing:
-        """The times in microseconds, as HIDL has them; a part of one counts as one."""
+        """The times in microseconds, rounded up, as in HIDL."""
         if self.device_ps is None or self.driver_ps is None:
             return Timing(NOT_MEASURED, NOT_MEASURED)
         return Timing(ceil_div(self.device_ps, PS_PER_US), ceil_div(self.driver_ps, PS_PER_US))
 
     def times_ns(self) -> tuple[int, int]:
-        """(time on device, time in driver) in nanoseconds, as AIDL has them; -1 if they were not measured."""
+        """(time on device, time in driver) in nanoseconds, as in AIDL; -1 if they were not measured."""
         if self.device_ps is None or self.driver_ps is None:
             return -1, -1
         return ceil_div(self.device_ps, PS_PER_NS), ceil_div(self.driver_ps, PS_PER_NS)

@@ -1,4 +1,4 @@
-"""Threads for asynchronous preparations and executions, the highest priority first."""
+"""Threads for asynchronous preparations and executions, highest priority first."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Task = Callable[[], None]
 _Entry = tuple[int, int, Task, threading.Timer | None]
 
 IDLE_S = 2.0
-"""A thread that has had nothing to do for so long ends."""
+"""Seconds after which an idle thread ends."""
 _log = logging.getLogger("hal.nnapi")
 
 
 class TaskPool:
-    """Runs tasks of priority 0 on up to ``most`` threads, which come and go with the work; each higher priority has
-    ``most`` more, so that urgent tasks do not wait for others that wait.
+    """Runs tasks of priority 0 on up to ``most`` threads, which are started and ended on demand; each higher priority
+    has ``most`` more, so that urgent tasks do not wait for others that wait.
 
-    Of the tasks that wait the one with the highest priority is next, among equals the oldest. No lock is held while a
-    task runs. The threads are daemons: a process that ends does not wait for a simulation.
+    The next task is the oldest of the highest priority. No lock is held while a task runs. The threads are daemons: a
+    process that ends does not wait for a simulation.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -36,9 +36,9 @@ class TaskPool:
         self._changed = threading.Condition()
 
     def submit(self, task: Task, priority: int = 0, patience_s: float | None = None) -> None:
-        """Have a task run soon. Raises RuntimeError if the pool is closed, or no thread can be started.
+        """Run a task soon. Raises RuntimeError if the pool is closed, or no thread can be started.
 
-        A task that still waits for a thread after ``patience_s`` seconds gets one of its own.
+        A task that still waits for a thread after ``patience_s`` seconds gets a new one.
         """
         with self._changed:
             if self._closed:
@@ -50,7 +50,8 @@ class TaskPool:
             entry = (-priority, serial, task, timer)  # serials differ, so tasks are never compared
             heapq.heappush(self._waiting, entry)
             try:
-                # Idle threads take what waits; a new one is needed only if there are more tasks than such threads.
+                # Idle threads take waiting tasks; a new thread is needed only if there are more tasks than idle
+                # threads.
                 if len(self._waiting) > self._idle and len(self._threads) < self._most * (1 + priority):
                     self._start_thread()
             except RuntimeError:
@@ -105,13 +106,13 @@ class TaskPool:
             _log.exception("%s: a task failed", self._name)
 
     def _next(self) -> Task | None:
-        """The next task; None when this thread is to end."""
+        """The next task; None if this thread should end."""
         with self._changed:
             self._idle += 1
             try:
                 while not self._waiting:
                     if self._closed or not self._changed.wait(IDLE_S):
-                        # It may have come just as the time was up, and whoever submitted it counted on this thread.
+                        # A task may have arrived at the timeout, submitted because this thread was idle.
                         if self._waiting:
                             break
                         self._threads.discard(threading.current_thread())

@@ -1,4 +1,4 @@
-"""How a model is executed: programs for stretches of its operations, with the host's decisions in between."""
+"""Plans: execution of a model as programs for sequences of operations, with decisions of the host between them."""
 
 from .backend import Backend, Buffer, Held, Target, Value, on_host
 from .control import LoopTimeoutError

@@ -23,7 +23,7 @@ class Buffer(Protocol):
         """Size."""
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def bytes_of(shape: Shape, dtype: np.dtype[Any]) -> int:
 
 Value = Array | Held
 Target = Callable[[Shape, "np.dtype[Any]"], Buffer | None]
-"""Asked where an output of this shape and type goes: a buffer of at least its size, or None for host memory."""
+"""Called with a shape and type: returns a buffer of at least that size for an output, or None for host memory."""
 
 
 def on_host(shape: Shape, dtype: np.dtype[Any]) -> Buffer | None:
@@ -75,9 +75,9 @@ class Backend(Protocol):
     def again(self, limit_ps: int) -> int:
         """Repeat iterations of a loop; returns their number, which may be 0. The effect equals that of ``run``.
 
-        The last four runs were two iterations: a condition, whose truth value came back, then the body; what is to be
-        read lies where the first of them has read it. No body begins unless its condition is true, and no more than
-        ``limit_ps`` have elapsed.
+        The last four runs must be two iterations of a condition, whose result was read, and a body, with the inputs of
+        the next iteration at the same addresses as those of the first. No body starts unless its condition is true, and
+        none after ``limit_ps``.
         """
 
     def limited(self) -> AbstractContextManager[None]:

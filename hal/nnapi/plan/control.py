@@ -1,4 +1,4 @@
-"""IF and WHILE: the host reads a condition and decides which program comes next; the data stay on the device."""
+"""IF and WHILE: the host reads a condition and selects the next program; the data stay on the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .state import State
 
 
 class SubgraphPlan(Protocol):
-    """The plan of a subgraph, as far as IF and WHILE know it: which plans it refers to, and how one is executed."""
+    """The interface of a subgraph's plan to IF and WHILE."""
 
     subgraph: Subgraph
     constants: Constants
@@ -28,11 +28,11 @@ class SubgraphPlan(Protocol):
     def execute(
         self, backend: Backend, inputs: Sequence[Value | None], targets: Sequence[Target], loop_timeout_ps: int
     ) -> list[Value]:
-        """Run the subgraph once and give its outputs."""
+        """Run the subgraph once and return its outputs."""
 
 
 class LoopTimeoutError(Exception):
-    """A WHILE loop has taken more simulated time than it may; argument: the limit in picoseconds."""
+    """A WHILE loop exceeded its simulated time; argument: the limit in picoseconds."""
 
 
 def run_if(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: int) -> list[Value]:
@@ -62,7 +62,7 @@ def run_while(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: in
                 raise LoopTimeoutError(loop_timeout_ps)
             targets = [loop.target] * len(body.subgraph.outputIndexes)
             results = body.execute(loop, values, targets, loop_timeout_ps)
-            # What the body only reads, it does not give back.
+            # The body does not return values that it only reads.
             values = [*results, *values[len(results) :]]
             loop.next()
 

@@ -69,10 +69,10 @@ class Iterations:
         return taken
 
     def repeat(self, values: Sequence[Value], limit_ps: int) -> list[Value]:
-        """What an iteration begins with, and after as many as the backend can do by itself, what the next one does.
+        """The inputs of the next iteration, after as many iterations as the backend can repeat.
 
-        Two iterations were alike, and this one would begin with the memory that the first of them began with: nothing
-        but the condition can make the following ones any different.
+        If two iterations were alike and this one starts with the memory of the first of them, the following ones can
+        differ only in the condition.
         """
         if self._alike >= 2 and all(map(_same, values, self._before[0])) and self._backend.again(limit_ps) % 2:
             self._before.reverse()
@@ -120,5 +120,5 @@ class Iterations:
 
 
 def _same(value: Value, other: Value) -> bool:
-    """Whether two values are the same place, whatever is there."""
+    """Whether two values are at the same place, whatever their contents."""
     return value == other if isinstance(value, Held) and isinstance(other, Held) else value is other

@@ -16,7 +16,7 @@ from .segment import Segment
 
 
 class Port(NamedTuple):
-    """An input or output of a node's program: its name there, and which operand goes through it.
+    """An input or output of a node's program: its name in the program, and its operand.
 
     ``counted``: an output's shape is only the largest possible one. ``wanted``: operations behind the segment read it.
     """
@@ -31,10 +31,10 @@ class Port(NamedTuple):
 
 
 class Node:
-    """A compiled segment, and what may follow it: ``children`` by the bytes that tell one way to go on from another.
+    """A compiled segment and its successors: ``children`` by the bytes of the decision that leads to each.
 
-    ``inputs``, ``outputs`` and ``counts``: the operands and the counts of the segment, where the program has them: what
-    every execution would otherwise find out again. ``silent``: there is nothing to run for, all outputs are empty.
+    ``inputs``, ``outputs`` and ``counts``: operands and counts of the segment in the order of the program, cached for
+    executions. ``silent``: nothing has to run, because all outputs are empty.
     """
 
     __slots__ = ("children", "counts", "inputs", "outputs", "program", "segment", "silent")
@@ -60,7 +60,8 @@ class Node:
 def _ports(
     bindings: Iterable[Binding], operands: Iterable[int], segment: Segment, later: Container[int]
 ) -> tuple[Port, ...]:
-    """Programs have inputs and outputs in the order of the graph; ValueError if there are not as many as operands."""
+    """Inputs and outputs of a program are in the order of the graph. Raises ValueError unless there are as many as
+    operands."""
     return tuple(
         Port(
             binding.name,

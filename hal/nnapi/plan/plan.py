@@ -1,7 +1,7 @@
 """Plan: one subgraph, compiled for the shapes and values of executions.
 
-A plan is a tree of nodes. A node runs one segment; then come its children, one for each of the answers that the host
-got: values that decide shapes, or how many entries an operation produced. Most models have one node for each shape.
+A plan is a tree of nodes. A node runs one segment; its children follow, one for each decision of the host: values that
+determine shapes, or the number of entries that an operation produced. Most models have one node per shape.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger("hal.nnapi")
 
 _LOOK_S = 0.05
 CHILDREN_KEPT = 64
-"""Ways to go on from a node that stay compiled, the most recently used ones."""
+"""Most children of a node that stay compiled; the least recently used one is removed."""
 
 Compile = Callable[[Graph], Program]
 Drop = Callable[[Program], None]
@@ -42,7 +42,7 @@ Path = tuple[bytes, ...]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One node as a cache keeps it: of which subgraph (None: the main one), and the keys that lead to it."""
+    """A node in the cache: its subgraph (None: the main one), and the keys of the path to it."""
 
     index: int | None
     path: Path
@@ -51,10 +51,10 @@ class Record:
 
 
 class Plan:
-    """Executes one subgraph of a model; safe to use from several threads.
+    """Executes one subgraph of a model; thread-safe.
 
-    ``compile`` makes programs, ``drop`` is told of those that are no longer needed. ``index``: None for the main
-    subgraph, else its place among the referenced ones.
+    ``compile`` makes programs; ``drop`` is called with programs that are no longer needed. ``index``: None for the main
+    subgraph, else its number among the referenced ones.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Plan:
         self._lock = threading.RLock()
         self._family: dict[int, Plan] = {} if family is None else family
 
-    # What may be done before an execution
+    # Preparation
 
     def prepare(self) -> None:
         """Compile all segments that do not depend on an execution: the whole model if all shapes are known.
@@ -94,16 +94,16 @@ class Plan:
                     self._root.find(_shape_key(declared), partial(self._make, 0, Situation(shapes, {}, set())))
             except InvalidOperationError as error:  # an execution may omit what it is about; if not, it will say so
                 _log.warning("a model that cannot be executed with all of its inputs: %s", error)
-        # Whether or not a condition will ever choose them: preparing is when a model may be refused, not executing.
+        # For both branches: a model may be refused when it is prepared, not when it is executed.
         for number in referenced_by(self.subgraph):
             self.sub_plan(number).prepare()
 
     def programs(self) -> list[Program]:
-        """Every program that is compiled now, those of referenced subgraphs included."""
+        """All programs compiled so far, including those of referenced subgraphs."""
         return [record.program for record in self.export() if record.program is not None]
 
     def first_node(self, shapes: Iterable[Shape | None]) -> Node | None:
-        """The first node of an execution with these input shapes, if it is compiled."""
+        """The first node of an execution with these input shapes; None if it is not compiled."""
         with self._lock:
             return self._root.get(_shape_key(shapes))
 
@@ -120,7 +120,7 @@ class Plan:
         return records + [record for plan in plans for record in plan.export()]
 
     def load(self, records: Iterable[Record]) -> None:
-        """Take nodes over that another plan of the same model has exported."""
+        """Add nodes that another plan of the same model has exported."""
         for record in records:
             plan = self if record.index is None else self.sub_plan(record.index)
             with plan._lock:
@@ -130,7 +130,7 @@ class Plan:
                 children[record.path[-1]] = plan._node_of(record.segment, record.program)
 
     def sub_plan(self, index: int) -> Plan:
-        """The plan of a referenced subgraph; one for all that refer to it."""
+        """The plan of a referenced subgraph, shared by all references."""
         plan = self._family.get(index)
         if plan is None:  # of two threads that come here at once, one makes a plan in vain
             fresh = Plan(self.model, self.constants, self.vocabulary, self._compile, self._drop, index, self._family)
@@ -145,7 +145,7 @@ class Plan:
         """Run the subgraph once and return its outputs in order.
 
         ``inputs``: in the subgraph's order, with the shapes of this execution; None for one without a value. Raises
-        InvalidOperationError, LoopTimeoutError, and what the compiler and the backend raise.
+        InvalidOperationError, LoopTimeoutError, and errors of the compiler and the backend.
         """
         with State(self.subgraph, backend, inputs, targets) as state:
             children, key = self._root, _shape_key([None if value is None else value.shape for value in inputs])
@@ -153,7 +153,7 @@ class Plan:
             while True:
                 node = self._known(children, key)
                 if node is None:
-                    # Locked also while it compiles: a second execution would only compile the same.
+                    # The lock is held while compiling: a second execution would only compile the same.
                     with backend.limited(), self._held():
                         node = children.find(key, partial(self._make, start, state))
                 segment = node.segment
@@ -162,7 +162,7 @@ class Plan:
                     start, key = segment.stop, state.answer(segment)
                 elif segment.stop < len(self.subgraph.operations):
                     self._run_control(state, segment.stop, loop_timeout_ps)
-                    # A branch may have made any shape: what follows is compiled for the shapes that came out of it.
+                    # A branch may return any shape: the following segments are compiled for the actual ones.
                     results = self.subgraph.operations[segment.stop].outputs
                     start, key = segment.stop + 1, _shape_key(state.shapes[number] for number in results)
                 else:
@@ -170,7 +170,7 @@ class Plan:
                 children = node.children
 
     def _known(self, children: Recent[bytes, Node], key: bytes) -> Node | None:
-        """A node that is compiled, unless others are being compiled."""
+        """A compiled node, without waiting for other compilations."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -180,7 +180,7 @@ class Plan:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """The lock, for which one waits only as long as one's check allows."""
+        """The lock, acquired while polling for the end of the execution."""
         while not self._lock.acquire(timeout=_LOOK_S):
             poll()
         try:
@@ -218,7 +218,8 @@ class Plan:
         return Node(self.subgraph, segment, program, self._nothing())
 
     def _nothing(self) -> Recent[bytes, Node]:
-        """No nodes yet. They do not know the plan: a circle would keep the client's memory until it is collected."""
+        """An empty cache of children. It has no reference to the plan: a cycle would keep the client's memory until it is
+        collected."""
         return Recent(CHILDREN_KEPT, partial(_forget, self._drop))
 
 
@@ -231,7 +232,7 @@ def _forget(drop: Drop, node: Node) -> None:
 
 
 def referenced_by(subgraph: Subgraph) -> list[int]:
-    """Indexes of the subgraphs that the control operations of a subgraph refer to."""
+    """Indexes of the subgraphs that control operations of a subgraph refer to."""
     found: set[int] = set()
     for operation in subgraph.operations:
         if operation.type in CONTROL:

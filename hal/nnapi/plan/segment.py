@@ -1,4 +1,4 @@
-"""A segment: operations that run as one program, because nothing in between needs the host."""
+"""A segment: operations that run as one program, because none of them needs the host."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ CONTROL = (OperationType.IF, OperationType.WHILE)
 
 @dataclass(slots=True)
 class Segment:
-    """Operations ``start`` to ``stop`` of a subgraph as a graph; None if they give nothing that anybody needs.
+    """Operations ``start`` to ``stop`` of a subgraph as a graph; None if no output of theirs is needed.
 
-    ``shapes``: of all operands known after it. ``inputs`` and ``outputs``: which operands those of the graph are, in
-    their order. ``counts``: the ones among the outputs of which only the first so many entries are valid; for each of
-    them the graph has one more output, behind all others, which says how many. ``ask``: operands whose values decide
-    how it goes on.
+    ``shapes``: of all operands known after it. ``inputs`` and ``outputs``: the operands of the graph's inputs and
+    outputs, in order. ``counts``: outputs of which only the first entries are valid; for each of them the graph has one
+    more output, behind all others, with their number. ``ask``: operands whose values determine the next segment.
     """
 
     start: int
@@ -54,7 +53,7 @@ class Vocabulary:
     storage: Mapping[int, np.dtype[Any]]
 
     def definition_of(self, view: OpView) -> Definition:
-        """The definition of an operation; raises UnsupportedError naming one that this driver does not know."""
+        """The definition of an operation. Raises UnsupportedError if this driver has none."""
         definition = self.definitions.get(view.operation.type)
         if definition is None:
             name = operation_name(view.operation.type)
@@ -62,7 +61,7 @@ class Vocabulary:
         return definition
 
     def storage_of(self, operand: Operand) -> np.dtype[Any]:
-        """The numpy type of an operand's elements; raises UnsupportedError for a type that has none."""
+        """The numpy type of an operand's elements. Raises UnsupportedError for a type without one."""
         storage = self.storage.get(operand.type)
         if storage is None:
             raise UnsupportedError([("", "operand", f"operands of {type_name(operand.type)} are not supported")])
@@ -72,9 +71,9 @@ class Vocabulary:
 class SegmentBuilder:
     """Lowers operations of one subgraph from ``start`` on, as far as possible.
 
-    ``shapes``: of the operands that exist before; ``known``: the values of those that the host has looked at. ``stop``:
-    where to end at the latest. ``absent``: operands that have no value in this execution. ``at``: the operation that is
-    being lowered, or was when ``build`` raised something.
+    ``shapes``: of operands that exist before; ``known``: values that the host has read. ``stop``: the last possible
+    end. ``absent``: operands without a value in this execution. ``at``: the current operation, also after an exception
+    of ``build``.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class SegmentBuilder:
         self._counts: dict[int, Tensor] = {}
 
     def build(self) -> Segment:
-        """The segment; raises InvalidOperationError, ModelError, UnsupportedError naming the operation."""
+        """The segment. Raises InvalidOperationError, ModelError, UnsupportedError, which name the operation."""
         operations = self._subgraph.operations
         for number in range(self._start, self._stop):
             poll()
@@ -118,7 +117,7 @@ class SegmentBuilder:
             try:
                 self._lower(view)
             except ValueNeededError as error:
-                # What this segment makes is run first, and its value looked at; what came before it is looked at now.
+                # A value that this segment computes is read after its run; a value computed before can be read now.
                 if error.operand in self._made:
                     return self._finish(number, (error.operand,))
                 return Segment(self._start, self._start, None, self._shapes, ask=(error.operand,))
@@ -152,7 +151,7 @@ class SegmentBuilder:
                 self._counts[number] = count
 
     def _check_ranks(self, definition: Definition, view: OpView) -> None:
-        """Hold inputs whose rank the model leaves open to the rules that it could not be held to before."""
+        """Check inputs whose rank the model leaves open against the rules that depend on it."""
         opened = [dims_of(operand) is None for operand in view.inputs]
         if not any(opened):
             return
@@ -191,13 +190,13 @@ class SegmentBuilder:
         return tensor
 
     def _finish(self, stop: int, ask: tuple[int, ...] = ()) -> Segment:
-        # In the order in which they were made, so that the same segment always has the same fingerprint.
+        # In order of creation, so that equal segments have equal fingerprints.
         wanted = [number for number in self._made if number in ask or self._needed_after(number, stop)]
         named = {f"operand {number}": self._made[number] for number in wanted}
         named |= {f"count {number}": tensor for number, tensor in self._counts.items()}
         outputs: list[Tensor] = []
         for name, tensor in named.items():
-            # Each has its own name: a tensor that is an input, a constant or another output too is copied.
+            # Each output has a name of its own: a tensor that is an input, a constant or another output too is copied.
             if tensor.is_constant or self._builder.is_input(tensor) or tensor in outputs:
                 tensor = self._builder.add("reshape", [tensor], {"shape": tensor.shape}, f"copy of {tensor.name}")
             self._builder.rename(tensor, name)

@@ -54,12 +54,12 @@ class State(Situation):
         self._temporary.clear()
 
     def set(self, number: int, value: Value) -> None:
-        """An operand has got its value."""
+        """Set the value of an operand."""
         self.values[number] = value
         self.shapes[number] = value.shape
 
     def adopt(self, buffers: Iterable[Buffer]) -> None:
-        """Take over device memory: it is given back with this state."""
+        """Take ownership of device memory, which is freed with this state."""
         self._temporary.extend(buffers)
 
     def target(self, number: int, after: int) -> Target:
@@ -70,7 +70,7 @@ class State(Situation):
     def _place(
         self, number: int, shape: Shape, dtype: np.dtype[Any], nbytes: int, wanted: bool, counted: bool = False
     ) -> Buffer | None:
-        """Device memory for an operand that gets its value now; None to have it on the host."""
+        """Device memory for an operand that is computed next; None for host memory."""
         if not nbytes:
             return None
         if number in self._targets and not counted:  # a client's buffer must have the very shape, not the largest
@@ -85,7 +85,7 @@ class State(Situation):
         return buffer
 
     def run(self, node: Node) -> None:
-        """Run a segment's program and take its outputs."""
+        """Run a segment's program and store its outputs."""
         self.shapes.update(node.segment.shapes)
         if node.program is None:
             return
@@ -93,7 +93,7 @@ class State(Situation):
         for port in node.inputs:
             value = self.values[port.operand]
             inputs[port.name] = value.buffer if isinstance(value, Held) else value
-        # Outputs get their places before the run, which writes to them: nothing is copied on the device afterwards.
+        # Outputs get their memory before the run, which writes there: nothing is copied on the device afterwards.
         bound: dict[str, Buffer] = {}
         for port in node.outputs:
             buffer = self._place(port.operand, port.shape, port.dtype, port.nbytes, port.wanted, port.counted)
@@ -128,7 +128,7 @@ class State(Situation):
         return np.frombuffer(raw, value.dtype).reshape(value.shape)
 
     def results(self) -> list[Value]:
-        """The outputs of the subgraph: in the buffers of their targets where these gave one, else on the host."""
+        """The outputs of the subgraph: in the buffers of their targets, or on the host if a target gave none."""
         found: list[Value] = []
         for number in self._subgraph.outputIndexes:
             value = self.values[number]
@@ -143,6 +143,6 @@ class State(Situation):
 
 
 def leading(value: Value, count: int) -> Value:
-    """The first ``count`` entries of dimension 0: the same bytes, fewer of them."""
+    """The first ``count`` entries of dimension 0, in the same memory."""
     shape = (count, *value.shape[1:])
     return Held(value.buffer, shape, value.dtype) if isinstance(value, Held) else value[:count]

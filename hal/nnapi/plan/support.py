@@ -17,12 +17,12 @@ from ..types import Model, OperandLifeTime, OperationType, Subgraph
 from .segment import CONTROL, Segment, SegmentBuilder, Vocabulary
 
 Reasons = dict[int, str]
-"""Why an operation is not supported, by its number in the subgraph."""
+"""The reason why an operation is not supported, by its number in the subgraph."""
 
 
 class Support:
-    """Examines one model for one device; ``compile`` makes a program of a graph and may remember it. ``unreadable``:
-    the pools that cannot be read, and why."""
+    """Examines one model for one device. ``compile`` makes a program of a graph and may cache it. ``unreadable``: pools
+    that cannot be read, with the reason."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Support:
             elif subgraph.operations[start].type in CONTROL:
                 self._control(subgraph, start, reasons)
                 start += 1
-            # An operation whose shapes only an execution brings may need any unit: it is examined by itself.
+            # An operation whose shapes are known only at execution may need any unit: it is examined alone.
             elif any(self._shape_unknown(subgraph, number, shapes) for number in subgraph.operations[start].inputs):
                 self._unsure(start, reasons)
                 start += 1
@@ -72,8 +72,8 @@ class Support:
         return reasons
 
     def _known_until(self, subgraph: Subgraph, start: int, shapes: Mapping[int, Shape]) -> int:
-        """The first operation from ``start`` on that needs a shape which neither the model nor one before it gives, or
-        a constant that cannot be read."""
+        """The first operation from ``start`` on that needs a shape which neither the model nor an earlier operation
+        gives, or a constant that cannot be read."""
         made: set[int] = set()
         for number in range(start, len(subgraph.operations)):
             operation = subgraph.operations[number]
@@ -94,7 +94,7 @@ class Support:
         return None
 
     def _segment(self, subgraph: Subgraph, start: int, stop: int, shapes: dict[int, Shape], reasons: Reasons) -> int:
-        """Check the operations that can be lowered together, from ``start`` to ``stop`` at most; returns the next
+        """Check the operations from ``start`` to at most ``stop`` that can be lowered together; returns the next
         one."""
         builder = self._builder(subgraph, start, stop, shapes)
         try:
@@ -119,7 +119,7 @@ class Support:
     def _fits(
         self, subgraph: Subgraph, segment: Segment, graph: Graph, shapes: Mapping[int, Shape], reasons: Reasons
     ) -> None:
-        """Find operations without a unit on the device, or without room."""
+        """Find operations without a unit on the device, or too large for it."""
         try:
             refused = find_unsupported(graph, self._config)
             for op, reason in refused:
@@ -131,7 +131,8 @@ class Support:
             if segment.stop == segment.start + 1:
                 reasons[segment.start] = str(error)
                 return
-            # The compiler cannot say which of them is too much. Each is tried alone; if all fit alone, all of them are.
+            # The compiler cannot tell which operation is too large. Each is tried alone; if all fit alone, all are
+            # reported.
             alone: Reasons = {}
             for number in range(segment.start, segment.stop):
                 part = self._builder(subgraph, number, number + 1, shapes).build()
@@ -168,7 +169,7 @@ class Support:
         return operand.lifetime not in _WITHOUT_SHAPE
 
     def _unsure(self, number: int, reasons: Reasons) -> None:
-        """Whether shapes are known only at execution: on a device with every unit, any operation can then run."""
+        """Whether the device has every unit: operations whose shapes are known only at execution can then run."""
         config = self._config
         units = {"matrix": config.matrix, "vector": config.vector, "scalar": config.scalar}
         missing = [name for name, unit in units.items() if unit is None]
