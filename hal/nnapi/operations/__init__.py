@@ -1,4 +1,4 @@
-"""The operations of the interface, one file a family; REGISTRY holds them by type."""
+"""The operations of the interface, one file per family; REGISTRY holds them by type."""
 
 # ruff: noqa: F401 - each family registers its operations when it is imported
 

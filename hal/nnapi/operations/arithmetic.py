@@ -35,7 +35,7 @@ def _fused(function: Binary) -> Callable[[Lowering], None]:
 
 
 def _extreme(function: Binary) -> Callable[[Lowering], None]:
-    """The larger or the smaller: of the stored integers, if those compare as the numbers do."""
+    """The larger or the smaller: on stored integers if these compare like the numbers, else on the numbers."""
 
     def lower(op: Lowering) -> None:
         if op.alike(0, 1):
@@ -47,12 +47,12 @@ def _extreme(function: Binary) -> Callable[[Lowering], None]:
 
 
 def _divide(op: Lowering) -> None:
-    """DIV; integers round down, where the graph's division truncates."""
+    """DIV; integers round down, while the graph's division truncates."""
     if op.out_type() != OperandType.TENSOR_INT32:
         _fused(Binary.DIV)(op)
         return
     a, b = op.tensor(0), op.tensor(1)
-    # The two remainders differ exactly where the signs do and something is left: there the quotient is one too high.
+    # The remainders differ if the signs do and there is one: there the truncated quotient is one too high.
     high = op.binary(Binary.NE, op.binary(Binary.MOD, a, b), op.binary(Binary.FMOD, a, b))
     quotient = op.binary(Binary.SUB, op.binary(Binary.DIV, a, b), op.cast(high, DType.INT32))
     op.give(op.activate(quotient, 2))

@@ -1,4 +1,4 @@
-"""EQUAL to NOT_EQUAL, LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT, SELECT: tensors of truth values, made and used."""
+"""EQUAL to NOT_EQUAL, LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT, SELECT: operations on truth values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .view import OpView
 
 
 def _compare(function: Binary) -> Callable[[Lowering], None]:
-    """a (function) b: of the stored integers, if those compare as the numbers do."""
+    """a (function) b: on stored integers if these compare like the numbers, else on the numbers."""
 
     def lower(op: Lowering) -> None:
         read = op.tensor if op.view.quantisation(0) == op.view.quantisation(1) else op.numbers

@@ -1,4 +1,4 @@
-"""FULLY_CONNECTED: every input times every weight."""
+"""FULLY_CONNECTED: a product with a weight matrix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _fully_connected(op: Lowering) -> None:
         raise InvalidOperationError(
             f"weights of {units} units and {size} inputs do not fit an input of {list(x.shape)}: {x.size} elements"
         )
-    # The input may have any rank: what counts are its elements, in rows as long as the weights.
+    # The input may have any rank: its elements are cut into rows as long as the weights.
     rows = op.reshape(x, (x.size // size, size))
     product = op.add("matmul", [rows, op.transpose(weights, (1, 0)), op.tensor(BIAS)], attrs)
     give_product(op, product, 1, 3)

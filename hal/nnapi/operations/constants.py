@@ -1,4 +1,4 @@
-"""Values of constant operands, as views of the memory that the client gave."""
+"""Values of constant operands, as views of the client's memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ class Constants:
     """Gives constant operands of one model as read-only arrays of their storage type and shape, without a copy.
 
     ``pools``: the bytes of each of the model's pools, None for one that is not mapped. ``storage``: the numpy type of
-    an element by operand type. Where a pool is mapped, what looks at its bytes raises FileCutError if they are not
-    there any more.
+    an element by operand type. Methods that read a mapped pool raise FileCutError if its file was truncated.
     """
 
     def __init__(
@@ -50,12 +49,12 @@ class Constants:
         return None if pool is None else pool[place.offset : place.offset + place.length].toreadonly()
 
     def check(self) -> None:
-        """Raise FileCutError if the bytes of a pool are not there any more."""
+        """Raise FileCutError if the file of a pool was truncated."""
         for index in range(len(self._pools)):
             self.pool(index)
 
     def confirm(self) -> None:
-        """Raise FileCutError if bytes were looked at that were not there any more."""
+        """Raise FileCutError if bytes were read after their file was truncated."""
         for pool in self._pools:
             if isinstance(pool, mapping.Mapping):
                 pool.confirm()
@@ -65,7 +64,7 @@ class Constants:
         return [self.pool(index) for index in range(len(self._pools))]
 
     def pool(self, index: int) -> memoryview | None:
-        """The bytes of one pool, None if it is not mapped."""
+        """The bytes of one pool; None if it is not mapped."""
         pool = self._pools[index]
         if isinstance(pool, mapping.Mapping):
             pool.check()

@@ -1,7 +1,6 @@
-"""IF and WHILE: the host decides which program runs next, see ``hal.nnapi.plan``.
+"""IF and WHILE: the host selects the next program, see ``hal.nnapi.plan``.
 
-What the referenced subgraphs must look like is checked with the whole model in sight:
-see ``hal.nnapi.validation.control``.
+``hal.nnapi.validation.control`` checks the referenced subgraphs, because that needs the whole model.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _ROWS = [
     *({"T": kind, "W": filters, "B": I32} for kind in (Q8, Q8S) for filters in (kind, Q8C)),
 ]
 _CONV, _MULTIPLIED = Window(3, 3), Window(3, 4)
-"""Padding, strides and activation; with a depth multiplier or a number of groups between the last two."""
+"""Padding, strides and activation; a depth multiplier or a number of groups is between the last two."""
 
 
 def _image(op: Lowering, window: Window) -> Image:
@@ -62,7 +62,7 @@ def _check_depth(op: Lowering, image: Image, groups: int) -> None:
 
 
 def _depthwise_conv(op: Lowering) -> None:
-    """Output channel c * multiplier + m is made of input channel c alone."""
+    """Output channel c * multiplier + m depends on input channel c alone."""
     image = _image(op, _MULTIPLIED)
     first, _, _, depth = op.shape(FILTER)
     multiplier = int(op.scalar(_MULTIPLIED.activation(op.view) - 1))
@@ -86,7 +86,7 @@ def _transpose_conv(op: Lowering) -> None:
     image = _image(op, window)
     _check_depth(op, image, 1)
     stride, (depth, *kernel, _) = window.strides(op), op.shape(FILTER)
-    # Each pixel adds its own window to the output; windows begin a stride apart and reach over size elements.
+    # Each pixel adds its window to the output; windows start a stride apart and cover ``size`` elements.
     full = [(pixels - 1) * step + taps for pixels, step, taps in zip(image.hw, stride, kernel, strict=True)]
     x, filters, attrs = factors(op)
     if window is _TRANSPOSED:
@@ -97,8 +97,8 @@ def _transpose_conv(op: Lowering) -> None:
         scheme = window.scheme(op)
         top, left = (implicit_pads(*each, scheme)[0] for each in zip(out, stride, kernel, strict=True))
         over = (full[0] - top - out[0], full[1] - left - out[1])
-        # The operator has no output that its input does not reach; behind an image of zeros such
-        # elements are the bias alone.
+        # The operator has no outputs that no input reaches. Behind an image padded with zeros such elements are the
+        # bias.
         x = _reaching(op, x, image, (-over[0] // stride[0], -over[1] // stride[1]))
         pads = (top, left, max(over[0], 0), max(over[1], 0))
     if min(out) < 1:
@@ -110,8 +110,7 @@ def _transpose_conv(op: Lowering) -> None:
 
 
 def _reaching(op: Lowering, x: Tensor, image: Image, more: Pair) -> Tensor:
-    """The image, padded at its end with ``more`` rows and columns of 0: output elements that no window reaches are the
-    bias."""
+    """The image, padded at its end with ``more`` rows and columns of 0: outputs that no window reaches are the bias."""
     rows, columns = max(more[0], 0), max(more[1], 0)
     if not rows and not columns:
         return x
@@ -121,7 +120,7 @@ def _reaching(op: Lowering, x: Tensor, image: Image, more: Pair) -> Tensor:
 
 
 def _asked_size(op: Lowering, image: Image, depth: int) -> Pair:
-    """Height and width of the output by input 3."""
+    """Height and width of the output, from input 3."""
     shape = op.ints(3)
     if len(shape) != 4 or min(shape) < 0:
         raise InvalidOperationError(f"input 3, the output shape, must be 4 numbers >= 0, got {list(shape)}")

@@ -14,16 +14,16 @@ from .versions import V1_3
 
 
 def _cast(op: Lowering) -> None:
-    """The stored value in another type, whatever scale and zero point say; 8 bits saturate."""
+    """The stored value in another type, ignoring scale and zero point; 8 bits saturate."""
     source = op.tensor(0)
     if source.dtype is DType.INT32 and op.out_type() == OperandType.TENSOR_QUANT8_ASYMM:
-        # The device's conversion of integers wraps, where this interface saturates.
+        # The device wraps when it converts integers; this interface saturates.
         source = op.unary(Unary.CLIP, source, 0, 255)
     op.give(op.cast(source, op.out_dtype()))
 
 
 def _convert(op: Lowering) -> None:
-    """Between real numbers and the integers that stand for them."""
+    """Conversion between real numbers and quantised integers."""
     op.give_real(op.numbers(0))
 
 

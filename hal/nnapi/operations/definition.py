@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .lowering import Lowering
 
 Rule = Callable[[OpView], bool]
-"""True when the operation keeps the rule; the docstring is the client's message and the manual's line. What is not
-known before the execution (dimension 0, values that are no constants) keeps every rule."""
+"""True when the operation keeps the rule; the docstring is the client's message and the manual's line. Unknown
+properties (dimension 0, values that are no constants) satisfy every rule."""
 Later = tuple[Version, Rule]
-"""What an operation took on later than it came itself, and than the types of its operands did: the rule is true of an
-operation that uses it; its docstring says what it is."""
+"""A feature that a later version added to an existing operation with existing operand types: the rule is true of an
+operation that uses it; its docstring names the feature."""
 Matcher = Callable[[OpView], bool]
 """A signature that is no finite set (any number of inputs); the docstring describes it."""
 
@@ -27,7 +27,7 @@ T = TypeVar("T", bound=Callable[..., bool])
 
 
 def stated(message: str, rule: T) -> T:
-    """The rule with its message, where that is not written as its docstring."""
+    """The rule with its message, if the docstring does not contain it."""
     rule.__doc__ = message
     return rule
 
@@ -36,10 +36,10 @@ def stated(message: str, rule: T) -> T:
 class Definition:
     """One operation.
 
-    ``signatures``: the legal types of inputs and outputs, as a set or, where that is not finite, a function.
-    ``optional``: inputs that may be omitted (NO_VALUE) though they are listed. ``rules`` hold for every model.
-    ``lower`` adds operators to a Graph, all shapes being known. The signatures are those of HAL 1.3; ``later`` says
-    what of them older versions do not have, though they have the operation and the types.
+    ``signatures``: the legal types of inputs and outputs, as a set, or as a function if the set is not finite.
+    ``optional``: inputs that may be omitted (NO_VALUE) although they are listed. ``rules`` apply to every model.
+    ``lower`` adds operators to a Graph; all shapes are known. The signatures are those of HAL 1.3; ``later``: features
+    that older versions with the same operation and types lack.
     """
 
     type: OperationType | int
@@ -50,14 +50,14 @@ class Definition:
     later: tuple[Later, ...] = ()
 
     def too_new(self, view: OpView, version: Version) -> str | None:
-        """The property of a valid operation that a version of the interface lacks, or None."""
+        """The feature of a valid operation that a version of the interface lacks, or None."""
         for brought, uses in self.later:
             if brought > version and uses(view):
                 return f"{uses.__doc__} came with version {brought} of the interface, this model comes by {version}"
         return None
 
     def problem(self, view: OpView) -> str | None:
-        """The problem of an operation by the first violated rule, or None."""
+        """The first violated rule of an operation, or None."""
         if isinstance(self.signatures, frozenset):
             kinds = [operand.type for operand in view.inputs], [operand.type for operand in view.outputs]
             wrong = self.types_problem(*kinds)
@@ -75,7 +75,7 @@ class Definition:
         return None
 
     def types_problem(self, input_types: Sequence[int], output_types: Sequence[int]) -> str | None:
-        """The problem of the types of an operation, or None; also None if its signatures are not a finite set."""
+        """The problem with the types of an operation, or None; also None if its signatures are not a finite set."""
         inputs, outputs = tuple(input_types), tuple(output_types)
         if not isinstance(self.signatures, frozenset) or (inputs, outputs) in self.signatures:
             return None

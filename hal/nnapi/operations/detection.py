@@ -62,7 +62,7 @@ def _bbox_transform(op: Lowering) -> None:
 
 
 def _give_rows(op: Lowering, results: Sequence[Tensor]) -> None:
-    """As many rows of each result as the last one says; the first two are real numbers."""
+    """The valid rows of each result, by the count in the last one; the first two are real numbers."""
     *outputs, count = results
     for index, tensor in enumerate(outputs):
         stored = op.from_real(tensor, op.view.outputs[index]) if index < 2 else tensor

@@ -1,4 +1,4 @@
-"""Dimensions by name: which dimensions of an operation's inputs must be the same number."""
+"""Named dimensions: dimensions of an operation's inputs that must be equal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .view import OpView
 
 
 class Dimensions:
-    """The shapes of an operation's inputs as words, one a dimension: inputs whose shapes share a word agree in it.
+    """The shapes of an operation's inputs as words, one per dimension: dimensions with the same word must be equal.
 
-    ``shapes``: by input, such as ``"batches inputs"``. ``optional``: the inputs that an execution may leave out; what
-    the model says of their shapes counts only when they are there.
+    ``shapes``: by input, such as ``"batches inputs"``. ``optional``: inputs that an execution may omit; their declared
+    shapes are checked only if they are present.
     """
 
     def __init__(self, shapes: Mapping[int, str], optional: Iterable[int] = ()) -> None:
@@ -39,7 +39,7 @@ class Dimensions:
         return True
 
     def sizes(self, op: Lowering) -> dict[str, int]:
-        """The number that each word stands for; raises InvalidOperationError for shapes that contradict each other."""
+        """The size of each word. Raises InvalidOperationError for shapes that contradict each other."""
         sizes: dict[str, int] = {}
         for index, names in self._names.items():
             if op.omitted(index):
@@ -52,10 +52,10 @@ class Dimensions:
 
 
 class SequenceDimensions:
-    """Dimensions of an operation on sequences, whose layout a scalar decides.
+    """Dimensions of an operation on sequences, whose layout a scalar selects.
 
-    ``time_major``: the input that is true, or 1, if time comes first. ``shapes`` are written for that layout; where
-    the other one is chosen, the dimensions ``time batches`` change places.
+    ``time_major``: the input that is true, or 1, if time comes first. ``shapes`` are written for that layout; in the
+    other one, the dimensions ``time batches`` are exchanged.
     """
 
     def __init__(self, time_major: int, shapes: Mapping[int, str], optional: Iterable[int] = ()) -> None:
@@ -70,5 +70,5 @@ class SequenceDimensions:
         return time_major is None or self._layouts[bool(time_major)].agree(view)
 
     def sizes(self, op: Lowering) -> dict[str, int]:
-        """The number that each word stands for; raises InvalidOperationError for shapes that contradict each other."""
+        """The size of each word. Raises InvalidOperationError for shapes that contradict each other."""
         return self._layouts[bool(op.scalar(self._time_major))].sizes(op)

@@ -49,7 +49,7 @@ def inverse_root(fixed: FixedPoint, value: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _newton(fixed: FixedPoint, value: Tensor) -> Tensor:
-    """1 / sqrt of 32-bit numbers with 3 integer bits in [1/4, 1), by five of Newton's steps from 1."""
+    """1 / sqrt of 32-bit numbers with 3 integer bits in [1/4, 1), by five Newton steps from 1."""
     half = fixed.rounded_right(value, 1)
     x = fixed.add(fixed.op.const(np.zeros(value.shape, np.int64)), 1 << 28)
     for _ in range(5):
@@ -65,5 +65,5 @@ def _widened(fixed: FixedPoint, a: Tensor, bits: int) -> Tensor:
 
 
 def _high(fixed: FixedPoint, a: Tensor, b: Tensor | int) -> Tensor:
-    """The product of 32-bit numbers (INT64) as one: a * b / 2**31 to the nearest integer, halves upwards."""
+    """The product of two 32-bit numbers (INT64): a * b / 2**31, rounded to the nearest integer, halves upwards."""
     return fixed.right(fixed.add(fixed.multiply(a, b), 1 << 30), 31)

@@ -1,7 +1,7 @@
-"""Fixed-point arithmetic as gemmlowp defines it, to the last bit, in integer operators of the vector unit.
+"""Fixed-point arithmetic as gemmlowp defines it, bit for bit, in integer operators of the vector unit.
 
-A number is an integer divided by a power of two. ``Qn`` stands for a 16-bit one with n integer bits: raw / 2**(15 - n).
-Tensors are INT32, so that products of two of them fit; INT64 where 32-bit numbers are multiplied.
+A number is an integer divided by a power of two. ``Qn`` is a 16-bit number with n integer bits: raw / 2**(15 - n).
+Tensors are INT32, so that products of two of them fit; INT64 for products of 32-bit numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .lowering import InvalidOperationError, Lowering
 from .view import Array
 
 ONE = 32767
-"""The largest Q0, which is as near to one as it gets."""
+"""The largest Q0, slightly less than one."""
 _EXP_FACTORS = {-2: 25520, -1: 19875, 0: 12055, 1: 4435, 2: 600, 3: 11, 4: 0}
 """exp(-2**k) as Q0, by k."""
 
@@ -84,17 +84,17 @@ class FixedPoint:
         """a / 2**bits to the nearest integer, halves away from zero."""
         if bits <= 0:
             return self.left(a, -bits) if bits else a
-        # -1 where a is negative: what would be rounded up at the half goes away from zero instead.
+        # -1 where a is negative: at the half, it rounds away from zero instead of up.
         sign = self.right(a, a.dtype.itemsize * 8 - 1)
         return self.right(self.add(self.add(a, sign), 1 << (bits - 1)), bits)
 
     def high(self, a: Tensor, b: Tensor | int) -> Tensor:
-        """The product of 16-bit numbers as one: a * b / 2**15 to the nearest integer, halves upwards."""
+        """The product of two 16-bit numbers: a * b / 2**15, rounded to the nearest integer, halves upwards."""
         return self.right(self.add(self.multiply(a, b), 1 << 14), 15)
 
     def rescale(self, a: Tensor, factors: Sequence[float]) -> Tensor:
         """a (INT32, or INT64 with values that fit) times real factors, one or one for each entry of its last dimension
-        but one, rounded as TFLite rounds when it multiplies by a quantised multiplier: INT32."""
+        but one, rounded like TFLite's product with a quantised multiplier: INT32."""
         pairs = [quantised_multiplier(factor) for factor in factors]
         shape = (len(pairs), 1) if len(pairs) > 1 else ()
         numbers = np.asarray([number for number, _ in pairs], np.int64).reshape(shape)
@@ -102,8 +102,8 @@ class FixedPoint:
         wide = self.op.cast(a, DType.INT64)
         if shifts.max() > 0:
             wide = self.left(wide, np.maximum(shifts, 0))
-        # Rounded twice, here and in the shift that follows, as TFLite's multiplier and shift do;
-        # once would be another number.
+        # Rounded twice, here and in the following shift, like TFLite's multiplier and shift; rounding once gives other
+        # values.
         wide = self.right(self.add(self.multiply(wide, numbers), 1 << 30), 31)
         return self.op.cast(self.shifted(wide, np.maximum(-shifts, 0)), DType.INT32)
 
@@ -125,7 +125,7 @@ class FixedPoint:
     def logistic(self, a: Tensor) -> Tensor:
         """1 / (1 + exp(-a)) of Q3 numbers: Q0."""
         negative = self.binary(Binary.MIN, a, self.op.unary(Unary.NEG, a))
-        # The reciprocal comes as Q2 of twice its value, which as Q1 is its value.
+        # The reciprocal is Q2 of twice its value, which is its value as Q1.
         positive = self.binary(Binary.MIN, self.left(self._reciprocal(self._exp(negative, 3)), 1), ONE)
         signed = self.select(a, Binary.GT, 0, positive, self.minus(ONE, positive))
         return self.select(a, Binary.EQ, 0, 1 << 14, signed)
@@ -133,14 +133,14 @@ class FixedPoint:
     def tanh(self, a: Tensor, integer_bits: int) -> Tensor:
         """tanh of Q numbers with that many integer bits: Q0."""
         negative = self.binary(Binary.MIN, a, self.op.unary(Unary.NEG, a))
-        # With one integer bit more the same integers stand for twice the number: exp(-2|a|).
+        # With one more integer bit the same integers represent twice the numbers: exp(-2|a|).
         quotient = self.subtract(self._reciprocal(self._exp(negative, integer_bits + 1)), 1 << 13)
         positive = self.binary(Binary.MIN, self.left(quotient, 2), ONE)
         signed = self.select(a, Binary.LT, 0, self.op.unary(Unary.NEG, positive), positive)
         return self.select(a, Binary.EQ, 0, 0, signed)
 
     def _exp(self, a: Tensor, integer_bits: int) -> Tensor:
-        """exp of numbers <= 0: Q0. A power series within a quarter, then a factor for each bit of what remains."""
+        """exp of numbers <= 0: Q0. A power series within a quarter, then a factor for each remaining bit."""
         fraction = 15 - integer_bits
         quarter = 1 << (fraction - 2)
         within = self.subtract(self.binary(Binary.BIT_AND, a, quarter - 1), quarter)
@@ -165,8 +165,8 @@ class FixedPoint:
         return self.binary(Binary.MIN, self.add(self.high(self.add(x, rest), center), center), ONE)
 
     def _reciprocal(self, a: Tensor) -> Tensor:
-        """2 / (1 + a) of Q0 numbers in [0, 1]: Q2, by three of Newton's steps. They cannot overflow: the first guess
-        is right within 1/17."""
+        """2 / (1 + a) of Q0 numbers in [0, 1]: Q2, by three Newton steps. They cannot overflow: the first guess is
+        right within 1/17."""
         half = self.right(self.add(a, ONE + 1), 1)
         x = self.add(self.high(half, -15420), 23130)  # 48/17 - 32/17 * half
         for _ in range(3):

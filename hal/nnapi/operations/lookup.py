@@ -19,7 +19,7 @@ from .versions import V1_2, V1_3
 from .view import OpView
 
 _DENSE, _SPARSE = 2, 3
-"""What LSH_PROJECTION makes of the bits of a hash; with 1, SPARSE_DEPRECATED, all numbers count from 0."""
+"""Types of LSH_PROJECTION; with 1, SPARSE_DEPRECATED, all numbers count from 0."""
 
 
 def _hashtable_lookup(op: Lowering) -> None:
@@ -29,7 +29,7 @@ def _hashtable_lookup(op: Lowering) -> None:
     op.give(hits, 1)
     shape = (lookups.shape[0], *values.shape[1:])
     nothing = op.const(np.zeros((1,) * len(shape), values.dtype.storage), values.dtype)
-    # A gather would have no row to read, not even one to throw away.
+    # A gather needs at least one row, even for missing keys.
     if not keys.size:
         op.give(op.expand(nothing, shape))
         return
@@ -38,7 +38,7 @@ def _hashtable_lookup(op: Lowering) -> None:
 
 
 def _lsh_projection(op: Lowering) -> None:
-    """The bits of each hash as numbers of their own, or as one number for each hash."""
+    """The bits of each hash as separate numbers, or as one number per hash."""
     seeds, items = op.real(0), op.tensor(1)
     weights = op.f32(np.ones(items.shape[0])) if op.omitted(2) else op.real(2)
     [stored] = op.add_all("routine", [seeds, items, weights], routine_attrs("npusim.lsh_bits"))
@@ -51,7 +51,7 @@ def _lsh_projection(op: Lowering) -> None:
 def _packed(op: Lowering, bits: Tensor, apart: bool) -> Tensor:
     """The bits of each row as one number, the first bit highest; ``apart``: row i counts from i << bits."""
     hashes, count = bits.shape
-    # The first of 32 bits is the sign of an INT32: as bit patterns, sums that wrap are right all the same.
+    # The first of 32 bits is the sign of an INT32; sums that wrap still give the right bit patterns.
     powers = (np.uint64(1) << np.arange(count, dtype=np.uint64)[::-1]).astype(np.uint32).view(np.int32)
     numbers = op.reduce(Reduce.SUM, op.binary(Binary.MUL, bits, op.i32(powers)), (1,), keepdims=False)
     if not apart:
@@ -61,7 +61,7 @@ def _packed(op: Lowering, bits: Tensor, apart: bool) -> Tensor:
 
 
 def _topk(op: Lowering) -> None:
-    """The largest of each row of the last dimension, falling; of equals the first."""
+    """The largest of each row of the last dimension, in descending order; the first of equals."""
     x, k = op.tensor(0), op.scalar(1)
     if not 0 <= k <= x.shape[-1]:
         raise InvalidOperationError(f"input 1 must be in [0, {x.shape[-1]}], got {k}")

@@ -1,4 +1,4 @@
-"""Lowering: the interface of an operation that is converted to graph operators, with all shapes known."""
+"""Lowering of one operation to graph operators, with all shapes known."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .view import QUANTISED, STORAGE, Array, OpView, Shape
 
 
 class InvalidOperationError(Exception):
-    """The operands contradict each other in a way that only shapes or values known now can show."""
+    """The operands contradict each other in shapes or values that became known only at execution."""
 
 
 class ValueNeededError(Exception):
-    """Lowering needs to know the value of an operand (its number in the subgraph) that the device has not given yet."""
+    """Lowering needs the value of an operand (its number in the subgraph) that the device has not computed yet."""
 
     def __init__(self, operand: int, /) -> None:
         super().__init__(operand)
@@ -33,9 +33,9 @@ class ValueNeededError(Exception):
 class Lowering(Emitter):
     """One operation being lowered into the graph of ``builder``.
 
-    Tensors are in storage form: a quantised operand is a tensor of integers, whose meaning is in its scale and zero
-    point. ``read(operand)`` gives an operand as a tensor, ``look(operand)`` its value or None while it is unknown;
-    ``absent``: operands that this execution gives no value.
+    Tensors are in storage form: a quantised operand is a tensor of integers with a scale and a zero point.
+    ``read(operand)`` gives an operand as a tensor, ``look(operand)`` its value or None while it is unknown; ``absent``:
+    operands without a value in this execution.
     """
 
     def __init__(
@@ -63,16 +63,16 @@ class Lowering(Emitter):
 
     @property
     def input_count(self) -> int:
-        """How many inputs are listed."""
+        """Number of listed inputs."""
         return len(self.view.inputs)
 
     @property
     def output_count(self) -> int:
-        """How many outputs are listed."""
+        """Number of listed outputs."""
         return len(self.view.outputs)
 
     def omitted(self, index: int) -> bool:
-        """Whether input ``index`` has no value in the model or in this execution, or is not even listed."""
+        """Whether input ``index`` has no value in the model or in this execution, or is not listed."""
         return self.view.omitted(index) or self.view.operation.inputs[index] in self._absent
 
     def type(self, index: int) -> int:
@@ -84,7 +84,7 @@ class Lowering(Emitter):
         return self.view.outputs[index].type
 
     def out_dtype(self, index: int = 0) -> DType:
-        """Element type of output ``index`` as it is stored; not of an extension's type."""
+        """Storage type of output ``index``; not for types of extensions."""
         return dtype_of(np.empty(0, STORAGE[self.view.outputs[index].type]))
 
     def shape(self, index: int) -> Shape:
@@ -101,12 +101,12 @@ class Lowering(Emitter):
         number = self.view.operation.inputs[index]
         array = self._look(number)
         if array is None:
-            # The plan runs what comes before, looks at the value and lowers this operation once more.
+            # The plan runs the previous operations, reads the value and lowers this operation again.
             raise ValueNeededError(number)
         return array
 
     def known(self, index: int) -> Array | None:
-        """The value of input ``index`` if it happens to be known already."""
+        """The value of input ``index``, if it is already known."""
         return None if self.omitted(index) else self._look(self.view.operation.inputs[index])
 
     def scalar(self, index: int, default: Any = None) -> Any:
@@ -126,15 +126,15 @@ class Lowering(Emitter):
         return self.to_real(self.tensor(index), self.view.inputs[index])
 
     def numbers(self, index: int) -> Tensor:
-        """Input ``index`` as numbers: as it is stored, unless it is quantised; then as FLOAT32."""
+        """Input ``index`` as numbers: as stored unless it is quantised, then as FLOAT32."""
         operand = self.view.inputs[index]
         encoded = operand.type in QUANTISED or operand.type == OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
         return self.real(index) if encoded else self.tensor(index)
 
     def alike(self, *indexes: int) -> bool:
-        """Whether equal elements of these inputs and of output 0 stand for equal numbers."""
+        """Whether equal stored elements of these inputs and of output 0 represent equal numbers."""
         operands = [*(self.view.inputs[index] for index in indexes), self.view.outputs[0]]
-        # Then elements may be moved as they are; otherwise they go by way of their numbers.
+        # Then elements can be moved as stored; otherwise they are converted to numbers and back.
         return operands[0].type not in QUANTISED or len({(o.type, o.scale, o.zeroPoint) for o in operands}) == 1
 
     def to_real(self, tensor: Tensor, operand: Operand) -> Tensor:
@@ -193,8 +193,8 @@ class Lowering(Emitter):
         self.give(self.from_real(tensor, self.view.outputs[index]), index)
 
     def give_counted(self, tensor: Tensor, count: Tensor, index: int = 0) -> None:
-        """Output ``index`` is the first ``count`` (INT32, one element) entries of dimension 0 of this tensor: the
-        operation's data decide how many."""
+        """Output ``index`` is the first ``count`` (INT32, one element) entries of dimension 0 of this tensor; the
+        operation computes ``count``."""
         self.give(tensor, index)
         self.counts[self.view.operation.outputs[index]] = count
 

@@ -19,7 +19,7 @@ from .recurrent import add, columns, joined, multiply, product
 from .rules import not_negative, one_of
 
 NORM_EPSILON = 1e-8
-"""What layer normalisation adds to the variance."""
+"""Added to the variance by layer normalisation."""
 _ACTIVATIONS: dict[int, tuple[Unary, float, float] | None] = {
     0: None,
     1: (Unary.RELU, 0.0, 0.0),
@@ -33,7 +33,7 @@ PEEPHOLES = {0: 8, 1: 9, 3: 10}
 
 
 class Cell(NamedTuple):
-    """Where the inputs of one LSTM cell are.
+    """The inputs of one LSTM cell.
 
     ``first``: the first of four input weights [units, inputs], four recurrent weights [units, outputs], three peephole
     weights [units], four biases [units], projection weights [outputs, units] and projection bias [outputs]. ``state``:
@@ -75,7 +75,7 @@ class Cell(NamedTuple):
         return (*(self.first + index for index in inner), *(index for index in behind if index >= 0))
 
     def shapes(self, inputs: str, units: str, outputs: str, auxiliary: str = "") -> dict[int, str]:
-        """Shapes in the words of Dimensions."""
+        """Shapes as words of Dimensions."""
         words = [f"{units} {inputs}"] * 4 + [f"{units} {outputs}"] * 4 + [units] * 7 + [f"{outputs} {units}", outputs]
         found = {self.first + index: word for index, word in enumerate(words)}
         found |= {self.state: f"batches {outputs}", self.state + 1: f"batches {units}"}
@@ -90,7 +90,7 @@ class Cell(NamedTuple):
 
 
 class Network:
-    """One cell while it is lowered: its weights, and the step of time."""
+    """One cell during lowering: its weights and its time step."""
 
     def __init__(self, op: Lowering, cell: Cell) -> None:
         self._op = op
@@ -113,7 +113,7 @@ class Network:
             raise InvalidOperationError(f"clips must be >= 0, got {list(self._clips)}")
 
     def _weights(self, first: int) -> Tensor:
-        """The same kind of weights for all gates, one gate's rows behind the other's."""
+        """One kind of weights of all gates, concatenated by rows."""
         return joined(self._op, [self._op.real(first + gate) for gate in self._gates])
 
     def inputs(self, x: Tensor, auxiliary: Tensor | None) -> Tensor:
@@ -127,7 +127,7 @@ class Network:
         )
 
     def step(self, inputs: Tensor) -> Tensor:
-        """One time step; gives the output, and leaves it and the cell state for the next one."""
+        """One time step; returns the output, and keeps it and the cell state for the next one."""
         return self.advance(self.sums(inputs))
 
     def advance(self, sums: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ class Network:
         return tensor if function is None else self._op.unary(function[0], tensor, *function[1:])
 
     def _clipped(self, tensor: Tensor, clip: float) -> Tensor:
-        # A bound of 0 means no bound in this interface.
+        # In this interface a bound of 0 means none.
         return self._op.unary(Unary.CLIP, tensor, -clip, clip) if clip else tensor
 
     def _project(self, hidden: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ def _l2_normalization(op: Lowering) -> None:
     """x / sqrt(sum of x * x along the axis); 0 where all of them are 0."""
     x, axis = op.real(0), _axis(op, 1)
     norm = op.reduce(Reduce.L2, x, (axis,))
-    # 0 / tiny is the 0 that the interface wants where 0 / 0 would be NaN.
+    # 0 / tiny is 0, as the interface requires, where 0 / 0 would be NaN.
     op.give_real(op.binary(Binary.DIV, x, op.binary(Binary.MAX, norm, op.f32(np.finfo(np.float32).tiny))))
 
 
@@ -71,7 +71,7 @@ def _scaled(op: Lowering, x: Tensor, axis: int) -> Tensor:
     beta = op.known(1)
     if (beta is not None and beta.item() == 1) or not x.size:
         return x
-    # The largest goes first: multiplied, elements that are far from 0 would lose digits that their differences have.
+    # The maximum is subtracted first: after the product, differences of elements far from 0 would lose digits.
     apart = op.binary(Binary.SUB, x, op.reduce(Reduce.MAX, x, (axis,)))
     return op.binary(Binary.MUL, apart, op.real(1))
 
@@ -81,7 +81,7 @@ def _instance_normalization(op: Lowering) -> None:
     layout = layout_of(op, 4)
     image_of(op.shape(0), layout)
     nchw = layout == "NCHW"
-    # The graph normalises over all dimensions from one on, so the pixels have to come last.
+    # The graph normalises over all dimensions from one on, so the pixels must come last.
     x = op.real(0) if nchw else op.transpose(op.real(0), (0, 3, 1, 2))
     y = op.add("normalize", [x], {"axis": 2, "mode": "layer", "epsilon": op.scalar(3)})
     y = op.binary(Binary.ADD, op.binary(Binary.MUL, y, op.real(1)), op.real(2))

@@ -29,7 +29,7 @@ def _pool(function: Literal["max", "average"]) -> Callable[[Lowering], None]:
         result = _windows(op, op.tensor(0), function)
         activation = _POOL.activation(op.view)
         if op.type(0) in QUANTISED:
-            # Not by way of real numbers: one rounding less, and a fraction of the time.
+            # Without converting to real numbers: one rounding less, and much faster.
             op.give(_clip_levels(op, result, int(op.scalar(activation))))
         else:
             op.give(op.activate(result, activation))
@@ -62,13 +62,13 @@ def _windows(op: Lowering, x: Tensor, function: Literal["max", "average"]) -> Te
 
 
 def _clip_levels(op: Lowering, tensor: Tensor, function: int) -> Tensor:
-    """A fused activation on the integers that stand for the numbers: the bounds are quantised instead."""
+    """A fused activation on quantised integers: its bounds are quantised."""
     bounds = activation_bounds(function)
     if bounds is None:
         return tensor
     target = op.view.outputs[0]
     info = np.iinfo(STORAGE[target.type])
-    # An infinite bound stays one up to here: it becomes the largest integer.
+    # An infinite bound stays infinite up to here: it becomes the largest integer.
     low, high = (
         np.clip(np.rint(np.float32(bound) / np.float32(target.scale)) + target.zeroPoint, info.min, info.max)
         for bound in bounds

@@ -10,9 +10,9 @@ from .lowering import InvalidOperationError, Lowering
 from .view import OpView
 
 Has = Callable[[int], bool | None]
-"""Whether an input has a value; None while that is not known."""
+"""Whether an input has a value; None while that is unknown."""
 Condition = Callable[[Has], bool]
-"""True unless what is known breaks it; the docstring is the message."""
+"""True unless the known inputs violate it; the docstring is the message."""
 
 
 def all_or_none(what: str, *indexes: int) -> Condition:
@@ -28,7 +28,7 @@ def needs(what: str, index: int, *others: int) -> Condition:
 
 
 def if_given(index: int, condition: Condition) -> Condition:
-    """The condition, asked only if input ``index`` is known to have a value."""
+    """The condition, checked only if input ``index`` is known to have a value."""
     message = f"{condition.__doc__}, if input {index} has one"
     return stated(message, lambda has: has(index) is not True or condition(has))
 
@@ -39,7 +39,7 @@ def presence_rules(conditions: Sequence[Condition]) -> tuple[Rule, ...]:
 
 
 def check_presence(op: Lowering, conditions: Sequence[Condition]) -> None:
-    """Raise InvalidOperationError unless the operands of an execution keep the conditions."""
+    """Raise InvalidOperationError unless the operands of an execution satisfy the conditions."""
     for condition in conditions:
         if not condition(lambda index: not op.omitted(index)):
             raise InvalidOperationError((condition.__doc__ or "").strip())

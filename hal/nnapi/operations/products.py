@@ -1,4 +1,4 @@
-"""Sums of products on quantised operands: convolutions and FULLY_CONNECTED as integer work of the matrix unit."""
+"""Sums of products of quantised operands: convolutions and FULLY_CONNECTED as integer products of the matrix unit."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def product_scales(view: OpView) -> Array:
     """Scale of input 0 times that of the filter: one, or one for each output channel, FLOAT32."""
     quant = view.extra(FILTER).channelQuant if view.type(FILTER) == _PER_CHANNEL else None
     scales = (view.inputs[FILTER].scale,) if quant is None else quant.scales
-    # In single precision, which is all that the scales of the interface have.
+    # In single precision, like the scales of the interface.
     return np.asarray(np.float32(view.inputs[X].scale) * np.asarray(scales, np.float32), np.float32)
 
 

@@ -21,7 +21,7 @@ _SLACK = 1e-6
 """Scales are rounded to FLOAT32, and so are their products."""
 _INPUT_WEIGHTS, _RECURRENT_WEIGHTS, _BIASES, _CELL, _OUTPUT = 1, 5, 9, 13, 14
 _GATES = (0, 1, 3, 2)
-"""Input, forget, output and cell gate by their places among the inputs: the three of one function come first."""
+"""Input, forget, output and cell gate by their inputs: the three with the same function come first."""
 _SHAPES = Dimensions(
     {
         0: "batches inputs",
@@ -61,11 +61,11 @@ def cell_quantisation(view: OpView) -> bool:
 
 
 def _gate_sums(op: Lowering) -> Tensor:
-    """What enters the functions of the gates: INT32 [batches, gates * units], Q3.
+    """The arguments of the gates' functions: INT32 [batches, gates * units], Q3.
 
-    The operation is one fully connected layer on the input with the previous output behind it; the rows of its
-    weights are the recurrent weights with the input weights behind them. So what a weight meets is decided by its
-    place in the row and not by its name; this is what the conformance suite expects.
+    The operation is one fully connected layer on the input with the previous output behind it; the rows of its weights
+    are the recurrent weights with the input weights behind them. So the position in a row, not the name, determines the
+    factor of a weight, as the conformance suite expects.
     """
     fixed = FixedPoint(op)
     bias = joined(op, [op.tensor(_BIASES + gate) for gate in _GATES])
@@ -84,7 +84,7 @@ def _lower(op: Lowering) -> None:
     fresh = fixed.high(let_in, fixed.tanh(cell_sum, 3))
     kept = fixed.high(forget, op.cast(op.tensor(_CELL), DType.INT32))
     cell = fixed.saturate(fixed.add(fixed.rounded_right(fresh, 4), kept))  # Q4
-    # The function takes Q3: one bit more of fraction, and saturated, since Q4 reaches further.
+    # The function takes Q3: one more fraction bit, saturated, because Q4 has a larger range.
     hidden = fixed.high(let_out, fixed.tanh(fixed.saturate(fixed.left(cell, 1)), 3))
     output = fixed.add(fixed.clip(fixed.rounded_right(hidden, 8), -128, 127), 128)
     op.give(op.cast(cell, DType.INT16), 0)

@@ -56,7 +56,7 @@ def _cell_exponent(view: OpView) -> int | None:
 
 
 class _Network:
-    """The operation while it is lowered. Gates are INT32 [batches, units] with 16-bit values."""
+    """The operation during lowering. Gates are INT32 [batches, units] with 16-bit values."""
 
     def __init__(self, op: Lowering) -> None:
         self._op = op
@@ -76,12 +76,12 @@ class _Network:
         self._gates = [gate for gate in (_IN, _FORGET, _OUT, _CELL) if gate != _IN or not self._coupled]
 
     def lower(self) -> None:
-        """Add the operators and give the outputs."""
+        """Add the operators and return the outputs."""
         op = self._op
         before = op.cast(op.tensor(_STATE), DType.INT32)
         sums = self._sums()
         looks = not op.omitted(_PLACES.first + PEEPHOLES[_OUT])
-        # All gates at once unless the output gate looks at the new cell state, which needs the others first.
+        # All gates at once, unless the output gate reads the new cell state, which depends on the others.
         early = [gate for gate in self._gates if gate != _OUT or not looks]
         gates = self._functions(early, [self._look(gate, sums[gate], before) for gate in early])
         cell = self._cell_state(gates, before)
@@ -93,7 +93,7 @@ class _Network:
         op.give(output, 2)
 
     def _scale(self, gate: int) -> np.float32:
-        """The scale of the sums that enter a gate."""
+        """The scale of the sums at the input of a gate."""
         scale = np.float32(self._op.scalar(_SUM_SCALES + gate))
         if not scale > 0:
             raise InvalidOperationError(f"input {_SUM_SCALES + gate} must be > 0, got {scale}")
@@ -107,7 +107,7 @@ class _Network:
             bias = joined(self._op, [self._op.tensor(_BIASES + gate) for gate in self._gates])
         of_input = self._products(0, _INPUT, bias)
         of_output = self._products(_OUTPUT, _RECURRENT, None)
-        # Saturated after each addition, as TFLite adds 16-bit numbers: in another order sums at the limits differ.
+        # Saturated after each addition, because TFLite adds 16-bit numbers: another order differs at the limits.
         total = fixed.saturate(fixed.add(fixed.saturate(of_input), of_output))
         each = [self._op.reshape(tensor, (shape[0], shape[2])) for tensor in parts(self._op, total, 1, shape[1])]
         return dict(zip(self._gates, each, strict=True))

@@ -13,7 +13,7 @@ from .view import OpView
 
 
 def _multinomial(op: Lowering) -> None:
-    """As many classes of each row as input 1 says; the same seeds give the same classes."""
+    """Draws the number of classes per row that input 1 states; equal seeds give equal classes."""
     logits, samples = op.real(0), op.scalar(1)
     if samples < 1:
         raise InvalidOperationError(f"input 1 must be >= 1, got {samples}")

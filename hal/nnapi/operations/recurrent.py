@@ -36,7 +36,7 @@ def product(op: Lowering, x: Tensor, right: Tensor, bias: Tensor | None = None) 
 
 
 def joined(op: Lowering, tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """The tensors one behind the other."""
+    """Concatenation of the tensors."""
     return tensors[0] if len(tensors) == 1 else op.add("concat", list(tensors), {"axis": axis})
 
 
@@ -77,8 +77,8 @@ def sequence_of(op: Lowering, time_major: bool) -> Sequence3:
 
 
 def give_directions(op: Lowering, sequences: Sequence[Tensor], states: Sequence[Tensor], merge: bool) -> None:
-    """The outputs of a bidirectional operation: both sequences, or one with both side by side, then the states if
-    the model asks for them."""
+    """The outputs of a bidirectional operation: both sequences, or one concatenated sequence, then the states if the
+    model has outputs for them."""
     results = [joined(op, sequences, 2)] if merge else list(sequences)
     if op.output_count not in (len(results), len(results) + len(states)):
         raise InvalidOperationError(_outputs_text(len(sequences), len(states)))
@@ -87,7 +87,7 @@ def give_directions(op: Lowering, sequences: Sequence[Tensor], states: Sequence[
 
 
 def merged_outputs(merge: int, sequences: int, states: int) -> Rule:
-    """The rule for the number of outputs of a bidirectional operation, which BOOL input ``merge`` decides."""
+    """The rule for the number of outputs of a bidirectional operation, which BOOL input ``merge`` determines."""
 
     def rule(view: OpView) -> bool:
         merging = view.scalar(merge)
@@ -107,11 +107,11 @@ def _outputs_text(sequences: int, states: int) -> str:
 
 
 Step = Callable[[Tensor], Tensor]
-"""One time step: what has been made of its input -> its output."""
+"""One time step: processed input -> output."""
 
 
 def run_steps(inputs: Sequence[Tensor], step: Step, backward: bool) -> list[Tensor]:
-    """The outputs of all time steps, in the order of time, whichever way the steps go."""
+    """The outputs of all time steps, in the order of time, for either direction."""
     if not backward:
         return [step(each) for each in inputs]
     return [step(each) for each in reversed(inputs)][::-1]

@@ -17,7 +17,7 @@ from .view import OpView
 
 
 def _reduced(op: Lowering, x: Tensor, function: Reduce) -> Tensor:
-    """The reduction over the axes of input 1, none if that is empty. A tensor has at least one dimension."""
+    """The reduction over the axes of input 1, none if that is empty. The result has at least one dimension."""
     rank, keep = len(x.shape), op.scalar(2) > 0
     # A set, because clients may name a dimension twice, once from each end.
     axes = sorted({normal_axis(axis, rank) for axis in op.ints(1)})
@@ -37,7 +37,8 @@ def _stored(function: Reduce) -> Callable[[Lowering], None]:
 
 
 def _arg(function: str) -> Callable[[Lowering], None]:
-    """Where the extreme is along the axis of input 1; the first of equals. A tensor has at least one dimension."""
+    """The index of the extreme along the axis of input 1; the first of equals. The result has at least one
+    dimension."""
 
     def lower(op: Lowering) -> None:
         x = op.tensor(0)

@@ -18,13 +18,13 @@ from .view import Array, OpView
 from .windows import image_of, layout_of
 
 _MOST_PIXELS = 1 << 20
-"""Of an output's height and width: a table has an entry for each."""
+"""Largest height and width of an output: a table has an entry for each."""
 _ALIGN, _HALF_PIXEL = 4, 5
-"""Inputs that say how positions are counted, where they are given."""
+"""Optional inputs that select how positions are counted."""
 
 
 def _resize_bilinear(op: Lowering) -> None:
-    """The pixels on both sides of a position, weighted by how near they are; along height, then along width."""
+    """The pixels on both sides of a position, weighted by distance; along height, then along width."""
     x = op.real(0)
     for axis, positions in _positions(op):
         last = x.shape[axis] - 1
@@ -40,8 +40,7 @@ def _resize_bilinear(op: Lowering) -> None:
 def _resize_nearest_neighbor(op: Lowering) -> None:
     """The pixel that contains a position, or with aligned corners the nearest one."""
     x = op.tensor(0)
-    # With aligned corners the grid's points are pixels, so the nearest is found by rounding,
-    # and by cutting off otherwise.
+    # With aligned corners the grid points are pixels, so the nearest is found by rounding; otherwise by truncation.
     nearest = np.float32(0.5 if op.scalar(_ALIGN, False) else 0)
     for axis, positions in _positions(op):
         index = np.minimum(np.floor(positions + nearest), x.shape[axis] - 1).astype(np.int32)
@@ -50,9 +49,9 @@ def _resize_nearest_neighbor(op: Lowering) -> None:
 
 
 def _positions(op: Lowering) -> Iterator[tuple[int, Array]]:
-    """Along height, then width: the dimension, and where each element of the output lies in the input.
+    """Along height, then width: the dimension, and the position of each output element in the input.
 
-    FLOAT32 throughout, as models are trained with it: which pixel is the nearest depends on the rounding.
+    FLOAT32 throughout, as in training: rounding determines the nearest pixel.
     """
     image = image_of(op.shape(0), layout_of(op, 3))
     first = 2 if image.layout == "NCHW" else 1
@@ -64,7 +63,7 @@ def _positions(op: Lowering) -> Iterator[tuple[int, Array]]:
 
 
 def _centre(op: Lowering) -> np.float32:
-    """Where in a pixel its value is."""
+    """The position of a value within its pixel."""
     return np.float32(0.5 if op.scalar(_HALF_PIXEL, False) else 0)
 
 

@@ -1,6 +1,6 @@
 """RNN, UNIDIRECTIONAL_SEQUENCE_RNN, BIDIRECTIONAL_SEQUENCE_RNN: output = state = activation(W x + R state + bias).
 
-The products with the inputs of all time steps are one matrix product; what remains for a step is R state.
+The products with the inputs of all time steps are one matrix product; each step computes R state.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .versions import V1_3
 
 
 class Layer(NamedTuple):
-    """Where one layer's inputs are: weights [units, inputs], recurrent weights [units, units] and bias [units] one
-    after the other, its state, the activation, and the weights of the auxiliary input if it has such."""
+    """The inputs of one layer: weights [units, inputs], recurrent weights [units, units] and bias [units] in order, its
+    state, the activation, and the weights of the auxiliary input, if any."""
 
     first: int
     state: int
@@ -133,7 +133,7 @@ def _bidirectional(op: Lowering) -> None:
     x, auxiliary = op.real(0), None if op.omitted(_AUXILIARY) else op.real(_AUXILIARY)
     backward_x = x
     if auxiliary is not None and op.omitted(_FORWARD.auxiliary):
-        # Cross-linking of the interface: without weights for it, the auxiliary input replaces the backward layer's own.
+        # Cross-linking: without weights for it, the auxiliary input replaces the backward layer's own.
         backward_x, auxiliary = auxiliary, None
     time_major = bool(op.scalar(_TIME_MAJOR))
     forward, forward_state = _run(op, _FORWARD, x, auxiliary, time_major)

@@ -1,4 +1,4 @@
-"""Rules that several operations share; each docstring is the message of a broken one."""
+"""Rules that several operations share; each docstring is the message of its violation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .view import OpView
 
 
 def constant(rule: Rule, index: int) -> Rule:
-    """A rule that is only asked when the value of input ``index`` is known."""
+    """A rule that is checked only if the value of input ``index`` is known."""
     return stated(rule.__doc__ or "", lambda view: view.constant(index) is None or rule(view))
 
 

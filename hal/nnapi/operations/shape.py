@@ -1,5 +1,5 @@
-"""RESHAPE, SQUEEZE, EXPAND_DIMS, TRANSPOSE, SLICE, STRIDED_SLICE, SPLIT, CONCATENATION, TILE, GATHER, FILL, RANK: the
-same elements in another shape, or some of them, or some of them again."""
+"""RESHAPE, SQUEEZE, EXPAND_DIMS, TRANSPOSE, SLICE, STRIDED_SLICE, SPLIT, CONCATENATION, TILE, GATHER, FILL, RANK:
+operations that move, select or repeat elements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .view import QUANTISED, OpView
 
 
 def _reshape(op: Lowering) -> None:
-    """Input 1 is the new shape; one dimension may be -1: whatever is left."""
+    """Input 1 is the new shape; one dimension may be -1, which is computed from the others."""
     x, shape = op.tensor(0), list(op.ints(1))
     if shape.count(-1) == 1:
         known = math.prod(dim for dim in shape if dim != -1)
@@ -42,7 +42,7 @@ def _squeeze(op: Lowering) -> None:
 
 
 def _without(shape: Sequence[int], axes: set[int]) -> tuple[int, ...]:
-    """The shape without these dimensions; a tensor keeps at least one."""
+    """The shape without these dimensions; at least one dimension remains."""
     return tuple(dim for axis, dim in enumerate(shape) if axis not in axes) or (1,)
 
 
@@ -60,7 +60,7 @@ def _transpose(op: Lowering) -> None:
 
 
 def slice_of(op: Lowering, x: Tensor, ranges: Sequence[range]) -> Tensor:
-    """The elements of a tensor at these places of each dimension."""
+    """The elements of a tensor at these positions of each dimension."""
     if all(each == range(dim) for each, dim in zip(ranges, x.shape, strict=True)):
         return x
     starts = tuple(each.start if each else 0 for each in ranges)
@@ -69,7 +69,7 @@ def slice_of(op: Lowering, x: Tensor, ranges: Sequence[range]) -> Tensor:
 
 
 def _slice(op: Lowering) -> None:
-    """Input 1: where to begin; input 2: how many, -1 for all that follow."""
+    """Input 1: the first element; input 2: the number, -1 for all that follow."""
     x, begins, sizes = op.tensor(0), op.ints(1), op.ints(2)
     if not len(begins) == len(sizes) == len(x.shape):
         raise InvalidOperationError(f"begin and size must have {len(x.shape)} entries each")
@@ -135,7 +135,7 @@ def _split_quantisation(view: OpView) -> bool:
 
 
 def _concatenate(op: Lowering) -> None:
-    """All inputs but the last, along the axis that it names; each requantised if its quantisation is another."""
+    """All inputs but the last, along the axis that it names; inputs with another quantisation are requantised."""
     last = op.input_count - 1
     attrs = {"axis": op.axis(last, len(op.shape(0)))}
     if op.alike(*range(last)):
@@ -169,15 +169,15 @@ def _tile(op: Lowering) -> None:
         if times != 1:
             before, after = x.shape[:axis], x.shape[axis:]
             outer, inner = math.prod(before), math.prod(after)
-            # A repetition is a view with a stride of 0; what copies is the reshape behind it.
+            # A repetition is a view with a stride of 0; the reshape behind it copies.
             spread = op.expand(op.reshape(x, (outer, 1, inner)), (outer, times, inner))
             x = op.reshape(spread, (*before, times * after[0], *after[1:]))
     op.give(x)
 
 
 def entries(op: Lowering, x: Tensor, axis: int, index: int) -> Tensor:
-    """The entries of a dimension that input ``index`` lists. The device would count negative numbers from the end:
-    unless there are none, they are moved out of range."""
+    """The entries of a dimension that input ``index`` lists. The device would count negative numbers from the end, so
+    they are moved out of range unless there are none."""
     places, known = op.tensor(index), op.known(index)
     if known is None or (known < 0).any():
         negative = op.binary(Binary.LT, places, op.i32(0))

@@ -1,8 +1,8 @@
 """Type signatures of operations, written as text and expanded to the set of all legal combinations.
 
-A signature is a line of words, one an operand: a lower-case letter is a scalar (``i`` INT32, ``f`` FLOAT32, ``h``
-FLOAT16, ``b`` BOOL, ``u`` UINT32), anything else a name that the rows bind to a type or is itself an abbreviation of
-TYPES. ``x*4`` repeats a word; ``[ ... ]`` encloses what may be left out at the end, and may be nested.
+A signature is a line of words, one per operand: a lower-case letter is a scalar (``i`` INT32, ``f`` FLOAT32, ``h``
+FLOAT16, ``b`` BOOL, ``u`` UINT32); any other word is a name that the rows bind to a type, or an abbreviation of TYPES.
+``x*4`` repeats a word; ``[ ... ]`` encloses an optional end and may be nested.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ TYPES: Mapping[str, int] = _SCALARS | _TENSORS | _QUANTISED
 FLOATS = (F32, F16)
 QUANT8 = (Q8, Q8S)
 SCALAR_OF: Mapping[int, int] = {F32: T.FLOAT32, F16: T.FLOAT16, I32: T.INT32}
-"""The scalar type that goes with a tensor type."""
+"""The scalar type of a tensor type."""
 
 
 def rows(name: str, types: Iterable[int]) -> list[Row]:
-    """One row for each type that ``name`` may stand for."""
+    """One row for each type of ``name``."""
     return [{name: each} for each in types]
 
 
@@ -46,7 +46,7 @@ def forms(inputs: str, outputs: str, table: Sequence[Row] = ({},)) -> frozenset[
 
 
 def _expand(words: Sequence[str]) -> list[list[str]]:
-    """The lists of words with nothing, one, two, ... of the optional tails."""
+    """The words with none, one, two, ... of the optional ends."""
     lists: list[list[str]] = []
     current: list[str] = []
     for word in words:
@@ -63,7 +63,7 @@ def _bind(words: Sequence[str], row: Row) -> Types:
 
 
 def type_name(code: int) -> str:
-    """The name of an operand type, or its number if it has none here."""
+    """The name of an operand type, or its number if it is unknown."""
     try:
         return T(code).name
     except ValueError:
@@ -71,7 +71,7 @@ def type_name(code: int) -> str:
 
 
 def operation_name(code: int) -> str:
-    """The name of an operation type, or its number if it has none here."""
+    """The name of an operation type, or its number if it is unknown."""
     try:
         return OperationType(code).name
     except ValueError:

@@ -1,5 +1,5 @@
-"""PAD, PAD_V2, SPACE_TO_DEPTH, DEPTH_TO_SPACE, SPACE_TO_BATCH_ND, BATCH_TO_SPACE_ND, CHANNEL_SHUFFLE: images grow a
-border, or exchange height and width for channels or batches."""
+"""PAD, PAD_V2, SPACE_TO_DEPTH, DEPTH_TO_SPACE, SPACE_TO_BATCH_ND, BATCH_TO_SPACE_ND, CHANNEL_SHUFFLE: padding, and
+exchange of height and width with channels or batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _zero(op: Lowering) -> int:
 
 
 def _pad(value: Callable[[Lowering], float]) -> Callable[[Lowering], None]:
-    """Padding with a value that is in storage form, as input 0 is."""
+    """Padding with a value in storage form, like input 0."""
     return lambda op: op.give(_padded(op, op.tensor(0), op.value(1).tolist(), value(op)))
 
 
@@ -51,12 +51,12 @@ def _paddings(index: int, fixed: int | None = None) -> Rule:
 
 
 def _image(op: Lowering, layout: int) -> tuple[Tensor, bool]:
-    """Input 0 and whether it is NCHW, as scalar input ``layout`` says."""
+    """Input 0 and whether it is NCHW, as scalar input ``layout`` states."""
     return op.tensor(0), bool(op.scalar(layout, False))
 
 
 def _rearranged(op: Lowering, x: Tensor, split: Sequence[int], perm: Sequence[int], shape: Sequence[int]) -> None:
-    """Output 0: dimensions cut into factors, the factors exchanged and joined again."""
+    """Output 0: dimensions cut into factors, permuted and joined again."""
     op.give(op.reshape(op.transpose(op.reshape(x, split), perm), shape))
 
 
@@ -78,7 +78,7 @@ def _space_to_depth(op: Lowering) -> None:
 
 
 def _depth_to_space(op: Lowering) -> None:
-    """The reverse."""
+    """The inverse of SPACE_TO_DEPTH."""
     (x, nchw), b = _image(op, 2), op.scalar(1)
     n, h, w, depth = _sizes(x, nchw)
     c = _divided(depth, b * b if b > 0 else b, "the depth")
@@ -89,7 +89,7 @@ def _depth_to_space(op: Lowering) -> None:
 
 
 def _space_to_batch(op: Lowering) -> None:
-    """Height and width get a border; then each place within a block becomes a batch."""
+    """Height and width are padded; then each position within a block becomes a batch."""
     (x, nchw), (bh, bw) = _image(op, 3), _block(op)
     sides = op.value(2).tolist()
     x = _padded(op, x, [[0, 0], [0, 0], *sides] if nchw else [[0, 0], *sides, [0, 0]], _zero(op))
@@ -102,7 +102,7 @@ def _space_to_batch(op: Lowering) -> None:
 
 
 def _batch_to_space(op: Lowering) -> None:
-    """The reverse, without the border."""
+    """The inverse of SPACE_TO_BATCH_ND; the padding is removed."""
     (x, nchw), (bh, bw) = _image(op, 2), _block(op)
     batches, h, w, c = _sizes(x, nchw)
     n = _divided(batches, bh * bw, "the batches")

@@ -38,7 +38,7 @@ def _elu(op: Lowering) -> None:
     if alpha >= 0:
         op.give_real(op.unary(Unary.ELU, op.tensor(0), alpha))
         return
-    # A negative alpha bends the other side: the second term is that of x > 0.
+    # With a negative alpha the second term applies to x > 0.
     x = op.real(0)
     growth = op.binary(Binary.SUB, op.unary(Unary.EXP, x), op.f32(1.0))
     bend = op.binary(Binary.MIN, op.f32(0.0), op.binary(Binary.MUL, growth, op.f32(alpha)))

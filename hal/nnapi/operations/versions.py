@@ -1,7 +1,7 @@
 """The interface versions that introduced operations and operand types.
 
-A model that comes by an older interface must not use what that interface does not have. What an operation took on later
-than it came itself is said in its definition.
+A model for an older interface must not use later features. Features that were added to existing operations are in their
+definitions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LAST_OPERAND: Mapping[Version, int] = {
     V1_2: OperandType.TENSOR_QUANT8_SYMM,
     V1_3: OperandType.SUBGRAPH,
 }
-"""Numbers were given in order: of each version the last."""
+"""Numbers were assigned in order: the last of each version."""
 
 
 def operation_version(kind: int) -> Version | None:
@@ -47,7 +47,7 @@ def operation_version(kind: int) -> Version | None:
 
 
 def operand_version(kind: int) -> Version | None:
-    """Likewise for a type of operands."""
+    """The version that introduced an operand type; None if it is unknown."""
     return _brought(kind, _LAST_OPERAND)
 
 

@@ -1,4 +1,4 @@
-"""OpView: one operation of a model, as the rules of validation and the lowering look at it."""
+"""OpView: one operation of a model, for rules of validation and for lowering."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STORAGE: dict[int, np.dtype[Any]] = {
     OperandType.TENSOR_QUANT8_SYMM: np.dtype(np.int8),
     OperandType.TENSOR_QUANT8_ASYMM_SIGNED: np.dtype(np.int8),
 }
-"""How elements lie in memory; extension types bring their own."""
+"""Storage of elements; extension types define their own."""
 
 QUANTISED = frozenset(
     {

@@ -18,7 +18,7 @@ NONE, SAME, VALID = 0, 1, 2
 """Implicit padding schemes; NONE pads as little as VALID."""
 _SCHEMES = "0 (NONE), 1 (SAME) or 2 (VALID)"
 _MOST = 0xFFFF
-"""What instructions have room for."""
+"""Limits of instruction fields."""
 
 Pair = tuple[int, int]
 """One number for the height, one for the width."""
@@ -40,7 +40,7 @@ class Image(NamedTuple):
 
 
 def layout_of(op: Lowering, index: int) -> str:
-    """The data layout that BOOL input ``index`` chooses; NHWC if it is omitted."""
+    """The data layout that BOOL input ``index`` selects; NHWC if it is omitted."""
     return "NCHW" if op.scalar(index, False) else "NHWC"
 
 
@@ -55,12 +55,12 @@ def image_of(shape: Shape, layout: str) -> Image:
 
 
 def channel_axis(layout: str) -> int:
-    """The dimension of an image that its channels are on."""
+    """The channel dimension of an image."""
     return 1 if layout == "NCHW" else 3
 
 
 class Geometry(NamedTuple):
-    """How a window moves. ``pads``: top, left, bottom, right."""
+    """Movement of a window. ``pads``: top, left, bottom, right."""
 
     stride: Pair
     dilation: Pair
@@ -73,24 +73,24 @@ class Geometry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Where the parameters of an operation with a window are among its inputs.
+    """The inputs with the parameters of an operation with a window.
 
-    ``first``: the input that padding begins at - one scheme, or pads of left, right, top and bottom; behind it are
-    strides (width, height) and other INT32 scalars, ``scalars`` in all, the last of them the fused activation; then
-    the layout and dilation factors (width, height), where they are given.
+    ``first``: the first padding input, one scheme or pads of left, right, top and bottom. Behind it are strides (width,
+    height) and other INT32 scalars, ``scalars`` in all, the last of them the fused activation; then the optional layout
+    and dilation factors (width, height).
     """
 
     first: int
     scalars: int
 
     def explicit(self, view: OpView) -> bool:
-        """Whether the padding is given side by side."""
-        # The interface tells both forms apart by this input's type only: BOOL for a layout, INT32 for one more number.
+        """Whether the padding is given per side."""
+        # The interface distinguishes the two forms only by this input's type: BOOL is a layout, INT32 one more number.
         behind = self.first + 1 + self.scalars  # where an implicit form ends, or has its layout
         return len(view.inputs) > behind and view.type(behind) == OperandType.INT32
 
     def stride(self, view: OpView) -> int:
-        """The input that strides begin at."""
+        """The first input of strides."""
         return self.first + (4 if self.explicit(view) else 1)
 
     def activation(self, view: OpView) -> int:
@@ -98,7 +98,7 @@ class Window:
         return self.stride(view) + self.scalars - 1
 
     def layout(self, view: OpView) -> int:
-        """The input that chooses the layout."""
+        """The input that selects the layout."""
         return self.stride(view) + self.scalars
 
     def strides(self, op: Lowering) -> Pair:
@@ -123,12 +123,12 @@ class Window:
         return value
 
     def explicit_pads(self, op: Lowering) -> tuple[int, int, int, int]:
-        """Pads that are given: top, left, bottom, right."""
+        """The explicit pads: top, left, bottom, right."""
         left, right, top, bottom = (_at_least(op, self.first + side, 0) for side in range(4))
         return top, left, bottom, right
 
     def geometry(self, op: Lowering, hw: Pair, kernel: Pair) -> Geometry:
-        """How a window of ``kernel`` taps moves over ``hw`` pixels."""
+        """The movement of a window of ``kernel`` taps over ``hw`` pixels."""
         stride, dilation = self.strides(op), self.dilation(op)
         extent = _each(lambda taps, factor: (taps - 1) * factor + 1, kernel, dilation)
         if self.explicit(op.view):
@@ -139,7 +139,7 @@ class Window:
             left, right = implicit_pads(hw[1], stride[1], extent[1], scheme)
             pads = (top, left, bottom, right)
         padded = hw[0] + pads[0] + pads[2], hw[1] + pads[1] + pads[3]
-        # Steps beyond the image and distances between taps of which there is one are never taken.
+        # Strides beyond the image, and distances between taps of a kernel of one, are never used.
         stride = _each(min, stride, padded)
         dilation = _each(lambda taps, factor: factor if taps > 1 else 1, kernel, dilation)
         most = max(*kernel, *stride, *dilation)
@@ -154,7 +154,7 @@ def _each(function: Callable[[int, int], int], a: Pair, b: Pair) -> Pair:
 
 
 def implicit_pads(size: int, stride: int, extent: int, scheme: int) -> Pair:
-    """Padding before and behind one dimension: SAME makes ceil(size / stride) of it, with the odd element behind."""
+    """Padding before and behind one dimension: SAME gives ceil(size / stride) windows, with the odd element behind."""
     if scheme != SAME:
         return 0, 0
     total = max((ceil_div(size, stride) - 1) * stride + extent - size, 0)
@@ -162,7 +162,7 @@ def implicit_pads(size: int, stride: int, extent: int, scheme: int) -> Pair:
 
 
 def output_size(size: int, pads: Pair, stride: int, extent: int) -> int:
-    """How many windows fit into one dimension; raises InvalidOperationError if none does."""
+    """Number of windows in one dimension. Raises InvalidOperationError if none fits."""
     room = size + sum(pads) - extent
     if room < 0:
         raise InvalidOperationError(f"a window of {extent} does not fit into {size} elements with padding {list(pads)}")

@@ -218,8 +218,8 @@ class Plan:
         return Node(self.subgraph, segment, program, self._nothing())
 
     def _nothing(self) -> Recent[bytes, Node]:
-        """An empty cache of children. It has no reference to the plan: a cycle would keep the client's memory until it is
-        collected."""
+        """An empty cache of children. It has no reference to the plan: a cycle would keep the client's memory until it
+        is collected."""
         return Recent(CHILDREN_KEPT, partial(_forget, self._drop))
 
 
