@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
@@ -22,11 +22,30 @@ from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import load_items
 from npusim.isa.matrix import CHANNEL_BLOCK
 from npusim.ops.matrix import Blocks
-from npusim.timing.tile import MatrixProblem, ic_unit, input_window
+from npusim.timing.tile import InputWindow, MatrixProblem, ic_unit, input_window
 from npusim.units import ceil_div
 
 _PADDED = 1.5
 """The input with its padding, as a multiple of the input, from which on padding is a part of the estimates."""
+
+
+class Window(NamedTuple):
+    """Rows and columns of a kernel, its strides and dilations."""
+
+    kh: int
+    kw: int
+    sh: int
+    sw: int
+    dh: int
+    dw: int
+
+
+def padded(window: Window, out: Sequence[int], around: tuple[int, int, int, int]) -> tuple[int, int, int, int] | None:
+    """``around``, rows and columns of the input and the padding before them, if the window is so large that most of
+    what a tile needs may be padding."""
+    rows = (out[1] - 1) * window.sh + (window.kh - 1) * window.dh + 1
+    cols = (out[2] - 1) * window.sw + (window.kw - 1) * window.dw + 1
+    return around if rows * cols > _PADDED * around[0] * around[1] else None
 
 
 class ConvLowering(MatrixLowering, kind="conv"):
@@ -47,7 +66,9 @@ class ConvLowering(MatrixLowering, kind="conv"):
         groups = attrs["groups"]
         oc, ic, kh, kw = w.shape
         (sh, sw), (dh, dw) = attrs["stride"], attrs["dilation"]
-        inner = self._run(context, (kh, kw), (sh, sw)) or context
+        plain = Window(kh, kw, sh, sw, dh, dw)
+        window = self.walked(plain)
+        inner = self.views(context, plain) or context
         self.flat = inner is not context
         out_shape = tuple(self._out.shape[axis] for axis in self._axes)
         self.chain = Chain(inner, self.epilogue.rest, self._out, self._axes, self.epilogue.result)
@@ -64,18 +85,22 @@ class ConvLowering(MatrixLowering, kind="conv"):
         self._blocks = Blocks(*attrs["blocks"]) if attrs["blocks"] else None
         unit = ic_unit(self._blocks.ic, x.dtype) if self._blocks else CHANNEL_BLOCK
         self.problem = MatrixProblem(
-            *sizes, kh, kw, sh, sw, dh, dw, depthwise, shared_weights, *types, self.chain.epilogue(), in_place, *homes,
-            held, self._pinned, *serving, **self.narrow(self._x, out), padded=self._padded(w.shape[2:], out_shape),
+            *sizes, *window, depthwise, shared_weights, *types, self.chain.epilogue(), in_place, *homes,
+            held, self._pinned, *serving, **self.narrow(self._x, out), padded=self.padding(window, out_shape),
             ic_unit=unit,
         )  # fmt: skip
         self.tile = self.choose_tile()
 
-    def _run(self, context: Context, kernel: tuple[int, int], stride: tuple[int, int]) -> Context | None:
+    def walked(self, window: Window) -> Window:
+        """The window of the convolution as tiles see it."""
+        return window
+
+    def views(self, context: Context, window: Window) -> Context | None:
         """Make one image of the rows of all images where no kernel reaches across rows, and one row where none reaches
         across columns. Returns the context of the chain; None where nothing changes."""
         top, left, bottom, right = self._pads
-        single = kernel[0] == stride[0] == 1 and not (top or bottom)
-        along = kernel[1] == stride[1] == 1 and not (left or right)
+        single = window.kh == window.sh == 1 and not (top or bottom)
+        along = window.kw == window.sw == 1 and not (left or right)
         depthwise = self._w.shape[1] == 1 and self.op.attrs["groups"] > 1
         # A cascade makes rows of images.
         if not single or depthwise or context.rows:
@@ -88,13 +113,9 @@ class ConvLowering(MatrixLowering, kind="conv"):
         self._axes = self._places = (0, 1, 2, 3)
         return found[2]
 
-    def _padded(self, kernel: Sequence[int], out: Sequence[int]) -> tuple[int, int, int, int] | None:
-        """Rows and columns of the input, and padding before them, if a window is so large that most of what a tile
-        needs may be padding."""
-        attrs, (_, height, width, _) = self.op.attrs, self._x.shape
-        steps = zip(out[1:3], attrs["stride"], kernel, attrs["dilation"], strict=True)
-        rows, cols = ((size - 1) * stride + (taps - 1) * step + 1 for size, stride, taps, step in steps)
-        return (height, width, *self._pads[:2]) if rows * cols > _PADDED * height * width else None
+    def padding(self, window: Window, out: Sequence[int]) -> tuple[int, int, int, int] | None:
+        """The input and its padding for the estimates of tiles: see :func:`padded`."""
+        return padded(window, out, (*self._x.shape[1:3], *self._pads[:2]))
 
     def _at_once(self) -> tuple[int, int]:
         """The rows that are made at once, and the copies of all weights that stay meanwhile."""
@@ -120,11 +141,14 @@ class ConvLowering(MatrixLowering, kind="conv"):
         return self._out.slice(*box).permute(self._axes)
 
     def x_part(self, task: OutputTile, extent: Extent, part: Part) -> View:
+        start = (task.image, *self._corner(task, part), task.group * self.problem.ic + part.channel)
+        return self._x.slice(start, (1, *self._reached(extent, part), extent.groups * part.channels))
+
+    def _reached(self, extent: Extent, part: Part) -> tuple[int, int]:
+        """Rows and columns of the input from the first to the last one under a part of a tile."""
         p = self.problem
         rows = (extent.rows - 1) * p.sh + (part.rows - 1) * p.dh + 1
-        cols = (extent.cols - 1) * p.sw + (part.cols - 1) * p.dw + 1
-        start = (task.image, *self._corner(task, part), task.group * p.ic + part.channel)
-        return self._x.slice(start, (1, rows, cols, extent.groups * part.channels))
+        return rows, (extent.cols - 1) * p.sw + (part.cols - 1) * p.dw + 1
 
     def _corner(self, task: OutputTile, part: Part) -> tuple[int, int]:
         """First row and column of the input under a part of a tile's sums; negative in the padding."""
@@ -137,23 +161,30 @@ class ConvLowering(MatrixLowering, kind="conv"):
         return lowering
 
     def load_x(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
-        p, item = self.problem, self.problem.x_type.itemsize
-        window = input_window(p, self.tile, (extent.rows, extent.cols), (part.rows, part.cols))
+        window = input_window(self.problem, self.tile, (extent.rows, extent.cols), (part.rows, part.cols))
+        start = (task.image, *self._corner(task, part), task.group * self.problem.ic + part.channel)
+        return self.load_window(start, window, extent.groups * part.channels, slot)
+
+    def load_window(self, start: Sequence[int], window: InputWindow, channels: int, slot: Slot) -> list[Item]:
+        """Load rows and columns of the input. ``start``: image, row, column and channel; negative in the padding."""
+        image, row, col, channel = start
         _, height, width, _ = self._x.shape
-        row, col = self._corner(task, part)
-        top, above, inner_rows, below = clip(row, window.rows, height, window.row_step)
-        left, before, inner_cols, after = clip(col, window.cols, width, window.col_step)
-        count = extent.groups * part.channels
-        inner = self._x.slice(
-            (task.image, top, left, task.group * p.ic + part.channel),
-            (1, inner_rows, inner_cols, count),
-            (1, window.row_step, window.col_step, 1),
-        )
-        strides = (0, window.cols * count * item, count * item, item)
+        top, above, rows, below = clip(row, window.rows, height, window.row_step)
+        left, before, cols, after = clip(col, window.cols, width, window.col_step)
+        steps = (1, window.row_step, window.col_step, 1)
+        inner = self._x.slice((image, top, left, channel), (1, rows, cols, channels), steps)
+        return self.bring_rows(slot, 0, window.cols, inner, (above, before, below, after))
+
+    def bring_rows(self, slot: Slot, first: int, cols: int, inner: View, pads: tuple[int, int, int, int]) -> list[Item]:
+        """Bring a part of the input with ``pads`` (top, left, bottom, right) to rows of ``cols`` pixels in a slot, from
+        pixel ``first`` on."""
+        item, channels = inner.dtype.itemsize, inner.shape[3]
+        strides = (0, cols * channels * item, channels * item, item)
         # Padding is written as bytes: a negative zero point in two's complement of the element's width.
         zero = self.x_zero & ((1 << 8 * item) - 1)
-        padding = (0, above, before, 0), (0, below, after, 0)
-        return self.bring((slot.address, strides, slot), inner, padding, zero)
+        top, left, bottom, right = pads
+        to = slot.address + first * channels * item, strides, slot
+        return self.bring(to, inner, ((0, top, left, 0), (0, bottom, right, 0)), zero)
 
     def load_weights(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         if self._w.data is None:

@@ -15,6 +15,7 @@ from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Lowering, fact
 from npusim.compiler.lower.conv import ConvLowering
 from npusim.compiler.lower.matmul import MatMulLowering
+from npusim.compiler.lower.phases import phased
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
@@ -44,21 +45,30 @@ class ImageProductLowering(MatMulLowering):
 
 def conv_lowering(context: Context, group: Group) -> Lowering:
     """The faster way to compute a convolution."""
-    product = _image_product(context, group)
-    if product is None:
+    # Cascades make rows of images. Cores have shards of different sizes, for which one way has to be chosen.
+    if context.rows or not context.tiles or context.config.cores > 1:
         return ConvLowering(context, group)
+    others = [each for each in (_image_product(context, group), _phased(context, group)) if each is not None]
     try:
-        conv = ConvLowering(context, group)
+        others.insert(0, ConvLowering(context, group))
     except CompileError:
-        return product
-    return min(conv, product, key=lambda lowering: lowering.estimate())
+        if not others:
+            raise
+    return min(others, key=lambda lowering: lowering.estimate())
+
+
+def _phased(context: Context, group: Group) -> ConvLowering | None:
+    """The lowering by phases where there is one, and tiles of it fit."""
+    assert group.anchor is not None
+    kind = phased(group.anchor)
+    try:
+        return kind and kind(context, group)
+    except CompileError:
+        return None
 
 
 def _image_product(context: Context, group: Group) -> ImageProductLowering | None:
     """The lowering as a product where there is one, and tiles of it fit."""
-    # Cascades make rows of images. Cores have shards of different sizes, for which one way has to be chosen.
-    if context.rows or not context.tiles or context.config.cores > 1:
-        return None
     product = fact(context, ("product", group), lambda: (_product(group),))[0]
     if product is None:
         return None

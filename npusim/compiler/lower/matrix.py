@@ -164,15 +164,19 @@ class MatrixLowering(MatrixTiling):
 
     def tasks(self) -> list[OutputTile]:
         """The tiles of the result, or of some rows of it, in order."""
+        spatial = self.spatial()
+        if self.tile.weights_outer:
+            return [OutputTile(*where, *what) for what in self.channels() for where in spatial]
+        return [OutputTile(*where, *what) for where in spatial for what in self.channels()]
+
+    def spatial(self) -> list[tuple[int, int, int]]:
+        """Image, first row and first column of the tiles."""
         problem, tile = self.problem, self.tile
         images, rows = range(problem.images), range(0, problem.oh, tile.oh)
         if self._rows:
             image, first, end = self._rows
             images, rows = range(image, image + 1), range(first, end, tile.oh)
-        spatial = list(product(images, rows, range(0, problem.ow, tile.ow)))
-        if tile.weights_outer:
-            return [OutputTile(*where, *what) for what in self.channels() for where in spatial]
-        return [OutputTile(*where, *what) for where in spatial for what in self.channels()]
+        return list(product(images, rows, range(0, problem.ow, tile.ow)))
 
     def extent(self, task: OutputTile) -> Extent:
         problem, tile = self.problem, self.tile

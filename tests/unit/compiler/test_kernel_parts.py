@@ -1,4 +1,4 @@
-"""Convolutions of which one instruction takes a part of the kernel: the same bits as with the whole kernel."""
+"""Large and dilated kernels in parts, and dilated ones by phases: the same bits as with the whole kernel at once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npusim.compiler.lower import image_product, phases
+from npusim.compiler.lower.conv import ConvLowering
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import decode
+from npusim.isa.functions import Binary
 from npusim.isa.matrix import Conv, Depthwise
 from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
@@ -40,9 +43,12 @@ def convolution(
     layout: str = "NHWC",
     pads: tuple[int, int, int, int] | None = None,
     computed: bool = False,
+    images: int = 1,
+    added: bool = False,
 ) -> Case:
     """A convolution and its inputs. ``channels``: of the input and of the result; ``pads``: such that the result is as
-    large as the input unless given; ``computed``: weights are an input, too."""
+    large as the input unless given; ``computed``: weights are an input, too; ``added``: so is something that is added
+    to the result."""
     rng, build = np.random.default_rng(sum(kernel)), GraphBuilder("kernel")
 
     def values(*shape: int) -> npt.NDArray[Any]:
@@ -52,26 +58,37 @@ def convolution(
 
     reach = [(size - 1) * step for size, step in zip(kernel, dilation, strict=True)]
     around = (reach[0] // 2, reach[1] // 2, reach[0] - reach[0] // 2, reach[1] - reach[1] // 2)
-    shape = (2, *image, channels[0]) if layout == "NHWC" else (2, channels[0], *image)
+    shape = (images, *image, channels[0]) if layout == "NHWC" else (images, channels[0], *image)
     weights = values(channels[1], channels[0] // groups, *kernel)
     x, feeds = build.input("x", shape, dtype), {"x": values(*shape)}
     w = build.input("w", weights.shape, dtype) if computed else build.const(weights)
     if computed:
         feeds["w"] = weights
     attrs = {"layout": layout, "stride": stride, "dilation": dilation, "pads": pads or around, "groups": groups}
-    return build.finish([build.add("conv", [x, w], attrs, "y")]), feeds
+    if not added:
+        return build.finish([build.add("conv", [x, w], attrs, "y")]), feeds
+    sums = build.add("conv", [x, w], attrs)
+    other = build.input("other", sums.shape, sums.dtype)
+    feeds["other"] = rng.integers(-9, 10, sums.shape).astype(sums.dtype.storage)
+    return build.finish([build.add("binary", [sums, other], {"fn": Binary.ADD}, "y")]), feeds
 
 
 def cuts(program: Program) -> set[tuple[int, int]]:
     """Kernel rows and columns of the instructions."""
+    return {(each.kh, each.kw) for each in products(program)}
+
+
+def products(program: Program) -> list[Conv | Depthwise]:
+    """The instructions of the matrix unit."""
     found = [command.instruction for command in decode(program.code)]
-    return {(each.kh, each.kw) for each in found if isinstance(each, Conv | Depthwise)}
+    return [each for each in found if isinstance(each, Conv | Depthwise)]
 
 
 def whole(graph: Graph) -> Program:
     """The program for a large SRAM, each of whose instructions has the whole kernel."""
     tile.forget()
-    with mock.patch.object(tile, "can_cut_taps", return_value=False):
+    no_parts = mock.patch.object(tile, "can_cut_taps", return_value=False)
+    with no_parts, mock.patch.object(image_product, "phased", return_value=None):
         program = compile_graph(graph, LARGE)
     tile.forget()
     assert len(cuts(program)) == 1
@@ -111,6 +128,39 @@ def test_parts_of_kernels_sum_up_to_the_same_bits(case: Case, expected: str) -> 
     assert all(rows < kernel[0] if expected == "rows" else cols < kernel[1] for rows, cols in found), found
 
 
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"image": (23, 9), "channels": (40, 8), "kernel": (3, 3), "dilation": (5, 4)},
+        {"image": (23, 9), "channels": (8, 8), "kernel": (3, 2), "dilation": (6, 1), "stride": (4, 2)},
+        {"image": (20, 7), "channels": (16, 16), "kernel": (2, 3), "dilation": (4, 3), "groups": 16, "layout": "NCHW"},
+        {"image": (20, 7), "channels": (16, 16), "kernel": (2, 3), "dilation": (4, 3), "pads": (0, 0, 0, 0)},
+        {"image": (1, 61), "channels": (40, 8), "kernel": (1, 3), "dilation": (1, 7)},
+        {"image": (1, 64), "channels": (40, 8), "kernel": (1, 2), "dilation": (1, 8), "pads": (0, 8, 0, 0)},
+        {"image": (1, 61), "channels": (40, 8), "kernel": (1, 2), "dilation": (1, 8), "pads": (0, 5, 0, 0)},
+        {"image": (1, 61), "channels": (16, 16), "kernel": (1, 4), "dilation": (1, 9), "layout": "NCHW", "images": 2},
+        {"image": (1, 61), "channels": (16, 16), "kernel": (1, 4), "dilation": (1, 9), "groups": 16},
+        {"image": (1, 61), "channels": (16, 16), "kernel": (1, 2), "dilation": (1, 16), "pads": (0, 0, 0, 0)},
+        {"image": (1, 61), "channels": (40, 8), "kernel": (1, 3), "dilation": (1, 7), "computed": True},
+    ],
+)  # fmt: skip
+def test_phases_sum_up_to_the_same_bits(arguments: dict[str, Any], added: bool) -> None:
+    """Outputs of one phase as neighbours, wherever phases end, and in tiles of any size."""
+    for dtype in (I8, F32):
+        graph, feeds = convolution(dtype, **arguments, added=added)
+        expected = interpreted(whole(graph), LARGE, feeds)["y"]
+        anchor = next(op for op in graph.ops if op.kind == "conv")
+        assert phases.phased(anchor) is not None
+        # Phases seem to take no time.
+        with mock.patch.object(ConvLowering, "estimate", lambda lowering: not isinstance(lowering, phases.Phases)):
+            for kib in (4, 16, 4096):
+                config = LARGE.with_(**{"sram.bytes": kib << 10})
+                program = compile_graph(graph, config)
+                np.testing.assert_array_equal(interpreted(program, config, feeds)["y"], expected)
+        assert {(each.kh > 1, each.dh) for each in products(program)} == {(True, 1)}
+
+
 @given(st.data())
 @settings(max_examples=examples(40))
 def test_any_convolution_fits_and_keeps_its_bits(data: st.DataObject) -> None:
@@ -118,12 +168,16 @@ def test_any_convolution_fits_and_keeps_its_bits(data: st.DataObject) -> None:
     draw = data.draw
     small = st.integers(1, 9)
     groups = draw(st.sampled_from([1, 1, 2, 8]))
-    channels = draw(st.sampled_from([1, 8, 33, 70])) * groups, draw(st.sampled_from([1, 5, 16])) * groups
+    # Blocks of other sizes are summed as a whole.
+    channels = (
+        draw(st.sampled_from([1, 8, 33, 70] if groups == 1 else [1, 8, 32])) * groups,
+        draw(st.sampled_from([1, 5, 16])) * groups,
+    )
     check(
         convolution(
             draw(st.sampled_from([I8, DType.FLOAT16, F32])), (draw(small), draw(small)), channels,
             (draw(st.integers(1, 7)), draw(st.integers(1, 7))), (draw(small), draw(small)),
             (draw(st.integers(1, 3)), draw(st.integers(1, 3))), groups, draw(st.sampled_from(["NHWC", "NCHW"])),
-            computed=draw(st.booleans()),
+            computed=draw(st.booleans()), images=draw(st.integers(1, 2)), added=draw(st.booleans()),
         )
     )  # fmt: skip

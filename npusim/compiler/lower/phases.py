@@ -1,0 +1,159 @@
+"""Dilated convolutions by phases: outputs that share inputs are neighbours, as in a convolution without dilation.
+
+With dilation d, output rows r, r + d, r + 2d ... read the same input rows, and no other output row does. Tiles of such
+rows need no more of the input than tiles of neighbouring rows do without dilation. The rows of one phase are an image;
+the pixels of a signal (an image of one row) are rows of d columns, and the kernel lies across these rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby, product
+from math import gcd
+
+from npusim.compiler.buffers import View
+from npusim.compiler.codegen.issue import Item, Slot
+from npusim.compiler.lower.base import Context
+from npusim.compiler.lower.conv import ConvLowering, Window, padded
+from npusim.compiler.lower.matrix_tiling import Extent, OutputTile
+from npusim.compiler.lower.matrix_weights import Part
+from npusim.graph import Op
+from npusim.timing.tile import input_window
+from npusim.units import ceil_div
+
+
+def phased(op: Op) -> type[ConvLowering] | None:
+    """The lowering of a convolution by phases, None where there is no dilation or too few outputs."""
+    attrs = op.attrs
+    rows, cols = (2, 3) if attrs["layout"] == "NCHW" else (1, 2)
+    x, y, kernel = op.input(0).shape, op.output.shape, op.input(1).shape[2:]
+    (sh, sw), (dh, dw) = attrs["stride"], attrs["dilation"]
+    if kernel[0] > 1 and dh > 1 and y[0] == 1 and y[rows] > dh // gcd(sh, dh):
+        return RowPhases
+    signal = x[rows] == y[rows] == kernel[0] == sw == 1 and not (attrs["pads"][0] or attrs["pads"][2])
+    return PixelPhases if signal and kernel[1] > 1 and 1 < dw < y[cols] else None
+
+
+class Phases(ConvLowering):
+    """What both kinds of phases share: the views of the result and of the operands of the chain."""
+
+    def views(self, context: Context, window: Window) -> Context | None:
+        out = self._out.permute(self._axes)
+        axes, plain = self._axes, self._out.shape
+        chain = {each: self.folded(context.view(each).broadcast(plain).permute(axes)) for each in self.group.loads()}
+        self._out = self.folded(out)
+        self._axes = self._places = (0, 1, 2, 3)
+        return Context(context.config, context.constants, chain, memo=context.memo, facts=context.facts)
+
+    def folded(self, view: View) -> View:
+        """A view [image, row, column, channel] of what has the shape of the result by phases. The last row of some
+        phases lies behind its end: no tile has it."""
+        raise NotImplementedError
+
+
+class RowPhases(Phases):
+    """The rows of each phase as an image."""
+
+    def walked(self, window: Window) -> Window:
+        common = gcd(window.sh, window.dh)
+        self._dilation, self._count = window.dh, window.dh // common
+        self._stride, self._height = window.sh, self._out.permute(self._axes).shape[1]
+        return window._replace(sh=window.sh // common, dh=1)
+
+    def folded(self, view: View) -> View:
+        (_, height, *shape), (_, row, *strides) = view.shape, view.strides
+        sizes = (self._count, ceil_div(height, self._count), *shape)
+        return View(view.buffer, view.offset, sizes, (row, row * self._count, *strides), view.dtype)
+
+    def padding(self, window: Window, out: Sequence[int]) -> tuple[int, int, int, int] | None:
+        (top, left, *_), (_, height, width, _) = self._pads, self._x.shape
+        return padded(window, out, (ceil_div(height, self._dilation), width, ceil_div(top, self._dilation), left))
+
+    def spatial(self) -> list[tuple[int, int, int]]:
+        return [each for each in super().spatial() if each[1] < self._rows_of(each[0])]
+
+    def _rows_of(self, phase: int) -> int:
+        return ceil_div(self._height - phase, self._count)
+
+    def extent(self, task: OutputTile) -> Extent:
+        extent = super().extent(task)
+        return extent._replace(rows=min(extent.rows, self._rows_of(task.image) - task.row))
+
+    def _start(self, task: OutputTile, part: Part) -> tuple[int, int, int, int]:
+        """Image, row, column and channel of the input at the corner of a part of a tile."""
+        _, col = self._corner(task, part)
+        row = (task.image + task.row * self._count) * self._stride - self._pads[0] + part.row * self._dilation
+        return 0, row, col, task.group * self.problem.ic + part.channel
+
+    def x_part(self, task: OutputTile, extent: Extent, part: Part) -> View:
+        rows, cols = self._reached(extent, part)
+        sizes = (1, rows, cols, extent.groups * part.channels)
+        return self._x.slice(self._start(task, part), sizes, (1, self._dilation, 1, 1))
+
+    def load_x(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
+        window = input_window(self.problem, self.tile, (extent.rows, extent.cols), (part.rows, part.cols))
+        window = window._replace(row_step=window.row_step * self._dilation)
+        return self.load_window(self._start(task, part), window, extent.groups * part.channels, slot)
+
+
+class PixelPhases(Phases):
+    """The pixels of a signal as rows of as many columns as the dilation; the columns of the kernel are rows."""
+
+    def walked(self, window: Window) -> Window:
+        self._count, self._width = window.dw, self._out.permute(self._axes).shape[2]
+        return Window(window.kw, 1, 1, 1, 1, 1)
+
+    def folded(self, view: View) -> View:
+        (images, _, width, channels), (image, _, pixel, channel) = view.shape, view.strides
+        sizes = (images, ceil_div(width, self._count), self._count, channels)
+        return View(view.buffer, view.offset, sizes, (image, pixel * self._count, pixel, channel), view.dtype)
+
+    def padding(self, window: Window, out: Sequence[int]) -> tuple[int, int, int, int] | None:
+        rows, before = (ceil_div(pixels, self._count) for pixels in (self._x.shape[2], self._pads[1]))
+        return padded(window, out, (rows, self._count, before, 0))
+
+    def spatial(self) -> list[tuple[int, int, int]]:
+        # Pixels behind the last whole row are tiles of their own.
+        rows, rest = divmod(self._width, self._count)
+        whole = product(range(0, rows, self.tile.oh), range(0, self._count, self.tile.ow))
+        places = [*whole, *((rows, col) for col in range(0, rest, self.tile.ow))]
+        return [(image, *place) for image in range(self.problem.images) for place in places]
+
+    def extent(self, task: OutputTile) -> Extent:
+        extent = super().extent(task)
+        rows, rest = divmod(self._width, self._count)
+        if task.row == rows:
+            return extent._replace(cols=min(extent.cols, rest - task.col))
+        return extent._replace(rows=min(extent.rows, rows - task.row))
+
+    def _first(self, task: OutputTile, part: Part) -> int:
+        """Pixel of the input at the corner of a part of a tile; negative in the padding."""
+        return (task.row + part.row) * self._count + task.col - self._pads[1]
+
+    def x_part(self, task: OutputTile, extent: Extent, part: Part) -> View:
+        start = (task.image, 0, self._first(task, part), task.group * self.problem.ic + part.channel)
+        rows, cols = self._reached(extent, part)
+        return self.folded(self._x).slice(start, (1, rows, cols, extent.groups * part.channels))
+
+    def load_x(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
+        rows, cols = self._reached(extent, part)
+        first, limit, count = self._first(task, part), self._x.shape[2], extent.groups * part.channels
+        channel, pixels = task.group * self.problem.ic + part.channel, self.folded(self._x)
+
+        def inside(row: int) -> tuple[int, int]:
+            start = first + row * self._count
+            low, high = (min(max(end - start, 0), cols) for end in (0, limit))
+            return (low, high) if low < high else (cols, cols)
+
+        items: list[Item] = []
+        # Rows in which the signal begins or ends have padding of their own.
+        for (low, high), alike in groupby(range(rows), key=inside):
+            row, *more = alike
+            start = (task.image, 0, first + row * self._count + low if low < high else 0, channel)
+            source = pixels.slice(start, (1, 1 + len(more), high - low, count))
+            items += self.bring_rows(slot, row * cols, cols, source, (0, low, 0, cols - high))
+        return items
+
+    def load_weights(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
+        turned = part._replace(row=part.col, rows=part.cols, col=part.row, cols=part.rows)
+        return super().load_weights(task, extent, turned, slot)
