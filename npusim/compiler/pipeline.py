@@ -20,6 +20,7 @@ from npusim.compiler.passes.legalize import legalize, separate_outputs, unsuppor
 from npusim.compiler.passes.long_topk import topk_in_blocks
 from npusim.compiler.passes.narrow_weights import narrow_weights
 from npusim.compiler.passes.simplify import simplify
+from npusim.compiler.passes.tables import tabulate
 from npusim.compiler.passes.transposed_conv import separate_phases
 from npusim.compiler.schedule.build import Build
 from npusim.compiler.schedule.explain import Decision, decisions
@@ -231,6 +232,6 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     # The order matters. Quantised patterns are looked for as the model has them, before legalising moves a computed
     # bias; narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
     floats = scale_results(restore_operators(simplify(graph)))
-    integers = integerize(separate_phases(dynamic_quantization(floats)), config)
+    integers = separate_phases(integerize(dynamic_quantization(floats), config))
     legal = legalize(topk_in_blocks(raise_elements(pad_in_convolutions(integers)), config), budget)
-    return narrow_weights(fold_affine(legal), config)
+    return tabulate(narrow_weights(fold_affine(legal), config), config)

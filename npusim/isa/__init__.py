@@ -1,6 +1,6 @@
 """The instruction set: one file per group of instructions; ``base`` defines their common parts."""
 
-from npusim.isa import control, dma, matrix, reduction, routine, row_parts, scalar, vector
+from npusim.isa import control, dma, matrix, quantised, reduction, routine, row_parts, scalar, vector
 from npusim.isa.base import INSTRUCTIONS, Command, Instruction, Unit, Wait, decode, encode
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "dma",
     "encode",
     "matrix",
+    "quantised",
     "reduction",
     "routine",
     "row_parts",

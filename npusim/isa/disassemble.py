@@ -11,7 +11,7 @@ from npusim.isa.base import Command, describe_address, unit_name
 _ADDRESSES = frozenset(
     {
         *("dst", "src", "a", "b", "x", "w", "acc", "out", "bias", "scale", "zero"),
-        *("index", "data", "values", "indices", "updates", "weight", "condition"),
+        *("index", "data", "values", "indices", "updates", "weight", "condition", "table"),
     }
 )
 _NOTHING = 0xFFFF_FFFF_FFFF_FFFF

@@ -67,6 +67,14 @@ class ReduceTile(Instruction):
     count: U32
 
     @property
+    def source_type(self) -> DType:
+        return self.dtype
+
+    @property
+    def result_type(self) -> DType:
+        return self.dtype
+
+    @property
     def acc_dims(self) -> tuple[int, ...]:
         # A stride of 0 marks a reduced dimension; the encoding has no field for it.
         return tuple(dim if stride else 1 for dim, stride in zip(self.dims, self.acc_strides, strict=True))
@@ -75,15 +83,15 @@ class ReduceTile(Instruction):
         return loops(*self.dims)
 
     def accesses(self) -> Iterator[Access | None]:
-        yield span(self.src, self.dims, self.src_strides, self.dtype.itemsize, False)
+        yield span(self.src, self.dims, self.src_strides, self.source_type.itemsize, False)
         yield span(self.acc, self.acc_dims, self.acc_strides, ACCUMULATOR_BYTES, True)
         if self.last:
-            yield span(self.dst, self.acc_dims, self.dst_strides, self.dtype.itemsize, True)
+            yield span(self.dst, self.acc_dims, self.dst_strides, self.result_type.itemsize, True)
 
     def work(self) -> Work:
         results = prod(self.acc_dims)
         elements = prod(self.dims)
-        moved = elements * self.dtype.itemsize + results * self.dtype.itemsize * self.last
+        moved = elements * self.source_type.itemsize + results * self.result_type.itemsize * self.last
         return VectorWork("reduce", self.dtype, elements + results * self.last, 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
@@ -290,6 +298,14 @@ class Pool(Instruction):
     pads: Dims4
     count_include_pad: Flag
 
+    @property
+    def source_type(self) -> DType:
+        return self.dtype
+
+    @property
+    def result_type(self) -> DType:
+        return self.dtype
+
     def check(self) -> None:
         if self.fn >= len(POOL_FUNCTIONS):
             raise ProgramError(f"vector.pool: function must be below {len(POOL_FUNCTIONS)}, got {self.fn}")
@@ -300,11 +316,10 @@ class Pool(Instruction):
         return loops(self.oh, self.ow, self.channels, min(self.kh, self.ih), min(self.kw, self.iw))
 
     def accesses(self) -> Iterator[Access | None]:
-        item = self.dtype.itemsize
         # Windows may be larger than the source: the kernel clips each to the ih x iw valid pixels, so
         # that box is the bound.
-        yield span(self.src, (self.ih, self.iw, self.channels), self.src_strides, item, False)
-        yield span(self.dst, (self.oh, self.ow, self.channels), self.dst_strides, item, True)
+        yield span(self.src, (self.ih, self.iw, self.channels), self.src_strides, self.source_type.itemsize, False)
+        yield span(self.dst, (self.oh, self.ow, self.channels), self.dst_strides, self.result_type.itemsize, True)
 
     def work(self) -> Work:
         """Taps on padding are not counted, because their values are known."""
@@ -312,7 +327,7 @@ class Pool(Instruction):
         results = self.oh * self.ow * self.channels
         rows = _taps_inside(self.oh, self.sh, self.kh, self.dh, self.pads[0], self.ih)
         cols = _taps_inside(self.ow, self.sw, self.kw, self.dw, self.pads[1], self.iw)
-        moved = (self.ih * self.iw * self.channels + results) * self.dtype.itemsize
+        moved = self.ih * self.iw * self.channels * self.source_type.itemsize + results * self.result_type.itemsize
         return VectorWork("reduce", self.dtype, max(results, rows * cols * self.channels), 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
@@ -349,27 +364,40 @@ class Resample(Instruction):
     taps: U32
     data_decides: ClassVar[bool] = True
 
+    @property
+    def source_type(self) -> DType:
+        return self.dtype
+
+    @property
+    def result_type(self) -> DType:
+        return self.dtype
+
     def elements(self) -> int:
         return loops(*self.dims, self.taps)
 
     def accesses(self) -> Iterator[Access | None]:
         outer, results, inner = self.dims
         # The elements are only known with the table, so the whole axis is bounded; the kernel checks the indices.
-        yield span(self.src, (outer, self.axis, inner), self.src_strides, self.dtype.itemsize, False)
+        yield span(self.src, (outer, self.axis, inner), self.src_strides, self.source_type.itemsize, False)
         yield span(self.index, (results * self.taps,), (4,), 4, False)
         yield span(self.weight, (results * self.taps,), (4,), 4, False)
-        yield span(self.dst, self.dims, self.dst_strides, self.dtype.itemsize, True)
+        yield span(self.dst, self.dims, self.dst_strides, self.result_type.itemsize, True)
 
     def work(self) -> Work:
         outer, results, inner = self.dims
         elements = prod(self.dims) * self.taps
-        moved = (outer * self.axis * inner + prod(self.dims)) * self.dtype.itemsize + results * self.taps * 8
+        moved = outer * self.axis * inner * self.source_type.itemsize + results * self.taps * 8
+        moved += prod(self.dims) * self.result_type.itemsize
         return VectorWork("simple", self.dtype, elements, 1, moved)
 
     def execute(self, memory: Memory, core: int) -> None:
         dst, src = self.operands(memory, core, "dst", "src")
+        self.resample(memory, core, self.dtype, dst, src)
+
+    def resample(self, memory: Memory, core: int, dtype: DType, dst: Strided, src: Strided) -> None:
+        """Do it on elements of a type."""
         index = memory.at(core, self.index)
         weight = memory.at(core, self.weight)
-        bad = _core.resample(self.dtype, dst, src, self.dims, self.axis, index, weight, self.taps)
+        bad = _core.resample(dtype, dst, src, self.dims, self.axis, index, weight, self.taps)
         if bad >= 0:
             raise ProgramError(f"vector.resample: index {bad} is outside the {self.axis} source elements")

@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import ClassVar
 
+import numpy as np
+
 from npusim import _core
 from npusim.dtypes import DType
+from npusim.errors import ProgramError
 from npusim.isa.base import (
     F64,
     Access,
@@ -28,6 +31,9 @@ from npusim.isa.base import (
 )
 from npusim.isa.functions import COMPARISONS, PREDICATES, binary_cost, unary_cost
 from npusim.work import VectorWork, Work
+
+ENTRIES = 256
+"""Of the table of a lookup."""
 
 
 @functools.lru_cache(1 << 12)
@@ -223,3 +229,43 @@ class Dequantize(Conversion):
     """dst = float32(src - zero) * scale, rounded to dst_type."""
 
     kernel = staticmethod(_core.dequantize)
+
+
+@instruction(0x37, "vector.lookup", Unit.VECTOR)
+class Lookup(Instruction):
+    """dst = the entry of an 8-bit src in a table of 256, the first for the least value of its type."""
+
+    dst_type: Type
+    dst: Address
+    dst_strides: Strides4
+    src_type: Type
+    src: Address
+    src_strides: Strides4
+    table: Address
+    dims: Dims4
+
+    def check(self) -> None:
+        if self.src_type not in (DType.INT8, DType.UINT8):
+            raise ProgramError(f"vector.lookup: type must be int8 or uint8, got {self.src_type.label}")
+
+    def elements(self) -> int:
+        return loops(*self.dims)
+
+    def accesses(self) -> Iterator[Access | None]:
+        yield span(self.src, self.dims, self.src_strides, 1, False)
+        yield span(self.table, (ENTRIES,), (self.dst_type.itemsize,), self.dst_type.itemsize, False)
+        yield span(self.dst, self.dims, self.dst_strides, self.dst_type.itemsize, True)
+
+    def work(self) -> Work:
+        # As a function of its class, which units compute by tables; in as many lanes as that of a float.
+        operands = ((self.src_strides, self.src_type), (self.dst_strides, self.dst_type))
+        return _work("transcendental", DType.FLOAT32, self.dims, operands)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, src = self.operands(memory, core, "dst", "src")
+        entries = memory.at(core, self.table)
+        item = self.dst_type.storage
+        table = np.ndarray((ENTRIES,), item, entries.memory, entries.offset).copy()
+        values = np.ndarray(self.dims, self.src_type.storage, src.memory, src.offset, self.src_strides)
+        target = np.ndarray(self.dims, item, dst.memory, dst.offset, self.dst_strides)
+        target[...] = table[values.astype(np.int16) - np.iinfo(values.dtype).min]

@@ -28,6 +28,7 @@ from npusim.ops.base import (
     widened,
 )
 from npusim.ops.matrix import check_window, image, spatial, window_extent
+from npusim.ops.quant import LEVELS, arithmetic_type, on_reals, result_type
 
 POOLS = ("max", "average", "l2")
 
@@ -47,12 +48,12 @@ def _infer_pool(inputs: Inputs, attrs: Attrs) -> list[Result]:
         last = (out[axis] - 1) * attrs["stride"][axis] - before
         if out[axis] < 1 or last >= size + attrs["pads"][axis + 2]:
             raise ModelError(f"output_hw {list(out)} does not fit an image of {h} x {w}")
-    return [(image(n, c, (out[0], out[1]), attrs["layout"]), x.dtype)]
+    return [(image(n, c, (out[0], out[1]), attrs["layout"]), result_type(x.dtype, attrs))]
 
 
 def _pool_types(inputs: Inputs, attrs: Attrs) -> bool:
     """max pooling takes any number, average pooling floats and 8- to 32-bit integers, l2 pooling floats"""
-    dtype = operand(inputs, 0).dtype
+    dtype = arithmetic_type(operand(inputs, 0).dtype, attrs)
     if attrs["fn"] == "max":
         return dtype is not DType.BOOL
     return dtype.is_float or (attrs["fn"] == "average" and dtype.is_integer and dtype.itemsize <= 4)
@@ -120,7 +121,7 @@ def _infer_resample(inputs: Inputs, attrs: Attrs) -> list[Result]:
         raise ModelError(f"index must be int32 and weight float32, got {index.dtype.label} and {weight.dtype.label}")
     if index.data is not None and index.size and int(index.data.max()) >= x.shape[axis]:
         raise ModelError(f"index {int(index.data.max())} is outside axis {axis} of {list(x.shape)}")
-    return [((*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]), x.dtype)]
+    return [((*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]), result_type(x.dtype, attrs))]
 
 
 def _constant_tables(inputs: Inputs, attrs: Attrs) -> bool:
@@ -153,7 +154,7 @@ define(
     "x",
     "the maximum, average or root of the mean square under each window (fn: max, average, l2) of an image",
     infer=_infer_pool,
-    reference=_pool,
+    reference=on_reals(_pool),
     unit=Unit.VECTOR,
     form=Lowered.TILES,
     attrs={
@@ -165,6 +166,7 @@ define(
         "pads": REQUIRED,
         "output_hw": REQUIRED,
         "count_include_pad": False,
+        **LEVELS,
     },
     constraints=(_pool_types,),
     folding=Folding.HEAVY,
@@ -175,9 +177,9 @@ define(
     "y[.., j, ..] = sum over t of weight[j, t] * x[.., index[j, t], ..]; index (int32) and weight (float32) are "
     "[n, taps], and an index below 0 contributes nothing",
     infer=_infer_resample,
-    reference=_resample,
+    reference=on_reals(_resample),
     unit=Unit.VECTOR,
     form=Lowered.TILES,
-    attrs={"axis": REQUIRED},
+    attrs={"axis": REQUIRED, **LEVELS},
     constraints=(_constant_tables, is_numeric),
 )

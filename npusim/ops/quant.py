@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from npusim.dtypes import DType
 from npusim.errors import ModelError
-from npusim.graph import Op
+from npusim.graph import Op, Tensor
 from npusim.isa import vector
 from npusim.isa.base import Unit
 from npusim.ops.base import (
@@ -18,6 +19,7 @@ from npusim.ops.base import (
     ElementForm,
     Folding,
     Inputs,
+    Reference,
     Result,
     broadcast,
     define,
@@ -50,22 +52,73 @@ def _dequantize_types(inputs: Inputs, attrs: Attrs) -> bool:
     return operand(inputs, 0).dtype in (*QUANTIZED, DType.INT32, DType.INT64) and attrs["to"].is_float
 
 
-def _quantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    x = widened(op, arrays, 0).astype(np.float32)
-    info = np.iinfo(op.output.dtype.storage)
+def quantised(x: Array, scale: Any, zero: Any, dtype: DType) -> Array:
+    """float32 numbers as integers of a type."""
+    info = np.iinfo(dtype.storage)
     with np.errstate(all="ignore"):
         # The quotient is float32 by definition; the zero point is added in double, where adding any int32 is exact.
-        level = np.rint(x / present(arrays, 1)).astype(np.float64)
+        level = np.rint(x / scale).astype(np.float64)
         # A NaN becomes the zero point, which represents 0.
-        level = np.where(np.isnan(level), 0.0, level) + present(arrays, 2)
-        return [np.clip(level, info.min, info.max).astype(op.output.dtype.storage)]
+        level = np.where(np.isnan(level), 0.0, level) + zero
+        return np.asarray(np.clip(level, info.min, info.max).astype(dtype.storage))
+
+
+def real(x: Array, scale: Any, zero: Any) -> Array:
+    """The numbers that integers stand for, as float32."""
+    # The difference of two int32 takes 33 bits.
+    with np.errstate(all="ignore"):
+        return np.asarray((x.astype(np.int64) - zero).astype(np.float32) * scale)
+
+
+def _quantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x = widened(op, arrays, 0).astype(np.float32)
+    return [quantised(x, present(arrays, 1), present(arrays, 2), op.output.dtype)]
 
 
 def _dequantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    # The difference of two int32 takes 33 bits.
-    level = present(arrays, 0).astype(np.int64) - present(arrays, 2)
-    with np.errstate(all="ignore"):
-        return [narrow(level.astype(np.float32) * present(arrays, 1), op.output.dtype)]
+    return [narrow(real(present(arrays, 0), present(arrays, 1), present(arrays, 2)), op.output.dtype)]
+
+
+LEVELS: dict[str, Any] = {"source": None, "target": None}
+"""Attributes of kinds that may compute on numbers that integers stand for: (scale, zero) of the operand; (scale, zero,
+type) of the result. The numbers between are float32."""
+
+
+def arithmetic_type(x: DType, attrs: Attrs) -> DType:
+    """The type that such an operator computes in."""
+    if attrs["source"] is not None and x not in QUANTIZED:
+        raise ModelError(f"source: the operand must be int8, uint8, int16 or uint16, is {x.label}")
+    return DType.FLOAT32 if attrs["source"] is not None else x
+
+
+def result_type(x: DType, attrs: Attrs) -> DType:
+    """The type of its result."""
+    computed = arithmetic_type(x, attrs)
+    if attrs["target"] is None:
+        return computed
+    target: DType = attrs["target"][2]
+    if computed is not DType.FLOAT32 or target not in QUANTIZED:
+        raise ModelError(f"target: {target.label} of {computed.label}; must be int8, uint8, int16 or uint16 of float32")
+    return target
+
+
+def on_reals(reference: Reference) -> Reference:
+    """The reference of an operator with these attributes, from the one on plain numbers."""
+
+    def levels(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+        source, target = op.attrs["source"], op.attrs["target"]
+        if source is None and target is None:
+            return reference(op, arrays)
+        x, y = op.input(0), op.output
+        first = present(arrays, 0)
+        if source is not None:
+            x, first = Tensor(x.name, x.shape, DType.FLOAT32), real(first, np.float32(source[0]), source[1])
+        plain = {**op.attrs, **LEVELS}
+        inner = Op(op.name, op.kind, (x, *op.inputs[1:]), (Tensor(y.name, y.shape, DType.FLOAT32),), plain)
+        (result,) = reference(inner, [first, *arrays[1:]])
+        return [result if target is None else quantised(result, np.float32(target[0]), *target[1:])]
+
+    return levels
 
 
 define(
@@ -94,4 +147,38 @@ define(
     attrs={"to": REQUIRED},
     constraints=(_dequantize_types,),
     folding=Folding.NEVER,
+)
+
+
+def _infer_lookup(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, to, table = operand(inputs, 0), attrs["to"], attrs["table"]
+    if x.dtype not in (DType.INT8, DType.UINT8):
+        raise ModelError(f"the operand must be int8 or uint8, is {x.dtype.label}")
+    if len(table) != vector.ENTRIES * to.itemsize:
+        raise ModelError(f"table: must have {vector.ENTRIES * to.itemsize} bytes, has {len(table)}")
+    return [(x.shape, to)]
+
+
+def table_of(op: Op) -> Array:
+    """The table of a lookup."""
+    return np.frombuffer(op.attrs["table"], op.attrs["to"].storage)
+
+
+def _lookup(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    x = present(arrays, 0)
+    return [table_of(op)[x.astype(np.int16) - np.iinfo(x.dtype).min]]
+
+
+define(
+    "lookup",
+    "x",
+    "the entry of each 8-bit element in a table of 256 (table: its bytes), the first for the least value of x's type",
+    infer=_infer_lookup,
+    reference=_lookup,
+    unit=Unit.VECTOR,
+    # The lowering gives the table's place behind those of the operands.
+    form=ElementForm(
+        lambda op, at, dims: vector.Lookup(op.output.dtype, *at[0], op.input(0).dtype, *at[1], at[2][0], dims)
+    ),
+    attrs={"to": REQUIRED, "table": REQUIRED},
 )

@@ -30,6 +30,7 @@ from npusim.ops.base import (
     present,
     widened,
 )
+from npusim.ops.quant import LEVELS, arithmetic_type, on_reals, result_type
 
 
 def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
@@ -45,12 +46,12 @@ def _infer_reduce(inputs: Inputs, attrs: Attrs) -> list[Result]:
         check_axis(axis, len(x.shape))
     if list(axes) != sorted(set(axes)):
         raise ModelError(f"axes must be sorted and distinct, got {list(axes)}")
-    return [(reduced(x.shape, axes, attrs["keepdims"]), x.dtype)]
+    return [(reduced(x.shape, axes, attrs["keepdims"]), result_type(x.dtype, attrs))]
 
 
 def _reduce_types(inputs: Inputs, attrs: Attrs) -> bool:
     """any, all, max and min take bool; every other reduction takes numbers; l2 takes floats"""
-    dtype, fn = operand(inputs, 0).dtype, attrs["fn"]
+    dtype, fn = arithmetic_type(operand(inputs, 0).dtype, attrs), attrs["fn"]
     if fn in (Reduce.ANY, Reduce.ALL):
         return dtype is DType.BOOL
     if fn is Reduce.L2:
@@ -148,10 +149,10 @@ define(
     "x",
     "one element (fn: Reduce) from all along the axes, which are sorted",
     infer=_infer_reduce,
-    reference=_reduce,
+    reference=on_reals(_reduce),
     unit=Unit.VECTOR,
     form=Lowered.TILES,
-    attrs={"fn": REQUIRED, "axes": REQUIRED, "keepdims": REQUIRED},
+    attrs={"fn": REQUIRED, "axes": REQUIRED, "keepdims": REQUIRED, **LEVELS},
     constraints=(_reduce_types,),
 )
 define(

@@ -55,10 +55,11 @@ def pricing(config: Config) -> Config:
 
 def rewriting(config: Config) -> Hashable:
     """What of a device the rewriting of a graph depends on: the unit's types and its ways to hold weights, which units
-    there are, and what bounds a compilation."""
+    there are, the prices of functions, and what bounds a compilation."""
     matrix = config.matrix
     arrays = matrix and (matrix.throughput, matrix.weight_bits, matrix.weight_scales)
-    return config.name, config.units, arrays, config.host.compile_bytes, config.dram.bytes
+    functions = config.vector and config.vector.cost
+    return config.name, config.units, arrays, functions, config.host.compile_bytes, config.dram.bytes
 
 
 @functools.lru_cache(maxsize=64)

@@ -20,6 +20,7 @@ from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.isa.base import Instruction, Space, sram
 from npusim.ops.base import REGISTRY, ElementForm, Place
+from npusim.ops.quant import table_of
 from npusim.timing.tile import EpilogueCosts
 from npusim.timing.tile_costs import vector_pricing
 from npusim.units import ceil_div
@@ -46,6 +47,13 @@ class Chain:
         self.main = main
         made = {main, *(op.output for op in self.ops)}
         self._views = {tensor: context.view(tensor).broadcast(shape) for tensor in outside(self.ops, made)}
+        # Seen from an instruction, the table of a lookup is one place for all elements.
+        self._tables = {op: _table(context, op) for op in self.ops if op.kind == "lookup"}
+        self._entries = {table: context.view(table) for table in self._tables.values()}
+        self._views |= {
+            table: View(view.buffer, view.offset, shape, (0,) * len(shape), view.dtype)
+            for table, view in self._entries.items()
+        }
         self._loaded: dict[tuple[int, str], tuple[Box, Slot]] = {}
         self._home = out if out.buffer.on_chip else None
         near = {tensor for tensor, view in self._views.items() if view.buffer.on_chip}
@@ -71,6 +79,7 @@ class Chain:
         """The same where the bytes of buffers lie elsewhere."""
         chain = twin(self)
         chain._views = {tensor: view.moved(by) for tensor, view in self._views.items()}
+        chain._entries = {table: view.moved(by) for table, view in self._entries.items()}
         chain._home = self._home and self._home.moved(by)
         return chain
 
@@ -127,19 +136,24 @@ class Chain:
             result=self.ops[-1].output.dtype.itemsize,
         )
 
+    def _operands(self, op: Op) -> list[Tensor]:
+        """What an instruction for an operator reads."""
+        table = self._tables.get(op)
+        return [*(tensor for tensor in op.inputs if tensor is not None), *(() if table is None else (table,))]
+
     def probe(self) -> list[int]:
         """Sizes of a tile that is large enough to measure the time of an element."""
         return [min(dim, _PROBE) for dim in self.shape]
 
     def works(self, sizes: Sequence[int]) -> list[Work]:
         """The work of the vector unit for a tile of these sizes."""
-        tensors = {tensor for op in self.ops for tensor in (*op.inputs, op.output) if tensor is not None}
+        tensors = {tensor for op in self.ops for tensor in (*self._operands(op), op.output)}
         operands = {tensor: self._probe(tensor, sizes) for tensor in tensors}
         return [
             item.instruction.work()
             for op in self.ops
             for item in _instructions(
-                op, operands[op.output], [operands[t] for t in op.inputs if t is not None], sizes, self.order
+                op, operands[op.output], [operands[t] for t in self._operands(op)], sizes, self.order
             )
         ]
 
@@ -166,6 +180,7 @@ class Chain:
         for tensor, name in self._place.items():
             view = self._views.get(tensor)
             elements = prod(_distinct(tile, view)) if view else inner if name in self._between else whole
+            elements = self._entries[tensor].shape[0] if tensor in self._entries else elements
             sizes[name] = max(sizes.get(name, 0), elements * tensor.dtype.itemsize)
         # Values between operators need no second copy: the unit runs its instructions in order.
         return [
@@ -258,7 +273,7 @@ class Chain:
         numbers = {tensor: number for number, (tensor, _) in enumerate(operands)}
         inner = [op.output for op in self.ops if _is_between(self._place.get(op.output, ""))]
         numbers |= {tensor: len(operands) + self._between.index(self._place[tensor]) for tensor in inner}
-        read = [(op.output, *[tensor for tensor in op.inputs if tensor is not None]) for op in self.ops]
+        read = [(op.output, *self._operands(op)) for op in self.ops]
         instructions = []
         for corner, piece in self._pieces(sizes):
             parts = {tensor: (sum(map(mul, corner, strides)), strides) for tensor, strides in operands}
@@ -327,9 +342,19 @@ class Chain:
             return last[1]
         slot = table.next(name)
         self._loaded[table.core, name] = ((corner, extent), slot)
+        entries = self._entries.get(tensor)
+        if entries is not None:
+            step.loads.extend(load_items((slot.address, entries.strides, slot), entries))
+            return slot
         part = view.slice(corner, extent).permute(self.order)
         step.loads.extend(load_items((slot.address, steps, slot), part))
         return slot
+
+
+def _table(context: Context, op: Op) -> Tensor:
+    """The table of a lookup as a constant, one for all lowerings of the operator."""
+    data = table_of(op)
+    return fact(context, ("table", op), lambda: Tensor(f"{op.name}.table", data.shape, op.attrs["to"], data))
 
 
 _NOWHERE = Slot(0, Space.SRAM, 0, 0)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
+from typing import Any
 
 from npusim.compiler.buffers import View, collapse, dense_strides, pad4
 from npusim.compiler.codegen.issue import Item, Slot, Tile
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, SlotSpec, SlotTable, boxes, share
-from npusim.compiler.lower.rows import TiledLowering, insert_axis
+from npusim.compiler.lower.rows import TiledLowering, insert_axis, levels_of
 from npusim.compiler.lower.transfer import Strided, load_items, store_items
 from npusim.hw.cost import cost_model
 from npusim.isa.functions import Reduce
+from npusim.isa.quantised import QuantisedReduce
 from npusim.isa.reduction import ACCUMULATOR_BYTES, ReduceTile
 from npusim.units import ceil_div
 
@@ -39,9 +41,9 @@ class ReduceLowering(TiledLowering, kind="reduce"):
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         results = prod(size for axis, size in enumerate(tile) if axis not in self._axes)
-        item = self.x.dtype.itemsize
-        specs = [SlotSpec("acc", results * ACCUMULATOR_BYTES, 1), SlotSpec("out", results * item)]
-        return specs if self._near else [SlotSpec("x", prod(tile) * item), *specs]
+        out = SlotSpec("out", results * self.out.dtype.itemsize)
+        specs = [SlotSpec("acc", results * ACCUMULATOR_BYTES, 1), out]
+        return specs if self._near else [SlotSpec("x", prod(tile) * self.x.dtype.itemsize), *specs]
 
     def computing(self) -> int:
         tiles = prod(ceil_div(dim, size) for dim, size in zip(self.x.shape, self._tile, strict=True))
@@ -49,15 +51,20 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         elements, results = prod(self._tile), prod(self._results(self._tile))
         walked, dims = (0, 0, results and item, 0), (1, 1, results, elements // max(results, 1))
         fn = Reduce(self.op.attrs["fn"])
-        tile = ReduceTile(fn, self.x.dtype, 0, walked, 0, nowhere, dims, True, True, 0, nowhere, 1)
+        tile = self._instruction(fn, 0, walked, 0, nowhere, dims, True, True, 0, nowhere, 1)
         return tiles * cost_model(self.config).cost(tile.work()).ps
+
+    def _instruction(self, fn: Reduce, *fields: Any) -> ReduceTile:
+        dtype, levels = levels_of(self.op)
+        fields = (fn, dtype, *fields, *(levels or ()))
+        return QuantisedReduce(*fields) if levels else ReduceTile(*fields)
 
     def moves(self) -> list[View]:
         return [self.out] if self._near else [self.x, self.out]
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         shape, tile = self.x.shape, self._tile
-        item = self.x.dtype.itemsize
+        item = self.out.dtype.itemsize
         reduced_shape = tuple(dim if axis in self._axes else 1 for axis, dim in enumerate(shape))
         reduced_tile = tuple(size if axis in self._axes else 1 for axis, size in enumerate(tile))
         rank = range(len(shape))
@@ -75,7 +82,7 @@ class ReduceLowering(TiledLowering, kind="reduce"):
                     source = part.address, part.strides, part
                 else:
                     slot = table.next("x")
-                    source = slot.address, dense_strides(extent, item), slot
+                    source = slot.address, dense_strides(extent, self.x.dtype.itemsize), slot
                     step.loads.extend(load_items(source, part))
                 results = self._results(extent)
                 acc_strides = self._kept_strides(results, ACCUMULATOR_BYTES)
@@ -123,7 +130,7 @@ class ReduceLowering(TiledLowering, kind="reduce"):
             sums = acc.address + acc_at, pad4(to[cut:], 0)
             inner = pad4(src[cut:], 0), pad4(dims[cut:], 1)
             result = out.address + out_at, pad4(res[cut:], 0)
-            instruction = ReduceTile(fn, self.x.dtype, *sums, start + x_at, *inner, begins, ends, *result, count)
+            instruction = self._instruction(fn, *sums, start + x_at, *inner, begins, ends, *result, count)
             yield Item(instruction, (resource,), (acc, out) if ends else (acc,))
 
 

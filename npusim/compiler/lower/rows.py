@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from math import prod
+from typing import Any
 
 from npusim.compiler.buffers import Moves, View, collapse, dense_strides
 from npusim.compiler.codegen.issue import Item, Slot, Tile
@@ -24,8 +25,9 @@ from npusim.compiler.lower.base import (
 from npusim.compiler.lower.chain import MAIN, Chain
 from npusim.compiler.lower.transfer import Strided, load_items, load_packed, store_packed
 from npusim.dtypes import DType
+from npusim.graph import Op
 from npusim.hw.cost import Cost, cost_model
-from npusim.isa import reduction
+from npusim.isa import quantised, reduction
 from npusim.ops.base import REGISTRY, RowForm
 from npusim.units import ceil_div
 from npusim.work import DmaWork
@@ -176,6 +178,15 @@ class RowLowering(TiledLowering):
         return slot.address, (row * inner * dtype.itemsize, inner * dtype.itemsize, dtype.itemsize), slot
 
 
+def levels_of(op: Op) -> tuple[DType, tuple[float, int, float, int] | None]:
+    """The type that an instruction for an operator names; the last fields of one that converts, None for others."""
+    source, target = op.attrs["source"], op.attrs["target"]
+    if source is None and target is None:
+        return op.input(0).dtype, None
+    dtype = op.input(0).dtype if source is not None else op.output.dtype
+    return dtype, (*(source or (0.0, 0)), *(target or (0.0, 0))[:2])
+
+
 def _strides(dims: tuple[int, int, int], view: View) -> tuple[int, int, int]:
     item = view.dtype.itemsize
     return dims[1] * dims[2] * item, dims[2] * item, item
@@ -209,14 +220,13 @@ class PoolLowering(TiledLowering, kind="pool"):
         self._tile = min((self.pick_tile(shape, order) for order in ((0, 1, 3, 2), (0, 3, 1, 2))), key=self._loading)
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
-        item = self.x.dtype.itemsize
         specs = []
         # Padding is never stored: a maximum must not see it, so the instruction is told where it lies.
         rows, cols = map(min, self._extent(tile[1], tile[2]), (self._height, self.x.shape[2]))
         if not self.x.buffer.on_chip:
-            specs.append(SlotSpec("x", rows * cols * tile[3] * item))
+            specs.append(SlotSpec("x", rows * cols * tile[3] * self.x.dtype.itemsize))
         if not self.out.buffer.on_chip:
-            specs.append(SlotSpec("out", tile[1] * tile[2] * tile[3] * item))
+            specs.append(SlotSpec("out", tile[1] * tile[2] * tile[3] * self.out.dtype.itemsize))
         return specs
 
     def _loading(self, tile: Sequence[int]) -> int:
@@ -246,8 +256,13 @@ class PoolLowering(TiledLowering, kind="pool"):
         (kh, kw), (sh, sw), (dh, dw) = (self.op.attrs[name] for name in ("kernel", "stride", "dilation"))
         rows, cols = (min(span, dim) for span, dim in zip(self._extent(oh, ow), self.x.shape[1:3], strict=True))
         nowhere, sizes = (0, 0, 0), (rows, cols, oh, ow, channels, kh, kw, sh, sw, dh, dw)
-        pool = reduction.Pool(0, self.x.dtype, 0, nowhere, 0, nowhere, *sizes, (0, 0, 0, 0), False)
+        pool = self._instruction(0, 0, nowhere, 0, nowhere, *sizes, (0, 0, 0, 0), False)
         return cost_model(self.config).cost(pool.work())
+
+    def _instruction(self, fn: int, *fields: Any) -> reduction.Pool:
+        dtype, levels = levels_of(self.op)
+        fields = (fn, dtype, *fields, *(levels or ()))
+        return quantised.QuantisedPool(*fields) if levels else reduction.Pool(*fields)
 
     def estimate(self) -> int:
         # Loads of tiles, because rows that neighbouring tiles share are loaded for each.
@@ -302,7 +317,7 @@ class PoolLowering(TiledLowering, kind="pool"):
             fn = reduction.POOL_FUNCTIONS.index(attrs["fn"])
             places = out[0], tuple(out[1]), x[0], tuple(x[1])
             sizes = ih, iw, oh, ow, channels, kh, kw, sh, sw, dh, dw
-            instruction = reduction.Pool(fn, self.x.dtype, *places, *sizes, padding, attrs["count_include_pad"])
+            instruction = self._instruction(fn, *places, *sizes, padding, attrs["count_include_pad"])
             step.compute.append(Item(instruction, (x[2],), (out[2],)))
             yield step
 
@@ -335,11 +350,11 @@ class ResampleLowering(TiledLowering, kind="resample"):
         self._tile = self.pick_tile(self.x.shape, self._order, (self._axis,))
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
-        item, tables = self.x.dtype.itemsize, prod(self._index.shape) * 4
+        tables = prod(self._index.shape) * 4
         rest = prod(tile) // max(tile[self._axis], 1)
         return [
-            SlotSpec("x", prod(tile) * item),
-            SlotSpec("out", rest * self.out.shape[self._axis] * item),
+            SlotSpec("x", prod(tile) * self.x.dtype.itemsize),
+            SlotSpec("out", rest * self.out.shape[self._axis] * self.out.dtype.itemsize),
             SlotSpec("index", tables, 1),
             SlotSpec("weight", tables, 1),
         ]
@@ -351,7 +366,7 @@ class ResampleLowering(TiledLowering, kind="resample"):
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         order, axis = self._order, self._axis
         index, weight = table.next("index"), table.next("weight")
-        item = self.x.dtype.itemsize
+        dtype, levels = levels_of(self.op)
         for number, (starts, sizes) in enumerate(share(boxes(self.x.shape, self._tile, order), core, cores)):
             x, out = table.next("x"), table.next("out")
             step = Tile()
@@ -365,10 +380,13 @@ class ResampleLowering(TiledLowering, kind="resample"):
             ordered = [out_sizes[a] for a in order]
             outer, inner = prod(ordered[:at]), prod(ordered[at + 1 :])
             length, results = sizes[axis], out_sizes[axis]
-            to = out.address, (results * inner * item, inner * item, item)
-            source = x.address, (length * inner * item, inner * item, item)
+            to, source = (
+                (slot.address, dense_strides((outer, count, inner), view.dtype.itemsize))
+                for slot, count, view in ((out, results, self.out), (x, length, self.x))
+            )
             tables = index.address, weight.address, self._index.shape[1]
-            instruction = reduction.Resample(self.x.dtype, *to, *source, (outer, results, inner), length, *tables)
+            fields = dtype, *to, *source, (outer, results, inner), length, *tables
+            instruction = quantised.QuantisedResample(*fields, *levels) if levels else reduction.Resample(*fields)
             step.compute.append(Item(instruction, (x, index, weight), (out,)))
             step.stores.extend(store_packed(self.out.slice(starts, out_sizes), out, order))
             yield step

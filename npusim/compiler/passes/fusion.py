@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npusim.compiler.grouping.groups import ANCHORS, VIEWS
+from npusim.compiler.grouping.groups import ANCHORS
+from npusim.compiler.passes.integer_movement import convert_on_the_way, per_tensor, raise_quantize, sink_dequantize
 from npusim.compiler.passes.rewrite import Rewriter
 from npusim.dtypes import DType
 from npusim.graph import Graph, Op, Tensor
@@ -18,8 +19,6 @@ from npusim.ops.base import REGISTRY
 
 _BIAS_SLACK = 1e-3
 """A float bias counts as quantised when it is this near to a multiple of its scale."""
-_MOVEMENT = VIEWS | {"gather"}
-"""Kinds that only move elements: they move quantised ones just as well."""
 
 
 def integerize(graph: Graph, config: Config) -> Graph:
@@ -31,7 +30,13 @@ def integerize(graph: Graph, config: Config) -> Graph:
     # A unit with floats but without 16-bit integers computes on the dequantised floats.
     pixels = _PIXELS if matrix is None or matrix.rate("int16") or not matrix.rate("float32") else _BYTES
     # Movement first: a reshape between the dequantisation and the product would hide it from the second rule.
-    for rule in (_sink_dequantize, lambda rewriter, op: _integer_matrix(rewriter, op, pixels), _raise_rank):
+    for rule in (
+        sink_dequantize,
+        convert_on_the_way,
+        raise_quantize,
+        lambda rewriter, op: _integer_matrix(rewriter, op, pixels),
+        _raise_rank,
+    ):
         graph = Rewriter(graph).run(rule)
     return _without_parameters(graph)
 
@@ -65,33 +70,6 @@ def fold_affine(graph: Graph) -> Graph:
     return Rewriter(graph).run(_fold_affine)
 
 
-def _sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
-    """Move a dequantisation behind an operator that only moves elements; cancel it with a quantisation."""
-    if op.kind == "quantize":
-        return _cancel_pair(rewriter, op)
-    first = op.inputs[0] if op.inputs else None
-    source = rewriter.made_by(first, "dequantize")
-    if source is None or not (op.kind in _MOVEMENT or (op.kind == "pool" and op.attrs["fn"] == "max")):
-        return False
-    scale = source.input(1).data
-    if op.kind == "pool" and (scale is None or not (scale > 0).all()):
-        return False  # a negative scale reverses the order: the maximum of the values is the minimum of the integers
-    parameters = (
-        _uniform_parameters(rewriter, op, source)
-        if _per_tensor(source)
-        else _transposed_parameters(rewriter, op, source)
-    )
-    if parameters is None:
-        return False
-    moved = rewriter.add(f"{op.name}.quantised", op.kind, (source.inputs[0], *op.inputs[1:]), op.attrs)
-    # Weights that are moved before every product are moved once, here.
-    known = rewriter.value_of(moved)
-    if known is not None:
-        moved = rewriter.const(moved.name, np.ascontiguousarray(known), moved.dtype)
-    rewriter.substitute(op.output, rewriter.add(op.name, "dequantize", (moved, *parameters), source.attrs))
-    return True
-
-
 def _raise_rank(rewriter: Rewriter, op: Op) -> bool:
     """Give a quantised product of matrices the dimensions that a reshape gives its result. Exporters flatten the
     operands; the operators after the reshape could not be fused with a product of another shape."""
@@ -120,60 +98,13 @@ def _raise_rank(rewriter: Rewriter, op: Op) -> bool:
     return True
 
 
-def _uniform_parameters(rewriter: Rewriter, op: Op, source: Op) -> tuple[Tensor, ...]:
-    """Scale and zero point of one element each, without dimensions that the moved tensor does not have any more."""
-    rank = len(op.output.shape)
-    return tuple(
-        tensor
-        if len(tensor.shape) <= rank
-        else rewriter.const(f"{tensor.name}.scalar", _data(tensor).reshape(()), tensor.dtype)
-        for tensor in (source.input(1), source.input(2))
-    )
-
-
-def _transposed_parameters(rewriter: Rewriter, op: Op, source: Op) -> tuple[Tensor, ...] | None:
-    """Scale and zero point along with the dimensions of the tensor; None if they are not constant or not transposed."""
-    parameters = [source.input(1), source.input(2)]
-    if op.kind != "transpose" or any(tensor.data is None for tensor in parameters):
-        return None
-    rank = len(op.output.shape)
-    turned = []
-    for tensor in parameters:
-        full = _data(tensor).reshape((1,) * (rank - len(tensor.shape)) + tensor.shape)
-        turned.append(rewriter.const(f"{tensor.name}.turned", full.transpose(op.attrs["perm"]), tensor.dtype))
-    return tuple(turned)
-
-
-def _cancel_pair(rewriter: Rewriter, op: Op) -> bool:
-    source = rewriter.made_by(op.inputs[0], "dequantize")
-    # Only by way of float32 does every quantised value come back as itself: float16 has 11
-    # bits, and overflows at 65504.
-    if source is None or not _per_tensor(source) or source.output.dtype is not DType.FLOAT32:
-        return False
-    same = all(_equal(mine, other) for mine, other in zip(op.inputs[1:], source.inputs[1:], strict=True))
-    if not same or source.input(0).dtype is not op.output.dtype:
-        return False
-    rewriter.substitute(op.output, source.input(0))
-    return True
-
-
-def _per_tensor(op: Op) -> bool:
-    return all(tensor is not None and tensor.data is not None and tensor.size == 1 for tensor in op.inputs[1:])
-
-
-def _equal(a: Tensor | None, b: Tensor | None) -> bool:
-    if a is None or b is None or a.data is None or b.data is None:
-        return False
-    return a.dtype is b.dtype and np.array_equal(a.data.reshape(-1), b.data.reshape(-1))
-
-
 def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType]) -> bool:
     """Replace matmul(dequantize(x), dequantize(w)) by the integer product, dequantised by the product of the scales."""
-    if op.kind not in ANCHORS or op.output.dtype is not DType.FLOAT32:
+    if op.kind not in _PRODUCTS or op.output.dtype is not DType.FLOAT32:
         return False
     x, w = (rewriter.made_by(tensor, "dequantize") for tensor in op.inputs[:2])
     # One scale for all of x: a scale for each input channel cannot be taken out of a sum over them.
-    if x is None or w is None or not _per_tensor(x) or w.input(1).data is None or w.input(2).data is None:
+    if x is None or w is None or not per_tensor(x) or w.input(1).data is None or w.input(2).data is None:
         return False
     row = _weight_scales(op, w)
     if row is None or x.input(0).dtype not in pixels or w.input(0).dtype not in pixels - {DType.UINT16}:
@@ -186,10 +117,14 @@ def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType]) -> boo
     bias = op.optional(2)
     exact = None if bias is None else _integer_bias(bias, scales, rewriter)
     attrs = {**op.attrs, "x_zero": int(_data(x.input(2)).item()), "w_zero": w_zero}
-    attrs["wide"] = _is_wide(op, x.input(0).dtype, attrs["x_zero"], w, weights, w_zero, exact)
+    wide = _is_wide(op, x.input(0).dtype, attrs["x_zero"], w, weights, w_zero, exact)
+    if op.kind in ANCHORS:
+        attrs["wide"] = wide
+    elif wide:
+        return False
     inputs: tuple[Tensor, ...] = (x.input(0), weights)
     if exact is not None:
-        data = exact.astype(np.int64) if attrs["wide"] else exact
+        data = exact.astype(np.int64) if wide else exact
         inputs = (*inputs, rewriter.const(f"{op.name}.bias", data))
     total = rewriter.add(op.name, op.kind, inputs, attrs)
     # A bias that is no multiple of the scales stays a float addition: rounding it would change results.
@@ -211,6 +146,7 @@ def _float_result(
     return value
 
 
+_PRODUCTS = ANCHORS | {"conv_transpose"}
 _BYTES = frozenset({DType.INT8, DType.UINT8})
 _PIXELS = _BYTES | {DType.INT16, DType.UINT16}
 
@@ -226,11 +162,12 @@ def _is_wide(
     if weights.data is None:
         # Computed weights: the widest range of their type.
         least, most = (np.iinfo(w.input(0).dtype.storage).min, np.iinfo(w.input(0).dtype.storage).max)
-        depth = int(np.prod(weights.shape[1:])) if op.kind == "conv" else weights.shape[-2]
+        depth = weights.shape[-2] if op.kind == "matmul" else weights.size // weights.shape[op.kind != "conv"]
         reach = depth * (int(most) - int(least))
     else:
         size = np.abs(weights.data.astype(np.int64) - w_zero)
-        reach = int(size.sum(axis=(1, 2, 3) if op.kind == "conv" else -2).max(initial=0))
+        axes = {"conv": (1, 2, 3), "conv_transpose": (0, 2, 3)}.get(op.kind, (-2,))
+        reach = int(size.sum(axis=axes).max(initial=0))
     offset = 0 if bias is None else int(np.abs(bias.astype(np.int64)).max(initial=0))
     return pixel * reach + offset >= 1 << 31
 
@@ -238,7 +175,7 @@ def _is_wide(
 def _channel_shape(op: Op, channels: int) -> tuple[int, ...]:
     """Per-channel parameters as they broadcast against the operator's output."""
     rank = len(op.output.shape)
-    axis = 1 if op.kind == "conv" and op.attrs["layout"] == "NCHW" else rank - 1
+    axis = 1 if op.attrs.get("layout") == "NCHW" else rank - 1
     return tuple(channels if index == axis and channels > 1 else 1 for index in range(rank))
 
 
@@ -250,11 +187,13 @@ def _weight_scales(op: Op, w: Op) -> npt.NDArray[np.float32] | None:
     if data.size == 1:
         return data.reshape(1).astype(np.float32)
     rank = len(value.shape)
-    axis = 0 if op.kind == "conv" else rank - 1
+    axis = {"conv": 0, "conv_transpose": 1}.get(op.kind, rank - 1)
     shape = (1,) * (rank - len(scale.shape)) + scale.shape
     # Scales along input channels or taps vary within a sum and cannot be applied after it.
     wanted = tuple(value.shape[index] if index == axis else 1 for index in range(rank))
-    return data.reshape(-1).astype(np.float32) if shape == wanted else None
+    # The weights of a transposed convolution have the channels of one group beside each other, one after the other.
+    groups = op.attrs["groups"] if op.kind == "conv_transpose" else 1
+    return np.tile(data.reshape(-1).astype(np.float32), groups) if shape == wanted else None
 
 
 def _weights(rewriter: Rewriter, w: Op) -> tuple[Tensor | None, int]:

@@ -67,7 +67,7 @@ def _separate(rewriter: Rewriter, op: Op) -> bool:
         "pads": tuple(max(0, rows) for rows in (*low, *high)),
     }
     value = rewriter.add(op.name, "conv", (x, weights, bias)[: 2 if bias is None else 3], attrs)
-    value = _side_by_side(rewriter, op, value, spatial)
+    value = _side_by_side(rewriter, op, value)
     for axis, begin, size in zip(spatial, skipped, op.attrs["output_hw"], strict=True):
         value = _cut(rewriter, f"{op.name}.cut{axis}", value, axis, begin, value.shape[axis] - begin - size)
     rewriter.substitute(op.output, value)
@@ -82,20 +82,22 @@ def _cut(rewriter: Rewriter, name: str, x: Tensor, axis: int, low: int, high: in
     return rewriter.add(name, "slice", (x,), {"starts": starts, "steps": (1,) * len(x.shape), "sizes": sizes})
 
 
-def _side_by_side(rewriter: Rewriter, op: Op, value: Tensor, spatial: tuple[int, int]) -> Tensor:
+def _side_by_side(rewriter: Rewriter, op: Op, value: Tensor) -> Tensor:
     """Interleave the phases, which are channels (group, row, column, channel), as rows and columns."""
     (high, wide), groups, depth = op.attrs["stride"], op.attrs["groups"], op.input(1).shape[1]
     if high == wide == 1:
         return value
-    batch, (rows, cols) = value.shape[0], (value.shape[axis] for axis in spatial)
-    shape, perm = (batch, groups, high, wide, depth, rows, cols), (0, 1, 4, 5, 2, 6, 3)
-    joined = (batch, groups * depth, rows * high, cols * wide)
-    if op.attrs["layout"] == "NHWC":
-        shape, perm = (batch, rows, cols, groups, high, wide, depth), (0, 1, 4, 2, 5, 3, 6)
-        joined = (batch, rows * high, cols * wide, groups * depth)
+    # Always with the channels last, as convolutions write them: then the elements that move together lie together.
+    nchw = op.attrs["layout"] == "NCHW"
+    if nchw:
+        value = rewriter.add(f"{op.name}.last", "transpose", (value,), {"perm": (0, 2, 3, 1)})
+    batch, rows, cols, _ = value.shape
+    shape, perm = (batch, rows, cols, groups, high, wide, depth), (0, 1, 4, 2, 5, 3, 6)
+    joined = (batch, rows * high, cols * wide, groups * depth)
     value = rewriter.add(f"{op.name}.phases", "reshape", (value,), {"shape": shape})
     value = rewriter.add(f"{op.name}.turned", "transpose", (value,), {"perm": perm})
-    return rewriter.add(f"{op.name}.joined", "reshape", (value,), {"shape": joined})
+    value = rewriter.add(f"{op.name}.joined", "reshape", (value,), {"shape": joined})
+    return rewriter.add(f"{op.name}.first", "transpose", (value,), {"perm": (0, 3, 1, 2)}) if nchw else value
 
 
 def _weights(rewriter: Rewriter, op: Op) -> Tensor | None:

@@ -60,6 +60,7 @@ SAMPLES: dict[str, Sample] = {
     "cast": Sample({"to": I32}),
     "quantize": Sample({"to": DType.INT8}, constants=STEPS),
     "dequantize": Sample({"to": F32}, (((4, 6), DType.INT8),), STEPS),
+    "lookup": Sample({"to": DType.UINT8, "table": bytes(range(256))}, (((4, 6), DType.INT8),)),
     "conv": Sample({**WINDOW, "groups": 1}, IMAGE, (np.ones((3, 2, 3, 3), np.float32),)),
     "conv_transpose": Sample({**WINDOW, "groups": 1, "output_hw": (7, 7)}, IMAGE, (np.ones((2, 3, 3, 3), np.float32),)),
     "matmul": Sample({}, constants=(np.ones((6, 3), np.float32),)),

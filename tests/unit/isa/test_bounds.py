@@ -29,11 +29,12 @@ from npusim.isa.control import Halt
 from npusim.isa.dma import Copy, Exchange, Expand, Fetch, Fill, Gather, Multicast, MulticastExpand
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.isa.matrix import NOTHING, Conv, Depthwise
+from npusim.isa.quantised import QuantisedPool, QuantisedReduce, QuantisedResample
 from npusim.isa.reduction import ArgReduce, CumProd, CumSum, Lrn, Normalize, Pool, ReduceTile, Resample, Softmax
 from npusim.isa.routine import Call, Operand, ScalarRoutine, VectorRoutine
 from npusim.isa.row_parts import Part, RowPart
 from npusim.isa.scalar import GatherElements, Scatter, TopK
-from npusim.isa.vector import BinaryOp, Cast, Dequantize, Quantize, Select, UnaryOp
+from npusim.isa.vector import BinaryOp, Cast, Dequantize, Lookup, Quantize, Select, UnaryOp
 from npusim.isa.verify import Limits, verify
 from npusim.runtime import Session
 from tests.support.programs.streams import Stream
@@ -106,6 +107,10 @@ ENDLESS: list[Instruction] = [
     Pool(0, F32, 0, Z3, 0, Z3, 1, 1, N, N, N, 1, 1, 1, 1, 1, 1, Z4, False),
     Pool(0, F32, 0, Z3, 0, Z3, N, N, 1, 1, 1, 65535, 65535, 1, 1, 1, 1, Z4, False),
     Resample(F32, 0, Z3, 0, Z3, LONG3, 1, 0, 0, 1),
+    Lookup(I8, 0, Z4, I8, 0, Z4, 0, LONG4),
+    QuantisedReduce(Reduce.SUM, I8, 0, Z4, 0, Z4, LONG4, True, False, 0, Z4, 1, 1.0, 0, 1.0, 0),
+    QuantisedPool(1, I8, 0, Z3, 0, Z3, 1, 1, N, N, N, 1, 1, 1, 1, 1, 1, Z4, False, 1.0, 0, 1.0, 0),
+    QuantisedResample(I8, 0, Z3, 0, Z3, LONG3, 1, 0, 0, 1, 1.0, 0, 1.0, 0),
     GatherElements(1, 0, Z3, 0, Z3, I32, 0, Z3, LONG3, 1),
     Scatter(F32, 0, Z3, 0, Z3, I32, 0, Z3, LONG3, 1, 0),
     TopK(F32, 0, Z3, 0, Z3, 0, Z3, LONG3, 1, True),

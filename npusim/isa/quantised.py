@@ -1,0 +1,183 @@
+"""Vector instructions that convert on the way: operands or results are integers that stand for floats.
+
+The unit dequantises what it reads and quantises what it writes, one element each, beside the work that the instruction
+is for. ``dtype`` is the type of the integers. A side with a scale of 0 has float32 and is not converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim import _core
+from npusim._core import Strided
+from npusim.dtypes import DType
+from npusim.errors import ProgramError
+from npusim.isa.base import F32, I32, Memory, Unit, instruction
+from npusim.isa.reduction import Pool, ReduceTile, Resample
+from npusim.work import VectorWork, Work
+
+_Floats = npt.NDArray[np.float32]
+
+
+def _side(scale: float, dtype: DType) -> DType:
+    return dtype if scale else DType.FLOAT32
+
+
+def _check(mnemonic: str, dtype: DType, scales: Sequence[float]) -> None:
+    if dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
+        raise ProgramError(f"{mnemonic}: type must be int8, uint8, int16 or uint16, got {dtype.label}")
+    if not all(isfinite(scale) for scale in scales):
+        raise ProgramError(f"{mnemonic}: scales must be finite, got {', '.join(map(str, scales))}")
+
+
+def _strided(array: _Floats) -> Strided:
+    """An array as kernels take it."""
+    return Strided(array.reshape(-1).view(np.uint8) if array.size else b"", 0, array.strides)
+
+
+def _parameters(scale: float, zero: int) -> tuple[Strided, Strided]:
+    nowhere = (0, 0, 0, 0)
+    return Strided(np.float32(scale).tobytes(), 0, nowhere), Strided(np.int32(zero).tobytes(), 0, nowhere)
+
+
+def _real(at: Strided, strides: Sequence[int], dims: tuple[int, ...], dtype: DType, scale: float, zero: int) -> _Floats:
+    """The numbers that an operand of four dimensions stands for."""
+    x = np.empty(dims, np.float32)
+    source = Strided(at.memory, at.offset, tuple(strides))
+    if scale:
+        _core.dequantize(DType.FLOAT32, _strided(x), dtype, source, *_parameters(scale, zero), dims)
+    else:
+        _core.copy(_strided(x), source, dims, 4)
+    return x
+
+
+def _write(
+    y: _Floats, at: Strided, strides: Sequence[int], dtype: DType, scale: float, zero: int
+) -> None:  # fmt: skip
+    target = Strided(at.memory, at.offset, tuple(strides))
+    if scale:
+        _core.quantize(dtype, target, DType.FLOAT32, _strided(y), *_parameters(scale, zero), y.shape)
+    else:
+        _core.copy(target, _strided(y), y.shape, 4)
+
+
+def _converting(work: Work, read: int, written: int) -> VectorWork:
+    """The work with one more element for each conversion, in the lanes of floats."""
+    assert isinstance(work, VectorWork)
+    return VectorWork(work.function, DType.FLOAT32, work.elements * work.passes + read + written, 1, work.bytes)
+
+
+@instruction(0x4B, "vector.pool_quantised", Unit.VECTOR)
+class QuantisedPool(Pool):
+    """As vector.pool, on numbers that integers stand for, with such a result."""
+
+    in_scale: F32
+    in_zero: I32
+    out_scale: F32
+    out_zero: I32
+
+    @property
+    def source_type(self) -> DType:
+        return _side(self.in_scale, self.dtype)
+
+    @property
+    def result_type(self) -> DType:
+        return _side(self.out_scale, self.dtype)
+
+    def check(self) -> None:
+        Pool.check(self)
+        _check(self.mnemonic, self.dtype, (self.in_scale, self.out_scale))
+
+    def work(self) -> Work:
+        inside, results = self.ih * self.iw * self.channels, self.oh * self.ow * self.channels
+        return _converting(Pool.work(self), inside if self.in_scale else 0, results if self.out_scale else 0)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, src = self.operands(memory, core, "dst", "src")
+        extent, dims = (self.ih, self.iw), (self.oh, self.ow, self.channels)
+        x = _real(src, (0, *self.src_strides), (1, *extent, self.channels), self.dtype, self.in_scale, self.in_zero)
+        y = np.empty((1, *dims), np.float32)
+        sides = Strided(_strided(y).memory, 0, y.strides[1:]), Strided(_strided(x).memory, 0, x.strides[1:])
+        window = self.kh, self.kw, self.sh, self.sw, self.dh, self.dw
+        _core.pool(self.fn, DType.FLOAT32, *sides, dims, extent, window, self.pads, self.count_include_pad)
+        _write(y, dst, (0, *self.dst_strides), self.dtype, self.out_scale, self.out_zero)
+
+
+@instruction(0x4C, "vector.reduce_quantised", Unit.VECTOR)
+class QuantisedReduce(ReduceTile):
+    """As vector.reduce, on numbers that integers stand for, with such a result."""
+
+    in_scale: F32
+    in_zero: I32
+    out_scale: F32
+    out_zero: I32
+
+    @property
+    def source_type(self) -> DType:
+        return _side(self.in_scale, self.dtype)
+
+    @property
+    def result_type(self) -> DType:
+        return _side(self.out_scale, self.dtype)
+
+    def check(self) -> None:
+        _check(self.mnemonic, self.dtype, (self.in_scale, self.out_scale))
+
+    def work(self) -> Work:
+        elements, results = self.elements() * all(self.dims), int(np.prod(self.acc_dims)) * self.last
+        return _converting(ReduceTile.work(self), elements if self.in_scale else 0, results if self.out_scale else 0)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        acc, src = self.operands(memory, core, "acc", "src")
+        x = _real(src, self.src_strides, self.dims, self.dtype, self.in_scale, self.in_zero)
+        _core.reduce(self.fn, DType.FLOAT32, acc, _strided(x), self.dims, self.first)
+        if self.last:
+            y = np.empty(self.acc_dims, np.float32)
+            _core.reduce_finish(self.fn, DType.FLOAT32, _strided(y), acc, self.acc_dims, self.count)
+            dst = memory.at(core, self.dst)
+            _write(y, dst, self.dst_strides, self.dtype, self.out_scale, self.out_zero)
+
+
+@instruction(0x4D, "vector.resample_quantised", Unit.VECTOR)
+class QuantisedResample(Resample):
+    """As vector.resample, on numbers that integers stand for, with such a result."""
+
+    in_scale: F32
+    in_zero: I32
+    out_scale: F32
+    out_zero: I32
+
+    @property
+    def source_type(self) -> DType:
+        return _side(self.in_scale, self.dtype)
+
+    @property
+    def result_type(self) -> DType:
+        return _side(self.out_scale, self.dtype)
+
+    def check(self) -> None:
+        _check(self.mnemonic, self.dtype, (self.in_scale, self.out_scale))
+
+    def work(self) -> Work:
+        outer, results, inner = self.dims
+        read, written = outer * self.axis * inner, outer * results * inner
+        return _converting(Resample.work(self), read if self.in_scale else 0, written if self.out_scale else 0)
+
+    def execute(self, memory: Memory, core: int) -> None:
+        dst, src = self.operands(memory, core, "dst", "src")
+        outer, _, inner = self.dims
+        extent = (1, outer, self.axis, inner)
+        x = _real(src, (0, *self.src_strides), extent, self.dtype, self.in_scale, self.in_zero)
+        y = np.empty((1, *self.dims), np.float32)
+        self.resample(
+            memory,
+            core,
+            DType.FLOAT32,
+            Strided(_strided(y).memory, 0, y.strides[1:]),
+            Strided(_strided(x).memory, 0, x.strides[1:]),
+        )
+        _write(y, dst, (0, *self.dst_strides), self.dtype, self.out_scale, self.out_zero)
