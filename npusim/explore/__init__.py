@@ -1,4 +1,4 @@
-"""Architecture exploration: many designs and models, what each costs, which are best, and why."""
+"""Architecture exploration: the costs of many designs for several models, the best designs, and the reasons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Space", "Study", "make_space", "read_space"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for when it is asked for."""
+    """Import a public name on first access."""
     if name not in _HOMES:
         raise AttributeError(f"module 'npusim.explore' has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""What a key of ``[vary]`` runs through: a list, or a range with a step or a factor; each value is checked."""
+"""The values of a key of ``[vary]``: a list, or a range with a step or a factor; each value is checked."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def config_keys(cls: type[Any] = Config, path: str = "") -> Iterator[tuple[str, 
 
 
 def name_of(kind: ValueType | Section | None) -> Name | None:
-    """What a formula may do with values of a kind; None for what is no single value."""
+    """The operations of a formula on values of a kind; None for a kind without single values."""
     match kind:
         case Quantity():
             return Name(*DIMENSIONS[kind.dimension])
@@ -140,7 +140,7 @@ def _reader(kind: ValueType | Section) -> tuple[Name, Callable[[object, Refuse],
 
 
 def _kind_of(values: Sequence[object]) -> ValueType:
-    """What a variable of the space's own is, by the first of its values."""
+    """The kind of a variable that the space defines, by the first of its values."""
     dimension = next((d for d in Dimension if isinstance(values[0], str) and _parses(values[0], d)), None)
     if dimension is not None:
         return Quantity(dimension)

@@ -1,6 +1,6 @@
-"""Designs drawn by an Optuna sampler, which learns from the rows of those that it drew before.
+"""Designs proposed by an Optuna sampler, which learns from the rows of earlier proposals.
 
-Nothing of Optuna's is stored: a study that goes on draws the same designs again, from the same seed and the rows.
+No state of Optuna is stored: a resumed study proposes the same designs again, from the same seed and rows.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _sampler(space: Space, constrained: bool) -> Any:
     from optuna import samplers
 
     seed = space.search.seed
-    # From version 5 on a trial is told of its constraints; before, samplers asked.
+    # From version 5 on a trial receives its constraints; before, samplers called a function.
     asks = constrained and not hasattr(optuna.Trial, "set_constraint")
     limits: dict[str, Any] = {} if not asks else {"constraints_func": lambda trial: trial.user_attrs.get(_LACKS, [1.0])}
     if space.search.sampler == "random":

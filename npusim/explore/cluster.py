@@ -1,4 +1,4 @@
-"""Designs are evaluated on a Dask cluster that is there already; its scheduler repeats what a lost worker had."""
+"""Evaluation of designs on an existing Dask cluster; its scheduler repeats tasks of a lost worker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cluster:
         except (OSError, ValueError, TimeoutError) as error:
             raise UsageError(f"--cluster {address}: no Dask scheduler answers there: {error}") from None
         self._name = f"npusim-{uuid.uuid4().hex}"
-        # Not an argument of each task: those would all go to the worker that has it. New workers get it as well.
+        # Not an argument of each task: such tasks would all go to the worker that has it. New workers get it too.
         self._client.register_plugin(_evaluator(evaluate), name=self._name)
 
     def rows(self, designs: Iterable[Design]) -> Iterator[StudyRow]:
@@ -54,7 +54,7 @@ class Cluster:
                 if error is None:
                     yield future.result()
                 else:
-                    # What ends one worker after the other is the design's own doing.
+                    # A task that ends one worker after the other is the fault of its design.
                     yield failed(futures[future], f"the cluster gave it up: {type(error).__name__}")
                 future.release()
 
@@ -66,7 +66,7 @@ class Cluster:
 
 
 def _evaluator(evaluate: Evaluate) -> Any:
-    """What is sent to each worker once."""
+    """Data that are sent to each worker once."""
     from distributed import WorkerPlugin
 
     class Evaluator(WorkerPlugin):
@@ -76,7 +76,7 @@ def _evaluator(evaluate: Evaluate) -> Any:
             self._blob = blob
 
         def setup(self, worker: Any) -> None:
-            """On the worker, when it is told."""
+            """Runs on the worker when it receives them."""
             self.evaluate = pickle.loads(self._blob)
 
     return Evaluator(pickle.dumps(evaluate, pickle.HIGHEST_PROTOCOL))

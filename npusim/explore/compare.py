@@ -1,8 +1,8 @@
-"""Two runs side by side: by layer, by unit and by cause, what the second takes more; each adds up to the difference.
+"""Comparison of two runs: additional time of the second by layer, unit and cause; each sums to the difference.
 
 Each picosecond of a run belongs to one operator, one unit and one cause, those of its critical path
-(:meth:`npusim.timeline.Timeline.critical_path`). Operators of two programs are the same layer if they contain the same
-operator of the model, for what one device fuses another may not; of several of one name, in their order.
+(:meth:`npusim.timeline.Timeline.critical_path`). Groups of two programs are the same layer if they contain the same
+operator of the model, because devices fuse differently; groups of equal name are matched in order.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class LayerDelta:
 
     @property
     def cause(self) -> tuple[str, str, int]:
-        """The (unit, cause, ps) that explains most of it: what changed most in the direction of the whole."""
+        """The (unit, cause, ps) with the largest change in the direction of the total."""
         return _most(self.deltas(), self.delta_ps)
 
 
 @dataclass(slots=True)
 class Comparison:
-    """``layers``: in the order of the second run's time; their ``delta_ps`` add up to ``delta_ps``. ``amounts``: other
-    totals of both runs by name, None where one does not know. ``stalls``: how much longer which unit waits for what.
+    """``layers``: in the order of the second run's time; their ``delta_ps`` sum to ``delta_ps``. ``amounts``: other
+    totals of both runs by name, None if a run does not know it. ``stalls``: additional waiting time by unit and reason.
     ``provenance``: of both, as in their JSON."""
 
     labels: tuple[str, str]
@@ -139,7 +139,7 @@ def compare(
 ) -> Comparison:
     """The comparison of two runs, each as JSON (``Result.to_json_dict()``, or ``npusim run --json``).
 
-    Raises UsageError for what is not such JSON.
+    Raises UsageError for other JSON.
     """
     for run, label in zip((first, second), labels, strict=True):
         _check(run, label)
@@ -168,7 +168,7 @@ _PROVENANCE = {"config": dict, "versions": dict, "model": dict}
 
 
 def _check(run: Mapping[str, Any], label: str) -> None:
-    """Raise UsageError unless what is compared is as a run tells it, and there is something to compare."""
+    """Raise UsageError unless both are valid JSON of runs with something to compare."""
     for name in ("critical_path", "units", "provenance"):
         if name not in run:
             raise UsageError(f"{label}: has no {name}; must be what npusim run --json writes, of this version")
@@ -229,7 +229,7 @@ def _stalls(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[tuple[s
 
 
 def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """What of model, device and versions differs, by key; what only one has is ``none`` in the other."""
+    """Differences of model, device and versions by key; a value that only one run has is ``none`` in the other."""
     flats = []
     for run in (first, second):
         told = run["provenance"]
@@ -318,8 +318,8 @@ def _joined(sides: Sequence[Sequence[Mapping[str, Any]]]) -> _Owners:
 
 
 def _pair_leftovers(sides: Sequence[Sequence[Mapping[str, Any]]], owners: _Owners) -> None:
-    """Join groups that share no name with the other run, in order, where the kinds agree: another export of the same
-    network may call everything otherwise. Of more than MOST_PAIRS pairs only those at the same place are looked at."""
+    """Pair groups without a common name with those of the other run, in order, if their kinds agree: another export of
+    the same network may have other names. Of more than MOST_PAIRS pairs only those at equal positions are compared."""
     roots = [{owners.root((side, number)) for number in range(len(rows))} for side, rows in enumerate(sides)]
     alone = [
         [number for number in range(len(rows)) if owners.root((side, number)) not in roots[1 - side]]

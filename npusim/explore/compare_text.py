@@ -15,7 +15,8 @@ MOST_STALLS = 3
 
 
 def text(found: Comparison, top: int = 10) -> str:
-    """What changed, by how much, since when, by unit and cause, and the ``top`` layers with the rest in one row."""
+    """The differences and the change of time: by unit, by cause, and by layer, the ``top`` ones and the rest in one
+    row."""
     blocks = [
         [f"{found.labels[0]}  ->  {found.labels[1]}", *facts(totals(found))],
         _shares("unit", found.units(), found, {}),
@@ -26,7 +27,7 @@ def text(found: Comparison, top: int = 10) -> str:
 
 
 def totals(found: Comparison) -> list[tuple[str, str]]:
-    """Names and values of what differs as a whole."""
+    """Names and values that differ as a whole."""
     first, second = found.time_ps
     rows = [("changed", _changes(found.changes)), ("time", _change(first, second, duration))]
     shows: dict[str, tuple[str, Callable[[int], str]]] = {

@@ -1,8 +1,8 @@
-"""The fast tier of exploration: what thousands of designs would take for one network, without making a program.
+"""The fast tier of exploration: estimates of thousands of designs for one network, without making programs.
 
-The compiler's own groups, problems and cost functions are worked out once; then its search for tiles and for the homes
-of values runs over arrays of designs (see :mod:`npusim.explore.estimates`). An estimate is for choosing what to
-simulate: it ranks designs, and is off by some percent.
+The compiler's groups, problems and cost functions are computed once; then its searches for tiles and memory areas run
+over arrays of designs (see :mod:`npusim.explore.estimates`). Estimates select the designs to simulate: they rank
+designs, and are off by some percent.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Estimates:
 class Estimator:
     """Estimates of one network on variants of a device.
 
-    Raises what compiling for ``base`` raises, where no device of its kind can compute the network.
+    Raises the errors of compiling for ``base`` if no device of its kind can compute the network.
     """
 
     def __init__(self, graph: Graph, base: Config) -> None:
@@ -196,7 +196,7 @@ class Estimator:
             result.put(rows[chunk], network, best, time_ps, energy(network.layers, some, best, time_ps))
 
     def _network(self, config: Config) -> PreparedNetwork:
-        """What designs of a kind share: one core's, since several run the same layers."""
+        """Data that designs of a kind share; of one core, because several cores run the same layers."""
         alike = dataclasses.replace(
             config, name="", description="", cores=1, energy=None, technology=None, area=None, host=self._base.host
         )
@@ -230,7 +230,7 @@ def _plan(network: PreparedNetwork, designs: Designs, cores: int) -> Plan:
 
 
 def _less(one: Plan, other: Plan) -> Plan:
-    """For each design the plan that takes less, as the compiler compares them: by what will be told."""
+    """For each design the faster plan, by the comparison of the compiler."""
     rows = np.flatnonzero(_ps(other) < _ps(one))
     for into, source, chosen, theirs in zip(one.layers, other.layers, one.chosen, other.chosen, strict=True):
         into.put(rows, source, rows)

@@ -1,4 +1,4 @@
-"""One design, simulated: compile each model for it, run it without arithmetic, and write down what that took."""
+"""Simulation of one design: compile each model for it, run it without arithmetic, and record the costs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from npusim.runtime import Result
 
 _UNFIT = (UnsupportedError, CompileError, DeviceMemoryError, DeviceFaultError)
-"""What a design cannot do; anything else that is raised is a mistake of ours or of the machine."""
+"""Errors that are a property of the design; any other exception is a defect or a failure of the machine."""
 
 
 class EvaluationTask(Protocol):
-    """What a worker evaluates: (number, base's name, settings, device)."""
+    """A task of a worker: (number, name of the base, settings, device)."""
 
     @property
     def number(self) -> int: ...
@@ -57,7 +57,7 @@ class Simulator:
 
     @property
     def digests(self) -> dict[str, str]:
-        """By model, what tells its contents from others."""
+        """By model, the digest of its contents."""
         return {name: digest for name, _, digest in self._models}
 
     @property
@@ -119,7 +119,7 @@ def area_um2(config: Config) -> int | None:
 
 
 def figures_of(model: str, result: Result) -> ModelFigures:
-    """What a study wants to know of a run of a model."""
+    """The figures of one run of a model."""
     energy = result.energy.total
     traffic = result.dram_read_bytes + result.dram_write_bytes
     return ModelFigures(

@@ -1,4 +1,4 @@
-"""What is known of a design: the figures of each model on it, how they were found, and why there are none."""
+"""The row of a design: figures of each model, how they were found, or why there are none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ModelFigures:
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """What is known of one design. ``status``: a tier, REFUSED or FAILED, with the ``reason``."""
+    """The row of a design. ``status``: a tier, REFUSED or FAILED, with the ``reason``."""
 
     number: int
     base: str

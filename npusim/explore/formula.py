@@ -1,8 +1,8 @@
 """Formulas of a space file: numbers with units, keys of the device, figures of models; checked before anything runs.
 
 ``2 * rows * 16 KiB``, ``area <= 2.5 mm2``, ``latency('bert') * energy``. Python's grammar is parsed, never evaluated:
-what is not arithmetic, a comparison or one of a few functions is refused. Every value has a dimension, so that an area
-is never compared with a time. Values may be exact numbers, or numpy arrays with one element for each design.
+only arithmetic, comparisons and a few functions are accepted. Every value has a dimension, so an area cannot be
+compared with a time. Values may be exact numbers, or numpy arrays with one element per design.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from npusim.errors import shown
 from npusim.units import Dimension
 
 Dim = tuple[int, int, int, int] | str
-"""Exponents of byte, second, joule and metre; ``text`` and ``flag`` are what cannot be calculated with."""
+"""Exponents of byte, second, joule and metre; ``text`` and ``flag`` have no arithmetic."""
 NUMBER: Dim = (0, 0, 0, 0)
 TEXT: Dim = "text"
 FLAG: Dim = "flag"
@@ -35,12 +35,12 @@ DEEPEST = 50
 MOST_WHOLE = 1000
 """Bits of a value's whole part, in base units or SI units: a float has 1024."""
 MOST_BITS = 4096
-"""Bits of an exact value, of its whole part and its denominator together. What one may need is known before it is
-calculated: powers of powers would take any time and memory."""
+"""Most bits of an exact value, numerator and denominator together. The size of a result is bounded before it is
+computed, because powers of powers would take any time and memory."""
 Size = tuple[int, int]
 """A value is below 2 to the first power, and its denominator at most 2 to the second."""
 _NAMED: Size = (64, 20)
-"""Of what a name stands for, in its base unit: keys and figures fit 64 bits, denominators Ratio.limit."""
+"""Bits of the value of a name in its base unit: keys and figures fit 64 bits, denominators Ratio.limit."""
 
 DIMENSIONS: dict[Dimension, tuple[Dim, Fraction]] = {
     Dimension.TIME: ((0, 1, 0, 0), Fraction(1, 10**12)),
@@ -52,7 +52,7 @@ DIMENSIONS: dict[Dimension, tuple[Dim, Fraction]] = {
     Dimension.AREA: ((0, 0, 0, 2), Fraction(1, 10**12)),
     Dimension.LENGTH: ((0, 0, 0, 1), Fraction(1, 10**9)),
 }
-"""Exponents, and what one base unit of ``npusim.units`` is in bytes, seconds, joules and metres."""
+"""Exponents, and the size of a base unit of ``npusim.units`` in bytes, seconds, joules and metres."""
 _LARGE = {"uJ": Fraction(1, 10**6), "mJ": Fraction(1, 10**3), "J": Fraction(1)}
 """Of energy: single actions need none of them, runs do."""
 _UNITS: dict[str, tuple[Fraction, Dim]] = {
@@ -77,12 +77,12 @@ MOST_NAMES = 20
 
 
 class FormulaError(ValueError):
-    """A formula is refused; the message says why, and what was allowed, without its place."""
+    """A formula is refused; the message states the reason and the allowed forms, without the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a name of a formula stands for: its dimension, and what one of its base unit is in SI units.
+    """The meaning of a name in a formula: its dimension, and its base unit in SI units.
 
     ``size``: of a value in base units.
     """
@@ -94,7 +94,8 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class FormulaScope:
-    """What may be named. ``figures`` may be called with a model's name in quotes; alone, they are of all models."""
+    """The available names. ``figures`` may be called with the name of a model in quotes; alone, they are of all
+    models."""
 
     names: Mapping[str, Name]
     figures: Mapping[str, Name] = field(default_factory=dict)
@@ -117,10 +118,10 @@ class Formula:
     size: Size = (0, 0)
 
     def __call__(self, values: Values) -> Any:
-        """The value in SI units, exact if the values are; of a condition, how far it is from being fulfilled.
+        """The value in SI units, exact if the values are; of a condition, its violation.
 
-        A condition is fulfilled at 0 and below; else it is what is lacking, as a part of the limit. An unknown value
-        gives nan. Raises ZeroDivisionError.
+        A condition is fulfilled at 0 and below; else the value is the distance to the limit, relative to the limit. An
+        unknown value gives nan. Raises ZeroDivisionError.
         """
         return self._evaluate(values)
 
@@ -158,7 +159,7 @@ class _Part:
 
 
 class _Condition(_Part):
-    """A part whose value is what is lacking."""
+    """A part whose value is a violation."""
 
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -367,7 +368,7 @@ def _product(left: Size, right: Size) -> Size:
 
 
 def _quotient(left: Size, right: Size) -> Size:
-    """What divides is no smaller than one part of its denominator."""
+    """A divisor is at least one unit of its denominator."""
     return left[0] + right[1], left[1] + sum(right)
 
 
@@ -407,7 +408,7 @@ def _value(name: str, known: Name) -> _Part:
 
 
 def _differs(left: _Eval, right: _Eval) -> _Eval:
-    """What an equation of texts or flags lacks: all or nothing."""
+    """The violation of an equation of texts or flags: all or nothing."""
 
     def evaluate(values: Values) -> Any:
         found = left(values) != right(values)
@@ -436,7 +437,7 @@ def _lack(left: _Eval, right: _Eval, sign: int, strict: bool) -> _Eval:
 
 
 _LEAST = 1e-9
-"""What ``a < b`` lacks where both are equal."""
+"""The violation of ``a < b`` if both are equal."""
 
 
 def _alike(a: Any, b: Any) -> tuple[Any, Any]:
@@ -447,8 +448,8 @@ def _alike(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _joined(both: bool, lacks: list[Any]) -> Any:
-    """What conditions lack together. One that is unknown leaves it open, unless another decides alone: a broken one
-    where all must be fulfilled, a fulfilled one where any does."""
+    """The violation of several conditions. An unknown one leaves it open, unless another decides alone: a violated one
+    if all must be fulfilled, a fulfilled one if any must."""
     parts = np.broadcast_arrays(*(np.asarray(lack, float) for lack in lacks))
     known = (np.fmax if both else np.fmin).reduce(parts)
     decided = known > 0 if both else known <= 0

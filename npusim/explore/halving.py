@@ -1,8 +1,8 @@
-"""Successive halving by tiers: what costs nothing decides first, what is exact last.
+"""Successive halving by tiers: cheap checks first, exact simulation last.
 
-All designs, or a sample of them, are estimated; the best of those by estimate are simulated; how far the estimates were
-off there corrects those nearby; then what is promising beside the front is simulated, round by round, until nothing new
-comes or the budget is spent. Every figure of the answer is a simulated one.
+All designs, or a sample of them, are estimated, and the best estimates are simulated. Their errors correct estimates of
+neighbouring designs; then promising designs near the front are simulated, round by round, until nothing improves or the
+budget is spent. All figures of the answer are simulated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUNDS = 12
 """The budget is spent in about so many rounds."""
 LEAST_ROUND = 8
 KEPT = 20_000
-"""Designs that are looked at again after each round: the best by estimate."""
+"""Most designs that are ranked again after each round: the best by estimate."""
 NEAR = 6
 """Simulated designs whose errors correct an estimate."""
 
@@ -68,7 +68,8 @@ class Halving:
         return found
 
     def _first(self, wanted: int) -> list[int]:
-        """The first layers by estimate, and a tenth of others: what the estimates do not know shows there only."""
+        """The first layers of fronts by estimate, and a tenth of other designs, which can show errors of the
+        estimates."""
         table = self.table
         if not table.numbers:
             return []
@@ -84,7 +85,7 @@ class Halving:
         return [table.numbers[place] for place in chosen]
 
     def _keep(self, points: Floats, near: Places, chosen: list[int]) -> None:
-        """Which estimates are worth another look after each round."""
+        """Designs whose estimates are ranked again after each round."""
         if len(near) <= KEPT:
             kept = near
         else:
@@ -125,7 +126,7 @@ class Halving:
         return [number for number, on in zip(fit, mask, strict=True) if on]
 
     def _nearly(self) -> list[int]:
-        """Where nothing fulfils the constraints yet: what lacks least."""
+        """If nothing fulfils the constraints yet: the smallest violation."""
         known = [row for row in self._rows.values() if row.known]
         lacks = {row.number: max(self._objectives.lacks(row), default=0.0) for row in known}
         return sorted(lacks, key=lambda number: (lacks[number], number))[:LEAST_ROUND]
@@ -135,7 +136,7 @@ class Halving:
         return np.array(points, float).reshape(len(points), len(self._space.objectives))
 
     def _corrections(self, places: Places) -> Mapping[tuple[str, str], Floats]:
-        """By model and figure, what the errors of near simulated designs make of an estimate: a factor."""
+        """By model and figure, the correction factor of an estimate from the errors of simulated neighbours."""
         rows = [row for row in self._rows.values() if row.known]
         count = len(self.table.numbers)
         if not rows:

@@ -1,6 +1,6 @@
-"""What the keys of a space file hold besides single values: lists, shapes, tables; and the tables themselves.
+"""Values of keys of a space file that are not single values: lists, shapes, tables; and the tables themselves.
 
-Read, refused and documented by the same machinery as device descriptions (``npusim.hw.keys``).
+They are read, validated and documented like device descriptions (``npusim.hw.keys``).
 """
 
 # ruff: noqa: RUF009 - key() and its kin make dataclass fields
@@ -22,7 +22,7 @@ SAMPLERS = ("tpe", "nsga2", "random")
 
 @dataclasses.dataclass(frozen=True)
 class Texts(ValueType):
-    """A list of texts; ``alone``: one text may stand for a list of it."""
+    """A list of texts; ``alone``: a single text is accepted as a list of one."""
 
     alone: bool = False
 
@@ -153,7 +153,7 @@ class RowsOf(ValueType):
 
 
 class _Below(Reading):
-    """Hands what is refused in a row to the reading of the file."""
+    """Passes problems of a row to the reading of the file."""
 
     def __init__(self, refuse: Refuse) -> None:
         super().__init__("")
@@ -166,7 +166,7 @@ class _Below(Reading):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class VariantConfig:
-    """One form of a model: what it says takes the place of what the model says."""
+    """One form of a model; its values override those of the model."""
 
     name: str = key(Text(), "its name; that of the figures is MODEL/NAME")
     weight: Fraction = key(Ratio(1 << 20, positive=True), "how much it counts beside the others", Fraction(1))

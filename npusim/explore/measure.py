@@ -16,9 +16,9 @@ from npusim.runtime.provenance import as_json
 
 @dataclass(frozen=True, slots=True)
 class Measurer:
-    """``model``: an ONNX file; ``shapes``, ``bind``: what it leaves open; ``jobs``: processes.
+    """``model``: an ONNX file; ``shapes``, ``bind``: values for its open inputs; ``jobs``: processes.
 
-    The points are the same for any number of processes, and come in the order of the devices.
+    The points are the same for any number of processes, in the order of the devices.
     """
 
     model: Path

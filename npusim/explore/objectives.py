@@ -1,4 +1,4 @@
-"""What is asked of designs: objectives and conditions, answered from rows, or for many designs at once from columns."""
+"""Objectives and constraints of designs, evaluated on rows, or on columns for many designs at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Objectives:
         return [each for each in self.space.constraints if each.uses & self._figures]
 
     def excluded(self, number: int, config: Config, area: float | None) -> str:
-        """The constraint that a design breaks whatever runs on it; empty if there is none."""
+        """The constraint that a design violates for every model; empty if there is none."""
         if area is None and any("area" in formula.uses for formula in self.space.objectives):
             return next(
                 (f"{each.text}: area is not known" for each in self.first if "area" in each.uses),
@@ -45,7 +45,7 @@ class Objectives:
         return _broken(self.first, values)
 
     def values(self, row: StudyRow) -> dict[str, Any]:
-        """What formulas may name, for one design."""
+        """The names that formulas may use, for one design."""
         device = {}
         if self.device_names:
             device = self.space.names(row.number, self.space.config(row.number))

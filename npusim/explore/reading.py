@@ -1,4 +1,4 @@
-"""From a space file to a Space: every mistake of the file in one message, with key, value and what was allowed."""
+"""Reads a space file: all problems in one message, with key, value and allowed values."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Maker:
         for key in raw.keys() & formulas.keys():
             self._reading.refuse(f"vary.{key}", "must be in [vary] or in [derive], not in both")
         axes = [axis for key, value in raw.items() if (axis := self._axis(key, value, own)) is not None]
-        # A key that was refused is known all the same: what follows from it is no mistake of its own.
+        # A refused key still counts as known: formulas that use it are no further problem.
         refused = [key for key in raw if key not in {axis.key for axis in axes}]
         self._refused |= own.intersection(refused)
         derived = self._derived(formulas, axes, own, refused)
@@ -167,7 +167,7 @@ class _Maker:
     def _derived(
         self, formulas: Mapping[str, Any], axes: Sequence[SpaceAxis], own: set[str], refused: Sequence[str]
     ) -> list[Derived]:
-        """In an order in which each follows from what is before it."""
+        """In an order in which each depends only on earlier ones."""
         left, found = dict(formulas), list[Derived]()
         words = {key: _words(_text(raw)) for key, raw in formulas.items()}
         while left:
@@ -243,7 +243,7 @@ class _Maker:
 
 @functools.cache
 def _device_names() -> dict[str, Name]:
-    """What a formula may do with the keys of a device."""
+    """The operations of formulas on the keys of a device."""
     return {key: name for key, kind in config_keys() if (name := name_of(kind)) is not None}
 
 
@@ -261,7 +261,7 @@ def _flat(raw: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _words(text: str) -> set[str]:
-    """The names in a formula, without what stands in quotes."""
+    """The names in a formula, without quoted text."""
     return set(re.findall(r"[\w.]+", re.sub(r"'[^']*'|\"[^\"]*\"", "", text)))
 
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 MOST_REASONS = 8
 BUSY = 0.5
-"""What works for less of the time than this limits nothing."""
+"""A resource that is busy for a smaller fraction of the time is not the bottleneck."""
 
 
 def text(study: Study, top: int) -> str:
-    """What ``npusim explore`` prints: the front, the best of each objective, why others were none."""
+    """The output of ``npusim explore``: the front, the best design of each objective, and why others are excluded."""
     lines = [_headline(study), ""]
     front = study.front_rows()
     if front:
@@ -167,7 +167,7 @@ def si_text(formula: Formula, value: float) -> str:
 
 
 def busiest(row: StudyRow) -> str:
-    """What limits each model: the resource that works most of the time, or that none does."""
+    """The bottleneck of each model: the busiest resource, or none."""
     parts = []
     for each in row.figures:
         if not each.busy:

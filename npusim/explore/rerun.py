@@ -1,4 +1,4 @@
-"""The run that a JSON describes, once more: the same, or what differs and where first."""
+"""Repeats the run that a JSON describes, and reports the first difference."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ EXEMPT = {
     "provenance.model.digest": "compared with the file's, as the record says it is to be taken",
     "provenance.overrides": "compared with the device, which has these values and no longer knows whose they are",
 }
-"""What a rerun does not compare, or compares in another way, by its path in the JSON of a run, and why.
+"""Values that a rerun does not compare, or compares in another way, by path in the JSON of a run, with the reason.
 
-Everything else that a run says of itself is compared."""
+All other values are compared.
+"""
 _MOST_DIFFERENCES = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rerun:
-    """``same``: everything in the record that a rerun can compare is as it was; other versions alone are no difference.
+    """``same``: everything comparable in the record is equal; other versions alone are no difference.
 
-    ``changed``: what is not as it was of the three that make a run, ``model``, ``versions`` and ``device``, and how;
-    ``first``: where the timelines differ first, empty if they do not; ``differs``: each figure or option that is
-    another one, by its path in the JSON.
+    ``changed``: differences of ``model``, ``versions`` and ``device``; ``first``: the first difference of the
+    timelines, empty if there is none; ``differs``: each figure or option that differs, by its path in the JSON.
     """
 
     result: Result
@@ -68,11 +68,11 @@ class Rerun:
 
 
 def rerun(record: Mapping[str, Any], label: str, model: str | os.PathLike[str] | None = None) -> Rerun:
-    """Run again what ``record``, the JSON of a run from file ``label``, describes, and compare all that it says.
+    """Repeat the run of ``record``, the JSON of a run from file ``label``, and compare all values.
 
-    ``model``: the model's file; without it, where the record says, from here or from beside ``label``. Without
-    arithmetic, since times do not depend on it, and compiled afresh. Raises UsageError if the record does not say
-    enough, ConfigError if its device is none any more, and what compiling and running raise.
+    ``model``: the file of the model; without it, the path in the record, relative to the working directory or to
+    ``label``. It is compiled afresh and runs without arithmetic, because times do not depend on it. Raises UsageError
+    if the record is incomplete, ConfigError if its device is no longer valid, and errors of compiling and running.
     """
     from npusim.runtime import Session
 
@@ -109,8 +109,7 @@ def rerun(record: Mapping[str, Any], label: str, model: str | os.PathLike[str] |
 
 
 def _differences(was: Any, now: Any, older: bool, path: str = "") -> Iterator[str]:
-    """Each value that is not the same, of what both have; unless the record is of another version, all that only one
-    has, too."""
+    """Each common value that differs; values of one side only as well, unless the record is of another version."""
     if path in EXEMPT or (path == "provenance.fingerprint" and older):
         return
     if isinstance(was, dict) and isinstance(now, dict):
@@ -136,7 +135,7 @@ def _words(value: Any) -> str:
 
 
 def _overridden(told: Mapping[str, Any], config: Config) -> tuple[str, ...]:
-    """Values that somebody has set, as the record says, and that its device has not."""
+    """Values that are overrides according to the record, but not in its device."""
     said = told.get("overrides")
     if not isinstance(said, dict):
         return ("provenance.overrides must be an object",)
@@ -178,7 +177,7 @@ def _model_file(told: Mapping[str, Any], label: str, given: str | os.PathLike[st
 
 
 def _digest(told: Mapping[str, Any], config: Config, file: Path) -> tuple[str, ...]:
-    """How the model's file is not the one that was; nothing if it is, or if nobody knows."""
+    """How the file of the model differs from the recorded one; empty if it does not, or if that is unknown."""
     from npusim.frontends.onnx.external import digest_file
 
     was = told.get("digest")
@@ -226,7 +225,7 @@ def _compile(session: Session, told: Mapping[str, Any], file: Path, label: str) 
 
 
 def _first(record: Mapping[str, Any], result: Result, label: str) -> str:
-    """Where the run differs first from the one that is told of, in its operators, else in its units."""
+    """The first difference between the run and the recorded one, in its operators, else in its units."""
     was = record.get("ops", [])
     if not isinstance(was, list) or not all(map(_is_row, was)):
         raise UsageError(f"{label}: ops: must be rows as npusim run --json writes them")

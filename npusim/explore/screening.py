@@ -1,4 +1,4 @@
-"""What is known of designs without a simulation: whether they can be built, their area, estimates of the rest."""
+"""Knowledge about designs without simulation: whether they are valid, their area, estimates of the rest."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Screen:
 
 
 def _unknown_area(config: Config) -> str:
-    """Which parts of the area nobody has said, and how to."""
+    """The parts without an area, and the keys that would give it."""
     from npusim.hw.area import area
 
     missing = area(config).unknown
@@ -171,8 +171,8 @@ class EstimateTable:
         columns = {key: [settings[i][key] for i in places] for key in settings[first] if key not in fixed}
         alike = self._space.config(numbers[first])
         base = alike if fixed else self._space.settings(numbers[first])[0]
-        # The space's own device, so that one estimator serves every round; else, where that one cannot compute the
-        # model or contradicts what varies, the first of the designs.
+        # The device of the space, so that one estimator serves every round; if it cannot compute the model or
+        # contradicts the varied keys, the first of the designs.
         estimates = self._ask(model, base, columns)
         if isinstance(estimates, NpusimError) and base != alike:
             estimates = self._ask(model, alike, columns)
@@ -206,7 +206,7 @@ class EstimateTable:
         return np.ones(len(raw)) if np.isnan(raw).all() else np.maximum(raw, 1.0)
 
     def values(self, corrections: Mapping[tuple[str, str], Floats]) -> dict[str, Any]:
-        """What formulas may name, as columns; ``corrections``: factors, by model and figure."""
+        """The names that formulas may use, as columns; ``corrections``: factors, by model and figure."""
         weights = self._objectives.weights
         total = float(sum(weights.values()))
         found: dict[str, Any] = dict(self._names)

@@ -1,7 +1,7 @@
-"""Which designs are evaluated, and in which order: generators that ask for rounds of numbers and are sent their rows.
+"""Searches: generators that yield rounds of designs, as numbers, and receive their rows.
 
-What a search asks for depends on the space, the seed and the rows alone: not on how many workers there are, nor on what
-was known before. So a study that goes on is asked for the same designs again, and has most of the rows already.
+The next round depends only on the space, the seed and the rows: not on the number of workers, nor on rows that existed
+before. So a resumed study asks for the same designs again and has most of their rows already.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUND = 256
 
 
 class DesignScreen(Protocol):
-    """Says of designs what needs no simulation."""
+    """Reports properties of designs that need no simulation."""
 
     def allowed(self, numbers: Sequence[int]) -> list[int]:
         """Those that can be built and break no constraint that needs no run."""

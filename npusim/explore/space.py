@@ -1,7 +1,7 @@
-"""A space of designs: which devices, what varies, what runs on them, what is wanted; read from one TOML file.
+"""A space of designs: devices, varied keys, models, objectives; read from one TOML file.
 
-A design is a number: its digits are the places of its values on the axes, those of the last axis last. So a space of
-any size has all its designs at hand, and a number means the same in every process.
+A design is a number: its digits are the indices of its values on the axes, the last axis last. So a space of any size
+needs no list of designs, and a number means the same in every process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """One point of a space. ``settings``: what it changes in its base, plain values by dotted key."""
+    """One point of a space. ``settings``: overrides of its base, plain values by dotted key."""
 
     number: int
     base: str
@@ -47,9 +47,9 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Made by :func:`npusim.explore.reading.read_space`; always valid, though single designs of it need not be.
+    """Made by :func:`npusim.explore.reading.read_space`; always valid, though single designs may not be.
 
-    ``definition``: what decides the figures of a number, as JSON values: bases, axes, formulas.
+    ``definition``: everything that determines the figures of a number, as JSON values: bases, axes, formulas.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Space:
         return number
 
     def settings(self, number: int) -> tuple[Config, dict[str, Any]]:
-        """The base of a design and what it changes. Raises ConfigError where a formula gives no value of its key."""
+        """The base of a design and its overrides. Raises ConfigError if a formula gives no valid value of its key."""
         base, values = self._chosen(number)
         return base, {key: value for key, value in values.items() if not _is_own(key)}
 
@@ -125,7 +125,7 @@ class Space:
         return Design(number, base.name, self.config(number), settings)
 
     def names(self, number: int, config: Config) -> dict[str, Any]:
-        """What constraints and objectives may name of a design besides its figures."""
+        """The names that constraints and objectives may use besides figures."""
         _, chosen = self._chosen(number)
         values = {**_plain(config), **{key: value for key, value in chosen.items() if _is_own(key)}}
         return {**_exact({key: values[key] for key in chosen if key in values}), **values}
@@ -162,7 +162,7 @@ _RATIOS = {**{key.rpartition(".")[2]: kind for key, kind in _KEYS.items()}, **_K
 
 
 def _plain(config: Config) -> dict[str, Any]:
-    """Numbers of a device in base units, texts and flags, by dotted key; of what it lacks, None."""
+    """Numbers of a device in base units, texts and flags, by dotted key; None for keys that it lacks."""
     found: dict[str, Any] = dict.fromkeys(_KEYS)
     found.update({key: value for key, entry, value in walk(config) if name_of(entry.kind) is not None})
     return found

@@ -1,7 +1,7 @@
-"""What is known of the designs of one space, in one SQLite file that survives whatever ends the process.
+"""The rows of a study in one SQLite file, which survives the end of the process at any moment.
 
-A row is written once, whole, in a transaction of its own or with others; nothing in it depends on when or where it was
-found. So a study that was killed and went on has the same rows as one that ran through.
+A row is written once, complete, in one transaction; nothing in it depends on the time or place of its evaluation. So a
+study that was killed and resumed has the same rows as one that was not.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
 _STEPS = 10_000
-"""Of SQLite's machine between two looks at how many there were."""
+"""Instructions of SQLite between two checks of their number."""
 _MOST_STEPS = 10_000_000
 """For one call, besides those that the size of the file allows."""
 _MOST_FACTS, _MOST_MODELS, _MOST_LENGTH = 16, 1 << 12, 1 << 22
-"""Rows of what a store is about, and of the figures of a design; characters of all these figures together."""
+"""Most rows of the description of a store, and of the figures of a design; most characters of these figures."""
 _JOURNAL_END = bytes.fromhex("d9d505f920a163d7")
 """The end of a journal that names another file, which SQLite would remove."""
 _LARGEST = 1 << 64
@@ -65,12 +65,12 @@ Cells = tuple[Any, ...]
 class StudyStore:
     """The file of one study; ``path`` None keeps it in memory. One process writes to it at a time, others may read.
 
-    Each row has a MAC with this user's key, over what the store is about as well: a row that something else has
-    written or changed is refused. ``trust``: rows are taken whoever wrote them, as far as their values can be right;
-    :meth:`sign` makes them this user's.
+    Each row has a MAC with this user's key, over the description of the store too: a row that was written or changed by
+    others is refused. ``trust``: rows of others are accepted if their values are plausible; :meth:`sign` makes them
+    this user's.
 
-    Raises UsageError, in one paragraph, for a file that is something else, of another version, that cannot be written,
-    or that another process writes to.
+    Raises UsageError, in one paragraph, for a file of another kind or version, that cannot be written, or that another
+    process writes to.
     """
 
     def __init__(self, path: Path | None, *, reading: bool = False, trust: bool = False) -> None:
@@ -104,7 +104,7 @@ class StudyStore:
             raise
 
     def _defend(self, reading: bool) -> None:
-        """Before anything of the file is looked at: it may hold what SQLite would run, or never come to an end of."""
+        """Before the file is read: it may contain code that SQLite would run, or endless structures."""
         for limit, most in _LIMITS.items():
             self._file.setlimit(limit, most)
         if hasattr(self._file, "setconfig"):  # since Python 3.12
@@ -121,7 +121,7 @@ class StudyStore:
         return self._left < 0
 
     def _check(self) -> None:
-        """Make the tables of a new file; refuse one of somebody else's."""
+        """Make the tables of a new file; refuse those of another program."""
         (application,) = self._file.execute("PRAGMA application_id").fetchone()
         (version,) = self._file.execute("PRAGMA user_version").fetchone()
         schema = self._file.execute(_SCHEMA).fetchmany(len(_schema()) + 1)
@@ -143,7 +143,7 @@ class StudyStore:
             raise UsageError(f"{self.path}: {_DAMAGED}")
 
     def close(self) -> None:
-        """Give the file to others. What was added stays."""
+        """Close the file. Added rows are kept."""
         self._file.close()
         self._unlock()
 
@@ -159,7 +159,7 @@ class StudyStore:
         self.close()
 
     def facts(self) -> dict[str, Any]:
-        """What the store is about: space, models, versions."""
+        """The description of the store: space, models, versions."""
         return {name: STORE.parse_json(value.encode(), f"{self._label}: {name}") for name, value in self._facts()}
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -170,7 +170,7 @@ class StudyStore:
         return found
 
     def tell(self, facts: Mapping[str, Any]) -> None:
-        """Write down what it is about, before there are rows."""
+        """Write the description, before there are rows."""
         rows = [(name, _json(value)) for name, value in facts.items()]
         with self._explained(), self._transaction():
             self._file.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
@@ -297,8 +297,8 @@ class StudyStore:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """What SQLite says, in our words and with the file's name; and a bound of what it does."""
-        # What is done with a byte of a row takes fewer steps.
+        """Errors of SQLite as UsageError with the name of the file, and a limit on its work."""
+        # The work per byte of a row is less than these steps.
         self._left = _MOST_STEPS + 16 * (os.fstat(self._lock).st_size if self._lock is not None else 0)
         try:
             yield
@@ -320,7 +320,7 @@ def _opened(path: Path, reading: bool) -> int:
     except OSError as error:
         raise UsageError(f"{path}: this store cannot be {'read' if reading else 'written'}: {error.strerror}") from None
     try:
-        # Not one of SQLite's own locks: those would keep readers out as well.
+        # Not a lock of SQLite, which would exclude readers too.
         if not reading:
             fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -417,13 +417,13 @@ _CELLS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "digest": ("a digest", _is_digest),
     "busy": ("text", _is_text),
 }
-"""What a cell must be, by its column."""
+"""The kind of a cell by its column."""
 _DESIGN = ("number", "base", "settings", "fingerprint", "status", "reason", "area")
 _FIGURES = ("number", "model", "latency", "cycles", "dram_bytes", "energy", "power", "digest", "busy")
 
 
 def _problem_of_cells(design: Sequence[Any], figures: Sequence[Sequence[Any]]) -> str:
-    """What cannot be right in the cells of a row; empty if there is nothing."""
+    """The problem with the cells of a row; empty if there is none."""
     for columns, cells in ((_DESIGN, design), *((_FIGURES, each) for each in figures)):
         for column, cell in zip(columns, cells, strict=True):
             wanted, is_right = _CELLS[column]
@@ -433,7 +433,7 @@ def _problem_of_cells(design: Sequence[Any], figures: Sequence[Sequence[Any]]) -
 
 
 def _problem(row: StudyRow) -> str:
-    """Likewise, in a row whose cells are right one by one."""
+    """The same for a row whose cells are valid alone."""
     if row.known != bool(row.figures) or row.known == bool(row.reason):
         return "must have either figures or a reason why there are none"
     if not isinstance(row.settings, dict):

@@ -1,4 +1,4 @@
-"""A study: a space, what is known of its designs, and the search that goes on until the budget is spent.
+"""A study: a space, the rows of its designs, and a search that proposes designs until the budget is spent.
 
 >>> study = Study("space.toml")  # doctest: +SKIP
 >>> study.run(workers=8)  # doctest: +SKIP
@@ -43,12 +43,12 @@ SUFFIX = ".study"
 
 
 class Study:
-    """``space``: a file or a Space. ``store``: the file that keeps what is known; None: beside the space file, in
-    memory for a Space that was made in Python. A study goes on where its store ends. ``trust``: rows of the store are
-    believed that this user's npusim on this machine has not written, and are this user's from then on.
+    """``space``: a file or a Space. ``store``: the file with the rows; None: beside the space file, or in memory for a
+    Space that was made in Python. A study resumes from its store. ``trust``: rows that this user's npusim on this
+    machine has not written are accepted, and are this user's from then on.
 
-    ``evaluate``, ``estimate`` and ``area``: other ways to know a design than npusim's own. Raises ConfigError for a
-    space file, UsageError for a store that cannot be used or belongs to another space, NpusimError for a model.
+    ``evaluate``, ``estimate`` and ``area``: replacements of npusim's own. Raises ConfigError for a space file,
+    UsageError for a store that cannot be used or belongs to another space, NpusimError for a model.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class Study:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What decides the figures of a design's number: the space, digests of the models, versions."""
+        """Everything that determines the figures of a design's number: the space, digests of the models, versions."""
         digests = self._simulator.digests if self._simulator else {each.name: "" for each in self.space.workloads}
         return {"space": self.space.definition, "models": digests, "versions": versions()}
 
     def _agree(self) -> None:
-        """Write into a new store what it is about; refuse one that is about something else."""
+        """Write the description of a new store; refuse a store with another one."""
         wanted = self.facts
         known = self._store.facts()
         if not known:
@@ -131,11 +131,11 @@ class Study:
         budget: int | None = None,
         progress: Progress | None = None,
     ) -> Study:
-        """Search until the budget is spent or nothing new comes; returns itself.
+        """Search until the budget is spent or no new design is proposed; returns itself.
 
-        ``workers``: processes, 0 for none beside this one, None for one on each processor; ``cluster``: the address of
-        a Dask scheduler instead. Rows are the same whoever evaluates. Raises UsageError; may be interrupted and called
-        again at any time.
+        ``workers``: processes, 0 for this one only, None for one per processor; ``cluster``: the address of a Dask
+        scheduler instead. Rows do not depend on the workers. Raises UsageError; may be interrupted and called again at
+        any time.
         """
         most = self.space.search.budget if budget is None else budget
         rounds = self._search(most)
@@ -170,7 +170,7 @@ class Study:
                 pool.close()
 
     def _note_unseen(self) -> None:
-        """Name the keys that estimates do not follow: what was chosen by estimates was chosen without them."""
+        """Name the keys that estimates do not follow, because the selection by estimates ignored them."""
         for model, keys in self._table.unseen().items() if self._table else ():
             note = f"{model}: estimates do not follow {', '.join(keys)}: simulations move otherwise"
             if note not in self.notes:
@@ -250,7 +250,7 @@ class Study:
         return self.record(self.best_row(metric))
 
     def best_row(self, metric: str) -> StudyRow:
-        """Likewise, as a row."""
+        """The same as a row."""
         rows = self.feasible()
         known = {text.text: place for place, text in enumerate(self.space.objectives)}
         allowed = [*known, *(name for name in FIGURES if name not in known)]
@@ -273,8 +273,8 @@ class Study:
         return min(valued, key=lambda each: each[:3])[3]
 
     def reasons(self) -> dict[str, int]:
-        """Why designs are no answer, and how many of them, most frequent first; those that were not looked at are not
-        counted."""
+        """Reasons why designs are excluded, with their number, most frequent first; designs that were not evaluated do
+        not count."""
         counts = self.screen.causes()
         counts.update(collections.Counter(reason for row in self.rows.values() if (reason := self._reason(row))))
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
@@ -342,7 +342,7 @@ def no_rounds() -> Rounds:
 
 
 def versions() -> dict[str, str]:
-    """What decides figures besides space and models."""
+    """Everything besides space and models that determines figures."""
     from npusim.compiler.version import COMPILER_VERSION
     from npusim.isa.base import ISA_VERSION
 
@@ -350,7 +350,7 @@ def versions() -> dict[str, str]:
 
 
 def _differences(name: str, was: Any, now: Any) -> Iterator[str]:
-    """What has changed, key by key, in words."""
+    """The changes, key by key."""
     now = json.loads(json.dumps(now))
     if was == now:
         return

@@ -1,8 +1,8 @@
-"""What each resource of a device would buy: the model compiled and run again with it infinite, doubled and halved.
+"""The benefit of each resource of a device: the model compiled and run again with it infinite, doubled and halved.
 
-The resources are the numbers of the device's description, found by walking its sections, so that a new unit's keys are
-there without being named here. A key is a cost (fewer is better) if it is a time or counts cycles; any other number is
-a capacity or a rate. Infinite is the best legal value: no cost, or MOST times as much.
+The resources are the numbers in the sections of the description, so keys of a new unit are included automatically. A
+key is a cost (less is better) if it is a time or counts cycles; any other number is a capacity or a rate. Infinite is
+the best legal value: no cost, or MOST times as much.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from npusim.units import Dimension
 INFINITE, DOUBLED, HALVED = "infinite", "doubled", "halved"
 CHANGES = (INFINITE, DOUBLED, HALVED)
 MOST = 1 << 10
-"""How many times as much stands for infinitely much; where so much is not legal, half of it, and so on."""
+"""The factor that counts as infinite; if the result is not legal, half of it, and so on."""
 
 _OF_TIME = (Dimension.TIME, Dimension.SIZE, Dimension.FREQUENCY, Dimension.BANDWIDTH)
-"""Quantities that decide times; what an action or a part of the chip costs decides none."""
+"""Quantities that determine times; energy and area of actions and parts do not."""
 _PRICES = ("technology.", "energy.", "area.")
 """Sections that decide no time either."""
 _COUNTS_CYCLES = re.compile(r"(^|_)(cycles|latencies|cost)(_|$)")
@@ -85,13 +85,13 @@ class WhatIfPoint:
     binds: tuple[tuple[tuple[str, str], int], ...]
 
     def latency_ps(self, resource: Resource) -> int:
-        """What a resource of the host can change includes the host; all else is the device's own time."""
+        """Changes of host resources are measured with the host; all others in device time."""
         return self.total_ps if resource.host else self.time_ps
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfRow:
-    """A resource, and what came of its variants: a point, or why there is none, by change."""
+    """A resource and its variants: a point, or the reason why there is none, by change."""
 
     resource: Resource
     base: WhatIfPoint
@@ -99,7 +99,7 @@ class WhatIfRow:
     values: Mapping[str, str]
 
     def gain_ps(self, change: str) -> int | None:
-        """How much time the change saves; negative if it takes more, None if it could not be made."""
+        """Time that the change saves; negative if it takes more, None if it is not possible."""
         point = self.points[change]
         return None if isinstance(point, str) else self._base_ps - point.latency_ps(self.resource)
 
@@ -118,14 +118,14 @@ class WhatIfRow:
         return any(not isinstance(point, str) and _told(point) != _told(self.base) for point in self.points.values())
 
     def share(self, change: str) -> float | None:
-        """``gain_ps`` as part of the time that it takes now."""
+        """``gain_ps`` relative to the present time."""
         gain = self.gain_ps(change)
         return None if gain is None or not self._base_ps else gain / self._base_ps
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """``rows``: by what they buy, the most first."""
+    """``rows``: by benefit, largest first."""
 
     model: str
     device: str
@@ -189,7 +189,7 @@ def _dimension(entry: Key) -> Dimension | None:
 def _scaled(kind: ValueType, number: Any, factor: Fraction, clamped: bool) -> Any:
     """The number times a factor; None if that is not in its range. ``clamped``: then it is the end of its range."""
     if isinstance(kind, MapOf):
-        # What is at its end already stays there while the others change; 0 says that there is none.
+        # A key at its best value keeps it while others change; 0 means none.
         return {name: _scaled(kind.element, each, factor, True) if each else each for name, each in number.items()}
     if isinstance(kind, Ratio):
         ratio = Fraction(number) * factor
@@ -207,9 +207,9 @@ Measure = Callable[[Sequence[Config]], list["WhatIfPoint | str"]]
 
 
 def what_if(config: Config, measure: Measure, model: str = "", only: Sequence[str] = ()) -> WhatIf:
-    """Every resource of a device changed in turn. ``only``: keys, or beginnings of keys, others are left alone.
+    """Each resource of a device changed in turn. ``only``: keys, or prefixes of keys; others are left alone.
 
-    ``measure`` gives the points, see :func:`measured`. Raises what measuring ``config`` itself raises.
+    ``measure`` gives the points, see :func:`measured`. Raises errors of measuring ``config`` itself.
     """
     known = resources(config)
     none = [name for name in only if not any(_below(each.key, name) for each in known)]
@@ -244,7 +244,7 @@ def _below(key: str, name: str) -> bool:
 
 
 def point(session: Any, program: Any) -> WhatIfPoint:
-    """A run of a program without arithmetic, once it is loaded: what stays on the device is there."""
+    """A run of a loaded program without arithmetic: pinned weights are in SRAM."""
     session.run(program, timing_only=True)
     result = session.run(program, timing_only=True)
     binds: Counter[tuple[str, str]] = Counter()

@@ -1,4 +1,4 @@
-"""What each resource would buy, as a table for a person."""
+"""The benefit of each resource as a text table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_BINDING = 3
 
 
 def text(found: WhatIf, top: int = 20) -> str:
-    """What binds now, the ``top`` resources by what they buy, and those that move nothing."""
+    """The present bottleneck, the ``top`` resources by benefit, and those without effect."""
     moving = [row for row in found.rows if row.moves]
     still = [row.resource.key for row in found.rows if not row.moves]
     blocks = [[f"{found.model} on {found.device}", *facts(_facts(found))], _table(moving[:top])]

@@ -1,4 +1,4 @@
-"""What a worker process does: read how to evaluate, then design after design, until the pipe ends."""
+"""The main loop of a worker process: read the evaluation, then designs, until the pipe ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def main(descriptor: int) -> None:
         evaluate = pickle.loads(pipe.recv_bytes())
         from npusim.explore.workers import evaluated
 
-        # What is there now stays to the end: Python need not look through it for circles again and again.
+        # These objects live to the end: the garbage collector need not scan them again and again.
         gc.freeze()
         pipe.send(None)
         while True:

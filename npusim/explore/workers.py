@@ -55,7 +55,7 @@ class Here:
 
 
 def evaluated(evaluate: Evaluate, design: Design) -> StudyRow:
-    """The row of a design; one whose evaluation raises what it should not is a failed one."""
+    """The row of a design; an unexpected exception of its evaluation makes it a failed one."""
     try:
         return evaluate(design)
     except Exception as error:  # noqa: BLE001 one design of thousands; the reason is in its row
@@ -69,7 +69,7 @@ def failed(design: Design, reason: str) -> StudyRow:
 
 
 class _Worker:
-    """One process and what it has to do, the design that it works on first."""
+    """One process and its queue of designs; it works on the first."""
 
     def __init__(self) -> None:
         here, there = Pipe()
@@ -82,11 +82,11 @@ class _Worker:
         self.pipe: Connection = here
         self.todo: collections.deque[Design] = collections.deque()
         self.stretch: collections.deque[Design] = collections.deque()
-        """What it will be given, if no other worker is through before."""
+        """Designs that it gets next, unless another worker is idle before."""
         self.ready = False
 
     def begin(self, blob: bytes) -> _Worker:
-        """Say how to evaluate. What is large waits for the process to read it."""
+        """Send the evaluation. Large data wait until the process reads them."""
         with contextlib.suppress(OSError):  # that it has died is heard where its answers are
             self.pipe.send_bytes(blob)
         return self
@@ -139,8 +139,8 @@ class Processes:
             yield from self._bury(worker, waiting)
 
     def _next(self, worker: _Worker, waiting: collections.deque[Design]) -> Design | None:
-        """Neighbours have much in common that is worked out once, so each worker goes through a stretch of its own. One
-        that is through takes the further half of the longest that there is."""
+        """Neighbouring designs share cached work, so each worker has a range of its own. An idle worker takes the
+        second half of the longest range."""
         if not worker.stretch:
             longest = max((waiting, *(each.stretch for each in self._workers)), key=len)
             for _ in range(ceil_div(len(longest), 2)):
@@ -161,7 +161,7 @@ class Processes:
             yield said
 
     def _bury(self, worker: _Worker, waiting: collections.deque[Design]) -> Iterator[StudyRow]:
-        """A worker has died: what it had goes to others, what it worked on is counted against that design."""
+        """A worker has died: its queue goes to others, and its current design gets one failure."""
         worker.pipe.close()
         how = _ended(worker.process.wait())
         self._workers.remove(worker)

@@ -1,4 +1,4 @@
-"""What runs on the designs: models from files, public networks by name, graphs made in Python."""
+"""The models of a space: files, public networks by name, graphs made in Python."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One model in one form. ``name``: of its figures; ``weight``: how much it counts beside the others.
+    """One model in one form. ``name``: of its figures; ``weight``: its weight in means over models.
 
-    One of ``file``, ``network`` and ``graph`` says what it is.
+    One of ``file``, ``network`` and ``graph`` is its source.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Workload:
         return graph
 
     def described(self) -> dict[str, Any]:
-        """What tells it from others, as JSON values; the contents are what the graph's fingerprint is for."""
+        """Its identity as JSON values, except for the contents, which the graph's fingerprint covers."""
         return {
             "name": self.name,
             "weight": str(self.weight),
@@ -67,7 +67,7 @@ class Workload:
 
 
 def workloads(models: tuple[ModelConfig, ...], folder: Path) -> Iterator[Workload | tuple[str, str]]:
-    """The workloads of a space file, or problems: (key, what is wrong)."""
+    """The workloads of a space file, or problems: (key, problem)."""
     for place, model in enumerate(models, 1):
         problem = _problem(model, folder)
         if problem is not None:
@@ -121,7 +121,7 @@ def _problem(model: ModelConfig, folder: Path) -> tuple[str, str] | None:
 
 
 def digest_of(graph: Graph, name: str) -> str:
-    """What tells a model's contents from another's. Raises UsageError for constants that are gone."""
+    """The digest of a model's contents. Raises UsageError for missing constants."""
     try:
         return graph.fingerprint()
     except (OSError, ValueError) as error:
