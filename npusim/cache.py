@@ -74,7 +74,7 @@ _log = logging.getLogger("npusim.cache")
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """A cached program: its file, what it was compiled from and for, its size in bytes."""
+    """A cached program: its file, its source and device, its size in bytes."""
 
     path: Path
     model: str

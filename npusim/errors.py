@@ -61,9 +61,10 @@ class ModelError(NpusimError):
 
 
 class OpenInputsError(ModelError):
-    """A model leaves dimensions of its inputs open, and nobody has said what they are.
+    """A model leaves dimensions of its inputs open, and no values were given.
 
-    Arguments: what is open; sizes that the inputs may have, by name; values for those that decide shapes or branches.
+    Arguments: the open dimensions; possible sizes of the inputs, by name; values for those that decide shapes or
+    branches.
     """
 
     def __init__(

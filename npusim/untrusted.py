@@ -31,7 +31,7 @@ _PIECE = 1 << 20
 
 
 class _RefusedError(ValueError):
-    """A document is refused. Argument: what it must be."""
+    """A document is refused. Argument: the expected form."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class WeightFile(MappedFile):
 
 
 class MissingWeights(MappedFile):
-    """Stands for weights whose file does not exist; reading them is detected. See :meth:`of`."""
+    """Represents weights whose file does not exist; reading them is detected. See :meth:`of`."""
 
     where: str
     path: Path

@@ -1,4 +1,4 @@
-"""``npusim debug``: stop a job where it is, look, and go on or back."""
+"""``npusim debug``: stop a job, inspect it, and continue or step back."""
 
 from __future__ import annotations
 

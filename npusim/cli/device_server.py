@@ -22,7 +22,7 @@ _WAYS = """npusim device-server: say how software reaches the device, by one of
   --pci-proxy -- QEMU OPTIONS   starts a QEMU that is older, such as Debian 12's 7.2
 docs/guide/transports.md shows both"""
 _GRACE_S = 5
-"""What a QEMU has to end in when we do."""
+"""Time in which QEMU must end after the server."""
 
 
 @click.command("device-server", cls=Command, short_help="Offer a device to QEMU and to drivers in C.")

@@ -200,7 +200,7 @@ def wrong_inputs(trial: CaseContext) -> None:
 @_case(always=True)
 def too_large(trial: CaseContext) -> None:
     """A program that does not fit is refused, at load or at its first run, and uses no memory."""
-    # Of the second one a part fits: who keeps it has no room for a program of that size.
+    # A part of the second program fits: a driver that keeps the first has no room for all of it.
     for program in (trial.programs.huge(), trial.programs.half(twice=True)):
         for _ in range(2):
             with trial.unseen(), trial.refused("MEMORY"):

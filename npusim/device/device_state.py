@@ -35,7 +35,7 @@ class PendingVectors(Protocol):
 
 
 def _void(event: Event) -> None:
-    """Stands for an event that had become void before the checkpoint."""
+    """Represents an event that was void before the checkpoint."""
 
 
 class StatefulPart(Protocol):

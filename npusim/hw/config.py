@@ -177,7 +177,7 @@ class Config:
         return to_table(self)
 
     def resolved(self) -> list[tuple[str, str, str, str]]:
-        """Every (dotted key, value as TOML, where it comes from, what it means), defaults included."""
+        """Every (dotted key, value as TOML, origin, meaning), defaults included."""
         rows = []
         for path, entry, value in walk(self):
             shown = _left_out(path) if value is None else entry.kind.text(value)

@@ -288,9 +288,9 @@ class Instruction(_Remembering, ABC):
 
     @abstractmethod
     def elements(self) -> int:
-        """Number of elements that ``execute`` processes, whatever the data; at most ``limit``.
+        """Most elements that ``execute`` processes for any data; at most ``limit``.
 
-        With strides of 0, large dimensions fit in memory, so this is what bounds the time.
+        With strides of 0, large dimensions fit in memory, so this bounds the time.
         """
 
     @abstractmethod

@@ -76,7 +76,7 @@ class GatherElements(Instruction):
 
 @instruction(0x51, "scalar.scatter", Unit.SCALAR)
 class Scatter(Instruction):
-    """dst[o, index[o, j, i], i] = updates[o, j, i], or combined with what is there, in order of j."""
+    """dst[o, index[o, j, i], i] = updates[o, j, i], or combined with the present value, in order of j."""
 
     dtype: Type
     dst: Address

@@ -1,4 +1,4 @@
-"""Why an operator takes the time it takes: the equations of the cost models, with its numbers in them."""
+"""Explains the time of an operator: the equations of the cost models, with its numbers."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from itertools import zip_longest
 _TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
 _DECIMAL = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"), (1, ""))
 _FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
-"""What a formula of a spreadsheet begins with, also in full width."""
+"""Characters that begin a formula of a spreadsheet, also in full width."""
 _BINARY = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -146,7 +146,7 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def broken(text: str, width: int) -> str:
-    """The text with lines of more than ``width`` columns broken between words, and indented where they go on."""
+    """The text with lines of more than ``width`` columns wrapped between words; continuation lines are indented."""
     lines = []
     for line in text.split("\n"):
         indent = " " * (len(line) - len(line.lstrip(" ")) + 4)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 NO_LAYER = "(no layer)"
-"""What is for no operator: fetching the first instructions, the completion record."""
+"""Time outside of operators: fetching the first instructions, the completion record."""
 _BOUNDS = {"compute": "compute", "dram": "memory", "sram": "memory"}
 
 
@@ -105,7 +105,7 @@ def unit_kind(unit: str) -> str:
 def covered(intervals: Iterable[tuple[int, int]]) -> int:
     """The length of the union of intervals: units side by side do not count twice."""
     total, reached = 0, 0
-    # By start, so that one pass suffices: what reaches back behind the furthest end so far is counted already.
+    # By start, so that one pass suffices: intervals before the furthest end so far are counted already.
     for start, end in sorted(intervals):
         total += max(0, end - max(start, reached))
         reached = max(reached, end)
@@ -122,7 +122,7 @@ def why(layer: LayerReport, config: Config) -> str:
         unit, spent = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
         return f"{unit} busy {percent(spent, window)}, mostly with passing SRAM, with {count}"
     if layer.bound == "memory":
-        # Against the peak of the pins and not what streams reach: the rest is for the reader to see.
+        # Relative to the peak of the pins, not to the rate of streams, so that the reader sees the loss.
         peak = config.dram.bandwidth * window / 10**12
         moved = layer.timing.dram_bytes
         busy, reached = percent(layer.busy_ps.get("dma", 0), window), percent(moved, peak)
@@ -139,7 +139,7 @@ def why(layer: LayerReport, config: Config) -> str:
         rate = macs * 10**12 / (spent * config.matrix_hz)
         return f"{text} at {quantity(rate, 'MACs')}/cycle on {config.matrix.elements * config.cores} elements"
     unit, spent = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
-    # With what lies between its steps: that is what it waits for.
+    # Including the gaps between its steps, in which it waits.
     window = layer.timing.end_ps - layer.timing.start_ps
     each = duration(window // layer.instructions)
     return f"short steps, one after another: {count} of {each} on average, {unit} busy {percent(spent, window)}"

@@ -80,7 +80,7 @@ def write_trace(
 
 
 class _Bundles:
-    """Writes packets in compressed bundles: each is a packet of its own that holds a trace."""
+    """Writes packets in compressed bundles: each bundle is a packet that contains a trace."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -102,7 +102,7 @@ class _Bundles:
 
 
 def _arrows(flows: Sequence[tuple[int, int]]) -> dict[int, bytes]:
-    """The fields of a span's event that say from where to where arrows go, each arrow with a number of its own."""
+    """The fields of a span's event with the arrows from and to it, each arrow with a number."""
     found: dict[int, bytes] = {}
     for number, (producer, consumer) in enumerate(flows, 1):
         found[producer] = found.get(producer, b"") + _fixed(_FLOW, number)

@@ -116,7 +116,7 @@ PLURALS = {
     "constants": "constants",
     "inputs and outputs": "inputs and outputs",
 }
-"""What memories hold, in words."""
+"""The contents of memories as text."""
 
 
 def _outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The origin of a result: all that is needed to reproduce it, or to find what has changed."""
+"""The origin of a result: everything needed to reproduce it, or to find changes."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class UnitFaults:
         return True
 
     def forget(self) -> None:
-        """The job is gone: drop what was held."""
+        """The job has ended: drop its held commands."""
         self._held.clear()
 
     def fails(self, unit: str) -> bool:

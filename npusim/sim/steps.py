@@ -53,7 +53,7 @@ class CommandCost:
     front_ps: int = 0
 
     def bound_in(self, taken_ps: int) -> str:
-        """What limited a command that took ``taken_ps``: a memory, if the delay by others is the largest part."""
+        """The bottleneck of a command that took ``taken_ps``: a memory, if waiting for others is the largest part."""
         if taken_ps == self.alone_ps:
             return self.bound
         if not self.bus_bytes:

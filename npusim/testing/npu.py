@@ -145,7 +145,7 @@ class Npu:
 
     def _config(self, config: Config | str | os.PathLike[str] | None, set: Mapping[str, Any] | None) -> Config:
         found = load_config(config if config is not None else self._given.get("config", "edge"))
-        # What a marker sets is of the marker's device; another one is taken as it is.
+        # Settings of a marker apply to the marker's device; another device is taken unchanged.
         changed = {**(self._given.get("set", {}) if config is None else {}), **(set or {})}
         return found.with_(**changed) if changed else found
 

@@ -94,7 +94,7 @@ class ModelRun:
 
     @property
     def outputs(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Arrays by name; none where only the time was asked for."""
+        """Arrays by name; empty if only the time was requested."""
         return self.result.outputs
 
     @property
@@ -150,7 +150,7 @@ class ModelRun:
         """The part of the time in which a unit had something to do and waited: for anything, or for ``on``."""
         stalls = self._unit(unit).stalls
         if on is not None and on not in stalls:
-            # What it never waited for is no mistake, unless there is no such thing.
+            # A resource that it never waited for is valid, unless there is no such resource.
             known = {*self.result.counters.units, *(cause for each in self._units for cause in each.stalls)}
             if on not in known:
                 raise UsageError(f"nothing waits for {on!r}; there are {_listed(sorted(known))}")

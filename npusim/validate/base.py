@@ -100,7 +100,7 @@ _changes: dict[str, dict[str, Any]] = {}
 
 
 def machine(name: str) -> Config:
-    """The measured machine's config, by its shipped name, with what :func:`changed` has replaced."""
+    """The config of the measured machine, by its shipped name, with the replacements of :func:`changed`."""
     config = load_config(name)
     return config.with_(**_changes[name]) if name in _changes else config
 

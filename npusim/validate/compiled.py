@@ -60,7 +60,7 @@ def nvdla(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]
         matrix = config.matrix
         assert matrix is not None
         assert matrix.direct is not None
-        # The job's registers are written before, and its interrupt comes after, what the compiler makes of it.
+        # The registers of the job are written before, and its interrupt arrives after, the compiled commands.
         start = matrix.direct.start_cycles * 10**12 // config.clock_hz
         taken = (kernel_ps(config, graph) + start) * config.clock_hz / 10**12
         yield DataPoint(label, record.integer("cycles"), taken, record.text("set"))

@@ -130,7 +130,7 @@ def dramsim3(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclud
             continue
         part = PARTS[name]
         memory = DramMemory(part, record.integer("channels"), DRAMSIM3[name], mapping, turn=1)
-        # Enough for several refreshes; more channels would only repeat what four show.
+        # Enough for several refreshes; more channels would show the same as four.
         count = REQUESTS * min(4, memory.channels)
         load = AccessPattern(pattern, parameter, count, part.burst_bytes, memory.bytes)
         result = memory.serve(_requests(patterns(load), percent), outstanding)

@@ -121,7 +121,7 @@ def networks(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclud
             program = session.compile(graph)
             known[key] = session.run(program, timing_only=True)
             if machine(chip.config).sram.resident_weights:
-                # What was published is the mean of many inferences, of which the first one alone loads what stays.
+                # The published value is the mean of many inferences, of which only the first loads pinned weights.
                 known[key] = session.run(program, timing_only=True)
             session.unload(program)
         result = known[key]

@@ -28,7 +28,7 @@ FITTED = ("512", "32")
 _NVDLA = re.compile(r"NVDLA ([0-9]+) MAC/.*")
 _ENERGY, _AREA = "energy per ResNet-50 inference", "cell area incl. memories"
 _OUTSIDE = ("dram", "phy")
-"""What lies beside the chips whose energy or area was published."""
+"""Parts outside of the chips whose energy or area was published."""
 
 
 def nvdla_energy(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
@@ -172,7 +172,7 @@ _ROCKET, _WHOLE = "area CPU Rocket", "area total"
 
 
 def gemmini_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Square micrometres of the parts of Gemmini, and of all but the processor, which the vector unit stands for."""
+    """Square micrometres of the parts of Gemmini, and of all but the processor, which the vector unit represents."""
     given = {record.text("item"): record.number("value") for record in records if record.text("machine") == "Gemmini"}
     config = machine("gemmini").with_(**{"matrix.throughput": {"int8": 1}, "vector": None, "scalar": None})
     found = area(config)
@@ -190,7 +190,7 @@ _SM_TRANSISTORS = (
     + 64 * 177_690  # and of int32
     + 4 * 37_650_000  # register files of 64 KiB with four ports: 23.53 mm2 each at 90 nm by EMPIRE's formula
 )
-"""What a streaming multiprocessor has that no unit of ours is: PrincetonUniversity/LLMCompass, cost_model.py and
+"""Parts of a streaming multiprocessor that are none of our units: PrincetonUniversity/LLMCompass, cost_model.py and
 configs/GA100.json. Control and crossbar are its means over photographs of this die and of an MI210."""
 _L2_UM2 = (48 << 23) * 170_000 // 602_000
 """48 MiB of L2 in memories of 512 KiB, tags included: 0.17 um2 a bit at 7 nm, 0.602 of it used; from there, too."""
@@ -221,8 +221,8 @@ _MEMORY = "area memory PHY", "area memory control"
 
 
 def a100_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Square millimetres of the whole die, and of PHYs and controllers of its DRAM. A GPU is no device of ours: what it
-    has besides is in the description by its published transistors."""
+    """Square millimetres of the whole die, and of PHYs and controllers of its DRAM. Other parts of a GPU are described
+    by its published transistors."""
     rows = [row for row in records if row.text("machine") == "A100" and row.text("item").startswith("area ")]
     given = {record.text("item"): record.number("value") for record in rows}
     found = area(load_config("tiny").with_(**A100))

@@ -15,7 +15,7 @@ from npusim.validate.stats import Summary, error, summary
 _DIRECT = (*arrays.SETS, *dram.SETS, *intel.SETS, *tpu.SETS)
 
 SETS: tuple[DataSet, ...] = (
-    # What is replayed twice, unit by unit and compiled, stands next to itself.
+    # Sets that are replayed twice, unit by unit and compiled, are neighbours.
     *(each for direct in _DIRECT for each in (direct, *(c for c in compiled.SETS if c.filename == direct.filename))),
     *end_to_end.SETS,
     *energy.SETS,

@@ -121,7 +121,7 @@ def gemm(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
         name = (chip, dtype, (m, k, n))
         if name not in known:
             known[name] = _run(session, product(m, k, n, _TYPES[dtype])).time_ps
-        # A trace starts on the device; who timed on the host has waited for the submission as well.
+        # A trace starts on the device; times measured on the host include the submission.
         hosted = 0 if timing == "trace" else session.config.host.submit_ps
         yield DataPoint(label, record.number("latency_us"), (known[name] + hosted) / _PS, f"{chip} {timing}")
 

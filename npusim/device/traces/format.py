@@ -1,12 +1,12 @@
-"""The file of a bus trace: what it holds, how it is written, and what a reader refuses.
+"""The file format of bus traces, its writer and its reader.
 
 ``NPUTRACE``, u16 version, u16 0, then blocks: u8 kind, u32 bytes, u32 bytes when inflated, u32 CRC-32 of those, zlib.
 The first is HEAD, JSON of the device; then ACCESSES, rows of varints, and CONTENTS, bytes that were copied into the
-device, once for each different ones; the last is END, with the number of accesses. A file without END was cut off or
-its process was killed: what is whole is read, and ``Trace.complete`` is False.
+device, once per content; the last is END, with the number of accesses. A file without END was truncated or its process
+was killed: the complete blocks are read, and ``Trace.complete`` is False.
 
-No file makes a reader allocate much more than its own size: blocks up to any place inflate to no more than the bytes of
-the file up to there, and a constant. The writer stores what would go beyond that without compression.
+A reader allocates in proportion to the file: blocks up to any offset inflate to at most the bytes of the file up to
+there plus a constant. The writer stores data that would exceed this without compression.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DIGEST_BYTES = 16
 
 
 class RecordKind(enum.IntEnum):
-    """What passed. Each has numbers besides when it began and how long it took."""
+    """The kind of a row. Each kind has numbers besides gap and duration."""
 
     READ = 0  # bar, size, offset, value
     WRITE = 1  # bar, size, offset, value
@@ -86,8 +86,8 @@ WORKS = ("submit", "map")
 
 
 class TraceRecord(NamedTuple):
-    """One row. ``gap_ps``: from the end of the access before it to its beginning, of an interrupt to its moment;
-    ``spent_ps``: what it took, 0 of what comes from the device; ``numbers``: see :class:`RecordKind`."""
+    """One row. ``gap_ps``: from the end of the previous access to the beginning of this one, or to the moment of an
+    interrupt; ``spent_ps``: its duration, 0 for events of the device; ``numbers``: see :class:`RecordKind`."""
 
     kind: RecordKind
     gap_ps: int
@@ -103,14 +103,14 @@ class _Block(enum.IntEnum):
 
 
 def digest(data: bytes | bytearray | memoryview) -> int:
-    """What a trace keeps of bytes that were copied out of the device."""
+    """The digest of bytes that were copied out of the device."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest(), "little")
 
 
 @dataclass
 class Trace:
-    """A trace in memory. ``head``: JSON values, the device's resolved config under ``config``; ``contents``: what
-    WRITE_MEMORY refers to by number; ``complete``: whether whoever wrote it came to the end."""
+    """A trace in memory. ``head``: JSON values, the resolved config of the device under ``config``; ``contents``: bytes
+    that WRITE_MEMORY refers to by number; ``complete``: whether the writer finished."""
 
     head: Mapping[str, Any]
     accesses: list[TraceRecord] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Trace:
 
     @property
     def compared(self) -> int:
-        """How many accesses of the host there are: what a replay compares."""
+        """Number of accesses of the host, which a replay compares."""
         return sum(access.kind not in FROM_DEVICE and access.kind is not RecordKind.PASS for access in self.accesses)
 
 
@@ -134,7 +134,7 @@ class _Size:
         self._inflated = {_Block.CONTENTS: 0, _Block.ACCESSES: 0}
 
     def room(self, kind: _Block, packed: int) -> int:
-        """What the next block, of so many bytes, may inflate to."""
+        """Most bytes to which the next block, of this size, may inflate."""
         more = MOST_CONTENTS if kind is _Block.CONTENTS else MOST_ROWS
         most = self._file + packed + more - self._inflated[kind] if kind in self._inflated else _HEAD_BYTES
         return min(most, _ACCESS_BYTES) if kind is _Block.ACCESSES else most
@@ -182,7 +182,7 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """What was given so far is in the file, should this process be killed."""
+        """Rows so far are in the file, in case this process is killed."""
         if self._rows:
             self._block(_Block.ACCESSES, bytes(self._rows))
             self._rows.clear()
@@ -203,7 +203,7 @@ class Writer:
 
 
 def read_trace(path: Path | str) -> Trace:
-    """The trace in a file. Raises InputError for what is none, is damaged, or cannot be read."""
+    """The trace in a file. Raises InputError if it is no trace, is damaged, or cannot be read."""
     label = f"bus trace {path}"
     try:
         with TRACE.open(path) as file:
@@ -331,7 +331,7 @@ def _rows(data: bytes, label: str, before: int, contents: int) -> Iterator[Trace
 
 
 def _problem(access: TraceRecord, contents: int) -> str:
-    """What is wrong with an access after so many contents; empty if nothing is."""
+    """The problem with an access after this many contents; empty if there is none."""
     kind, numbers = access.kind, access.numbers
     longest = max(access.gap_ps, access.spent_ps, numbers[0] if kind is RecordKind.WAIT else 0)
     if longest > _MOST_PS:

@@ -1,19 +1,19 @@
-"""Carries a device to a User Mode Linux kernel whose clock is the simulation's.
+"""Serves a device to a User Mode Linux kernel whose clock is that of the simulation.
 
-Two sockets, each with one protocol, and one thread that answers both:
+Two sockets with one protocol each, and one thread that serves both:
 
 - *The calendar* (``include/uapi/linux/um_timetravel.h``): the kernel, started with ``time-travel=ext``, has no clock.
-  It asks to run at its next timer (REQUEST), waits (WAIT), and time is what it is told when it may go on (RUN).
+  It requests its next timer (REQUEST), waits (WAIT), and gets the time when it may continue (RUN).
 - *vhost-user* (``docs/interop/vhost-user.rst`` of QEMU) with a virtio device of the kernel's "PCI over virtio"
-  (``include/uapi/linux/virtio_pcidev.h``): queue 0 brings accesses to configuration space and BARs, queue 1 takes
-  interrupts. The kernel waits for the answer to each kick, so that nothing happens at once.
+  (``include/uapi/linux/virtio_pcidev.h``): queue 0 has accesses to configuration space and BARs, queue 1 takes
+  interrupts. The kernel waits for the answer to each kick, so there is no concurrency.
 
-Whose time it is: the device's clock is that of the processor, too. An access lets ``host.mmio`` pass there; the kernel,
-whose own instructions take no time, is then told what time it is (``Calendar.catch_up``). It must not be told a time
-behind its next timer, which it would miss: then its clock stays behind, and follows when that timer has run. While it
-handles an interrupt its next timer is not known, so what the handler's accesses take is told at its end.
+The clock of the device is also that of the processor. An access takes ``host.mmio``; the kernel, whose instructions
+take no time, is then told the time (``Calendar.catch_up``). A time behind its next timer must not be told, because it
+would miss that timer: then its clock stays behind and follows when the timer has run. During an interrupt handler the
+next timer is unknown, so the time of the handler's accesses is told at its end.
 
-Every wait ends: the host's clock decides whether a peer is dead, and nothing else.
+Every wait is bounded: the clock of the host decides whether a peer is dead, and nothing else.
 """
 
 from __future__ import annotations

@@ -50,9 +50,9 @@ class Wire:
         return self._peer.fileno()
 
     def receive(self, size: int, *, begun: bool = False) -> bytearray:
-        """The next ``size`` bytes. ``begun``: they belong to a message of which something has come already.
+        """The next ``size`` bytes. ``begun``: they belong to a message of which a part has been received.
 
-        Raises PeerGoneError, and PeerError for a peer that stops in the midst of a message.
+        Raises PeerGoneError, and PeerError for a peer that stops inside a message.
         """
         data = bytearray(size)
         rest = memoryview(data)
@@ -82,8 +82,8 @@ class Wire:
         return data
 
     def glance(self, size: int) -> bytes:
-        """What has come of the next ``size`` bytes, which are still to be received; none if descriptors came with them,
-        or the peer has gone. Waits for the first of them only."""
+        """The received part of the next ``size`` bytes, which stays in the socket; empty if descriptors came with them,
+        or the peer is gone. Waits only for the first byte."""
         try:
             data, _, flags, _ = self._peer.recvmsg(size, 0, _GLANCE)
         except OSError:  # whoever receives finds it, too
@@ -91,7 +91,7 @@ class Wire:
         return b"" if flags & _TRUNCATED else data
 
     def drain(self) -> None:
-        """Take what has come and is of no interest. Raises PeerGoneError."""
+        """Discard received bytes. Raises PeerGoneError."""
         try:
             if not self._peer.recv(1 << 16, socket.MSG_DONTWAIT):
                 raise PeerGoneError("closed")
@@ -101,12 +101,13 @@ class Wire:
             raise PeerGoneError(error.strerror) from None
 
     def take_fds(self) -> list[int]:
-        """The descriptors that came with what was received since the last call; the caller closes them."""
+        """The descriptors received since the last call; the caller closes them."""
         fds, self._fds = self._fds, []
         return fds
 
     def send(self, *parts: bytes | bytearray | memoryview, fds: Sequence[int] = ()) -> None:
-        """Send bytes, the descriptors with the first of them. Raises PeerGoneError, PeerError if nobody takes them."""
+        """Send bytes, the descriptors with the first of them. Raises PeerGoneError, and PeerError if the peer does not
+        read."""
         data = b"".join(parts)
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:

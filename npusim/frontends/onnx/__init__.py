@@ -62,7 +62,7 @@ def load(
     except ModelError as error:
         if not input_shapes:
             raise
-        # What does not fit in the midst of the model is mostly a size that it cannot take.
+        # An operator that does not fit inside the model usually has a size that it cannot take.
         shapes = ", ".join(f"{name!r} is {list(shape)}" for name, shape in input_shapes.items())
         raise ModelError(f"{error}; input {shapes}") from error
 

@@ -116,8 +116,7 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
             node.refuse(f"more than {MAX_ITERATIONS} iterations are not supported")
         if step == 1 and counted:  # as many times what the first has taken, and rather said now
             node.budget.expect_steps((limit - 1) * (left - node.budget.steps), node.name)
-        # The condition goes in as true, since otherwise there would be no such iteration; what counts is
-        # the one that comes out.
+        # The condition goes in as true, since no iteration would run otherwise; only the one that comes out counts.
         counters = [node.builder.const(value, f"{node.name}.const") for value in (np.int64(step), np.bool_(True))]
         bound = dict(zip(names, [*counters, *states], strict=True))
         results = _tensors(run(body, f"{node.name}/{step}", bound, scope))

@@ -32,7 +32,7 @@ class Files:
         self._may_miss = may_miss
         self._taken = 0
         self.mapped: dict[int, WeightFile | MissingWeights] = {}
-        """What arrays that were read are views of."""
+        """The buffers that arrays of the model are views of."""
 
     def again(self) -> Files:
         """The same, of which nothing has been taken yet."""

@@ -37,7 +37,7 @@ _log = logging.getLogger("npusim.frontends.onnx")
 PRINCIPAL = frozenset({"conv", "conv_transpose", "lrn", "matmul", "normalize", "pool", "reduce", "softmax", "topk"})
 """Kinds that do a node's work where it becomes several operators."""
 STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
-"""What numpy, protobuf and Python raise over values that make no sense."""
+"""Exceptions of numpy, protobuf and Python for invalid values."""
 
 
 class Importer:
@@ -63,7 +63,7 @@ class Importer:
         self._wanted: set[str] = set()
         self._wants = 0  # reasons that values of these inputs would settle
         self.decomposed: list[tuple[str, str]] = []
-        """(node, operator) of what became several operators: bodies of schemas, branches, unrolled loops."""
+        """(node, operator) of nodes that became several operators: bodies of schemas, branches, unrolled loops."""
         self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in self.model.proto.functions}
         self._sizes: dict[tuple[str, str, str], int] = {}
         self._named: dict[Tensor, int] = {}
@@ -178,7 +178,7 @@ class Importer:
             self._named[tensor] = 0
             scope.define(name, tensor, "graph inputs")
         for value in self._inputs:
-            # What was refused above is known by name all the same, so that its readers are not reported for it.
+            # A refused node counts as known, so that its readers are not reported for it.
             scope.values.setdefault(value.name, POISON)
 
     def _array(self, name: str, shape: tuple[int, ...], dtype: DType) -> Array | None:
@@ -208,7 +208,7 @@ class Importer:
             scope.define(proto.name, tensor, where)
             if proto.data_type in PACKED:
                 self._packed.add(tensor)
-        # Constants are views of what was read, or copies: the message itself is not needed any more.
+        # Constants are views of the bytes that were read, or copies: the message itself is no longer needed.
         self.model.release()
 
     # -- nodes --------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class Importer:
         if function is not None:
             return [POISON] * len(node.output) if poisoned else self._call(function, node, name, inputs, scope)
         if poisoned:
-            # Whether it could be computed hangs on what is missing, but whether there is such an operator does not.
+            # Whether it can be computed depends on missing values; whether the operator exists does not.
             self._check_known(node, name, domain, scope)
             return [POISON] * len(node.output)
         attributes = self._attributes(node, scope)
@@ -291,7 +291,7 @@ class Importer:
         except InputError as error:
             raise ModelError(f"{name} ({node.op_type}): {error}") from error
         except STUMBLES as error:
-            # The model is not ours: whatever it makes an importer stumble over is reported, with the cause chained.
+            # The model is not trusted: any exception of an importer is reported, with the cause chained.
             raise ModelError(f"{name} ({node.op_type}): cannot be understood: {error}") from error
 
     def _handle(self, handler: Handler, node: Node) -> Sequence[Value]:
@@ -320,12 +320,12 @@ class Importer:
         for differs, problem in type_problems(formal, operands, bound, self._packed):
             if differs and (scope.is_definition or what.endswith("output")):
                 raise UnsupportedError([(what, "", f"{problem}: operands of two types are not supported")])
-            # What ONNX writes in its own definitions is not the model's fault, and it is sometimes wide of the mark.
+            # Definitions of ONNX itself are not the fault of the model, and some of them are inaccurate.
             if not scope.is_definition:
                 raise ModelError(f"{what} {problem}")
 
     def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
-        """Report an operator that is unknown whatever its inputs are."""
+        """Report an operator that is unknown for all inputs."""
         version = scope.opsets.get(domain, 1)
         known = node.op_type in CONTROL or lookup(domain, node.op_type, version) or is_function(node, version)
         if not known:

@@ -20,9 +20,9 @@ from npusim.ops.build import GraphBuilder
 from npusim.ops.emit import Emitter
 
 MAX_TABLE = 1 << 24
-"""The most elements that an importer computes by itself."""
+"""The most elements that an importer computes itself."""
 TABLE_BYTES = 16
-"""What an element of such a table takes while it is made."""
+"""Bytes per element of such a table while it is computed."""
 MAX_LIST = 1 << 16
 """The most elements of a constant that lists sizes, axes or lengths."""
 
@@ -96,7 +96,7 @@ class Node(Emitter):
         raise ModelError(f"{self.name} ({self.op_type}): {reason}")
 
     def check_all_read(self) -> None:
-        """Refuse the node if it has an attribute that its importer has not looked at."""
+        """Refuse the node if it has an attribute that its importer has not read."""
         unread = sorted(set(self._attributes) - self._read)
         if unread:
             self.refuse(f"attribute {', '.join(unread)} is not supported in operator set {self.opset}")
@@ -156,7 +156,7 @@ class Node(Emitter):
 
     def attribute(self, name: str, kind: int) -> Any:
         """An attribute's value, or None; raises ModelError when it has another type."""
-        # Whoever asks has dealt with it; what nobody asks for is refused, so that no attribute is ignored in silence.
+        # A read attribute is handled by the importer; the others are refused, so that none is ignored silently.
         self._read.add(name)
         proto = self._attributes.get(name)
         if proto is None:

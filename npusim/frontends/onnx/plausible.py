@@ -125,11 +125,11 @@ class _Trial(Importer):
 
     @property
     def nodes(self) -> int:
-        """How many it has looked at."""
+        """Number of nodes visited."""
         return self._nodes
 
     def _contradicted(self, problems: Sequence[str]) -> None:
-        """It is said when the model is imported in earnest."""
+        """Suppressed: it is reported by the final import."""
 
     def _one_like(self, tensor: Tensor, number: float | None) -> Array:
         value = super()._one_like(tensor, self.guess[1] if number is None else number)

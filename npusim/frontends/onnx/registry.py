@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from npusim.frontends.onnx.node import Node
 
 Handler = Callable[["Node"], "Tensor | Sequence[Tensor | None]"]
-"""Adds the operators that stand for one node and returns its outputs (None for one that nobody asked for)."""
+"""Adds the operators of one node and returns its outputs (None for one that is not used)."""
 
 MICROSOFT = "com.microsoft"
 

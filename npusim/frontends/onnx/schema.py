@@ -67,8 +67,8 @@ def type_problems(
 ) -> Iterator[tuple[bool, str]]:
     """(whether it differs from another operand, problem) for operands of types that are not allowed.
 
-    ``bound``: the types that earlier operands have settled; ``packed``: constants whose elements have less than 8 bits
-    in the model. Whatever is no tensor is passed over.
+    ``bound``: the types that earlier operands have determined; ``packed``: constants whose elements have less than 8
+    bits in the model. Operands that are no tensors are skipped.
     """
     for index, tensor in enumerate(operands):
         if not isinstance(tensor, Tensor) or not formal or (index >= len(formal) and not formal[-1].variadic):

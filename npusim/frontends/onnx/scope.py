@@ -13,7 +13,7 @@ from npusim.graph import Tensor
 
 
 class Poison:
-    """Stands for the output of a node that is not supported, so that its readers are not reported too."""
+    """Represents the output of an unsupported node, so that its readers are not reported too."""
 
 
 POISON = Poison()
@@ -90,7 +90,7 @@ def needed_nodes(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> tuple[li
     """The nodes that the outputs depend on, in their order, and the names that are read."""
     needed = {name for name in outputs if name}
     kept: list[NodeProto] = []
-    # Backwards in one pass, because ONNX wants nodes in an order in which each comes after what it reads.
+    # Backwards in one pass, because in ONNX each node follows the producers of its inputs.
     for node in reversed(nodes):
         if any(name in needed for name in node.output if name):
             kept.append(node)

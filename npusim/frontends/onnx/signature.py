@@ -21,7 +21,7 @@ ANONYMOUS = ("", "?")
 Dim = int | str | None
 """A size, the name of a symbol, or nothing known."""
 Symbols = dict[str, tuple[int, str]]
-"""The size that a symbol stands for, and the input that says so."""
+"""The size of a symbol, and the input that determines it."""
 
 
 class DeclaredTypeError(ModelError):
@@ -122,8 +122,8 @@ def open_shapes(
 
 
 def bound_array(value: ValueInfoProto, given: Any, shape: Sequence[int] | None = None) -> Array:
-    """What an input is bound to, in storage form. ``shape``: what is said of it beside the model. Raises UsageError for
-    what the input cannot be."""
+    """The value of a bound input, in storage form. ``shape``: given beside the model. Raises UsageError for a value
+    that the input cannot have."""
     dtype, dims, array = _dtype(value), declared_dims(value), to_storage(np.asarray(given))
     if shape is not None and array.ndim <= 1 and array.size == math.prod(shape):
         array = array.reshape(shape)

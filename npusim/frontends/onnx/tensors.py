@@ -100,7 +100,7 @@ def unpack(data: Array, bits: int, count: int, dtype: DType) -> Array:
     if dtype is DType.UINT8:
         return values
     sign = np.uint8(1 << (bits - 1))
-    # Flipping the sign bit and taking its weight away again extends the sign, whatever the number of bits.
+    # Flipping the sign bit and subtracting its weight extends the sign, for any number of bits.
     return ((values ^ sign).astype(np.int16) - int(sign)).astype(np.int8)
 
 

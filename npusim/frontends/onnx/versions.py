@@ -22,7 +22,7 @@ CONVERTER = (1, 23)
 _BROADCASTING = 6
 """The last set in which broadcasting is an attribute."""
 _STUMBLES = (shape_inference.InferenceError, LookupError, MemoryError, RuntimeError, ValueError)
-"""What the package raises over models that make no sense; those of C++ come as Python's own."""
+"""Exceptions of the onnx package for invalid models; those of C++ arrive as Python's own."""
 _ASSERTION = re.compile(r"^\S+: \w+: Assertion `.*?` failed: ", re.DOTALL)
 
 
@@ -32,12 +32,12 @@ def has_converter() -> bool:
 
 
 def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> Model:
-    """The model, in operator set :data:`OLDEST_OPSET` if it is of an older one.
+    """The model, converted to operator set :data:`OLDEST_OPSET` if it is older.
 
-    All shapes must be known, because they decide what broadcasting meant when it was an attribute; ``input_shapes`` and
-    the arrays in ``bind`` have those that the model leaves open. Raises what :func:`declared_inputs` does, ModelError
-    for types that the model's operators do not allow, and UnsupportedError with the reason of the onnx package's
-    converter.
+    All shapes must be known, because they determine the meaning of broadcasting as an attribute; ``input_shapes`` and
+    the arrays in ``bind`` have those that the model leaves open. Raises the errors of :func:`declared_inputs`,
+    ModelError for types that the model's operators do not allow, and UnsupportedError with the reason of the onnx
+    package's converter.
     """
     version = opset_imports(model.proto.opset_import).get("", OLDEST_OPSET)
     if not FIRST_OPSET <= version < OLDEST_OPSET or not model.proto.graph.node:
@@ -48,8 +48,8 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapp
         raise UnsupportedError([(model.proto.graph.name, "model", reason)])
     proto = ModelProto()
     proto.CopyFrom(model.proto)
-    # What the model declares about its results is not the converter's to judge: it would call a wrong shape, too, an
-    # operator set that cannot be converted.
+    # Declared shapes of results are removed: the converter would report a wrong one as an operator set that it cannot
+    # convert.
     del proto.graph.value_info[:]
     for value in proto.graph.output:
         value.ClearField("type")

@@ -24,7 +24,7 @@ class MalformedError(Exception):
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        # Ten bytes hold 64 bits; whatever goes on longer is no varint, and could go on to the end of the file.
+        # Ten bytes hold 64 bits; a longer varint is invalid, and could extend to the end of the file.
         if at >= len(data) or shift > 63:
             raise MalformedError
         byte = data[at]
@@ -90,7 +90,7 @@ def _lift_tensor(data: memoryview, blobs: dict[str, memoryview]) -> bytes | None
 def lift_initializers(data: bytes | mmap.mmap | memoryview) -> tuple[bytes, dict[str, memoryview]]:
     """(the model's bytes without large raw data, that data by initializer name, as views into ``data``).
 
-    Bytes that are not protobuf come back as they are: protobuf itself says what is wrong with them.
+    Bytes that are not protobuf are returned unchanged: protobuf reports the problem.
     """
     blobs: dict[str, memoryview] = {}
     try:

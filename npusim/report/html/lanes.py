@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from npusim.timeline import PathSegment, Span
 
 MOST_BARS = 20_000
-"""On a page; at some 20 bytes each the largest part of what it may weigh."""
+"""Most bars of a page; at about 20 bytes each they are most of its size."""
 MOST_STRETCHES = 2_000
-"""Likewise, of the critical path."""
+"""Most bars of the critical path."""
 
 
 class LaneBar(NamedTuple):

@@ -1,4 +1,4 @@
-"""Two small pictures of a run for a notebook: SVG that stands still, with no script and no style of its own."""
+"""Two small charts of a run for a notebook: static SVG without scripts or styles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from npusim.report.html.run import ReportedTrace
 
 COLOURS = {"compute": "#0072b2", "memory": "#e08a00", "latency": "#009e73"}
-"""By what bounds a layer; those of the page, on any background."""
+"""Colours by bottleneck of a layer; those of the page, on any background."""
 MOST_BARS = 1_500
 WIDTH, ROW, LEFT = 640, 16, 96
 

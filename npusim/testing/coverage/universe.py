@@ -1,8 +1,8 @@
 """All coverage points, derived from the declarations of instructions, registers and faults.
 
 Fields with enumerable values count by value: types, functions, enumerated numbers, flags, and the memory of a DMA
-address. Which values mean something the instruction's own check
-says. Sizes, strides and counts are not listed, nor are wide fields of registers.
+address. The check of an instruction decides which values are legal. Sizes, strides and counts are not listed, nor are
+wide fields of registers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from npusim.timeline import FaultCode
 
 GROUPS = ("instructions", "stalls", "jobs", "faults", "registers")
 FEW = 16
-"""Numbers of one byte that may have no more values than this stand for things; of others the size matters."""
+"""A one-byte field with at most this many legal values is enumerated; others are sizes."""
 WIDE = 2
 """Fields of registers up to that many bits count by their bits."""
 SPACES = ("sram", "acc", "dram")
@@ -41,7 +41,7 @@ _PARTNERS = {
     "dma": ("matrix", "vector", "scalar", "dma", "dram", "preempted"),
     "sequencer": ("matrix", "vector", "scalar", "dma", "fetch", "preempted"),
 }
-"""What a kind of unit can wait for."""
+"""The resources that a kind of unit can wait for."""
 
 
 class CoveragePoint(NamedTuple):

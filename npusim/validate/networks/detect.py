@@ -48,7 +48,7 @@ def unet_mobilenet_v2(shape: Shape) -> Graph:
     return net.finish(net.upconv(x, 3, 3, 2, act=""))
 
 
-# YOLO. Heads end with the convolutions and what quantised exports keep of the functions behind them.
+# YOLO. Heads end with the convolutions and the activations that quantised exports keep.
 
 OUTPUTS = 255
 """Of one pixel of a head: three boxes with four places, one certainty and 80 classes."""

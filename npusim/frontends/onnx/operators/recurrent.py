@@ -99,7 +99,7 @@ class Cell:
         keep = node.binary(Binary.SUB, node.like(1, enter), enter) if self.input_forget else self.activate(0, raw[2])
         cell = self.add(self.mul(keep, c), self.mul(enter, self.activate(1, raw[3])))
         if self.peepholes:
-            # The output gate alone looks at the new cell state.
+            # Only the output gate reads the new cell state.
             raw[1] = self.add(raw[1], self.mul(self.peepholes[1], cell))
         fn, p0, p1 = self.functions[2]
         return [self.mul(self.activate(0, raw[1]), node.unary(fn, cell, p0, p1)), cell]
@@ -138,7 +138,7 @@ def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: 
         if lengths is not None:
             # A sequence that has ended keeps its state, and its output is zero.
             alive = node.binary(Binary.GT, node.reshape(lengths, (batch, 1)), node.like(time, lengths))
-            # Who has no step at all is not alive at time 0: as in onnxruntime, its state ends as zero, too.
+            # A sequence without steps ends, like onnxruntime, with a state of zeros.
             new = [
                 node.add("select", alive, after, before if time else node.like(0, after))
                 for after, before in zip(made, state, strict=True)
@@ -210,8 +210,8 @@ def recurrent(node: Node) -> list[Tensor]:
     sequences, finals = [], []
     for index, (cell, weights, bias) in enumerate(_cells(node, hidden, directions, x)):
         state = _initial(node, 2 if node.op_type == "LSTM" else 1, index, (batch, hidden), batch_first, x)
-        # One product for all steps: what the input adds to the gates hangs on no state, and a
-        # large product fills the array.
+        # One product for all steps: the contribution of inputs does not depend on the state, and a large product fills
+        # the array.
         share = node.add("matmul", flat, weights, bias)
         outputs = _run(node, cell, share, state, backwards=direction == "reverse" or index == 1)
         sequences.append(node.add("concat", *(node.reshape(y, (1, 1, batch, hidden)) for y in outputs), axis=0))

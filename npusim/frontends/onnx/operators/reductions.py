@@ -31,7 +31,7 @@ def reduction(node: Node) -> Tensor:
     given = node.ints_attr("axes")
     if given is None and node.optional(1) is not None:
         given = node.int_values(1)
-    # Without axes it is a reduction over all of them, or no reduction at all, which None stands for.
+    # Without axes it reduces all of them, or none, which None represents.
     empty = None if node.int_attr("noop_with_empty_axes", 0) else list(range(len(x.shape)))
     axes = node.normal_axes(given, len(x.shape)) if given else empty
     keep = bool(node.int_attr("keepdims", 1))

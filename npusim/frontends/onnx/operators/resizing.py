@@ -24,7 +24,7 @@ COORDINATES = (
 )
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 SIMPLE = "simple"
-"""What there was before a model could say: down from a larger image the next one, else the one before."""
+"""The rounding before models could select it: down from a larger image the next pixel, else the previous one."""
 HALF_WAY = 1e-6
 """A position that is nearer than that to the middle between two neighbours is the middle, as in onnxruntime."""
 
@@ -56,7 +56,7 @@ class ResizedAxis:
 
 
 def source_positions(rule: Rule, axis: ResizedAxis) -> Array:
-    """For each output index the position in the input that it stands for, as float32."""
+    """For each output index its position in the input, as float32."""
     # In single precision and in onnxruntime's order: which neighbour is the nearest may hang on the last bit.
     x, scale = np.arange(axis.out, dtype=np.float32), np.float32(axis.scale)
     half, last = np.float32(0.5), np.float32(axis.size - 1)
@@ -121,8 +121,7 @@ def tables(rule: Rule, axis: ResizedAxis) -> tuple[Array, Array]:
         if rule.antialias:
             weight = weight / weight.sum(axis=1, keepdims=True)
     if rule.exclude_outside:
-        # What lies outside loses its weight to those inside; without the flag the edge pixel stands
-        # in for it (clip below).
+        # Pixels outside lose their weight to those inside; without the flag the edge pixel replaces them (clip below).
         weight = np.where((index >= 0) & (index < axis.size), weight, 0.0)
         weight = weight / weight.sum(axis=1, keepdims=True)
     index = np.clip(index, 0, axis.size - 1).astype(np.int32)
@@ -137,7 +136,7 @@ def resize(node: Node, x: Tensor, axes: dict[int, ResizedAxis], rule: Rule, extr
     # Resampling is linear and taps outside add nothing: so x less the value is resampled, and the value added again.
     if extrapolation:
         x = node.binary(Binary.SUB, x, node.like(extrapolation, x))
-    # Nor does onnxruntime resample an image of the size that is wanted.
+    # Like onnxruntime, an image of the requested size is not resampled.
     same_sizes = rule.coordinates != "align_corners" and all(axis.out == axis.size for axis in axes.values())
     for position, axis in sorted(axes.items()):
         if axis.out == 0 or axis.size == 0:

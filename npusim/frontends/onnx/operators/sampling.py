@@ -70,7 +70,7 @@ def _inside(node: Node, index: Tensor, size: int, padding: str, align: bool) -> 
     period = 2 * (size - 1) if align else 2 * size
     if period == 0:
         return _integers(node, Binary.MUL, index, 0)
-    # MOD takes the sign of the divisor, so that what lies left of the image is folded like what lies right of it.
+    # MOD has the sign of the divisor, so pixels to the left of the image are reflected like those to the right.
     folded = _integers(node, Binary.MOD, index, period)
     mirrored = node.binary(Binary.SUB, node.const(np.int64(period if align else period - 1)), folded)
     return node.binary(Binary.MIN, folded, mirrored)
