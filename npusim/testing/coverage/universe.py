@@ -179,10 +179,10 @@ def _means_something(cls: type[Instruction], name: str, value: Any, others: Mapp
 
 
 class _Bytes:
-    """A few zeros behind every address."""
+    """Zeros behind every address, enough for the table of a lookup."""
 
     def at(self, core: int, address: int, strides: tuple[int, ...] = ()) -> Strided:
-        return Strided(np.zeros(64, np.uint8), 0, strides)
+        return Strided(np.zeros(1 << 11, np.uint8), 0, strides)
 
 
 def _plain(cls: type[Instruction], values: Mapping[str, Any]) -> Instruction:
@@ -195,7 +195,7 @@ def _plain(cls: type[Instruction], values: Mapping[str, Any]) -> Instruction:
         elif isinstance(field.convert, enum.EnumType):
             filled[field.name] = next(iter(field.convert))
         else:
-            number = int(codes[field.name] in _ONE and "zero" not in field.name)
+            number = int(codes[field.name] in _ONE and "zero" not in field.name and field.name != "at")
             filled[field.name] = bool(number) if codes[field.name] == "?" else number
     if issubclass(cls, Multicast | Expand | Fetch):
         filled |= {"src": region(0)} | ({"cores": 1} if "cores" in codes else {})
