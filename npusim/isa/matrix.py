@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import product
+from math import prod
 from operator import attrgetter
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -70,6 +71,9 @@ class Extras:
     block-diagonal: output channels are in blocks of ``block_oc``, and each block has weights for ``block_ic`` input
     channels. The tile starts at input channel ``first_ic`` and output channel ``first_oc`` of the whole matrix. Weights
     outside the blocks take time, but are not multiplied; each block is summed like a convolution of its own.
+    ``phase_oc``: each ``phase_oc`` output channels are a phase, in ``phase_rows`` rows of ``phase_cols``, and the tile
+    starts at output channel ``first_oc`` of all. The first kernel row of phases in row ``full_rows`` and later
+    takes time, but is not multiplied; nor is the first kernel column of those in column ``full_cols`` and later.
     """
 
     wide: bool = False
@@ -83,6 +87,11 @@ class Extras:
     block_oc: int = 0
     first_ic: int = 0
     first_oc: int = 0
+    phase_oc: int = 0
+    phase_rows: int = 0
+    phase_cols: int = 0
+    full_rows: int = 0
+    full_cols: int = 0
 
     def __str__(self) -> str:
         parts = []
@@ -111,7 +120,7 @@ class Extras:
         return extras
 
 
-_EXTRAS = struct.Struct("<?B2xIIQQQIIII")
+_EXTRAS = struct.Struct("<?B2xIIQQQIIIIIBBBB")
 _EXTRA_NAMES = [field.name for field in fields(Extras)]
 NO_EXTRAS = Extras()
 
@@ -180,11 +189,21 @@ def _check(tile: Conv | Depthwise, *sizes: int) -> None:
         raise ProgramError(f"{tile.mnemonic}: w_block {extras.w_block} must be above w_skip, and 0 without w_scale")
     if extras.w_zeros != NOTHING and not scaled:
         raise ProgramError(f"{tile.mnemonic}: w_zeros must have w_scale")
-    blocks = extras.block_ic, extras.block_oc
-    if isinstance(tile, Depthwise) and any(blocks):
-        raise ProgramError(f"{tile.mnemonic}: weights have no blocks, got {blocks}")
-    if any(blocks) != all(blocks) or (not any(blocks) and (extras.first_ic or extras.first_oc)):
-        raise ProgramError(f"{tile.mnemonic}: block_ic, block_oc must both be >= 1, or both 0 as first_ic and first_oc")
+    blocks, phases = (extras.block_ic, extras.block_oc), (extras.phase_oc, extras.phase_rows, extras.phase_cols)
+    if isinstance(tile, Depthwise) and (any(blocks) or any(phases)):
+        raise ProgramError(f"{tile.mnemonic}: weights have no blocks and no phases, got {blocks} and {phases}")
+    if any(blocks) != all(blocks) or (not any(blocks) and extras.first_ic):
+        raise ProgramError(f"{tile.mnemonic}: block_ic, block_oc must both be >= 1, or both 0 as first_ic")
+    if any(phases) != all(phases) or (any(blocks) and any(phases)):
+        raise ProgramError(
+            f"{tile.mnemonic}: phase_oc, phase_rows, phase_cols must all be >= 1 and without blocks, or all 0"
+        )
+    if extras.full_rows > extras.phase_rows or extras.full_cols > extras.phase_cols:
+        raise ProgramError(f"{tile.mnemonic}: full_rows, full_cols must be at most phase_rows, phase_cols")
+    if isinstance(tile, Conv) and any(phases) and extras.first_oc + tile.oc > prod(phases):
+        raise ProgramError(f"{tile.mnemonic}: output channels end at {extras.first_oc + tile.oc} of {prod(phases)}")
+    if extras.first_oc and not any(blocks) and not any(phases):
+        raise ProgramError(f"{tile.mnemonic}: first_oc must have blocks or phases")
 
 
 def _weight_accesses(tile: Conv | Depthwise, batch: int, k: int, channels: int, stride: int) -> Iterator[Access | None]:
@@ -349,6 +368,32 @@ def _runs(tile: Conv) -> list[_Run]:
     return found
 
 
+class _Phase(NamedTuple):
+    """Output channels of a tile with the same kernel rows and columns, the last of all: the first channel, how many."""
+
+    at_oc: int
+    oc: int
+    kh: int
+    kw: int
+
+
+def _phases(tile: Conv) -> list[_Phase]:
+    """The phases of a tile, neighbours with equal kernels as one."""
+    extras, found = tile.extras, list[_Phase]()
+    at = 0
+    while at < tile.oc:
+        number, inside = divmod(extras.first_oc + at, extras.phase_oc)
+        row, col = divmod(number, extras.phase_cols)
+        kernel = tile.kh - (row >= extras.full_rows), tile.kw - (col >= extras.full_cols)
+        count = min(extras.phase_oc - inside, tile.oc - at)
+        if found and found[-1][2:] == kernel:
+            found[-1] = found[-1]._replace(oc=found[-1].oc + count)
+        else:
+            found.append(_Phase(at, count, *kernel))
+        at += count
+    return found
+
+
 @instruction(0x20, "matrix.conv", Unit.MATRIX)
 class Conv(Instruction):
     """A batch of convolution tiles; a matmul is oh=1, ow=M, ic=K, kh=kw=1, oc=N.
@@ -358,7 +403,8 @@ class Conv(Instruction):
     accumulators per pixel, set on ``first``, added to otherwise. On ``last`` the accumulators leave
     through (acc + bias) * scale; for integer outputs / out_scale, rint and + out_zero; a clamp to [low, high], into
     ``out_type``. bias and scale: one for each channel of each batch item. Strides (batch, row, pixel) in bytes. What
-    ``Extras`` adds to that: sums of 64 bits, packed weights, weights with scales, a shift, block-diagonal weights.
+    ``Extras`` adds to that: sums of 64 bits, packed weights, weights with scales, a shift, block-diagonal
+    weights, phases.
     """
 
     x_type: Type
@@ -405,7 +451,8 @@ class Conv(Instruction):
         return self.acc_strides, self.out_strides
 
     def elements(self) -> int:
-        gathers = self.batch * ceil_div(self.oc, self.extras.block_oc) if self.extras.block_oc else 0
+        part = self.extras.block_oc or self.extras.phase_oc
+        gathers = self.batch * (ceil_div(self.oc, part) + 1) if part else 0
         return products(self.work()) + gathers * GATHER_PRODUCTS
 
     def accesses(self) -> Iterator[Access | None]:
@@ -439,13 +486,16 @@ class Conv(Instruction):
             False,
             self.first,
             self.last,
-            self.batch * self.oh * self.ow * self.kh * self.kw * self._idle() if extras.block_ic else 0,
+            self._idle() if extras.block_ic or extras.phase_oc else 0,
         )
 
     def _idle(self) -> int:
-        """Pairs of an input and an output channel that are in no block."""
-        pairs = sum(run.blocks * run.ic * run.oc for run in _runs(self))
-        return self.ic * self.oc - pairs
+        """Products that are not computed."""
+        if self.extras.block_ic:
+            products = self.kh * self.kw * sum(run.blocks * run.ic * run.oc for run in _runs(self))
+        else:
+            products = self.ic * sum(phase.oc * phase.kh * phase.kw for phase in _phases(self))
+        return self.batch * self.oh * self.ow * (self.kh * self.kw * self.ic * self.oc - products)
 
     def execute(self, memory: Memory, core: int) -> None:
         x = memory.at(core, self.x, self.x_strides)
@@ -454,13 +504,21 @@ class Conv(Instruction):
         acc = memory.at(core, self.acc, self.acc_strides)
         if self.extras.block_ic:
             self._execute_blocks(memory, core, w_type, w)
+        elif self.extras.phase_oc:
+            self._execute_phases(memory, core, w_type, w)
         else:
             self._multiply(w_type, x, w, acc, (self.batch, self.oh, self.ow, self.oc, self.ic))
         if self.last:
             _drain(self, memory, core, self.batch, self.oc)
 
     def _multiply(
-        self, w_type: DType, x: _core.Strided, w: _core.Strided, acc: _core.Strided, dims: tuple[int, ...]
+        self,
+        w_type: DType,
+        x: _core.Strided,
+        w: _core.Strided,
+        acc: _core.Strided,
+        dims: tuple[int, ...],
+        kernel: tuple[int, int] | None = None,
     ) -> None:
         (_core.conv_wide if self.extras.wide else _core.conv)(
             self.x_type,
@@ -469,7 +527,7 @@ class Conv(Instruction):
             w,
             acc,
             dims,
-            (self.kh, self.kw, self.sh, self.sw, self.dh, self.dw),
+            (*(kernel or (self.kh, self.kw)), self.sh, self.sw, self.dh, self.dw),
             CHANNEL_BLOCK,
             _pixel_zero(self),
             self.first,
@@ -482,9 +540,7 @@ class Conv(Instruction):
         if self.first:
             ends = (runs[0].at_oc, runs[-1].at_oc + runs[-1].blocks * runs[-1].oc) if runs else (self.oc, self.oc)
             for low, high in ((0, ends[0]), (ends[1], self.oc)):
-                if low < high:
-                    acc = memory.at(core, self.acc + low * size, (*self.acc_strides, size))
-                    _core.fill(acc, (self.batch, self.oh, self.ow, high - low), size, 0)
+                self._clear(memory, core, low, high)
         for index, run in product(range(self.batch), runs):
             x_at = self.x + index * self.x_strides[0] + run.at_ic * item
             acc_at = self.acc + index * self.acc_strides[0] + run.at_oc * size
@@ -495,6 +551,57 @@ class Conv(Instruction):
                 memory.at(core, acc_at, (run.oc * size, *self.acc_strides[1:])),
                 (run.blocks, self.oh, self.ow, run.oc, run.ic),
             )
+
+    def _clear(self, memory: Memory, core: int, low: int, high: int) -> None:
+        """Set the accumulators of output channels ``low`` to ``high`` to 0."""
+        size = _accumulator(self).itemsize
+        if low < high:
+            acc = memory.at(core, self.acc + low * size, (*self.acc_strides, size))
+            _core.fill(acc, (self.batch, self.oh, self.ow, high - low), size, 0)
+
+    def _execute_phases(self, memory: Memory, core: int, w_type: DType, w: _core.Strided) -> None:
+        """Compute each phase as a convolution with the kernel rows and columns that it has."""
+        size, (_, row, pixel) = _accumulator(self).itemsize, self.x_strides
+        for phase in _phases(self):
+            if not (phase.kh and phase.kw):
+                if self.first:
+                    self._clear(memory, core, phase.at_oc, phase.at_oc + phase.oc)
+                continue
+            down, right = self.kh - phase.kh, self.kw - phase.kw
+            x_at = self.x + down * self.dh * row + right * self.dw * pixel
+            self._multiply(
+                w_type,
+                memory.at(core, x_at, self.x_strides),
+                self._of_phase(w_type, w, phase),
+                memory.at(core, self.acc + phase.at_oc * size, self.acc_strides),
+                (self.batch, self.oh, self.ow, phase.oc, self.ic),
+                (phase.kh, phase.kw),
+            )
+
+    def _of_phase(self, w_type: DType, w: _core.Strided, phase: _Phase) -> _core.Strided:
+        """The weights of a phase, [batch item][K][oc], from those of the tile; one item where all share them."""
+        size, (stride,) = w_type.itemsize, w.strides
+        items, nbytes = self.batch if stride else 1, phase.kh * phase.kw * self.ic * phase.oc * size
+        made = np.empty(items * nbytes, np.uint8)
+        for index, low in product(range(items), range(0, self.ic, CHANNEL_BLOCK)):
+            count = min(CHANNEL_BLOCK, self.ic - low)
+            taps = low * self.kh * self.kw + ((self.kh - phase.kh) * self.kw + self.kw - phase.kw) * count
+            columns, rows = count * self.oc * size, count * phase.oc * size
+            _core.copy(
+                _core.Strided(
+                    made,
+                    index * nbytes + low * phase.kh * phase.kw * phase.oc * size,
+                    (phase.kw * rows, rows, phase.oc * size, size),
+                ),
+                _core.Strided(
+                    w.memory,
+                    w.offset + index * stride + (taps * self.oc + phase.at_oc) * size,
+                    (self.kw * columns, columns, self.oc * size, size),
+                ),
+                (phase.kh, phase.kw, count, phase.oc),
+                size,
+            )
+        return _core.Strided(made, 0, (nbytes if stride else 0,))
 
     def _gathered(self, w_type: DType, w: _core.Strided, index: int, run: _Run) -> _core.Strided:
         """The weights of a run of blocks, [block][K][oc], from those of the tile."""

@@ -112,6 +112,20 @@ class Blocks(NamedTuple):
     first: int = 0
 
 
+class Phases(NamedTuple):
+    """Output channels of a convolution as phases of a transposed one: within each group, each ``oc`` channels are a
+    phase, in ``rows`` rows of ``cols``. The first kernel row of phases in row ``full_rows`` and later is not
+    multiplied, nor is the first kernel column of those in column ``full_cols`` and later. ``first``: output channels of
+    the group before the first one."""
+
+    oc: int
+    rows: int
+    cols: int
+    full_rows: int
+    full_cols: int
+    first: int = 0
+
+
 def on_diagonal(w: Array, groups: int, blocks: Blocks) -> Array:
     """The blocks of complete block-diagonal weights, as the weights of more groups."""
     oc, ic = w.shape[0] // groups, w.shape[1]
@@ -136,6 +150,10 @@ def _infer_conv(inputs: Inputs, attrs: Attrs) -> list[Result]:
         counts = [size // block if block > 0 else 0 for size, block in zip(shape, blocks, strict=False)]
         if not counts[0] or counts[0] != counts[1] or (counts[0] * blocks.ic, counts[1] * blocks.oc) != shape:
             raise ModelError(f"blocks {list(blocks[:2])} do not tile the {list(shape)} channels of a group")
+    if attrs["phases"]:
+        phases = Phases(*attrs["phases"])
+        if attrs["blocks"] or phases.oc < 1 or w.shape[0] // groups != phases.oc * phases.rows * phases.cols:
+            raise ModelError(f"phases {list(phases)} are not the {w.shape[0] // groups} channels of a group")
     top, left, bottom, right = attrs["pads"]
     extent = [window_extent(k, d) for k, d in zip(w.shape[2:], attrs["dilation"], strict=True)]
     size = (h + top + bottom - extent[0], wd + left + right - extent[1])
@@ -225,6 +243,21 @@ def _columns(x: Array, kernel: Shape, attrs: Attrs, out: Shape) -> Array:
     return view.reshape(n, groups, c // groups * kernel[0] * kernel[1], out[0] * out[1])
 
 
+def _of_phases(columns: Array, w: Array, groups: int, phases: Phases, dtype: DType) -> Array:
+    """[G, O/G, OH * OW]: each phase by the kernel rows and columns that it has; columns: see :func:`_columns`."""
+    _, ic, kh, kw = w.shape
+    columns, w = columns.reshape(groups, ic, kh, kw, -1), w.reshape(groups, -1, ic, kh, kw)
+    y = np.zeros((groups, w.shape[1], columns.shape[-1]), dtype.storage if dtype.is_integer else columns.dtype)
+    for at in range(0, w.shape[1], phases.oc):
+        row, col = divmod(at // phases.oc, phases.cols)
+        rows, cols = slice(int(row >= phases.full_rows), None), slice(int(col >= phases.full_cols), None)
+        taps = columns[:, :, rows, cols].reshape(groups, -1, columns.shape[-1])
+        weights = w[:, at : at + phases.oc, :, rows, cols].reshape(groups, phases.oc, -1)
+        product = multiply(taps.transpose(0, 2, 1), weights.transpose(0, 2, 1), dtype)
+        y[:, at : at + phases.oc] = product.transpose(0, 2, 1)
+    return y
+
+
 def _conv(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     x, w = _factors(op, arrays)
     attrs, dtype = op.attrs, op.output.dtype
@@ -243,6 +276,9 @@ def _conv(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     # One image at a time: columns repeat every pixel for each tap, kh * kw times the image.
     for index in range(n):
         columns = _columns(x[index : index + 1], w.shape[2:], {**attrs, "groups": groups}, (oh, ow))[0]
+        if attrs["phases"]:
+            y[index] = _of_phases(columns, w, groups, Phases(*attrs["phases"]), dtype).reshape(oc, oh, ow)
+            continue
         if dtype.is_integer:
             # Pixels first: without their zero point they are int32, and only the second factor may be limited to 16
             # bits.
@@ -347,12 +383,13 @@ define(
     "(x - x_zero) * (w - w_zero), and padding counts as x_zero; wide: y is int64; w_bits: constant weights fit so many "
     "bits, 0: those of their type. bias: [O], of y's type. With a scale "
     "w stands for (w - zero) * scale, of one entry or one for each output channel, for each block input channels. "
-    "blocks: only weights in blocks along the diagonal of each group are multiplied; () means all",
+    "blocks: only weights in blocks along the diagonal of each group are multiplied; phases: some phases of output "
+    "channels have no first kernel row or column; () means that all weights are multiplied",
     infer=_infer_conv,
     reference=_conv,
     unit=Unit.MATRIX,
     form=Lowered.TILES,
-    attrs={**_WINDOW, **_ZEROS, **_NARROW, "blocks": ()},
+    attrs={**_WINDOW, **_ZEROS, **_NARROW, "blocks": (), "phases": ()},
     constraints=(_scaled_types, _zero_in_range, _weight_zero_in_range),
     folding=Folding.HEAVY,
 )

@@ -16,12 +16,12 @@ from npusim.compiler.lower.base import Box, Context
 from npusim.compiler.lower.chain import Chain
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.lower.matrix_tiling import Extent, OutputTile
-from npusim.compiler.lower.matrix_weights import Columns, Diagonal, Part
+from npusim.compiler.lower.matrix_weights import Columns, Part, Skipped
 from npusim.compiler.lower.pixel_run import pixel_run
 from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import load_items
 from npusim.isa.matrix import CHANNEL_BLOCK
-from npusim.ops.matrix import Blocks
+from npusim.ops.matrix import Blocks, Phases
 from npusim.timing.tile import InputWindow, MatrixProblem, ic_unit, input_window
 from npusim.units import ceil_div
 
@@ -83,6 +83,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         homes = self.homes(self._x, out, whole=not any(self._pads))
         serving = context.beside, context.served(x), context.served(w)
         self._blocks = Blocks(*attrs["blocks"]) if attrs["blocks"] else None
+        self._phases = Phases(*attrs["phases"]) if attrs["phases"] else None
         unit = ic_unit(self._blocks.ic, x.dtype) if self._blocks else CHANNEL_BLOCK
         self.problem = MatrixProblem(
             *sizes, *window, depthwise, shared_weights, *types, self.chain.epilogue(), in_place, *homes,
@@ -199,14 +200,19 @@ class ConvLowering(MatrixLowering, kind="conv"):
         key = (task.group, task.channel, part)
         return self.packed(key, cut, part, columns, len(columns) * blocks).load(slot)
 
-    def diagonal(self, task: OutputTile, part: Part) -> Diagonal | None:
-        if self._blocks is None:
+    def skipped(self, task: OutputTile, part: Part) -> Skipped | None:
+        if self._blocks is not None:
+            ic, oc, first = self._blocks
+            first += task.channel
+            # Whole blocks before the tile mean nothing: without them, tiles share instructions.
+            before = min(part.channel // ic, first // oc)
+            return Skipped(ic, oc, part.channel - before * ic, first - before * oc)
+        if self._phases is None or (part.row and part.col):
             return None
-        ic, oc, first = self._blocks
-        first += task.channel
-        # Whole blocks before the tile mean nothing: without them, tiles share instructions.
-        before = min(part.channel // ic, first // oc)
-        return Diagonal(ic, oc, part.channel - before * ic, first - before * oc)
+        oc, rows, cols, full_rows, full_cols, first = self._phases
+        # Later parts of the kernel are those that all phases have.
+        full = rows if part.row else full_rows, cols if part.col else full_cols
+        return Skipped(0, 0, 0, first + task.channel, oc, rows, cols, *full)
 
     def _load_dynamic(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         """Load computed weights: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""

@@ -23,7 +23,7 @@ from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotTable, fact, share, twin
 from npusim.compiler.lower.chain import MAIN
 from npusim.compiler.lower.matrix_tiling import Extent, MatrixTiling, OutputTile
-from npusim.compiler.lower.matrix_weights import Columns, Cut, Diagonal, Part, extras, pack_weights
+from npusim.compiler.lower.matrix_weights import Columns, Cut, Part, Skipped, extras, pack_weights
 from npusim.compiler.lower.ranges import emit_ranges
 from npusim.compiler.lower.streams import Packed
 from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, pad_items, store_packed
@@ -105,8 +105,8 @@ class MatrixLowering(MatrixTiling):
         """Tiles with equal keys use the same weights."""
         return (task.group, task.channel)
 
-    def diagonal(self, task: OutputTile, part: Part) -> Diagonal | None:
-        """Where a part of a tile's reduction lies in block-diagonal weights; None for other weights."""
+    def skipped(self, task: OutputTile, part: Part) -> Skipped | None:
+        """The weights of a part of a tile's reduction that are not multiplied; None if all are."""
         return None
 
     def bring(
@@ -232,8 +232,8 @@ class MatrixLowering(MatrixTiling):
                 x = self._x_spot(step, table, held, whole, whole_extent, chunk)
                 if task is not whole:
                     x = self._within(x, whole, task, extent, chunk)
-                ends, diagonal = (chunk is chunks[0], last), self.diagonal(task, chunk)
-                instruction = self._instruction(extent, chunk, x, w, acc, out, rows, diagonal, ends)
+                ends, skipped = (chunk is chunks[0], last), self.skipped(task, chunk)
+                instruction = self._instruction(extent, chunk, x, w, acc, out, rows, skipped, ends)
                 reads = (x.resource, w, *dict.fromkeys(slot for slot, _ in rows.values()))
                 # The output is written with the last part only; sums in its place are the same resource.
                 writes = (acc.resource, out.resource) if last and out is not acc else (acc.resource,)
@@ -409,13 +409,13 @@ class MatrixLowering(MatrixTiling):
         acc: Spot,
         out: Spot,
         rows: dict[str, tuple[Slot, int]],
-        diagonal: Diagonal | None,
+        skipped: Skipped | None,
         ends: tuple[bool, bool],
     ) -> Conv | Depthwise:
         """The instruction for a part of a tile's reduction. Slots take turns, so most tiles share an earlier one's.
         ``ends``: whether it is the first and the last one."""
         parameters = tuple([(row[0].address, row[1]) for row in rows.values()])
-        key = extent, chunk, (*x[:3], x.steps), w.address, acc[:3], out[:3], parameters, diagonal
+        key = extent, chunk, (*x[:3], x.steps), w.address, acc[:3], out[:3], parameters, skipped
         made = self._made.get(key)
         if made is None:
             p = self.problem
@@ -426,7 +426,7 @@ class MatrixLowering(MatrixTiling):
             window = chunk.rows, chunk.cols, *steps
             types = p.x_type, p.w_type, self.epilogue.out_type
             zeros = zero_field(p.x_type, self.x_zero), self.w_zero
-            leaving = (*fields, self._extras(w.address, extent, chunk, shift, diagonal))
+            leaving = (*fields, self._extras(w.address, extent, chunk, shift, skipped))
             rows_at = x.row, x.pixel
             if p.depthwise:
                 made = Depthwise(
@@ -453,12 +453,12 @@ class MatrixLowering(MatrixTiling):
         bounds = epilogue.out_scale, epilogue.out_zero, epilogue.low, epilogue.high
         return (bias, scale, step, *bounds), shift
 
-    def _extras(self, w: int, extent: Extent, chunk: Part, shift: int, diagonal: Diagonal | None) -> Extras:
+    def _extras(self, w: int, extent: Extent, chunk: Part, shift: int, skipped: Skipped | None) -> Extras:
         p = self.problem
         columns = (extent.groups, chunk.channels * chunk.taps, extent.channels)
         if p.depthwise:
             columns = (1, chunk.taps, extent.groups * extent.channels)
-        return extras(p, self._scales, w, columns, chunk.channel, shift, diagonal, wide=self._sum is DType.INT64)
+        return extras(p, self._scales, w, columns, chunk.channel, shift, skipped, wide=self._sum is DType.INT64)
 
 
 def _packed_spot(slot: Slot, extent: Extent, item: int) -> Spot:

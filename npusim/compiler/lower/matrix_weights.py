@@ -39,13 +39,18 @@ class Part(NamedTuple):
         return self.rows * self.cols
 
 
-class Diagonal(NamedTuple):
-    """Where a tile lies in block-diagonal weights: see :class:`npusim.isa.matrix.Extras`."""
+class Skipped(NamedTuple):
+    """Weights of a tile that are not multiplied, blocks or phases: see :class:`npusim.isa.matrix.Extras`."""
 
     block_ic: int
     block_oc: int
     first_ic: int
     first_oc: int
+    phase_oc: int = 0
+    phase_rows: int = 0
+    phase_cols: int = 0
+    full_rows: int = 0
+    full_cols: int = 0
 
 
 class WeightScales(NamedTuple):
@@ -137,16 +142,16 @@ def extras(
     columns: tuple[int, int, int],
     channel: int,
     shift: int,
-    diagonal: Diagonal | None,
+    skipped: Skipped | None,
     *,
     wide: bool,
 ) -> Extras:
     """The fields of an instruction that plain products do not need. ``address``: of the weights; ``columns``: groups,
     weights of a channel, channels; ``channel``: the first input channel; ``shift``: address of the epilogue's shift;
-    ``diagonal``: of block-diagonal weights; ``wide``: sums of 64 bits."""
-    if scales is None and not wide and not problem.w_bits and shift == NOTHING and diagonal is None:
+    ``skipped``: weights that are not multiplied; ``wide``: sums of 64 bits."""
+    if scales is None and not wide and not problem.w_bits and shift == NOTHING and skipped is None:
         return NO_EXTRAS
-    places = diagonal._asdict() if diagonal else {}
+    places = skipped._asdict() if skipped else {}
     if scales is None:
         return Extras(wide, problem.w_bits, shift=shift, **places)
     groups, k, oc = columns

@@ -51,7 +51,9 @@ _SHARE = 2
 
 
 def _is_grouped(op: Op) -> bool:
-    return op.kind == "conv" and op.attrs["groups"] > 1 and op.input(1).data is not None and not op.attrs["blocks"]
+    attrs = op.attrs
+    grouped = op.kind == "conv" and attrs["groups"] > 1 and op.input(1).data is not None
+    return grouped and not (attrs["blocks"] or attrs["phases"])
 
 
 def _fill(rewriter: Rewriter, op: Op, homes: tuple[Home, Home], config: Config) -> bool:

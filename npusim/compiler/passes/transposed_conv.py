@@ -4,8 +4,9 @@ Output row o gets tap k of input row i where o + pad = stride * i + dilation * k
 the stride are therefore a convolution with the taps of that phase. All phases together are one convolution with stride
 * stride times as many output channels, whose pixels are then interleaved: no zeros are inserted and multiplied.
 
-``legalize`` rewrites the rest: computed weights, and floats whose phases have different numbers of taps, because the
-zeros that would fill these up could meet an infinity.
+Phases may have different numbers of taps. The kernels of the shorter ones are filled up with zeros, which the matrix
+unit does not multiply: a zero could meet an infinity. ``legalize`` rewrites the rest: computed weights, and floats with
+dilation whose taps are missing elsewhere than at the beginning.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from npusim.compiler.passes.rewrite import Rewriter
 from npusim.graph import Graph, Op, Tensor
+from npusim.ops.matrix import Phases
 
 Array = npt.NDArray[Any]
 
@@ -44,6 +46,21 @@ def _taps(op: Op, number: int) -> int:
     return int(reach // op.attrs["stride"][number]) + 1
 
 
+def _uneven(op: Op) -> Phases | None:
+    """Which phases have a tap less than others, the first one of their kernels; None where all are alike, or taps are
+    missing elsewhere."""
+    strides = op.attrs["stride"]
+    # Phase p has the taps k with k % stride == p, mirrored: where there is one less, it is the first.
+    full = [(op.input(1).shape[2 + n] - 1) % strides[n] + 1 for n in (0, 1)]
+    if tuple(full) == tuple(strides) or max(strides) > _MOST_PHASES or max(_step(op, n) for n in (0, 1)) > 1:
+        return None
+    return Phases(op.input(1).shape[1], *strides, *full)
+
+
+_MOST_PHASES = 255
+"""Along an axis, in the fields of an instruction."""
+
+
 def _step(op: Op, number: int) -> int:
     """Distance of the taps of the kernel among those of all phases; with a stride of 1 the dilation is kept instead."""
     return int(op.attrs["dilation"][number]) if op.attrs["stride"][number] > 1 else 1
@@ -65,6 +82,7 @@ def _separate(rewriter: Rewriter, op: Op) -> bool:
         "stride": (1, 1),
         "dilation": apart,
         "pads": tuple(max(0, rows) for rows in (*low, *high)),
+        "phases": _uneven(op) or (),
     }
     value = rewriter.add(op.name, "conv", (x, weights, bias)[: 2 if bias is None else 3], attrs)
     value = _side_by_side(rewriter, op, value)
@@ -105,7 +123,7 @@ def _weights(rewriter: Rewriter, op: Op) -> Tensor | None:
     them."""
     w, source = op.input(1), rewriter.made_by(op.input(1), "dequantize")
     even = all(w.shape[2 + n] % op.attrs["stride"][n] == 0 and _step(op, n) == 1 for n in (0, 1))
-    if w.data is not None and (even or w.dtype.is_integer):
+    if w.data is not None and (even or _uneven(op) or w.dtype.is_integer):
         return rewriter.const(f"{op.name}.phases", _phases(op, w.data, np.asarray(op.attrs["w_zero"])), w.dtype)
     constants = _constants(source)
     # One scale for all, or one for each output channel.

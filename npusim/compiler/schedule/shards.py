@@ -14,7 +14,7 @@ from typing import Any
 from npusim.compiler.grouping.groups import ELEMENTWISE, Group
 from npusim.graph import Op, Tensor
 from npusim.ops.base import REGISTRY, RowForm
-from npusim.ops.matrix import Blocks
+from npusim.ops.matrix import Blocks, Phases
 from npusim.units import ceil_div
 
 Axes = Mapping[Tensor, int | None]
@@ -237,9 +237,13 @@ def shard_of(group: Group, axes: Axes, first: int, end: int) -> Shard:
             low, high = groups_of(anchor, first, end)
             depth = anchor.input(1).shape[1]
             seen[anchor.input(0)], changed[anchor] = (low * depth, high * depth), {"groups": high - low}
-        elif anchor.kind == "conv" and anchor.attrs["blocks"] and along == _channel_axis(anchor):
-            blocks = Blocks(*anchor.attrs["blocks"])
-            changed[anchor] = {"blocks": blocks._replace(first=blocks.first + first)}
+        elif anchor.kind == "conv" and along == _channel_axis(anchor):
+            if anchor.attrs["blocks"]:
+                blocks = Blocks(*anchor.attrs["blocks"])
+                changed[anchor] = {"blocks": blocks._replace(first=blocks.first + first)}
+            if anchor.attrs["phases"]:
+                phases = Phases(*anchor.attrs["phases"])
+                changed[anchor] = {"phases": phases._replace(first=phases.first + first)}
 
     def own(tensor: Tensor) -> Tensor:
         axis = axes.get(tensor)

@@ -29,7 +29,7 @@ BITS = {"B": 8, "H": 16, "I": 32, "Q": 64, "h": 15, "i": 31, "q": 63}
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 64, 255, 2**15, 2**16 - 1, 2**24, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
 STEPS = (-64, -8, -4, -1, 1, 2, 4, 8, 64, 4096)
 _EXTRA_ADDRESSES = ("w_scale", "w_zeros", "shift")
-_EXTRA_NUMBERS = ("w_skip", "w_block", "block_ic", "block_oc", "first_ic", "first_oc")
+_EXTRA_NUMBERS = ("w_skip", "w_block", "block_ic", "block_oc", "first_ic", "first_oc", "phase_oc")
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-310, 1e30, 1e308, float("inf"), float("-inf"), float("nan"))
 
 

@@ -1,4 +1,4 @@
-"""Block-diagonal weights of ``matrix.conv``: each block is summed like a convolution of its own."""
+"""Weights that ``matrix.conv`` does not multiply: between blocks on a diagonal, and taps that a phase does not have."""
 
 from __future__ import annotations
 
@@ -98,18 +98,72 @@ def test_a_batch_of_groups() -> None:
         np.testing.assert_array_equal(both[..., 4 * group : 4 * group + 4], one)
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("ic", [1, 33, 40])
+@pytest.mark.parametrize(("dtype", "wide"), [(DType.FLOAT32, False), (DType.INT8, False), (DType.INT8, True)])
+@pytest.mark.parametrize("shape", [(3, 2, 2, 1, 1), (2, 3, 2, 2, 2), (1, 2, 3, 1, 2), (4, 1, 2, 1, 1)])
+def test_phases(shape: tuple[int, ...], dtype: DType, wide: bool, ic: int, first: bool) -> None:
+    """Each output channel is summed by the kernel rows and columns that its phase has."""
+    rng = np.random.default_rng(ic)
+    size, rows, cols, full_rows, full_cols = shape
+    kind = np.float32 if dtype.is_float else np.int8
+    x = rng.integers(-9, 10, (OH + 1, OW + 1, ic)).astype(kind)
+    w = rng.integers(-9, 10, (KERNEL, KERNEL, ic, size * rows * cols)).astype(kind)
+    if dtype.is_float:
+        x, w = x / np.float32(7), w / np.float32(3)
+        x[rng.random(x.shape) < 0.1] = np.nan
+    at = int(rng.integers(0, size * rows * cols - 1))
+    oc = int(rng.integers(1, size * rows * cols - at + 1))
+    extras = Extras(
+        wide, first_oc=at, phase_oc=size, phase_rows=rows, phase_cols=cols, full_rows=full_rows, full_cols=full_cols
+    )
+    tile, used = conv(ic, oc, extras, dtype, first=first), 0
+    tile.check()
+    found = sums(tile, x, in_order(w[..., at : at + oc]))
+    for channel in range(oc):
+        row, col = divmod((at + channel) // size, cols)
+        down, right = int(row >= full_rows), int(col >= full_cols)
+        one = conv(ic, 1, Extras(True) if wide else NO_EXTRAS, dtype, first=first)
+        one.kh, one.kw = KERNEL - down, KERNEL - right
+        one.x += down * one.x_strides[1] + right * one.x_strides[2]
+        wanted = sums(one, x, in_order(w[down:, right:, :, at + channel : at + channel + 1]))
+        np.testing.assert_array_equal(found[..., channel : channel + 1].view(np.uint8), wanted.view(np.uint8))
+        used += one.kh * one.kw * ic
+    assert tile.work().macs == OH * OW * used
+
+
+def test_phases_without_a_kernel() -> None:
+    """A kernel of one row and column: phases that lack it are 0 for any input."""
+    tile = conv(4, 4, Extras(phase_oc=1, phase_rows=2, phase_cols=2, full_rows=1, full_cols=1), DType.FLOAT32)
+    tile.kh = tile.kw = 1
+    x, w = np.full((OH + 1, OW + 1, 4), np.inf, np.float32), np.ones((1, 1, 4, 4), np.float32)
+    found = sums(tile, x, in_order(w))
+    np.testing.assert_array_equal(found, np.broadcast_to(np.float32([np.inf, 0, 0, 0]), found.shape))
+
+
 @pytest.mark.parametrize(
-    "extras", [Extras(block_ic=1), Extras(block_oc=1), Extras(first_ic=1), Extras(first_oc=3)], ids=str
+    ("extras", "message"),
+    [
+        (Extras(block_ic=1), "block_ic, block_oc must both be >= 1"),
+        (Extras(block_oc=1), "block_ic, block_oc must both be >= 1"),
+        (Extras(first_ic=1), "block_ic, block_oc must both be >= 1"),
+        (Extras(first_oc=3), "first_oc must have blocks or phases"),
+        (Extras(phase_oc=3), "phase_oc, phase_rows, phase_cols must all be >= 1"),
+        (Extras(block_ic=1, block_oc=1, phase_oc=3, phase_rows=2, phase_cols=2), "without blocks"),
+        (Extras(phase_oc=3, phase_rows=2, phase_cols=2, full_rows=3), "full_rows, full_cols must be at most"),
+        (Extras(phase_oc=1, phase_rows=2, phase_cols=2, first_oc=1), "output channels end at 5 of 4"),
+    ],
 )
-def test_a_block_has_both_sizes(extras: Extras) -> None:
+def test_fields_that_do_not_fit(extras: Extras, message: str) -> None:
     tile = conv(4, 4, extras, DType.INT8)
-    with pytest.raises(ProgramError, match=r"block_ic, block_oc must both be >= 1"):
+    with pytest.raises(ProgramError, match=message):
         tile.check()
 
 
-def test_depthwise_weights_have_no_blocks() -> None:
+@pytest.mark.parametrize("fields", [{"block_ic": 1, "block_oc": 1}, {"phase_oc": 1, "phase_rows": 1, "phase_cols": 1}])
+def test_depthwise_weights_have_neither(fields: dict[str, int]) -> None:
     tile = Executable(Depthwise, 0).make()
-    tile.extras = dataclasses.replace(NO_EXTRAS, block_ic=1, block_oc=1)
+    tile.extras = dataclasses.replace(NO_EXTRAS, **fields)
     tile.w_zero = 0
-    with pytest.raises(ProgramError, match="weights have no blocks"):
+    with pytest.raises(ProgramError, match="weights have no blocks and no phases"):
         tile.check()
