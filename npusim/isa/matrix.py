@@ -72,8 +72,9 @@ class Extras:
     channels. The tile starts at input channel ``first_ic`` and output channel ``first_oc`` of the whole matrix. Weights
     outside the blocks take time, but are not multiplied; each block is summed like a convolution of its own.
     ``phase_oc``: each ``phase_oc`` output channels are a phase, in ``phase_rows`` rows of ``phase_cols``, and the tile
-    starts at output channel ``first_oc`` of all. The first kernel row of phases in row ``full_rows`` and later
-    takes time, but is not multiplied; nor is the first kernel column of those in column ``full_cols`` and later.
+    starts at output channel ``first_oc`` of all. The first kernel row of phases from row ``full_rows`` on takes
+    time, but is not multiplied; nor is the last one of phases before row ``low_rows``. ``full_cols`` and ``low_cols``:
+    the same for kernel columns.
     """
 
     wide: bool = False
@@ -92,6 +93,8 @@ class Extras:
     phase_cols: int = 0
     full_rows: int = 0
     full_cols: int = 0
+    low_rows: int = 0
+    low_cols: int = 0
 
     def __str__(self) -> str:
         parts = []
@@ -120,7 +123,7 @@ class Extras:
         return extras
 
 
-_EXTRAS = struct.Struct("<?B2xIIQQQIIIIIBBBB")
+_EXTRAS = struct.Struct("<?B2xIIQQQIIIIIBBBBBB2x")
 _EXTRA_NAMES = [field.name for field in fields(Extras)]
 NO_EXTRAS = Extras()
 
@@ -189,6 +192,12 @@ def _check(tile: Conv | Depthwise, *sizes: int) -> None:
         raise ProgramError(f"{tile.mnemonic}: w_block {extras.w_block} must be above w_skip, and 0 without w_scale")
     if extras.w_zeros != NOTHING and not scaled:
         raise ProgramError(f"{tile.mnemonic}: w_zeros must have w_scale")
+    _check_skipped(tile)
+
+
+def _check_skipped(tile: Conv | Depthwise) -> None:
+    """Blocks and phases, of which there may be one or the other."""
+    extras = tile.extras
     blocks, phases = (extras.block_ic, extras.block_oc), (extras.phase_oc, extras.phase_rows, extras.phase_cols)
     if isinstance(tile, Depthwise) and (any(blocks) or any(phases)):
         raise ProgramError(f"{tile.mnemonic}: weights have no blocks and no phases, got {blocks} and {phases}")
@@ -198,8 +207,14 @@ def _check(tile: Conv | Depthwise, *sizes: int) -> None:
         raise ProgramError(
             f"{tile.mnemonic}: phase_oc, phase_rows, phase_cols must all be >= 1 and without blocks, or all 0"
         )
-    if extras.full_rows > extras.phase_rows or extras.full_cols > extras.phase_cols:
-        raise ProgramError(f"{tile.mnemonic}: full_rows, full_cols must be at most phase_rows, phase_cols")
+    for low, full, count in (
+        (extras.low_rows, extras.full_rows, extras.phase_rows),
+        (extras.low_cols, extras.full_cols, extras.phase_cols),
+    ):
+        if not low <= full <= count:
+            raise ProgramError(
+                f"{tile.mnemonic}: phases with a full kernel must be among 0 to {count}, got {low} to {full}"
+            )
     if isinstance(tile, Conv) and any(phases) and extras.first_oc + tile.oc > prod(phases):
         raise ProgramError(f"{tile.mnemonic}: output channels end at {extras.first_oc + tile.oc} of {prod(phases)}")
     if extras.first_oc and not any(blocks) and not any(phases):
@@ -369,12 +384,15 @@ def _runs(tile: Conv) -> list[_Run]:
 
 
 class _Phase(NamedTuple):
-    """Output channels of a tile with the same kernel rows and columns, the last of all: the first channel, how many."""
+    """Output channels of a tile with the same kernel rows and columns: the first channel and how many, rows and columns
+    of the kernel, and those before them that are not multiplied."""
 
     at_oc: int
     oc: int
     kh: int
     kw: int
+    down: int
+    right: int
 
 
 def _phases(tile: Conv) -> list[_Phase]:
@@ -384,7 +402,10 @@ def _phases(tile: Conv) -> list[_Phase]:
     while at < tile.oc:
         number, inside = divmod(extras.first_oc + at, extras.phase_oc)
         row, col = divmod(number, extras.phase_cols)
-        kernel = tile.kh - (row >= extras.full_rows), tile.kw - (col >= extras.full_cols)
+        down, right = int(row >= extras.full_rows), int(col >= extras.full_cols)
+        # A kernel of one row may lack its first and its last one.
+        kh, kw = tile.kh - down - (row < extras.low_rows), tile.kw - right - (col < extras.low_cols)
+        kernel = max(0, kh), max(0, kw), down, right
         count = min(extras.phase_oc - inside, tile.oc - at)
         if found and found[-1][2:] == kernel:
             found[-1] = found[-1]._replace(oc=found[-1].oc + count)
@@ -567,8 +588,7 @@ class Conv(Instruction):
                 if self.first:
                     self._clear(memory, core, phase.at_oc, phase.at_oc + phase.oc)
                 continue
-            down, right = self.kh - phase.kh, self.kw - phase.kw
-            x_at = self.x + down * self.dh * row + right * self.dw * pixel
+            x_at = self.x + phase.down * self.dh * row + phase.right * self.dw * pixel
             self._multiply(
                 w_type,
                 memory.at(core, x_at, self.x_strides),
@@ -585,7 +605,7 @@ class Conv(Instruction):
         made = np.empty(items * nbytes, np.uint8)
         for index, low in product(range(items), range(0, self.ic, CHANNEL_BLOCK)):
             count = min(CHANNEL_BLOCK, self.ic - low)
-            taps = low * self.kh * self.kw + ((self.kh - phase.kh) * self.kw + self.kw - phase.kw) * count
+            taps = low * self.kh * self.kw + (phase.down * self.kw + phase.right) * count
             columns, rows = count * self.oc * size, count * phase.oc * size
             _core.copy(
                 _core.Strided(

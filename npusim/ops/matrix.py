@@ -114,15 +114,17 @@ class Blocks(NamedTuple):
 
 class Phases(NamedTuple):
     """Output channels of a convolution as phases of a transposed one: within each group, each ``oc`` channels are a
-    phase, in ``rows`` rows of ``cols``. The first kernel row of phases in row ``full_rows`` and later is not
-    multiplied, nor is the first kernel column of those in column ``full_cols`` and later. ``first``: output channels of
-    the group before the first one."""
+    phase, in ``rows`` rows of ``cols``. The first kernel row of phases from row ``full_rows`` on is not multiplied, nor
+    is the last one of those before row ``low_rows``; columns likewise. ``first``: output channels of the group before
+    the first one."""
 
     oc: int
     rows: int
     cols: int
     full_rows: int
     full_cols: int
+    low_rows: int
+    low_cols: int
     first: int = 0
 
 
@@ -250,7 +252,8 @@ def _of_phases(columns: Array, w: Array, groups: int, phases: Phases, dtype: DTy
     y = np.zeros((groups, w.shape[1], columns.shape[-1]), dtype.storage if dtype.is_integer else columns.dtype)
     for at in range(0, w.shape[1], phases.oc):
         row, col = divmod(at // phases.oc, phases.cols)
-        rows, cols = slice(int(row >= phases.full_rows), None), slice(int(col >= phases.full_cols), None)
+        rows = slice(int(row >= phases.full_rows), kh - (row < phases.low_rows))
+        cols = slice(int(col >= phases.full_cols), kw - (col < phases.low_cols))
         taps = columns[:, :, rows, cols].reshape(groups, -1, columns.shape[-1])
         weights = w[:, at : at + phases.oc, :, rows, cols].reshape(groups, phases.oc, -1)
         product = multiply(taps.transpose(0, 2, 1), weights.transpose(0, 2, 1), dtype)

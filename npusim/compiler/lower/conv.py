@@ -207,12 +207,16 @@ class ConvLowering(MatrixLowering, kind="conv"):
             # Whole blocks before the tile mean nothing: without them, tiles share instructions.
             before = min(part.channel // ic, first // oc)
             return Skipped(ic, oc, part.channel - before * ic, first - before * oc)
-        if self._phases is None or (part.row and part.col):
+        if self._phases is None:
             return None
-        oc, rows, cols, full_rows, full_cols, first = self._phases
-        # Later parts of the kernel are those that all phases have.
+        oc, rows, cols, full_rows, full_cols, low_rows, low_cols, first = self._phases
+        # Of a kernel in parts, the first part may lack the first tap, and the last part the last one.
         full = rows if part.row else full_rows, cols if part.col else full_cols
-        return Skipped(0, 0, 0, first + task.channel, oc, rows, cols, *full)
+        ends = part.row + part.rows == self.problem.kh, part.col + part.cols == self.problem.kw
+        low = low_rows if ends[0] else 0, low_cols if ends[1] else 0
+        if full == (rows, cols) and low == (0, 0):
+            return None
+        return Skipped(0, 0, 0, first + task.channel, oc, rows, cols, *full, *low)
 
     def _load_dynamic(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         """Load computed weights: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""

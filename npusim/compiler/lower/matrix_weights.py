@@ -51,6 +51,8 @@ class Skipped(NamedTuple):
     phase_cols: int = 0
     full_rows: int = 0
     full_cols: int = 0
+    low_rows: int = 0
+    low_cols: int = 0
 
 
 class WeightScales(NamedTuple):

@@ -12,7 +12,7 @@ dilation whose taps are missing elsewhere than at the beginning.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,39 +31,58 @@ def separate_phases(graph: Graph) -> Graph:
     return Rewriter(graph).run(_separate)
 
 
-def _axis(op: Op, number: int, size: int) -> tuple[int, int, int, int]:
-    """Of one spatial axis: rows from one tap of a phase to the next; rows of padding before and behind, negative where
-    rows are cropped; rows of the phases before the first row of the output."""
-    stride, apart, pad = (op.attrs[name][number] for name in ("stride", "dilation", "pads"))
-    apart = apart if stride == 1 else 1
-    first, last = pad // stride, (pad + op.attrs["output_hw"][number] - 1) // stride
-    return apart, (_taps(op, number) - 1) * apart - first, last - (size - 1), pad - first * stride
+class _Axis(NamedTuple):
+    """The phases along a spatial axis: their taps, rows from one tap to the next; rows of padding before and behind,
+    negative where rows are cropped; rows of the phases before the first row of the output. ``places``: (phase, tap) of
+    each row of the kernel. ``low``, ``full``: phases from the one up to the other have all taps, those before lack the
+    last one, those behind the first one. ``is_known``: no others are missing."""
+
+    taps: int
+    apart: int
+    before: int
+    behind: int
+    skipped: int
+    places: list[tuple[int, int]]
+    low: int
+    full: int
+    is_known: bool
 
 
-def _taps(op: Op, number: int) -> int:
-    """The taps of each phase along a spatial axis."""
-    reach = (op.input(1).shape[2 + number] - 1) * _step(op, number)
-    return int(reach // op.attrs["stride"][number]) + 1
+def _axis(op: Op, number: int) -> _Axis:
+    size = op.input(0).shape[number + (2 if op.attrs["layout"] == "NCHW" else 1)]
+    stride, dilation, pad = (op.attrs[name][number] for name in ("stride", "dilation", "pads"))
+    kernel, out = op.input(1).shape[2 + number], op.attrs["output_hw"][number]
+    # With a stride of 1 the dilation is kept; else it is a distance among the taps of all phases.
+    step, apart = (dilation, 1) if stride > 1 else (1, dilation)
+    taps = (kernel - 1) * step // stride + 1
+    first, skipped = divmod(pad, stride)
+    last = (pad + out - 1) // stride
+    # The kernel is mirrored: later taps read earlier rows.
+    places = [(row, taps - 1 - at) for at, row in (divmod(tap * step, stride) for tap in range(kernel))]
+    low, full = 0, (kernel - 1) % stride + 1
+    is_known = step == 1 or len(set(places)) == stride * taps
+    if step > 1:
+        full = stride
+    elif skipped >= full:
+        # The first row of the output is in a phase with a tap less. Phases are counted from that one on. Those before
+        # it come last, a row further on, where they reach the same input rows: none of their rows is cut off.
+        low = stride - skipped
+        places = [((row - skipped) % stride, tap - (row >= skipped)) for row, tap in places]
+        first, last, full, skipped = first + 1, first + -(-out // stride), low + full, 0
+    return _Axis(taps, apart, (taps - 1) * apart - first, last - size + 1, skipped, places, low, full, is_known)
 
 
 def _uneven(op: Op) -> Phases | None:
-    """Which phases have a tap less than others, the first one of their kernels; None where all are alike, or taps are
-    missing elsewhere."""
-    strides = op.attrs["stride"]
-    # Phase p has the taps k with k % stride == p, mirrored: where there is one less, it is the first.
-    full = [(op.input(1).shape[2 + n] - 1) % strides[n] + 1 for n in (0, 1)]
-    if tuple(full) == tuple(strides) or max(strides) > _MOST_PHASES or max(_step(op, n) for n in (0, 1)) > 1:
+    """The phases that lack a tap; None where all are alike, or taps are missing elsewhere than at the ends."""
+    rows, cols = (_axis(op, number) for number in (0, 1))
+    (high, wide), full, low = op.attrs["stride"], (rows.full, cols.full), (rows.low, cols.low)
+    if (full == (high, wide) and low == (0, 0)) or max(high, wide) > _MOST_PHASES:
         return None
-    return Phases(op.input(1).shape[1], *strides, *full)
+    return Phases(op.input(1).shape[1], high, wide, *full, *low) if rows.is_known and cols.is_known else None
 
 
 _MOST_PHASES = 255
 """Along an axis, in the fields of an instruction."""
-
-
-def _step(op: Op, number: int) -> int:
-    """Distance of the taps of the kernel among those of all phases; with a stride of 1 the dilation is kept instead."""
-    return int(op.attrs["dilation"][number]) if op.attrs["stride"][number] > 1 else 1
 
 
 def _separate(rewriter: Rewriter, op: Op) -> bool:
@@ -73,21 +92,21 @@ def _separate(rewriter: Rewriter, op: Op) -> bool:
     if weights is None or (bias is None and op.optional(2) is not None):
         return False
     x, spatial = op.input(0), (2, 3) if op.attrs["layout"] == "NCHW" else (1, 2)
-    axes = [_axis(op, number, x.shape[axis]) for number, axis in enumerate(spatial)]
-    apart, low, high, skipped = zip(*axes, strict=True)
-    for axis, before, behind in zip(spatial, low, high, strict=True):
-        x = _cut(rewriter, f"{op.name}.crop{axis}", x, axis, max(0, -before), max(0, -behind))
+    axes = [_axis(op, number) for number in (0, 1)]
+    low, high = [axis.before for axis in axes], [axis.behind for axis in axes]
+    for at, before, behind in zip(spatial, low, high, strict=True):
+        x = _cut(rewriter, f"{op.name}.crop{at}", x, at, max(0, -before), max(0, -behind))
     attrs = {
         **{name: op.attrs[name] for name in ("layout", "groups", "x_zero", "w_zero")},
         "stride": (1, 1),
-        "dilation": apart,
+        "dilation": tuple(axis.apart for axis in axes),
         "pads": tuple(max(0, rows) for rows in (*low, *high)),
         "phases": _uneven(op) or (),
     }
     value = rewriter.add(op.name, "conv", (x, weights, bias)[: 2 if bias is None else 3], attrs)
     value = _side_by_side(rewriter, op, value)
-    for axis, begin, size in zip(spatial, skipped, op.attrs["output_hw"], strict=True):
-        value = _cut(rewriter, f"{op.name}.cut{axis}", value, axis, begin, value.shape[axis] - begin - size)
+    for at, axis, size in zip(spatial, axes, op.attrs["output_hw"], strict=True):
+        value = _cut(rewriter, f"{op.name}.cut{at}", value, at, axis.skipped, value.shape[at] - axis.skipped - size)
     rewriter.substitute(op.output, value)
     return True
 
@@ -122,8 +141,9 @@ def _weights(rewriter: Rewriter, op: Op) -> Tensor | None:
     """The weights of all phases, [group * row * column * O, I, taps, taps]; None if ``legalize`` has to rewrite
     them."""
     w, source = op.input(1), rewriter.made_by(op.input(1), "dequantize")
-    even = all(w.shape[2 + n] % op.attrs["stride"][n] == 0 and _step(op, n) == 1 for n in (0, 1))
-    if w.data is not None and (even or _uneven(op) or w.dtype.is_integer):
+    axes = [_axis(op, number) for number in (0, 1)]
+    alike = all(len(set(axis.places)) == axis.taps * op.attrs["stride"][n] for n, axis in enumerate(axes))
+    if w.data is not None and (alike or _uneven(op) or w.dtype.is_integer):
         return rewriter.const(f"{op.name}.phases", _phases(op, w.data, np.asarray(op.attrs["w_zero"])), w.dtype)
     constants = _constants(source)
     # One scale for all, or one for each output channel.
@@ -153,13 +173,13 @@ def _phases(op: Op, w: Array, nothing: Array) -> Array:
     """The kernels of all phases. ``nothing``: the value for missing taps, one for all or one for each output
     channel."""
     (rows, cols, *kernel), groups, strides = w.shape, op.attrs["groups"], op.attrs["stride"]
-    high, wide = (_taps(op, number) for number in (0, 1))
+    down, right = (_axis(op, number) for number in (0, 1))
+    high, wide = down.taps, right.taps
     full = np.empty((rows, cols, strides[0], high, strides[1], wide), w.dtype)
     full[...] = nothing.reshape(1, -1, 1, 1, 1, 1)
     for y, x in np.ndindex(*kernel):
-        (down, row), (right, col) = (divmod(tap * _step(op, n), strides[n]) for n, tap in enumerate((y, x)))
-        # The kernel is mirrored: later taps read earlier rows.
-        full[:, :, row, high - 1 - down, col, wide - 1 - right] = w[:, :, y, x]
+        (row, above), (col, left) = down.places[y], right.places[x]
+        full[:, :, row, above, col, left] = w[:, :, y, x]
     split = full.reshape(groups, rows // groups, *full.shape[1:]).transpose(0, 3, 5, 2, 1, 4, 6)
     return np.ascontiguousarray(split).reshape(-1, rows // groups, high, wide)
 

@@ -68,7 +68,7 @@ _WORDS = st.integers(0, 2**32 - 1)
 _ADDRESSES = st.integers(0, 2**64 - 1)
 EXTRAS = st.builds(
     Extras, st.booleans(), st.integers(0, 255), _WORDS, _WORDS, _ADDRESSES, _ADDRESSES, _ADDRESSES, _WORDS, _WORDS,
-    _WORDS, _WORDS, _WORDS, *[st.integers(0, 255)] * 4,
+    _WORDS, _WORDS, _WORDS, *[st.integers(0, 255)] * 6,
 )  # fmt: skip
 """Anything that the bytes behind a matrix instruction can say, and now and then nothing."""
 
@@ -142,14 +142,16 @@ class Executable:
         blocks = [int(self.rng.integers(1, 5)) for _ in range(4)]
         if self.cls is Depthwise or self.rng.random() < 0.5:
             blocks = [0] * 4
-        phases = [0] * 5
+        phases = [0] * 7
         if self.cls is not Depthwise and not any(blocks) and self.rng.random() < 0.5:
             rows, cols = (int(self.rng.integers(1, 4)) for _ in range(2))
+            full = [int(self.rng.integers(1, count + 1)) for count in (rows, cols)]
             phases = [
                 int(self.rng.integers(2, 5)),
                 rows,
                 cols,
-                *(int(self.rng.integers(1, n + 1)) for n in (rows, cols)),
+                *full,
+                *(int(self.rng.integers(end + 1)) for end in full),
             ]
         return Extras(
             bool(self.rng.random() < 0.4) and not scaled,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npusim.compiler.passes import transposed_conv
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
@@ -115,3 +116,51 @@ def test_no_infinity_meets_a_tap_that_is_not_there() -> None:
     (got,) = interpreted(compile_graph(graph, TINY), TINY, {"x": image}).values()
     assert not np.isnan(wanted).any()
     np.testing.assert_array_equal(got, wanted)
+
+
+def any_window(rng: np.random.Generator) -> tuple[tuple[int, int], dict[str, Any]]:
+    """A kernel and attributes of any kind."""
+    kernel = int(rng.integers(1, 7)), int(rng.integers(1, 7))
+    strides = int(rng.integers(1, 5)), int(rng.integers(1, 4))
+    pads = tuple(int(rng.integers(0, min(kernel[n % 2], 4))) for n in range(4))
+    layout = str(rng.choice(["NCHW", "NHWC"]))
+    attrs = window(kernel, stride=strides, pads=pads, layout=layout, groups=int(rng.choice([1, 2])))
+    attrs["output_hw"] = tuple(size + int(rng.integers(strides[n])) for n, size in enumerate(attrs["output_hw"]))
+    return kernel, attrs
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_floats_have_the_bits_of_the_spread_image(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phases with fewer taps add no zeros to sums, and no infinity or NaN meets a tap that is not there."""
+    rng = np.random.default_rng(seed)
+    kernel, attrs = any_window(rng)
+    build = GraphBuilder("floats")
+    x, feeds = image(build, attrs, DType.FLOAT32)
+    feeds["x"] = feeds["x"] / np.float32(7)
+    feeds["x"][rng.random(feeds["x"].shape) < 0.03] = np.inf
+    feeds["x"][rng.random(feeds["x"].shape) < 0.03] = np.nan
+    weights = build.const((rng.integers(1, 128, (4, 3, *kernel)) / 9).astype(np.float32))
+    graph = build.finish([build.add("conv_transpose", [x, weights], attrs)])
+    filled = prepare(graph, TINY)
+    assert {op.kind for op in filled.ops} <= {"conv", "reshape", "transpose", "slice"}
+    (found,) = interpreted(compile_graph(graph, TINY), TINY, feeds).values()
+    (prepared,) = reference.run(filled, feeds).values()
+    monkeypatch.setattr(transposed_conv, "_weights", lambda rewriter, op: None)
+    (wanted,) = interpreted(compile_graph(graph, TINY), TINY, feeds).values()
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_allclose(prepared, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (5, 2), (5, 3), (3, 3), (7, 4)])
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT8])
+def test_no_products_beside_the_output(kernel: int, stride: int, dtype: DType) -> None:
+    """At most one row and column of the phases is cut off."""
+    build, side = GraphBuilder("macs"), 12
+    x = build.input("x", (1, 4, side, side), dtype)
+    weights = build.const(np.ones((4, 3, kernel, kernel), dtype.storage), dtype=dtype)
+    total = max((side - 1) * stride + kernel - side * stride, 0)
+    pads = (total // 2,) * 2 + (total - total // 2,) * 2
+    attrs = {**WINDOW, "stride": (stride,) * 2, "pads": pads, "output_hw": (side * stride,) * 2}
+    graph = build.finish([build.add("conv_transpose", [x, weights], attrs)])
+    (macs,) = dict(compile_graph(graph, TINY).macs).values()
+    assert macs <= (side + 1) ** 2 * kernel**2 * 4 * 3

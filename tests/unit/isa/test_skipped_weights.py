@@ -98,14 +98,19 @@ def test_a_batch_of_groups() -> None:
         np.testing.assert_array_equal(both[..., 4 * group : 4 * group + 4], one)
 
 
+FIELDS = ("phase_oc", "phase_rows", "phase_cols", "full_rows", "full_cols", "low_rows", "low_cols")
+
+
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("ic", [1, 33, 40])
 @pytest.mark.parametrize(("dtype", "wide"), [(DType.FLOAT32, False), (DType.INT8, False), (DType.INT8, True)])
-@pytest.mark.parametrize("shape", [(3, 2, 2, 1, 1), (2, 3, 2, 2, 2), (1, 2, 3, 1, 2), (4, 1, 2, 1, 1)])
+@pytest.mark.parametrize(
+    "shape", [(3, 2, 2, 1, 1, 0, 0), (2, 3, 2, 2, 2, 1, 0), (1, 2, 3, 1, 2, 1, 2), (4, 1, 2, 1, 1, 0, 1)]
+)
 def test_phases(shape: tuple[int, ...], dtype: DType, wide: bool, ic: int, first: bool) -> None:
     """Each output channel is summed by the kernel rows and columns that its phase has."""
     rng = np.random.default_rng(ic)
-    size, rows, cols, full_rows, full_cols = shape
+    size, rows, cols, full_rows, full_cols, low_rows, low_cols = shape
     kind = np.float32 if dtype.is_float else np.int8
     x = rng.integers(-9, 10, (OH + 1, OW + 1, ic)).astype(kind)
     w = rng.integers(-9, 10, (KERNEL, KERNEL, ic, size * rows * cols)).astype(kind)
@@ -114,9 +119,7 @@ def test_phases(shape: tuple[int, ...], dtype: DType, wide: bool, ic: int, first
         x[rng.random(x.shape) < 0.1] = np.nan
     at = int(rng.integers(0, size * rows * cols - 1))
     oc = int(rng.integers(1, size * rows * cols - at + 1))
-    extras = Extras(
-        wide, first_oc=at, phase_oc=size, phase_rows=rows, phase_cols=cols, full_rows=full_rows, full_cols=full_cols
-    )
+    extras = Extras(wide, first_oc=at, **dict(zip(FIELDS, shape, strict=True)))
     tile, used = conv(ic, oc, extras, dtype, first=first), 0
     tile.check()
     found = sums(tile, x, in_order(w[..., at : at + oc]))
@@ -124,9 +127,10 @@ def test_phases(shape: tuple[int, ...], dtype: DType, wide: bool, ic: int, first
         row, col = divmod((at + channel) // size, cols)
         down, right = int(row >= full_rows), int(col >= full_cols)
         one = conv(ic, 1, Extras(True) if wide else NO_EXTRAS, dtype, first=first)
-        one.kh, one.kw = KERNEL - down, KERNEL - right
+        down_end, right_end = KERNEL - (row < low_rows), KERNEL - (col < low_cols)
+        one.kh, one.kw = down_end - down, right_end - right
         one.x += down * one.x_strides[1] + right * one.x_strides[2]
-        wanted = sums(one, x, in_order(w[down:, right:, :, at + channel : at + channel + 1]))
+        wanted = sums(one, x, in_order(w[down:down_end, right:right_end, :, [at + channel]]))
         np.testing.assert_array_equal(found[..., channel : channel + 1].view(np.uint8), wanted.view(np.uint8))
         used += one.kh * one.kw * ic
     assert tile.work().macs == OH * OW * used
@@ -150,7 +154,7 @@ def test_phases_without_a_kernel() -> None:
         (Extras(first_oc=3), "first_oc must have blocks or phases"),
         (Extras(phase_oc=3), "phase_oc, phase_rows, phase_cols must all be >= 1"),
         (Extras(block_ic=1, block_oc=1, phase_oc=3, phase_rows=2, phase_cols=2), "without blocks"),
-        (Extras(phase_oc=3, phase_rows=2, phase_cols=2, full_rows=3), "full_rows, full_cols must be at most"),
+        (Extras(phase_oc=3, phase_rows=2, phase_cols=2, full_rows=3), "must be among 0 to 2, got 0 to 3"),
         (Extras(phase_oc=1, phase_rows=2, phase_cols=2, first_oc=1), "output channels end at 5 of 4"),
     ],
 )
