@@ -106,6 +106,8 @@ def _product(group: Group) -> _Product | None:
         return None
     if attrs["stride"] != (1, 1) or any(attrs["pads"]) or conv.optional(3) is not None or group.sides:
         return None
+    if (attrs["blocks"] or attrs["phases"]) and x.dtype.is_float:
+        return None  # zeros of the weights would be multiplied
     low, high = weight_zeros(x.dtype)
     roles = x.dtype is w.dtype or (w.dtype in PIXEL_INTEGERS and x.dtype in WEIGHT_INTEGERS)
     if not roles or not low <= attrs["x_zero"] <= high:

@@ -25,6 +25,8 @@ from npusim.units import ceil_div
 def phased(op: Op) -> type[ConvLowering] | None:
     """The lowering of a convolution by phases, None where there is no dilation or too few outputs."""
     attrs = op.attrs
+    if attrs["phases"]:  # of a transposed convolution, by rows and columns of the kernel
+        return None
     rows, cols = (2, 3) if attrs["layout"] == "NCHW" else (1, 2)
     x, y, kernel = op.input(0).shape, op.output.shape, op.input(1).shape[2:]
     (sh, sw), (dh, dw) = attrs["stride"], attrs["dilation"]
