@@ -261,6 +261,7 @@ cdef class Search:
     cdef long long max_products, max_elements, channel_step, least_run
     cdef long long bandwidth, constants_bandwidth
     cdef bint multicast, ahead, one_channel, apart
+    cdef long long product_code, copy_code
     cdef Cut *table
     cdef Py_ssize_t n_cuts, n_areas
 
@@ -320,6 +321,7 @@ cdef class Search:
         self.multicast, self.ahead, self.one_channel, self.apart = (
             d.multicast, d.inputs_ahead, d.one_channel, d.constants_apart,
         )
+        self.product_code, self.copy_code = d.product_code, d.copy_code
 
     cdef _check(self):
         """Refuse sizes beyond 64 bits: the largest tile is the whole problem. Raises CompileError."""
@@ -815,6 +817,8 @@ cdef class Search:
             compute = least(compute + limited(share * x_loads * full_x * cut.x.ps), LIMIT)
         if self.one_channel:
             loading, stored = least(loading + stored, LIMIT), 0
+        if asked == CHOSEN and not self.held:  # in a cascade other layers decide how much the DRAM has to do
+            traffic += self._code(cut, tasks, chunks, x_loads, w_loads)
         if cut.w.there and self.apart:
             apart = w_count * cut.w.nbytes + (p_count * cut.p.nbytes if cut.p.there else 0)
         cdef long long shared = most(
@@ -842,6 +846,19 @@ cdef class Search:
             first += most(0, <long long>cut.w.ps - longest // (per_core * chunks))
         self.traffic = shared
         return longest + first
+
+    cdef double _code(
+        self, Cut *cut, long long tasks, long long chunks, long long x_loads, long long w_loads,
+    ) noexcept:
+        """Bytes of the commands for all tiles."""
+        cdef double copies = <double>tasks * (len(self.operands) + cut.out.there + (self.kilo > 0))
+        if cut.x.there:
+            copies += x_loads
+        if cut.w.there:
+            copies += w_loads
+        if cut.p.there:
+            copies += w_loads // chunks
+        return copies * self.copy_code + <double>tasks * chunks * self.product_code
 
     cdef long long _bus_ps(self, long long nbytes, long long bandwidth) noexcept:
         if <double>nbytes * SECOND / bandwidth > LIMIT:

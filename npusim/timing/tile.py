@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.memory import ALIGNMENT, constants_side, dram_model
-from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
-from npusim.isa.matrix import CHANNEL_BLOCK, CHANNEL_STEP, packed_bytes, rate_type
+from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS, Command, Unit, Wait
+from npusim.isa.control import Halt
+from npusim.isa.dma import Copy
+from npusim.isa.matrix import CHANNEL_BLOCK, CHANNEL_STEP, Conv, packed_bytes, rate_type
 from npusim.timing._tiling import Prices, Search
 from npusim.timing.tile_costs import (
     EXPAND,
@@ -406,6 +408,18 @@ class _Searched(NamedTuple):
     least_run: int
     direct: int
     dram: int
+    product_code: int
+    copy_code: int
+
+
+def code_bytes(config: Config) -> tuple[int, int]:
+    """Bytes of the DRAM's bandwidth that commands of products and of copies take; those of chains are like copies."""
+    return (0, 0) if config.interconnect.separate_code_port else (PRODUCT_CODE, COPY_CODE)
+
+
+_FRAME = len(Command(0, Unit.CONTROL, 0, (Wait(0, Unit.CONTROL, 0),), Halt()).to_bytes()) - Halt.layout.size
+"""Bytes of a command that waits once, but for its instruction."""
+PRODUCT_CODE, COPY_CODE = (_FRAME + kind.layout.size for kind in (Conv, Copy))
 
 
 @functools.lru_cache(maxsize=256)
@@ -423,7 +437,7 @@ def _searched(
         acc_bytes(config), config.cores, input_copies(config), dram_model(config).bandwidth,
         dram_model(constants_side(config)).bandwidth, config.interconnect.multicast, config.dma.inputs_ahead,
         config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP, SLACK_PERCENT, MOST_RISEN,
-        MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, LEAST_RUN, Home.DIRECT, Home.DRAM,
+        MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, LEAST_RUN, Home.DIRECT, Home.DRAM, *code_bytes(config),
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from npusim.timing.tile import (
     can_cut_taps,
     chain_time,
     channel_cuts,
+    code_bytes,
     fewest_steps,
     footprint,
     input_copies,
@@ -290,7 +291,7 @@ def _mean(
 
 def score(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
     """The figure by which tilings of a problem are compared, in picoseconds."""
-    times = _times(problem, tile, config)
+    times = _times(problem, tile, config, commands=True)
     longest = max(times.parts)
     # What is hidden shows a little, and traffic as much again: it costs energy, and of equals the least is wanted.
     return longest + (sum(times.parts) - longest + times.parts.shared) // OVERLAP + times.first + times.w
@@ -330,7 +331,8 @@ class _Times(NamedTuple):
     per_core: int
 
 
-def _times(problem: MatrixProblem, tile: Tiling, config: Config) -> _Times:
+def _times(problem: MatrixProblem, tile: Tiling, config: Config, *, commands: bool = False) -> _Times:
+    """``commands``: whether their bytes count as traffic."""
     model = cost_model(config)
     spatial, channels, chunks = _spatial(problem, tile), _channel_tiles(problem, tile), _chunks(problem, tile)
     bytes_ = footprint(problem, tile)
@@ -375,6 +377,12 @@ def _times(problem: MatrixProblem, tile: Tiling, config: Config) -> _Times:
         loading, storing = loading + storing, 0
     # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
     traffic = _plain_sum(count * move.nbytes for count, move in (*moves, (stores, out)) if move)
+    if commands and not problem.held:
+        # Those that load, those that store, and those of the chain, which are about as long.
+        tasks, product_code, copy_code = spatial * channels, *code_bytes(config)
+        copies = tasks * (len(operands) + bool(out) + (problem.epilogue.kilo > 0)) + (x_loads if x else 0)
+        copies += (w_loads if w else 0) + (w_loads // chunks if parameters else 0)
+        traffic += float(copies * copy_code + tasks * chunks * product_code)
     apart = w_loads / w_cores * full.w * w.nbytes if w and config.constants else 0
     apart += p_count * parameters.nbytes if parameters and config.constants else 0
     shared = max(
