@@ -51,7 +51,8 @@ MODES = ["run", "threads", "fork", "early", "leak"]
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        *((SEED.name, mode) for mode in MODES),
+        *((SEED.name, mode) for mode in MODES[:3]),
+        *(pytest.param(SEED.name, mode, marks=pytest.mark.slow) for mode in MODES[3:]),
         (V1.name, "run"),
         *(pytest.param(V1.name, mode, marks=pytest.mark.slow) for mode in MODES[1:]),
     ],

@@ -55,10 +55,10 @@ def goes_well(ways: Host, *mode: str, **environment: str) -> None:
     [
         "ended",
         "signals",
-        "kill",
-        "fork-start",
-        "cancel",
-        *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("closed", "exit", "later-files", "contexts")),
+        *(
+            pytest.param(mode, marks=pytest.mark.slow)
+            for mode in ("kill", "fork-start", "cancel", "closed", "exit", "later-files", "contexts")
+        ),
     ],
 )
 def test_a_host(ways: Host, mode: str) -> None:
@@ -129,7 +129,7 @@ REFUSAL = re.compile(r"libonnxifi-npusim: no simulated device: .+\n\Z")
 """The last line of whatever Python itself had to say."""
 
 
-@pytest.mark.parametrize("files", [3, 4, pytest.param(5, marks=pytest.mark.slow), 8])
+@pytest.mark.parametrize("files", [3, 4, *(pytest.param(count, marks=pytest.mark.slow) for count in (5, 8))])
 def test_few_files(ways: Host, files: int) -> None:
     done = spoken(ways, "files", str(files))
     assert done.returncode == 0

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import npusim
+from tests.support.examples import examples
 from tests.support.onnx_models import cnn, oracle, qdq, random_models, transformers
 from tests.support.onnx_models.random_models import RandomModel
 from tests.support.onnx_models.simulation import matrix_macs, simulate
@@ -28,7 +29,7 @@ BUILDERS: dict[str, Callable[[], onnx.ModelProto]] = {
     "gpt_trilu": lambda: transformers.gpt(transformers.GPT_TINY, mask="trilu"),
     "gpt_step": lambda: transformers.gpt(transformers.GPT_TINY_STEP),
 }
-relaxed = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+relaxed = settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 
 @pytest.mark.parametrize("device", ["tiny", "edge"])

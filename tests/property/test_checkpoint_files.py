@@ -22,6 +22,7 @@ from npusim.device.checkpoint import Checkpoint
 from npusim.device.npu import NpuDevice
 from npusim.errors import CheckpointError, NpusimError, UsageError
 from npusim.sim.memory import sizes_of
+from tests.support.examples import examples
 from tests.support.programs.stopped_jobs import AFTER_PS, Course, seen
 
 
@@ -55,7 +56,7 @@ def _read(data: bytes) -> Checkpoint:
 
 
 @given(moment=st.integers(0, 5), at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_a_flipped_bit_is_seen(moment: int, at: float, bit: int) -> None:
     data = bytearray(_file(moment))
     data[int(at * len(data))] ^= 1 << bit
@@ -163,7 +164,7 @@ def _state(moment: int) -> tuple[Checkpoint, list[tuple[Any, ...]]]:
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 def test_a_state_of_a_stranger_is_refused_or_goes_on(data: st.DataObject) -> None:
     checkpoint, places = _state(data.draw(st.integers(0, 5)))
     state = copy.deepcopy(dict(checkpoint.state))

@@ -29,6 +29,7 @@ from hal.nnapi.types import (
     Priority,
     Timing,
 )
+from tests.support.examples import examples
 from tests.support.nnapi.client import Burst, ExecutionCallback, PreparedCallback, prepared_model
 from tests.support.nnapi.hostile_arguments import JUNK, TOKEN
 from tests.support.nnapi.models import add, add_case
@@ -288,7 +289,9 @@ SPOTS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, len(JUNK) - 1)), mi
 
 @given(data=st.data())
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(120),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_junk_in_several_places(world: World, data: st.DataObject) -> None:
     spots = data.draw(SPOTS)

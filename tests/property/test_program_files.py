@@ -19,6 +19,7 @@ from npusim.hw.config import load_config
 from npusim.program import Program
 from npusim.report.run import text
 from npusim.runtime import Session
+from tests.support.examples import examples
 from tests.support.fuzz.damaged_programs import ODD, places
 from tests.support.graphs.samples import residual_net
 
@@ -65,7 +66,7 @@ def restored(description: Any) -> Program | None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 @given(description=descriptions())
 def test_a_changed_description_is_refused_or_runs(description: Any) -> None:
     program = restored(description)
@@ -84,7 +85,7 @@ def test_a_changed_description_is_refused_or_runs(description: Any) -> None:
         json.dumps(result.to_json_dict(), allow_nan=False)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120))
 @given(raw=st.binary(max_size=40), at=st.integers(0, len(META)), cut=st.integers(0, 40))
 def test_changed_json_is_refused_or_read(tmp_path_factory: Any, raw: bytes, at: int, cut: int) -> None:
     changed = META.encode()

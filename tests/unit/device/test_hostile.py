@@ -20,6 +20,7 @@ from npusim.isa.control import Halt
 from npusim.isa.dma import Copy
 from npusim.program import CONSTANTS, FIRST_IO, Program
 from npusim.work import ControlWork, DmaWork, MatrixWork
+from tests.support.examples import examples
 from tests.support.programs.streams import Stream, add, copy, fill, gather, negate, round_trip
 
 TINY = load_config("tiny")
@@ -90,7 +91,7 @@ COMPUTING = sorted(set(INSTRUCTIONS) - {Halt.opcode} - ROUTINES)
 
 
 @given(st.sampled_from(COMPUTING).flatmap(lambda opcode: instructions(INSTRUCTIONS[opcode])))
-@settings(max_examples=400)
+@settings(max_examples=examples(150))
 def test_any_instruction_computes_or_is_refused(instruction: Instruction) -> None:
     device = NpuDevice(TINY)
     driver = Driver(device.bus)
@@ -131,7 +132,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_siz
 
 
 @given(CHANGES)
-@settings(max_examples=250)
+@settings(max_examples=examples(100))
 def test_spoilt_streams(changes: list[tuple[int, int]]) -> None:
     device = NpuDevice(TINY)
     driver = Driver(device.bus)
@@ -198,7 +199,7 @@ MEDDLING = st.lists(
 
 
 @given(MEDDLING)
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 def test_whoever_meddles_with_jobs_of_all_classes(acts: list[tuple[str, int]]) -> None:
     """Parking, aborts, CONTINUE and resets at any moment and in any order: the device never raises, and recovers."""
     device = NpuDevice(TINY)

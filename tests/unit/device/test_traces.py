@@ -346,7 +346,7 @@ def test_no_number_of_blocks_inflates_to_much_more_than_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: bytes
 ) -> None:
     """Before anything is allocated: blocks that are as large as each may be, until one is refused."""
-    more = 1 << 18
+    more = 1 << 17
     monkeypatch.setattr(format_, "MOST_ROWS", more)
     monkeypatch.setattr(format_, "MOST_CONTENTS", more)
     data = row * ((1 << 16) // 3) or bytes(1 << 16)

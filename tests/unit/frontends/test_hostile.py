@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npusim.errors import ModelError, NpusimError, UnsupportedError, UsageError
 from npusim.frontends.onnx import load
+from tests.support.examples import examples
 from tests.support.onnx_models.small import OPSET, node_model, ramp, text_model, weighted
 
 SEEDS = [
@@ -43,7 +44,7 @@ def outcome(data: bytes) -> NpusimError | None:
     return None
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(150))
 @given(
     st.sampled_from(SEEDS), st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=4)), min_size=1, max_size=4)
 )
