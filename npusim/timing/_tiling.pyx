@@ -246,7 +246,7 @@ cdef class Search:
 
     cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
     cdef long long x_rows, x_cols, top, left
-    cdef bint depthwise, shared_weights, in_place, main, pinned, zeros
+    cdef bint depthwise, shared_weights, in_place, main, pinned, zeros, both_ways
     cdef int x_home, out_home, direct, dram
     cdef long long held, beside, x_serves, w_serves, w_bits, w_block, w_rows, w_cols, sum_bytes, w_kilo
     cdef long long parameters, fetched, traffic
@@ -292,6 +292,7 @@ cdef class Search:
         self.images, self.oh, self.ow, self.groups, self.oc, self.ic = p.images, p.oh, p.ow, p.groups, p.oc, p.ic
         self.kh, self.kw, self.sh, self.sw, self.dh, self.dw = p.kh, p.kw, p.sh, p.sw, p.dh, p.dw
         self.x_rows, self.x_cols, self.top, self.left = p.padded or (0, 0, 0, 0)
+        self.both_ways = p.both_ways
         self.depthwise, self.shared_weights, self.in_place, self.main = (
             p.depthwise, p.shared_weights, p.in_place, p.main,
         )
@@ -453,7 +454,7 @@ cdef class Search:
                     nearest, risen = here, 0
                     continue
                 risen += 1
-                if risen == self.most_risen:
+                if risen == self.most_risen and not self.both_ways:
                     break
             # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
             if self.held and not self.pinned and nearest >= 0:

@@ -69,7 +69,7 @@ class MatrixProblem(NamedTuple):
     with the weights; ``w_kilo``: bytes that 1024 of the weights take in DRAM, about: fewer where they are compressed.
     ``x_turned``, ``out_turned``: transfers of tiles transpose, so that each element is a run in SRAM. ``padded``: rows
     and columns of the input, padding before them, where much of what tiles are made of is padding. ``ic_unit``: parts
-    of a reduction have multiples of so many input channels.
+    of a reduction have multiples of so many input channels. ``both_ways``: columns are as good to cut as rows.
     """
 
     images: int
@@ -112,6 +112,7 @@ class MatrixProblem(NamedTuple):
     out_turned: bool = False
     padded: tuple[int, int, int, int] | None = None
     ic_unit: int = CHANNEL_BLOCK
+    both_ways: bool = False
 
     @property
     def x_way(self) -> str:
@@ -284,7 +285,7 @@ class Tilings:
                 problem,
                 self._device,
                 [(*cut, problem.kh, problem.kw) for cut in channel_cuts(problem, config, whole=whole)],
-                spatial_cuts(problem.oh, problem.ow, whole=whole),
+                spatial_cuts(problem.oh, problem.ow, whole=whole, both_ways=problem.both_ways),
             )
             for whole in search_passes(config)
         ]
@@ -293,7 +294,7 @@ class Tilings:
     def _by_taps(self) -> Search:
         """The search among tiles that take a part of the kernel at a time."""
         problem = self._problem
-        areas = spatial_cuts(problem.oh, problem.ow, whole=False)
+        areas = spatial_cuts(problem.oh, problem.ow, whole=False, both_ways=problem.both_ways)
         return Search(problem, self._device, list(tap_cuts(problem, self._config)), areas)
 
     @functools.cached_property
@@ -563,13 +564,15 @@ def _halvings(full: int, least: int, multiple: int = 1) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=1024)
-def spatial_cuts(rows: int, columns: int, *, whole: bool) -> tuple[tuple[int, int], ...]:
+def spatial_cuts(rows: int, columns: int, *, whole: bool, both_ways: bool) -> tuple[tuple[int, int], ...]:
     """Spatial cuts."""
     if whole:
         return ((rows, columns),)
     # A part of a row has shorter runs than whole rows, shorter still where rows of one channel are innermost: no
     # estimate knows that.
     parts = [(1, ow) for ow in _halvings(columns, 1) if ow < columns]
+    if both_ways:
+        parts = [(rows, ow) for ow in _halvings(columns, 1)[1:]] + parts * (rows > 1)
     return (*((oh, columns) for oh in _halvings(rows, 1)), *parts)
 
 

@@ -111,7 +111,7 @@ def _chosen(
                 least, risen = min(times), 0
                 continue
             risen += 1
-            if risen == MOST_RISEN:
+            if risen == MOST_RISEN and not problem.both_ways:
                 break
         # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
         if problem.held and not problem.pinned and scored:
@@ -141,7 +141,7 @@ def _candidates(
     groups, oc, ic, kh, kw = cut
     # All rows of the kernel or all columns have the same name, however a tile got them.
     kernel = kh if kh < problem.kh else 0, kw if kw < problem.kw else 0
-    for oh, ow in spatial_cuts(problem.oh, problem.ow, whole=whole):
+    for oh, ow in spatial_cuts(problem.oh, problem.ow, whole=whole, both_ways=problem.both_ways):
         tile = Tiling(groups, oh, ow, oc, ic, False, False, *kernel)
         if limit and footprint(problem, tile).acc > limit:
             continue

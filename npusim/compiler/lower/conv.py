@@ -51,6 +51,9 @@ def padded(window: Window, out: Sequence[int], around: tuple[int, int, int, int]
 class ConvLowering(MatrixLowering, kind="conv"):
     """A 2-D convolution, grouped and depthwise ones included."""
 
+    both_ways = False
+    """Whether tiles are cut along columns as well as along rows."""
+
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         attrs = self.op.attrs
@@ -88,7 +91,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         self.problem = MatrixProblem(
             *sizes, *window, depthwise, shared_weights, *types, self.chain.epilogue(), in_place, *homes,
             held, self._pinned, *serving, **self.narrow(self._x, out), padded=self.padding(window, out_shape),
-            ic_unit=unit,
+            ic_unit=unit, both_ways=self.both_ways,
         )  # fmt: skip
         self.tile = self.choose_tile()
 

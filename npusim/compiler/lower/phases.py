@@ -101,6 +101,8 @@ class RowPhases(Phases):
 class PixelPhases(Phases):
     """The pixels of a signal as rows of as many columns as the dilation; the columns of the kernel are rows."""
 
+    both_ways = True
+
     def walked(self, window: Window) -> Window:
         self._count, self._width = window.dw, self._out.permute(self._axes).shape[2]
         return Window(window.kw, 1, 1, 1, 1, 1)

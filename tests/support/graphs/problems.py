@@ -40,6 +40,7 @@ def homes(draw: st.DrawFn) -> dict[str, Any]:
         "w_serves": draw(st.sampled_from([1, 4])), "w_block": draw(st.sampled_from([0, 32])),
         "w_zeros": draw(st.booleans()), "sum_bytes": draw(st.sampled_from([4, 8])),
         "parameters": draw(st.sampled_from([8, 12])),
+        "both_ways": draw(st.booleans()),
         "padded": draw(st.none() | st.tuples(*[st.integers(1, 60)] * 2, *[st.integers(0, 40)] * 2)),
     }  # fmt: skip
 
