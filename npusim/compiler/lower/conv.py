@@ -73,7 +73,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         window = self.walked(plain)
         inner = self.views(context, plain) or context
         self.flat = inner is not context
-        out_shape = tuple(self._out.shape[axis] for axis in self._axes)
+        out_shape = self.extents()
         self.chain = Chain(inner, self.epilogue.rest, self._out, self._axes, self.epilogue.result)
         self.height = out_shape[1]
         rows, held = self._at_once()
@@ -94,6 +94,10 @@ class ConvLowering(MatrixLowering, kind="conv"):
             ic_unit=unit, both_ways=self.both_ways,
         )  # fmt: skip
         self.tile = self.choose_tile()
+
+    def extents(self) -> tuple[int, ...]:
+        """Images, rows, columns and channels of the result."""
+        return tuple([self._out.shape[axis] for axis in self._axes])
 
     def walked(self, window: Window) -> Window:
         """The window of the convolution as tiles see it."""

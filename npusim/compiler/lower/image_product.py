@@ -45,8 +45,8 @@ class ImageProductLowering(MatMulLowering):
 
 def conv_lowering(context: Context, group: Group) -> Lowering:
     """The faster way to compute a convolution."""
-    # Cascades make rows of images. Cores have shards of different sizes, for which one way has to be chosen.
-    if context.rows or not context.tiles or context.config.cores > 1:
+    # Cascades make rows of images.
+    if context.rows or not context.tiles:
         return ConvLowering(context, group)
     others = [each for each in (_image_product(context, group), _phased(context, group)) if each is not None]
     try:
@@ -70,7 +70,8 @@ def _phased(context: Context, group: Group) -> ConvLowering | None:
 def _image_product(context: Context, group: Group) -> ImageProductLowering | None:
     """The lowering as a product where there is one, and tiles of it fit."""
     product = fact(context, ("product", group), lambda: (_product(group),))[0]
-    if product is None:
+    # Cores have shards of different sizes, for which one way has to be chosen.
+    if product is None or context.config.cores > 1:
         return None
     views: dict[Tensor, View] = {}
     for old in (group.ops[0].input(0), group.outputs[0], *group.loads()):

@@ -13,7 +13,7 @@ from math import gcd
 
 from npusim.compiler.buffers import View
 from npusim.compiler.codegen.issue import Item, Slot
-from npusim.compiler.lower.base import Context
+from npusim.compiler.lower.base import Box, Context
 from npusim.compiler.lower.conv import ConvLowering, Window, padded
 from npusim.compiler.lower.matrix_tiling import Extent, OutputTile
 from npusim.compiler.lower.matrix_weights import Part
@@ -30,7 +30,7 @@ def phased(op: Op) -> type[ConvLowering] | None:
     rows, cols = (2, 3) if attrs["layout"] == "NCHW" else (1, 2)
     x, y, kernel = op.input(0).shape, op.output.shape, op.input(1).shape[2:]
     (sh, sw), (dh, dw) = attrs["stride"], attrs["dilation"]
-    if kernel[0] > 1 and dh > 1 and y[0] == 1 and y[rows] > dh // gcd(sh, dh):
+    if kernel[0] > 1 and dh > 1 and y[rows] > dh // gcd(sh, dh):
         return RowPhases
     signal = x[rows] == y[rows] == kernel[0] == sw == 1 and not (attrs["pads"][0] or attrs["pads"][2])
     return PixelPhases if signal and kernel[1] > 1 and 1 < dw < y[cols] else None
@@ -44,12 +44,12 @@ class Phases(ConvLowering):
         axes, plain = self._axes, self._out.shape
         chain = {each: self.folded(context.view(each).broadcast(plain).permute(axes)) for each in self.group.loads()}
         self._out = self.folded(out)
-        self._axes = self._places = (0, 1, 2, 3)
+        self._axes = self._places = tuple(range(len(self._out.shape)))
         return Context(context.config, context.constants, chain, memo=context.memo, facts=context.facts)
 
     def folded(self, view: View) -> View:
-        """A view [image, row, column, channel] of what has the shape of the result by phases. The last row of some
-        phases lies behind its end: no tile has it."""
+        """A view [image, row, column, channel] by phases. The last row of some phases lies behind its end: no tile has
+        it."""
         raise NotImplementedError
 
 
@@ -63,9 +63,18 @@ class RowPhases(Phases):
         return window._replace(sh=window.sh // common, dh=1)
 
     def folded(self, view: View) -> View:
-        (_, height, *shape), (_, row, *strides) = view.shape, view.strides
-        sizes = (self._count, ceil_div(height, self._count), *shape)
-        return View(view.buffer, view.offset, sizes, (row, row * self._count, *strides), view.dtype)
+        (images, height, *shape), (image, row, *strides) = view.shape, view.strides
+        sizes = (images, self._count, ceil_div(height, self._count), *shape)
+        return View(view.buffer, view.offset, sizes, (image, row, row * self._count, *strides), view.dtype)
+
+    def extents(self) -> tuple[int, ...]:
+        images, count, *sizes = super().extents()
+        return images * count, *sizes
+
+    def box(self, task: OutputTile, extent: Extent) -> Box:
+        channel = task.group * self.problem.oc + task.channel
+        sizes = (1, 1, extent.rows, extent.cols, extent.groups * extent.channels)
+        return (*divmod(task.image, self._count), task.row, task.col, channel), sizes
 
     def padding(self, window: Window, out: Sequence[int]) -> tuple[int, int, int, int] | None:
         (top, left, *_), (_, height, width, _) = self._pads, self._x.shape
@@ -75,7 +84,8 @@ class RowPhases(Phases):
         return [each for each in super().spatial() if each[1] < self._rows_of(each[0])]
 
     def _rows_of(self, phase: int) -> int:
-        return ceil_div(self._height - phase, self._count)
+        """Rows of a phase of any image."""
+        return ceil_div(self._height - phase % self._count, self._count)
 
     def extent(self, task: OutputTile) -> Extent:
         extent = super().extent(task)
@@ -84,8 +94,9 @@ class RowPhases(Phases):
     def _start(self, task: OutputTile, part: Part) -> tuple[int, int, int, int]:
         """Image, row, column and channel of the input at the corner of a part of a tile."""
         _, col = self._corner(task, part)
-        row = (task.image + task.row * self._count) * self._stride - self._pads[0] + part.row * self._dilation
-        return 0, row, col, task.group * self.problem.ic + part.channel
+        image, phase = divmod(task.image, self._count)
+        row = (phase + task.row * self._count) * self._stride - self._pads[0] + part.row * self._dilation
+        return image, row, col, task.group * self.problem.ic + part.channel
 
     def x_part(self, task: OutputTile, extent: Extent, part: Part) -> View:
         rows, cols = self._reached(extent, part)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from npusim.compiler.buffers import Buffer, View
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Lowering
+from npusim.compiler.lower.conv import ConvLowering
 from npusim.compiler.lower.kinds import lower
 from npusim.compiler.schedule.exchange import CoreTransfer, SharedTensor, transfers_of
 from npusim.compiler.schedule.regions import Region, are_disjoint, join, place_view, region_of, row_bytes
@@ -88,8 +89,11 @@ class Shards:
         lowerings = fitted.lowerings[:]
         for shard, context in zip(shards[1:], self.contexts[1:], strict=False):
             context.room = room
-            lowering = lower(context, shard.group)
-            lowering.follow(lowerings[0])
+            first = lowerings[0]
+            # Of the ways to compute a convolution all cores have that of the first.
+            like = type(first) if isinstance(first, ConvLowering) else lower
+            lowering = like(context, shard.group)
+            lowering.follow(first)
             lowerings.append(lowering)
         return lowerings
 

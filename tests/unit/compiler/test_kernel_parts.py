@@ -133,6 +133,7 @@ def test_parts_of_kernels_sum_up_to_the_same_bits(case: Case, expected: str) -> 
     "arguments",
     [
         {"image": (23, 9), "channels": (40, 8), "kernel": (3, 3), "dilation": (5, 4)},
+        {"image": (23, 9), "channels": (40, 8), "kernel": (3, 3), "dilation": (5, 4), "images": 3},
         {"image": (23, 9), "channels": (8, 8), "kernel": (3, 2), "dilation": (6, 1), "stride": (4, 2)},
         {"image": (20, 7), "channels": (16, 16), "kernel": (2, 3), "dilation": (4, 3), "groups": 16, "layout": "NCHW"},
         {"image": (20, 7), "channels": (16, 16), "kernel": (2, 3), "dilation": (4, 3), "pads": (0, 0, 0, 0)},
@@ -154,8 +155,8 @@ def test_phases_sum_up_to_the_same_bits(arguments: dict[str, Any], added: bool) 
         assert phases.phased(anchor) is not None
         # Phases seem to take no time.
         with mock.patch.object(ConvLowering, "estimate", lambda lowering: not isinstance(lowering, phases.Phases)):
-            for kib in (4, 16, 4096):
-                config = LARGE.with_(**{"sram.bytes": kib << 10})
+            for kib, cores in ((4, 1), (16, 3), (4096, 1)):
+                config = LARGE.with_(**{"sram.bytes": kib << 10, "cores": cores})
                 program = compile_graph(graph, config)
                 np.testing.assert_array_equal(interpreted(program, config, feeds)["y"], expected)
         assert {(each.kh > 1, each.dh) for each in products(program)} == {(True, 1)}
