@@ -59,8 +59,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
         attrs = self.op.attrs
         x, w = self.op.input(0), self.op.input(1)
         # Channels innermost, whatever the layout of the model: the unit reads those of a pixel as one run.
-        self._axes = (0, 2, 3, 1) if attrs["layout"] == "NCHW" else (0, 1, 2, 3)
-        self._places = tuple([self._axes.index(axis) for axis in range(4)])
+        self._axes: tuple[int, ...] = (0, 2, 3, 1) if attrs["layout"] == "NCHW" else (0, 1, 2, 3)
+        self._places: tuple[int, ...] = tuple([self._axes.index(axis) for axis in range(4)])
         self._x = context.view(x).permute(self._axes)
         self._w = w
         self._out = context.view(group.outputs[0])

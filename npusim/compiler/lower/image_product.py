@@ -62,7 +62,7 @@ def _phased(context: Context, group: Group) -> ConvLowering | None:
     assert group.anchor is not None
     kind = phased(group.anchor)
     try:
-        return kind and kind(context, group)
+        return None if kind is None else kind(context, group)
     except CompileError:
         return None
 

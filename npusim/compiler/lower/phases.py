@@ -143,7 +143,8 @@ class PixelPhases(Phases):
 
     def _first(self, task: OutputTile, part: Part) -> int:
         """Pixel of the input at the corner of a part of a tile; negative in the padding."""
-        return (task.row + part.row) * self._count + task.col - self._pads[1]
+        left: int = self._pads[1]
+        return (task.row + part.row) * self._count + task.col - left
 
     def x_part(self, task: OutputTile, extent: Extent, part: Part) -> View:
         start = (task.image, 0, self._first(task, part), task.group * self.problem.ic + part.channel)
