@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from copy import copy
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from math import prod
 from operator import attrgetter
@@ -203,10 +204,10 @@ def _check_skipped(tile: Conv | Depthwise) -> None:
         raise ProgramError(f"{tile.mnemonic}: weights have no blocks and no phases, got {blocks} and {phases}")
     if any(blocks) != all(blocks) or (not any(blocks) and extras.first_ic):
         raise ProgramError(f"{tile.mnemonic}: block_ic, block_oc must both be >= 1, or both 0 as first_ic")
-    if any(phases) != all(phases) or (any(blocks) and any(phases)):
-        raise ProgramError(
-            f"{tile.mnemonic}: phase_oc, phase_rows, phase_cols must all be >= 1 and without blocks, or all 0"
-        )
+    if any(phases) != all(phases):
+        raise ProgramError(f"{tile.mnemonic}: phase_oc, phase_rows, phase_cols must all be >= 1, or all 0")
+    if any(blocks) and any(phases) and extras.block_oc != prod(phases):
+        raise ProgramError(f"{tile.mnemonic}: {prod(phases)} output channels of phases in blocks of {extras.block_oc}")
     for low, full, count in (
         (extras.low_rows, extras.full_rows, extras.phase_rows),
         (extras.low_cols, extras.full_cols, extras.phase_cols),
@@ -215,7 +216,7 @@ def _check_skipped(tile: Conv | Depthwise) -> None:
             raise ProgramError(
                 f"{tile.mnemonic}: phases with a full kernel must be among 0 to {count}, got {low} to {full}"
             )
-    if isinstance(tile, Conv) and any(phases) and extras.first_oc + tile.oc > prod(phases):
+    if isinstance(tile, Conv) and any(phases) and not any(blocks) and extras.first_oc + tile.oc > prod(phases):
         raise ProgramError(f"{tile.mnemonic}: output channels end at {extras.first_oc + tile.oc} of {prod(phases)}")
     if extras.first_oc and not any(blocks) and not any(phases):
         raise ProgramError(f"{tile.mnemonic}: first_oc must have blocks or phases")
@@ -472,7 +473,7 @@ class Conv(Instruction):
         return self.acc_strides, self.out_strides
 
     def elements(self) -> int:
-        part = self.extras.block_oc or self.extras.phase_oc
+        part = self.extras.phase_oc or self.extras.block_oc
         gathers = self.batch * (ceil_div(self.oc, part) + 1) if part else 0
         return products(self.work()) + gathers * GATHER_PRODUCTS
 
@@ -512,10 +513,13 @@ class Conv(Instruction):
 
     def _idle(self) -> int:
         """Products that are not computed."""
-        if self.extras.block_ic:
-            products = self.kh * self.kw * sum(run.blocks * run.ic * run.oc for run in _runs(self))
-        else:
-            products = self.ic * sum(phase.oc * phase.kh * phase.kw for phase in _phases(self))
+        runs = _runs(self) if self.extras.block_ic else [_Run(1, self.ic, self.oc, 0, 0)]
+        products = 0
+        for run in runs:
+            taps = run.oc * self.kh * self.kw
+            if self.extras.phase_oc:
+                taps = sum(phase.oc * phase.kh * phase.kw for phase in _phases(self._of_block(run)))
+            products += run.blocks * run.ic * taps
         return self.batch * self.oh * self.ow * (self.kh * self.kw * self.ic * self.oc - products)
 
     def execute(self, memory: Memory, core: int) -> None:
@@ -555,6 +559,17 @@ class Conv(Instruction):
             self.w_zero,
         )
 
+    def _of_block(self, run: _Run, number: int = 0, index: int = 0) -> Conv:
+        """A block of a run for one batch item, as a convolution of its own."""
+        extras, made = self.extras, copy(self)
+        first = (extras.first_oc + run.at_oc) % extras.block_oc if extras.block_oc else extras.first_oc
+        made.extras = replace(extras, block_ic=0, block_oc=0, first_ic=0, first_oc=first)
+        made.batch, made.ic, made.oc = 1, run.ic, run.oc
+        channels = run.at_ic + number * run.ic, run.at_oc + number * run.oc
+        made.x += index * self.x_strides[0] + channels[0] * self.x_type.itemsize
+        made.acc += index * self.acc_strides[0] + channels[1] * _accumulator(self).itemsize
+        return made
+
     def _execute_blocks(self, memory: Memory, core: int, w_type: DType, w: _core.Strided) -> None:
         """Compute each block as a convolution of its own; output channels without inputs in this tile get zeros."""
         runs, size, item = _runs(self), _accumulator(self).itemsize, self.x_type.itemsize
@@ -563,12 +578,18 @@ class Conv(Instruction):
             for low, high in ((0, ends[0]), (ends[1], self.oc)):
                 self._clear(memory, core, low, high)
         for index, run in product(range(self.batch), runs):
+            weights = self._gathered(w_type, w, index, run)
+            if self.extras.phase_oc:
+                for number in range(run.blocks):
+                    one = _core.Strided(weights.memory, number * weights.strides[0], (0,))
+                    self._of_block(run, number, index)._execute_phases(memory, core, w_type, one)
+                continue
             x_at = self.x + index * self.x_strides[0] + run.at_ic * item
             acc_at = self.acc + index * self.acc_strides[0] + run.at_oc * size
             self._multiply(
                 w_type,
                 memory.at(core, x_at, (run.ic * item, *self.x_strides[1:])),
-                self._gathered(w_type, w, index, run),
+                weights,
                 memory.at(core, acc_at, (run.oc * size, *self.acc_strides[1:])),
                 (run.blocks, self.oh, self.ow, run.oc, run.ic),
             )

@@ -154,8 +154,9 @@ def _infer_conv(inputs: Inputs, attrs: Attrs) -> list[Result]:
             raise ModelError(f"blocks {list(blocks[:2])} do not tile the {list(shape)} channels of a group")
     if attrs["phases"]:
         phases = Phases(*attrs["phases"])
-        if attrs["blocks"] or phases.oc < 1 or w.shape[0] // groups != phases.oc * phases.rows * phases.cols:
-            raise ModelError(f"phases {list(phases)} are not the {w.shape[0] // groups} channels of a group")
+        count = attrs["blocks"][1] if attrs["blocks"] else w.shape[0] // groups
+        if phases.oc < 1 or count != phases.oc * phases.rows * phases.cols:
+            raise ModelError(f"phases {list(phases)} are not the {count} output channels of a group")
     top, left, bottom, right = attrs["pads"]
     extent = [window_extent(k, d) for k, d in zip(w.shape[2:], attrs["dilation"], strict=True)]
     size = (h + top + bottom - extent[0], wd + left + right - extent[1])

@@ -177,17 +177,24 @@ def pixel_shape(rng: Random, config: Config) -> Case | None:
 
 @law("a grouped convolution takes at most 1.005 times as long as the dense one, and as one with fewer groups")
 def groups(rng: Random, config: Config) -> Case | None:
-    """Fewer: a divisor of them, 1 is the dense one."""
+    """Fewer: a divisor of them, 1 is the dense one. Depthwise ones may have several output channels for each input
+    channel; in NCHW, transpositions cost the same for both."""
     if not layers.types(config):
         return None
-    width = rng.choice((8, 16, 24, 32, 64))
-    more = rng.choice((2, 4, 8, 16, 32))
-    side = layers.size(rng, 7, 56)
-    base = Conv(rng.choice(layers.types(config)), 1, side, side, width * more, width * more, (rng.choice((1, 3)),) * 2)
+    width = rng.choice((1, 2, 4, 7, 8, 16, 20, 24, 32, 48, 64))
+    more = rng.choice((2, 3, 4, 6, 8, 12, 16, 32, 64))
+    rows, cols = layers.size(rng, 5, 64), layers.size(rng, 5, 64)
+    kernel = rng.choice(((1, 1), (3, 3), (5, 5), (1, 7), (7, 1)))
+    base = Conv(
+        rng.choice(layers.types(config)), rng.choice((1, 1, 1, 4)), rows, rng.choice((rows, cols)), width * more,
+        width * more * rng.choice((1, 1, 2)), kernel, rng.choice((1, 1, 2)),
+        layout=rng.choice(("NHWC", "NHWC", "NCHW")),
+    )  # fmt: skip
     if base.macs > layers.MOST_MACS:
         return None
-    fewer = rng.choice([count for count in (1, 2, 4, 8, 16) if count < more])
-    return _pair(config, replace(base, groups=rng.choice((more, base.c))), replace(base, groups=fewer), 1.005)
+    changed = replace(base, groups=rng.choice((more, more, base.c)))
+    fewer = rng.choice([count for count in range(1, changed.groups) if changed.groups % count == 0])
+    return _pair(config, changed, replace(base, groups=fewer), 1.005)
 
 
 @law("one row, column, channel, tap, batch item or last layer less takes at most 1.03 times as long")
@@ -222,33 +229,46 @@ def _without_last_layer(rng: Random, config: Config, first: Conv) -> Case | None
     return Case(f"{first}\n    without {last}", subjects, at_most(1.03, "first", "both"))
 
 
-@law("transposed convolutions multiply at most 1.8 times what they need")
+@law("transposed convolutions multiply at most 1.8 times what they need, and no kernel is slower than a larger one")
 def transposed(rng: Random, config: Config) -> Case | None:
-    """Against the bound of a convolution of as many useful products; kernels of 3 and 5, strides of 2 and 3."""
+    """Larger: the next multiple of the stride. Images and signals."""
     if not layers.types(config):
         return None
     dtype, side = rng.choice(layers.types(config)), layers.size(rng, 6, 40)
-    kernel, stride = rng.choice((3, 5)), rng.choice((2, 3))
-    c, o = config.matrix.rows * rng.choice((1, 2)), config.matrix.cols * rng.choice((1, 2))
-    out = side * stride
+    kernel, stride = rng.choice((2, 3, 3, 3, 5, 5, 5, 7, 9)), rng.choice((2, 2, 3, 3, 4))
+    parts, flat = rng.choice((1, 1, 1, 2, 4)), rng.random() < 0.2
+    c, o = (max(parts, layers.size(rng, 4, 128)) // parts * parts for _ in range(2))
+    layout, out = rng.choice(("NHWC", "NHWC", "NCHW")), side * stride
+    height = 1 if flat else side
+    if height * side * c * o * kernel**2 > layers.MOST_MACS:
+        return None
 
     def graph(size: int) -> Graph:
         build = GraphBuilder("transposed")
-        x = build.input("x", (1, side, side, c), dtype)
-        weights = layers.constant(build, (c, o, size, size), dtype)
+        x = build.input("x", (1, height, side, c) if layout == "NHWC" else (1, c, height, side), dtype)
+        weights = layers.constant(build, (c, o // parts, 1 if flat else size, size), dtype)
         total = (side - 1) * stride + size - out
         before = max(total, 0) // 2
+        pads = (before, before, max(total, 0) - before, max(total, 0) - before)
         attrs = {
-            "layout": "NHWC", "stride": (stride,) * 2, "dilation": (1, 1),
-            "pads": (before, before, max(total, 0) - before, max(total, 0) - before),
-            "groups": 1, "output_hw": (out, out),
+            "layout": layout, "stride": (1 if flat else stride, stride), "dilation": (1, 1), "groups": parts,
+            "pads": (0, pads[1], 0, pads[3]) if flat else pads, "output_hw": (1 if flat else out, out),
         }  # fmt: skip
         return build.finish([layers.requantised(build, build.add("conv_transpose", [x, weights], attrs), dtype)])
 
+    useful = height * side * c * o // parts * kernel ** (1 if flat else 2)
+
+    def ratio(found: Measured) -> float:
+        slower = at_most(1.005, "kernel", "multiple of the stride")(found)
+        return max(slower, found["kernel"].macs / (1.8 * useful))
+
     whole = -(-kernel // stride) * stride
-    text = f"{dtype.label} {side}x{side} {c}->{o}, kernel {kernel} against {whole}, stride {stride}"
+    text = (
+        f"{dtype.label} {height}x{side} {c}->{o} in {parts} groups, {layout}, kernel {kernel} against {whole}, "
+        f"stride {stride}"
+    )
     subjects = {"kernel": (graph(kernel), config), "multiple of the stride": (graph(whole), config)}
-    return Case(text, subjects, at_most(1.005, "kernel", "multiple of the stride"))
+    return Case(text, subjects, ratio)
 
 
 MORE = ("sram.bytes", "dma.channels", "dram.bandwidth", "cores", "dma.bytes_per_cycle", "vector.lanes")

@@ -13,11 +13,13 @@ from npusim.hw.config import Config
 
 @dataclass(frozen=True)
 class Figures:
-    """``time_ps``: of one inference. ``traffic``: bytes of DRAM read and written. ``refusal``: why there is none."""
+    """``time_ps``: of one inference. ``traffic``: bytes of DRAM read and written. ``refusal``: why there is none.
+    ``macs``: products that are computed."""
 
     time_ps: float
     traffic: float
     refusal: str = ""
+    macs: int = 0
 
 
 def measure(graph: Graph, config: Config) -> Figures:
@@ -26,4 +28,4 @@ def measure(graph: Graph, config: Config) -> Figures:
         result = simulate(graph, config)
     except CompileError as error:
         return Figures(inf, inf, str(error))
-    return Figures(result.time_ps, result.dram_read_bytes + result.dram_write_bytes)
+    return Figures(result.time_ps, result.dram_read_bytes + result.dram_write_bytes, macs=result.macs)

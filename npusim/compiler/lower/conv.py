@@ -79,7 +79,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         rows, held = self._at_once()
         sizes = out_shape[0], rows, out_shape[2], groups, oc // groups, ic
         # A single group stays an ordinary convolution: depthwise tiles are cut by groups.
-        depthwise, shared_weights = ic == 1 and groups > 1, True
+        depthwise, shared_weights = ic == 1 and groups > 1 and not attrs["phases"], True
         types = x.dtype, w.dtype, self.epilogue.out_type
         in_place = self.epilogue.out_type.itemsize == self._sum.itemsize
         out = self._out.permute(self._axes)
@@ -208,22 +208,28 @@ class ConvLowering(MatrixLowering, kind="conv"):
         return self.packed(key, cut, part, columns, len(columns) * blocks).load(slot)
 
     def skipped(self, task: OutputTile, part: Part) -> Skipped | None:
+        blocks = first = (0, 0)
+        out = task.channel
         if self._blocks is not None:
-            ic, oc, first = self._blocks
-            first += task.channel
+            blocks, out = self._blocks[:2], out + self._blocks.first
             # Whole blocks before the tile mean nothing: without them, tiles share instructions.
-            before = min(part.channel // ic, first // oc)
-            return Skipped(ic, oc, part.channel - before * ic, first - before * oc)
-        if self._phases is None:
-            return None
-        oc, rows, cols, full_rows, full_cols, low_rows, low_cols, first = self._phases
-        # Of a kernel in parts, the first part may lack the first tap, and the last part the last one.
+            before = min(part.channel // blocks[0], out // blocks[1])
+            first = part.channel - before * blocks[0], out - before * blocks[1]
+        elif self._phases is not None:
+            first = 0, out + self._phases.first
+        phases = self._phases and self._phases_of(self._phases, part)
+        if phases is None:
+            return None if self._blocks is None else Skipped(*blocks, *first)
+        return Skipped(*blocks, *first, *phases)
+
+    def _phases_of(self, phases: Phases, part: Part) -> tuple[int, ...] | None:
+        """The fields of phases for a part of the kernel: the first part may lack the first tap, and the last part the
+        last one. None where nothing is missing."""
+        oc, rows, cols, full_rows, full_cols, low_rows, low_cols, _ = phases
         full = rows if part.row else full_rows, cols if part.col else full_cols
         ends = part.row + part.rows == self.problem.kh, part.col + part.cols == self.problem.kw
         low = low_rows if ends[0] else 0, low_cols if ends[1] else 0
-        if full == (rows, cols) and low == (0, 0):
-            return None
-        return Skipped(0, 0, 0, first + task.channel, oc, rows, cols, *full, *low)
+        return None if full == (rows, cols) and low == (0, 0) else (oc, rows, cols, *full, *low)
 
     def _load_dynamic(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         """Load computed weights: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""

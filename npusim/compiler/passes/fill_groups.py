@@ -51,15 +51,24 @@ _SHARE = 2
 
 
 def _is_grouped(op: Op) -> bool:
-    attrs = op.attrs
-    grouped = op.kind == "conv" and attrs["groups"] > 1 and op.input(1).data is not None
-    return grouped and not (attrs["blocks"] or attrs["phases"])
+    grouped = op.kind == "conv" and op.attrs["groups"] > 1 and op.input(1).data is not None
+    return grouped and not op.attrs["blocks"]
+
+
+def _phases(op: Op) -> tuple[int, ...]:
+    """The phases of a convolution that has to skip taps; () for depthwise ones of integers. To those a tap of zeros
+    adds nothing, and the unit's way to compute them has no phases."""
+    phases: tuple[int, ...] = op.attrs["phases"]
+    return () if op.input(0).dtype.is_integer and op.input(1).shape[1] == 1 else phases
 
 
 def _fill(rewriter: Rewriter, op: Op, homes: tuple[Home, Home], config: Config) -> bool:
     count = _joined(op, homes, config)
+    attrs = {**op.attrs, "phases": _phases(op)}
     if count == 1:
-        return False
+        if attrs != op.attrs:
+            rewriter.substitute(op.output, rewriter.add(op.name, op.kind, op.inputs, attrs))
+        return attrs != op.attrs
     w, groups = op.input(1), op.attrs["groups"]
     oc, ic, *kernel = w.shape
     assert w.data is not None
@@ -69,7 +78,7 @@ def _fill(rewriter: Rewriter, op: Op, homes: tuple[Home, Home], config: Config) 
     each = np.arange(count)
     filled[:, each, :, each] = np.moveaxis(w.data.reshape(groups // count, count, oc // groups, ic, *kernel), 1, 0)
     weights = rewriter.const(f"{w.name}.filled", filled.reshape(oc, count * ic, *kernel), w.dtype)
-    attrs = {**op.attrs, "groups": groups // count, "blocks": (ic, oc // groups)}
+    attrs |= {"groups": groups // count, "blocks": (ic, oc // groups)}
     inputs = op.input(0), weights, *op.inputs[2:]
     rewriter.substitute(op.output, rewriter.add(op.name, op.kind, inputs, attrs))
     return True
@@ -117,7 +126,8 @@ def _problem(op: Op, homes: tuple[Home, Home], config: Config, count: int) -> Ma
     n, *image = op.output.shape
     oh, ow = image[:2] if attrs["layout"] == "NHWC" else image[1:]
     (sh, sw), (dh, dw), groups = attrs["stride"], attrs["dilation"], attrs["groups"] // count
-    if (kh, kw, sh, sw) == (1, 1, 1, 1) and not any(attrs["pads"]) and ic * count > 1:
+    depthwise = ic * count == 1 and not _phases(op)
+    if (kh, kw, sh, sw) == (1, 1, 1, 1) and not any(attrs["pads"]) and not depthwise:
         # The lowering takes all pixels as one row.
         n, oh, ow = 1, 1, n * oh * ow
     sums = accumulator_type(x.dtype, w.dtype, wide=attrs["wide"], scaled=op.optional(3) is not None)
@@ -125,7 +135,7 @@ def _problem(op: Op, homes: tuple[Home, Home], config: Config, count: int) -> Ma
     rows, cols = (matrix.rows, matrix.cols) if matrix and matrix.weight_tiles else (1, 1)
     # Results of integers are taken to be as wide as the pixels.
     return MatrixProblem(
-        n, oh, ow, groups, oc // groups, ic * count, kh, kw, sh, sw, dh, dw, ic * count == 1, True, x.dtype,
+        n, oh, ow, groups, oc // groups, ic * count, kh, kw, sh, sw, dh, dw, depthwise, True, x.dtype,
         w.dtype, x.dtype, EpilogueCosts(), False, *homes, homes[1] is Home.DRAM, w_bits=attrs["w_bits"], w_rows=rows,
         w_cols=cols, sum_bytes=sums.itemsize,
     )  # fmt: skip

@@ -241,7 +241,7 @@ def shard_of(group: Group, axes: Axes, first: int, end: int) -> Shard:
             if anchor.attrs["blocks"]:
                 blocks = Blocks(*anchor.attrs["blocks"])
                 changed[anchor] = {"blocks": blocks._replace(first=blocks.first + first)}
-            if anchor.attrs["phases"]:
+            elif anchor.attrs["phases"]:
                 phases = Phases(*anchor.attrs["phases"])
                 changed[anchor] = {"phases": phases._replace(first=phases.first + first)}
 

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npusim.compiler.passes import transposed_conv
+from npusim.compiler.passes import fill_groups, transposed_conv
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import load_config
 from npusim.ops import reference
+from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
 from tests.support.graphs.execution import interpreted
 from tests.support.random_devices import TINY
@@ -41,6 +42,7 @@ CASES = [
     ((1, 2), window((1, 2), stride=(3, 1))),
     ((2, 3), window((2, 3), groups=2, layout="NHWC", stride=(4, 2))),
     ((4, 4), window((4, 4), groups=4, pads=(1, 1, 1, 1))),
+    ((3, 3), window((3, 3), groups=4, pads=(1, 1, 0, 0))),
     ((3, 3), window((3, 3), stride=(1, 1), dilation=(2, 1), pads=(4, 2, 0, 0))),
     ((3, 2), window((3, 2), stride=(3, 2), dilation=(2, 3))),
 ]
@@ -124,7 +126,7 @@ def any_window(rng: np.random.Generator) -> tuple[tuple[int, int], dict[str, Any
     strides = int(rng.integers(1, 5)), int(rng.integers(1, 4))
     pads = tuple(int(rng.integers(0, min(kernel[n % 2], 4))) for n in range(4))
     layout = str(rng.choice(["NCHW", "NHWC"]))
-    attrs = window(kernel, stride=strides, pads=pads, layout=layout, groups=int(rng.choice([1, 2])))
+    attrs = window(kernel, stride=strides, pads=pads, layout=layout, groups=int(rng.choice([1, 2, 4])))
     attrs["output_hw"] = tuple(size + int(rng.integers(strides[n])) for n, size in enumerate(attrs["output_hw"]))
     return kernel, attrs
 
@@ -143,8 +145,11 @@ def test_floats_have_the_bits_of_the_spread_image(seed: int, monkeypatch: pytest
     graph = build.finish([build.add("conv_transpose", [x, weights], attrs)])
     filled = prepare(graph, TINY)
     assert {op.kind for op in filled.ops} <= {"conv", "reshape", "transpose", "slice"}
+    joined = int(rng.choice([1, attrs["groups"]]))
+    monkeypatch.setattr(fill_groups, "_joined", lambda op, homes, config: min(joined, op.attrs["groups"]))
     (found,) = interpreted(compile_graph(graph, TINY), TINY, feeds).values()
-    (prepared,) = reference.run(filled, feeds).values()
+    joined_groups = fill_groups.fill_groups(filled, TINY, Budget.of(TINY))
+    (prepared,) = reference.run(joined_groups, feeds).values()
     monkeypatch.setattr(transposed_conv, "_weights", lambda rewriter, op: None)
     (wanted,) = interpreted(compile_graph(graph, TINY), TINY, feeds).values()
     np.testing.assert_array_equal(found, wanted)

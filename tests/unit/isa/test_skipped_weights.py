@@ -153,7 +153,10 @@ def test_phases_without_a_kernel() -> None:
         (Extras(first_ic=1), "block_ic, block_oc must both be >= 1"),
         (Extras(first_oc=3), "first_oc must have blocks or phases"),
         (Extras(phase_oc=3), "phase_oc, phase_rows, phase_cols must all be >= 1"),
-        (Extras(block_ic=1, block_oc=1, phase_oc=3, phase_rows=2, phase_cols=2), "without blocks"),
+        (
+            Extras(block_ic=1, block_oc=1, phase_oc=3, phase_rows=2, phase_cols=2),
+            "12 output channels of phases in blocks of 1",
+        ),
         (Extras(phase_oc=3, phase_rows=2, phase_cols=2, full_rows=3), "must be among 0 to 2, got 0 to 3"),
         (Extras(phase_oc=1, phase_rows=2, phase_cols=2, first_oc=1), "output channels end at 5 of 4"),
     ],
