@@ -26,8 +26,8 @@ LIMITS = {  # MAPE and worst point in percent: what the project promises for the
     "nvdla_primer_resnet50": (13, 31),
     "end_to_end": (10, 31),
 }
-NETWORKS = ("nvdla_primer_resnet50", "end_to_end")
-"""Sets of whole networks, which take long."""
+LONG = ("dramsim3_bw", "end_to_end", "nvdla_energy", "nvdla_primer_resnet50")
+"""Sets that take seconds, and beside which the default tests replay another one of their kind."""
 
 
 def test_every_carried_set_is_on_record() -> None:
@@ -36,7 +36,7 @@ def test_every_carried_set_is_on_record() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in NETWORKS else name for name in sorted(FOUND)]
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in sorted(FOUND)]
 )
 def test_errors_are_those_on_record(name: str) -> None:
     outcome = replayed(name)

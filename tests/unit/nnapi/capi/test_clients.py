@@ -24,7 +24,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_gcc
-@pytest.mark.parametrize("mode", ["run", "threads", "fork", "early"])
+@pytest.mark.parametrize(
+    "mode", ["run", "threads", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("fork", "early"))]
+)
 def test_in_an_empty_environment(client: Path, mode: str) -> None:
     done = run(client, mode)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

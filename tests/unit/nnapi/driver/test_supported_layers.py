@@ -184,7 +184,14 @@ LAYERS: dict[O, tuple[tuple[T, ...], Callable[[T], list[Layer]]]] = {
     O.INSTANCE_NORMALIZATION: (FLOATS, instance_normalisation),
 }
 """The types of the tensor that an operation works on, and the operation in every form for one of them."""
-each_operation = pytest.mark.parametrize("operation", LAYERS, ids=lambda operation: operation.name)
+each_operation = pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param(each, marks=[pytest.mark.slow] if each is O.BIDIRECTIONAL_SEQUENCE_LSTM else [], id=each.name)
+        for each in LAYERS
+    ],
+)
+"""One has so many forms that it takes as long as ten others; its cell is that of the unidirectional one."""
 
 
 @pytest.fixture(scope="module", params=["tiny", pytest.param("edge", marks=pytest.mark.slow)])
