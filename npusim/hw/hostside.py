@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from npusim.hw.keys import Choice, Count, Flag, Quantity, key
-from npusim.units import Dimension, bytes_to_ps
-
-_TIME = Quantity(Dimension.TIME, 0, 10**12)
-_BANDWIDTH = Quantity(Dimension.BANDWIDTH, 10**6, 10**15)
+from npusim.hw.keys import Choice, Count, Flag, key
+from npusim.hw.sections import BANDWIDTH, TIME
+from npusim.units import bytes_to_ps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,13 +29,13 @@ class PciConfig:
     )
     moderation: bool = key(Flag(), "interrupt moderation: a driver can delay and coalesce messages", True)
     address_bits: int = key(Count(0, 63), "width of host addresses in bits; 0 = no access to host memory", 48)
-    bandwidth: int = key(_BANDWIDTH, "bandwidth of host memory, in each direction", 7_200_000_000)
-    read_latency_ps: int = key(_TIME, "from a read of host memory to its first data", 547_000)
-    write_latency_ps: int = key(_TIME, "a posted write to the host, such as an interrupt message", 273_500)
+    bandwidth: int = key(BANDWIDTH, "bandwidth of host memory, in each direction", 7_200_000_000)
+    read_latency_ps: int = key(TIME, "from a read of host memory to its first data", 547_000)
+    write_latency_ps: int = key(TIME, "a posted write to the host, such as an interrupt message", 273_500)
     power_states: bool = key(Flag(), "the function has the power state D3hot besides D0", True)
-    resume_ps: int = key(_TIME, "from D3hot until the function answers again", 10 * 10**9)
+    resume_ps: int = key(TIME, "from D3hot until the function answers again", 10 * 10**9)
     function_reset: bool = key(Flag(), "the function has a function level reset", True)
-    reset_ps: int = key(_TIME, "from a function level reset until the function answers again", 100 * 10**9)
+    reset_ps: int = key(TIME, "from a function level reset until the function answers again", 100 * 10**9)
 
     def flow_ps(self, nbytes: int) -> int:
         """Picoseconds of ``nbytes`` bytes on the link, without a latency."""
@@ -50,4 +48,4 @@ class FirmwareConfig:
 
     major: int = key(Count(0, 0xFFFF), "major version of the firmware; images of another are refused", 1)
     minor: int = key(Count(0, 0xFFFF), "lowest minor version of the firmware", 0)
-    boot_ps: int = key(_TIME, "from the start of a valid image until jobs are accepted; an assumption", 10**9)
+    boot_ps: int = key(TIME, "from the start of a valid image until jobs are accepted; an assumption", 10**9)
