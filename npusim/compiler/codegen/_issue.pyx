@@ -490,6 +490,16 @@ cdef class Issuer:
         self.flush(core)
         self.pending[core] = (op, step)
 
+    def loads_are_late(self, int cores, int unit):
+        """Whether loads are forecast to end behind the work of a unit, on all cores together."""
+        cdef int core, channel
+        cdef long long loaded = 0, computed = 0
+        for core in range(cores):
+            computed = max(computed, self.course.free(core << CORE_SHIFT | unit))
+            for channel in range(FIRST_CHANNEL, FIRST_CHANNEL + self.load_channels):
+                loaded = max(loaded, self.course.free(core << CORE_SHIFT | channel))
+        return loaded > computed
+
     cpdef flush_conflicts(self, Tile step):
         """Loads go ahead of the pending compute only where they neither need nor destroy what it still uses.
 

@@ -145,8 +145,8 @@ class Scheduler(Issuer):
 
     def __init__(self, config: Config, budget: Budget) -> None:
         self._clock = channel_clock(config)
-        # The clock of the channels is only needed if there is a choice between them.
-        chooses = config.dma.channels > 2 or (config.cores > 1 and config.interconnect.multicast)
+        # The clock of the channels is only needed if there is a choice between them, or of when to load early.
+        chooses = config.dma.channels > 2 or config.cores > 1
         features = Fetch if config.dma.separate_weight_port and config.dma.channels > 2 else None
         super().__init__(config.dma.channels, self._clock, chooses, RECENT, features)
         self._config = config
@@ -167,6 +167,22 @@ class Scheduler(Issuer):
                 self.push(core, op, step)
             running = [(core, steps) for core, steps, _ in turn]
 
+    def load_early(self, op: int, name: str, loads: Sequence[tuple[int, list[Item]]]) -> None:
+        """Issue loads of a later operator, (core, loads) each, which use no bytes that others use until then."""
+        turn = [(core, Tile(list(items))) for core, items in loads]
+        for _, step in turn:
+            self._budget.take_steps(len(step.loads), name)
+        if self._config.interconnect.multicast and len(turn) > 1:
+            self._load_for_several(op, turn)
+        for core, step in turn:
+            for item in step.loads:
+                self.flush_conflicts(Tile([item]))
+                self.issue_together(op, [((core,), item)])
+
+    def needs_early_loads(self) -> bool:
+        """Whether DRAM is forecast to be idle while the units compute."""
+        return not self.loads_are_late(self._config.cores, int(Unit.MATRIX))
+
     def _load_for_several(self, op: int, turn: Sequence[tuple[int, Tile]]) -> None:
         """Load once what several cores need in one turn; the channel that is free first writes it to all of them."""
         loads = _take_shared(turn)
@@ -178,7 +194,8 @@ class Scheduler(Issuer):
             if len(cores) > 1 and (too_much or len(self.needs(op, item)) > MOST_WAITS):
                 loads[:0] = _halves(item)
                 continue
-            pieces = _pieces(item, len(cores), self._config)
+            # Loads that are late are not cut: the next one begins on another channel, so latencies overlap.
+            pieces = _pieces(item, len(cores), self._config) if self.needs_early_loads() else [item]
             self.issue_together(op, [(cores, piece) for piece in pieces])
 
     def prologue(self, op: int, items: Sequence[tuple[int, Iterable[Item]]]) -> int:

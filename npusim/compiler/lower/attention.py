@@ -122,6 +122,8 @@ class AttentionLowering(Lowering):
         for number, part in enumerate(self.group.parts):
             left = self.context.room - total_bytes(specs)
             inner = Context(config, constants, views, max(left, 1), rows, memo=memo, facts=facts)
+            # Of a core's shard: all cores have the constants that are not cut in common.
+            inner.beside, inner.whole, inner.own = self.context.beside, self.context.whole, self.context.own
             out = part.outputs[0]
             if (elements := rows * out.shape[-1]) > MAX_ELEMENTS:
                 raise refuse_size(self.group, elements, MAX_ELEMENTS, "elements")

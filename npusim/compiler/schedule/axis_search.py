@@ -43,9 +43,13 @@ class AxisSearch:
         self._known: dict[tuple[int, Cut, frozenset[Buffer]], int | None] = {}
         self._shards: dict[tuple[int, Cut], tuple[list[Shard], list[Context]]] = {}
         self._makers: dict[Buffer, list[int]] = {}
+        self._readers: dict[Buffer, list[int]] = {}
         for group in self._groups:
             buffer = whole.view(group.outputs[0]).buffer
             self._makers.setdefault(buffer, []).append(group.index)
+            read = [tensor for op in group.ops for tensor in op.inputs if tensor is not None]
+            for other in dict.fromkeys(whole.views[tensor].buffer for tensor in read if tensor in whole.views):
+                self._readers.setdefault(other, []).append(group.index)
 
     def run(self) -> tuple[Cut, ...]:
         """The cut of each group. Raises CompileError if a group fits with none."""
@@ -96,11 +100,24 @@ class AxisSearch:
                 return True, 0
             if self._passes and self._is_small(joined):
                 made = [union(each) for each in zip(*known, strict=True)]
-                return True, self._exchange_ps(buffer, spans, made)
+                sent = self._is_sent(cuts, number, buffer, spans)
+                return True, 0 if sent else self._exchange_ps(buffer, spans, made)
         if before and len(known) == len(before) and all(map(self._is_small, known)):
             # The makers were expected to keep it in the scratchpads; now it is written to DRAM for this group.
             return False, buffer.nbytes * 10**12 // self._whole.config.dram.bandwidth
         return False, 0
+
+    def _is_sent(self, cuts: Sequence[Cut], number: int, buffer: Buffer, wanted: Sequence[Region | None]) -> bool:
+        """Whether an earlier group has read all of the bytes on the same cores."""
+        for reader in self._readers.get(buffer, ()):
+            if reader >= number:
+                break
+            read = self._touches(reader, cuts[reader]).get(buffer)
+            if read and all(
+                one is None or (other and other.holds(one)) for one, other in zip(wanted, read, strict=True)
+            ):
+                return True
+        return False
 
     def _exchange_ps(self, buffer: Buffer, wanted: Sequence[Region | None], made: Sequence[Region | None]) -> int:
         """Picoseconds, approximately, to send what each core has made to the cores that want it."""

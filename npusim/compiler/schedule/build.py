@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, product, takewhile
 from typing import Any
 
 from npusim.compiler.buffers import Buffer, View
-from npusim.compiler.codegen.issue import Item, Scheduler, Tile
+from npusim.compiler.codegen.issue import Item, Resource, Scheduler, Slot, Tile
 from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
 from npusim.compiler.lower.base import (
     ConstantPool,
@@ -49,11 +50,12 @@ from npusim.compiler.schedule.schedule import (
 from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit_in_turn
 from npusim.compiler.schedule.sharding import Cut, Shards, make_shards, move_to_cores, place_on_cores
 from npusim.compiler.schedule.shards import axes_of
+from npusim.compiler.schedule.slots import Span
 from npusim.errors import CompileError, ScheduleError, named
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import align
-from npusim.isa.base import Command
+from npusim.isa.base import Command, Space
 from npusim.ops.budget import Budget
 from npusim.program import FIRST_IO, OpEntry
 
@@ -222,9 +224,7 @@ def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any,
     device = planned_device(config, schedule)
     context = Context(device, ConstantPool(), facts=facts_of(graph) if facts is None else facts)
     cut = device.cores > 1 and (schedule.searches("shards") or any(each.axis is not None for each in schedule.shards))
-    groups, buffers = place(
-        graph, form_all(graph, device, schedule.with_("fused_attention") if cut else schedule), context
-    )
+    groups, buffers = place(graph, form_all(graph, device, schedule), context)
     layers = LayerNames(groups)
     context.pinned = _pinned(schedule, layers, context)
     cuts, order = _choose_cuts(groups, context, schedule, cut=cut)
@@ -359,6 +359,71 @@ def _layer_cascade(cascade: Cascade, layers: Sequence[str]) -> LayerCascade:
     return LayerCascade(names, cascade.height, cascade.apart, loads, offsets)
 
 
+AHEAD = 12
+"""Steps of several cores that are looked at together: constants of the later ones are loaded while DRAM is idle."""
+
+
+class Tiles:
+    """A core's tiles of a step; the first ones can be looked at before they are issued."""
+
+    def __init__(self, tiles: Iterable[Tile]) -> None:
+        self._left = iter(tiles)
+        self._first: deque[Tile] = deque()
+        self._looked = 0
+        """How many of the first tiles have no constants to load any more."""
+        self._written: set[Resource] = set()
+        """What the loads of these write."""
+
+    def __iter__(self) -> Iterator[Tile]:
+        yield from self._first
+        yield from self._left
+
+    def constants(self, used: Sequence[Span]) -> list[Item]:
+        """Take the loads of constants from the next tile that has any, unless some of the bytes that they write are
+        ``used``, or tiles before it use the same slots."""
+        while True:
+            if self._looked == len(self._first):
+                self._first.extend(islice(self._left, 1))
+            if self._looked == len(self._first):
+                return []
+            tile = self._first[self._looked]
+            written = {resource for item in tile.loads for resource in item.writes}
+            found = [item for item in tile.loads if item.reads and _is_constant(item)]
+            if written & self._written or not all(_is_free(item, used) for item in found):
+                return []
+            self._looked += 1
+            self._written |= written
+            if found:
+                tile.loads = [item for item in tile.loads if not (item.reads and _is_constant(item))]
+                return found
+
+
+def _is_free(item: Item, used: Sequence[Span]) -> bool:
+    """Whether an item writes slots in SRAM alone, with none of the bytes used."""
+    return all(
+        isinstance(slot, Slot)
+        and slot.space == Space.SRAM
+        and not any(slot.start < high and low < slot.start + slot.nbytes for low, high in used)
+        for slot in item.writes
+    )
+
+
+@dataclass(slots=True)
+class Upcoming:
+    """A step that is to be issued. ``tiles``: of each core, for a step without a cascade."""
+
+    step: ScheduleStep
+    fitted: Fitted | None
+    turns: Iterator[tuple[Group, list[Iterable[Tile]]]]
+    tiles: list[Tiles] = field(default_factory=list)
+
+
+def _bytes_of(step: Upcoming) -> list[Span]:
+    """The bytes of the scratchpad that a step uses."""
+    values = [(buffer.offset, buffer.offset + buffer.nbytes) for buffer in step.step.resident]
+    return values + (step.fitted.taken() if step.fitted else [])
+
+
 class Emission:
     """The commands of a plan while they are made, so that the first of them can be compared with those of another
     plan."""
@@ -370,6 +435,7 @@ class Emission:
         _check_capacity(plan.graph, (0, *self._values), plan.device)  # before tiles are made of what fits nowhere
         self._fitted: list[tuple[ScheduleStep, Fitted]] = []
         self._scheduler = Scheduler(plan.device, budget)
+        self._ahead = AHEAD if plan.device.cores > 1 else 1
         fits, self._prologue = self._fits(), 0
         if context.pinned.starts:  # all lowerings are made first: pinned weights are loaded before anything else
             made = list(fits)
@@ -404,7 +470,7 @@ class Emission:
     def _fits(self) -> Iterator[_FittedStep]:
         """The steps in turn, with the lowerings of all cores; no lowerings for a step without work."""
         shards = self._plan.shards
-        for step, fitted in fit_in_turn(self._plan.layout.steps, shards.fit):
+        for step, fitted in fit_in_turn(self._plan.layout.steps, shards.fit, self._ahead):
             yield step, fitted, shards.lowerings(step, fitted) if fitted else []
 
     def _issued(self, fits: Iterable[_FittedStep]) -> Iterator[int]:
@@ -413,22 +479,54 @@ class Emission:
         waiting: Sequence[CoreTransfer] = ()
         for buffer in self._plan.layout.buffers:
             born.setdefault(buffer.born, []).append(buffer)
-        for step, fitted, lowerings in fits:
-            for group in step.groups:
+        left = iter(fits)
+        upcoming = deque(self._upcoming(each) for each in islice(left, self._ahead))
+        while upcoming:
+            now = upcoming.popleft()
+            for group in now.step.groups:
                 for buffer in born.get(group.index, ()):
                     self._scheduler.born(buffer)
-            if fitted is None:
-                continue
-            self._fitted.append((step, fitted))
-            for group, streams in self._turns(step, fitted, lowerings):
-                if waiting:
-                    _receive(streams, waiting)
-                waiting = self._plan.shards.transfers.get(group.index, ())
-                try:
-                    self._scheduler.add(group.index, group.name, streams)
-                except TooManyError as error:
-                    raise CompileError(f"{group.name} ({group.kind}): {error}") from None
-            yield step.groups[-1].index
+            if now.fitted is not None:
+                self._fitted.append((now.step, now.fitted))
+                for group, streams in now.turns:
+                    if waiting:
+                        _receive(streams, waiting)
+                    waiting = self._plan.shards.transfers.get(group.index, ())
+                    try:
+                        self._scheduler.add(group.index, group.name, streams)
+                    except TooManyError as error:
+                        raise CompileError(f"{group.name} ({group.kind}): {error}") from None
+            upcoming.extend(self._upcoming(each) for each in islice(left, 1))
+            if self._ahead > 1:
+                self._load_early(now, upcoming)
+            if now.fitted is not None:
+                yield now.step.groups[-1].index
+
+    def _upcoming(self, fit: _FittedStep) -> Upcoming:
+        step, fitted, lowerings = fit
+        turns = self._turns(step, fitted, lowerings) if fitted else iter(())
+        if step.cascade is not None or fitted is None:
+            return Upcoming(step, fitted, turns)
+        group, streams = next(turns)
+        tiles = [Tiles(stream) for stream in streams]
+        return Upcoming(step, fitted, iter([(group, list[Iterable[Tile]](tiles))]), tiles)
+
+    def _load_early(self, now: Upcoming, upcoming: Iterable[Upcoming]) -> None:
+        """Load constants of later steps while DRAM is idle, if nothing else uses the bytes of their slots until then.
+
+        ``now``: the step that was issued last.
+        """
+        used = _bytes_of(now)
+        for later in upcoming:
+            if not self._scheduler.needs_early_loads():
+                return
+            group = later.step.groups[0]
+            while self._scheduler.needs_early_loads():
+                loads = [(core, tiles.constants(used)) for core, tiles in enumerate(later.tiles)]
+                if not any(items for _, items in loads):
+                    break
+                self._scheduler.load_early(group.index, group.name, loads)
+            used += _bytes_of(later)
 
     def _turns(
         self, step: ScheduleStep, fitted: Fitted, lowerings: Sequence[Lowering]

@@ -118,8 +118,7 @@ def check_entries(schedule: Schedule, built: Schedule, layers: LayerNames) -> No
             raise ScheduleError(f"pinned: {named(each.layer)}: its weights cannot be pinned")
     if missing := set(schedule.fused_attention) - set(built.fused_attention):
         raise ScheduleError(
-            f"fused_attention: {named(min(missing))}: cannot be fused while layers are cut into shards; must be on "
-            f"one core, or with shared tiles"
+            f"fused_attention: {named(min(missing))}: its blocks do not fit with the rest of this schedule"
         )
 
 

@@ -6,6 +6,7 @@ for all groups with the same key (``likeness``), and only adapted to the room.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,11 +21,12 @@ from npusim.compiler.lower.kinds import lower
 from npusim.compiler.schedule.cascade import Cascade
 from npusim.compiler.schedule.likeness import seen, weight_bytes
 from npusim.compiler.schedule.rolling_buffer import RollingBuffer
-from npusim.compiler.schedule.slots import Span, copies_of, deeper, filled, place_slots
+from npusim.compiler.schedule.slots import Span, ahead, copies_of, deeper, filled, place_slots
 from npusim.errors import CompileError
 from npusim.hw.memory import align
 from npusim.isa.base import Space
 from npusim.timing.tile import acc_bytes
+from npusim.units import ceil_div
 
 MadeAlike = dict[int, dict[int, Lowering]]
 """Lowerings made for estimates of groups with the same key: by the rows that are made at once, and by their room."""
@@ -92,14 +94,16 @@ class Fitted:
 
 
 def fit_in_turn(
-    steps: Sequence[ScheduleStep], fit_one: Callable[[ScheduleStep, bool, Sequence[Span]], Fitted]
+    steps: Sequence[ScheduleStep],
+    fit_one: Callable[[ScheduleStep, bool, Sequence[Span]], Fitted],
+    apart: int = 1,
 ) -> Iterator[tuple[ScheduleStep, Fitted | None]]:
     """Fit one step after the other, each away from the bytes of its neighbours; None for a step without work.
 
-    ``fit_one(step, low_end, avoid)``: see :func:`fit`.
+    ``fit_one(step, low_end, avoid)``: see :func:`fit`. ``apart``: how many steps before it count, the nearest most.
     """
     low_end = True
-    before: list[Span] = []
+    last: deque[list[Span]] = deque(maxlen=apart)
     for number, step in enumerate(steps):
         if step.is_empty:
             yield step, None
@@ -108,9 +112,12 @@ def fit_in_turn(
         # The step before reads its values to its end, and the one behind loads its own early: neither should wait.
         beside = [each.resident for each in steps[max(number - 1, 0) : number + 2]]
         others = [buffer for resident in beside for buffer in resident if buffer not in here]
-        avoid = [*before, *((buffer.offset, buffer.offset + buffer.nbytes) for buffer in others)]
+        before = [span for weight, spans in enumerate(last, 1) for span in spans * weight]
+        beside_it = [(buffer.offset, buffer.offset + buffer.nbytes) for buffer in others]
+        avoid = before + beside_it * max(len(last), 1)
         fitted = fit_one(step, low_end, avoid)
-        low_end, before = not low_end, fitted.taken()
+        low_end = not low_end
+        last.append(fitted.taken())
         yield step, fitted
 
 
@@ -163,6 +170,9 @@ def _lower_all(
         left -= taken
         if not step.cascade and context.config.dma.in_flight > 1:
             slots = _with_copies(slots, room, context)
+            taken = total_bytes(slots)
+        elif not step.cascade and alike is None and max(context.beside, context.config.cores) > 1:
+            slots = ahead(slots, room, ceil_div(lowering.turns(), context.config.cores))
             taken = total_bytes(slots)
         lowerings.append(lowering)
         specs.append(slots)

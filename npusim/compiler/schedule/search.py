@@ -202,8 +202,7 @@ class ScheduleSearch:
 
     def _sharded(self, cores: int, *, backing: str = DRAM, exchange: bool = True) -> Schedule:
         """Layers cut for cores."""
-        closed = ("fused_attention", "cascades")
-        return self._plain.with_(*closed, cores=cores, backing=backing, exchange=exchange)
+        return self._plain.with_("cascades", cores=cores, backing=backing, exchange=exchange)
 
     @property
     def _plain(self) -> Schedule:

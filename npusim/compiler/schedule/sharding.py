@@ -123,6 +123,14 @@ def buffer_rows(groups: Sequence[Group], whole: Context) -> dict[Buffer, int]:
         row = row_bytes(view)
         # Parts of one buffer may have different rows: then all of it is one.
         found[view.buffer] = row if found.get(view.buffer, row) == row else max(1, view.buffer.nbytes)
+    for op in filter(None, (group.anchor for group in groups)):
+        if op.kind not in ("conv", "pool") or op.attrs["layout"] != "NCHW":
+            continue
+        # Bands of images whose channels are planes: a plane is a row.
+        view = whole.view(op.input(0))
+        plane = view.strides[1]
+        if view.buffer in found and plane > view.strides[2] > view.strides[3] and not view.buffer.nbytes % plane:
+            found[view.buffer] = plane
     return found
 
 

@@ -75,6 +75,8 @@ def groups_of(op: Op, first: int, end: int) -> tuple[int, int]:
 
 def operand_axes(group: Group, axis: int) -> Axes | None:
     """The dimension along which each tensor is cut if the result is cut along ``axis``; None if that is impossible."""
+    if group.parts:
+        return _attention_axes(group, axis)
     if len(group.outputs) > 1 or (is_row(group, axis) and not _has_bands(group)):
         return None
     found: dict[Tensor, int | None] = {group.outputs[0]: axis}
@@ -95,6 +97,18 @@ def operand_axes(group: Group, axis: int) -> Axes | None:
         return None
     for tensor, at in ((anchor.output, axis), *cut):
         if not _agree(found, tensor, at):
+            return None
+    return found
+
+
+def _attention_axes(group: Group, axis: int) -> Axes | None:
+    """:func:`operand_axes` of fused attention, whose parts have the same heads and rows."""
+    found: dict[Tensor, int | None] = {}
+    if axis == len(group.outputs[0].shape) - 1:
+        return None
+    for part in group.parts:
+        axes = operand_axes(part, axis)
+        if axes is None or not all(_agree(found, tensor, at) for tensor, at in axes.items()):
             return None
     return found
 
@@ -205,10 +219,18 @@ def _reduce(op: Op, axis: int) -> _Cut | None:
     return [(op.input(0), kept[axis])]
 
 
+def _gather(op: Op, axis: int) -> _Cut | None:
+    """Along the outermost dimension of the indices, so that each shard has whole runs of the result."""
+    indices = op.input(1)
+    outermost = next((at for at, size in enumerate(indices.shape) if size > 1), None)
+    return [(op.input(0), None), (indices, axis)] if op.attrs["axis"] == 0 and axis == outermost else None
+
+
 _RULES: dict[str, _Rule] = {
     "matmul": _matmul,
     "conv": _conv,
     "pool": _pool,
+    "gather": _gather,
     "reduce": _reduce,
     "reshape": _reshape,
     "transpose": _transpose,
@@ -264,7 +286,14 @@ def shard_of(group: Group, axes: Axes, first: int, end: int) -> Shard:
         outputs = tuple(map(own, op.outputs))
         return Op(op.name, op.kind, inputs, outputs, _attrs(op, outputs, changed.get(op)), op.origin)
 
-    shard.group = Group(group.index, group.anchor and cut(group.anchor), tuple(map(cut, group.chain)))
+    parts = tuple(
+        Group(part.index, part.anchor and cut(part.anchor), tuple(map(cut, part.chain))) for part in group.parts
+    )
+    if parts:
+        ops = [op for part in parts for op in part.ops]
+        shard.group = Group(group.index, ops[0], tuple(ops[1:]), parts)
+    else:
+        shard.group = Group(group.index, group.anchor and cut(group.anchor), tuple(map(cut, group.chain)))
     return shard
 
 

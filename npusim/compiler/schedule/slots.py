@@ -111,6 +111,19 @@ def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpe
     return list(specs)
 
 
+def ahead(specs: Sequence[SlotSpec], room: int, tiles: int) -> list[SlotSpec]:
+    """The slots with more copies of weights and their parameters, for as many ``tiles`` as fit into half of the room:
+    these are loaded while DRAM is idle, before the step begins."""
+    names = [spec.name for spec in specs if spec.name in _CONSTANTS and spec.copies == 2]
+    each = sum([align(max(spec.nbytes, 1)) for spec in specs if spec.name in names])
+    more = min(max(0, room // 2 - total_bytes(specs)) // each, max(0, tiles - 2)) if each else 0
+    return [replace(spec, copies=2 + more) if spec.name in names else spec for spec in specs]
+
+
+_CONSTANTS = ("w", "p")
+"""Names of the slots for weights, and for the biases and scales of channels."""
+
+
 def filled(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
     """The slots with as many copies of the weights as there is room for: a unit that runs one job at a time loads its
     weights beside the features, as early as its buffer allows."""

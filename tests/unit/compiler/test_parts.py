@@ -13,17 +13,19 @@ from npusim.compiler.codegen import issue as schedule
 from npusim.compiler.codegen.issue import Item, Scheduler, Slot, Tile
 from npusim.compiler.grouping.groups import form_groups
 from npusim.compiler.pipeline import compile_graph, explain_graph, prepare
+from npusim.compiler.schedule.schedule import FREE, LayerShard
 from npusim.compiler.schedule.sharding import Shards
 from npusim.compiler.schedule.shards import axes_of, interval, operand_axes, shard_of
 from npusim.dtypes import DType
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
-from npusim.isa.base import Command, Instruction, Space, region
+from npusim.isa.base import Command, Instruction, Space, Unit, region
 from npusim.isa.dma import Copy, Fill, Multicast
 from npusim.isa.functions import Binary, Unary
 from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
 from npusim.program import CONSTANTS, SCRATCH
+from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
 from tests.support.graphs.schedules import sharded_build
 from tests.support.programs.streams import copy, fill
@@ -115,8 +117,11 @@ def test_what_all_need_is_read_once() -> None:
 
 
 def test_where_values_of_parts_live_can_be_asked() -> None:
-    explained = explain_graph(tokens_net(), FOUR.with_(**{"dram.latency": "500 ns", "interconnect.multicast": False}))
-    assert explained.orders[0][0] == "4 cores, parts of their own"
+    config = FOUR.with_(**{"dram.latency": "500 ns", "interconnect.multicast": False})
+    build = sharded_build(prepare(tokens_net(), config), config)
+    assert build is not None
+    explained = explain_graph(tokens_net(), config, build.plan.complete())
+    assert explained.orders[0][0].startswith("4 cores, parts of their own")
     assert explained.program.places
 
 
@@ -211,3 +216,28 @@ def test_what_is_empty_is_no_part_of_anything() -> None:
     found = interpreted(program, load_config("tiny").with_(cores=2), inputs)
     assert [array.shape for array in found.values()] == [(0, 1, 1), (40, 30)]
     assert not found[program.outputs[1].name].any()
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_cores_share_the_heads_or_the_rows_of_a_fused_attention(axis: int) -> None:
+    build = GraphBuilder("attention")
+    query, key, value = (build.input(name, (1, 4, 6, 8), DType.FLOAT32) for name in ("query", "key", "value"))
+    scores = build.add("matmul", [query, build.add("transpose", [key], {"perm": (0, 1, 3, 2)})])
+    shares = build.add("softmax", [scores], {"axis": 3, "log": False})
+    graph = build.finish([build.add("matmul", [shares, value])])
+    config = load_config("server").with_(cores=3)
+    prepared = prepare(graph, config)
+    name = prepared.ops[-3].name
+    schedule = FREE.with_(
+        "fused_attention", "shards", cores=3, fused_attention=(name,), shards=(LayerShard(name, axis),)
+    )
+    explained = explain_graph(graph, config, schedule)
+    assert explained.schedule.fused_attention == (name,)
+    assert explained.schedule.shards == (LayerShard(name, axis),)
+    assert {command.core for command in commands_of(explained.program.code) if command.unit == Unit.MATRIX} == {0, 1, 2}
+    rng = np.random.default_rng(0)
+    inputs = {each: rng.standard_normal((1, 4, 6, 8)).astype(np.float32) for each in ("query", "key", "value")}
+    alone = compile_graph(graph, config.with_(cores=1))
+    same_bytes(
+        interpreted(explained.program, config, inputs), interpreted(alone, config.with_(cores=1), inputs), "cores"
+    )
