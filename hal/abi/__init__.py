@@ -1,4 +1,4 @@
-"""Where the shared libraries for clients in C are installed, and what a compiler needs to know about them."""
+"""Paths and compiler options of the installed shared libraries for clients in C."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A shared library: ``name`` is what ``-l`` takes; ``defines`` are the macros that its header needs."""
+    """A shared library: ``name`` for ``-l``; ``defines``: the macros that its header needs."""
 
     name: str
     folder: Path
@@ -36,7 +36,7 @@ class Library:
 
 INCLUDE = HERE / "include"
 LIB = HERE / "lib"
-# The flavour has a folder of its own: loaders that take every libonnxifi-*.so of a folder expect one layout in all.
+# The flavour has a separate folder: loaders that open every libonnxifi-*.so of a folder expect the same layout in all.
 LIBRARIES = (
     Library("onnxifi-npusim", LIB, "onnxifi.h", "ONNXIFI, tensor descriptors of 96 bytes"),
     Library(

@@ -1,4 +1,4 @@
-"""The border of the driver: whatever is raised inside becomes a status, here and nowhere else."""
+"""The border of the driver: every exception inside becomes a status, here and nowhere else."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ EXPECTED: dict[type[BaseException], ErrorStatus] = {
     LoopTimeoutError: ErrorStatus.MISSED_DEADLINE_PERSISTENT,
     MemoryError: ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT,
 }
-"""What a client, a config or a device can cause: one line in the log says what it was."""
+"""Errors that a client, a config or a device can cause: logged in one line."""
 UNEXPECTED: dict[type[BaseException], ErrorStatus] = {
     ValueNeededError: ErrorStatus.GENERAL_FAILURE,
     RecursionError: ErrorStatus.GENERAL_FAILURE,
     OSError: ErrorStatus.GENERAL_FAILURE,
 }
-"""What is a defect, or the machine's trouble: logged with its trace, as is an exception that is in neither table."""
+"""Defects of the driver and failures of the machine, and exceptions in neither table: logged with a traceback."""
 STATUS = EXPECTED | UNEXPECTED
 
 _OLDER = {

@@ -183,7 +183,7 @@ def _kind(descriptor: int) -> int:
         mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     except (OSError, TypeError, OverflowError, ValueError) as error:
         raise invalid_argument(f"descriptor {descriptor} is not open: {error}") from None
-    # The writing end of a pipe says nothing about what was written.
+    # Nothing is known about data behind the writing end of a pipe.
     if kind not in {0, stat.S_IFIFO, stat.S_IFSOCK} or mode == os.O_WRONLY:
         raise invalid_argument(
             f"descriptor {descriptor} is not a fence: it must be an eventfd, a sync_file, or the readable end of a "

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .memory import Memory
 
 FLT_MAX = 3.4028234663852886e38
-"""What PerformanceInfo holds for an operand type without an entry."""
+"""The value of PerformanceInfo for an operand type without an entry."""
 NOT_MEASURED = 0xFFFF_FFFF_FFFF_FFFF
 """A time in Timing that was not measured."""
 

@@ -16,7 +16,7 @@ from .fence import Fence, FenceStatus, Handle, check, status
 Then = Callable[[FenceStatus], None]
 
 LONGEST_POLL_S = 3600.0
-"""epoll cannot wait for months; whoever wants to is waited for in pieces."""
+"""Longest wait of epoll; longer waits are split."""
 
 _log = logging.getLogger("hal.nnapi")
 
@@ -57,7 +57,7 @@ def wait_all(handles: Sequence[Handle], then: Then, timeout_s: float | None = No
     """
     descriptors = [check(handle) for handle in handles]
     states = [status(descriptor) for descriptor in descriptors]
-    # One error decides, whatever the others will say.
+    # One error decides, independent of the others.
     if FenceStatus.ERROR in states:
         _call(then, FenceStatus.ERROR)
         return None

@@ -65,7 +65,7 @@ def _compare(found: Mapping[str, Descriptor], wanted: Mapping[str, Declared]) ->
 
 
 def _check_symbols(found: Mapping[str, Descriptor], wanted: Mapping[str, Declared]) -> None:
-    """A symbol is the same size wherever it occurs among the inputs."""
+    """A symbol has the same size at all its occurrences in the inputs."""
     sizes: dict[str, int] = {}
     for name, descriptor in found.items():
         for dim, size in zip(wanted[name].dims or (), descriptor.shape or (), strict=False):

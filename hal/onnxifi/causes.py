@@ -12,7 +12,7 @@ Reason = tuple[str, str, str]
 
 NEEDS_VALUE = "must be a constant"
 KNOWN_CONDITION = "the condition must be known"
-"""An operand decides what is computed, and its value is not known."""
+"""An operand determines the computation, and its value is unknown."""
 
 CAUSES: tuple[tuple[str, Status], ...] = (
     (r"^operator set \d+ (is not supported|cannot be converted)", Status.UNSUPPORTED_VERSION),
@@ -46,7 +46,7 @@ CAUSES: tuple[tuple[str, Status], ...] = (
     (KNOWN_CONDITION, Status.UNSUPPORTED_SHAPE),
     (r"^a loop that is never entered", Status.UNSUPPORTED_SHAPE),
 )
-"""Pattern of the reason, status; the first that matches. What matches none is about the attributes of a node."""
+"""Pattern of the reason, status; the first match counts. Other reasons are about the attributes of a node."""
 
 # By the text of the reason: the frontend knows one kind of refusal, where this specification has five statuses.
 _PATTERNS = tuple((re.compile(pattern), status) for pattern, status in CAUSES)

@@ -21,7 +21,7 @@ from .status import OnnxifiError, Status
 from .tensors import Declared, declared
 
 _TRIAL_SIZE = 1
-"""What a symbolic dimension is while nobody has said better."""
+"""The size of a symbolic dimension that nothing else determines."""
 
 
 def compatibility(config: Config, data: bytes, *, lenient: bool) -> Status:
@@ -50,8 +50,8 @@ def _static(model: Model, inputs: Sequence[Declared], config: Config) -> bool:
     try:
         return _decomposed(model, config)
     except NeedsValueError as error:
-        # Weights come as initializers or as descriptors, not as both: then none is to come. Nor are there weights where
-        # nothing would be left to run.
+        # Weights come as initializers or as descriptors, not both. There are no weights if nothing would be left to
+        # run.
         if model.proto.graph.initializer or not _remaining(inputs, error.values):
             raise
         return _tried(model, inputs, error.values, config)

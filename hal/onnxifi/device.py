@@ -32,7 +32,7 @@ class Device:
             if not self.present:
                 raise OnnxifiError(Status.BACKEND_UNAVAILABLE, f"{self.config.name} is unplugged")
             known = self._live()
-            # One that went away by itself is still held by its old backends: new ones get a device that works.
+            # An unplugged device is still held by its old backends: new ones get a device that works.
             if known is None or known.lost:
                 known = Power(self.config)
                 self._power = weakref.ref(known)
@@ -51,7 +51,7 @@ class Device:
             power = self._live()
             self._power = None
         if power is not None:
-            # Outside the lock: jobs end here and call back, and whoever hears of it may ask for the device again.
+            # Outside the lock: jobs end here and call back, and a callback may ask for the device again.
             power.executor.unplug()
         _log.info("%s is unplugged", self.config.name)
 

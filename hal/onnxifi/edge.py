@@ -44,7 +44,7 @@ ONNXIFI_STATUS: dict[type[BaseException], Status] = {
     MemoryError: Status.NO_SYSTEM_MEMORY,
     OSError: Status.NO_SYSTEM_RESOURCES,
 }
-"""What an exception means to an ONNXIFI client; one that is not named here is an INTERNAL_ERROR."""
+"""The status of an exception for an ONNXIFI client; others are INTERNAL_ERROR."""
 
 
 def status_of(error: BaseException) -> Status:

@@ -81,7 +81,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def status_of(error: BaseException) -> int:
-    """The status for whatever an engine function raised."""
+    """The status for any exception of an engine function."""
     return int(edge.status_of(error))
 
 
@@ -150,7 +150,7 @@ def _finish(device: Device, io: IO, run: object, trace: bool, job: Job) -> None:
         events = _events(io, done) if trace else None
     except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for the run
         status, message = within("onnxWaitEvent", edge.status_of(error)), str(error)
-        # A device that went by itself: the core must end whatever else waits for it.
+        # An unplugged device: the core must end everything that waits for it.
         if status is Status.BACKEND_UNAVAILABLE and device.present:
             Core.unplugged(device.number)
     Core.complete(run, int(status), timing, events, message)

@@ -106,7 +106,7 @@ def init_graph(
         found, quantized = read_weights(model, weights, lenient)
         add_weights(model, found)
     graph = Graph(backend, model, quantized, priority)
-    # Counted before it is built, because release() counts it back whatever has happened.
+    # Counted before it is built, because release() uncounts it in any case.
     backend.power.take_graph()
     try:
         graph.build()

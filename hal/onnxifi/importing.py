@@ -66,8 +66,7 @@ class OnnxifiImporter(Importer):
         for name, quantization in self._outside.inputs.items():
             tensor = scope.values.get(name)
             if isinstance(tensor, Tensor):
-                # The input itself becomes the integers, which is what the client's memory holds; the
-                # model goes on with floats.
+                # The input itself becomes the integers in the client's memory; the model continues with floats.
                 tensor_type, tensor.dtype = tensor.dtype, quantization.dtype
                 scope.values[name] = self._dequantized(tensor, quantization, tensor_type)
 

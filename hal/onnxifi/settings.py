@@ -46,7 +46,7 @@ def read_settings() -> Settings:
 
 
 def is_lenient(table: dict[str, Any] | None = None) -> bool:
-    """Whether models are read leniently: ``$NPUSIM_ONNXIFI_LENIENT`` is 1 or 0, else what the file says."""
+    """Whether models are read leniently: ``$NPUSIM_ONNXIFI_LENIENT`` is 1 or 0, else by the file."""
     chosen = os.environ.get(LENIENT_VARIABLE, "")
     if chosen not in ("", "0", "1"):
         raise ConfigError(f"{LENIENT_VARIABLE}: must be 0 or 1, got {chosen!r}")

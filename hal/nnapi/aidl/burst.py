@@ -1,7 +1,7 @@
 """IBurst of the AIDL interface: consecutive executions that share resources.
 
-What a memory identifier token names stays mapped until the client releases it, and the model's programs and weights
-stay on the device as long as the burst lives. One execution at a time.
+The memory of a memory identifier token stays mapped until the client releases it, and the model's programs and weights
+stay on the device as long as the burst lives. Executions are sequential.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Burst:
     def executeSynchronouslyWithConfig(
         self, request: Any, memoryIdentifierTokens: Sequence[int], config: ExecutionConfig, deadlineNs: int = OMITTED
     ) -> ExecutionResult:
-        """Likewise with a configuration; this driver has no use for hints of vendors."""
+        """The same with a configuration; this driver ignores hints of vendors."""
         if not isinstance(config, ExecutionConfig):
             raise invalid_argument(f"config must be an ExecutionConfig, got {config!r}")
         return self.executeSynchronously(

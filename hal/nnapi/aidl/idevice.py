@@ -1,7 +1,7 @@
 """The AIDL interface of the same driver: ``device(open_device(...))``.
 
-Methods return results, or raise ServiceSpecificException with an ErrorStatus. Times are in nanoseconds, -1 for what is
-left out; deadlines are points on the steady clock, as in HAL 1.3. These classes only convert.
+Methods return results, or raise ServiceSpecificException with an ErrorStatus. Times are in nanoseconds, -1 if omitted;
+deadlines are points on the steady clock, as in HAL 1.3. These classes only convert.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class AidlPreparedModel:
 
     @raises_status
     def executeSynchronouslyWithConfig(self, request: Any, config: ExecutionConfig, deadlineNs: int) -> ExecutionResult:
-        """Likewise with a configuration; this driver has no use for hints of vendors."""
+        """The same with a configuration; this driver ignores hints of vendors."""
         return _execute(self.prepared, request_to_1_3(request), config, deadlineNs)
 
     @raises_status
@@ -54,7 +54,7 @@ class AidlPreparedModel:
     def executeFencedWithConfig(
         self, request: Any, waitFor: Sequence[int], config: ExecutionConfig, deadlineNs: int, durationNs: int
     ) -> FencedExecutionResult:
-        """Likewise with a configuration."""
+        """The same with a configuration."""
         return _execute_fenced(self.prepared, request_to_1_3(request), waitFor, config, deadlineNs, durationNs)
 
     @raises_status
@@ -77,7 +77,7 @@ class AidlExecution:
         self._request = request
         self._config = config
         self._kept: dict[int, Kept] = {}
-        # What will always fail is told when the execution is made, and not with every run of it.
+        # Permanent errors are reported when the execution is made, not with every run.
         prepared.check_request(request, config.measureTiming, time_to_1_3(config.loopTimeoutDurationNs, "loopTimeout"))
 
     @raises_status

@@ -1,9 +1,9 @@
 """IBuffer: device memory that the driver manages.
 
-A buffer has contents, with their own dimensions if the roles leave some open, or it is uninitialised. Writers take the
-contents away when they begin and put new ones in place when they have succeeded. The lock is held for changes of the
-state alone, never during a transfer or an execution: clients that read and write at the same time get an error or
-undefined bytes, but wait for nobody.
+A buffer has contents, with their own dimensions if the roles leave some open, or it is uninitialised. Writers remove
+the contents when they start and set new ones when they have succeeded. The lock is held only for changes of the state,
+never during a transfer or an execution: clients that read and write concurrently get an error or undefined bytes, but
+never wait.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Buffer:
     def copyFrom(self, src: Memory, dimensions: object = ()) -> ErrorStatus:
         """Fill the buffer from shared memory of exactly its size. ``dimensions`` may be empty if they are known.
 
-        A failure, whatever it is, leaves the buffer uninitialised.
+        Any failure leaves the buffer uninitialised.
         """
         with self._lock:
             self._contents = None
@@ -118,7 +118,7 @@ class Buffer:
     # Executions
 
     def static_dims(self, prepared: Prepared, direction: Direction, index: int, given: Dims) -> Dims:
-        """Check a use: INVALID_ARGUMENT unless the role was asked for and the argument's dimensions can be right."""
+        """Check a use: INVALID_ARGUMENT unless the role was requested and the argument's dimensions are possible."""
         if prepared not in self._roles.get((direction, index), ()):
             raise invalid_argument(
                 f"buffer {self.token} was not allocated for {direction} {index} of this prepared model"

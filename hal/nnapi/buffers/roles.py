@@ -90,7 +90,7 @@ def merge_dims(first: Dims, second: Dims, where: str) -> Dims:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """One role, with the operand that it stands for."""
+    """One role and its operand."""
 
     prepared: Prepared
     context: Context

@@ -35,8 +35,8 @@ class BufferTracker:
     def allocate(
         self, desc: object, preparedModels: object, inputRoles: object, outputRoles: object
     ) -> tuple[ErrorStatus, Buffer | None, int]:
-        """``IDevice.allocate``: (status, buffer, token). Never raises; whatever is not to be blamed on the arguments or
-        on an absent device is GENERAL_FAILURE, the interface has no other status here."""
+        """``IDevice.allocate``: (status, buffer, token). Never raises; failures other than invalid arguments or an
+        absent device are GENERAL_FAILURE, because the interface has no other status here."""
         try:
             layout, roles = check_allocation(self, desc, preparedModels, inputRoles, outputRoles)
             with self._lock:
@@ -55,7 +55,7 @@ class BufferTracker:
         return buffer
 
     def check_token(self, token: int) -> None:
-        """Likewise, for the rules of a request."""
+        """The same, for the rules of a request."""
         self.find(token)
 
     def uses(self, prepared: Prepared, request: Request) -> BufferUses:
@@ -89,8 +89,8 @@ class BufferUses:
             found = self._find("output", index, argument, main.operands[main.outputIndexes[index]])
             if found:
                 self.outputs[index] = OutputUse(*found)
-                # Reading and writing one buffer, or writing it twice: what is in it would hang
-                # on the order of transfers.
+                # Reading and writing one buffer, or writing it twice: its contents would depend on the order of
+                # transfers.
                 if found[0].token in used:
                     raise invalid_argument(
                         f"output {index} lies in buffer {found[0].token}, which another argument uses as well"

@@ -1,9 +1,10 @@
-"""Files of the compilation cache: in the client's directory, named by its token and by what else must be the same.
+"""Files of the compilation cache: in the client's directory, named by its token and all other inputs of the
+compilation.
 
-The token stands for the model: the interface has the client give another one to every other model. Besides it a name
-covers whatever decides how the model is spread over devices and compiled - the devices to choose from with their
-versions, the types of the operations, preference and priority - so that a compilation which finds its files need not
-ask the devices what they support. The drivers check what is in the files; nothing here trusts it.
+The token identifies the model: the interface requires different tokens for different models. The name also covers
+everything that decides how the model is partitioned and compiled (the available devices with their versions, the types
+of the operations, preference and priority), so that a compilation which finds its files need not ask the devices what
+they support. The drivers validate the contents of the files.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Cache:
         return os.path.join(self.directory, f"{self._digest(*what).hex()}.cut")
 
     def _digest(self, *what: object) -> bytes:
-        # repr keeps apart what joined text would not: ("a", "bc") and ("ab", "c").
+        # repr distinguishes ("a", "bc") from ("ab", "c"); joined text would not.
         return hashlib.sha256(self.token + repr(what).encode()).digest()
 
 
@@ -124,9 +125,9 @@ class CacheEntry:
 
     @contextlib.contextmanager
     def opened(self, *, create: bool) -> Iterator[tuple[list[int], list[int]] | None]:
-        """Descriptors of the files for reading and writing; None if they are not there, or cannot be opened.
+        """Descriptors of the files for reading and writing; None if they do not exist or cannot be opened.
 
-        Whatever is there and is no file of this user's alone is not opened; ``create`` puts a new one into its place.
+        Files that are not this user's alone are not opened; ``create`` replaces them.
         """
         descriptors: list[int] = []
         try:

@@ -22,7 +22,7 @@ from .partition import Part, available, parts_of, spread
 INT64_MAX = (1 << 63) - 1
 ALIGNMENT = 64
 PADDING = 64
-"""What memory of inputs and outputs is best aligned and padded to, in bytes: a line of the host's cache."""
+"""Preferred alignment and padding of input and output memory in bytes: a cache line of the host."""
 NO_TOKEN = bytes(BYTE_SIZE_OF_CACHE_TOKEN)
 _serials = itertools.count(1)
 _log = logging.getLogger("hal.nnapi.capi")
@@ -203,7 +203,7 @@ def _prepare_cached(device: Device, files: tuple[list[int], list[int]], config: 
         return _prepared(
             lambda callback: device.aidl.prepareModelFromCache(config.deadlineNs, *files, config.cacheToken, callback)
         )
-    # Whatever the reason, the answer is to compile: the cache is only a shortcut.
+    # For any reason: the cache only avoids compiling.
     except (ApiError, ServiceSpecificException):
         return None
 

@@ -56,7 +56,7 @@ _lock = threading.Lock()
 
 
 def devices() -> Sequence[Device]:
-    """Every device, opened when they are first asked for. Raises ConfigError for a name that is no configuration."""
+    """Every device, opened on first use. Raises ConfigError for a name that is no configuration."""
     with _lock:
         if not _opened:
             names = [name.strip() for name in (os.environ.get(VARIABLE) or DEFAULT).split(",") if name.strip()]

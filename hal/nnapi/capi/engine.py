@@ -12,10 +12,10 @@ from .codes import ResultCode
 from .entry import ENTRIES, call
 
 LOG_VARIABLE = "NPUSIM_NNAPI_LOG"
-"""A level of Python's logging: what the runtime and the driver report goes to the standard error stream."""
+"""A level of Python's logging; messages of the runtime and the driver go to the standard error stream."""
 
 INTERRUPTED = int(ResultCode.OP_FAILED)
-"""The result of a call in which Python itself was told to stop."""
+"""The result of a call in which Python was asked to exit."""
 
 __all__ = [
     "ENTRIES",

@@ -66,7 +66,7 @@ def optional(read: Callable[[int, str], T]) -> Callable[[int, str], T | None]:
 
 def i32(word: int, what: str) -> int:
     """int32_t, int."""
-    # Only the low half of a register belongs to a 32-bit argument. What is above it may be anything.
+    # A 32-bit argument uses the low half of a register; the upper half is undefined.
     return (word + (1 << 31) & 0xFFFF_FFFF) - (1 << 31)
 
 
@@ -87,7 +87,7 @@ def u64(word: int, what: str) -> int:
 
 def boolean(word: int, what: str) -> bool:
     """bool."""
-    # Likewise, of a bool only the lowest byte.
+    # Likewise only the lowest byte of a bool is defined.
     return bool(word & 0xFF)
 
 
@@ -136,7 +136,7 @@ class Entry:
     def arguments(self, words: Sequence[int]) -> list[Any]:
         """Convert the words to arguments. Raises ApiError; NULL arguments are reported before wrong ones."""
         for parameter, word in zip(self.parameters, words, strict=True):
-            # Before anything can fail: where a handle should be, a client never finds what happened to be there.
+            # Before anything can fail, so that a client never reads an uninitialised handle.
             if isinstance(parameter, NewHandle) and word:
                 _write_pointer(word & _U64, 0)
         found, wrong = [], None

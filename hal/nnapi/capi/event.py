@@ -71,7 +71,7 @@ class Completion(Event):
 
 
 class FencedCompletion(Event):
-    """The end of a computation that waits for other events. It has a sync fence of its own."""
+    """The end of a computation that waits for other events. It has a separate sync fence."""
 
     def __init__(self, execution: Execution, before: Sequence[Event], duration_ns: int) -> None:
         handles = _handles(before)

@@ -1,7 +1,7 @@
 """Handles, which clients hold instead of pointers. They are looked up, never dereferenced.
 
-A handle is a serial number and a kind. Serial numbers are not used twice, so that a handle of what was freed, of
-another kind, or made up by the client is found out.
+A handle is a serial number and a kind. Serial numbers are never reused, so handles of freed objects, of another kind,
+or made up by the client are detected.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class HandleTable:
         return thing
 
     def pop(self, kind: Kind, handle: int, what: str) -> Any:
-        """Likewise, and the handle is of no use from now on."""
+        """The same; the handle is invalid afterwards."""
         thing = self.get(kind, handle, what)
         with self._lock:
             if self._objects.pop(handle, None) is None:

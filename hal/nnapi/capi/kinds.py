@@ -36,7 +36,7 @@ def nbytes(kind: int, dimensions: Sequence[int]) -> int | None:
 
 
 class Typed(Protocol):
-    """Whatever has the fields of an operand's type."""
+    """Any object with the fields of an operand's type."""
 
     @property
     def type(self) -> int:

@@ -55,10 +55,10 @@ def anonymous(size: int) -> SharedMemory:
 
 
 class RoleMemory:
-    """Memory made from a descriptor: in a device, or shared memory where the roles are not all on one device.
+    """Memory made from a descriptor: in a device, or shared memory if the roles are on several devices.
 
-    ``device``: the driver's buffer or None. ``backing``: the shared memory or None. ``dims``: what is known for
-    ever; ``contents``: dimensions of what is in it now, None while it is not initialised.
+    ``device``: the driver's buffer or None. ``backing``: the shared memory or None. ``dims``: permanently known
+    dimensions; ``contents``: dimensions of the present contents, None while it is uninitialised.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ from .pointers import OperandTypeValue
 from .sorting import BuiltOperation
 
 _LATER = (channels_have_scales, subgraph_lifetime, not_subgraph_lifetime)
-"""Rules about what is set after the operand was added."""
+"""Rules about values that are set after the operand was added."""
 
 
 @dataclass(frozen=True, slots=True)

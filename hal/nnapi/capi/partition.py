@@ -58,7 +58,7 @@ def spread(
     if whole:
         return [(_cheapest(whole, main, everything, preference), everything)]
     stretches: list[Stretch] = []
-    # In the order of execution, so a part reads only what parts before it have made.
+    # In the order of execution, so a part reads only results of earlier parts.
     for number in everything:
         able = [device for device, can in zip(devices, support, strict=True) if can[number]]
         if not able:
@@ -159,7 +159,7 @@ def _subgraph(
             lifetime = LifeTime.SUBGRAPH_INPUT
         elif index in outputs:
             lifetime = LifeTime.SUBGRAPH_OUTPUT
-        # What has become an input or an output of the part has no place in the model any more.
+        # Operands that became inputs or outputs of the part have no location in the model any more.
         location = operand.location if lifetime == operand.lifetime else DataLocation()
         operands.append(replace(operand, lifetime=lifetime, location=location))
     operations = [

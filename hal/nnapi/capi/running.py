@@ -21,7 +21,7 @@ from .requests import RequestBuilder, Staging
 INT64_MAX = (1 << 63) - 1
 
 RunStep = Callable[[int, Request, list[int], ExecutionConfig, int], ExecutionResult]
-"""Runs a step: its number, the request, what a burst keeps its pools under, how to execute, the deadline in ns."""
+"""Runs a step. Arguments: its number, the request, the key of a burst's pools, how to execute, the deadline in ns."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Computation:
         self._places = [self._staging.place(argument) for argument in outputs]
         self._temporaries: dict[int, AtMemory] = {}
         for number, step in enumerate(compilation.steps):
-            # What no later step reads needs no room of its own: it goes to the client, or nowhere.
+            # A result that no later step reads needs no memory of its own: it goes to the client, or nowhere.
             later = {index for other in compilation.steps[number + 1 :] for index in other.part.inputs}
             self._make_room([index for index in step.part.outputs if index in later])
 
@@ -70,7 +70,7 @@ class Computation:
             outcome = Outcome(ResultCode.OUT_OF_MEMORY, "the host has no memory left")
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
             outcome = Outcome(code_of(status_of(error, "computation")), said(error))
-        # Whatever happened: memory of outputs has contents if all went well, and none otherwise.
+        # In any case: memory of outputs has contents after success, and none otherwise.
         self._settle(outcome)
         return outcome
 

@@ -1,8 +1,8 @@
 """Capabilities: time and energy of reference workloads on the device, relative to a processor.
 
-The processor is the config ``cpu_reference``, simulated likewise. Time is that of the device for operands' types; for
-IF and WHILE, in which the host takes part, it includes submissions, transfers and interrupts. The energy of a device
-whose config has no energy table is not known: its ratio is FLT_MAX, which the interface takes for what has no entry.
+The processor is the simulated config ``cpu_reference``. Times of operand types are device times; for IF and WHILE, in
+which the host takes part, they include submissions, transfers and interrupts. The energy of a device whose config has
+no energy table is unknown: its ratio is FLT_MAX, the value of the interface for a missing entry.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _lock = threading.Lock()
 def capabilities_of(config: Config) -> Capabilities:
     """The capabilities of a device: measured once for each description, and kept in the user's cache directory."""
     key = _key(config)
-    # Held while it measures: a second client waits for the same answer and does not measure as well.
+    # Held while it measures: a second client waits for the same result instead of measuring too.
     with _lock:
         found = _known.get(key)
         if found is None:

@@ -275,7 +275,7 @@ class Device:
             self._engine.tasks.submit(task, priority, patience_s)
         except Exception as error:  # noqa: BLE001 - whatever it is, launch and callback get its status
             status = status_of(error, "preparation")
-            # The interface wants both, the status of the launch and the callback, whatever has failed.
+            # The interface requires both the status of the launch and the callback, even after a failure.
             notify_prepared(callback, status, None)
             return status
         return ErrorStatus.NONE

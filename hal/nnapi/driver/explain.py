@@ -27,10 +27,10 @@ class OperationSupport:
 
 
 def explain(executor: Executor, model: Model, version: Version = V1_3) -> list[OperationSupport]:
-    """The support of each operation of the main subgraph, in their order; a line in the log for each that has none.
+    """The support of each operation of the main subgraph, in order; unsupported ones are logged, one line each.
 
-    An operation whose constants lie in memory that nobody can read is not supported. Raises InvalidModelError, and
-    FileCutError for a file that is cut meanwhile.
+    An operation whose constants are in unreadable memory is not supported. Raises InvalidModelError, and FileCutError
+    for a file that is truncated meanwhile.
     """
     own = own_model(model, version)
     unreadable: dict[int, str] = {}

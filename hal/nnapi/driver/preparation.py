@@ -42,8 +42,8 @@ def own_model(model: Model, version: Version) -> Model:
 
 
 def constants_of(model: Model, unreadable: dict[int, str] | None = None) -> Constants:
-    """The constants of a checked model, its pools mapped. A pool that nobody could map is noted in ``unreadable`` with
-    the reason; without that, and for a pool that contradicts itself, StatusError is raised."""
+    """The constants of a checked model with mapped pools. A pool that cannot be mapped is added to ``unreadable`` with
+    the reason; without that argument, and for a pool that contradicts itself, StatusError is raised."""
     mapped: list[Mapping | None] = []
     for number, pool in enumerate(model.pools):
         try:
@@ -147,7 +147,7 @@ class Preparation:
     def _prepared(self, model: Model, plan: Plan) -> PreparedModel:
         """The prepared model; its programs are released when it is collected."""
         prepared = PreparedModel(self._engine, model, plan, self._priority)
-        # At the end of the process nobody waits for this memory, and other parts may be gone by then.
+        # At the exit of the process this memory need not be freed, and other parts may no longer exist.
         weakref.finalize(prepared, _release, self._programs, plan).atexit = False
         return prepared
 

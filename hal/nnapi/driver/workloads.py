@@ -15,7 +15,7 @@ from npusim.ops.build import GraphBuilder
 from ..types import OperandType
 
 VERSION = 2
-"""Raise it with any change to a workload, or to what is measured of it."""
+"""Raise it with any change of a workload or its measurement."""
 
 FEATURES = (1, 28, 28, 32)
 """Batch, height, width and channels of the feature maps: a layer in the middle of a small network."""

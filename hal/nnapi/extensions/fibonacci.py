@@ -32,7 +32,7 @@ NAME = "com.example.fibonacci"
 EXAMPLE_INT64 = 0
 """A signed 64-bit scalar."""
 EXAMPLE_TENSOR_QUANT64_ASYMM = 1
-"""64-bit integers that stand for real numbers: real = (integer - zeroPoint) * scale."""
+"""64-bit integers that represent real numbers: real = (integer - zeroPoint) * scale."""
 EXAMPLE_FIBONACCI = 0
 """The operation."""
 

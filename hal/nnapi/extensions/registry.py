@@ -29,7 +29,7 @@ _log = logging.getLogger("hal.nnapi.extensions")
 
 
 def any_data(operand: Operand) -> str | None:
-    """Accept whatever is attached to an operand."""
+    """Accept any data attached to an operand."""
     return None
 
 
@@ -136,7 +136,7 @@ def load_entry_points() -> None:
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         try:
             extension = point.load()
-            # Whoever has called `register` before comes first, such as a test with a version of its own.
+            # Extensions that called `register` before take precedence, such as a test with another version.
             if find_extension(extension.name) is None:
                 register(extension)
         except Exception as error:  # noqa: BLE001 - the package may be anybody's

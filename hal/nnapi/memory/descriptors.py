@@ -7,7 +7,7 @@ import fcntl
 import os
 
 WRITE_SEALS = fcntl.F_SEAL_WRITE | 0x10  # F_SEAL_FUTURE_WRITE of Linux 5.1; Python has no name for it
-"""Seals under which nobody can map a file to write any more."""
+"""Seals that prevent new writable mappings of a file."""
 
 
 def duplicate(descriptor: int) -> int:

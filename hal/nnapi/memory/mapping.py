@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 class Mapping(np.ndarray[Any, np.dtype[np.uint8]]):
-    """The mapped bytes of a pool: an array of uint8, read-only where the pool's protection says so.
+    """The mapped bytes of a pool: an array of uint8, read-only if the pool's protection says so.
 
-    Bytes and bytes-like values may be assigned as well as numbers. ``with`` is allowed and does nothing: the mapping
+    Bytes and bytes-like values may be assigned as well as numbers. ``with`` is allowed and has no effect: the mapping
     ends with its last view.
 
-    A client may cut the file at any time. Who uses the bytes calls ``check`` before, which sees what has gone by then,
-    and ``confirm`` afterwards: what went meanwhile was read as zeros, or written to nowhere.
+    A client may truncate the file at any time. Users of the bytes call ``check`` before, which detects an earlier
+    truncation, and ``confirm`` afterwards: bytes lost meanwhile were read as zeros, and writes to them were lost.
     """
 
     file: MappedFile | None = None
-    """What was mapped; it holds a descriptor of its own."""
+    """The mapped memory, with a descriptor of its own."""
     end: int = 0
     """How long the file must be for every byte to exist."""
     sealed: bool = False
-    """Whether the kernel lets nobody cut the file."""
+    """Whether the kernel prevents truncation of the file."""
 
     def __array_finalize__(self, origin: object) -> None:
         if isinstance(origin, Mapping) and self.base is not None:  # only views keep the mapping alive
@@ -74,4 +74,4 @@ class Mapping(np.ndarray[Any, np.dtype[np.uint8]]):
 
 
 Identity = tuple[int, ...]
-"""What tells one piece of shared memory from another, whoever holds descriptors of it."""
+"""The identity of shared memory, independent of descriptors."""

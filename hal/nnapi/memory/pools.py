@@ -8,11 +8,11 @@ from .mapping import Identity, Mapping
 from .shared import Memory
 
 Kept = tuple[Identity | None, Mapping]
-"""A mapping that is kept, and of what."""
+"""A mapping that is kept, and its memory."""
 
 
 class PoolMappings:
-    """The mapped pools of one execution; ``fresh`` counts what had to be mapped anew.
+    """The mapped pools of one execution; ``fresh`` counts new mappings.
 
     ``kept`` outlives the execution: a burst keeps its mappings there under ``keys``, one for each pool of the request.
     A pool whose key is None, or that has none, is mapped for this execution alone.
@@ -39,7 +39,7 @@ class PoolMappings:
         return mapping
 
     def _find(self, key: int, memory: Memory) -> Mapping | None:
-        # The key is only the client's word for which memory it is; what it stands for now decides.
+        # The key is chosen by the client; the memory that it names now decides.
         identity, mapping = self._kept.get(key, (None, None))
         if mapping is None or mapping.cut or identity is None or identity != memory.identity:
             return None

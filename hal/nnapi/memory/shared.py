@@ -102,11 +102,11 @@ class Memory:
             if not self.valid or not self._descriptors:
                 return None
             status = os.fstat(self._descriptors[0])
-            # By file and not by descriptor: each process, and each copy, has descriptors of its own.
+            # By file, not by descriptor: each process and each copy has descriptors of its own.
             return (status.st_dev, status.st_ino, self.offset, self.size, self.protection)
 
     def dup(self) -> Memory:
-        """The same memory with descriptors of its own, as one that went through a binder."""
+        """The same memory with duplicated descriptors, as after a binder transaction."""
         with self._lock:
             return Memory(self.name, self._descriptors, self.size, self.ints)
 
@@ -122,8 +122,8 @@ class Memory:
             self._close()
 
     def check(self) -> None:
-        """Whether the memory can be mapped. Unknown names and pictures fail with GENERAL_FAILURE, what contradicts
-        itself or its file with INVALID_ARGUMENT."""
+        """Whether the memory can be mapped. Unknown names and pictures fail with GENERAL_FAILURE, memory that
+        contradicts itself or its file with INVALID_ARGUMENT."""
         with self._lock:
             self._checked()
 
@@ -148,7 +148,7 @@ class Memory:
         if not stat.S_ISREG(status.st_mode):
             raise invalid_argument(f"the descriptor of memory {self.name!r} must be that of a regular file")
         offset = self.offset
-        # Whoever touches a page behind the end of a mapped file gets SIGBUS.
+        # Accessing a page behind the end of a mapped file raises SIGBUS.
         if offset + self.size > status.st_size:
             raise invalid_argument(
                 f"memory {self.name!r} of {self.size} bytes at offset {offset} does not lie within its file of "
@@ -200,7 +200,7 @@ class Memory:
 
     def _mapped(self, start: int, length: int, protection: int, sealed: bool) -> MappedFile:
         file = self._file() if self._file else None
-        # A mapping that was cut has zeros where the file was: from then on it shows nobody's bytes.
+        # A truncated mapping has zeros instead of the file, so no longer its contents.
         if file is None or file.cut:
             try:
                 file = MappedFile(self._descriptors[0], length, protection, start, sealed)
@@ -254,8 +254,7 @@ def _anonymous(name: str, size: int, ints: Sequence[int]) -> Memory:
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, size)
-        # Nobody can cut it under a mapping then; and with the last seal nobody can add another,
-        # such as one against writing.
+        # Prevents truncation under a mapping; the last seal prevents further seals, such as one against writing.
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return Memory(name, (descriptor,), size, ints)
     finally:

@@ -1,4 +1,4 @@
-"""What the rules of a model's parts must know of the rest of the model."""
+"""Properties of a whole model that rules of its parts need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ELEMENT_BYTES: Mapping[int, int] = {
     **{kind: storage.itemsize for kind, storage in STORAGE.items()},
     OperandType.TENSOR_OEM_BYTE: 1,
 }
-"""Bytes of an element; what is not here has no size that is known."""
+"""Bytes of an element; other types have no known size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Context:
     prefixes: Mapping[int, ExtensionDefinition | None] = field(default_factory=dict)
 
     def operand_type(self, kind: int) -> ExtensionOperandType | None:
-        """What an extension of this driver says of one of its types; None for any other type."""
+        """The definition of a type by an extension of this driver; None for any other type."""
         extension = self.prefixes.get(kind >> CODE_BITS)
         return extension.operand_types.get(kind & _CODE) if extension else None
 
@@ -42,7 +42,7 @@ class Context:
         return extension.operations.get(kind & _CODE) if extension else None
 
     def knows_operation(self, kind: int) -> bool:
-        """Whether a number stands for an operation: of the interface, or of an extension that the model names."""
+        """Whether a number is an operation of the interface, or of an extension that the model names."""
         prefix = kind >> CODE_BITS
         if not prefix:
             return kind <= OperationTypeRange.FUNDAMENTAL_MAX or kind == OperationTypeRange.OEM_MIN
@@ -50,7 +50,7 @@ class Context:
         return (extension is None and prefix in self.prefixes) or self.operation(kind) is not None
 
     def knows_operand(self, kind: int) -> bool:
-        """Likewise for a type of operands."""
+        """The same for a type of operands."""
         prefix = kind >> CODE_BITS
         if not prefix:
             return kind in _KNOWN

@@ -1,6 +1,6 @@
-"""Values of single fields, as a message over the transport could hold them. What could not is refused.
+"""Values of single fields, as a message over the transport could hold them; others are refused.
 
-A client here is Python code and may put anything anywhere; behind this border there are only plain integers, floats,
+A client here is Python code and may put any object anywhere; behind this check there are only plain integers, floats,
 tuples and bytes.
 """
 
@@ -26,7 +26,7 @@ _FLOAT = struct.Struct("<f")
 
 
 class MalformedError(Exception):
-    """A field that no message can hold; argument: what it must be."""
+    """A field that no message can hold; argument: the expected form."""
 
 
 def integer(value: object, low: int, high: int, field: str) -> int:
@@ -84,7 +84,7 @@ def code(value: object, field: str) -> int:
 
 
 def blob(value: object, field: str) -> bytes | memoryview:
-    """Bytes: as they are, or a read-only view of somebody else's."""
+    """Bytes: unchanged, or a read-only view of the client's."""
     if type(value) is bytes:
         return value
     try:

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def validate_model(model: Model, version: Version = V1_3) -> Model:
-    """Hold a model to every rule of the interface, and to what the ``version`` by which it came has. Raises
-    InvalidModelError, and FileCutError for a pool that is cut while its constants are looked at.
+    """Check a model against every rule of the interface, and the features of the ``version`` by which it came. Raises
+    InvalidModelError, and FileCutError for a pool that is truncated while its constants are read.
 
-    Gives the driver's own copy of the model: fields are plain values, lists are tuples, and the client changes it no
-    more. Constants are not copied: ``operandValues`` is the client's, if need be as a read-only view, and ``pools`` are
-    the same objects. Of the constants' bytes only those are read that a rule asks for. An operation that this driver
-    does not have is valid, if the interface or an extension named by the model may have it.
+    Returns the driver's own copy of the model, which the client cannot change: fields are plain values, lists are
+    tuples. Constants are not copied: ``operandValues`` is the client's, as a read-only view if necessary, and ``pools``
+    are the same objects. Only the bytes of constants that a rule needs are read. An operation that this driver does not
+    have is valid if the interface or an extension named by the model may have it.
     """
-    # The copy comes first: a client that changes its model meanwhile cannot change what has been checked.
+    # The copy comes first: later changes by the client do not affect the checked model.
     copy = structure.copy_model(model)
     pools.check_pools(copy)
     extensions.check_names(copy)

@@ -10,12 +10,12 @@ from .fields import I32, MalformedError, integer
 
 
 def validate_preference(value: object) -> ExecutionPreference:
-    """The preference that a number stands for. Raises InvalidModelError."""
+    """The preference with a number. Raises InvalidModelError."""
     return ExecutionPreference(_member(value, ExecutionPreference, "executionPreference"))
 
 
 def validate_priority(value: object) -> Priority:
-    """The priority that a number stands for. Raises InvalidModelError."""
+    """The priority with a number. Raises InvalidModelError."""
     return Priority(_member(value, Priority, "priority"))
 
 

@@ -22,7 +22,7 @@ def check_pools(model: Model) -> None:
 
 
 def pool_problem(pool: Memory) -> str | None:
-    """What is wrong with a pool, or None. Whether the driver can map it is another question."""
+    """The problem with a pool, or None. It does not check whether the driver can map it."""
     name: object = pool.name
     size: object = pool.size
     if not isinstance(name, str) or not isinstance(size, int) or size < 0:
@@ -35,9 +35,9 @@ def pool_problem(pool: Memory) -> str | None:
 
 
 class MappedOnDemand(Sequence[Pool]):
-    """The bytes of pools, each mapped when it is first asked for; None for one that cannot be mapped.
+    """The bytes of pools, each mapped on first use; None for one that cannot be mapped.
 
-    Then its constants are not known to the rules, and the preparation, which cannot do without, fails with the reason.
+    Then its constants are unknown to the rules, and the preparation, which needs them, fails with the reason.
     """
 
     def __init__(self, pools: Sequence[Memory]) -> None:
@@ -61,7 +61,7 @@ class MappedOnDemand(Sequence[Pool]):
         return self._mapped[index]
 
     def confirm(self) -> None:
-        """Raise FileCutError if bytes were looked at that were not there any more."""
+        """Raise FileCutError if bytes were read after their file was truncated."""
         for mapped in self._mapped.values():
             if mapped is not None:
                 mapped.confirm()

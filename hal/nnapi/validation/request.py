@@ -20,10 +20,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRequest:
-    """A request that keeps the rules. ``inputs``: the shape of each input, every dimension known; None for one that is
-    omitted. ``outputs``: likewise with 0 where only the execution will know, None if it is omitted or of unknown rank.
-    ``request``: the driver's own copy; ``pools`` are the same as its.
-    """
+    """A valid request. ``inputs``: the shape of each input, every dimension known; None for one that is omitted.
+    ``outputs``: the same, with 0 for a dimension that only the execution determines, None if it is omitted or of
+    unknown rank. ``request``: the driver's own copy; ``pools`` are the same as its."""
 
     inputs: tuple[Shape | None, ...]
     outputs: tuple[Shape | None, ...]
@@ -32,7 +31,7 @@ class ResolvedRequest:
 
 
 class RequestRules:
-    """The rules of requests to one model: what does not depend on the request is worked out once."""
+    """The rules of requests to one model; everything independent of the request is computed once."""
 
     def __init__(self, model: Model) -> None:
         """``model``: as ``validate_model`` gives it."""
@@ -43,10 +42,10 @@ class RequestRules:
     def check(
         self, request: Request, *, fenced: bool = False, token: Callable[[int], object] | None = None
     ) -> ResolvedRequest:
-        """Hold a request to the rules of the interface. Raises InvalidRequestError.
+        """Check a request against the rules of the interface. Raises InvalidRequestError.
 
-        ``fenced``: every output's dimensions must be known, because nobody tells them afterwards. ``token`` is called
-        with each token among the pools, and raises for one that is none of the driver's.
+        ``fenced``: every output's dimensions must be known, because they are not reported afterwards. ``token`` is
+        called with each token among the pools, and raises for one that is none of the driver's.
         """
         copy, pools = _own_copy(request)
         sizes = [_pool_size(number, pool, token) for number, pool in enumerate(pools)]
@@ -58,7 +57,7 @@ class RequestRules:
 def validate_request(
     request: Request, model: Model, *, fenced: bool = False, token: Callable[[int], object] | None = None
 ) -> ResolvedRequest:
-    """``RequestRules.check``, for a model that is asked for once."""
+    """``RequestRules.check``, for a model that is used once."""
     return RequestRules(model).check(request, fenced=fenced, token=token)
 
 
@@ -154,7 +153,7 @@ class _BrokenRuleError(Exception):
 
 
 class _ArgumentRules:
-    """What one operand asks of the argument that stands for it. ``nbytes``: if the model says all of its dimensions."""
+    """The requirements of one operand on its argument. ``nbytes``: if the model states all of its dimensions."""
 
     def __init__(self, operand: Operand, context: Context) -> None:
         kind = context.operand_type(operand.type)
@@ -166,7 +165,7 @@ class _ArgumentRules:
         self._nbytes = self._size(self._declared) if self._complete else None
 
     def resolve(self, argument: RequestArgument, pools: Sequence[int | None], complete: bool) -> Shape | None:
-        """The shape, as far as model and request know it; None if the argument is omitted or nobody knows the rank.
+        """The shape, as far as model and request determine it; None if the argument is omitted or its rank unknown.
 
         ``complete``: every dimension must be known. Raises _BrokenRuleError.
         """

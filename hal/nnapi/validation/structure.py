@@ -107,7 +107,7 @@ def _operand(operand: Operand) -> Operand:
         _OPERAND_TYPES.get(kind, kind),
         integers(operand.dimensions, U32, "dimensions"),
         integer(operand.numberOfConsumers, 0, U32, "numberOfConsumers"),
-        # The usual case in front: models have many thousands of operands, and each field is looked at.
+        # The usual case first: models have many thousands of operands, and each field is checked.
         0.0 if type(scale) is float and scale == 0 else real(scale, "scale"),
         integer(operand.zeroPoint, *I32, "zeroPoint"),
         _lifetime(operand.lifetime),
