@@ -132,8 +132,7 @@ def check_declaration(value: ValueInfoProto) -> None:
 
 
 def check_sizes(value: ValueInfoProto) -> None:
-    """Tensors that a client must bind have no dimension of 0, which descriptors cannot express: otherwise
-    UNSUPPORTED_SHAPE."""
+    """Tensors that a client must bind have no dimension of 0, which has no descriptor: otherwise UNSUPPORTED_SHAPE."""
     if 0 in (declared_dims(value) or ()):
         raise OnnxifiError(Status.UNSUPPORTED_SHAPE, f"{value.name!r}: tensors without elements cannot be bound")
 
