@@ -1,4 +1,4 @@
-"""1x1 convolutions of images whose pixels, not their channels, are contiguous: the product of weights and image.
+"""1x1 convolutions of images whose pixels, not their channels, are contiguous: products of weights and images.
 
 The convolution needs channels that are contiguous, so its transfers would transpose images. As the product [O, C] x
 [C, pixels] of each image nothing is transposed: the output channels pass the unit as pixels do otherwise, and pixels
@@ -89,9 +89,9 @@ def _image_product(context: Context, group: Group) -> ImageProductLowering | Non
 
 
 def _has_pixels_innermost(view: View) -> bool:
-    if view.buffer.on_chip or view.shape[1] == 1 or view.shape[2] == 1:
+    if view.buffer.on_chip or view.shape[-2] == 1 or view.shape[-1] == 1:
         return False
-    return view.strides[2] == view.dtype.itemsize and view.strides[1] != view.dtype.itemsize
+    return view.strides[-1] == view.dtype.itemsize and view.strides[-2] != view.dtype.itemsize
 
 
 _ENDS = 2
@@ -103,7 +103,8 @@ def _product(group: Group) -> _Product | None:
     conv = group.anchor
     assert conv is not None
     x, w, attrs = conv.input(0), conv.input(1), conv.attrs
-    if w.data is None or attrs["layout"] != "NCHW" or attrs["groups"] != 1 or w.shape[2:] != (1, 1):
+    groups = attrs["groups"]
+    if w.data is None or attrs["layout"] != "NCHW" or w.shape[2:] != (1, 1):
         return None
     if attrs["stride"] != (1, 1) or any(attrs["pads"]) or conv.optional(3) is not None or group.sides:
         return None
@@ -120,11 +121,12 @@ def _product(group: Group) -> _Product | None:
     operands: list[Tensor | None] = [t for op in group.chain for t in (*op.inputs, *op.outputs)]
     for tensor in (x, sums, *operands):
         if tensor is not None and tensor not in tensors:
-            flat = _flat(tensor, sums)
+            flat = _flat(tensor, sums, groups)
             if flat is None:
                 return None
             tensors[tensor] = flat
-    weights = Tensor(w.name, w.shape[:2], w.dtype, w.data.reshape(w.shape[:2]))
+    shape = (*_split(w.shape[:1], groups), w.shape[1])
+    weights = Tensor(w.name, shape, w.dtype, w.data.reshape(shape))
     zeros = {"x_zero": attrs["w_zero"], "w_zero": attrs["x_zero"], "w_bits": 0, "block": 0, "wide": attrs["wide"]}
     chain = [
         Op(op.name, op.kind, tuple([t and tensors[t] for t in op.inputs]), (tensors[op.output],), op.attrs, op.origin)
@@ -132,7 +134,8 @@ def _product(group: Group) -> _Product | None:
     ]
     result = tensors[sums]
     if bias is not None and bias.data is not None:
-        row = Tensor(bias.name, (bias.size, 1), bias.dtype, bias.data.reshape(-1, 1))
+        shape = (*_split(bias.shape, groups), 1)
+        row = Tensor(bias.name, shape, bias.dtype, bias.data.reshape(shape))
         result = Tensor(f"{sums.name}.unbiased", result.shape, result.dtype)
         chain.insert(0, Op(conv.name, "binary", (result, row), (tensors[sums],), {"fn": Binary.ADD}, conv.origin))
     anchor = Op(conv.name, "matmul", (weights, tensors[x]), (result,), zeros, conv.origin)
@@ -143,12 +146,19 @@ _ADDED = frozenset({DType.INT32, DType.FLOAT32})
 """Types of sums to which a bias is added with one rounding, before the matrix unit or after it."""
 
 
-def _flat(tensor: Tensor, sums: Tensor) -> Tensor | None:
+def _split(channels: tuple[int, ...], groups: int) -> tuple[int, ...]:
+    """Channels of several groups as two dimensions: the groups of a convolution are a batch of products."""
+    if groups == 1:
+        return channels
+    return tuple([part for dim in channels for part in ((groups, dim // groups) if dim > 1 else (1, 1))])
+
+
+def _flat(tensor: Tensor, sums: Tensor, groups: int) -> Tensor | None:
     """A tensor with rows and columns as one dimension; None where it is broadcast along one of them alone."""
     shape, data = tensor.shape, tensor.data
     rows, cols = (*(1, 1), *shape)[-2:]
     if (rows, cols) not in ((1, 1), sums.shape[2:]):
         return None
     if len(shape) > 1:
-        shape = (*shape[:-2], rows * cols)
+        shape = (*shape[:-3], *_split(shape[-3:-2], groups), rows * cols)
     return Tensor(tensor.name, shape, tensor.dtype, None if data is None else data.reshape(shape), tensor.bound)

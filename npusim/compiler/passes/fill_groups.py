@@ -96,7 +96,27 @@ def _joined(op: Op, homes: tuple[Home, Home], config: Config) -> int:
         time = _latency(problems[count], config)
         if (time, count) < (found, best):
             best, found = count, time
+    plain = problems[1]
+    if plain.x_turned and plain.out_turned and _is_product(op):
+        # Without zeros between its groups it may be computed as a product, which transposes no image.
+        return 1 if _latency(_as_product(plain), config) <= found else best
     return best
+
+
+def _is_product(op: Op) -> bool:
+    """Whether each group of a convolution may become a product, and blocks of zeros may not."""
+    attrs = op.attrs
+    single = (*op.input(1).shape[2:], *attrs["stride"]) == (1, 1, 1, 1) and not any(attrs["pads"])
+    return single and op.input(0).dtype.is_float and op.input(1).shape[1] > 1 and op.optional(3) is None
+
+
+def _as_product(problem: MatrixProblem) -> MatrixProblem:
+    """The products of the weights of each group and each image."""
+    p = problem
+    return p._replace(
+        images=p.images * p.groups, oh=1, ow=p.oc, groups=1, oc=p.oh * p.ow, shared_weights=False, x_turned=False,
+        out_turned=False, x_type=p.w_type, w_type=p.x_type,
+    )  # fmt: skip
 
 
 def _latency(problem: MatrixProblem, config: Config) -> float:
@@ -127,9 +147,10 @@ def _problem(op: Op, homes: tuple[Home, Home], config: Config, count: int) -> Ma
     oh, ow = image[:2] if attrs["layout"] == "NHWC" else image[1:]
     (sh, sw), (dh, dw), groups = attrs["stride"], attrs["dilation"], attrs["groups"] // count
     depthwise = ic * count == 1 and not _phases(op)
+    turned = attrs["layout"] == "NCHW"
     if (kh, kw, sh, sw) == (1, 1, 1, 1) and not any(attrs["pads"]) and not depthwise:
-        # The lowering takes all pixels as one row.
-        n, oh, ow = 1, 1, n * oh * ow
+        # The lowering takes all pixels as one row, in NCHW those of an image.
+        n, oh, ow = (n, 1, oh * ow) if turned else (1, 1, n * oh * ow)
     sums = accumulator_type(x.dtype, w.dtype, wide=attrs["wide"], scaled=op.optional(3) is not None)
     matrix = config.matrix
     rows, cols = (matrix.rows, matrix.cols) if matrix and matrix.weight_tiles else (1, 1)
@@ -137,5 +158,6 @@ def _problem(op: Op, homes: tuple[Home, Home], config: Config, count: int) -> Ma
     return MatrixProblem(
         n, oh, ow, groups, oc // groups, ic * count, kh, kw, sh, sw, dh, dw, depthwise, True, x.dtype,
         w.dtype, x.dtype, EpilogueCosts(), False, *homes, homes[1] is Home.DRAM, w_bits=attrs["w_bits"], w_rows=rows,
-        w_cols=cols, sum_bytes=sums.itemsize,
+        w_cols=cols, sum_bytes=sums.itemsize, x_turned=turned and homes[0] is Home.DRAM and oh * ow > 1,
+        out_turned=turned and homes[1] is Home.DRAM and oh * ow > 1,
     )  # fmt: skip
