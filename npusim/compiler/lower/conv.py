@@ -73,6 +73,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         window = self.walked(plain)
         inner = self.views(context, plain) or context
         self.flat = inner is not context
+        self._in_rows: ConvLowering | None = None
         out_shape = self.extents()
         self.chain = Chain(inner, self.epilogue.rest, self._out, self._axes, self.epilogue.result)
         self.height = out_shape[1]
@@ -131,8 +132,14 @@ class ConvLowering(MatrixLowering, kind="conv"):
         return min(rows or self.height, self.height), int(bool(rows) or self._pinned)
 
     def in_rows(self) -> ConvLowering | None:
-        if self.flat:
+        if not self.context.rows:
             return None
+        if self.flat:
+            # A cascade makes rows of images, so its lowerings are of another form, which all of them share.
+            if self._in_rows is None:
+                self._in_rows = ConvLowering(self.context, self.group)
+                return self._in_rows
+            return self._in_rows.in_rows()
         rows, held = self._at_once()
         return self.for_problem(self.problem._replace(oh=rows, held=held))
 
