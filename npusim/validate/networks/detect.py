@@ -120,7 +120,7 @@ def yolo_v8(
     def size(channels: int) -> int:
         return _wide(min(channels, most), width)
 
-    def conv(x: Tensor, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:
+    def conv(x: Tensor, channels: int, kernel: int, stride: int = 1) -> Tensor:
         return net.conv(x, size(channels), kernel, stride, kernel // 2, act="silu")
 
     def c2f(x: Tensor, channels: int, repeats: int, *, skips: bool = True) -> Tensor:

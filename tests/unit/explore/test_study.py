@@ -7,6 +7,7 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from npusim.demo import as_onnx
 from npusim.errors import UsageError
 from npusim.explore import Study, make_space
 from npusim.explore.figures import REFUSED, StudyRow
-from npusim.explore.report import text, to_json_dict, write_csv, write_parquet
+from npusim.explore.report import BUSY, busiest, text, to_json_dict, write_csv, write_parquet
 from npusim.explore.store import StudyStore
 from npusim.explore.study import versions
 from tests.support.explore_designs import Synthetic, small_model, space, synthetic_area
@@ -308,3 +309,20 @@ def test_a_store_from_elsewhere_is_used_when_it_is_trusted(tmp_path: Path, monke
         assert study.rows == rows
     with synthetic(path) as study:
         assert study.rows == rows
+
+
+@pytest.mark.parametrize(
+    ("busy", "told"),
+    [
+        ([{"dram": 0.25, "matrix": 0.75, "vector": 0.5}], "matrix 75.0 %"),
+        ([{"dram": BUSY, "matrix": 0.25}], "dram 50.0 %"),
+        ([{"dram": 0.25, "matrix": BUSY - 0.01}], "none (matrix 49.0 %)"),
+        ([{"dram": 0.75, "matrix": 0.75}], "matrix 75.0 %"),
+        ([{"dram": 0.75}, {"matrix": 0.5}], "m0: dram 75.0 %, m1: matrix 50.0 %"),
+        ([{}, {"matrix": 0.5}], "m1: matrix 50.0 %"),
+        ([], ""),
+    ],
+)
+def test_the_bottleneck_is_the_busiest_resource(busy: list[dict[str, float]], told: str) -> None:
+    row: Any = SimpleNamespace(figures=[SimpleNamespace(model=f"m{n}", busy=each) for n, each in enumerate(busy)])
+    assert busiest(row) == told
