@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import functools
-from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
-from npusim.device.checkpoint import Checkpoint
 from npusim.device.npu import NpuDevice
-from npusim.driver import Driver
 from npusim.errors import CheckpointError
-from npusim.hw.config import load_config
 from npusim.sim.jobstate import timeline_of, timeline_state
 from npusim.sim.saved import Saved
 from npusim.timeline import Timeline
-from tests.support.programs.planted_bugs import SIZE, planted
+from tests.support.programs.saved_states import (
+    JOB,
+    TINY,
+    WRONG,
+    Path,
+    at,
+    changed,
+    checkpoint,
+    leaves,
+    refusal,
+    running,
+)
 from tests.support.programs.stopped_jobs import seen
-from tests.support.programs.streams import QUICK_HOST
 
-TINY = load_config("tiny").with_(**QUICK_HOST)
-INPUTS = {name: np.arange(SIZE).astype(np.uint8) for name in ("x0", "x1")}
 MOMENTS = range(100_000, 3_700_000, 300_000)
 """From the fetch of instructions to the completion record."""
 END_PS = 10**9
-Value = Any
-
-
-def running(at_ps: int) -> NpuDevice:
-    """A device in the midst of a job."""
-    device = NpuDevice(TINY)
-    driver = Driver(device.bus)
-    driver.submit(driver.load(planted(None)), INPUTS)
-    device.run_until(at_ps)
-    return device
 
 
 def ended(device: NpuDevice) -> tuple[Any, ...]:
@@ -71,60 +62,22 @@ def test_a_timeline_is_that_of_its_state() -> None:
 
 # Refusals
 
-Path = tuple[str | int, ...]
-JOB: Path = ("queues", "jobs", 1, "player")
-
-
-def leaves(value: Value, path: Path = ()) -> Iterator[tuple[Path, Value]]:
-    """Each value in a state that is no list and no mapping, with its path."""
-    if isinstance(value, dict | list):
-        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from leaves(item, (*path, name))
-    else:
-        yield path, value
-
-
-def at(state: Value, path: Path) -> Value:
-    return functools.reduce(lambda inside, name: inside[name], path, state)
-
-
-def changed(state: Value, path: Path, value: Value) -> Value:
-    """The state with another value at a path."""
-    *above, last = path
-    found = copy.deepcopy(state)
-    at(found, tuple(above))[last] = value
-    return found
-
-
-@functools.cache
-def checkpoint(at_ps: int) -> Checkpoint:
-    return running(at_ps).checkpoint()
-
-
-def refusal(at_ps: int, *changes: tuple[Path, Value | Callable[[Value], Value]]) -> str:
-    """The error for a job whose state is changed at some paths."""
-    state = dict(checkpoint(at_ps).state)
-    for path, value in changes:
-        path = (*JOB, *path)
-        state = changed(state, path, value(at(state, path)) if callable(value) else value)
-    with pytest.raises(CheckpointError) as error:
-        NpuDevice(TINY).restore(Checkpoint(state, checkpoint(at_ps).pages))
-    return str(error.value)
+PLAYER: Path = (*JOB, "player")
 
 
 @pytest.mark.parametrize("at_ps", [300_000, 1_800_000])
 def test_values_of_other_kinds_are_refused(at_ps: int) -> None:
-    for path, leaf in leaves(at(checkpoint(at_ps).state, JOB)):
-        for wrong in (["x"], 1.5, "none of them", -(1 << 62)):
+    for path, leaf in leaves(at(checkpoint(at_ps).state, PLAYER)):
+        for wrong in WRONG:
             if type(wrong) is not type(leaf) or isinstance(leaf, int):
                 names = [str(name) for name in path if isinstance(name, str)]
-                assert names[-1] in refusal(at_ps, (path, wrong)), (path, wrong)
+                assert names[-1] in refusal(at_ps, ((*PLAYER, *path), wrong)), (path, wrong)
 
 
 SEQUENCER, VECTOR, DMA = ("sequencer",), ("units", 1), ("units", 3)
 
 
-def longer(queue: list[Value]) -> list[Value]:
+def longer(queue: list[Any]) -> list[Any]:
     return [*queue, queue[-1]]
 
 
@@ -160,4 +113,4 @@ def longer(queue: list[Value]) -> list[Value]:
     ],
 )
 def test_states_that_cannot_be_are_refused(at_ps: int, changes: list[Any], named: str) -> None:
-    assert named in refusal(at_ps, *changes)
+    assert named in refusal(at_ps, *[((*PLAYER, *path), value) for path, value in changes])

@@ -1,0 +1,77 @@
+"""A device in the midst of a job, and its state with other values, which a restore must refuse."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npusim.device.checkpoint import Checkpoint
+from npusim.device.npu import NpuDevice
+from npusim.driver import Driver
+from npusim.errors import CheckpointError
+from npusim.hw.config import load_config
+from tests.support.programs.planted_bugs import SIZE, planted
+from tests.support.programs.streams import QUICK_HOST
+
+TINY = load_config("tiny").with_(**QUICK_HOST)
+INPUTS = {name: np.arange(SIZE).astype(np.uint8) for name in ("x0", "x1")}
+Value = Any
+Path = tuple[str | int, ...]
+JOB: Path = ("queues", "jobs", 1)
+"""Where the job is in the state of the device."""
+
+
+def running(at_ps: int) -> NpuDevice:
+    """A device in the midst of a job."""
+    device = NpuDevice(TINY)
+    driver = Driver(device.bus)
+    driver.submit(driver.load(planted(None)), INPUTS)
+    device.run_until(at_ps)
+    return device
+
+
+def leaves(value: Value, path: Path = ()) -> Iterator[tuple[Path, Value]]:
+    """Each value in a state that is no list and no mapping, with its path."""
+    if isinstance(value, dict | list):
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(item, (*path, name))
+    else:
+        yield path, value
+
+
+def at(state: Value, path: Path) -> Value:
+    """The value at a path."""
+    return functools.reduce(lambda inside, name: inside[name], path, state)
+
+
+def changed(state: Value, path: Path, value: Value) -> Value:
+    """The state with another value at a path."""
+    *above, last = path
+    found = copy.deepcopy(state)
+    at(found, tuple(above))[last] = value
+    return found
+
+
+@functools.cache
+def checkpoint(at_ps: int) -> Checkpoint:
+    """The state in the midst of a job."""
+    return running(at_ps).checkpoint()
+
+
+def refusal(at_ps: int, *changes: tuple[Path, Value | Callable[[Value], Value]]) -> str:
+    """The error for a state that is changed at some paths."""
+    state = dict(checkpoint(at_ps).state)
+    for path, value in changes:
+        state = changed(state, path, value(at(state, path)) if callable(value) else value)
+    with pytest.raises(CheckpointError) as error:
+        NpuDevice(TINY).restore(Checkpoint(state, checkpoint(at_ps).pages))
+    return str(error.value)
+
+
+WRONG = (["x"], 1.5, "none of them", -(1 << 62))
+"""No value of a state may be one of these if it has another type, or is an integer."""
