@@ -16,11 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.errors import CompileError, ConfigError, UsageError, shown
-from npusim.explore.estimates.designs import MISSING, Array, Designs, Index, is_left, known_keys, value_at
-from npusim.explore.estimates.energies import config_at, energy
-from npusim.explore.estimates.homes import BOUNDS, LayerFigures, PlacementPlanner, Plan
+from npusim.explore.estimates.designs import (
+    MISSING,
+    Array,
+    Designs,
+    Index,
+    config_at,
+    is_left,
+    known_keys,
+    value_at,
+)
+from npusim.explore.estimates.energies import energy
+from npusim.explore.estimates.homes import BOUNDS, COUNTS, LayerFigures, PlacementPlanner, Plan
 from npusim.explore.estimates.network import PreparedNetwork
-from npusim.explore.estimates.tables import COUNTS
 from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.hw.keys import Count, Quantity, Ratio, ValueType
@@ -189,7 +197,9 @@ class Estimator:
             network = self._network(config)
         except CompileError:
             return  # on none of them
-        for chunk in np.array_split(np.arange(len(rows)), -(-len(rows) // _AT_ONCE)):
+        # Designs with equal prices are searched one after the other.
+        order = np.lexsort([designs.seen_by(reduce)[1] for reduce in (vector_pricing, move_pricing, array_pricing)])
+        for chunk in np.array_split(order, -(-len(rows) // _AT_ONCE)):
             some = designs.take(chunk)
             best = _plan(network, some, config.cores)
             time_ps: Array = np.sum([figures.ps for figures in best.layers], axis=0)

@@ -1,15 +1,26 @@
 """Types of the compiled tile search; the meaning of each is in its docstring."""
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+_Numbers = npt.NDArray[np.int64]
+
+FIGURES: tuple[str, ...]
+WAYS: list[str]
+NUMBERS: dict[str, int]
 
 _Tile = tuple[int, int, int, int, int, bool, bool, int, int]
 
 @final
 class Prices:
-    def __init__(self, prices: Mapping[Any, Any]) -> None: ...
+    def __init__(self, prices: Mapping[Any, Any] | array[int], column: int = -1) -> None: ...
 
-@final
+def answer(prices: list[Prices], wanted: _Numbers, values: _Numbers) -> None: ...
+
 class Search:
     def __init__(
         self,
@@ -25,3 +36,41 @@ class Search:
     def latency(self, tile: _Tile, again: bool) -> tuple[int, int]: ...
     def computing(self, tile: _Tile) -> int: ...
     def banked(self, tile: _Tile) -> int: ...
+
+@final
+class Devices:
+    def __init__(
+        self,
+        moves: list[Prices],
+        products: _Numbers,
+        move: _Numbers,
+        near: _Numbers,
+        bandwidth: _Numbers,
+        constants_bandwidth: _Numbers,
+        one_channel: npt.NDArray[np.uint8],
+    ) -> None: ...
+
+@final
+class SharedSearch(Search):
+    def __init__(
+        self,
+        problem: object,
+        device: object,
+        cuts: Sequence[tuple[int, int, int, int, int]],
+        areas: Sequence[tuple[int, int]],
+        devices: Devices,
+        products: Callable[[int, int], list[Prices]],
+    ) -> None: ...
+
+@final
+class ManySearch:
+    def __init__(self, searches: list[SharedSearch], kinds: _Numbers, begin: _Numbers, kilo: _Numbers) -> None: ...
+    def bounds(self, numbers: _Numbers, into: npt.NDArray[np.float64]) -> int: ...
+    def choose(
+        self,
+        numbers: _Numbers,
+        budgets: _Numbers,
+        scores: npt.NDArray[np.float64],
+        figures: npt.NDArray[np.float64] | None = None,
+        near: int = 0,
+    ) -> int: ...

@@ -5,7 +5,10 @@ below 4e15. Larger ones are rounded as doubles are, and end at 10^18: slow devic
 and nobody compares designs that take 11 days.
 """
 
+cimport cython
+from cpython cimport array
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from libc.math cimport INFINITY
 from libc.string cimport memcmp, memcpy
 
 cdef extern from *:
@@ -36,6 +39,7 @@ cdef double LARGEST = 4.0e18
 
 cdef enum:
     UNKNOWN = -1
+    NOTHING = -1
 
 # What an estimate is for: to choose tiles, or to say what those take, for the first time or again.
 cdef enum:
@@ -55,8 +59,14 @@ cdef struct Moved:
 cdef struct Price:
     long long[5] key
     long long[3] value
-    bint known
+    int known  # ASKED, if the answer is still to come
 
+
+cdef enum:
+    ASKED = 2
+
+cdef Py_ssize_t[1] MISSED  # how often a price of many devices was not there yet
+MISSED[0] = 0
 
 cdef enum:
     MOST_PRICES = 1 << 16  # of one mapping: then they are asked anew
@@ -81,14 +91,20 @@ cdef class Prices:
     """Prices of a mapping of ``npusim.timing.tile_costs`` in machine integers, because a search looks up many.
 
     Keys of products are five numbers; those of transfers are four, of which the last is that of a way.
+
+    Of many devices, prices are computed together: then ``prices`` is an ``array('q')`` that takes the keys that are
+    asked for, each after the ``column`` of the device. Until :func:`answer`, such a price is the limit.
     """
 
     cdef object prices
+    cdef array.array wanted
+    cdef long long column
     cdef Price *slots
     cdef Py_ssize_t room, count
 
-    def __init__(self, prices):
-        self.prices = prices
+    def __init__(self, prices, long long column=-1):
+        self.prices, self.column = prices, column
+        self.wanted = prices if column >= 0 else None
 
     def __dealloc__(self):
         PyMem_Free(self.slots)
@@ -129,9 +145,15 @@ cdef class Prices:
         if self.room:
             price = self.find(key)
             if price.known:
+                MISSED[0] += price.known == ASKED
                 value[0], value[1], value[2] = price.value[0], price.value[1], price.value[2]
                 return 0
-        if moves:
+        if self.wanted is not None:
+            array.extend_buffer(self.wanted, <char *>&self.column, 1)
+            array.extend_buffer(self.wanted, <char *>key, 5)
+            MISSED[0] += 1
+            value[0] = value[1] = value[2] = LIMIT
+        elif moves:
             ps, stream, nbytes = self.prices[key[0], key[1], key[2], WAYS[key[3]]]
             value[0], value[1], value[2] = min(ps, LIMIT), min(stream, LIMIT), min(nbytes, LIMIT)
         else:
@@ -142,10 +164,35 @@ cdef class Prices:
             self.grow()
         price = self.find(key)
         self.count += not price.known
-        price.known = True
+        price.known = True if self.wanted is None else ASKED
         memcpy(price.key, key, 5 * sizeof(long long))
         price.value[0], price.value[1], price.value[2] = value[0], value[1], value[2]
         return 0
+
+
+def answer(list prices, const long long[:, ::1] wanted, const long long[:, ::1] values):
+    """Give prices that were asked for: of products picoseconds; of transfers these, those from one to the next of a
+    stream, and bytes past the pins. ``wanted``: number of the prices and key."""
+    cdef Py_ssize_t at
+    cdef Price *price
+    cdef Prices asked
+    for at in range(len(wanted)):
+        asked = prices[wanted[at, 0]]
+        price = asked.find(<long long *>&wanted[at, 1])
+        if not price.known:  # too many were asked for meanwhile
+            asked.count += 1
+            memcpy(price.key, &wanted[at, 1], 5 * sizeof(long long))
+        memcpy(price.value, &values[at, 0], 3 * sizeof(long long))
+        price.known = True
+
+
+cdef struct Counts:
+    # Of a cut with one of the loops outermost, on any device: tiles, parts of their sums, tiles of a core, and which
+    # part these are of all; how often inputs and weights are loaded. ``x``, ``w``, ``p``, ``stores``, ``results``:
+    # transfers of whole tiles that move as much, since tiles at the edges are smaller.
+    bint there
+    long long tasks, chunks, per_core, x_loads, w_loads
+    double share, full_x, x, w, p, stores, results
 
 
 cdef struct Cut:
@@ -158,7 +205,8 @@ cdef struct Cut:
     long long steps
     long long[4] time  # by 2 * in pieces + weights outermost
     long long one, all  # picoseconds of a whole tile, and of all tiles, those at the edges as large as they are
-    Moved x, w, p, out
+    Moved x, w, p, others, out
+    Counts[2] counts  # by weights outermost
 
 
 cdef struct Reach:
@@ -237,6 +285,11 @@ cdef double reached(
     return <double>inside / <double>total
 
 
+cdef struct Figures:
+    # What an estimate was made of: picoseconds of the units, and before anything overlaps.
+    long long compute, chain, loading, storing, first
+
+
 cdef class Search:
     """The cuts of one problem on one device.
 
@@ -264,6 +317,7 @@ cdef class Search:
     cdef long long product_code, copy_code
     cdef Cut *table
     cdef Py_ssize_t n_cuts, n_areas
+    cdef Figures told
 
     def __cinit__(self):
         self.table = NULL
@@ -416,6 +470,7 @@ cdef class Search:
             and elements <= self.max_elements
         )
         cut.time[0] = cut.time[1] = cut.time[2] = cut.time[3] = cut.one = UNKNOWN
+        cut.counts[0].there = cut.counts[1].there = False
 
     cdef Py_ssize_t _try(self, long long budget, int *tried, long long *best, Reach *reach) except -1:
         """How many are looked at of all that fits so many bytes, their numbers, and the ``best`` time."""
@@ -480,26 +535,31 @@ cdef class Search:
         """(groups, rows, columns, output channels, input channels, weights outermost, in pieces, kernel rows, kernel
         columns) of least time that fits so many bytes, or None; its picoseconds; the least budget for which the answer
         is the same, and the one after the greatest."""
-        cdef long long time, limit, lowest = 0, steps = 0, ps = 0
+        cdef long long ps = 0
+        cdef Reach reach
+        cdef int best = self._best(budget, &ps, &reach)
+        return (None if best == NOTHING else self._told(best)), ps, reach.first, reach.end
+
+    cdef int _best(self, long long budget, long long *ps, Reach *reach) except -2:
+        """The number of what :meth:`choose` returns, or ``NOTHING``."""
+        cdef long long time, limit, lowest = 0, steps = 0
         cdef int *tried = self._room()
+        cdef int best = NOTHING
         cdef Py_ssize_t at
         cdef Cut *cut
-        cdef Reach reach
-        cdef tuple best = None, option
         try:
-            for at in range(self._try(budget, tried, &lowest, &reach)):
+            for at in range(self._try(budget, tried, &lowest, reach)):
                 if not at:
                     limit = lowest // 100 * (100 + self.slack) + lowest % 100 * (100 + self.slack) // 100
                 cut = &self.table[tried[at] >> 2]
                 time = cut.time[tried[at] & 3]
-                if time > limit or (best is not None and (cut.steps > steps or (cut.steps == steps and time > ps))):
+                if time > limit or (best != NOTHING and (cut.steps > steps or (cut.steps == steps and time > ps[0]))):
                     continue
-                option = self._told(tried[at])
-                if best is None or cut.steps < steps or time < ps or option < best:
-                    best, steps, ps = option, cut.steps, time
+                if best == NOTHING or cut.steps < steps or time < ps[0] or self._told(tried[at]) < self._told(best):
+                    best, steps, ps[0] = tried[at], cut.steps, time
         finally:
             PyMem_Free(tried)
-        return best, ps, reach.first, reach.end
+        return best
 
     def within(self, long long budget, long long limit):
         """(picoseconds, steps, tile) of all that :meth:`choose` looks at and that take less than so many."""
@@ -565,6 +625,7 @@ cdef class Search:
         wanted.groups, wanted.oh, wanted.ow, wanted.oc, wanted.ic = tile[:5]
         wanted.kh, wanted.kw = tile[7] or self.kh, tile[8] or self.kw
         wanted.area = -1
+        wanted.counts[0].there = wanted.counts[1].there = False
         wanted.time[0] = wanted.time[1] = wanted.time[2] = wanted.time[3] = wanted.one = UNKNOWN
         for at in range(self.n_cuts * self.n_areas):
             if is_same(&self.table[at], wanted):
@@ -638,21 +699,21 @@ cdef class Search:
 
     cdef int _price(self, Cut *cut) except -1:
         """What is the same whichever loop is the outer one, and however a chain works on a tile."""
-        cdef long long groups = cut.groups, oh = cut.oh, ow = cut.ow, oc = cut.oc, ic = cut.ic, nbytes
-        cdef long long rows = self._rows(cut), cols = self._cols(cut)
+        self._price_moves(cut)
+        self._price_products(cut)
+        return 0
+
+    cdef int _price_moves(self, Cut *cut) except -1:
+        cdef long long groups = cut.groups, oc = cut.oc, nbytes
         cdef Cut *like
         cut.x.there = cut.w.there = cut.p.there = cut.out.there = False
+        cut.others = self._others(cut)
         if self.x_home != self.direct:
             like = self._like(cut, True)
             if like is not NULL:
                 cut.x = like.x
             else:
-                cut.x = self._mean(
-                    groups, ic, self.ic, self.x_item, cols if self._col_step(cut) == 1 else 1, rows * cols, self.x_way,
-                    self.x_turned,
-                )
-                if self.x_rows:
-                    self._pad(cut)
+                cut.x = self._input(cut)
         if not self.held:
             nbytes = self._weights(cut)
             cut.w = self._move(nbytes, most(1, nbytes * self.w_kilo // 1024), 0, self.w_way)
@@ -664,23 +725,48 @@ cdef class Search:
             if like is not NULL:
                 cut.out = like.out
             else:
-                cut.out = self._mean(
-                    groups, oc, self.oc, self.stored_item, ow, oh * ow, self.out_way, self.out_turned
-                )
-        cdef long long whole = self._price_of(self._prices(False, cut.kh, cut.kw), groups, oh, ow, oc, ic)
-        cut.all = self._all(cut, False)
-        cut.one = whole
+                cut.out = self._output(cut)
         return 0
 
-    cdef int _pad(self, Cut *cut) except -1:
-        """Take from the loads of the input what the padding does not read: it is only written."""
-        cdef double inside = reached(self.oh, cut.oh, self.sh, self.kh, cut.kh, self.dh, self.top, self.x_rows)
-        inside *= reached(self.ow, cut.ow, self.sw, self.kw, cut.kw, self.dw, self.left, self.x_cols)
-        cdef long long nbytes = self._rows(cut) * self._cols(cut) * cut.groups * cut.ic * self.x_item
-        cdef Moved written = self._move(nbytes, nbytes, 0, COPY)
-        cut.x.nbytes *= inside
-        cut.x.ps = max(inside * cut.x.ps, written.ps)
-        cut.x.stream = max(inside * cut.x.stream, written.stream)
+    cdef Moved _input(self, Cut *cut) except *:
+        cdef long long cols = self._cols(cut), pixels = self._rows(cut) * cols
+        cdef long long row = cols if self._col_step(cut) == 1 else 1
+        cdef Moved moved = self._mean(
+            cut.groups, cut.ic, self.ic, self.x_item, row, pixels, self.x_way, self.x_turned
+        )
+        cdef Moved written
+        cdef double inside
+        if self.x_rows:  # what the padding does not read is only written
+            inside = reached(self.oh, cut.oh, self.sh, self.kh, cut.kh, self.dh, self.top, self.x_rows)
+            inside *= reached(self.ow, cut.ow, self.sw, self.kw, cut.kw, self.dw, self.left, self.x_cols)
+            pixels *= cut.groups * cut.ic * self.x_item
+            written = self._move(pixels, pixels, 0, COPY)
+            moved.nbytes *= inside
+            moved.ps = max(inside * moved.ps, written.ps)
+            moved.stream = max(inside * moved.stream, written.stream)
+        return moved
+
+    cdef Moved _others(self, Cut *cut) except *:
+        """The operands of the chain, one after the other."""
+        cdef Moved moved, one
+        moved.there, moved.ps, moved.stream, moved.nbytes = len(self.operands) > 0, 0, 0, 0
+        for item in self.operands:
+            one = self._mean(cut.groups, cut.oc, self.oc, <long long>item, cut.ow, cut.oh * cut.ow, READ)
+            moved.ps += one.ps
+            moved.stream += one.stream
+            moved.nbytes += one.nbytes
+        return moved
+
+    cdef Moved _output(self, Cut *cut) except *:
+        return self._mean(
+            cut.groups, cut.oc, self.oc, self.stored_item, cut.ow, cut.oh * cut.ow, self.out_way, self.out_turned
+        )
+
+    cdef int _price_products(self, Cut *cut) except -1:
+        cdef Prices prices = self._prices(False, cut.kh, cut.kw)
+        cdef long long whole = self._price_of(prices, cut.groups, cut.oh, cut.ow, cut.oc, cut.ic)
+        cut.all = self._all(cut, False)
+        cut.one = whole
         return 0
 
     cdef Prices _prices(self, bint banks, long long kh, long long kw):
@@ -755,16 +841,12 @@ cdef class Search:
         elif self.shared_weights:
             w[0] = together
 
-    cdef long long _estimate(self, Cut *cut, bint outer, bint in_pieces, int asked) except -1:
-        if cut.one == UNKNOWN:
-            self._price(cut)
+    cdef void _count(self, Cut *cut, bint outer, Counts *n) noexcept:
         cdef long long groups = cut.groups, oh = cut.oh, ow = cut.ow, oc = cut.oc, ic = cut.ic
         cdef long long spatial = self.images * up(self.oh, oh) * up(self.ow, ow)
         cdef long long channels = up(self.groups, groups) * up(self.oc, oc), chunks = self._parts(cut)
-        cdef long long tasks = spatial * channels, per_core = up(tasks, self.cores)
-        cdef long long x_loads, w_loads, compute, elements = oh * ow * groups * oc, first = 0
+        cdef long long tasks = spatial * channels, x_loads, w_loads
         cdef long long rows = self._rows(cut), cols = self._cols(cut)
-        cdef double share = <double>per_core / <double>tasks
         cdef double full_x = 1, full_w = 1, full_out = 1, o = 1, g, i, h, v, t, x_cores, w_cores
         # How often each operand is loaded.
         if chunks > 1:
@@ -775,7 +857,6 @@ cdef class Search:
         else:
             x_loads = spatial * up(self.groups, groups)
             w_loads = channels if spatial == 1 or (channels == 1 and self.shared_weights) else tasks
-        compute = least(times(per_core * chunks, cut.one), cut.all)
         if (
             self.oh % oh or self.ow % ow or self.oc % oc or self.ic % ic or self.groups % groups
             or self.kh % cut.kh or self.kw % cut.kw
@@ -790,43 +871,56 @@ cdef class Search:
             t = <double>(self.kh * self.kw) / <double>(up(self.kh, cut.kh) * cut.kh * up(self.kw, cut.kw) * cut.kw)
             full_w, full_out = o * i * t, h * v
         self._loaded_for(spatial, channels, outer, &x_cores, &w_cores)
-        cdef double stores = tasks * full_out, results = stores * o
-        cdef double x_count = x_loads / x_cores * full_x, w_count = w_loads / w_cores * full_w
-        cdef double p_count = w_loads / chunks / w_cores * o
+        n.there, n.tasks, n.chunks, n.x_loads, n.w_loads = True, tasks, chunks, x_loads, w_loads
+        n.per_core = up(tasks, self.cores)
+        n.share, n.full_x = <double>n.per_core / <double>tasks, full_x
+        n.stores = tasks * full_out
+        n.results = n.stores * o
+        n.x, n.w = x_loads / x_cores * full_x, w_loads / w_cores * full_w
+        n.p = w_loads / chunks / w_cores * o
+
+    cdef long long _estimate(self, Cut *cut, bint outer, bint in_pieces, int asked) except -1:
+        if cut.one == UNKNOWN:
+            self._price(cut)
+        cdef Counts *n = &cut.counts[outer]
+        if not n.there:
+            self._count(cut, outer, n)
+        cdef long long per_core = n.per_core, first = 0
+        cdef long long compute = least(times(per_core * n.chunks, cut.one), cut.all)
+        cdef long long elements = cut.oh * cut.ow * cut.groups * cut.oc
+        cdef double stores = n.stores
         cdef double loads = 0, traffic = 0, storing = 0, apart = 0
-        cdef Moved operand
         if cut.x.there:
-            loads += x_count * cut.x.stream
-            traffic += x_count * cut.x.nbytes
+            loads += n.x * cut.x.stream
+            traffic += n.x * cut.x.nbytes
         if cut.w.there:
-            loads += w_count * cut.w.stream
-            traffic += w_count * cut.w.nbytes
+            loads += n.w * cut.w.stream
+            traffic += n.w * cut.w.nbytes
         if cut.p.there:
-            loads += p_count * cut.p.stream
-            traffic += p_count * cut.p.nbytes
-        for item in self.operands:
-            operand = self._mean(groups, oc, self.oc, <long long>item, ow, oh * ow, READ)
-            loads += stores * operand.stream
-            traffic += stores * operand.nbytes
+            loads += n.p * cut.p.stream
+            traffic += n.p * cut.p.nbytes
+        if cut.others.there:
+            loads += stores * cut.others.stream
+            traffic += stores * cut.others.nbytes
         if cut.out.there:
             traffic += stores * cut.out.nbytes
             storing = (stores if stores < per_core else <double>per_core) * cut.out.stream
         cdef long long behind = elements * self.kilo // 1024
         behind += (up(elements, self.piece) if in_pieces else 1) * self.begin
-        cdef long long loading = limited(share * loads), stored = limited(storing)
+        cdef long long loading = limited(n.share * loads), stored = limited(storing)
         if cut.x.there and not self.ahead:
-            compute = least(compute + limited(share * x_loads * full_x * cut.x.ps), LIMIT)
+            compute = least(compute + limited(n.share * n.x_loads * n.full_x * cut.x.ps), LIMIT)
         if self.one_channel:
             loading, stored = least(loading + stored, LIMIT), 0
         if asked == CHOSEN and not self.held:  # in a cascade other layers decide how much the DRAM has to do
-            traffic += self._code(cut, tasks, chunks, x_loads, w_loads)
+            traffic += self._code(cut, n)
         if cut.w.there and self.apart:
-            apart = w_count * cut.w.nbytes + (p_count * cut.p.nbytes if cut.p.there else 0)
+            apart = n.w * cut.w.nbytes + (n.p * cut.p.nbytes if cut.p.there else 0)
         cdef long long shared = most(
             self._bus_ps(limited((traffic - apart) * self.beside), self.bandwidth),
             self._bus_ps(limited(apart * self.beside), self.constants_bandwidth),
         )
-        cdef long long chain = limited((results if results < per_core else <double>per_core) * behind)
+        cdef long long chain = limited((n.results if n.results < per_core else <double>per_core) * behind)
         if asked != AGAIN:
             if cut.x.there and self.ahead:  # else they are in the computing already
                 first += <long long>cut.x.ps
@@ -838,30 +932,295 @@ cdef class Search:
             first += compute // per_core
         elif asked != AGAIN:
             first += behind
+        cdef Figures *told = &self.told
+        told.compute, told.chain, told.loading, told.storing, told.first = compute, chain, loading, stored, first
         cdef long long longest = most(most(compute, chain), most(most(loading, stored), shared))
         cdef long long total = compute + chain + loading + stored + shared
         if asked == CHOSEN:
             return longest + first + (total - longest + shared) // self.overlap
         if asked == AMONG and cut.w.there:
             # They come while others are at their last tile, which is taken to be as long as one of these.
-            first += most(0, <long long>cut.w.ps - longest // (per_core * chunks))
+            first += most(0, <long long>cut.w.ps - longest // (per_core * n.chunks))
         self.traffic = shared
         return longest + first
 
-    cdef double _code(
-        self, Cut *cut, long long tasks, long long chunks, long long x_loads, long long w_loads,
-    ) noexcept:
+    cdef double _code(self, Cut *cut, Counts *n) noexcept:
         """Bytes of the commands for all tiles."""
-        cdef double copies = <double>tasks * (len(self.operands) + cut.out.there + (self.kilo > 0))
+        cdef double copies = <double>n.tasks * (len(self.operands) + cut.out.there + (self.kilo > 0))
         if cut.x.there:
-            copies += x_loads
+            copies += n.x_loads
         if cut.w.there:
-            copies += w_loads
+            copies += n.w_loads
         if cut.p.there:
-            copies += w_loads // chunks
-        return copies * self.copy_code + <double>tasks * chunks * self.product_code
+            copies += n.w_loads // n.chunks
+        return copies * self.copy_code + <double>n.tasks * n.chunks * self.product_code
 
     cdef long long _bus_ps(self, long long nbytes, long long bandwidth) noexcept:
         if <double>nbytes * SECOND / bandwidth > LIMIT:
             return LIMIT
         return scaled(nbytes, SECOND, bandwidth)
+
+
+FIGURES = (
+    "bytes", "compute", "chain", "loading", "storing", "begin", "weights", "tail", "per_core", "x_bytes",
+    "constant_bytes", "other_bytes", "out_bytes", "moved", "copies", "steps", "tiles", "groups", "oh", "ow", "oc", "ic",
+    "kh", "kw",
+)
+"""Of a chosen tile: bytes of SRAM; picoseconds of the matrix unit, the chain, loads and stores; those before anything
+overlaps, those of the first weights, and those of the chain behind one tile; tiles of a core; bytes past the pins of
+inputs, constants, operands of the chain and results; bytes through DMA channels; transfers, products and tiles; the
+sizes of a tile."""
+
+
+@cython.final
+cdef class Devices:
+    """Many devices, as a search sees them; each array has one element for each of them.
+
+    ``moves``: prices of transfers, of which a device has the one that its element of ``move`` says, and ``near`` to and
+    from the L2; ``products``: the same of the prices of products that a :class:`SharedSearch` has.
+    """
+
+    cdef list moves
+    cdef const long long[::1] product, move, near, bandwidth, constants_bandwidth
+    cdef const unsigned char[::1] one_channel
+    cdef Py_ssize_t count
+
+    def __init__(self, moves, products, move, near, bandwidth, constants_bandwidth, one_channel):
+        self.moves, self.product, self.move, self.near = moves, products, move, near
+        self.bandwidth, self.constants_bandwidth, self.one_channel = bandwidth, constants_bandwidth, one_channel
+        self.count = len(products)
+
+
+cdef struct Products:
+    bint there
+    long long one, all
+
+
+cdef struct Moves:
+    bint there
+    Moved x, w, p, others, out
+
+
+@cython.final
+cdef class SharedSearch(Search):
+    """A search for one device after the other, of which many have equal prices: cuts keep these."""
+
+    cdef Devices devices
+    cdef list products
+    cdef object products_of
+    cdef Moves **kept_moves  # by cut, then by column
+    cdef Products **kept_products
+    cdef Py_ssize_t n_moves, n_products, n_touched, now
+    cdef int *touched  # cuts with prices of the device ``now``
+
+    def __init__(self, problem, device, cuts, areas, Devices devices, products):
+        Search.__init__(self, problem, device, cuts, areas)
+        self.devices, self.products, self.now = devices, products(self.kh, self.kw), NOTHING
+        self.products_of = products
+        # Where few devices share a price it is not worth its memory.
+        self.n_moves = len(devices.moves) if 4 * len(devices.moves) <= devices.count + 3 else 0
+        self.n_products = len(self.products) if 4 * len(self.products) <= devices.count + 3 else 0
+        cdef Py_ssize_t cells = self.n_cuts * self.n_areas
+        self.kept_moves = <Moves **>PyMem_Calloc(cells + 1, sizeof(Moves *))
+        self.kept_products = <Products **>PyMem_Calloc(cells + 1, sizeof(Products *))
+        self.touched = <int *>PyMem_Calloc(cells + 1, sizeof(int))
+        if self.kept_moves is NULL or self.kept_products is NULL or self.touched is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef Py_ssize_t at
+        for at in range(self.n_cuts * self.n_areas):
+            if self.kept_moves is not NULL:
+                PyMem_Free(self.kept_moves[at])
+            if self.kept_products is not NULL:
+                PyMem_Free(self.kept_products[at])
+        PyMem_Free(self.kept_moves)
+        PyMem_Free(self.kept_products)
+        PyMem_Free(self.touched)
+
+    cdef int _turn_to(self, Py_ssize_t number, long long begin, long long kilo) except -1:
+        """Search for this device from now on."""
+        cdef Devices devices = self.devices
+        cdef Py_ssize_t at
+        cdef Cut *cut
+        if number == self.now:
+            return 0
+        self.now, self.begin, self.kilo = number, begin, kilo
+        self.matrix, self.moves = self.products[devices.product[number]], devices.moves[devices.move[number]]
+        self.bandwidth, self.constants_bandwidth = devices.bandwidth[number], devices.constants_bandwidth[number]
+        self.one_channel = devices.one_channel[number]
+        for at in range(self.n_touched):
+            cut = &self.table[self.touched[at]]
+            cut.time[0] = cut.time[1] = cut.time[2] = cut.time[3] = cut.one = UNKNOWN
+        self.n_touched = 0
+        return 0
+
+    cdef int _price_moves(self, Cut *cut) except -1:
+        cdef Py_ssize_t missed = MISSED[0]
+        cdef Moves *kept = NULL
+        self.touched[self.n_touched] = cut - self.table
+        self.n_touched += 1
+        cdef Moves **row = &self.kept_moves[cut - self.table]
+        if self.n_moves:
+            if row[0] is NULL:
+                row[0] = <Moves *>PyMem_Calloc(self.n_moves, sizeof(Moves))
+                if row[0] is NULL:
+                    raise MemoryError
+            kept = &row[0][self.devices.move[self.now]]
+            if kept.there:
+                cut.x, cut.w, cut.p, cut.others, cut.out = kept.x, kept.w, kept.p, kept.others, kept.out
+                return 0
+        Search._price_moves(self, cut)
+        if kept is not NULL and missed == MISSED[0]:
+            kept.x, kept.w, kept.p, kept.others, kept.out = cut.x, cut.w, cut.p, cut.others, cut.out
+            kept.there = True
+        return 0
+
+    cdef int _price_products(self, Cut *cut) except -1:
+        cdef Py_ssize_t missed = MISSED[0]
+        cdef Products *kept = NULL
+        cdef Products **row = &self.kept_products[cut - self.table]
+        if self.n_products:
+            if row[0] is NULL:
+                row[0] = <Products *>PyMem_Calloc(self.n_products, sizeof(Products))
+                if row[0] is NULL:
+                    raise MemoryError
+            kept = &row[0][self.devices.product[self.now]]
+            if kept.there:
+                cut.one, cut.all = kept.one, kept.all
+                return 0
+        Search._price_products(self, cut)
+        if kept is not NULL and missed == MISSED[0]:
+            kept.there, kept.one, kept.all = True, cut.one, cut.all
+        return 0
+
+    cdef Prices _prices(self, bint banks, long long kh, long long kw):
+        if kh == self.kh and kw == self.kw:
+            return self.matrix
+        return self.products_of(kh, kw)[self.devices.product[self.now]]
+
+    cdef int _tell(self, int option, int near, double *into) except -1:
+        """``FIGURES`` of an option, whose input, result and other operands are in the L2 where 1, 2 and 4 are set in
+        ``near``."""
+        cdef Cut *cut = &self.table[option >> 2]
+        cdef Prices plain = self.moves, other = plain
+        cdef bint pieces = option & 2
+        cdef Figures *told = &self.told
+        cdef Counts *n = &cut.counts[option & 1]
+        if cut.one == UNKNOWN:
+            self._price(cut)
+        if near:
+            other = self.devices.moves[self.devices.near[self.now]]
+            self.moves = other
+            if near & 1 and cut.x.there:
+                cut.x = self._input(cut)
+            if near & 2 and cut.out.there:
+                cut.out = self._output(cut)
+            if near & 4:
+                cut.others = self._others(cut)
+            self.moves = plain
+            self.now = NOTHING  # the table has other prices than those of a device
+        self._estimate(cut, option & 1, pieces, CHOSEN)
+        cdef long long elements = cut.oh * cut.ow * cut.groups * cut.oc
+        cdef long long each = 0
+        for item in self.operands:
+            each += <long long>item
+        cdef double copies = n.stores * len(self.operands), moved = n.stores * elements * each
+        if cut.x.there:
+            copies += n.x
+            moved += n.x * (self._rows(cut) * self._cols(cut) * cut.groups * cut.ic * self.x_item)
+        if cut.w.there:  # with the weights come their parameters
+            copies += 2 * n.w
+            moved += n.w * self._weights(cut)
+        if cut.out.there:
+            copies += n.stores
+            moved += n.stores * elements * self.stored_item
+        cdef double tiles = <double>cut.steps / self._parts(cut)
+        into[0] = cut.pieces if pieces else cut.whole
+        into[1], into[2], into[3], into[4] = told.compute, told.chain, told.loading, told.storing
+        into[6] = <long long>cut.w.ps if cut.w.there else 0
+        into[5] = told.first - into[6]
+        into[7] = elements * self.kilo // 1024 + (up(elements, self.piece) if pieces else 1) * self.begin
+        into[8] = n.per_core
+        into[9] = n.x * cut.x.nbytes if cut.x.there else 0
+        into[10] = (n.w * cut.w.nbytes if cut.w.there else 0) + (n.p * cut.p.nbytes if cut.p.there else 0)
+        into[11] = n.stores * cut.others.nbytes if cut.others.there else 0
+        into[12] = n.stores * cut.out.nbytes if cut.out.there else 0
+        into[13], into[14], into[15], into[16] = moved, copies, cut.steps, tiles
+        into[17], into[18], into[19], into[20], into[21] = cut.groups, cut.oh, cut.ow, cut.oc, cut.ic
+        into[22], into[23] = cut.kh, cut.kw
+        return 0
+
+
+cdef struct Answer:
+    # For budgets from ``first`` up to, not with, ``end``.
+    long long first, end, ps
+    int option
+
+
+@cython.final
+cdef class ManySearch:
+    """The search of one problem on many devices, for all that are asked about in one call.
+
+    ``searches``: :class:`SharedSearch`, of which a device has the one that its element of ``kinds`` says; ``begin``,
+    ``kilo``: of the chain, see ``EpilogueCosts``.
+    """
+
+    cdef list searches
+    cdef const long long[::1] kinds, begin, kilo
+    cdef Answer *known
+
+    def __init__(self, searches, kinds, begin, kilo):
+        self.searches, self.kinds, self.begin, self.kilo = searches, kinds, begin, kilo
+        self.known = <Answer *>PyMem_Calloc(len(kinds) + 1, sizeof(Answer))
+        if self.known is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self.known)
+
+    def bounds(self, const long long[::1] numbers, double[::1] into):
+        """Picoseconds of :meth:`Search.bound` of some devices. Returns how many are not known yet."""
+        cdef Py_ssize_t at, number, missed = MISSED[0]
+        cdef SharedSearch search
+        for at in range(len(numbers)):
+            number = numbers[at]
+            search = self.searches[self.kinds[number]]
+            search._turn_to(number, self.begin[number], self.kilo[number])
+            into[at] = search.bound()
+        return MISSED[0] - missed
+
+    def choose(
+        self, const long long[::1] numbers, const long long[::1] budgets, double[::1] scores,
+        double[:, ::1] figures=None, int near=0,
+    ):
+        """For devices with so many bytes of SRAM: ``scores`` takes the picoseconds by which tiles are chosen, infinite
+        where none fits, ``figures`` those of ``FIGURES``; only where a score is negative. Returns how many scores are
+        left, because prices that they follow from were asked for now.
+        """
+        cdef Py_ssize_t at, number, missed, left = 0
+        cdef SharedSearch search
+        cdef Answer *answer
+        cdef Reach reach
+        for at in range(len(numbers)):
+            if scores[at] >= 0:
+                continue
+            number = numbers[at]
+            answer = &self.known[number]
+            search = self.searches[self.kinds[number]]
+            if figures is not None or budgets[at] < answer.first or budgets[at] >= answer.end:
+                search._turn_to(number, self.begin[number], self.kilo[number])
+                missed = MISSED[0]
+                if budgets[at] < answer.first or budgets[at] >= answer.end:
+                    answer.ps = 0
+                    answer.option = search._best(budgets[at], &answer.ps, &reach)
+                    answer.first, answer.end = reach.first, reach.end
+                if figures is not None and answer.option != NOTHING:
+                    search._tell(answer.option, near, &figures[at, 0])
+                if MISSED[0] != missed:
+                    left += 1
+                    answer.end = answer.first
+                    search.now = NOTHING
+                    continue
+            scores[at] = <double>answer.ps if answer.option != NOTHING else <double>INFINITY
+        return left

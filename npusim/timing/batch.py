@@ -142,11 +142,12 @@ class Column:
 
 def with_values(config: Config, values: Mapping[Path, Any]) -> Config:
     """A config with other values, unchecked, and equal to no other one."""
-    found: Config = _replaced(config, {**values, ("description",): f"batch {next(_number)}"})
+    found: Config = replaced(config, {**values, ("description",): f"batch {next(_number)}"})
     return found
 
 
-def _replaced(section: Any, values: Mapping[Path, Any]) -> Any:
+def replaced(section: Any, values: Mapping[Path, Any]) -> Any:
+    """A config, or a section of one, with other values by the attributes that lead to them, unchecked."""
     own: dict[str, Any] = {}
     below: dict[str, dict[Path, Any]] = {}
     for (first, *rest), value in values.items():
@@ -154,7 +155,7 @@ def _replaced(section: Any, values: Mapping[Path, Any]) -> Any:
             below.setdefault(first, {})[tuple(rest)] = value
         else:
             own[first] = value
-    own.update({name: _replaced(getattr(section, name), each) for name, each in below.items()})
+    own.update({name: replaced(getattr(section, name), each) for name, each in below.items()})
     return dataclasses.replace(section, **own)
 
 

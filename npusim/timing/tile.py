@@ -271,7 +271,7 @@ class Tilings:
         elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
         self.chain_banked = elements * problem.epilogue.banks // 1024
         """Picoseconds of all SRAM banks for the chain."""
-        self._device = _searched(
+        self._device = searched(
             config, rate_type(problem.x_type, problem.w_type), problem.kh, problem.kw, problem.depthwise,
             problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
         )  # fmt: skip
@@ -424,7 +424,7 @@ PRODUCT_CODE, COPY_CODE = (_FRAME + kind.layout.size for kind in (Conv, Copy))
 
 
 @functools.lru_cache(maxsize=256)
-def _searched(
+def searched(
     config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes_: int, w_bits: int
 ) -> _Searched:
     """``config``: as :func:`pricing` leaves it; the rest: what :func:`matrix_prices` asks of a product."""
@@ -458,7 +458,7 @@ _tilings = functools.lru_cache(maxsize=1024)(Tilings)
 def forget() -> None:
     """Forget what tilings are remembered: for who changes the limits of this module."""
     _tilings.cache_clear()
-    _searched.cache_clear()
+    searched.cache_clear()
 
 
 def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:

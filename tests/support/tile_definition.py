@@ -366,7 +366,8 @@ def _times(problem: MatrixProblem, tile: Tiling, config: Config, *, commands: bo
     stores = spatial * channels * full.out
     p_count = w_loads / chunks / w_cores * _channel_fullness(problem, tile)
     moves = [(x_loads / x_cores * full.x, x), (w_loads / w_cores * full.w, w), (p_count, parameters)]
-    moves += [(stores, operand) for operand in operands]
+    if operands:
+        moves.append((stores, _Mean(*map(_plain_sum, zip(*operands, strict=True)))))
     # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the
     # error of this score could make a network slower with more of them.
     loading = int(share * _plain_sum(count * move.stream for count, move in moves if move))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from npusim.hw.config import Config
 from npusim.hw.keys import Key, Section, entries
 from npusim.hw.memory import l2_side
-from npusim.timing.batch import evaluate, with_values
+from npusim.timing.batch import evaluate, replaced, with_values
 
 Array = npt.NDArray[np.floating[Any]]
 Index = npt.NDArray[np.intp]
@@ -199,3 +199,14 @@ class Designs:
             code, size = code * len(values) + numbers, size * len(values)
         _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
         return Designs(self.config, alone | {key: self.columns[key][first] for key in wanted}, len(first)), inverse
+
+
+def config_at(designs: Designs, number: int) -> Config:
+    """The device of one design."""
+    exact: dict[tuple[str, ...], Any] = {}
+    for key, values in designs.columns.items():
+        value = values[number] if len(values) > 1 else values[0]
+        kept = value_at(designs.config, key)
+        exact[fields_of(key)] = None if np.isnan(value) else type(kept)(value) if kept is not None else int(value)
+    config: Config = replaced(designs.config, exact)
+    return config

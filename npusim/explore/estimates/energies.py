@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import numpy as np
 
-from npusim.explore.estimates.cuts import Case
-from npusim.explore.estimates.designs import Array, Designs, fields_of
-from npusim.explore.estimates.homes import Plan
+from npusim.explore.estimates.designs import Array, Designs, config_at
+from npusim.explore.estimates.homes import COUNTS, Plan
 from npusim.explore.estimates.layers import EstimatedLayer, Plain
-from npusim.explore.estimates.tables import COUNTS
+from npusim.explore.estimates.tiles import Case
 from npusim.hw import actions as act
 from npusim.hw.config import Config
 from npusim.hw.energy import action_costs
@@ -78,27 +74,3 @@ def _product(case: Case, config: Config) -> dict[str, float]:
     found[act.VECTOR] = elements * sum(work.elements * work.passes for work in case.chain.many)
     found[act.SRAM] = elements * sum(work.bytes for work in case.chain.many)
     return found
-
-
-def config_at(designs: Designs, number: int) -> Config:
-    """The device of one design."""
-    config: Any = designs.config
-    for key, values in designs.columns.items():
-        value = values[number] if len(values) > 1 else values[0]
-        kept = _attribute(config, fields_of(key))
-        exact = None if np.isnan(value) else type(kept)(value) if kept is not None else int(value)
-        config = _replaced(config, fields_of(key), exact)
-    found: Config = config
-    return found
-
-
-def _attribute(section: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        section = getattr(section, name)
-    return section
-
-
-def _replaced(section: Any, path: tuple[str, ...], value: Any) -> Any:
-    first, *rest = path
-    inner = _replaced(getattr(section, first), tuple(rest), value) if rest else value
-    return dataclasses.replace(section, **{first: inner})

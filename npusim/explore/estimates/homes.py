@@ -18,26 +18,29 @@ import numpy.typing as npt
 from npusim.compiler.grouping.groups import on_matrix, side_by_side
 from npusim.compiler.schedule.cascade_search import CLOSE_PERCENT
 from npusim.explore.estimates import prices
-from npusim.explore.estimates.cuts import Case, Rooms
 from npusim.explore.estimates.designs import Array, Designs, Index, is_left
 from npusim.explore.estimates.layers import EstimatedLayer, Plain
 from npusim.explore.estimates.network import CascadeSpan, PreparedNetwork, Stripes
 from npusim.explore.estimates.prices import PS
-from npusim.explore.estimates.tables import COUNTS, Picked, TileTable, pick, table
+from npusim.explore.estimates.tiles import Case, Question, TileSearch
 from npusim.hw.memory import ALIGNMENT, align
-from npusim.timing.tile import OVERLAP, Tiling, footprint
+from npusim.timing.tile import COPY_CODE, OVERLAP, PRODUCT_CODE, Tiling, footprint
 from npusim.timing.tile_costs import array_pricing, pricing
 
 BOUNDS = ("matrix", "vector", "load", "store", "dram")
 """What a layer may be bound by, in the order of the numbers in ``LayerFigures.bound``."""
 _VECTOR, _LOAD, _STORE, _DRAM = (BOUNDS.index(name) for name in ("vector", "load", "store", "dram"))
 
-_PARTS = 64
-"""Parts of SRAM that the tiler's room is rounded to."""
-_LEAST_PART = 16
-"""Tiles are not looked for in less than one of so many parts of SRAM, unless that is too little for any."""
+COUNTS = ("dram", "moved", "code", "sram", "accumulators")
+"""Bytes over the pins, bytes through the channels of DMA, those of commands, those that the matrix unit reads from SRAM
+and writes to it, and those of sums."""
+
 _OF_SEGMENT = 4
 """The tiles of one layer of a cascade have one of so many parts of SRAM, beside its weights."""
+
+
+_OPERANDS = {1: "x_bytes", 2: "out_bytes", 4: "other_bytes"}
+"""Figures of operands that may be in the L2, by their bits in a :class:`Question`."""
 
 
 @dataclass(slots=True)
@@ -81,8 +84,7 @@ class _Striped:
     chosen: Array
     tail: Array
     slots: Array
-    what: Picked | Plain
-    case: Case | None = None
+    what: Case | Plain
 
 
 @dataclass(slots=True)
@@ -107,23 +109,13 @@ class PlacementPlanner:
         self._arrays, self._array = designs.seen_by(array_pricing)
         capacity = np.broadcast_to(designs["sram.bytes"], (designs.count,))
         self.capacity: Array = np.floor(capacity / ALIGNMENT) * ALIGNMENT
-        self._part = np.floor(capacity / _PARTS)
-        self._alone = np.broadcast_to(designs["dma.channels"] == 1, (designs.count,))
         self._ways = np.broadcast_to(np.maximum(1, designs["dma.channels"] - 1), (designs.count,))
-        self._tables: dict[Case, TileTable] = {}
+        self._tiles = TileSearch(self._plans, cores)
         self._plain: dict[Plain, Array] = {}
         self._striped: dict[tuple[int, int, int, bool], _Striped | None] = {}
-        self._picked: dict[tuple[Case, int], _Striped] = {}
-        self._rooms = Rooms(float(self.capacity.min()) / _LEAST_PART, float(self.capacity.max()))
+        self._picked: dict[Case, _Striped] = {}
 
     # one layer
-
-    def table(self, case: Case) -> TileTable:
-        """Made once for each case."""
-        found = self._tables.get(case)
-        if found is None:
-            found = self._tables[case] = table(case, self._plans, self._rooms, self._cores, self._network.known)
-        return found
 
     def chosen(
         self,
@@ -148,29 +140,53 @@ class PlacementPlanner:
             if isinstance(case, Plain):
                 result[some] = self._of_plain(case, rows[some], some, into, in_l2)
             elif case is not None:
-                part, left = self._part[rows[some]], room[some]
-                left = np.where(left >= part, np.floor(left / part) * part, left)
-                columns = self._columns[rows[some]]
-                result[some], best = pick(self.table(case), left, columns)
+                question = self._question(case, rows[some], room[some], layer.in_l2(in_l2), told=into is not None)
+                self._tiles.ask([question])
+                result[some] = question.ps
                 if into is not None:
-                    told = self._told(Picked(self.table(layer.in_l2(case, in_l2)), best, columns), rows[some])
-                    into.put(some, told, slice(None))
+                    into.put(some, self._told(question, rows[some]), slice(None))
         if into is not None:
             into.ps[np.isinf(result)] = np.inf
         return result
 
-    def _told(self, picked: Picked, rows: Index) -> LayerFigures:
-        """What cuts take that were picked: loads side by side on all channels but one, which is for stores."""
-        parts = picked.parts()
-        alone = self._alone[rows]
-        parts[_LOAD, alone] += parts[_STORE, alone]
-        parts[_STORE, alone] = 0.0
-        parts[_LOAD] /= self._ways[rows]
-        counts = picked.counts(self._arrays.take(self._array[rows]))
-        parts[_DRAM] += self._fetching(counts[COUNTS.index("code")], rows)
+    def _question(self, case: Case, rows: Index, room: Array, l2: int = 0, *, told: bool = False) -> Question:
+        return Question(case, self._columns[rows], room, told=told, l2=l2)
+
+    def _told(self, question: Question, rows: Index) -> LayerFigures:
+        """What tiles take: loads side by side on all channels but one, which is for stores."""
+        case, problem, told = question.case, question.case.problem, question.figures
+        outside = [0.0 if question.l2 & bit else told[name] for bit, name in _OPERANDS.items()]
+        dram, l2 = sum(outside), sum(told[name] for name in _OPERANDS.values()) - sum(outside)
+        constants = told["constant_bytes"]
+        code = (told["copies"] + told["tiles"] * len(case.chain.many)) * COPY_CODE + told["steps"] * PRODUCT_CODE
+        bus = problem.beside * PS / self._rate(prices.bandwidth(self._designs), rows)
+        if self._designs.config.constants is None:
+            shared = (dram + constants) * bus
+        else:
+            apart = problem.beside * PS / self._rate(prices.bandwidth(self._designs, constants=True), rows)
+            shared = np.maximum(dram * bus, constants * apart)
+        if question.l2:
+            near = self._rate(prices.bandwidth(self._designs.l2_side()), rows)
+            shared = np.maximum(shared, l2 * problem.beside * PS / near)
+        whole = case.height / problem.oh
+        loading = told["loading"] / self._ways[rows]
+        parts = np.stack([told["compute"], told["chain"], loading, told["storing"], shared]) * whole
+        parts[_DRAM] += self._fetching(code * whole, rows)
         longest = parts.max(0)
-        ps = longest + (parts.sum(0) - longest) / OVERLAP + picked.begin()
-        return LayerFigures(ps, counts, parts.argmax(0).astype(np.int8))
+        ps = longest + (parts.sum(0) - longest) / OVERLAP + told["begin"] * whole
+        groups, oh, ow, oc, ic, kh, kw = (told[name] for name in ("groups", "oh", "ow", "oc", "ic", "kh", "kw"))
+        # Tiles at the edges move less by as much as there is less of each dimension.
+        tiles = problem.images * problem.oh / oh * (problem.ow / ow) * (problem.groups / groups) * (problem.oc / oc)
+        tiles = tiles * (problem.kh / kh) * (problem.kw / kw)
+        arrays = self._arrays.take(self._array[rows])
+        streams, sums = prices.touched(arrays, problem, groups, oh, ow, oc, ic, kh, kw)
+        counts = [dram + constants, told["moved"], code]
+        counts += [streams * tiles * (problem.ic / ic), sums * tiles * prices.up(problem.ic, ic)]
+        return LayerFigures(ps, np.stack(counts) * whole, parts.argmax(0).astype(np.int8))
+
+    def _rate(self, values: Array, rows: Index) -> Array:
+        """Of some designs."""
+        return np.broadcast_to(values, (self._designs.count,))[rows]
 
     def _fetching(self, nbytes: Array | float, rows: Index) -> Array:
         """Picoseconds of the DRAM for commands, where these have no way of their own."""
@@ -432,16 +448,18 @@ class PlacementPlanner:
         if isinstance(part.what, Plain):
             counts = np.repeat(_counts(part.what, 0), len(rows), axis=1)
             return LayerFigures(part.chosen[rows], counts, np.full(len(rows), _VECTOR, np.int8))
-        picked, case = part.what, part.case
-        assert case is not None
         result = LayerFigures.empty(len(rows))
         codes = np.zeros(len(rows), np.intp) if l2 is None else l2[rows]
         for code in np.unique(codes):
             some = np.flatnonzero(codes == code)
-            mine = rows[some]
-            found = Picked(self.table(layer.in_l2(case, int(code))), picked.best[mine], picked.columns[mine])
-            result.put(some, self._told(found, mine), slice(None))
+            question = self._in_cascade(part.what, rows[some], layer.in_l2(int(code)))
+            self._tiles.ask([question])
+            result.put(some, self._told(question, rows[some]), slice(None))
         return result
+
+    def _in_cascade(self, case: Case, rows: Index, l2: int = 0) -> Question:
+        room = weights_held(case) + self.capacity[rows] / _OF_SEGMENT
+        return self._question(case, rows, room, l2, told=True)
 
     def _cascade(self, span: CascadeSpan, near: Sequence[Index]) -> _Cascade | None:
         """A cascade with the stripes of least time; None if it fits on no design."""
@@ -519,19 +537,14 @@ class PlacementPlanner:
         if isinstance(case, Plain):
             ps, nothing = self._computing(case)[self._columns], np.zeros(count)
             return _Striped(ps, nothing, nothing + case.slots, case)
-        striped = layer.striped(case, self._network.rows_of(case, direct=direct), window=direct)
-        if (striped, rows) not in self._picked:
-            found = self.table(striped)
-            ps, best = pick(found, weights_held(striped) + self.capacity / _OF_SEGMENT, self._columns, rows)
-            picked = Picked(found, best, self._columns)
-            self._picked[striped, rows] = _Striped(
-                ps.astype(np.float64),
-                np.broadcast_to(picked.at(found.tail), (count,)),
-                picked.at(found.nbytes),
-                picked,
-                striped,
-            )
-        return self._picked[striped, rows]
+        striped = layer.striped(case, rows, window=direct)
+        if striped not in self._picked:
+            question = self._in_cascade(striped, np.arange(count))
+            self._tiles.ask([question])
+            told = question.figures
+            ps = question.ps * (case.height / rows)
+            self._picked[striped] = _Striped(ps, told["tail"], told["bytes"], striped)
+        return self._picked[striped]
 
 
 def _turns(weights: Array, rows: Array, shown: int, turns: int, computing: tuple[Array, Array, Array]) -> Array:

@@ -18,7 +18,7 @@ from npusim.compiler.lower.kinds import lower
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.schedule.slots import place_slots
 from npusim.errors import CompileError
-from npusim.explore.estimates.cuts import Case, ChainWorks
+from npusim.explore.estimates.tiles import Case, ChainWorks
 from npusim.graph import Tensor
 from npusim.hw.memory import align
 from npusim.isa.base import Command, Space, Unit, Wait
@@ -70,18 +70,19 @@ class EstimatedLayer:
             for buffer in self.buffers:
                 buffer.core = None
 
-    def striped(self, case: Case, rows: tuple[int, ...], *, window: bool) -> Case:
+    def striped(self, case: Case, rows: int, *, window: bool) -> Case:
         """The same for so many rows at a time, with all weights in SRAM; ``window``: the input is there as well."""
         x_home = Home.DIRECT if window else case.problem.x_home
-        return replace(case, problem=case.problem._replace(held=1, x_home=x_home), rows=rows)
+        return replace(case, problem=case.problem._replace(held=1, x_home=x_home, oh=rows))
 
-    def in_l2(self, case: Case, code: int) -> Case:
-        """The same where those buffers are in the L2 whose bits are set."""
+    def in_l2(self, code: int) -> int:
+        """The sum of 1, 2 and 4 if the input, the result and other operands are in the L2, where those buffers are
+        whose bits are set in ``code``."""
         anchor = self.group.anchor
         if not code or anchor is None:
-            return case
+            return 0
         x, out = self._bit_of(anchor.input(0)), self._bit_of(self.group.outputs[0])
-        return replace(case, l2=(bool(code & x), bool(code & out), bool(code & ~x & ~out)))
+        return bool(code & x) + 2 * bool(code & out) + 4 * bool(code & ~x & ~out)
 
     def _bit_of(self, tensor: Tensor) -> int:
         view = self.context.views.get(tensor)

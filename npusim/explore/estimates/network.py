@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
@@ -17,15 +16,12 @@ from npusim.compiler.schedule.cascade_search import LONGEST
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.residency import MEAN_LIFE
 from npusim.compiler.schedule.rolling_buffer import StripedValue
-from npusim.explore.estimates.cuts import Case
 from npusim.explore.estimates.layers import layers
-from npusim.explore.estimates.tables import Known, anywhere
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import align
 from npusim.isa.matrix import packed_bytes
 from npusim.ops.budget import Budget
-from npusim.timing.tile import MatrixProblem
 from npusim.units import ceil_div
 
 
@@ -78,9 +74,6 @@ class PreparedNetwork:
         self.users = self._uses()
         self.values = list(self._values())
         self._spans: list[CascadeSpan] | None = None
-        self._asked: dict[tuple[MatrixProblem, bool], tuple[int, ...]] = {}
-        self.known: Known = {}
-        """What designs of different passes share."""
 
     @property
     def spans(self) -> list[CascadeSpan]:
@@ -88,19 +81,6 @@ class PreparedNetwork:
         if self._spans is None:
             self._spans = list(self._cascades())
         return self._spans
-
-    def rows_of(self, case: Case, *, direct: bool) -> tuple[int, ...]:
-        """All numbers of rows that cascades ask of a layer, so that it is asked once."""
-        if not self._asked:
-            found: dict[tuple[MatrixProblem, bool], set[int]] = {}
-            for span in self.spans:
-                for stripes, at in product(span.heights, range(span.last - span.first + 1)):
-                    one = self.layers[span.first + at].case(span.near[at])
-                    if isinstance(one, Case):
-                        key = anywhere(one.problem), span.direct[at]
-                        found.setdefault(key, set()).add(min(stripes.rows[at], one.height))
-            self._asked = {key: tuple(sorted(rows)) for key, rows in found.items()}
-        return self._asked[anywhere(case.problem), direct]
 
     def _uses(self) -> dict[Buffer, list[int]]:
         users: dict[Buffer, list[int]] = {}

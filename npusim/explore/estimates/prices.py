@@ -15,7 +15,7 @@ from npusim.hw.memory import constants_side, dram_model
 from npusim.hw.units import dma
 from npusim.isa.matrix import rate_type
 from npusim.timing.tile import MatrixProblem
-from npusim.timing.tile_costs import MatrixPrices, MovePrices, move_pricing
+from npusim.timing.tile_costs import MovePrices, move_pricing
 from npusim.work import MatrixWork, ScalarWork, VectorWork
 
 PS = 1e12
@@ -26,37 +26,24 @@ def up(dividend: Array | float, divisor: Array | float) -> Array:
     return np.ceil(np.asarray(dividend, np.float64) / divisor)
 
 
-def product(designs: Designs, problem: MatrixProblem, *tile: Array) -> Array:
-    """Products of a problem by groups, output rows, columns and channels, and input channels of a tile."""
-    kind = (
-        rate_type(problem.x_type, problem.w_type), problem.kh, problem.kw, problem.depthwise,
-        problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
-    )  # fmt: skip
-
-    def ask(config: Config, *key: Any) -> Any:
-        return MatrixPrices(config, *kind)[key]
-
-    return designs.evaluate(ask, *_channels(problem, *tile))[0]
-
-
-def touched(designs: Designs, problem: MatrixProblem, *tile: Array) -> tuple[Array, Array]:
+def touched(
+    designs: Designs, problem: MatrixProblem, groups: Array, oh: Array, ow: Array, oc: Array, ic: Array, kh: Array,
+    kw: Array,
+) -> tuple[Array, Array]:  # fmt: skip
     """Bytes that a tile moves in SRAM, and those of its sums in accumulators."""
 
-    def ask(config: Config, batch: Any, oh: Any, ow: Any, oc: Any, ic: Any) -> tuple[Any, Any]:
+    def ask(config: Config, batch: Any, oh: Any, ow: Any, oc: Any, ic: Any, kh: Any, kw: Any) -> tuple[Any, Any]:
         work = MatrixWork(
-            rate_type(problem.x_type, problem.w_type), batch, oh, ow, oc, ic, problem.kh, problem.kw,
+            rate_type(problem.x_type, problem.w_type), batch, oh, ow, oc, ic, kh, kw,
             problem.depthwise, True, True, problem.out_type.itemsize, problem.sum_bytes, problem.w_width,
         )  # fmt: skip
         found = actions(config, work)
         return found[SRAM], found.get(ACCUMULATORS, 0)
 
-    streams, sums = designs.evaluate(ask, *_channels(problem, *tile))
+    if problem.depthwise:  # the groups are the channels of one product
+        groups, oc, ic = np.ones(1), groups * oc, groups
+    streams, sums = designs.evaluate(ask, groups, oh, ow, oc, ic, kh, kw)
     return streams, sums
-
-
-def _channels(problem: MatrixProblem, groups: Array, oh: Array, ow: Array, oc: Array, ic: Array) -> tuple[Array, ...]:
-    """Of a depthwise problem the groups are the channels of one product."""
-    return (np.ones(1), oh, ow, groups * oc, groups) if problem.depthwise else (groups, oh, ow, oc, ic)
 
 
 def move(designs: Designs, way: str, nbytes: Array, run: Array, stride: Array) -> Array:

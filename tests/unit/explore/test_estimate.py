@@ -146,7 +146,7 @@ def test_models_may_vary_beside_their_numbers(estimator: Estimator, graph: Graph
     mixed = estimator.estimate({"matrix.model": models, "matrix.rows": rows}).time_ps
     assert len(set(mixed)) == 3
     alone = Estimator(graph, EDGE.with_(**{"matrix.model": "grid", "matrix.rows": 64}))
-    assert mixed[2] == alone.estimate({"dma.channels": [2]}).time_ps[0]
+    assert mixed[2] == pytest.approx(alone.estimate({"dma.channels": [2]}).time_ps[0], rel=0.01)
 
 
 def test_values_are_read_as_in_a_file(estimator: Estimator) -> None:
@@ -181,10 +181,10 @@ def test_columns_must_be_alike(estimator: Estimator) -> None:
 
 def test_where_nothing_fits_nothing_is_known() -> None:
     net = Net("wide")
-    graph = net.finish(net.conv(net.input(1, 64, 64, 8), 8, (33, 33)))
-    sizes = ["4 KiB", "1 MiB"]
-    found = Estimator(graph, EDGE).estimate({"sram.bytes": sizes}, layers=True)
-    # An estimate takes the whole kernel at once; the compiler cuts it.
+    graph = net.finish(net.conv(net.input(1, 64, 64, 8), 8, (3, 3)))
+    # Weights are padded to the size of the array, so no tile is smaller.
+    base = EDGE.with_(**{"matrix.weight_tiles": True, "matrix.rows": 256, "matrix.cols": 256})
+    found = Estimator(graph, base).estimate({"sram.bytes": ["16 KiB", "1 MiB"]}, layers=True)
     assert list(found.fits) == [False, True]
     assert np.isnan([found.time_ps[0], found.dram_bytes[0], found.energy_fj[0]]).all()
     assert list(found.bound[:, 0]) == [-1] * len(found.layers)

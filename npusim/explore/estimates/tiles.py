@@ -1,0 +1,263 @@
+"""The tiles of matrix operators on many designs, by the compiled search of :mod:`npusim.timing.tile`."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.explore.estimates import prices
+from npusim.explore.estimates.designs import Array, Designs, Index, config_at
+from npusim.hw.config import Config
+from npusim.isa.matrix import rate_type
+from npusim.timing._tiling import FIGURES, WAYS, Devices, ManySearch, Prices, SharedSearch, answer
+from npusim.timing.tile import (
+    SLACK_PERCENT,
+    MatrixProblem,
+    acc_bytes,
+    can_cut_taps,
+    channel_cuts,
+    search_passes,
+    searched,
+    spatial_cuts,
+    tap_cuts,
+)
+from npusim.timing.tile_costs import MatrixPrices, MovePrices, array_pricing, move_pricing, vector_pricing
+from npusim.work import VectorWork
+
+_Cut = tuple[int, int, int, int, int]
+
+_LARGEST = 1e18
+_TAPS_PERCENT = 100
+"""As ``TAPS_PERCENT`` of the compiler, which looks for tiles with a part of the kernel more often: that search takes
+longest, and seldom changes the time of a layer."""
+
+
+class ChainWorks(NamedTuple):
+    """Works of the vector unit behind a product: for one element, and for ``probe`` of them."""
+
+    one: tuple[VectorWork, ...] = ()
+    many: tuple[VectorWork, ...] = ()
+    probe: int = 1
+
+    def times(self, designs: Designs) -> tuple[Array, Array]:
+        """Picoseconds to begin on a tile or a piece, and for each further 1024 elements."""
+        begin = sum((prices.work(designs, work) for work in self.one), np.zeros(1))
+        many = sum((prices.work(designs, work) for work in self.many), np.zeros(1))
+        return begin, np.floor((many - begin) * 1024 / self.probe)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A matrix operator with its values in given memories: its problem, its chain and the rows of its result."""
+
+    problem: MatrixProblem
+    chain: ChainWorks
+    height: int
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Searches are looked up by case thousands of times, and a problem has forty fields.
+        object.__setattr__(self, "_hash", hash((self.problem, self.chain, self.height)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class Question:
+    """The best tile of one operator on some designs.
+
+    ``numbers``: of the designs; ``budgets``: bytes of SRAM; ``l2``: the sum of 1, 2 and 4 where input, result and other
+    operands are in the L2. After :meth:`TileSearch.ask`: ``ps``, the time by which tiles are compared, infinite where
+    none fits; with ``told``: ``figures``, by name, each of [designs].
+    """
+
+    def __init__(
+        self, case: Case, numbers: Index, budgets: Array | npt.NDArray[np.int64], *, told: bool = False, l2: int = 0
+    ) -> None:
+        self.case, self.l2 = case, l2
+        self.numbers = numbers.astype(np.int64)
+        self.budgets = np.broadcast_to(budgets, numbers.shape).astype(np.int64)
+        self.ps = np.full(len(numbers), -1.0)
+        self._figures = np.ones((len(numbers), len(FIGURES))) if told else None
+        self._pass = 0
+
+    @property
+    def figures(self) -> dict[str, Array]:
+        assert self._figures is not None
+        return dict(zip(FIGURES, self._figures.T, strict=True))
+
+    def about(self, some: Index) -> Question:
+        """The same question about some of the designs."""
+        told = self._figures is not None
+        return Question(self.case, self.numbers[some], self.budgets[some], told=told, l2=self.l2)
+
+    def take(self, some: Index, other: Question) -> None:
+        """Take the answers of another question, about parts of the kernel, where they are better."""
+        # A part of the kernel at a time has more loads: as good is not good enough.
+        better = np.floor(other.ps * ((100 + SLACK_PERCENT) / 100)) < self.ps[some]
+        self.ps[some[better]] = other.ps[better]
+        if self._figures is not None and other._figures is not None:
+            self._figures[some[better]] = other._figures[better]
+
+    def put_to(self, searches: Sequence[ManySearch]) -> int:
+        """Returns how many designs still have no answer. Later searches are for designs on which earlier ones find
+        nothing."""
+        while True:
+            left = searches[self._pass].choose(self.numbers, self.budgets, self.ps, self._figures, self.l2)
+            nothing = np.isinf(self.ps)
+            if left or self._pass + 1 == len(searches) or not nothing.any():
+                return left
+            self._pass += 1
+            self.ps[nothing] = -1.0
+
+
+@dataclass(slots=True)
+class _Searches:
+    """Searches for one operator: with the whole kernel in each instruction, of which later ones are for designs on
+    which earlier ones find nothing; with a part of it, if that is possible; see ``TileSearch._good``."""
+
+    whole: list[ManySearch]
+    taps: ManySearch | None
+    good: Array | None = None
+
+
+class TileSearch:
+    """Searches for tiles on designs of one kind, each search shared by all designs."""
+
+    def __init__(self, designs: Designs, cores: int) -> None:
+        self._designs, self._cores = designs, cores
+        self._arrays, array_of = designs.seen_by(array_pricing)
+        self._behind, self._behind_of = designs.seen_by(vector_pricing)
+        sides = [designs.seen_by(move_pricing)]
+        if designs.config.l2 is not None:
+            sides.append(designs.l2_side().seen_by(move_pricing))
+        self._sides = [side for side, _ in sides]
+        self._wanted_moves = array("q")
+        moves = [Prices(self._wanted_moves, column) for column in range(sum(side.count for side in self._sides))]
+        self._moves = moves
+        near = sides[1][1] + self._sides[0].count if len(sides) > 1 else sides[0][1]
+        self._devices = Devices(
+            moves, self._each(array_of), self._each(sides[0][1]), self._each(near),
+            self._each(prices.bandwidth(designs)), self._each(prices.bandwidth(designs, constants=True)),
+            np.broadcast_to(designs["dma.channels"] == 1, designs.count).astype(np.uint8),
+        )  # fmt: skip
+        shapes, self._shape_of = designs.alike(("matrix.cols", "matrix.accumulator_bytes"))
+        self._shapes = [config_at(shapes, number) for number in range(shapes.count)]
+        self._products: dict[tuple[Any, ...], tuple[array[int], list[Prices]]] = {}
+        self._searches: dict[Case, _Searches] = {}
+
+    def _each(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """One whole number for each design."""
+        return np.ascontiguousarray(np.broadcast_to(np.rint(values), self._designs.count), np.int64)
+
+    def ask(self, questions: Sequence[Question]) -> None:
+        """Answer questions; prices that they depend on are evaluated for all of them at once."""
+        self._until_known([partial(each.put_to, self._of(each.case).whole) for each in questions])
+        more = []
+        for question in questions:
+            searches = self._of(question.case)
+            if searches.taps is not None:
+                some = np.flatnonzero(question.ps > self._good(searches)[question.numbers])
+                if len(some):
+                    more.append((question, some, question.about(some), searches.taps))
+        self._until_known([partial(each.put_to, [taps]) for _, _, each, taps in more])
+        for question, some, each, _ in more:
+            question.take(some, each)
+
+    def _until_known(self, asked: list[Callable[[], int]]) -> None:
+        """Call functions, which return how much is left because of prices that are not known, until nothing is."""
+        while asked := [each for each in asked if each()]:
+            self._evaluate()
+
+    def _good(self, searches: _Searches) -> Array:
+        """Picoseconds that are good enough on each design: no tile with a part of the kernel is looked for."""
+        if searches.good is None:
+            bounds, everyone = np.empty(self._designs.count), np.arange(self._designs.count, dtype=np.int64)
+            self._until_known([partial(searches.whole[0].bounds, everyone, bounds)])
+            searches.good = np.floor(bounds * (100 + _TAPS_PERCENT) / 100)
+        return searches.good
+
+    def _of(self, case: Case) -> _Searches:
+        found = self._searches.get(case)
+        if found is None:
+            found = self._searches[case] = self._new(case)
+        return found
+
+    def _new(self, case: Case) -> _Searches:
+        problem, config = case.problem, self._designs.config
+        dtype = rate_type(problem.x_type, problem.w_type)
+        sizes = problem.depthwise, problem.out_type.itemsize, problem.sum_bytes, problem.w_width
+
+        def products(kh: int, kw: int) -> list[Prices]:
+            kind = dtype, kh, kw, *sizes
+            if kind not in self._products:
+                wanted = array("q")
+                self._products[kind] = wanted, [Prices(wanted, column) for column in range(self._arrays.count)]
+            return self._products[kind][1]
+
+        begin, kilo = (
+            self._each(np.broadcast_to(each, self._behind.count)[self._behind_of])
+            for each in case.chain.times(self._behind)
+        )
+        device = searched(config, dtype, problem.kh, problem.kw, *sizes)._replace(cores=self._cores)
+
+        def search(cuts_of: Callable[[Config], Iterable[_Cut]], *, whole: bool) -> ManySearch:
+            areas = spatial_cuts(problem.oh, problem.ow, whole=whole, both_ways=problem.both_ways)
+            made: dict[tuple[Any, ...], int] = {}
+            searches: list[SharedSearch] = []
+            kinds = np.empty(len(self._shapes), np.int64)
+            for number, shape in enumerate(self._shapes):
+                acc, cuts = acc_bytes(shape), tuple(cuts_of(shape))
+                if (cuts, acc) not in made:
+                    made[cuts, acc] = len(searches)
+                    limited = device._replace(acc_bytes=acc)
+                    searches.append(SharedSearch(problem, limited, cuts, areas, self._devices, products))
+                kinds[number] = made[cuts, acc]
+            return ManySearch(searches, kinds[self._shape_of], begin, kilo)
+
+        def with_kernel(shape: Config, whole: bool) -> Iterable[_Cut]:
+            return ((*cut, problem.kh, problem.kw) for cut in channel_cuts(problem, shape, whole=whole))
+
+        result = [search(partial(with_kernel, whole=whole), whole=whole) for whole in search_passes(config)]
+        taps = search(partial(tap_cuts, problem), whole=False) if can_cut_taps(problem) else None
+        return _Searches(result, taps)
+
+    def _evaluate(self) -> None:
+        """The prices that searches wanted."""
+        for kind, (wanted, asked) in self._products.items():
+            keys = _taken(wanted)
+            if len(keys):
+                answer(asked, keys, _values(self._arrays.take(keys[:, 0]), MatrixPrices, kind, keys[:, 1:]))
+        keys = _taken(self._wanted_moves)
+        first = 0
+        for side in self._sides:
+            for number in np.unique(keys[:, 4]):
+                some = keys[(keys[:, 4] == number) & (keys[:, 0] >= first) & (keys[:, 0] < first + side.count)]
+                if len(some):
+                    found = _values(side.take(some[:, 0] - first), MovePrices, (), some[:, 1:4], WAYS[number])
+                    answer(self._moves, some, found)
+            first += side.count
+
+
+def _values(
+    designs: Designs, of: Callable[..., Any], kind: tuple[Any, ...], keys: npt.NDArray[np.int64], *way: str
+) -> npt.NDArray[np.int64]:
+    """What prices ``of`` a kind are, each on a device, by key; up to three for each."""
+    fields = (np.ascontiguousarray(column, np.float64) for column in keys.T)
+    found = designs.evaluate(lambda config, *key: of(config, *kind)[(*key, *way)], *fields)
+    values = np.zeros((len(keys), 3), np.int64)
+    for column, each in enumerate(found):
+        values[:, column] = np.minimum(each, _LARGEST)
+    return values
+
+
+def _taken(wanted: array[int]) -> npt.NDArray[np.int64]:
+    keys = np.array(wanted, np.int64).reshape(-1, 6)
+    del wanted[:]
+    return keys
