@@ -1,6 +1,7 @@
 """A builder of quantised networks with int8 values and weights.
 
-Times depend on shapes only, so all weights are one repeated number, and all values have the same scale and zero point.
+Times depend on shapes, and on the bits that weights take: weights are drawn from a distribution, and all values have the
+same scale and zero point.
 Images are NHWC. A layer's result is quantised behind its activation.
 """
 
@@ -22,6 +23,9 @@ from npusim.units import ceil_div
 Pair = tuple[int, int]
 Size = int | Pair
 SCALE = 1 / 16
+
+_DEVIATION = 32
+"""Of weights: those of a layer are normally distributed, and the largest of some hundred decides their scale."""
 
 _ACTIVATIONS: dict[str, dict[str, Any]] = {
     "relu": {"fn": Unary.RELU},
@@ -191,7 +195,11 @@ class Net:
         return self._quantised(self._act(y, act))
 
     def _weights(self, *shape: int) -> Tensor:
-        return self._build.const(np.broadcast_to(np.int8(1), shape), "w")
+        # Of the whole range, so that they cannot be packed. Those of the first index stand for all: they take no memory.
+        values = np.random.default_rng(math.prod(shape)).normal(0, _DEVIATION, shape[1:])
+        values.flat[0] = 127
+        row = np.clip(np.rint(values), -127, 127).astype(np.int8)
+        return self._build.const(np.broadcast_to(row, shape), "w")
 
     def _bias(self, channels: int) -> Tensor:
         return self._build.const(np.broadcast_to(np.int32(0), (channels,)), "b")
