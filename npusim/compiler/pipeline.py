@@ -16,6 +16,7 @@ from npusim.compiler.passes.exported_forms import restore_operators
 from npusim.compiler.passes.fill_groups import fill_groups
 from npusim.compiler.passes.fusion import fold_affine, integerize
 from npusim.compiler.passes.hoist_elementwise import raise_elements
+from npusim.compiler.passes.integer_movement import dequantize_in_each
 from npusim.compiler.passes.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.passes.long_topk import topk_in_blocks
 from npusim.compiler.passes.narrow_weights import narrow_weights
@@ -234,4 +235,4 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     floats = scale_results(restore_operators(simplify(graph)))
     integers = separate_phases(integerize(dynamic_quantization(floats), config))
     legal = legalize(topk_in_blocks(raise_elements(pad_in_convolutions(integers)), config), budget)
-    return tabulate(narrow_weights(fold_affine(legal), config), config)
+    return dequantize_in_each(tabulate(narrow_weights(fold_affine(legal), config), config))

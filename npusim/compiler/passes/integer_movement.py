@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npusim.compiler.grouping.groups import ELEMENTWISE, form_groups
 from npusim.compiler.passes.rewrite import Rewriter
 from npusim.dtypes import DType
-from npusim.graph import Op, Tensor
+from npusim.graph import Graph, Op, Tensor, consumers
 from npusim.isa.functions import Binary, Reduce
 from npusim.ops.base import REGISTRY
 from npusim.ops.quant import QUANTIZED
@@ -153,8 +154,15 @@ def _commutes(rewriter: Rewriter, tensor: Tensor, op: Op) -> bool:
     return all(_commutes(rewriter, source.input(index), op) for index in row.inputs(source))
 
 
-def _quantised(rewriter: Rewriter, tensor: Tensor, op: Op) -> Tensor:
-    """The quantised elements of a tensor, quantised before they were moved."""
+def _quantised(rewriter: Rewriter, tensor: Tensor, op: Op, made: dict[Tensor, Tensor] | None = None) -> Tensor:
+    """The quantised elements of a tensor, quantised before they were moved. ``made``: those that there are already."""
+    made = {} if made is None else made
+    if tensor not in made:
+        made[tensor] = _quantised_anew(rewriter, tensor, op, made)
+    return made[tensor]
+
+
+def _quantised_anew(rewriter: Rewriter, tensor: Tensor, op: Op, made: dict[Tensor, Tensor]) -> Tensor:
     source = rewriter.producer.get(tensor)
     row = movement(source)
     if source is None or row is None:
@@ -164,10 +172,10 @@ def _quantised(rewriter: Rewriter, tensor: Tensor, op: Op) -> Tensor:
             (value,) = REGISTRY["quantize"].reference(trial, [each.data for each in trial.inputs if each is not None])
             return rewriter.const(f"{tensor.name}.quantised", value, op.output.dtype)
         found = _uncancelled(rewriter, trial) or _quantised_result(rewriter, trial)
-        return rewriter.add(f"{op.name}.early", "quantize", trial.inputs, op.attrs) if found is None else found
+        return found or rewriter.add(f"{op.name}.early", "quantize", trial.inputs, op.attrs)
     inputs = list(source.inputs)
     for index in row.inputs(source):
-        inputs[index] = _quantised(rewriter, source.input(index), op)
+        inputs[index] = _quantised(rewriter, source.input(index), op, made)
     attrs = dict(source.attrs)
     if source.kind == "pad":
         attrs["value"] = int(_of(op, np.float32(attrs["value"])))
@@ -238,6 +246,38 @@ def _numbers(op: Op) -> tuple[float, int]:
     assert scale is not None
     assert zero is not None
     return float(scale.item()), int(zero.item())
+
+
+def dequantize_in_each(graph: Graph) -> Graph:
+    """Give each group of elementwise operators that reads a dequantised value a dequantisation of its own: then the
+    integers are loaded, and no group writes floats for others."""
+    shared = {op.output for op in graph.ops if op.kind == "dequantize" and op.input(0).dtype in QUANTIZED}
+    readers = consumers(graph.ops)
+    shared = {tensor for tensor in shared if len(readers[tensor]) > 1}
+    if not shared:
+        return graph
+    groups = form_groups(graph.ops, graph.outputs)
+    place = {tensor: group.index for group in groups for op in group.ops for tensor in op.outputs}
+    own: dict[tuple[Tensor, int], Tensor] = {}
+
+    def separate(rewriter: Rewriter, op: Op) -> bool:
+        if op.kind not in ELEMENTWISE:
+            return False
+        inputs = list(op.inputs)
+        for index, tensor in enumerate(inputs):
+            if tensor is None or tensor not in shared or place[tensor] == place[op.output]:
+                continue
+            key = tensor, place[op.output]
+            if key not in own:
+                source = rewriter.producer[tensor]
+                own[key] = rewriter.add(source.name, source.kind, source.inputs, source.attrs)
+            inputs[index] = own[key]
+        if inputs == list(op.inputs):
+            return False
+        rewriter.keep(Op(op.name, op.kind, tuple(inputs), op.outputs, op.attrs, op.origin))
+        return True
+
+    return Rewriter(graph).run(separate)
 
 
 def _moved_attrs(op: Op, source: Op) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """A builder of quantised networks with int8 values and weights.
 
-Times depend on shapes, and on the bits that weights take: weights are drawn from a distribution, and all values have the
-same scale and zero point.
+Times depend on shapes, and on the bits that weights take: weights are drawn from a distribution. All values have the same
+scale and zero point.
 Images are NHWC. A layer's result is quantised behind its activation.
 """
 
@@ -195,7 +195,8 @@ class Net:
         return self._quantised(self._act(y, act))
 
     def _weights(self, *shape: int) -> Tensor:
-        # Of the whole range, so that they cannot be packed. Those of the first index stand for all: they take no memory.
+        # Of the whole range, so that they cannot be packed. Those of the first index stand for all others, which takes
+        # no memory.
         values = np.random.default_rng(math.prod(shape)).normal(0, _DEVIATION, shape[1:])
         values.flat[0] = 127
         row = np.clip(np.rint(values), -127, 127).astype(np.int8)
