@@ -253,7 +253,7 @@ def dequantize_in_each(graph: Graph) -> Graph:
     integers are loaded, and no group writes floats for others."""
     shared = {op.output for op in graph.ops if op.kind == "dequantize" and op.input(0).dtype in QUANTIZED}
     readers = consumers(graph.ops)
-    shared = {tensor for tensor in shared if len(readers[tensor]) > 1}
+    shared = {tensor for tensor in shared if len(readers.get(tensor, ())) > 1}
     if not shared:
         return graph
     groups = form_groups(graph.ops, graph.outputs)

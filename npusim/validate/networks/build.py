@@ -1,6 +1,6 @@
 """A builder of quantised networks with int8 values and weights.
 
-Times depend on shapes, and on the bits that weights take: weights are drawn from a distribution. All values have the same
+Times depend on shapes, and on the bits that weights take: weights are drawn from a distribution. All values have one
 scale and zero point.
 Images are NHWC. A layer's result is quantised behind its activation.
 """
