@@ -21,6 +21,7 @@ from tests.laws import layers
 from tests.laws.forms import FORMS, models
 from tests.laws.layers import Conv
 from tests.laws.measure import Figures, measure
+from tests.laws.quantised import file_and_network
 
 Measured = Mapping[str, Figures]
 
@@ -370,3 +371,13 @@ def forms(rng: Random, config: Config) -> Case | None:
     subjects = {"operator": (single, config), "written": (written, config)}
     shapes = [list(tensor.shape) for tensor in single.inputs]
     return Case(f"{name} {form} of {shapes}", subjects, at_most(1.1, "written", "operator", 1.1))
+
+
+@law("a quantised file takes at most 1.03 times the time and 1.02 times the traffic of its network on integers")
+def quantized(rng: Random, config: Config) -> Case | None:
+    """Files of onnxruntime's quantiser, from random networks; both with the file's scales."""
+    if not config.matrix.throughput.get("int8") or config.vector is None:
+        return None
+    file, network = file_and_network(rng)
+    subjects = {"file": (file, config), "network": (network, config)}
+    return Case(describe(network), subjects, at_most(1.03, "file", "network", 1.02))

@@ -8,7 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.compiler.grouping.groups import ANCHORS
-from npusim.compiler.passes.integer_movement import convert_on_the_way, per_tensor, raise_quantize, sink_dequantize
+from npusim.compiler.passes.integer_movement import (
+    convert_on_the_way,
+    gather_neighbours,
+    per_tensor,
+    raise_quantize,
+    sink_dequantize,
+)
 from npusim.compiler.passes.rewrite import Rewriter
 from npusim.dtypes import DType
 from npusim.graph import Graph, Op, Tensor
@@ -34,6 +40,7 @@ def integerize(graph: Graph, config: Config) -> Graph:
         sink_dequantize,
         convert_on_the_way,
         raise_quantize,
+        gather_neighbours,
         lambda rewriter, op: _integer_matrix(rewriter, op, pixels),
         _raise_rank,
     ):

@@ -248,6 +248,24 @@ def _numbers(op: Op) -> tuple[float, int]:
     return float(scale.item()), int(zero.item())
 
 
+def gather_neighbours(rewriter: Rewriter, op: Op) -> bool:
+    """Gather the integers that a resampling takes as they are: transfers do that, without the vector unit."""
+    index = op.input(1).data if op.kind == "resample" and op.output.dtype in QUANTIZED else None
+    if index is None or not _picks(op):
+        return False
+    places = rewriter.const(f"{op.name}.places", np.ascontiguousarray(index[:, 0]))
+    x, axis = op.input(0), op.attrs["axis"]
+    # Of images with the channels last, as convolutions write them: then a pixel is one run.
+    image = len(x.shape) == 4 and axis >= 2
+    if image:
+        x = rewriter.add(f"{op.name}.last", "transpose", (x,), {"perm": (0, 2, 3, 1)})
+    value = rewriter.add(op.name, "gather", (x, places), {"axis": axis - image})
+    if image:
+        value = rewriter.add(f"{op.name}.first", "transpose", (value,), {"perm": (0, 3, 1, 2)})
+    rewriter.substitute(op.output, value)
+    return True
+
+
 def dequantize_in_each(graph: Graph) -> Graph:
     """Give each group of elementwise operators that reads a dequantised value a dequantisation of its own: then the
     integers are loaded, and no group writes floats for others."""

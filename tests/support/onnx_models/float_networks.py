@@ -234,6 +234,9 @@ class Rescaled:
         return numpy_helper.to_array(self._stored[name])
 
     def _parameters(self, tensor: Tensor) -> tuple[Tensor, Tensor, DType]:
+        while self._names[tensor] not in self._quantised:
+            # What is only moved in front of the first layer is quantised behind the movement.
+            tensor = next(op.output for op in self._graph.ops if tensor in op.inputs)
         scale, zero = map(self._array, self._quantised[self._names[tensor]])
         dtype = DType.INT8 if zero.dtype == np.int8 else DType.UINT8
         return self._build.const(np.float32(scale)), self._build.const(np.int32(zero)), dtype
