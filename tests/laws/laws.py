@@ -373,11 +373,12 @@ def forms(rng: Random, config: Config) -> Case | None:
     return Case(f"{name} {form} of {shapes}", subjects, at_most(1.1, "written", "operator", 1.1))
 
 
-@law("a quantised file takes at most 1.03 times the time and 1.02 times the traffic of its network on integers")
+@law("a quantised file of a few layers takes at most 1.1 times the time and traffic of its network on integers")
 def quantized(rng: Random, config: Config) -> Case | None:
-    """Files of onnxruntime's quantiser, from random networks; both with the file's scales."""
+    """Files of onnxruntime's quantiser, from random networks; both with the file's scales. ``bench.quantised`` holds
+    whole networks to 1.03 and 1.02."""
     if not config.matrix.throughput.get("int8") or config.vector is None:
         return None
     file, network = file_and_network(rng)
     subjects = {"file": (file, config), "network": (network, config)}
-    return Case(describe(network), subjects, at_most(1.03, "file", "network", 1.02))
+    return Case(describe(network), subjects, at_most(1.1, "file", "network", 1.1))

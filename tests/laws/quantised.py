@@ -13,14 +13,15 @@ from tests.support.onnx_models.float_networks import FloatExport, Rescaled
 from tests.support.onnx_models.qdq import quantised
 
 _LAYERS = ("conv", "conv", "depthwise", "add", "concat", "avgpool", "maxpool", "upsample", "channels", "gate", "act")
-# Functions that the quantiser knows: others stay floats.
-_ACTS = ("relu", "relu", "silu", "sigmoid", "leaky", "")
+# Functions that the quantiser knows: others stay floats. Files round the operand of LeakyRelu, too, which takes a step
+# that the network does not have.
+_ACTS = ("relu", "relu", "silu", "sigmoid", "")
 
 
 def network(rng: Random) -> Graph:
     """Convolutions with the operators between them that networks have."""
     net = Net("random")
-    side, channels = rng.choice((14, 20, 28)), rng.choice((16, 32, 64))
+    side, channels = rng.choice((28, 40, 56)), rng.choice((32, 64, 128))
     x = net.conv(net.input(1, side, side, channels), channels, 3, act=rng.choice(_ACTS))
     found = [x]
     for _ in range(rng.randint(2, 5)):
@@ -50,7 +51,7 @@ def _layer(rng: Random, net: Net, x: Tensor, found: list[Tensor]) -> Tensor:
         case "gate":
             return net.mul(x, net.conv(net.mean(x), channels, 1, act="sigmoid"))
         case "act":
-            return net.act(x, rng.choice(("silu", "leaky")))
+            return net.act(x, "silu")
     return net.conv(x, rng.choice((32, 64)), rng.choice((1, 3)), act=rng.choice(_ACTS))
 
 
