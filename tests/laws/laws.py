@@ -272,43 +272,79 @@ def transposed(rng: Random, config: Config) -> Case | None:
     return Case(text, subjects, ratio)
 
 
-MORE = ("sram.bytes", "dma.channels", "dram.bandwidth", "cores", "dma.bytes_per_cycle", "vector.lanes")
+MORE = (
+    "sram.bytes", "dma.channels", "dram.bandwidth", "cores", "dma.bytes_per_cycle", "vector.lanes", "l2.bytes",
+    "exchange.bytes_per_cycle", "clock_hz",
+)  # fmt: skip
 
 
 @law("more of a resource takes at most 1.005 times as long")
 def more_hardware(rng: Random, config: Config) -> Case | None:
-    """One key of the description, up to twice as large; on a small network."""
+    """One key of the description, up to twice as large; on a small network, on one core or several."""
     if not layers.types(config):
         return None
     key = rng.choice(MORE)
+    if key == "exchange.bytes_per_cycle" or (key != "l2.bytes" and rng.random() < 0.25):
+        config = config.with_(**{"cores": config.cores * rng.choice((2, 3, 4)), "exchange.bytes_per_cycle": 16})
     section, _, name = key.partition(".")
-    value = getattr(getattr(config, section), name) if name else getattr(config, section)
+    part = getattr(config, section) if name else config
+    if part is None:
+        return None  # the device has none
+    value = getattr(part, name or section)
     more = value + 1 if key in ("dma.channels", "cores") else value * 2
+    changed = config.with_(clock=f"{more} Hz") if key == "clock_hz" else config.with_(**{key: more})
     graph = layers.chain(rng, config, 4)
     return Case(
-        f"{key} {value} -> {more}, {describe(graph)}",
-        {"less": (graph, config), "more": (graph, config.with_(**{key: more}))},
+        f"{key} {value} -> {more} on {config.cores} cores, {describe(graph)}",
+        {"less": (graph, config), "more": (graph, changed)},
         at_most(1.005, "more", "less"),
     )
 
 
-@law("n cores take at most 1 / 0.8 n of the time of one, or 1.25 times the bound of the DRAM's bandwidth")
+def _on_cores(rng: Random, config: Config, graph: Graph) -> Case:
+    """A graph on one core and on several, which share nothing, or have multicast or an exchange network.
+
+    The bound is the larger of the traffic at the bandwidth of the DRAM, and the path of layers, each with a read and a
+    write of the DRAM, set-up, fill and drain. The traffic is that of one core, if cores share; else each core may load
+    the weights of a layer, or its whole input.
+    """
+    count = rng.choice((2, 3, 4, 8))
+    kind = rng.choice(({}, {"interconnect.multicast": True}, {"exchange.bytes_per_cycle": 32}))
+    many = config.with_(cores=count, **kind)
+    convs = [op for op in graph.ops if op.kind == "conv"]
+    cycles = config.matrix.setup_cycles + config.matrix.rows + config.matrix.cols
+    path = len(convs) * (2 * config.dram.latency_ps + cycles * 10**12 // config.clock_hz)
+    sizes = [(op.input(1).nbytes, op.input(0).nbytes) for op in convs]
+    apart = sum(min(count * weights, weights + (count + 1) * image) for weights, image in sizes)
+
+    def ratio(found: Measured) -> float:
+        one, several = found["one"], found["many"]
+        bound = max(several.traffic / config.dram.bandwidth * 1e12, path)
+        shares = many.interconnect.multicast or many.exchange is not None
+        moved = one.traffic if shares else max(one.traffic, apart)
+        return max(several.time_ps / max(one.time_ps / (0.8 * count), 1.25 * bound), several.traffic / (1.15 * moved))
+
+    subjects = {"one": (graph, config), "many": (graph, many)}
+    return Case(f"{count} cores, {kind or 'nothing shared'}: {describe(graph)}", subjects, ratio)
+
+
+@law("n cores take at most 1 / 0.8 n of the time of one, or 1.25 times a bound, with 1.15 times the traffic")
 def cores(rng: Random, config: Config) -> Case | None:
     """On a convolution that is large enough to be cut."""
     if not layers.types(config) or config.cores > 1:
         return None
     layer = replace(layers.conv(rng, config, (1, 3), stride=False), n=1, o=256, c=128)
-    count = rng.choice((2, 3, 4, 8))
-    if layer.macs > layers.MOST_MACS:
+    return _on_cores(rng, config, layer.graph()) if layer.macs <= layers.MOST_MACS else None
+
+
+@law(
+    "networks on n cores take at most 1 / 0.8 n of the time of one, or 1.25 times a bound, with 1.15 times the traffic"
+)
+def networks_on_cores(rng: Random, config: Config) -> Case | None:
+    """On a small network, whose values cores keep in their scratchpads."""
+    if not layers.types(config) or config.cores > 1:
         return None
-
-    def ratio(found: Measured) -> float:
-        bound = found["many"].traffic / config.dram.bandwidth * 1e12
-        return found["many"].time_ps / max(found["one"].time_ps / (0.8 * count), 1.25 * bound)
-
-    graph = layer.graph()
-    subjects = {"one": (graph, config), "many": (graph, config.with_(cores=count))}
-    return Case(f"{count} cores: {layer}", subjects, ratio)
+    return _on_cores(rng, config, layers.chain(rng, config, 4))
 
 
 @law("no layer is faster than its products at the unit's peak, or its bytes at the DRAM's bandwidth")
