@@ -217,8 +217,8 @@ class ScheduleSearch:
         risen, cores = 0, self.config.cores
         counts = {count for count in (*_COUNTS, self.wanted.cores or cores) if 1 < count < cores}
         for count in sorted({cores, *counts}, reverse=True):
-            # Transfers between cores take room and time: it may be less than with whole values in DRAM, or more. Without
-            # a network that is only looked at for all cores, because it doubles the time of the search.
+            # Transfers between cores take room and time: it may be less than with whole values in DRAM, or more.
+            # Without a network that is only looked at for all cores, because it doubles the time of the search.
             both = count == cores or self.config.exchange is not None
             for exchange in (True, False) if both else (True,):
                 found = self._try(self._sharded(count, exchange=exchange))
