@@ -50,6 +50,7 @@ CODES = """
 34 vector.cast <BQ4qBQ4q4I
 35 vector.quantize <BQ4qBQ4qQ4qQ4q4I
 36 vector.dequantize <BQ4qBQ4qQ4qQ4q4I
+37 vector.lookup <BQ4qBQ4qQ4I
 40 vector.reduce <BBQ4qQ4q4I??Q4qI
 41 vector.arg_reduce <BQ3qQ3q3IB?
 42 vector.softmax <BQ3qQ3q3I?
@@ -60,6 +61,9 @@ CODES = """
 47 vector.resample <BQ3qQ3q3IIQQI
 48 vector.routine <
 49 vector.cumprod <BQ3qQ3q3I??
+4b vector.pool_quantised <BBQ3qQ3qIIIIIHHHHHH4I?fifi
+4c vector.reduce_quantised <BBQ4qQ4q4I??Q4qIfifi
+4d vector.resample_quantised <BQ3qQ3q3IIQQIfifi
 50 scalar.gather_elements <BQ3qQ3qBQ3q3II
 51 scalar.scatter <BQ3qQ3qBQ3q3IIB
 52 scalar.topk <BQ3qQ3qQ3q3II?
