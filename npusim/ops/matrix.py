@@ -388,7 +388,7 @@ define(
     "bits, 0: those of their type. bias: [O], of y's type. With a scale "
     "w stands for (w - zero) * scale, of one entry or one for each output channel, for each block input channels. "
     "blocks: only weights in blocks along the diagonal of each group are multiplied; phases: some phases of output "
-    "channels have no first kernel row or column; () means that all weights are multiplied",
+    "channels have no first or no last kernel row or column; () means that all weights are multiplied",
     infer=_infer_conv,
     reference=_conv,
     unit=Unit.MATRIX,
