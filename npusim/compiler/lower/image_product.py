@@ -86,10 +86,18 @@ def _phased(context: Context, group: Group) -> ConvLowering | None:
         return None
 
 
-def _image_product(context: Context, group: Group) -> ImageProductLowering | None:
-    """The lowering as a product where there is one, and tiles of it fit."""
+def conv_like(first: Lowering, context: Context, group: Group) -> Lowering | None:
+    """The lowering of another core's shard in the way of the first core's; None where that is no convolution."""
+    if isinstance(first, ImageProductLowering):
+        return _image_product(context, group, chosen=True)
+    return type(first)(context, group) if isinstance(first, ConvLowering) else None
+
+
+def _image_product(context: Context, group: Group, *, chosen: bool = False) -> ImageProductLowering | None:
+    """The lowering as a product where there is one, and tiles of it fit. ``chosen``: whatever the image looks like; a
+    product that does not fit is an error then."""
     product = fact(context, ("product", group), lambda: (_product(group),))[0]
-    # Cores have shards of different sizes, for which one way has to be chosen.
+    # Without shards cores take tiles in turns, and none is asked for its way.
     if product is None or context.config.cores > 1:
         return None
     views: dict[Tensor, View] = {}
@@ -97,13 +105,15 @@ def _image_product(context: Context, group: Group) -> ImageProductLowering | Non
         if old.data is None:
             new = product.tensors[old]
             view = context.view(old).reshape(new.shape)
-            if view is None or (len(views) < _ENDS and not _has_pixels_innermost(view)):
+            if view is None or (not chosen and len(views) < _ENDS and not _has_pixels_innermost(view)):
                 return None
             # A dimension of one element is no broadcast one: it gets a stride.
             views[new] = view.broadcast(new.shape)
     try:
         return ImageProductLowering(context, product, views)
     except CompileError:
+        if chosen:
+            raise
         return None
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from npusim.compiler.buffers import Buffer, View
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Lowering
-from npusim.compiler.lower.conv import ConvLowering
+from npusim.compiler.lower.image_product import conv_like
 from npusim.compiler.lower.kinds import lower
 from npusim.compiler.schedule.exchange import CoreTransfer, SharedTensor, transfers_of
 from npusim.compiler.schedule.regions import Region, are_disjoint, join, place_view, region_of, row_bytes
@@ -91,8 +91,7 @@ class Shards:
             context.room = room
             first = lowerings[0]
             # Of the ways to compute a convolution all cores have that of the first.
-            like = type(first) if isinstance(first, ConvLowering) else lower
-            lowering = like(context, shard.group)
+            lowering = conv_like(first, context, shard.group) or lower(context, shard.group)
             lowering.follow(first)
             lowerings.append(lowering)
         return lowerings

@@ -51,7 +51,7 @@ def test_products_of_weights_and_images_are_those_of_the_reference(monkeypatch: 
         return MatMulLowering.steps(self, table, core, cores)
 
     monkeypatch.setattr(ImageProductLowering, "steps", steps)
-    for seed in range(40):
+    for seed in range(60):
         rng = Random(seed)
         sizes = rng.choice((1, 2, 3)), rng.choice((1, 2, 5)), rng.choice((4, 9)), rng.choice((3, 40, 70))
         _check(rng, *sizes, rng.choice((5, 70)), "NCHW", rng.choice((1, 1, 2, 3)), 1)
@@ -93,7 +93,7 @@ def _check(rng: Random, n: int, h: int, w: int, c: int, o: int, layout: str, gro
     elif rng.random() < 0.7:
         y = _requantised(build, y, rng.choice((1, o * groups)), layout, values)
     graph = build.finish([y])
-    config = config.with_(**{"sram.bytes": rng.choice((8 << 10, 32 << 10, 512 << 10))})
+    config = config.with_(**{"sram.bytes": rng.choice((8 << 10, 32 << 10, 512 << 10)), "cores": rng.choice((1, 1, 3))})
     (found,) = interpreted(compile_graph(graph, config), config, feeds).values()
     (expected,) = reference.run(graph, feeds).values()
     np.testing.assert_array_equal(found, expected)
