@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
 
 from npusim.compiler.grouping.groups import form_groups
 from npusim.compiler.pipeline import compile_graph, prepare
@@ -77,3 +80,49 @@ def test_movement_with_equal_scales_computes_nothing(kind: str, dtype: npt.DType
     graph = load(grown([kind], 3, dtype, equal=True, exact=False).model())
     kinds = {op.kind for op in prepare(graph, TINY).ops}
     assert not kinds & {"quantize", "dequantize", "lookup"}, kinds
+
+
+def _microsoft(kind: str, constants: dict[str, npt.NDArray[Any]], output: int, **attributes: Any) -> onnx.ModelProto:
+    node = helper.make_node(kind, ["x", *constants], ["y"], domain="com.microsoft", **attributes)
+    graph = helper.make_graph(
+        [node],
+        kind,
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, (5, 8))],
+        [helper.make_tensor_value_info("y", output, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def _as_onnxruntime(model: onnx.ModelProto) -> None:
+    fed = {"x": np.random.default_rng(0).integers(0, 256, (5, 8), np.uint8)}
+    (wanted,) = runtime_outputs(model, fed, optimise=False).values()
+    (got,) = interpreted(compile_graph(load(model), TINY), TINY, fed).values()
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["one scale", "scales of columns"])
+@pytest.mark.parametrize("real", [False, True], ids=["requantised", "numbers"])
+def test_qgemm(columns: bool, real: bool) -> None:
+    rng = np.random.default_rng(1)
+    constants: dict[str, npt.NDArray[Any]] = {
+        "s": np.array(0.05, np.float32),
+        "z": np.array(7, np.uint8),
+        "b": rng.integers(-127, 128, (6, 8), np.int8),
+        "bs": rng.uniform(0.1, 1, 6).astype(np.float32) if columns else np.array(0.02, np.float32),
+        "bz": np.zeros(6 if columns else (), np.int8),
+        "c": rng.integers(-999, 999, 6, np.int32),
+    }
+    if not real:
+        constants |= {"ys": np.array(3 if columns else 0.3, np.float32), "yz": np.array(120, np.uint8)}
+    output = TensorProto.FLOAT if real else TensorProto.UINT8
+    _as_onnxruntime(_microsoft("QGemm", constants, output, alpha=1.0 if real else 0.5, transB=1))
+
+
+def test_qlinear_softmax() -> None:
+    constants = {
+        "s": np.array(0.05, np.float32), "z": np.array(7, np.uint8),
+        "ys": np.array(1 / 256, np.float32), "yz": np.array(0, np.uint8),
+    }  # fmt: skip
+    _as_onnxruntime(_microsoft("QLinearSoftmax", constants, TensorProto.UINT8, axis=-1, opset=13))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from npusim.dtypes import DType
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.operators.matrix import multiply, scaled
@@ -75,6 +77,35 @@ def qlinear_concat(node: Node) -> Tensor:
     parts = [real(node, *(node.input(i + k) for k in range(3))) for i in range(2, len(node.inputs), 3)]
     y = node.add("concat", *parts, axis=node.axis(len(parts[0].shape)))
     return integer(node, y, scale, zero, zero.dtype)
+
+
+@handles("QLinearSoftmax", domain=MICROSOFT, limits=["as from operator set 13 on: over one axis"])
+def qlinear_softmax(node: Node) -> Tensor:
+    """Import QLinearSoftmax: dequantise, compute, quantise."""
+    if node.int_attr("opset", 13) < 13:
+        node.refuse("opset below 13 is not supported")
+    axis = node.axis(len(node.input(0).shape), default=-1)
+    return _around(node, lambda x: node.add("softmax", x, axis=axis, log=False))
+
+
+@handles("QGemm", domain=MICROSOFT)
+def qgemm(node: Node) -> Tensor:
+    """Import QGemm: an integer product with an INT32 bias and a factor, as numbers or requantised."""
+    a, a_scale, a_zero, b, b_scale, b_zero = (node.input(index) for index in range(6))
+    a, b = _swapped(node, a, "transA"), _swapped(node, b, "transB")
+    total, bias = integer_product(node, a, b, a_zero, b_zero), node.optional(6)
+    total = total if bias is None else node.binary(Binary.ADD, total, bias)
+    # One number, or one for each column, which is the last dimension.
+    scale = node.binary(
+        Binary.MUL, node.reshape(a_scale, ()), b_scale if b_scale.size > 1 else node.reshape(b_scale, ())
+    )
+    factor = node.float_attr("alpha", 1.0)
+    scale = scale if factor == 1.0 else node.binary(Binary.MUL, scale, node.like(factor, scale))
+    y = node.add("dequantize", total, scale, node.const(np.int32(0)), to=DType.FLOAT32)
+    if node.optional(7) is None:
+        return y
+    zero = node.optional(8)
+    return integer(node, y, node.input(7), zero, a.dtype if zero is None else zero.dtype)
 
 
 @handles("MatMulIntegerToFloat", domain=MICROSOFT, limits=["the scale of A is one number"])
