@@ -89,8 +89,6 @@ def operand_axes(group: Group, axis: int) -> Axes | None:
                 return None
     if anchor is None:
         return found
-    if is_in_groups(group, axis) and anchor.input(0) in group.loads():
-        return None  # the convolution and the chain would read different slices of one tensor
     rule = _rule(anchor)
     cut = None if rule is None or anchor.output.shape != shape else rule(anchor, axis)
     if cut is None:
@@ -117,9 +115,6 @@ def _has_bands(group: Group) -> bool:
     """Whether the group can be cut into bands of rows."""
     op = group.anchor
     assert op is not None
-    # The windows and the chain would read different slices of one tensor.
-    if op.input(0) in group.loads():
-        return False
     (low, high), (above, _) = _window_rows(op, 0, 1)
     (last, end), _ = _window_rows(op, op.output.shape[_row_axis(op)] - 1, op.output.shape[_row_axis(op)])
     # All cores use the slots of the first shard, so it needs one for padding if any other shard does.
@@ -247,7 +242,7 @@ def interval(size: int, shard: int, shards: int, unit: int = 1) -> tuple[int, in
 def shard_of(group: Group, axes: Axes, first: int, end: int) -> Shard:
     """The group on positions [first, end) of the dimensions that are cut."""
     shard = Shard(group)
-    made: dict[Tensor, Tensor] = {}
+    made: dict[tuple[Tensor, bool], Tensor] = {}
     changed: dict[Op, dict[str, Any]] = {}
     seen: dict[Tensor, tuple[int, int]] = {}
     anchor, along = group.anchor, axes[group.outputs[0]]
@@ -267,23 +262,25 @@ def shard_of(group: Group, axes: Axes, first: int, end: int) -> Shard:
                 phases = Phases(*anchor.attrs["phases"])
                 changed[anchor] = {"phases": phases._replace(first=phases.first + first)}
 
-    def own(tensor: Tensor) -> Tensor:
+    def own(tensor: Tensor, op: Op) -> Tensor:
         axis = axes.get(tensor)
         if axis is None:
             return tensor
-        if tensor not in made:
-            low, high = seen.get(tensor, (first, end))
+        # The windows of a convolution and the chain behind it may read different slices of one tensor.
+        key = tensor, op is anchor and tensor in seen
+        if key not in made:
+            low, high = seen[tensor] if key[1] else (first, end)
             shape = tuple(high - low if at == axis else dim for at, dim in enumerate(tensor.shape))
             where = tuple(slice(low, high) if at == axis else slice(None) for at in range(len(shape)))
             data = None if tensor.data is None else tensor.data[where]
-            made[tensor] = Tensor(tensor.name, shape, tensor.dtype, data)
+            made[key] = Tensor(tensor.name, shape, tensor.dtype, data)
             starts = tuple(low if at == axis else 0 for at in range(len(shape)))
-            shard.slices[made[tensor]] = tensor, starts
-        return made[tensor]
+            shard.slices[made[key]] = tensor, starts
+        return made[key]
 
     def cut(op: Op) -> Op:
-        inputs = tuple(None if tensor is None else own(tensor) for tensor in op.inputs)
-        outputs = tuple(map(own, op.outputs))
+        inputs = tuple(None if tensor is None else own(tensor, op) for tensor in op.inputs)
+        outputs = tuple(own(tensor, op) for tensor in op.outputs)
         return Op(op.name, op.kind, inputs, outputs, _attrs(op, outputs, changed.get(op)), op.origin)
 
     parts = tuple(

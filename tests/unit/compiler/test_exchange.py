@@ -15,6 +15,7 @@ from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import SPACE_SHIFT, Space
 from npusim.isa.dma import Copy, Exchange
+from npusim.isa.functions import Binary
 from npusim.isa.verify import Limits
 from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
@@ -260,3 +261,21 @@ def test_without_a_way_the_channels_of_groups_are_not_cut() -> None:
     group = second(in_groups(16, 16, 1))
     assert 3 in axes_of(group, passes=True)
     assert 3 not in axes_of(group)
+
+
+def test_windows_and_the_chain_behind_them_read_different_rows_of_one_tensor() -> None:
+    rng = np.random.default_rng(0)
+    build = GraphBuilder("residual")
+    window = {"layout": "NHWC", "dilation": (1, 1), "groups": 1, "stride": (1, 1), "pads": (1, 1, 1, 1)}
+    value = build.input("x", (1, 8, 4, 8), DType.FLOAT32)
+    weight = build.const(rng.standard_normal((8, 8, 3, 3)).astype(np.float32))
+    made = build.add("conv", [value, weight], window)
+    graph = build.finish([build.add("binary", [made, value], {"fn": Binary.ADD})])
+    prepared = prepare(graph, TWO)
+    (group,) = form_groups(prepared.ops, prepared.outputs)
+    axes = operand_axes(group, 1)
+    assert axes is not None
+    shard = shard_of(group, axes, 2, 5).group
+    assert shard.anchor is not None
+    assert shard.anchor.input(0).shape[1] == 5
+    assert [tensor.shape[1] for tensor in shard.loads()] == [3]
