@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
 from npusim.compiler.lower.base import ConstantPool, Context
-from npusim.compiler.passes.fill_groups import fill_groups
 from npusim.compiler.passes.legalize import separate_outputs
 from npusim.compiler.pipeline import prepare
 from npusim.compiler.schedule.cascade import Cascade, outline, rows_of, values_between, values_reread
@@ -21,7 +20,6 @@ from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import align
 from npusim.isa.matrix import packed_bytes
-from npusim.ops.budget import Budget
 from npusim.units import ceil_div
 
 
@@ -64,7 +62,9 @@ class PreparedNetwork:
 
     def __init__(self, graph: Graph, config: Config) -> None:
         self.config = config
-        prepared = fill_groups(separate_outputs(prepare(graph, config)), config, Budget.of(config))
+        # Groups are not joined (``fill_groups``): how many are joined depends on numbers that differ between designs,
+        # and the choice for one device is far from the time of others.
+        prepared = separate_outputs(prepare(graph, config))
         groups = form_groups(prepared.ops, prepared.outputs)
         if config.cores == 1:
             groups = join_ranges(groups)
