@@ -9,8 +9,8 @@ import pytest
 from npusim.frontends.onnx import load
 from npusim.hw.config import load_config
 from npusim.runtime import Session
-from tests.laws.forms import FORMS, models
-from tests.laws.measure import measure
+from tests.support.laws.forms import FORMS, models
+from tests.support.laws.measure import measure
 
 WRITTEN = [(name, form) for name, forms in FORMS.items() for form in forms.written]
 

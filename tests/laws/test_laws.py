@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from npusim.hw.config import list_configs
-from tests.laws.devices import RANDOM, device
-from tests.laws.laws import LAWS
 from tests.support.devices import EACH_MODEL
+from tests.support.laws.devices import RANDOM, device
+from tests.support.laws.laws import LAWS
 
 DEVICES = [
     *(pytest.param(name, marks=[] if name in EACH_MODEL else [pytest.mark.slow]) for name in list_configs()),

@@ -36,8 +36,8 @@ def phased(op: Op) -> type[ConvLowering] | None:
     return PixelPhases if signal and kernel[1] > 1 and 1 < dw < y[cols] else None
 
 
-class Phases(ConvLowering):
-    """What both kinds of phases share: the views of the result and of the operands of the chain."""
+class PhaseConvLowering(ConvLowering):
+    """A convolution by phases: views of its result and of the operands of its chain."""
 
     def views(self, context: Context, window: Window) -> Context | None:
         out = self._out.permute(self._axes)
@@ -53,7 +53,7 @@ class Phases(ConvLowering):
         raise NotImplementedError
 
 
-class RowPhases(Phases):
+class RowPhases(PhaseConvLowering):
     """The rows of each phase as an image."""
 
     def walked(self, window: Window) -> Window:
@@ -109,7 +109,7 @@ class RowPhases(Phases):
         return self.load_window(self._start(task, part), window, extent.groups * part.channels, slot)
 
 
-class PixelPhases(Phases):
+class PixelPhases(PhaseConvLowering):
     """The pixels of a signal as rows of as many columns as the dilation; the columns of the kernel are rows."""
 
     both_ways = True

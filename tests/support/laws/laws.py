@@ -17,11 +17,11 @@ from npusim.graph import Graph
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
 from npusim.ops.build import GraphBuilder
-from tests.laws import layers
-from tests.laws.forms import FORMS, models
-from tests.laws.layers import Conv
-from tests.laws.measure import Figures, measure
-from tests.laws.quantised import file_and_network
+from tests.support.laws import layers
+from tests.support.laws.forms import FORMS, models
+from tests.support.laws.layers import Conv
+from tests.support.laws.measure import Figures, measure
+from tests.support.laws.quantised import file_and_network
 
 Measured = Mapping[str, Figures]
 
