@@ -1,4 +1,4 @@
-"""How far the compiler keeps the laws of ``tests.support.laws`` on random layers: the worst case of each law on each device.
+"""How far the compiler keeps its laws on random layers: the worst case of each law on each device.
 
 Run as ``python -m bench.laws --cases 100``. ``--law`` and ``--device`` choose; ``--seed`` takes other cases; ``--page``
 writes the results as a page of the documentation. Exit code 1 if a law is broken.

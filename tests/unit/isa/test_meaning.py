@@ -53,7 +53,7 @@ CODES = """
 37 vector.lookup <BQ4qBQ4qQ4I
 40 vector.reduce <BBQ4qQ4q4I??Q4qI
 41 vector.arg_reduce <BQ3qQ3q3IB?
-42 vector.softmax <BQ3qQ3q3I?
+42 vector.softmax <BQ3qQ3q3I??
 43 vector.normalize <BQ3qQ3q3I?d
 44 vector.cumsum <BQ3qQ3q3I??
 45 vector.lrn <BQ3qQ3q3IIddd
