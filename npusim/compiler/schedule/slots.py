@@ -8,6 +8,7 @@ the one is taken that shares the fewest bytes with the neighbours.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -41,17 +42,24 @@ def place_slots(
     if not avoid:  # an estimate, which is nearly every call
         return _from(sizes, ends[0], down=False)
     ends += [high - taken if low_end else low for low, high in wide]
-    beside = [at for low, high in avoid for at in (align(high), (low - taken) // ALIGNMENT * ALIGNMENT)]
+    lows, highs = _bounds(avoid)
+    beside = [*highs, *((low - taken) // ALIGNMENT * ALIGNMENT for low in lows)]
     ends += [at for low, high in wide for at in beside if low <= at <= high - taken]
     first = sum(sizes[: copies_of(specs[:urgent])])
-    start, down = _least_shared(ends, taken, first, avoid)
+    start, down = _least_shared(list(dict.fromkeys(ends)), taken, first, _bytes_below(lows, highs))
     return _from(sizes, start + taken if down else start, down=down)
 
 
-def _least_shared(starts: Sequence[int], taken: int, first: int, avoid: Sequence[Span]) -> tuple[int, bool]:
-    """The start, and whether slots go downwards from its end, that share the fewest bytes with ``avoid``: of the first
-    bytes, then of all."""
-    below = _bytes_below(avoid)
+def _bounds(spans: Sequence[Span]) -> tuple[list[int], list[int]]:
+    """Where spans begin and end, in order, without places where as many begin as end: slots of a step lie side by
+    side."""
+    lows, highs = Counter(low for low, _ in spans), Counter(align(high) for _, high in spans)
+    return sorted((lows - highs).elements()), sorted((highs - lows).elements())
+
+
+def _least_shared(starts: Sequence[int], taken: int, first: int, below: Callable[[int], int]) -> tuple[int, bool]:
+    """The start, and whether slots go downwards from its end, that share the fewest bytes with others: of the first
+    bytes, then of all. ``below``: bytes of others below an address."""
 
     def shared(option: tuple[int, bool]) -> tuple[int, int]:
         start, down = option
@@ -84,9 +92,8 @@ def _in_pieces(sizes: Sequence[int], free: Sequence[Span], *, low_end: bool) -> 
     return starts
 
 
-def _bytes_below(spans: Sequence[Span]) -> Callable[[int], int]:
+def _bytes_below(lows: Sequence[int], highs: Sequence[int]) -> Callable[[int], int]:
     """A function for the number of bytes of spans below an address; bytes of two spans count twice."""
-    lows, highs = sorted([low for low, _ in spans]), sorted([high for _, high in spans])
     to_low, to_high = [0, *accumulate(lows)], [0, *accumulate(highs)]
 
     def below(place: int) -> int:
