@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from math import inf
 from operator import itemgetter
 
 from npusim.compiler.grouping.groups import Group
@@ -45,6 +46,11 @@ _MOST_WORSE = 2
 """The search for a number of channels ends after so many numbers in turn that are no better than more channels."""
 _MOST_RISEN = 4
 """Sharing tiles out among fewer cores is given up after so many numbers in turn that were slower than more."""
+_MOST_WORSE_SHARDS = 2
+"""Likewise for shards, but for numbers that divide the cores: these may cut layers better."""
+_FAR_PERCENT = 70
+"""If shards take at most so much of the time of tiles that are shared out, other ways to share out whole values are
+not looked at: they differ from each other by a tenth on variants of ``edge``."""
 _COUNTS = (*range(2, 9), 12, 16, 24, 32, 48)
 """Numbers of cores that are tried on a device with more, so that it is not slower than a device with fewer."""
 _WHOLE_PERCENT = 20
@@ -214,22 +220,38 @@ class ScheduleSearch:
 
         ``shared_ps``: the forecast with tiles shared out among all, None if there is no such candidate.
         """
-        risen, cores = 0, self.config.cores
+        risen = worse = 0
+        cores, best = self.config.cores, inf
         counts = {count for count in (*_COUNTS, self.wanted.cores or cores) if 1 < count < cores}
         for count in sorted({cores, *counts}, reverse=True):
-            # Transfers between cores take room and time: it may be less than with whole values in DRAM, or more.
-            # Without a network that is only looked at for all cores, because it doubles the time of the search.
-            both = count == cores or self.config.exchange is not None
-            for exchange in (True, False) if both else (True,):
-                found = self._try(self._sharded(count, exchange=exchange))
-                if found is not None:
-                    yield self._forecast(found.commands), found
-            # If fewer cores are slower than more, still fewer are, except for numbers that divide a layer badly. That
-            # is not true of shards: they may fit into the scratchpads of one number of cores only.
-            if risen < _MOST_RISEN and count < cores and (found := self._try(self._shared(count))) is not None:
+            if worse < _MOST_WORSE_SHARDS or cores % count == 0:
+                least = best
+                for ps, sharded in self._sharded_both(count, shared_ps):
+                    yield ps, sharded
+                    best = min(best, ps)
+                worse = 0 if best < least else worse + 1
+            # If fewer cores are slower than more, still fewer are, except for numbers that divide a layer badly.
+            if risen >= _MOST_RISEN or count == cores or _is_far_better(best, shared_ps):
+                continue
+            if (found := self._try(self._shared(count))) is not None:
                 ps = self._forecast(found.commands)
                 yield ps, found
                 risen, shared_ps = (0, ps) if shared_ps is None or ps < shared_ps else (risen + 1, shared_ps)
+
+    def _sharded_both(self, count: int, shared_ps: int | None) -> Iterator[tuple[int, Build]]:
+        """Candidates with their forecasts whose cores have shards, and pass values or have them in DRAM as a whole.
+
+        Transfers between cores take room and time: it may be less than with whole values in DRAM, or more. Without a
+        network that is only looked at for all cores, because it doubles the time of the search.
+        """
+        both = count == self.config.cores or self.config.exchange is not None
+        for exchange in (True, False) if both else (True,):
+            found = self._try(self._sharded(count, exchange=exchange))
+            if found is not None:
+                ps = self._forecast(found.commands)
+                yield ps, found
+                if _is_far_better(ps, shared_ps):
+                    return
 
     def _without_cascades(self, striped: tuple[int, Build], *, may_drop: bool) -> list[tuple[int, Build]]:
         """The candidate on one core without cascades, beside one with them; nothing if it does not fit.
@@ -326,6 +348,11 @@ def _pinnable(plan: ProgramPlan) -> list[tuple[Group, Context]]:
     schedule = plan.schedule.with_("fused_attention", fused_attention=plan.attentions)
     groups, _ = place(plan.graph, form_all(plan.graph, plan.device, schedule), context)
     return [(each, context) for each in groups]
+
+
+def _is_far_better(ps: float, shared_ps: int | None) -> bool:
+    """Whether shards take far less than tiles that are shared out."""
+    return shared_ps is not None and ps * 100 <= shared_ps * _FAR_PERCENT
 
 
 def _may_do_without(layout: MemoryPlan, striped_ps: int) -> bool:
