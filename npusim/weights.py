@@ -163,6 +163,11 @@ def owner(array: Array) -> object:
     return found
 
 
+def is_mapped(array: Array) -> bool:
+    """Whether the elements lie in a source, and are read on access only."""
+    return isinstance(owner(array), Source)
+
+
 class ArrayOrigin(NamedTuple):
     """The source of an array, by its key, and the position of its elements."""
 

@@ -514,7 +514,7 @@ cdef bint _each_part(
                 npu_loads_f64[p.dtype](x, at, s.s[1], n[1])
                 _part_of_floats(y, x, n[1], numbers, p)
                 memcpy(state, numbers, 16)
-                if p.fn == SOFTMAX_QUOTIENT or p.fn == SOFTMAX_LOG or p.fn >= NORMALIZE:
+                if SOFTMAX_QUOTIENT <= p.fn <= SOFTMAX_MASKED or p.fn >= NORMALIZE:
                     for k in range(n[1]):
                         narrow[k] = <float>y[k]
                     npu_stores_f32[p.dtype](to, d.s[1], narrow, n[1])

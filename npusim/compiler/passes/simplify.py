@@ -16,6 +16,7 @@ from npusim.compiler.passes.rewrite import Rewriter
 from npusim.graph import Graph, Op, Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops.base import widen
+from npusim.weights import is_mapped
 
 INFINITE = math.inf
 _NEUTRAL = {Binary.ADD: 0.0, Binary.SUB: 0.0, Binary.MUL: 1.0, Binary.DIV: 1.0, Binary.POW: 1.0}
@@ -58,8 +59,8 @@ def _neutral(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _is_all(tensor: Tensor, value: float) -> bool:
-    """Whether a constant has this value alone. Most differ in the first element: weights are not read."""
-    if tensor.data is None or not tensor.size:
+    """Whether a constant has this value alone; false for large weights, which are not read to time a model."""
+    if tensor.data is None or not tensor.size or is_mapped(tensor.data):
         return False
     first = widen(np.asarray(tensor.data[(slice(1),) * tensor.data.ndim]), tensor.dtype)
     return bool((first == value).all()) and bool((widen(np.asarray(tensor.data), tensor.dtype) == value).all())
