@@ -21,6 +21,8 @@ ELEMENT_BYTES = 16
 
 def topk_in_blocks(graph: Graph, config: Config) -> Graph:
     """Cut rows that are too long for ``config``. Ties still go to the lower index: blocks keep their order."""
+    if not any(op.kind == "topk" for op in graph.ops):
+        return graph
     longest = config.sram.bytes // ROW_SHARE
 
     def rule(rewriter: Rewriter, op: Op) -> bool:

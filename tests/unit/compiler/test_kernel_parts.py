@@ -154,7 +154,9 @@ def test_phases_sum_up_to_the_same_bits(arguments: dict[str, Any], added: bool) 
         anchor = next(op for op in graph.ops if op.kind == "conv")
         assert phases.phased(anchor) is not None
         # Phases seem to take no time.
-        with mock.patch.object(ConvLowering, "estimate", lambda lowering: not isinstance(lowering, phases.PhaseConvLowering)):
+        with mock.patch.object(
+            ConvLowering, "estimate", lambda lowering: not isinstance(lowering, phases.PhaseConvLowering)
+        ):
             for kib, cores in ((4, 1), (16, 3), (4096, 1)):
                 config = LARGE.with_(**{"sram.bytes": kib << 10, "cores": cores})
                 program = compile_graph(graph, config)
