@@ -73,6 +73,8 @@ def _graphs() -> Iterator[tuple[Graph, dict[str, Array]]]:
     grown = maker.build.finish([maker.add("concat", maker.x(2, 3, 4), maker.x(2, 1, 4), axis=1)])
     grown.cache_rows = 6
     yield grown, maker.feeds
+    maker = Maker()  # a row longer than SRAM
+    yield maker.build.finish([maker.add("softmax", maker.x(1, 20_000), axis=1, log=False)]), maker.feeds
     maker = Maker()  # packed weights with scales and zero points, a pair of them for 8 of the 16
     numbers = maker.quantised(maker.c(16, 5, dtype=DType.UINT8, high=16), np.full((16, 5), 0.5), _BLOCKS)
     yield maker.build.finish([maker.add("matmul", maker.x(3, 16), numbers)]), maker.feeds

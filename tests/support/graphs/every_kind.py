@@ -493,6 +493,25 @@ def image_between_layouts(m: Maker) -> Tensor:
 CASES["image_between_layouts"] = Case(image_between_layouts, ROOMY, exact=False)
 
 
+@case()
+def looked_up(m: Maker) -> Tensor:
+    """Functions of bytes, by tables."""
+    table = np.arange(-128, 128, dtype=np.int8)[::-1].tobytes()
+    return m.add("lookup", m.x(3, 700, dtype=I8), to=I8, table=table)
+
+
+@case()
+def quantised_windows(m: Maker) -> list[Tensor]:
+    """Pools, sums and interpolation that convert where they read and write."""
+    real = m.quantised(m.x(1, 4, 8, 8, dtype=I8), 0.25, 0)
+    window = {"layout": "NCHW", "kernel": (2, 2), "stride": (2, 2), "dilation": (1, 1), "pads": (0, 0, 0, 0)}
+    pooled = m.add("pool", real, fn="average", output_hw=(4, 4), count_include_pad=False, **window)
+    summed = m.add("reduce", real, fn=Reduce.SUM, axes=(1,), keepdims=True)
+    index, weight = m.build.const(np.array([[0, 1], [3, 4]], np.int32)), m.build.const(np.full((2, 2), 0.5, np.float32))
+    between = m.add("resample", real, index, weight, axis=3)
+    return [m.quantise(each, 0.5, 0, I8) for each in (pooled, summed, between)]
+
+
 @case(TWIN)
 def steps_of_several_operators(m: Maker) -> Tensor:
     """Loads run ahead across operators; scratch bytes are used again."""

@@ -34,8 +34,6 @@ def limits(of: dict[int, int]) -> Iterator[None]:
     """Other limits, each known by the one that it takes the place of; the gate holds the compiler to them."""
     forget()
     with ExitStack() as stack:
-        # To gather the weights of a block takes as long as thousands of products, whatever the limit is.
-        stack.enter_context(mock.patch.object(matrix, "GATHER_PRODUCTS", 0))
         for module, name in LIMITS:
             stack.enter_context(mock.patch.object(module, name, of[getattr(module, name)]))
         for cls in (Instruction, *INSTRUCTIONS.values()):
@@ -70,6 +68,8 @@ def cut_or_refused(graph: Graph, config: Config) -> Program | None:
     return None
 
 
+# To gather the weights of a block takes as long as thousands of products, whatever the limit is.
+@mock.patch.object(matrix, "GATHER_PRODUCTS", 0)
 @pytest.mark.parametrize("name", CASES)
 def test_half_of_the_largest_is_enough(name: str) -> None:
     """The same results by instructions of half the size, unless that is less than one row."""

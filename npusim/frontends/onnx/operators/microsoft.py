@@ -83,7 +83,7 @@ def qlinear_concat(node: Node) -> Tensor:
 def qlinear_softmax(node: Node) -> Tensor:
     """Import QLinearSoftmax: dequantise, compute, quantise."""
     if node.int_attr("opset", 13) < 13:
-        node.refuse("opset below 13 is not supported")
+        node.refuse(f"attribute opset is below 13: {node.int_attr('opset', 13)}")
     axis = node.axis(len(node.input(0).shape), default=-1)
     return _around(node, lambda x: node.add("softmax", x, axis=axis, log=False))
 
