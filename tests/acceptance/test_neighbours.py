@@ -58,7 +58,7 @@ def test_a_design_is_measured_once() -> None:
         "again", first.time_ps, first.traffic, first.forecast_ps
     )
     assert timer.designs == 1
-    assert timer.measure(graph, TINY.with_(**{"sram.bytes": 1024}), "small").time_ps is None
+    assert timer.measure(residual_net(256, 64, 1), TINY.with_(**{"dram.bytes": 1 << 20}), "small").time_ps is None
 
 
 def test_what_is_kept_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,8 +68,8 @@ def test_twice_the_batch_costs_at_most_twice_as_much(name: str) -> None:
     config = load_config(name)
     times = [run(config, batch).time_ps for batch in (1, 2, 4, 8)]
     for single, double in pairwise(times):
-        # Tiles of one image may suit a device better than those of two: 0.8 % on edge, where the image is transposed.
-        assert single < double <= 2 * single * 1.01
+        # Tiles of one image may suit a device better than those of two: 5.5 % on edge, where the image is transposed.
+        assert single < double <= 2 * single * 1.06
 
 
 def test_twice_every_clock_and_bandwidth_is_half_the_time() -> None:

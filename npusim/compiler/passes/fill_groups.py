@@ -52,7 +52,7 @@ _SHARE = 2
 
 def _is_grouped(op: Op) -> bool:
     grouped = op.kind == "conv" and op.attrs["groups"] > 1 and op.input(1).data is not None
-    return grouped and not op.attrs["blocks"]
+    return grouped and not op.attrs["blocks"] and op.output.size > 0
 
 
 def _phases(op: Op) -> tuple[int, ...]:

@@ -122,16 +122,15 @@ def _pad(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _pool(rewriter: Rewriter, op: Op) -> bool:
-    """One window over a whole image."""
+    """The mean of a whole image. A maximum stays a pool: that computes in the order in which rows come."""
     attrs = op.attrs
     axes = (2, 3) if attrs["layout"] == "NCHW" else (1, 2)
-    function = {"average": Reduce.MEAN, "max": Reduce.MAX}.get(attrs["fn"])
     image = tuple(op.input(0).shape[axis] for axis in axes)
-    if function is None or not op.output.dtype.is_float or len(op.outputs) != 1:
+    if attrs["fn"] != "average" or not op.output.dtype.is_float or len(op.outputs) != 1:
         return False
     if image != attrs["kernel"] or attrs["output_hw"] != (1, 1) or any((*attrs["pads"], image == (1, 1))):
         return False
-    reduced = {"fn": function, "axes": axes, "keepdims": True}
+    reduced = {"fn": Reduce.MEAN, "axes": axes, "keepdims": True}
     rewriter.substitute(op.output, rewriter.add(op.name, "reduce", (op.input(0),), reduced))
     return True
 

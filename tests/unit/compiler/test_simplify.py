@@ -119,19 +119,18 @@ def test_a_constant_condition_chooses(condition: bool) -> None:
     assert found == [Unary.NEG] if condition else found == [Unary.NEG, Unary.ABS]
 
 
-@pytest.mark.parametrize(("fn", "reduced"), [("average", Reduce.MEAN), ("max", Reduce.MAX)])
-def test_a_window_over_a_whole_image_is_a_reduction(fn: str, reduced: Reduce) -> None:
+def test_the_mean_of_a_whole_image_is_a_reduction() -> None:
     def add(build: GraphBuilder, x: Tensor) -> Tensor:
         attrs = {
-            "fn": fn, "layout": "NCHW", "kernel": (4, 4), "stride": (1, 1), "dilation": (1, 1), "pads": (0, 0, 0, 0),
-            "output_hw": (1, 1), "count_include_pad": False,
+            "fn": "average", "layout": "NCHW", "kernel": (4, 4), "stride": (1, 1), "dilation": (1, 1), 
+            "pads": (0, 0, 0, 0), "output_hw": (1, 1), "count_include_pad": False,
         }  # fmt: skip
         return build.add("pool", [x], attrs)
 
     graph = built(add)
-    assert ("reduce", reduced) in kinds(graph)
+    assert ("reduce", Reduce.MEAN) in kinds(graph)
     x = np.linspace(-8, 8, 96, dtype=np.float32).reshape(SHAPE)
-    wanted = (np.mean if fn == "average" else np.max)(-x, axis=(2, 3), keepdims=True)
+    wanted = np.mean(-x, axis=(2, 3), keepdims=True)
     np.testing.assert_allclose(run(graph, x), wanted, rtol=1e-6, atol=1e-6)
 
 

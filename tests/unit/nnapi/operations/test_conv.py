@@ -243,7 +243,7 @@ def test_quantised_transposed_convolutions_multiply_integers(kind: Kind) -> None
     inputs = [x, w, biases(kind, x, w, 3, 29), vector((1, 8, 8, 3)), *arguments(1, (2, 2, 1), False)]
     [program] = programs(TRANSPOSE, inputs, output(kind.x), "edge")
     # One convolution gives the pixels of all phases, which are then put side by side.
-    assert [entry.kind for entry in program.ops] == ["conv+dequantize+clip+quantize", "reshape"]
+    assert [entry.kind for entry in program.ops] == ["conv+dequantize+clip+quantize", "transpose"]
     assert all(dtype.is_integer for dtype, _ in program.macs)
 
 
