@@ -122,7 +122,7 @@ def test_a_constant_condition_chooses(condition: bool) -> None:
 def test_the_mean_of_a_whole_image_is_a_reduction() -> None:
     def add(build: GraphBuilder, x: Tensor) -> Tensor:
         attrs = {
-            "fn": "average", "layout": "NCHW", "kernel": (4, 4), "stride": (1, 1), "dilation": (1, 1), 
+            "fn": "average", "layout": "NCHW", "kernel": (4, 4), "stride": (1, 1), "dilation": (1, 1),
             "pads": (0, 0, 0, 0), "output_hw": (1, 1), "count_include_pad": False,
         }  # fmt: skip
         return build.add("pool", [x], attrs)
