@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from npusim.compiler.pipeline import uncollected
 from npusim.errors import CompileError, ConfigError, UsageError, shown
 from npusim.explore.estimates.designs import (
     MISSING,
@@ -28,6 +29,7 @@ from npusim.explore.estimates.designs import (
 )
 from npusim.explore.estimates.energies import energy
 from npusim.explore.estimates.homes import BOUNDS, COUNTS, LayerFigures, PlacementPlanner, Plan
+from npusim.explore.estimates.joined import joined_groups
 from npusim.explore.estimates.network import PreparedNetwork
 from npusim.graph import Graph
 from npusim.hw.config import Config
@@ -95,11 +97,11 @@ class Estimator:
         for row in range(count):
             groups.setdefault(tuple(text[row] for text in texts), []).append(row)
         result = _Result(count, layers=layers)
-        for rows in groups.values():
-            config = (
-                self._base.with_(**{key: values[rows[0]] for key, values in others.items()}) if others else self._base
-            )
-            self._estimate_alike(config, arrays, np.array(rows, np.intp), result)
+        with uncollected():
+            for rows in groups.values():
+                changed = {key: values[rows[0]] for key, values in others.items()}
+                config = self._base.with_(**changed) if changed else self._base
+                self._estimate_alike(config, arrays, np.array(rows, np.intp), result)
         return result.estimates(lambda: self.unseen(columns))
 
     def unseen(self, columns: Mapping[str, Sequence[object]]) -> tuple[str, ...]:
@@ -227,7 +229,8 @@ _AT_ONCE = 2048
 
 def _plan(network: PreparedNetwork, designs: Designs, cores: int) -> Plan:
     """The order of least time: values and segments on one core, or tiles shared out among several."""
-    planner = PlacementPlanner(network, designs)
+    joined = joined_groups(network, designs, cores)
+    planner = PlacementPlanner(network, designs, joined)
     keeps = designs.config.sram.keeps_values
     best = planner.whole(keeps=keeps)
     if keeps:
@@ -235,7 +238,7 @@ def _plan(network: PreparedNetwork, designs: Designs, cores: int) -> Plan:
         best = _less(best, striped)
     counts = sorted({cores, *(count for count in (2, 4, 8, 16, 32) if count < cores)}) if cores > 1 else []
     for count in counts:
-        best = _less(best, PlacementPlanner(network, designs, count).whole(keeps=False))
+        best = _less(best, PlacementPlanner(network, designs, joined, count).whole(keeps=False))
     return best
 
 

@@ -964,12 +964,12 @@ cdef class Search:
 FIGURES = (
     "bytes", "compute", "chain", "loading", "storing", "begin", "weights", "tail", "per_core", "x_bytes",
     "constant_bytes", "other_bytes", "out_bytes", "moved", "copies", "steps", "tiles", "groups", "oh", "ow", "oc", "ic",
-    "kh", "kw",
+    "kh", "kw", "latency", "computing",
 )
 """Of a chosen tile: bytes of SRAM; picoseconds of the matrix unit, the chain, loads and stores; those before anything
 overlaps, those of the first weights, and those of the chain behind one tile; tiles of a core; bytes past the pins of
 inputs, constants, operands of the chain and results; bytes through DMA channels; transfers, products and tiles; the
-sizes of a tile."""
+sizes of a tile; ``Tilings.latency`` without waits for banks, and ``Tilings.computing``."""
 
 
 @cython.final
@@ -1008,6 +1008,8 @@ cdef class SharedSearch(Search):
     cdef Devices devices
     cdef list products
     cdef object products_of
+    cdef long long part_kh, part_kw
+    cdef list part_products  # of the part of the kernel that was asked about last
     cdef Moves **kept_moves  # by cut, then by column
     cdef Products **kept_products
     cdef Py_ssize_t n_moves, n_products, n_touched, now
@@ -1097,7 +1099,9 @@ cdef class SharedSearch(Search):
     cdef Prices _prices(self, bint banks, long long kh, long long kw):
         if kh == self.kh and kw == self.kw:
             return self.matrix
-        return self.products_of(kh, kw)[self.devices.product[self.now]]
+        if kh != self.part_kh or kw != self.part_kw:
+            self.part_kh, self.part_kw, self.part_products = kh, kw, self.products_of(kh, kw)
+        return self.part_products[self.devices.product[self.now]]
 
     cdef int _tell(self, int option, int near, double *into) except -1:
         """``FIGURES`` of an option, whose input, result and other operands are in the L2 where 1, 2 and 4 are set in
@@ -1120,6 +1124,9 @@ cdef class SharedSearch(Search):
                 cut.others = self._others(cut)
             self.moves = plain
             self.now = NOTHING  # the table has other prices than those of a device
+        into[24] = self._estimate(cut, option & 1, pieces, AMONG)
+        into[24] += self.traffic // self.overlap
+        into[25] = cut.all
         self._estimate(cut, option & 1, pieces, CHOSEN)
         cdef long long elements = cut.oh * cut.ow * cut.groups * cut.oc
         cdef long long each = 0

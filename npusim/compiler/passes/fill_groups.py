@@ -7,9 +7,12 @@ they fit and are not inputs or outputs of the graph.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Set
 from math import inf
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from npusim.compiler.grouping.groups import ELEMENTWISE
 from npusim.compiler.passes.rewrite import Rewriter
@@ -19,7 +22,7 @@ from npusim.hw.memory import dram_model
 from npusim.isa.matrix import accumulator_type, rate_type
 from npusim.ops.budget import Budget
 from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem, Tiling, footprint, tilings
-from npusim.timing.tile_costs import matrix_prices
+from npusim.timing.tile_costs import MatrixPrices, matrix_prices
 
 
 def fill_groups(graph: Graph, config: Config, budget: Budget) -> Graph:
@@ -27,20 +30,11 @@ def fill_groups(graph: Graph, config: Config, budget: Budget) -> Graph:
 
     Raises CompileError if the zeros exceed the budget.
     """
-    if config.matrix is None or not any(map(_is_grouped, graph.ops)):
+    if config.matrix is None or not any(map(is_grouped, graph.ops)):
         return graph
-    ends: set[Tensor] = {*graph.inputs, *graph.outputs}
-    for op in reversed(graph.ops):  # what elementwise operators make of a value has its place
-        if op.kind in ELEMENTWISE and op.output in ends:
-            ends.update(tensor for tensor in op.inputs if tensor is not None)
-
-    def homes(op: Op) -> tuple[Home, Home]:
-        most = config.sram.bytes // _SHARE
-        x, out = (Home.DRAM if t in ends or t.nbytes > most else Home.DIRECT for t in (op.input(0), op.output))
-        return x, out
-
+    ends = ends_of(graph)
     filled = Rewriter(graph, budget).run(
-        lambda rewriter, op: _is_grouped(op) and _fill(rewriter, op, homes(op), config)
+        lambda rewriter, op: is_grouped(op) and _fill(rewriter, op, homes_of(op, ends, config.sram.bytes), config)
     )
     filled.cache_rows = graph.cache_rows
     return filled
@@ -50,7 +44,23 @@ _SHARE = 2
 """A value that takes more than one in so many parts of the scratchpad is not expected to fit there."""
 
 
-def _is_grouped(op: Op) -> bool:
+def ends_of(graph: Graph) -> set[Tensor]:
+    """Inputs and outputs of the graph, and values from which elementwise operators alone compute an output."""
+    ends: set[Tensor] = {*graph.inputs, *graph.outputs}
+    for op in reversed(graph.ops):
+        if op.kind in ELEMENTWISE and op.output in ends:
+            ends.update(tensor for tensor in op.inputs if tensor is not None)
+    return ends
+
+
+def homes_of(op: Op, ends: Set[Tensor], sram_bytes: int) -> tuple[Home, Home]:
+    """The memories where the input and the output of a convolution are taken to be."""
+    most = sram_bytes // _SHARE
+    x, out = (Home.DRAM if t in ends or t.nbytes > most else Home.DIRECT for t in (op.input(0), op.output))
+    return x, out
+
+
+def is_grouped(op: Op) -> bool:
     grouped = op.kind == "conv" and op.attrs["groups"] > 1 and op.input(1).data is not None
     return grouped and not op.attrs["blocks"] and op.output.size > 0
 
@@ -64,7 +74,7 @@ def _phases(op: Op) -> tuple[int, ...]:
 
 def _fill(rewriter: Rewriter, op: Op, homes: tuple[Home, Home], config: Config) -> bool:
     count = _joined(op, homes, config)
-    attrs = {**op.attrs, "phases": _phases(op)}
+    attrs = joined_attrs(op, count)
     if count == 1:
         if attrs != op.attrs:
             rewriter.substitute(op.output, rewriter.add(op.name, op.kind, op.inputs, attrs))
@@ -78,28 +88,86 @@ def _fill(rewriter: Rewriter, op: Op, homes: tuple[Home, Home], config: Config) 
     each = np.arange(count)
     filled[:, each, :, each] = np.moveaxis(w.data.reshape(groups // count, count, oc // groups, ic, *kernel), 1, 0)
     weights = rewriter.const(f"{w.name}.filled", filled.reshape(oc, count * ic, *kernel), w.dtype)
-    attrs |= {"groups": groups // count, "blocks": (ic, oc // groups)}
     inputs = op.input(0), weights, *op.inputs[2:]
     rewriter.substitute(op.output, rewriter.add(op.name, op.kind, inputs, attrs))
     return True
 
 
-def _joined(op: Op, homes: tuple[Home, Home], config: Config) -> int:
-    """How many groups become one: the number of least time, and of those the smallest."""
+def joined_attrs(op: Op, count: int) -> dict[str, Any]:
+    """The attributes of a convolution with ``count`` groups as one."""
+    attrs = {**op.attrs, "phases": _phases(op)}
+    if count > 1:
+        oc, ic, *_ = op.input(1).shape
+        attrs |= {"groups": op.attrs["groups"] // count, "blocks": (ic, oc // op.attrs["groups"])}
+    return attrs
+
+
+def counts_of(op: Op) -> list[int]:
+    """The numbers of groups that may become one, in ascending order."""
     groups = op.attrs["groups"]
-    problems = {count: _problem(op, homes, config, count) for count in range(1, groups + 1) if groups % count == 0}
-    best, found = 1, _latency(problems[1], config)
+    return [count for count in range(1, groups + 1) if groups % count == 0]
+
+
+class Alternatives(NamedTuple):
+    """A grouped convolution with each of ``counts`` numbers of groups as one, the first without joined groups.
+    ``product``: as products of its groups, if it may become those."""
+
+    counts: tuple[int, ...]
+    problems: tuple[MatrixProblem, ...]
+    product: MatrixProblem | None
+
+
+def alternatives(op: Op, homes: tuple[Home, Home], config: Config) -> Alternatives:
+    """The forms of a grouped convolution; ``homes``: of its input and its output."""
+    counts = tuple(counts_of(op))
+    problems = tuple(_problem(op, homes, config, count) for count in counts)
+    plain = problems[0]
+    as_product = plain.x_turned and plain.out_turned and _is_product(op)
+    return Alternatives(counts, problems, _as_product(plain) if as_product else None)
+
+
+def _joined(op: Op, homes: tuple[Home, Home], config: Config) -> int:
+    """How many groups become one on a device."""
+    forms = alternatives(op, homes, config)
+    limits = np.array([[limit(*bounds(problem, config), config.cores)] for problem in forms.problems[1:]])
+    search = best_forms(forms, limits)
+    asked = next(search)
+    while True:
+        try:
+            asked = search.send([np.full(len(rows), _latency(problem, config)) for problem, rows in asked])
+        except StopIteration as end:
+            return forms.counts[int(end.value[0])]
+
+
+Floats = npt.NDArray[np.floating[Any]]
+Index = npt.NDArray[np.intp]
+Number = TypeVar("Number", float, Floats)
+Asked = list[tuple[MatrixProblem, Index]]
+
+
+def best_forms(forms: Alternatives, limits: Floats) -> Generator[Asked, list[Floats], Index]:
+    """Chooses the form of a convolution on each of some devices: the one of least time, and of equally fast ones the
+    one with the fewest joined groups. Returns the numbers of the forms, by device.
+
+    ``limits``: those of :func:`limit`, as [forms without the first][devices]. Yields problems, each with the numbers of
+    devices, and is sent for each problem the :func:`score` of its best tile on these, infinite where no tile fits.
+    """
+    everyone = np.arange(limits.shape[1])
+    best, (found,) = np.zeros(len(everyone), np.intp), (yield [(forms.problems[0], everyone)])
     # The most promising first: most of the others cannot be faster than those, whatever their tiles.
-    for bound, count in sorted((_bound(problems[count], config), count) for count in problems if count > 1):
-        if bound >= found:
+    for tried in limits.argsort(0, kind="stable"):
+        going = limits[tried, everyone] < found
+        groups = [(number + 1, np.flatnonzero(going & (tried == number))) for number in np.unique(tried[going])]
+        if not groups:
             break
-        time = _latency(problems[count], config)
-        if (time, count) < (found, best):
-            best, found = count, time
-    plain = problems[1]
-    if plain.x_turned and plain.out_turned and _is_product(op):
+        times = yield [(forms.problems[number], rows) for number, rows in groups]
+        for (number, rows), each in zip(groups, times, strict=True):
+            better = (each < found[rows]) | ((each == found[rows]) & (number < best[rows]))
+            best[rows[better]], found[rows[better]] = number, each[better]
+    if forms.product is not None:
         # Without zeros between its groups it may be computed as a product, which transposes no image.
-        return 1 if _latency(_as_product(plain), config) <= found else best
+        (product,) = yield [(forms.product, everyone)]
+        best[product <= found] = 0
     return best
 
 
@@ -120,28 +188,43 @@ def _as_product(problem: MatrixProblem) -> MatrixProblem:
 
 
 def _latency(problem: MatrixProblem, config: Config) -> float:
-    """Picoseconds of a problem alone on the device, and a part of those of the unit; infinite where no tile fits."""
+    """The score of the best tile on the device; infinite where no tile fits."""
     known = tilings(problem, config)
     tile = known.choose(config.sram.bytes)
+    return inf if tile is None else score(known.latency(tile), known.computing(tile), config.cores)
+
+
+def score(latency: Number, computing: Number, cores: int) -> Number:
+    """Picoseconds of a problem alone on the device, and a part of those of the unit."""
     # Of equal estimates the one with the least arithmetic is the fastest: what few tiles load and store hides little.
-    return inf if tile is None else known.latency(tile) + known.computing(tile) / (_SHOWN * config.cores)
+    return latency + computing / (_SHOWN * cores)
+
+
+def limit(unit: Any, dram: Any, cores: int) -> Any:
+    """The score that no tiling can be below by much, of :func:`bounds`."""
+    return score(np.maximum(unit / cores, dram), unit, cores)
 
 
 _SHOWN = 4
 """One part in so many of the arithmetic is taken to show."""
 
 
-def _bound(problem: MatrixProblem, config: Config) -> float:
-    """Picoseconds that no tiling can be below by much: of the unit for one large tile, or of all bytes."""
+def bounds(
+    problem: MatrixProblem, config: Config, prices_of: Callable[..., MatrixPrices] = matrix_prices
+) -> tuple[float, float]:
+    """Picoseconds that no tiling can be below by much: of the unit of one core for one large tile, and of all bytes.
+
+    ``prices_of``: the class itself for a batch of devices, which is not hashable.
+    """
     p = problem
-    prices = matrix_prices(
+    prices = prices_of(
         config, rate_type(p.x_type, p.w_type), p.kh, p.kw, p.depthwise, p.out_type.itemsize, p.sum_bytes, p.w_width
     )
     sizes = (1, p.oh, p.ow, p.groups * p.oc, p.groups) if p.depthwise else (p.groups, p.oh, p.ow, p.oc, p.ic)
     size = footprint(p, Tiling(p.groups, p.oh, p.ow, p.oc, p.ic, False))
     ends = size.x * (p.x_home is Home.DRAM) + size.out * (p.out_home is Home.DRAM)
     moved = p.images * ends + size.w
-    return max(p.images * prices[sizes] / config.cores, moved / dram_model(config).bandwidth * 1e12)
+    return p.images * prices[sizes], moved / dram_model(config).bandwidth * 1e12
 
 
 def _problem(op: Op, homes: tuple[Home, Home], config: Config, count: int) -> MatrixProblem:

@@ -18,7 +18,7 @@ from npusim.work import MatrixWork
 def energy(layers: list[EstimatedLayer], designs: Designs, plan: Plan, time_ps: Array) -> Array:
     """Femtojoules of one inference on each design; nan where something that it does has no price."""
     counts = np.sum([figures.counts for figures in plan.layers], axis=0)
-    done = _actions(layers, designs, dict(zip(COUNTS, counts, strict=True)), time_ps)
+    done = _actions(layers, plan, designs, dict(zip(COUNTS, counts, strict=True)), time_ps)
     if designs.config.constants is not None and np.any(done[act.DRAM]):
         return np.full(designs.count, np.nan)  # what comes from the memory of constants is not counted apart
     # Where they come from a technology, prices may follow from all keys but those of what is off the chip.
@@ -33,7 +33,7 @@ def energy(layers: list[EstimatedLayer], designs: Designs, plan: Plan, time_ps: 
 
 
 def _actions(
-    layers: list[EstimatedLayer], designs: Designs, counts: dict[str, Array], time_ps: Array
+    layers: list[EstimatedLayer], plan: Plan, designs: Designs, counts: dict[str, Array], time_ps: Array
 ) -> dict[str, Array]:
     config = designs.config
     has_sums = np.broadcast_to(designs["matrix.accumulator_bytes"] > 0, (designs.count,)) if config.matrix else False
@@ -43,15 +43,16 @@ def _actions(
         act.SRAM: counts["sram"] + counts["moved"] + np.where(has_sums, 0.0, counts["accumulators"]),
         act.CLOCK: config.cores * np.floor(time_ps / 1e12 * designs["clock"]), act.LEAKAGE: np.floor(time_ps / 1000),
     }  # fmt: skip
-    for layer in layers:
-        for action, count in _fixed(layer, config).items():
-            done[action] = done.get(action, np.zeros(1)) + count
+    for layer, near in zip(layers, plan.near, strict=True):
+        forms = near >> len(layer.buffers)
+        for form in np.unique(forms):
+            for action, count in _fixed(layer.case(int(form) << len(layer.buffers)), config).items():
+                done[action] = done.get(action, np.zeros(1)) + count * (forms == form)
     return done
 
 
-def _fixed(layer: EstimatedLayer, config: Config) -> dict[str, float]:
+def _fixed(case: Case | Plain | None, config: Config) -> dict[str, float]:
     """What a layer does however it is cut and wherever its values live."""
-    case = layer.case(0)
     if isinstance(case, Plain):
         works = [(work.elements * work.passes * count, work.bytes * count) for work, count in case.vector]
         elements = sum(work.elements * count for work, count in case.scalar)

@@ -20,7 +20,7 @@ from npusim.compiler.schedule.cascade_search import CLOSE_PERCENT
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.designs import Array, Designs, Index, is_left
 from npusim.explore.estimates.layers import EstimatedLayer, Plain
-from npusim.explore.estimates.network import CascadeSpan, PreparedNetwork, Stripes
+from npusim.explore.estimates.network import CascadeSpan, PreparedNetwork, Stripes, weight_bytes
 from npusim.explore.estimates.prices import PS
 from npusim.explore.estimates.tiles import Case, Question, TileSearch
 from npusim.hw.memory import ALIGNMENT, align
@@ -66,8 +66,8 @@ class Plan:
     """Choices for a network on each design.
 
     ``chosen``: picoseconds of each layer by the score that tiles are chosen by; ``near``: the bits of its buffers that
-    are in SRAM; ``rooms``: bytes for its tiles; ``cascades`` with their stripes and the designs that have them;
-    ``layers``: the time and the traffic of each layer.
+    are in SRAM, and above them the number of its form; ``rooms``: bytes for its tiles; ``cascades`` with their stripes
+    and the designs that have them; ``layers``: the time and the traffic of each layer.
     """
 
     chosen: list[Array]
@@ -96,10 +96,16 @@ class _Cascade:
 
 
 class PlacementPlanner:
-    """Homes of values on designs that differ in numbers alone."""
+    """Homes of values on designs that differ in numbers alone; ``joined``: see :func:`joined_groups`."""
 
-    def __init__(self, network: PreparedNetwork, designs: Designs, cores: int = 1) -> None:
+    def __init__(self, network: PreparedNetwork, designs: Designs, joined: Sequence[Index], cores: int = 1) -> None:
         self._network = network
+        self._joined = joined
+        # Bytes of the weights of each layer.
+        self._held = [
+            np.array([weight_bytes(layer.form(number)) for number in range(len(layer.counts))], np.float64)[forms]
+            for layer, forms in zip(network.layers, joined, strict=True)
+        ]
         self._designs = designs
         self._cores = cores
         # The bytes of the SRAM are no part of a price, but of those of few units.
@@ -113,7 +119,7 @@ class PlacementPlanner:
         self._tiles = TileSearch(self._plans, cores)
         self._plain: dict[Plain, Array] = {}
         self._striped: dict[tuple[int, int, int, bool], _Striped | None] = {}
-        self._picked: dict[Case, _Striped] = {}
+        self._picked: dict[tuple[Case, bytes], _Striped] = {}
 
     # one layer
 
@@ -130,21 +136,23 @@ class PlacementPlanner:
         values are ``near`` and who have ``room``; infinite where it does not fit. ``into``: takes the layer's figures,
         with the values in the L2 whose bits are set in ``l2``."""
         result = np.full(len(rows), np.inf)
-        bits = len(layer.buffers)
-        near = near if l2 is None else near | l2 << bits
+        near = near if l2 is None else near | l2 << layer.bits
         codes = np.flatnonzero(np.bincount(near))
+        asked = []
         for number in codes:
             some = np.arange(len(rows)) if len(codes) == 1 else np.flatnonzero(near == number)
-            code, in_l2 = int(number) & (1 << bits) - 1, int(number) >> bits
+            code, in_l2 = int(number) & (1 << layer.bits) - 1, int(number) >> layer.bits
             case = layer.case(code)
             if isinstance(case, Plain):
                 result[some] = self._of_plain(case, rows[some], some, into, in_l2)
             elif case is not None:
                 question = self._question(case, rows[some], room[some], layer.in_l2(in_l2), told=into is not None)
-                self._tiles.ask([question])
-                result[some] = question.ps
-                if into is not None:
-                    into.put(some, self._told(question, rows[some]), slice(None))
+                asked.append((some, question))
+        self._tiles.ask([question for _, question in asked])
+        for some, question in asked:
+            result[some] = question.ps
+            if into is not None:
+                into.put(some, self._told(question, rows[some]), slice(None))
         if into is not None:
             into.ps[np.isinf(result)] = np.inf
         return result
@@ -257,7 +265,7 @@ class PlacementPlanner:
         """Every layer by itself, values in SRAM where that is faster for all layers of their lives together."""
         network, count = self._network, self._designs.count
         everyone = np.arange(count)
-        near: list[Index] = [np.zeros(count, np.intp) for _ in network.layers]
+        near = [form << len(layer.buffers) for form, layer in zip(self._joined, network.layers, strict=True)]
         taken = [np.zeros(count) for _ in network.layers]
         costs = [self.chosen(layer, near[n], self.capacity, everyone) for n, layer in enumerate(network.layers)]
         for value in network.values if keeps else ():
@@ -344,7 +352,7 @@ class PlacementPlanner:
                 little = cascade.chosen * 100 > np.sum(plan.chosen[layers], axis=0) * (100 - CLOSE_PERCENT)
                 beside = side_by_side(layer.group for layer in self._network.layers[layers])
                 whole = [
-                    near == (1 << len(layer.buffers)) - 1
+                    ~near & (1 << len(layer.buffers)) - 1 == 0
                     for near, layer in zip(plan.near[layers], self._network.layers[layers], strict=True)
                 ]
                 cascade.chosen[np.all(whole, axis=0) & (little | (not beside))] = np.inf
@@ -412,7 +420,8 @@ class PlacementPlanner:
         beyond = self._loaded_from_l2(span, rows, l2)
         inputs = self._loaded(span, plan.near, rows)
         rate = np.broadcast_to(prices.bandwidth(self._designs), (self._designs.count,))[rows]
-        weights, moved = span.weights * PS / rate, (inputs - beyond) * PS / rate
+        held = self._weights(span)[rows]
+        weights, moved = held * PS / rate, (inputs - beyond) * PS / rate
         if beyond.any():
             near = prices.bandwidth(self._designs.l2_side())
             moved = moved + beyond * PS / np.broadcast_to(near, (self._designs.count,))[rows]
@@ -421,8 +430,8 @@ class PlacementPlanner:
         waits = weights + moved > np.maximum(matrix, vector) + tails
         for told, into in zip(found, plan.layers[span.first : span.last + 1], strict=True):
             share = told.ps / computing
-            told.counts[COUNTS.index("dram")] += (inputs + span.weights - beyond) * share
-            told.counts[COUNTS.index("moved")] += (inputs + span.weights) * share
+            told.counts[COUNTS.index("dram")] += (inputs + held - beyond) * share
+            told.counts[COUNTS.index("moved")] += (inputs + held) * share
             told.ps, told.bound = told.ps * longer, np.where(waits, np.int8(_LOAD), told.bound)
             into.put(rows, told, slice(None))
 
@@ -466,7 +475,7 @@ class PlacementPlanner:
         count = self._designs.count
         best = _Cascade(np.full(count, np.inf), np.zeros(count, np.intp))
         codes = self._codes(span, near)
-        room = self.capacity - span.weights
+        room = self.capacity - self._weights(span)
         # Shorter ones are tried as long as they take less: by design, whatever others are estimated beside it.
         going = np.ones(count, bool)
         for number, stripes in enumerate(span.heights):
@@ -513,8 +522,13 @@ class PlacementPlanner:
         times, shown = (matrix, vector, tails), self._shown(span, stripes)
         rate = prices.bandwidth(self._designs)
         inputs = self._loaded(span, near, np.arange(count))
-        chosen = _turns(span.weights * PS / rate, inputs * PS / rate, shown, stripes.turns, times)
+        chosen = _turns(self._weights(span) * PS / rate, inputs * PS / rate, shown, stripes.turns, times)
         return np.where(nbytes <= self.capacity, chosen, np.inf)
+
+    def _weights(self, span: CascadeSpan) -> Array:
+        """Bytes of the weights of a cascade on each design."""
+        total: Array = np.sum(self._held[span.first : span.last + 1], axis=0)
+        return total
 
     def _shown(self, span: CascadeSpan, stripes: Stripes) -> int:
         """One part in so many of what hides behind the other unit's work shows."""
@@ -538,13 +552,17 @@ class PlacementPlanner:
             ps, nothing = self._computing(case)[self._columns], np.zeros(count)
             return _Striped(ps, nothing, nothing + case.slots, case)
         striped = layer.striped(case, rows, window=direct)
-        if striped not in self._picked:
-            question = self._in_cascade(striped, np.arange(count))
+        # Only designs with this form ask about it.
+        some = np.flatnonzero(self._joined[number] == near >> len(layer.buffers))
+        key = striped, some.tobytes()
+        if key not in self._picked:
+            question = self._in_cascade(striped, some)
             self._tiles.ask([question])
-            told = question.figures
-            ps = question.ps * (case.height / rows)
-            self._picked[striped] = _Striped(ps, told["tail"], told["bytes"], striped)
-        return self._picked[striped]
+            chosen, tail, slots = np.full((3, count), np.inf)
+            chosen[some] = question.ps * (case.height / rows)
+            tail[some], slots[some] = question.figures["tail"], question.figures["bytes"]
+            self._picked[key] = _Striped(chosen, tail, slots, striped)
+        return self._picked[key]
 
 
 def _turns(weights: Array, rows: Array, shown: int, turns: int, computing: tuple[Array, Array, Array]) -> Array:

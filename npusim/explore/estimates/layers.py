@@ -10,16 +10,20 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from math import prod
+from types import MappingProxyType
+
+import numpy as np
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Lowering, SlotTable
 from npusim.compiler.lower.kinds import lower
 from npusim.compiler.lower.matrix import MatrixLowering
+from npusim.compiler.passes.fill_groups import counts_of, is_grouped, joined_attrs
 from npusim.compiler.schedule.slots import place_slots
 from npusim.errors import CompileError
 from npusim.explore.estimates.tiles import Case, ChainWorks
-from npusim.graph import Tensor
+from npusim.graph import Op, Tensor
 from npusim.hw.memory import align
 from npusim.isa.base import Command, Space, Unit, Wait
 from npusim.timing.tile import Home
@@ -44,12 +48,29 @@ class Plain:
 
 @dataclass(slots=True)
 class EstimatedLayer:
-    """A group, and the values in memory that it touches: of ``buffers`` the planner may choose the home."""
+    """A group, and the values in memory that it touches: of ``buffers`` the planner may choose the home.
+
+    ``counts``: of a grouped convolution the numbers of its groups that the compiler may join.
+    """
 
     group: Group
     context: Context
     buffers: list[Buffer] = field(default_factory=list)
+    counts: list[int] = field(default_factory=lambda: [1])
     cases: dict[int, Case | Plain | None] = field(default_factory=dict)
+    forms: dict[int, Group] = field(default_factory=dict)
+
+    @property
+    def bits(self) -> int:
+        """The bits of a code: those of the buffers, and above them the number of one of ``counts``."""
+        return len(self.buffers) + (len(self.counts) - 1).bit_length()
+
+    def form(self, number: int) -> Group:
+        """The group with groups of its convolution joined: as many as the element of ``counts`` with this number."""
+        if number not in self.forms:
+            several = len(self.counts) > 1
+            self.forms[number] = _joined(self.group, self.counts[number]) if several else self.group
+        return self.forms[number]
 
     def case(self, near: int) -> Case | Plain | None:
         """What is to be done where buffers are in SRAM whose bits are set in ``near``; None if that is impossible."""
@@ -62,7 +83,7 @@ class EstimatedLayer:
             buffer.core = 0 if near >> bit & 1 else None
         try:
             self.context.room = self.context.sram_bytes
-            lowering = lower(self.context, self.group)
+            lowering = lower(self.context, self.form(near >> len(self.buffers)))
             return _product(lowering) if isinstance(lowering, MatrixLowering) else _plain(lowering, self)
         except CompileError:
             return None
@@ -101,6 +122,8 @@ def layers(groups: Sequence[Group], context: Context, buffers: Sequence[Buffer])
     found = []
     for group in groups:
         layer = EstimatedLayer(group, context)
+        if context.config.matrix is not None and group.anchor is not None and is_grouped(group.anchor):
+            layer.counts = counts_of(group.anchor)
         inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
         for tensor in _tensors(group):
             view = context.views.get(tensor)
@@ -108,6 +131,21 @@ def layers(groups: Sequence[Group], context: Context, buffers: Sequence[Buffer])
                 layer.buffers.append(view.buffer)
         found.append(layer)
     return found
+
+
+def _joined(group: Group, count: int) -> Group:
+    """A group with so many groups of its convolution as one. Nobody reads the values of the weights."""
+    op = group.anchor
+    assert op is not None
+    x, w, *others = op.inputs
+    assert w is not None
+    assert w.data is not None
+    if count > 1:
+        oc, ic, *kernel = w.shape
+        shape = oc, count * ic, *kernel
+        w = Tensor(w.name, shape, w.dtype, np.broadcast_to(np.zeros((), w.data.dtype), shape))
+    attrs = MappingProxyType(joined_attrs(op, count))
+    return replace(group, anchor=Op(op.name, op.kind, (x, w, *others), op.outputs, attrs, op.origin))
 
 
 def _tensors(group: Group) -> list[Tensor]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
 from npusim.compiler.lower.base import ConstantPool, Context
+from npusim.compiler.passes.fill_groups import ends_of
 from npusim.compiler.passes.legalize import separate_outputs
 from npusim.compiler.pipeline import prepare
 from npusim.compiler.schedule.cascade import Cascade, outline, rows_of, values_between, values_reread
@@ -46,14 +47,13 @@ class Stripes:
 @dataclass(frozen=True, slots=True)
 class CascadeSpan:
     """Layers ``first`` to ``last`` as a cascade: of each layer which values are in windows, and whether its input is;
-    buffers that are loaded into windows with their bytes, and bytes of all weights."""
+    buffers that are loaded into windows with their bytes."""
 
     first: int
     last: int
     near: tuple[int, ...]
     direct: tuple[bool, ...]
     loaded: tuple[tuple[Buffer, int], ...]
-    weights: int
     heights: tuple[Stripes, ...]
 
 
@@ -62,9 +62,8 @@ class PreparedNetwork:
 
     def __init__(self, graph: Graph, config: Config) -> None:
         self.config = config
-        # Groups are not joined (``fill_groups``): how many are joined depends on numbers that differ between designs,
-        # and the choice for one device is far from the time of others.
         prepared = separate_outputs(prepare(graph, config))
+        self.ends = ends_of(prepared)
         groups = form_groups(prepared.ops, prepared.outputs)
         if config.cores == 1:
             groups = join_ranges(groups)
@@ -169,7 +168,6 @@ class PreparedNetwork:
             near,
             direct,
             tuple((self.context.view(value.tensor).buffer, value.tensor.nbytes) for value in loaded),
-            sum(map(weight_bytes, groups)),
             tuple(heights),
         )
 

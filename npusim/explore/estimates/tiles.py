@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,7 +123,7 @@ class _Searches:
     which earlier ones find nothing; with a part of it, if that is possible; see ``TileSearch._good``."""
 
     whole: list[ManySearch]
-    taps: ManySearch | None
+    taps: Callable[[], ManySearch] | None
     good: Array | None = None
 
 
@@ -163,9 +163,13 @@ class TileSearch:
         for question in questions:
             searches = self._of(question.case)
             if searches.taps is not None:
-                some = np.flatnonzero(question.ps > self._good(searches)[question.numbers])
+                problem = question.case.problem
+                # With several groups, kernels have few channels: a part of them pays only where nothing else fits.
+                seldom = problem.groups > 1 and not problem.depthwise
+                good = _LARGEST if seldom else self._good(searches)[question.numbers]
+                some = np.flatnonzero(question.ps > good)
                 if len(some):
-                    more.append((question, some, question.about(some), searches.taps))
+                    more.append((question, some, question.about(some), searches.taps()))
         self._until_known([partial(each.put_to, [taps]) for _, _, each, taps in more])
         for question, some, each, _ in more:
             question.take(some, each)
@@ -225,7 +229,8 @@ class TileSearch:
             return ((*cut, problem.kh, problem.kw) for cut in channel_cuts(problem, shape, whole=whole))
 
         result = [search(partial(with_kernel, whole=whole), whole=whole) for whole in search_passes(config)]
-        taps = search(partial(tap_cuts, problem), whole=False) if can_cut_taps(problem) else None
+        # Most operators never need it.
+        taps = cache(partial(search, partial(tap_cuts, problem), whole=False)) if can_cut_taps(problem) else None
         return _Searches(result, taps)
 
     def _evaluate(self) -> None:

@@ -1,0 +1,74 @@
+"""How many groups of grouped convolutions the compiler joins on each of many designs, by its own rule."""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+
+import numpy as np
+
+from npusim.compiler.passes.fill_groups import (
+    Alternatives,
+    Asked,
+    alternatives,
+    best_forms,
+    bounds,
+    homes_of,
+    limit,
+    score,
+)  # fmt: skip
+from npusim.explore.estimates.designs import Array, Designs, Index
+from npusim.explore.estimates.network import PreparedNetwork
+from npusim.explore.estimates.tiles import Case, ChainWorks, Question, TileSearch
+from npusim.timing.tile import MatrixProblem
+from npusim.timing.tile_costs import MatrixPrices
+
+
+def joined_groups(network: PreparedNetwork, designs: Designs, cores: int) -> list[Index]:
+    """For each layer the number of one of its ``counts`` on each design; 0 where nothing is joined."""
+    search = TileSearch(designs, cores)
+    capacity = np.broadcast_to(designs["sram.bytes"], (designs.count,))
+    everyone = np.arange(designs.count)
+    sizes, size_of = np.unique(capacity, return_inverse=True)
+
+    def times(asked: Asked) -> list[Array]:
+        questions = [
+            Question(Case(problem, ChainWorks(), problem.oh), rows, capacity[rows], told=True)
+            for problem, rows in asked
+        ]
+        search.ask(questions)
+        return [
+            np.where(np.isinf(each.ps), np.inf, score(each.figures["latency"], each.figures["computing"], cores))
+            for each in questions
+        ]
+
+    def bound(problem: MatrixProblem) -> Array:
+        unit, dram = designs.evaluate(lambda config: bounds(problem, config, MatrixPrices))
+        return np.broadcast_to(limit(unit, dram, cores), (designs.count,))
+
+    forms = []
+    for layer in network.layers:
+        op, of_sizes = layer.group.anchor, []
+        if op is not None and len(layer.counts) > 1:
+            # Which memory a value is taken to be in depends on the size of the SRAM.
+            of_sizes = [alternatives(op, homes_of(op, network.ends, int(size)), designs.config) for size in sizes]
+        forms.append(of_sizes)
+    best: dict[Alternatives, Index] = {}
+    searches = {
+        each: best_forms(each, np.array([bound(problem) for problem in each.problems[1:]]))
+        for each in dict.fromkeys(chain.from_iterable(forms))
+    }
+    asked = {each: next(search) for each, search in searches.items()}
+    while asked:
+        # Together, because they ask for the same prices.
+        answers = iter(times(list(chain.from_iterable(asked.values()))))
+        following = {}
+        for each, questions in asked.items():
+            try:
+                following[each] = searches[each].send(list(islice(answers, len(questions))))
+            except StopIteration as end:
+                best[each] = end.value
+        asked = following
+    nothing = np.zeros(designs.count, np.intp)
+    return [
+        np.array([best[each] for each in of_sizes])[size_of, everyone] if of_sizes else nothing for of_sizes in forms
+    ]
