@@ -68,7 +68,7 @@ def page(results: Mapping[tuple[str, str], Worst], cases: int, seed: int) -> str
     lines = [
         "# Laws of the compiler",
         "",
-        "The compiler keeps these laws on every device. `python -m bench.laws` measures them on random layers; "
+        "The compiler should keep these laws on every device. `python -m bench.laws` measures them on random layers; "
         f"this page is its last run, with {cases} cases of each law on each device (seed {seed}).",
         "",
         "A number is the worst ratio of a measured figure to the figure that the law allows: "
