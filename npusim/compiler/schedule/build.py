@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, product, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from npusim.compiler.buffers import Buffer, View
-from npusim.compiler.codegen.issue import Item, Resource, Scheduler, Slot, Tile
+from npusim.compiler.codegen.issue import Item, Scheduler, Tile
 from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
 from npusim.compiler.lower.base import (
     ConstantPool,
@@ -25,10 +25,10 @@ from npusim.compiler.lower.base import (
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.schedule.attention import form_attention
 from npusim.compiler.schedule.axis_search import AxisSearch
-from npusim.compiler.schedule.cascade import Cascade, before_stripe, load_stripe
+from npusim.compiler.schedule.cascade import Cascade
 from npusim.compiler.schedule.dram import by_l2, lay_out
 from npusim.compiler.schedule.entries import check_entries, find_areas, find_runs, tensor_names
-from npusim.compiler.schedule.exchange import CoreTransfer, received, sent_tiles
+from npusim.compiler.schedule.exchange import CoreTransfer, sent_tiles
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.memory_choices import MemoryChoices
 from npusim.compiler.schedule.memory_plan import MemoryPlan, plan_memory
@@ -51,11 +51,12 @@ from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit_in_tur
 from npusim.compiler.schedule.sharding import Cut, Shards, make_shards, move_to_cores, place_on_cores
 from npusim.compiler.schedule.shards import axes_of
 from npusim.compiler.schedule.slots import Span
+from npusim.compiler.schedule.tile_streams import Tiles, receive, shared_out, stripes
 from npusim.errors import CompileError, ScheduleError, named
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import align
-from npusim.isa.base import Command, Space
+from npusim.isa.base import Command
 from npusim.ops.budget import Budget
 from npusim.program import FIRST_IO, OpEntry
 
@@ -363,51 +364,6 @@ AHEAD = 12
 """Steps of several cores that are looked at together: constants of the later ones are loaded while DRAM is idle."""
 
 
-class Tiles:
-    """A core's tiles of a step; the first ones can be looked at before they are issued."""
-
-    def __init__(self, tiles: Iterable[Tile]) -> None:
-        self._left = iter(tiles)
-        self._first: deque[Tile] = deque()
-        self._looked = 0
-        """How many of the first tiles have no constants to load any more."""
-        self._written: set[Resource] = set()
-        """What the loads of these write."""
-
-    def __iter__(self) -> Iterator[Tile]:
-        yield from self._first
-        yield from self._left
-
-    def constants(self, used: Sequence[Span]) -> list[Item]:
-        """Take the loads of constants from the next tile that has any, unless some of the bytes that they write are
-        ``used``, or tiles before it use the same slots."""
-        while True:
-            if self._looked == len(self._first):
-                self._first.extend(islice(self._left, 1))
-            if self._looked == len(self._first):
-                return []
-            tile = self._first[self._looked]
-            written = {resource for item in tile.loads for resource in item.writes}
-            found = [item for item in tile.loads if item.reads and _is_constant(item)]
-            if written & self._written or not all(_is_free(item, used) for item in found):
-                return []
-            self._looked += 1
-            self._written |= written
-            if found:
-                tile.loads = [item for item in tile.loads if not (item.reads and _is_constant(item))]
-                return found
-
-
-def _is_free(item: Item, used: Sequence[Span]) -> bool:
-    """Whether an item writes slots in SRAM alone, with none of the bytes used."""
-    return all(
-        isinstance(slot, Slot)
-        and slot.space == Space.SRAM
-        and not any(slot.start < high and low < slot.start + slot.nbytes for low, high in used)
-        for slot in item.writes
-    )
-
-
 @dataclass(slots=True)
 class Upcoming:
     """A step that is to be issued. ``tiles``: of each core, for a step without a cascade."""
@@ -490,7 +446,7 @@ class Emission:
                 self._fitted.append((now.step, now.fitted))
                 for group, streams in now.turns:
                     if waiting:
-                        _receive(streams, waiting)
+                        receive(streams, waiting)
                     waiting = self._plan.shards.transfers.get(group.index, ())
                     try:
                         self._scheduler.add(group.index, group.name, streams)
@@ -539,9 +495,9 @@ class Emission:
             for specs, starts in zip(fitted.specs, fitted.starts, strict=True)
         ]
         if step.cascade is not None:
-            yield from _stripes(step, step.cascade, lowerings, tables)
+            yield from stripes(step, step.cascade, lowerings, tables)
         elif shards.shards[first.index] is None:
-            yield first, _shared_out(lowerings[0], tables[0])
+            yield first, shared_out(lowerings[0], tables[0])
         else:
             transfers = shards.transfers.get(first.index, ())
             yield (
@@ -582,72 +538,6 @@ def _region_bytes(graph: Graph, context: Context, scratch_bytes: int) -> tuple[i
     io = {buffer.region: buffer for buffer in (context.view(tensor).buffer for tensor in tensors)}
     regions = range(FIRST_IO, FIRST_IO + len(tensors))
     return scratch_bytes, *(io[region].nbytes if region in io else 0 for region in regions)
-
-
-def _stripes(
-    step: ScheduleStep, cascade: Cascade, lowerings: Sequence[Lowering], tables: Sequence[Sequence[SlotTable]]
-) -> Iterator[tuple[Group, list[Iterable[Tile]]]]:
-    """The turns of the groups of a cascade, stripe by stripe."""
-    for image, (stripe, rows) in product(range(cascade.images), enumerate(cascade.stripes)):
-        moved = cascade.moved(stripe)
-        # Loads for the next stripe come behind those of the first group of this one, such as its weights.
-        ahead: list[tuple[Group, list[Iterable[Tile]]]] = []
-        for rolling in cascade.loaded:
-            reader = step.groups[rolling.value.readers[0].reader]
-            at_once, behind = load_stripe(cascade, rolling, image, stripe)
-            ahead.append((reader, [behind]))
-            yield reader, [at_once]
-        for number, (first, end) in enumerate(rows[: len(step.groups)]):
-            # Also if the group makes no rows: padding below the image may be wanted then.
-            before = before_stripe(cascade, number, image, stripe)
-            streams: list[Iterable[Tile]] = [before]
-            if first < end:
-                streams = _shared_out(lowerings[number].stripe(image, (first, end), moved), tables[number])
-                if stripe:
-                    yield step.groups[number], [before]
-                else:
-                    streams = [_with_loads(streams[0], before)]
-            yield step.groups[number], streams
-            if not number:
-                yield from ahead
-
-
-def _receive(streams: list[Iterable[Tile]], transfers: Sequence[CoreTransfer]) -> None:
-    """Let the cores load what others have sent, behind the constants of their next tiles, which wait for nobody."""
-    for core in range(max(each.targets[-1].buffer.core or 0 for each in transfers) + 1):
-        items = received(transfers, core)
-        if core == len(streams):
-            streams.append([])
-        if items:
-            streams[core] = _behind_constants(streams[core], items)
-
-
-def _behind_constants(tiles: Iterable[Tile], items: Sequence[Item]) -> Iterator[Tile]:
-    """Tiles with more loads: behind the first tile's loads of constants, and before its other loads."""
-    left = iter(tiles)
-    first = next(left, None) or Tile()
-    constants = [item for item in first.loads if _is_constant(item)]
-    first.loads = [*constants, *items, *(item for item in first.loads if not _is_constant(item))]
-    yield first
-    yield from left
-
-
-def _is_constant(item: Item) -> bool:
-    return all(isinstance(each, View) and each.buffer.is_constant for each in item.reads)
-
-
-def _with_loads(tiles: Iterable[Tile], before: Sequence[Tile]) -> Iterator[Tile]:
-    """Tiles behind padding, without the wait of the first loads for the bytes that the padding fills."""
-    left = iter(tiles)
-    first, *others = chain(islice(left, 1), before)
-    for tile in others:
-        first.loads += tile.loads
-    yield first
-    yield from left
-
-
-def _shared_out(lowering: Lowering, tables: Sequence[SlotTable]) -> list[Iterable[Tile]]:
-    return [lowering.steps(table, core, len(tables)) for core, table in enumerate(tables)]
 
 
 def _check_capacity(graph: Graph, sizes: tuple[int, ...], config: Config) -> None:
