@@ -57,6 +57,8 @@ def _siblings_together(ordered: Iterable[Op], makers: Mapping[Tensor, Op], kept:
     together: dict[Op, None] = {}
     for op in ordered:
         poll()
+        if op in together:
+            continue
         read = _read_alone(op, makers)
         for sibling in [op] if read is None else alone[read]:
             # Operators that may be fused with it go along: a group comes where its last operator is.
