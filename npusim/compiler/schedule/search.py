@@ -49,8 +49,8 @@ _MOST_RISEN = 4
 _MOST_WORSE_SHARDS = 2
 """Likewise for shards, but for numbers that divide the cores: these may cut layers better."""
 _FAR_PERCENT = 70
-"""If shards take at most so much of the time of tiles that are shared out, other ways to share out whole values are
-not looked at: they differ from each other by a tenth on variants of ``edge``."""
+"""If shards take at most so much of the time of tiles that are shared out among all cores, these are not shared out
+among fewer: the times differ by a tenth on variants of ``edge``."""
 _COUNTS = (*range(2, 9), 12, 16, 24, 32, 48)
 """Numbers of cores that are tried on a device with more, so that it is not slower than a device with fewer."""
 _WHOLE_PERCENT = 20
@@ -226,7 +226,7 @@ class ScheduleSearch:
         for count in sorted({cores, *counts}, reverse=True):
             if worse < _MOST_WORSE_SHARDS or cores % count == 0:
                 least = best
-                for ps, sharded in self._sharded_both(count, shared_ps):
+                for ps, sharded in self._sharded_both(count):
                     yield ps, sharded
                     best = min(best, ps)
                 worse = 0 if best < least else worse + 1
@@ -238,7 +238,7 @@ class ScheduleSearch:
                 yield ps, found
                 risen, shared_ps = (0, ps) if shared_ps is None or ps < shared_ps else (risen + 1, shared_ps)
 
-    def _sharded_both(self, count: int, shared_ps: int | None) -> Iterator[tuple[int, Build]]:
+    def _sharded_both(self, count: int) -> Iterator[tuple[int, Build]]:
         """Candidates with their forecasts whose cores have shards, and pass values or have them in DRAM as a whole.
 
         Transfers between cores take room and time: it may be less than with whole values in DRAM, or more. Without a
@@ -248,10 +248,7 @@ class ScheduleSearch:
         for exchange in (True, False) if both else (True,):
             found = self._try(self._sharded(count, exchange=exchange))
             if found is not None:
-                ps = self._forecast(found.commands)
-                yield ps, found
-                if _is_far_better(ps, shared_ps):
-                    return
+                yield self._forecast(found.commands), found
 
     def _without_cascades(self, striped: tuple[int, Build], *, may_drop: bool) -> list[tuple[int, Build]]:
         """The candidate on one core without cascades, beside one with them; nothing if it does not fit.
