@@ -22,6 +22,7 @@ struct program {
 	uint64_t *regions;	/* bytes of each: constants, scratch, inputs, outputs */
 	uint64_t code_at;	/* on the device; 0: not loaded */
 	uint64_t constants_at;
+	uint32_t residents;	/* the number of its weights that stay in SRAM; 0: none */
 };
 
 /* One run of a program: memory of its own. */
