@@ -6,6 +6,7 @@ from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import disjoint_base
 
 _Numbers = npt.NDArray[np.int64]
 
@@ -21,6 +22,7 @@ class Prices:
 
 def answer(prices: list[Prices], wanted: _Numbers, values: _Numbers) -> None: ...
 
+@disjoint_base
 class Search:
     def __init__(
         self,
