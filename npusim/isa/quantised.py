@@ -7,6 +7,7 @@ is for. ``dtype`` is the type of the integers. A side with a scale of 0 has floa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
@@ -17,21 +18,10 @@ from npusim._core import Strided
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.isa.base import F32, I32, Memory, Unit, instruction
-from npusim.isa.reduction import Pool, ReduceTile, Resample
+from npusim.isa.reduction import Convertible, Pool, ReduceTile, Resample
 from npusim.work import VectorWork, Work
 
 _Floats = npt.NDArray[np.float32]
-
-
-def _side(scale: float, dtype: DType) -> DType:
-    return dtype if scale else DType.FLOAT32
-
-
-def _check(mnemonic: str, dtype: DType, scales: Sequence[float]) -> None:
-    if dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
-        raise ProgramError(f"{mnemonic}: type must be int8, uint8, int16 or uint16, got {dtype.label}")
-    if not all(isfinite(scale) for scale in scales):
-        raise ProgramError(f"{mnemonic}: scales must be finite, got {', '.join(map(str, scales))}")
 
 
 def _strided(array: _Floats) -> Strided:
@@ -55,9 +45,7 @@ def _real(at: Strided, strides: Sequence[int], dims: tuple[int, ...], dtype: DTy
     return x
 
 
-def _write(
-    y: _Floats, at: Strided, strides: Sequence[int], dtype: DType, scale: float, zero: int
-) -> None:  # fmt: skip
+def _write(y: _Floats, at: Strided, strides: Sequence[int], dtype: DType, scale: float, zero: int) -> None:
     target = Strided(at.memory, at.offset, tuple(strides))
     if scale:
         _core.quantize(dtype, target, DType.FLOAT32, _strided(y), *_parameters(scale, zero), y.shape)
@@ -65,16 +53,11 @@ def _write(
         _core.copy(target, _strided(y), y.shape, 4)
 
 
-def _converting(work: Work, read: int, written: int) -> VectorWork:
-    """The work with one more element for each conversion, in the lanes of floats."""
-    assert isinstance(work, VectorWork)
-    return VectorWork(work.function, DType.FLOAT32, work.elements * work.passes + read + written, 1, work.bytes)
+@dataclass
+class _Converting(Convertible):
+    """Common part of these instructions. It is the first base class of each: its fields come last."""
 
-
-@instruction(0x4B, "vector.pool_quantised", Unit.VECTOR)
-class QuantisedPool(Pool):
-    """As vector.pool, on numbers that integers stand for, with such a result."""
-
+    __slots__ = ()
     in_scale: F32
     in_zero: I32
     out_scale: F32
@@ -82,54 +65,53 @@ class QuantisedPool(Pool):
 
     @property
     def source_type(self) -> DType:
-        return _side(self.in_scale, self.dtype)
+        return self.dtype if self.in_scale else DType.FLOAT32
 
     @property
     def result_type(self) -> DType:
-        return _side(self.out_scale, self.dtype)
+        return self.dtype if self.out_scale else DType.FLOAT32
 
     def check(self) -> None:
-        Pool.check(self)
-        _check(self.mnemonic, self.dtype, (self.in_scale, self.out_scale))
+        super().check()
+        if self.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
+            raise ProgramError(f"{self.mnemonic}: type must be int8, uint8, int16 or uint16, got {self.dtype.label}")
+        scales = self.in_scale, self.out_scale
+        if not all(isfinite(scale) for scale in scales):
+            raise ProgramError(f"{self.mnemonic}: scales must be finite, got {', '.join(map(str, scales))}")
+
+    def converting(self, work: Work, read: int, written: int) -> VectorWork:
+        """The work with one more element for each conversion, in the lanes of floats."""
+        assert isinstance(work, VectorWork)
+        converted = read * bool(self.in_scale) + written * bool(self.out_scale)
+        return VectorWork(work.function, DType.FLOAT32, work.elements * work.passes + converted, 1, work.bytes)
+
+
+@instruction(0x4B, "vector.pool_quantised", Unit.VECTOR)
+class QuantisedPool(_Converting, Pool):
+    """As vector.pool, on numbers that integers stand for, with such a result."""
 
     def work(self) -> Work:
         inside, results = self.ih * self.iw * self.channels, self.oh * self.ow * self.channels
-        return _converting(Pool.work(self), inside if self.in_scale else 0, results if self.out_scale else 0)
+        return self.converting(Pool.work(self), inside, results)
 
     def execute(self, memory: Memory, core: int) -> None:
         dst, src = self.operands(memory, core, "dst", "src")
         extent, dims = (self.ih, self.iw), (self.oh, self.ow, self.channels)
         x = _real(src, (0, *self.src_strides), (1, *extent, self.channels), self.dtype, self.in_scale, self.in_zero)
-        y = np.empty((1, *dims), np.float32)
-        sides = Strided(_strided(y).memory, 0, y.strides[1:]), Strided(_strided(x).memory, 0, x.strides[1:])
+        y = np.empty(dims, np.float32)
+        sides = _strided(y), _strided(x[0])
         window = self.kh, self.kw, self.sh, self.sw, self.dh, self.dw
         _core.pool(self.fn, DType.FLOAT32, *sides, dims, extent, window, self.pads, self.count_include_pad)
-        _write(y, dst, (0, *self.dst_strides), self.dtype, self.out_scale, self.out_zero)
+        _write(y[np.newaxis], dst, (0, *self.dst_strides), self.dtype, self.out_scale, self.out_zero)
 
 
 @instruction(0x4C, "vector.reduce_quantised", Unit.VECTOR)
-class QuantisedReduce(ReduceTile):
+class QuantisedReduce(_Converting, ReduceTile):
     """As vector.reduce, on numbers that integers stand for, with such a result."""
-
-    in_scale: F32
-    in_zero: I32
-    out_scale: F32
-    out_zero: I32
-
-    @property
-    def source_type(self) -> DType:
-        return _side(self.in_scale, self.dtype)
-
-    @property
-    def result_type(self) -> DType:
-        return _side(self.out_scale, self.dtype)
-
-    def check(self) -> None:
-        _check(self.mnemonic, self.dtype, (self.in_scale, self.out_scale))
 
     def work(self) -> Work:
         elements, results = self.elements() * all(self.dims), int(np.prod(self.acc_dims)) * self.last
-        return _converting(ReduceTile.work(self), elements if self.in_scale else 0, results if self.out_scale else 0)
+        return self.converting(ReduceTile.work(self), elements, results)
 
     def execute(self, memory: Memory, core: int) -> None:
         acc, src = self.operands(memory, core, "acc", "src")
@@ -143,41 +125,18 @@ class QuantisedReduce(ReduceTile):
 
 
 @instruction(0x4D, "vector.resample_quantised", Unit.VECTOR)
-class QuantisedResample(Resample):
+class QuantisedResample(_Converting, Resample):
     """As vector.resample, on numbers that integers stand for, with such a result."""
-
-    in_scale: F32
-    in_zero: I32
-    out_scale: F32
-    out_zero: I32
-
-    @property
-    def source_type(self) -> DType:
-        return _side(self.in_scale, self.dtype)
-
-    @property
-    def result_type(self) -> DType:
-        return _side(self.out_scale, self.dtype)
-
-    def check(self) -> None:
-        _check(self.mnemonic, self.dtype, (self.in_scale, self.out_scale))
 
     def work(self) -> Work:
         outer, results, inner = self.dims
-        read, written = outer * self.axis * inner, outer * results * inner
-        return _converting(Resample.work(self), read if self.in_scale else 0, written if self.out_scale else 0)
+        return self.converting(Resample.work(self), outer * self.axis * inner, outer * results * inner)
 
     def execute(self, memory: Memory, core: int) -> None:
         dst, src = self.operands(memory, core, "dst", "src")
         outer, _, inner = self.dims
         extent = (1, outer, self.axis, inner)
         x = _real(src, (0, *self.src_strides), extent, self.dtype, self.in_scale, self.in_zero)
-        y = np.empty((1, *self.dims), np.float32)
-        self.resample(
-            memory,
-            core,
-            DType.FLOAT32,
-            Strided(_strided(y).memory, 0, y.strides[1:]),
-            Strided(_strided(x).memory, 0, x.strides[1:]),
-        )
-        _write(y, dst, (0, *self.dst_strides), self.dtype, self.out_scale, self.out_zero)
+        y = np.empty(self.dims, np.float32)
+        self.resample(memory, core, DType.FLOAT32, _strided(y), _strided(x[0]))
+        _write(y[np.newaxis], dst, (0, *self.dst_strides), self.dtype, self.out_scale, self.out_zero)

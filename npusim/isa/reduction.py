@@ -45,8 +45,25 @@ ACCUMULATOR_BYTES = 8
 """A reduction accumulates in float64 or int64, so splitting it into tiles loses no precision."""
 
 
+class Convertible(Instruction):
+    """Common part of instructions that have a form which converts on the way (see ``isa.quantised``)."""
+
+    __slots__ = ()
+    dtype: Type
+
+    @property
+    def source_type(self) -> DType:
+        """The type of the elements that are read."""
+        return self.dtype
+
+    @property
+    def result_type(self) -> DType:
+        """The type of the elements that are written."""
+        return self.dtype
+
+
 @instruction(0x40, "vector.reduce", Unit.VECTOR)
-class ReduceTile(Instruction):
+class ReduceTile(Convertible):
     """Fold src into 8-byte accumulators (strides 0 on reduced dimensions), in row-major order; set first on ``first``.
 
     On ``last`` the accumulators (``acc_dims``) are finished - MEAN divides by ``count``, L2 takes the root - and
@@ -65,14 +82,6 @@ class ReduceTile(Instruction):
     dst: Address
     dst_strides: Strides4
     count: U32
-
-    @property
-    def source_type(self) -> DType:
-        return self.dtype
-
-    @property
-    def result_type(self) -> DType:
-        return self.dtype
 
     @property
     def acc_dims(self) -> tuple[int, ...]:
@@ -270,7 +279,7 @@ def _taps_inside(windows: int, stride: int, taps: int, dilation: int, before: in
 
 
 @instruction(0x46, "vector.pool", Unit.VECTOR)
-class Pool(Instruction):
+class Pool(Convertible):
     """Windows over src [ih][iw][channels], which holds valid pixels only; ``pads`` (top, left, bottom, right) lie
     around it.
 
@@ -297,14 +306,6 @@ class Pool(Instruction):
     dw: U16
     pads: Dims4
     count_include_pad: Flag
-
-    @property
-    def source_type(self) -> DType:
-        return self.dtype
-
-    @property
-    def result_type(self) -> DType:
-        return self.dtype
 
     def check(self) -> None:
         if self.fn >= len(POOL_FUNCTIONS):
@@ -346,7 +347,7 @@ class Pool(Instruction):
 
 
 @instruction(0x47, "vector.resample", Unit.VECTOR)
-class Resample(Instruction):
+class Resample(Convertible):
     """dst[o, j, i] = sum over t of weight[j, t] * src[o, index[j, t], i]; an index below 0 contributes nothing.
 
     dims (outer, results, inner); ``axis``: source elements along the axis; tables [results][taps].
@@ -363,14 +364,6 @@ class Resample(Instruction):
     weight: Address
     taps: U32
     data_decides: ClassVar[bool] = True
-
-    @property
-    def source_type(self) -> DType:
-        return self.dtype
-
-    @property
-    def result_type(self) -> DType:
-        return self.dtype
 
     def elements(self) -> int:
         return loops(*self.dims, self.taps)
