@@ -35,6 +35,7 @@ from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.hw.keys import Count, Quantity, Ratio, ValueType
 from npusim.timing.tile_costs import array_pricing, move_pricing, vector_pricing
+from npusim.units import ceil_div
 
 Floats = npt.NDArray[np.float64]
 
@@ -201,7 +202,7 @@ class Estimator:
             return  # on none of them
         # Designs with equal prices are searched one after the other.
         order = np.lexsort([designs.seen_by(reduce)[1] for reduce in (vector_pricing, move_pricing, array_pricing)])
-        for chunk in np.array_split(order, -(-len(rows) // _AT_ONCE)):
+        for chunk in np.array_split(order, ceil_div(len(rows), _AT_ONCE)):
             some = designs.take(chunk)
             best = _plan(network, some, config.cores)
             time_ps: Array = np.sum([figures.ps for figures in best.layers], axis=0)

@@ -8,14 +8,12 @@ between kernel columns of one row, with the same result to the last bit. Integer
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
-from operator import attrgetter
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -40,18 +38,16 @@ from npusim.isa.base import (
     Strides3,
     Type,
     Unit,
-    describe_address,
     instruction,
     span,
 )
+from npusim.isa.matrix_extras import NO_EXTRAS, NOTHING, Extras
+from npusim.isa.skipped_weights import Phase, Run, WeightShape, block_weights, phase_weights, phases, runs
 from npusim.units import ceil_div
 from npusim.work import MatrixWork
 
 CHANNEL_BLOCK = 32
 """Channels summed per position of the kernel window; part of the meaning of ``matrix.conv``."""
-
-NOTHING = 0xFFFF_FFFF_FFFF_FFFF
-"""The address of an operand that does not exist."""
 
 _FLOATS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32})
 _BYTES = frozenset({DType.INT8, DType.UINT8})
@@ -59,74 +55,6 @@ WEIGHT_INTEGERS = _BYTES | {DType.INT16}
 PIXEL_INTEGERS = WEIGHT_INTEGERS | {DType.UINT16}
 PACKED_BITS = (2, 4)
 """Bits of weights that share a byte, low bits first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Extras:
-    """Optional fields after the other fields of an instruction; empty if none is used.
-
-    ``wide``: sums have 64 bits. ``w_bits``: bits of a packed weight, 0 if not packed. ``shift``: float32 per channel of
-    each batch item, added after the scale. ``w_scale``: weights are dequantized, (w - zero) * scale, to the type of x:
-    rows of one float32 per output channel, the first for ``w_block - w_skip`` of the K, each other for ``w_block``.
-    ``w_zeros``: zero points in the same layout, of the type of the weights. ``block_ic``, ``block_oc``: weights are
-    block-diagonal: output channels are in blocks of ``block_oc``, and each block has weights for ``block_ic`` input
-    channels. The tile starts at input channel ``first_ic`` and output channel ``first_oc`` of the whole matrix. Weights
-    outside the blocks take time, but are not multiplied; each block is summed like a convolution of its own.
-    ``phase_oc``: each ``phase_oc`` output channels are a phase, in ``phase_rows`` rows of ``phase_cols``, and the tile
-    starts at output channel ``first_oc`` of all. The first kernel row of phases from row ``full_rows`` on takes
-    time, but is not multiplied; nor is the last one of phases before row ``low_rows``. ``full_cols`` and ``low_cols``:
-    the same for kernel columns.
-    """
-
-    wide: bool = False
-    w_bits: int = 0
-    w_skip: int = 0
-    w_block: int = 0
-    w_scale: int = NOTHING
-    w_zeros: int = NOTHING
-    shift: int = NOTHING
-    block_ic: int = 0
-    block_oc: int = 0
-    first_ic: int = 0
-    first_oc: int = 0
-    phase_oc: int = 0
-    phase_rows: int = 0
-    phase_cols: int = 0
-    full_rows: int = 0
-    full_cols: int = 0
-    low_rows: int = 0
-    low_cols: int = 0
-
-    def __str__(self) -> str:
-        parts = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value != field.default:
-                shown = describe_address(value) if field.default == NOTHING else value
-                parts.append(f"{field.name}={shown}")
-        return f"[{','.join(parts)}]"
-
-    def to_bytes(self) -> bytes:
-        if self is NO_EXTRAS or self == NO_EXTRAS:
-            return b""
-        return _EXTRAS.pack(*attrgetter(*_EXTRA_NAMES)(self))
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Extras:
-        """Inverse of ``to_bytes``. Raises ProgramError for other bytes."""
-        if not data:
-            return NO_EXTRAS
-        if len(data) != _EXTRAS.size:
-            raise ProgramError(f"extras of {len(data)} bytes, must be 0 or {_EXTRAS.size}")
-        extras = cls(*_EXTRAS.unpack(data))
-        if extras.to_bytes() != data:
-            raise ProgramError("extras that say nothing, or a flag that is neither 0 nor 1")
-        return extras
-
-
-_EXTRAS = struct.Struct("<?B2xIIQQQIIIIIBBBBBB2x")
-_EXTRA_NAMES = [field.name for field in fields(Extras)]
-NO_EXTRAS = Extras()
 
 
 def accumulator_type(x: DType, w: DType, *, wide: bool = False, scaled: bool = False) -> DType:
@@ -351,71 +279,6 @@ def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channe
     )
 
 
-class _Run(NamedTuple):
-    """Equal blocks, one after the other along the diagonal, as far as a tile has them: how many, the input and output
-    channels of each, and the channels of the tile at which the first one starts."""
-
-    blocks: int
-    ic: int
-    oc: int
-    at_ic: int
-    at_oc: int
-
-
-def _runs(tile: Conv) -> list[_Run]:
-    """The blocks with weights in a tile: complete ones, and at each end one of which the tile has a part."""
-    wide, high = tile.extras.block_ic, tile.extras.block_oc
-    starts = tile.extras.first_ic, tile.extras.first_oc
-    ends = starts[0] + tile.ic, starts[1] + tile.oc
-    low = max(starts[0] // wide, starts[1] // high)
-    end = min(ceil_div(ends[0], wide), ceil_div(ends[1], high))
-    whole = max(ceil_div(starts[0], wide), ceil_div(starts[1], high)), min(ends[0] // wide, ends[1] // high)
-    if whole[0] >= whole[1]:
-        parts = [(block, block + 1) for block in range(low, end)]
-    else:
-        parts = [(low, whole[0]), whole, (whole[1], end)]
-    found = []
-    for first, last in parts:
-        if first < last:
-            ic = max(first * wide, starts[0]), min((first + 1) * wide, ends[0])
-            oc = max(first * high, starts[1]), min((first + 1) * high, ends[1])
-            run = _Run(last - first, ic[1] - ic[0], oc[1] - oc[0], ic[0] - starts[0], oc[0] - starts[1])
-            found.append(run)
-    return found
-
-
-class _Phase(NamedTuple):
-    """Output channels of a tile with the same kernel rows and columns: the first channel and how many, rows and columns
-    of the kernel, and those before them that are not multiplied."""
-
-    at_oc: int
-    oc: int
-    kh: int
-    kw: int
-    down: int
-    right: int
-
-
-def _phases(tile: Conv) -> list[_Phase]:
-    """The phases of a tile, neighbours with equal kernels as one."""
-    extras, found = tile.extras, list[_Phase]()
-    at = 0
-    while at < tile.oc:
-        number, inside = divmod(extras.first_oc + at, extras.phase_oc)
-        row, col = divmod(number, extras.phase_cols)
-        down, right = int(row >= extras.full_rows), int(col >= extras.full_cols)
-        # A kernel of one row may lack its first and its last one.
-        kh, kw = tile.kh - down - (row < extras.low_rows), tile.kw - right - (col < extras.low_cols)
-        kernel = max(0, kh), max(0, kw), down, right
-        count = min(extras.phase_oc - inside, tile.oc - at)
-        if found and found[-1][2:] == kernel:
-            found[-1] = found[-1]._replace(oc=found[-1].oc + count)
-        else:
-            found.append(_Phase(at, count, *kernel))
-        at += count
-    return found
-
-
 @instruction(0x20, "matrix.conv", Unit.MATRIX)
 class Conv(Instruction):
     """A batch of convolution tiles; a matmul is oh=1, ow=M, ic=K, kh=kw=1, oc=N.
@@ -513,12 +376,12 @@ class Conv(Instruction):
 
     def _idle(self) -> int:
         """Products that are not computed."""
-        runs = _runs(self) if self.extras.block_ic else [_Run(1, self.ic, self.oc, 0, 0)]
+        whole = [Run(1, self.ic, self.oc, 0, 0)]
         products = 0
-        for run in runs:
+        for run in runs(self.extras, self.ic, self.oc) if self.extras.block_ic else whole:
             taps = run.oc * self.kh * self.kw
             if self.extras.phase_oc:
-                taps = sum(phase.oc * phase.kh * phase.kw for phase in _phases(self._of_block(run)))
+                taps = sum(phase.oc * phase.kh * phase.kw for phase in self._of_block(run).phases())
             products += run.blocks * run.ic * taps
         return self.batch * self.oh * self.ow * (self.kh * self.kw * self.ic * self.oc - products)
 
@@ -559,7 +422,14 @@ class Conv(Instruction):
             self.w_zero,
         )
 
-    def _of_block(self, run: _Run, number: int = 0, index: int = 0) -> Conv:
+    def phases(self) -> list[Phase]:
+        """The phases of the output channels; only of an instruction that has phases."""
+        return phases(self.extras, self.oc, (self.kh, self.kw))
+
+    def _weight_shape(self, w_type: DType) -> WeightShape:
+        return WeightShape(self.batch, self.ic, self.oc, self.kh, self.kw, w_type.itemsize, CHANNEL_BLOCK)
+
+    def _of_block(self, run: Run, number: int = 0, index: int = 0) -> Conv:
         """A block of a run for one batch item, as a convolution of its own."""
         extras, made = self.extras, copy(self)
         first = (extras.first_oc + run.at_oc) % extras.block_oc if extras.block_oc else extras.first_oc
@@ -572,13 +442,13 @@ class Conv(Instruction):
 
     def _execute_blocks(self, memory: Memory, core: int, w_type: DType, w: _core.Strided) -> None:
         """Compute each block as a convolution of its own; output channels without inputs in this tile get zeros."""
-        runs, size, item = _runs(self), _accumulator(self).itemsize, self.x_type.itemsize
+        found, size, item = runs(self.extras, self.ic, self.oc), _accumulator(self).itemsize, self.x_type.itemsize
         if self.first:
-            ends = (runs[0].at_oc, runs[-1].at_oc + runs[-1].blocks * runs[-1].oc) if runs else (self.oc, self.oc)
+            ends = (found[0].at_oc, found[-1].at_oc + found[-1].blocks * found[-1].oc) if found else (self.oc, self.oc)
             for low, high in ((0, ends[0]), (ends[1], self.oc)):
                 self._clear(memory, core, low, high)
-        for index, run in product(range(self.batch), runs):
-            weights = self._gathered(w_type, w, index, run)
+        for index, run in product(range(self.batch), found):
+            weights = block_weights(w, self._weight_shape(w_type), index, run)
             if self.extras.phase_oc:
                 for number in range(run.blocks):
                     one = _core.Strided(weights.memory, number * weights.strides[0], (0,))
@@ -604,7 +474,7 @@ class Conv(Instruction):
     def _execute_phases(self, memory: Memory, core: int, w_type: DType, w: _core.Strided) -> None:
         """Compute each phase as a convolution with the kernel rows and columns that it has."""
         size, (_, row, pixel) = _accumulator(self).itemsize, self.x_strides
-        for phase in _phases(self):
+        for phase in self.phases():
             if not (phase.kh and phase.kw):
                 if self.first:
                     self._clear(memory, core, phase.at_oc, phase.at_oc + phase.oc)
@@ -613,65 +483,11 @@ class Conv(Instruction):
             self._multiply(
                 w_type,
                 memory.at(core, x_at, self.x_strides),
-                self._of_phase(w_type, w, phase),
+                phase_weights(w, self._weight_shape(w_type), phase),
                 memory.at(core, self.acc + phase.at_oc * size, self.acc_strides),
                 (self.batch, self.oh, self.ow, phase.oc, self.ic),
                 (phase.kh, phase.kw),
             )
-
-    def _of_phase(self, w_type: DType, w: _core.Strided, phase: _Phase) -> _core.Strided:
-        """The weights of a phase, [batch item][K][oc], from those of the tile; one item where all share them."""
-        size, (stride,) = w_type.itemsize, w.strides
-        items, nbytes = self.batch if stride else 1, phase.kh * phase.kw * self.ic * phase.oc * size
-        made = np.empty(items * nbytes, np.uint8)
-        for index, low in product(range(items), range(0, self.ic, CHANNEL_BLOCK)):
-            count = min(CHANNEL_BLOCK, self.ic - low)
-            taps = low * self.kh * self.kw + (phase.down * self.kw + phase.right) * count
-            columns, rows = count * self.oc * size, count * phase.oc * size
-            _core.copy(
-                _core.Strided(
-                    made,
-                    index * nbytes + low * phase.kh * phase.kw * phase.oc * size,
-                    (phase.kw * rows, rows, phase.oc * size, size),
-                ),
-                _core.Strided(
-                    w.memory,
-                    w.offset + index * stride + (taps * self.oc + phase.at_oc) * size,
-                    (self.kw * columns, columns, self.oc * size, size),
-                ),
-                (phase.kh, phase.kw, count, phase.oc),
-                size,
-            )
-        return _core.Strided(made, 0, (nbytes if stride else 0,))
-
-    def _gathered(self, w_type: DType, w: _core.Strided, index: int, run: _Run) -> _core.Strided:
-        """The weights of a run of blocks, [block][K][oc], from those of the tile."""
-        size, taps, (stride,) = w_type.itemsize, self.kh * self.kw, w.strides
-        nbytes = taps * run.ic * run.oc * size
-        made = np.empty(run.blocks * nbytes, np.uint8)
-        for number in range(run.blocks):
-            first = run.at_ic + number * run.ic
-            column = run.at_oc + number * run.oc
-            # Up to the next end of a channel block: of the tile, or of this block.
-            at = first
-            while at < first + run.ic:
-                outer, inner = at - at % CHANNEL_BLOCK, at - (at - first) % CHANNEL_BLOCK
-                wide = min(CHANNEL_BLOCK, self.ic - outer)
-                narrow = min(CHANNEL_BLOCK, first + run.ic - inner)
-                count = min(outer + wide, inner + narrow) - at
-                source = (outer * taps + at - outer) * self.oc + column
-                target = ((inner - first) * taps + at - inner) * run.oc
-                rows, columns = narrow * run.oc * size, wide * self.oc * size
-                _core.copy(
-                    _core.Strided(made, number * nbytes + target * size, (0, rows, run.oc * size, size)),
-                    _core.Strided(
-                        w.memory, w.offset + index * stride + source * size, (0, columns, self.oc * size, size)
-                    ),
-                    (1, taps, count, run.oc),
-                    size,
-                )
-                at += count
-        return _core.Strided(made, 0, (nbytes,))
 
 
 @instruction(0x21, "matrix.depthwise", Unit.MATRIX)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -16,11 +17,12 @@ from npusim.compiler.lower.base import Box, Context
 from npusim.compiler.lower.chain import Chain
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.lower.matrix_tiling import Extent, OutputTile
-from npusim.compiler.lower.matrix_weights import Columns, Part, Skipped
+from npusim.compiler.lower.matrix_weights import Columns, Part
 from npusim.compiler.lower.pixel_run import pixel_run
 from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import load_items
 from npusim.isa.matrix import CHANNEL_BLOCK
+from npusim.isa.matrix_extras import NO_EXTRAS, Extras
 from npusim.ops.matrix import Blocks, Phases
 from npusim.timing.tile import InputWindow, MatrixProblem, ic_unit, input_window
 from npusim.units import ceil_div
@@ -214,29 +216,30 @@ class ConvLowering(MatrixLowering, kind="conv"):
         key = (task.group, task.channel, part)
         return self.packed(key, cut, part, columns, len(columns) * blocks).load(slot)
 
-    def skipped(self, task: OutputTile, part: Part) -> Skipped | None:
-        blocks = first = (0, 0)
-        out = task.channel
-        if self._blocks is not None:
-            blocks, out = self._blocks[:2], out + self._blocks.first
-            # Whole blocks before the tile mean nothing: without them, tiles share instructions.
-            before = min(part.channel // blocks[0], out // blocks[1])
-            first = part.channel - before * blocks[0], out - before * blocks[1]
-        elif self._phases is not None:
-            first = 0, out + self._phases.first
-        phases = self._phases and self._phases_of(self._phases, part)
-        if phases is None:
-            return None if self._blocks is None else Skipped(*blocks, *first)
-        return Skipped(*blocks, *first, *phases)
+    def skipped(self, task: OutputTile, part: Part) -> Extras | None:
+        found = None if self._phases is None else self._phases_of(self._phases, task, part)
+        if self._blocks is None:
+            return found
+        (ic, oc, first), plain = self._blocks, found or NO_EXTRAS
+        out = task.channel + first
+        # Whole blocks before the tile mean nothing: without them, tiles share instructions.
+        before = min(part.channel // ic, out // oc)
+        ends = part.channel - before * ic, out - before * oc
+        return replace(plain, block_ic=ic, block_oc=oc, first_ic=ends[0], first_oc=ends[1])
 
-    def _phases_of(self, phases: Phases, part: Part) -> tuple[int, ...] | None:
+    def _phases_of(self, phases: Phases, task: OutputTile, part: Part) -> Extras | None:
         """The fields of phases for a part of the kernel: the first part may lack the first tap, and the last part the
         last one. None where nothing is missing."""
-        oc, rows, cols, full_rows, full_cols, low_rows, low_cols, _ = phases
-        full = rows if part.row else full_rows, cols if part.col else full_cols
+        rows, cols = phases.rows, phases.cols
+        full = rows if part.row else phases.full_rows, cols if part.col else phases.full_cols
         ends = part.row + part.rows == self.problem.kh, part.col + part.cols == self.problem.kw
-        low = low_rows if ends[0] else 0, low_cols if ends[1] else 0
-        return None if full == (rows, cols) and low == (0, 0) else (oc, rows, cols, *full, *low)
+        low = phases.low_rows if ends[0] else 0, phases.low_cols if ends[1] else 0
+        if full == (rows, cols) and low == (0, 0):
+            return None
+        return Extras(
+            first_oc=task.channel + phases.first, phase_oc=phases.oc, phase_rows=rows, phase_cols=cols,
+            full_rows=full[0], full_cols=full[1], low_rows=low[0], low_cols=low[1],
+        )  # fmt: skip
 
     def _load_dynamic(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
         """Load computed weights: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""

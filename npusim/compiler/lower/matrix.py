@@ -23,7 +23,7 @@ from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Box, Context, Lowering, SlotTable, fact, share, twin
 from npusim.compiler.lower.chain import MAIN
 from npusim.compiler.lower.matrix_tiling import Extent, MatrixTiling, OutputTile
-from npusim.compiler.lower.matrix_weights import Columns, Cut, Part, Skipped, extras, pack_weights
+from npusim.compiler.lower.matrix_weights import Columns, Cut, Part, extras, pack_weights
 from npusim.compiler.lower.ranges import emit_ranges
 from npusim.compiler.lower.streams import Packed
 from npusim.compiler.lower.transfer import copy_items, fetch_items, load_items, pad_items, store_packed
@@ -31,7 +31,8 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.isa.base import Space, is_dram
-from npusim.isa.matrix import NOTHING, Conv, Depthwise, Extras, packed_bytes, zero_field
+from npusim.isa.matrix import Conv, Depthwise, packed_bytes, zero_field
+from npusim.isa.matrix_extras import NOTHING, Extras
 from npusim.timing.tile import Home, Tiling, footprint, input_window
 from npusim.units import ceil_div
 
@@ -105,8 +106,8 @@ class MatrixLowering(MatrixTiling):
         """Tiles with equal keys use the same weights."""
         return (task.group, task.channel)
 
-    def skipped(self, task: OutputTile, part: Part) -> Skipped | None:
-        """The weights of a part of a tile's reduction that are not multiplied; None if all are."""
+    def skipped(self, task: OutputTile, part: Part) -> Extras | None:
+        """The fields of an instruction for weights that are not multiplied; None if all are."""
         return None
 
     def bring(
@@ -409,7 +410,7 @@ class MatrixLowering(MatrixTiling):
         acc: Spot,
         out: Spot,
         rows: dict[str, tuple[Slot, int]],
-        skipped: Skipped | None,
+        skipped: Extras | None,
         ends: tuple[bool, bool],
     ) -> Conv | Depthwise:
         """The instruction for a part of a tile's reduction. Slots take turns, so most tiles share an earlier one's.
@@ -453,7 +454,7 @@ class MatrixLowering(MatrixTiling):
         bounds = epilogue.out_scale, epilogue.out_zero, epilogue.low, epilogue.high
         return (bias, scale, step, *bounds), shift
 
-    def _extras(self, w: int, extent: Extent, chunk: Part, shift: int, skipped: Skipped | None) -> Extras:
+    def _extras(self, w: int, extent: Extent, chunk: Part, shift: int, skipped: Extras | None) -> Extras:
         p = self.problem
         columns = (extent.groups, chunk.channels * chunk.taps, extent.channels)
         if p.depthwise:

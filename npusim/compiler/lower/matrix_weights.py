@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,8 @@ from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.streams import Packed, joined, pack
 from npusim.dtypes import DType
 from npusim.graph import Op
-from npusim.isa.matrix import NO_EXTRAS, NOTHING, Extras, accumulator_type, packed_bytes
+from npusim.isa.matrix import accumulator_type, packed_bytes
+from npusim.isa.matrix_extras import NO_EXTRAS, NOTHING, Extras
 from npusim.timing.tile import MatrixProblem, weight_bytes
 from npusim.units import ceil_div
 
@@ -37,22 +39,6 @@ class Part(NamedTuple):
     def taps(self) -> int:
         """Taps of the kernel."""
         return self.rows * self.cols
-
-
-class Skipped(NamedTuple):
-    """Weights of a tile that are not multiplied, blocks or phases: see :class:`npusim.isa.matrix.Extras`."""
-
-    block_ic: int
-    block_oc: int
-    first_ic: int
-    first_oc: int
-    phase_oc: int = 0
-    phase_rows: int = 0
-    phase_cols: int = 0
-    full_rows: int = 0
-    full_cols: int = 0
-    low_rows: int = 0
-    low_cols: int = 0
 
 
 class WeightScales(NamedTuple):
@@ -144,18 +130,18 @@ def extras(
     columns: tuple[int, int, int],
     channel: int,
     shift: int,
-    skipped: Skipped | None,
+    skipped: Extras | None,
     *,
     wide: bool,
 ) -> Extras:
     """The fields of an instruction that plain products do not need. ``address``: of the weights; ``columns``: groups,
     weights of a channel, channels; ``channel``: the first input channel; ``shift``: address of the epilogue's shift;
-    ``skipped``: weights that are not multiplied; ``wide``: sums of 64 bits."""
+    ``skipped``: the fields for weights that are not multiplied; ``wide``: sums of 64 bits."""
     if scales is None and not wide and not problem.w_bits and shift == NOTHING and skipped is None:
         return NO_EXTRAS
-    places = skipped._asdict() if skipped else {}
+    plain = replace(skipped or NO_EXTRAS, wide=wide, w_bits=problem.w_bits, shift=shift)
     if scales is None:
-        return Extras(wide, problem.w_bits, shift=shift, **places)
+        return plain
     groups, k, oc = columns
     skip = channel % scales.block if scales.rows > 1 else 0
     # A single row of scales serves the whole reduction, wherever a part of it begins.
@@ -164,4 +150,4 @@ def extras(
     w_zeros = NOTHING
     if scales.zero is not None:
         w_zeros = w_scale + 4 * groups * oc * ceil_div(k + skip, block)
-    return Extras(wide, problem.w_bits, skip, block, w_scale, w_zeros, shift, **places)
+    return replace(plain, w_skip=skip, w_block=block, w_scale=w_scale, w_zeros=w_zeros)

@@ -7,6 +7,7 @@ the pixels of a signal (an image of one row) are rows of d columns, and the kern
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import groupby, product
 from math import gcd
@@ -47,10 +48,10 @@ class PhaseConvLowering(ConvLowering):
         self._axes = self._places = tuple(range(len(self._out.shape)))
         return Context(context.config, context.constants, chain, memo=context.memo, facts=context.facts)
 
+    @abstractmethod
     def folded(self, view: View) -> View:
         """A view [image, row, column, channel] by phases. The last row of some phases lies behind its end: no tile has
         it."""
-        raise NotImplementedError
 
 
 class RowPhases(PhaseConvLowering):

@@ -295,7 +295,7 @@ def _norm(found: Polynomial, x: Polynomial, shape: Sequence[int]) -> Found | Non
     ):
         if variance != spread + number(epsilon) or epsilon <= 0:
             continue
-        for factor, term in _constants(found, shape, axes[0]):
+        for factor, term in _constants(found):
             if found == scaled * centre * factor[1] + term[1]:
                 return "normalize", {"axis": axes[0], "mode": mode, "epsilon": epsilon}, factor[0], term[0]
     return None
@@ -304,7 +304,7 @@ def _norm(found: Polynomial, x: Polynomial, shape: Sequence[int]) -> Found | Non
 Constant = tuple[Tensor | None, Polynomial]
 
 
-def _constants(found: Polynomial, shape: Sequence[int], axis: int) -> Iterator[tuple[Constant, Constant]]:
+def _constants(found: Polynomial) -> Iterator[tuple[Constant, Constant]]:
     """What a result may be multiplied by and added to: constants of the formula, or neither."""
     tensors = {atom.of for atom, _ in found.factors() if isinstance(atom.of, Tensor) and atom.of.is_constant}
     named = [(tensor, of_atom(Atom("tensor", tensor))) for tensor in sorted(tensors, key=lambda tensor: tensor.name)]

@@ -16,6 +16,7 @@ from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa.vector import ENTRIES
 from npusim.ops.base import REGISTRY, ElementForm, Place
+from npusim.units import ceil_div
 from npusim.work import VectorWork
 
 _BYTES = (DType.INT8, DType.UINT8)
@@ -92,7 +93,7 @@ class _Memory:
     def place(self, tensor: Tensor) -> Place:
         """Where a tensor is: one element that is repeated, or one for each value."""
         if tensor not in self.at_of:
-            item, start = tensor.dtype.itemsize, -(-len(self.bytes) // 8) * 8
+            item, start = tensor.dtype.itemsize, ceil_div(len(self.bytes), 8) * 8
             count = ENTRIES if tensor.data is None else 1
             self.bytes.extend(bytes(start + count * item - len(self.bytes)))
             if tensor.data is not None:

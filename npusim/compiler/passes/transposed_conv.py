@@ -20,6 +20,7 @@ import numpy.typing as npt
 from npusim.compiler.passes.rewrite import Rewriter
 from npusim.graph import Graph, Op, Tensor
 from npusim.ops.matrix import Phases
+from npusim.units import ceil_div
 
 Array = npt.NDArray[Any]
 
@@ -68,7 +69,7 @@ def _axis(op: Op, number: int) -> _Axis:
         # it come last, a row further on, where they reach the same input rows: none of their rows is cut off.
         low = stride - skipped
         places = [((row - skipped) % stride, tap - (row >= skipped)) for row, tap in places]
-        first, last, full, skipped = first + 1, first + -(-out // stride), low + full, 0
+        first, last, full, skipped = first + 1, first + ceil_div(out, stride), low + full, 0
     return _Axis(taps, apart, (taps - 1) * apart - first, last - size + 1, skipped, places, low, full, is_known)
 
 

@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from npusim.compiler.buffers import Buffer, View
+from npusim.units import ceil_div
 
 
 class Region(NamedTuple):
@@ -48,7 +49,7 @@ def row_bytes(view: View) -> int:
 def region_of(view: View, row: int) -> Region:
     """The smallest region with all bytes of a view."""
     low, high = view.extent()
-    return Region(row, low // row, -(-high // row), *(_columns(view, row) or (0, row)))
+    return Region(row, low // row, ceil_div(high, row), *(_columns(view, row) or (0, row)))
 
 
 def _columns(view: View, row: int) -> tuple[int, int] | None:
@@ -126,7 +127,7 @@ def _steps(view: View, axis: int | None, extent: tuple[int, int], wanted: tuple[
     stride, length = view.strides[axis], view.shape[axis]
     step = end - start - (length - 1) * stride
     first = max(0, -((start + step - low - 1) // stride) if low >= start + step else 0)
-    past = min(length, -(-(high - start) // stride))
+    past = min(length, ceil_div(high - start, stride))
     if first >= past:
         return None
     starts = [first if at == axis else 0 for at in range(len(view.shape))]

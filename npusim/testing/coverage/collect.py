@@ -12,7 +12,7 @@ from npusim.device import npu
 from npusim.device.registers import BY_NAME, RINGS
 from npusim.errors import NpusimError
 from npusim.isa.base import Command, Instruction, decode
-from npusim.isa.matrix import NO_EXTRAS
+from npusim.isa.matrix_extras import NO_EXTRAS
 from npusim.sim.job import MachineJob
 from npusim.sim.memory import DeviceMemory
 from npusim.sim.watch import Watcher

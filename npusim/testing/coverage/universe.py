@@ -22,7 +22,7 @@ from npusim.device.registers import REGISTERS, RINGS, FieldAccess, Register
 from npusim.errors import NpusimError
 from npusim.isa.base import INSTRUCTIONS, Instruction, Space, Unit, region, space_of
 from npusim.isa.dma import Exchange, Expand, Fetch, Multicast
-from npusim.isa.matrix import NO_EXTRAS, Extras
+from npusim.isa.matrix_extras import NO_EXTRAS, Extras
 from npusim.timeline import FaultCode
 
 GROUPS = ("instructions", "stalls", "jobs", "faults", "registers")

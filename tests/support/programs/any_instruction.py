@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait, region
 from npusim.isa.dma import Expand, Fetch, Multicast
-from npusim.isa.matrix import NO_EXTRAS, NOTHING, PACKED_BITS, Depthwise, Extras
+from npusim.isa.matrix import PACKED_BITS, Depthwise
+from npusim.isa.matrix_extras import NO_EXTRAS, NOTHING, Extras
 from npusim.isa.routine import Call, Operand
 from npusim.isa.row_parts import Part, RowPart
 from npusim.routines import canonical

@@ -28,7 +28,8 @@ from npusim.isa.base import (
 from npusim.isa.control import Halt
 from npusim.isa.dma import Copy, Exchange, Expand, Fetch, Fill, Gather, Multicast, MulticastExpand
 from npusim.isa.functions import Binary, Reduce, Unary
-from npusim.isa.matrix import NOTHING, Conv, Depthwise
+from npusim.isa.matrix import Conv, Depthwise
+from npusim.isa.matrix_extras import NOTHING
 from npusim.isa.quantised import QuantisedPool, QuantisedReduce, QuantisedResample
 from npusim.isa.reduction import ArgReduce, CumProd, CumSum, Lrn, Normalize, Pool, ReduceTile, Resample, Softmax
 from npusim.isa.routine import Call, Operand, ScalarRoutine, VectorRoutine

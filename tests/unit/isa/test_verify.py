@@ -13,7 +13,8 @@ from npusim.errors import ProgramError
 from npusim.isa.base import MAX_ITEMS, Command, Instruction, Unit, Wait, acc, encode, l2, region
 from npusim.isa.control import Halt, Residents, resident_bytes
 from npusim.isa.dma import Exchange, Expand, Multicast, MulticastExpand
-from npusim.isa.matrix import NOTHING, Conv, Depthwise
+from npusim.isa.matrix import Conv, Depthwise
+from npusim.isa.matrix_extras import NOTHING
 from npusim.isa.reduction import ArgReduce, Pool
 from npusim.isa.scalar import GatherElements, Scatter, TopK
 from npusim.isa.verify import Limits, verify

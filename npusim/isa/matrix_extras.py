@@ -1,0 +1,81 @@
+"""Optional fields of matrix instructions, encoded behind the others."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, fields
+from operator import attrgetter
+
+from npusim.errors import ProgramError
+from npusim.isa.base import describe_address
+
+NOTHING = 0xFFFF_FFFF_FFFF_FFFF
+"""The address of an operand that does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """Optional fields after the other fields of an instruction; empty if none is used.
+
+    ``wide``: sums have 64 bits. ``w_bits``: bits of a packed weight, 0 if not packed. ``shift``: float32 per channel of
+    each batch item, added after the scale. ``w_scale``: weights are dequantized, (w - zero) * scale, to the type of x:
+    rows of one float32 per output channel, the first for ``w_block - w_skip`` of the K, each other for ``w_block``.
+    ``w_zeros``: zero points in the same layout, of the type of the weights. ``block_ic``, ``block_oc``: weights are
+    block-diagonal: output channels are in blocks of ``block_oc``, and each block has weights for ``block_ic`` input
+    channels. The tile starts at input channel ``first_ic`` and output channel ``first_oc`` of the whole matrix. Weights
+    outside the blocks take time, but are not multiplied; each block is summed like a convolution of its own.
+    ``phase_oc``: each ``phase_oc`` output channels are a phase, in ``phase_rows`` rows of ``phase_cols``, and the tile
+    starts at output channel ``first_oc`` of all. The first kernel row of phases from row ``full_rows`` on takes
+    time, but is not multiplied; nor is the last one of phases before row ``low_rows``. ``full_cols`` and ``low_cols``:
+    the same for kernel columns.
+    """
+
+    wide: bool = False
+    w_bits: int = 0
+    w_skip: int = 0
+    w_block: int = 0
+    w_scale: int = NOTHING
+    w_zeros: int = NOTHING
+    shift: int = NOTHING
+    block_ic: int = 0
+    block_oc: int = 0
+    first_ic: int = 0
+    first_oc: int = 0
+    phase_oc: int = 0
+    phase_rows: int = 0
+    phase_cols: int = 0
+    full_rows: int = 0
+    full_cols: int = 0
+    low_rows: int = 0
+    low_cols: int = 0
+
+    def __str__(self) -> str:
+        parts = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                shown = describe_address(value) if field.default == NOTHING else value
+                parts.append(f"{field.name}={shown}")
+        return f"[{','.join(parts)}]"
+
+    def to_bytes(self) -> bytes:
+        if self is NO_EXTRAS or self == NO_EXTRAS:
+            return b""
+        return _EXTRAS.pack(*attrgetter(*_EXTRA_NAMES)(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Extras:
+        """Inverse of ``to_bytes``. Raises ProgramError for other bytes."""
+        if not data:
+            return NO_EXTRAS
+        if len(data) != _EXTRAS.size:
+            raise ProgramError(f"extras of {len(data)} bytes, must be 0 or {_EXTRAS.size}")
+        extras = cls(*_EXTRAS.unpack(data))
+        if extras.to_bytes() != data:
+            raise ProgramError("extras that say nothing, or a flag that is neither 0 nor 1")
+        return extras
+
+
+_EXTRAS = struct.Struct("<?B2xIIQQQIIIIIBBBBBB2x")
+_EXTRA_NAMES = [field.name for field in fields(Extras)]
+NO_EXTRAS = Extras()
