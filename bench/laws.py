@@ -43,7 +43,8 @@ def walk(law: str, name: str, cases: int, seed: int) -> Worst:
     found, broken, worst, text = 0, 0, 0.0, ""
     for number in range(cases):
         rng = Random(f"{law} {name} {seed} {number}")
-        case = LAWS[law].case(rng, device(name, rng))
+        config = device(name, rng)
+        case = LAWS[law].case(rng, config) if LAWS[law].on(config) else None
         if case is None:
             continue
         found += 1

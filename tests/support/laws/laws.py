@@ -16,7 +16,9 @@ from npusim.frontends.onnx import load
 from npusim.graph import Graph
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
+from npusim.isa.functions import Reduce
 from npusim.ops.build import GraphBuilder
+from npusim.units import ceil_div
 from tests.support.laws import layers
 from tests.support.laws.forms import FORMS, models
 from tests.support.laws.layers import Conv
@@ -24,6 +26,7 @@ from tests.support.laws.measure import Figures, measure
 from tests.support.laws.quantised import file_and_network
 
 Measured = Mapping[str, Figures]
+Generator = Callable[[Random, Config], "Case | None"]
 
 
 @dataclass(frozen=True)
@@ -42,21 +45,36 @@ class Case:
 
 @dataclass(frozen=True)
 class Law:
-    """One law: what it says, and a generator of cases. A device that has no such layer gives None."""
+    """One law: what it says, a generator of cases, and the devices that have such layers (``on``). The generator gives
+    None where the random sizes are not such a layer: then the next one is tried."""
 
     name: str
     statement: str
-    case: Callable[[Random, Config], Case | None]
+    case: Generator
+    on: Callable[[Config], bool]
 
 
 LAWS: dict[str, Law] = {}
 
 
-def law(statement: str) -> Callable[[Callable[[Random, Config], Case | None]], Callable[[Random, Config], Case | None]]:
+def _multiplies(config: Config) -> bool:
+    return bool(layers.types(config))
+
+
+def _is_single(config: Config) -> bool:
+    return _multiplies(config) and config.cores == 1
+
+
+def _computes(dtype: str) -> Callable[[Config], bool]:
+    """Whether a device multiplies a type, and has a vector unit for what is between."""
+    return lambda config: bool(config.matrix.throughput.get(dtype)) and config.vector is not None
+
+
+def law(statement: str, on: Callable[[Config], bool] = _multiplies) -> Callable[[Generator], Generator]:
     """Register a generator as the law of its name."""
 
-    def register(case: Callable[[Random, Config], Case | None]) -> Callable[[Random, Config], Case | None]:
-        LAWS[case.__name__] = Law(case.__name__, statement, case)
+    def register(case: Generator) -> Generator:
+        LAWS[case.__name__] = Law(case.__name__, statement, case, on)
         return case
 
     return register
@@ -81,10 +99,8 @@ def _pair(config: Config, changed: Conv, base: Conv, factor: float) -> Case:
 def dilation(rng: Random, config: Config) -> Case | None:
     """Images and signals, strides, both layouts. Input channels fill the rows of the array: else taps share them, which
     is another law's."""
-    if not layers.types(config):
-        return None
     base = layers.conv(rng, config, (2, 3, 5))
-    base = replace(base, c=-(-base.c // config.matrix.rows) * config.matrix.rows, o=min(base.o, 256))
+    base = replace(base, c=ceil_div(base.c, config.matrix.rows) * config.matrix.rows, o=min(base.o, 256))
     base = replace(base, h=max(base.h, 9), w=max(base.w, 9), n=1, layout=rng.choice(("NHWC", "NHWC", "NCHW")))
     steps = (2, 3, 4, 6, 8, 12, 18, 29)
     if rng.random() < 0.3:
@@ -100,8 +116,6 @@ _SHOWS = 20_000_000
 def kernel_size(rng: Random, config: Config) -> Case | None:
     """Any numbers of channels. The folds are those of the layer as one instruction, by the cost function of the unit;
     and nothing overlaps the first load and the last store."""
-    if not layers.types(config):
-        return None
     kernel, flat, side = rng.randint(2, 31), rng.random() < 0.3, layers.size(rng, 8, 64)
     layer = Conv(
         rng.choice(layers.types(config)), 1, 1 if flat else side, side * (8 if flat else 1), layers.size(rng, 3, 256),
@@ -130,8 +144,6 @@ PASSES = {"softmax": 3.0, "normalize": 4.0, "cumsum": 2.0, "arg_reduce": 1.0, "t
 @law("a reduction works over any length, and moves the row as often as its passes need")
 def long_rows(rng: Random, config: Config) -> Case | None:
     """Rows that may be longer than SRAM."""
-    from npusim.isa.functions import Reduce
-
     kind = rng.choice(tuple(ROWS))
     length, count = layers.size(rng, 1000, 300_000), rng.choice((1, 1, 2, 5))
     build = GraphBuilder(kind)
@@ -151,8 +163,6 @@ def long_rows(rng: Random, config: Config) -> Case | None:
 @law("pixels in rows, in one row, or as a batch, and the matrix product of the same bytes, take the same time")
 def pixel_shape(rng: Random, config: Config) -> Case | None:
     """1x1 convolutions, with channels or pixels innermost; images of the latter are no run of pixels together."""
-    if not layers.types(config):
-        return None
     layer = replace(layers.conv(rng, config, (1,), stride=False), c=layers.size(rng, 16, 1024))
     layer = replace(layer, layout=rng.choice(("NHWC", "NHWC", "NCHW")))
     pixels, area = layer.n * layer.h * layer.w, layer.h * layer.w
@@ -180,8 +190,6 @@ def pixel_shape(rng: Random, config: Config) -> Case | None:
 def groups(rng: Random, config: Config) -> Case | None:
     """Fewer: a divisor of them, 1 is the dense one. Depthwise ones may have several output channels for each input
     channel; in NCHW, transpositions cost the same for both."""
-    if not layers.types(config):
-        return None
     width = rng.choice((1, 2, 4, 7, 8, 16, 20, 24, 32, 48, 64))
     more = rng.choice((2, 3, 4, 6, 8, 12, 16, 32, 64))
     rows, cols = layers.size(rng, 5, 64), layers.size(rng, 5, 64)
@@ -202,8 +210,6 @@ def groups(rng: Random, config: Config) -> Case | None:
 def smaller(rng: Random, config: Config) -> Case | None:
     """One size of a convolution is smaller by one; or a last layer is left out whose input is not larger than its
     result."""
-    if not layers.types(config):
-        return None
     base = layers.conv(rng, config)
     base = replace(base, layout=rng.choice(("NHWC", "NHWC", "NCHW")))
     less = rng.choice(("n", "h", "w", "c", "o", "kernel", "layer"))
@@ -233,8 +239,6 @@ def _without_last_layer(rng: Random, config: Config, first: Conv) -> Case | None
 @law("transposed convolutions multiply at most 1.8 times what they need, and no kernel is slower than a larger one")
 def transposed(rng: Random, config: Config) -> Case | None:
     """Larger: the next multiple of the stride. Images and signals."""
-    if not layers.types(config):
-        return None
     dtype, side = rng.choice(layers.types(config)), layers.size(rng, 6, 40)
     kernel, stride = rng.choice((2, 3, 3, 3, 5, 5, 5, 7, 9)), rng.choice((2, 2, 3, 3, 4))
     parts, flat = rng.choice((1, 1, 1, 2, 4)), rng.random() < 0.2
@@ -263,7 +267,7 @@ def transposed(rng: Random, config: Config) -> Case | None:
         slower = at_most(1.005, "kernel", "multiple of the stride")(found)
         return max(slower, found["kernel"].macs / (1.8 * useful))
 
-    whole = -(-kernel // stride) * stride
+    whole = ceil_div(kernel, stride) * stride
     text = (
         f"{dtype.label} {height}x{side} {c}->{o} in {parts} groups, {layout}, kernel {kernel} against {whole}, "
         f"stride {stride}"
@@ -281,8 +285,6 @@ MORE = (
 @law("more of a resource takes at most 1.005 times as long")
 def more_hardware(rng: Random, config: Config) -> Case | None:
     """One key of the description, up to twice as large; on a small network, on one core or several."""
-    if not layers.types(config):
-        return None
     key = rng.choice(MORE)
     if key == "exchange.bytes_per_cycle" or (key != "l2.bytes" and rng.random() < 0.25):
         config = config.with_(**{"cores": config.cores * rng.choice((2, 3, 4)), "exchange.bytes_per_cycle": 16})
@@ -328,30 +330,27 @@ def _on_cores(rng: Random, config: Config, graph: Graph) -> Case:
     return Case(f"{count} cores, {kind or 'nothing shared'}: {describe(graph)}", subjects, ratio)
 
 
-@law("n cores take at most 1 / 0.8 n of the time of one, or 1.25 times a bound, with 1.15 times the traffic")
+@law(
+    "n cores take at most 1 / 0.8 n of the time of one, or 1.25 times a bound, with 1.15 times the traffic", _is_single
+)
 def cores(rng: Random, config: Config) -> Case | None:
     """On a convolution that is large enough to be cut."""
-    if not layers.types(config) or config.cores > 1:
-        return None
     layer = replace(layers.conv(rng, config, (1, 3), stride=False), n=1, o=256, c=128)
     return _on_cores(rng, config, layer.graph()) if layer.macs <= layers.MOST_MACS else None
 
 
 @law(
-    "networks on n cores take at most 1 / 0.8 n of the time of one, or 1.25 times a bound, with 1.15 times the traffic"
+    "networks on n cores take at most 1 / 0.8 n of the time of one, or 1.25 times a bound, with 1.15 times the traffic",
+    _is_single,
 )
 def networks_on_cores(rng: Random, config: Config) -> Case | None:
     """On a small network, whose values cores keep in their scratchpads."""
-    if not layers.types(config) or config.cores > 1:
-        return None
     return _on_cores(rng, config, layers.chain(rng, config, 4))
 
 
 @law("no layer is faster than its products at the unit's peak, or its bytes at the DRAM's bandwidth")
 def bounds(rng: Random, config: Config) -> Case | None:
     """Compulsory bytes: operands and results once."""
-    if not layers.types(config):
-        return None
     layer = layers.conv(rng, config)
     element = layer.dtype.itemsize
     bytes_ = element * (layer.n * layer.h * layer.w * layer.c // layer.stride**2)
@@ -365,8 +364,6 @@ def bounds(rng: Random, config: Config) -> Case | None:
 @law("the order of nodes in a file changes nothing")
 def file_order(rng: Random, config: Config) -> Case | None:
     """Two branches, written one after the other or in turns."""
-    if not layers.types(config):
-        return None
     base = replace(layers.conv(rng, config, stride=False), n=1)
     base = replace(base, o=min(base.o, 128), c=min(base.c, 128))
     second = replace(base, c=base.o)
@@ -396,11 +393,12 @@ def describe(graph: Graph) -> str:
     return ", ".join(f"{op.kind} {list(op.output.shape)}" for op in graph.ops)
 
 
-@law("what exporters write for an operator takes at most 1.1 times the time and traffic of the operator")
+@law(
+    "what exporters write for an operator takes at most 1.1 times the time and traffic of the operator",
+    _computes("float32"),
+)
 def forms(rng: Random, config: Config) -> Case | None:
     """float32 models as files hold them."""
-    if not config.matrix.throughput.get("float32") or config.vector is None:
-        return None
     name = rng.choice(tuple(FORMS))
     form = rng.choice(tuple(FORMS[name].written))
     single, written = (load(model) for model in models(name, form, rng))
@@ -409,12 +407,13 @@ def forms(rng: Random, config: Config) -> Case | None:
     return Case(f"{name} {form} of {shapes}", subjects, at_most(1.1, "written", "operator", 1.1))
 
 
-@law("a quantised file of a few layers takes at most 1.1 times the time and traffic of its network on integers")
+@law(
+    "a quantised file of a few layers takes at most 1.1 times the time and traffic of its network on integers",
+    _computes("int8"),
+)
 def quantized(rng: Random, config: Config) -> Case | None:
     """Files of onnxruntime's quantiser, from random networks; both with the file's scales. ``bench.quantised`` holds
     whole networks to 1.03 and 1.02."""
-    if not config.matrix.throughput.get("int8") or config.vector is None:
-        return None
     file, network = file_and_network(rng)
     subjects = {"file": (file, config), "network": (network, config)}
     return Case(describe(network), subjects, at_most(1.1, "file", "network", 1.1))

@@ -15,6 +15,7 @@ from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.isa.functions import Binary
 from npusim.ops.build import GraphBuilder
+from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 
 MOST_MACS = 1 << 29
@@ -55,7 +56,7 @@ class Conv:
     @property
     def out_hw(self) -> tuple[int, int]:
         """Rows and columns of the result."""
-        return -(-self.h // self.stride), -(-self.w // self.stride)
+        return ceil_div(self.h, self.stride), ceil_div(self.w, self.stride)
 
     @property
     def macs(self) -> int:
