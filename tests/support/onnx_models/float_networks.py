@@ -63,104 +63,98 @@ class FloatExport:
         self._nodes.append(helper.make_node(kind, inputs, [name], name=f"{op.name}.node", **attributes))
         self._name[op.output] = name
 
-    def _write(self, op: Op) -> None:  # noqa: C901 - one case for each kind
-        x = self._name.get(op.inputs[0]) if op.inputs[0] is not None else None
-        assert x is not None
+    def _write(self, op: Op) -> None:
+        x = self._name[op.input(0)]
+        if op.kind not in _WRITERS:
+            raise ValueError(f"{op.name}: {op.kind} is not exported")
+        _WRITERS[op.kind](self, op, x)
+
+    def _dequantize(self, op: Op, x: str) -> None:
+        self._name[op.output] = x
+
+    def _quantize(self, op: Op, x: str) -> None:
+        # The node before makes the value that the file quantises.
+        if self._nodes and x == self._nodes[-1].output[0] and not x.startswith("q:"):
+            self._nodes[-1].output[0] = x = f"q:{op.output.name}"
+        self._name[op.output] = x
+
+    def _parameters(self, op: Op, depth: int, channels: int) -> list[str]:
+        """Random weights for so many summands of a result, and biases of 0."""
+        weights = self._rng.standard_normal(op.input(1).shape, np.float32) * np.float32((2 / depth) ** 0.5)
+        return [self._store(f"{op.name}.w", weights), self._store(f"{op.name}.b", np.zeros(channels, np.float32))]
+
+    def _conv(self, op: Op, x: str) -> None:
+        attrs, w = op.attrs, op.input(1)
+        names = self._parameters(op, int(np.prod(w.shape[1:])), op.input(2).size)
+        shape = {
+            "kernel_shape": w.shape[2:], "strides": attrs["stride"], "dilations": attrs["dilation"],
+            "pads": attrs["pads"], "group": attrs["groups"],
+        }  # fmt: skip
+        if op.kind == "conv_transpose":
+            shape["output_padding"] = [
+                out - ((size - 1) * stride + kernel - before - after)
+                for out, size, stride, kernel, before, after in zip(
+                    attrs["output_hw"], op.input(0).shape[1:3], attrs["stride"], w.shape[2:],
+                    attrs["pads"][:2], attrs["pads"][2:], strict=True,
+                )
+            ]  # fmt: skip
+        self._node(op, "Conv" if op.kind == "conv" else "ConvTranspose", [x, *names], **shape)
+
+    def _matmul(self, op: Op, x: str) -> None:
+        depth, channels = op.input(1).shape
+        self._node(op, "Gemm", [x, *self._parameters(op, depth, channels)])
+
+    def _unary(self, op: Op, x: str) -> None:
         attrs = op.attrs
-        match op.kind:
-            case "dequantize":
-                self._name[op.output] = x
-            case "quantize":
-                # The node before makes the value that the file quantises.
-                if self._nodes and x == self._nodes[-1].output[0] and not x.startswith("q:"):
-                    self._nodes[-1].output[0] = f"q:{op.output.name}"
-                    x = self._nodes[-1].output[0]
-                self._name[op.output] = x
-            case "conv" | "conv_transpose":
-                w, b = op.input(1), op.input(2)
-                depth = int(np.prod(w.shape[1:]))
-                weights = self._rng.standard_normal(w.shape, np.float32) * np.float32((2 / depth) ** 0.5)
-                names = [
-                    self._store(f"{op.name}.w", weights),
-                    self._store(f"{op.name}.b", np.zeros(b.shape, np.float32)),
-                ]
-                shape = {
-                    "kernel_shape": w.shape[2:], "strides": attrs["stride"], "dilations": attrs["dilation"],
-                    "pads": attrs["pads"], "group": attrs["groups"],
-                }  # fmt: skip
-                if op.kind == "conv_transpose":
-                    shape["output_padding"] = [
-                        out - ((size - 1) * stride + kernel - before - after)
-                        for out, size, stride, kernel, before, after in zip(
-                            attrs["output_hw"], op.input(0).shape[1:3], attrs["stride"], w.shape[2:],
-                            attrs["pads"][:2], attrs["pads"][2:], strict=True,
-                        )
-                    ]  # fmt: skip
-                self._node(op, "Conv" if op.kind == "conv" else "ConvTranspose", [x, *names], **shape)
-            case "matmul":
-                w = op.input(1)
-                weights = self._rng.standard_normal(w.shape, np.float32) * np.float32((2 / w.shape[0]) ** 0.5)
-                names = [
-                    self._store(f"{op.name}.w", weights),
-                    self._store(f"{op.name}.b", np.zeros(w.shape[1], np.float32)),
-                ]
-                self._node(op, "Gemm", [x, *names])
-            case "unary" if attrs["fn"] == Unary.SILU:
+        match attrs["fn"]:
+            case Unary.SILU:
                 self._nodes.append(helper.make_node("Sigmoid", [x], [f"{op.name}.share"], name=f"{op.name}.sigmoid"))
                 self._node(op, "Mul", [x, f"{op.name}.share"])
-            case "unary" if attrs["fn"] == Unary.CLIP:
+            case Unary.CLIP:
                 bounds = [self._store(f"{op.name}.{p}", np.array(attrs[p], np.float32)) for p in ("p0", "p1")]
                 self._node(op, "Clip", [x, *bounds])
-            case "unary":
-                kind, names = _UNARY[attrs["fn"]]
+            case function:
+                kind, names = _UNARY[function]
                 self._node(op, kind, [x], **dict(zip(names, (attrs["p0"], attrs["p1"]), strict=False)))
-            case "binary":
-                self._node(op, _BINARY[attrs["fn"]], [self._operand(op, index) for index in (0, 1)])
-            case "pool":
-                self._pool(op, x)
-            case "gather":
-                axis = 2 if attrs["axis"] == 1 else 3
-                scales = [1.0] * 4
-                scales[axis] = op.output.shape[attrs["axis"]] / op.input(0).shape[attrs["axis"]]
-                # One node for rows and columns, as exporters write it: the one for columns does both.
-                if axis == 2:
-                    self._name[op.output] = x
-                    return
-                scales[2] = scales[3]
-                names = ["", self._store(f"{op.name}.scales", np.array(scales, np.float32))]
-                self._node(op, "Resize", [x, *names], mode="nearest", coordinate_transformation_mode="asymmetric",
-                           nearest_mode="floor")  # fmt: skip
-            case "concat":
-                self._node(op, "Concat", [self._name[t] for t in op.inputs if t is not None], axis=1)
-            case "slice":
-                axes = [i for i, (a, b) in enumerate(zip(op.input(0).shape, op.output.shape, strict=True)) if a != b]
-                start, size = attrs["starts"][axes[0]], attrs["sizes"][axes[0]]
-                names = [
-                    self._store(f"{op.name}.{index}", np.array([value], np.int64))
-                    for index, value in enumerate((start, start + size, 1))
-                ]
-                self._node(op, "Slice", [x, *names])
-            case "softmax":
-                y = x
-                if len(op.output.shape) == 4:
-                    self._node(op, "Softmax", [y], axis=1)
-                else:
-                    self._node(op, "Softmax", [y], axis=attrs["axis"])
-            case "reshape":
-                if len(op.output.shape) == 2:
-                    self._node(op, "Flatten", [x], axis=1)
-                else:  # a sequence [batch, steps, features] as an image of one row
-                    batch, _, steps, features = op.output.shape
-                    turned = helper.make_node("Transpose", [x], [f"{op.name}.t"], name=f"{op.name}.t", perm=[0, 2, 1])
-                    self._nodes.append(turned)
-                    shape = self._store(f"{op.name}.shape", np.array([batch, features, 1, steps], np.int64))
-                    self._node(op, "Reshape", [f"{op.name}.t", shape])
-            case _:
-                raise ValueError(f"{op.name}: {op.kind} is not exported")
-        if op.kind == "slice" and len(op.output.shape) == 4:
-            self._nodes[-1].input[3] = self._store(f"{op.name}.axes", np.array([1], np.int64))
-        elif op.kind == "slice":
-            self._nodes[-1].input[3] = self._store(f"{op.name}.axes", np.array([len(op.output.shape) - 1], np.int64))
+
+    def _binary(self, op: Op, x: str) -> None:
+        self._node(op, _BINARY[op.attrs["fn"]], [self._operand(op, index) for index in (0, 1)])
+
+    def _gather(self, op: Op, x: str) -> None:
+        axis = 2 if op.attrs["axis"] == 1 else 3
+        # One node for rows and columns, as exporters write it: the one for columns does both.
+        if axis == 2:
+            self._name[op.output] = x
+            return
+        scale = op.output.shape[op.attrs["axis"]] / op.input(0).shape[op.attrs["axis"]]
+        names = ["", self._store(f"{op.name}.scales", np.array([1.0, 1.0, scale, scale], np.float32))]
+        self._node(op, "Resize", [x, *names], mode="nearest", coordinate_transformation_mode="asymmetric",
+                   nearest_mode="floor")  # fmt: skip
+
+    def _concat(self, op: Op, x: str) -> None:
+        self._node(op, "Concat", [self._name[t] for t in op.inputs if t is not None], axis=1)
+
+    def _slice(self, op: Op, x: str) -> None:
+        shape = op.output.shape
+        axes = [i for i, (a, b) in enumerate(zip(op.input(0).shape, shape, strict=True)) if a != b]
+        start, size = op.attrs["starts"][axes[0]], op.attrs["sizes"][axes[0]]
+        numbers = (start, start + size, 1 if len(shape) == 4 else len(shape) - 1)
+        names = [self._store(f"{op.name}.{index}", np.array([value], np.int64)) for index, value in enumerate(numbers)]
+        self._node(op, "Slice", [x, *names])
+
+    def _softmax(self, op: Op, x: str) -> None:
+        self._node(op, "Softmax", [x], axis=1 if len(op.output.shape) == 4 else op.attrs["axis"])
+
+    def _reshape(self, op: Op, x: str) -> None:
+        if len(op.output.shape) == 2:
+            self._node(op, "Flatten", [x], axis=1)
+            return
+        # A sequence [batch, steps, features] as an image of one row.
+        batch, _, steps, features = op.output.shape
+        turned = helper.make_node("Transpose", [x], [f"{op.name}.t"], name=f"{op.name}.t", perm=[0, 2, 1])
+        self._nodes.append(turned)
+        shape = self._store(f"{op.name}.shape", np.array([batch, features, 1, steps], np.int64))
+        self._node(op, "Reshape", [f"{op.name}.t", shape])
 
     def _operand(self, op: Op, index: int) -> str:
         tensor = op.input(index)
@@ -186,6 +180,24 @@ class FloatExport:
             )
         ]  # fmt: skip
         self._node(op, kind, [x], ceil_mode=int(any(reach)), **shape)
+
+
+_WRITERS = {
+    "dequantize": FloatExport._dequantize,
+    "quantize": FloatExport._quantize,
+    "conv": FloatExport._conv,
+    "conv_transpose": FloatExport._conv,
+    "matmul": FloatExport._matmul,
+    "unary": FloatExport._unary,
+    "binary": FloatExport._binary,
+    "pool": FloatExport._pool,
+    "gather": FloatExport._gather,
+    "concat": FloatExport._concat,
+    "slice": FloatExport._slice,
+    "softmax": FloatExport._softmax,
+    "reshape": FloatExport._reshape,
+}
+"""How each kind is written."""
 
 
 def planes(shape: tuple[int, ...]) -> tuple[int, ...]:

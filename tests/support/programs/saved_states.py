@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,13 @@ from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.errors import CheckpointError
 from npusim.hw.config import load_config
+from tests.support.nested import Path, at, changed
 from tests.support.programs.planted_bugs import SIZE, planted
 from tests.support.programs.streams import QUICK_HOST
 
 TINY = load_config("tiny").with_(**QUICK_HOST)
 INPUTS = {name: np.arange(SIZE).astype(np.uint8) for name in ("x0", "x1")}
 Value = Any
-Path = tuple[str | int, ...]
 JOB: Path = ("queues", "jobs", 1)
 """Where the job is in the state of the device."""
 
@@ -33,28 +32,6 @@ def running(at_ps: int) -> NpuDevice:
     driver.submit(driver.load(planted(None)), INPUTS)
     device.run_until(at_ps)
     return device
-
-
-def leaves(value: Value, path: Path = ()) -> Iterator[tuple[Path, Value]]:
-    """Each value in a state that is no list and no mapping, with its path."""
-    if isinstance(value, dict | list):
-        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from leaves(item, (*path, name))
-    else:
-        yield path, value
-
-
-def at(state: Value, path: Path) -> Value:
-    """The value at a path."""
-    return functools.reduce(lambda inside, name: inside[name], path, state)
-
-
-def changed(state: Value, path: Path, value: Value) -> Value:
-    """The state with another value at a path."""
-    *above, last = path
-    found = copy.deepcopy(state)
-    at(found, tuple(above))[last] = value
-    return found
 
 
 @functools.cache

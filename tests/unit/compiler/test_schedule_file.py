@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,8 +11,8 @@ import pytest
 from npusim.compiler.schedule.schedule import AREAS, DRAM, L2, ORDERS, SEARCHED
 from npusim.compiler.schedule.schedule_file import document, parse_schedule, schedule_text
 from npusim.errors import ScheduleError
+from tests.support.nested import Path, changed, leaves
 
-Path = tuple[str | int, ...]
 FULL: dict[str, Any] = {
     "cores": 2,
     "channels": 2,
@@ -35,20 +32,6 @@ CHOICES = {"backing": (DRAM, L2), "constants": ORDERS, "area": AREAS, "search": 
 COUNTED = ("cores", "channels")
 """Integers from 1 on; all others are from 0 on."""
 OPTIONAL = ("cores", "channels", "backing", "exchange", "large_tiles", "constants", "axis", "overlap", "offset")
-
-
-def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, dict | list):
-        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from leaves(item, (*path, name))
-    else:
-        yield path, value
-
-
-def changed(path: Path, value: Any) -> dict[str, Any]:
-    told = copy.deepcopy(FULL)
-    functools.reduce(lambda inside, name: inside[name], path[:-1], told)[path[-1]] = value  # type: ignore[call-overload]
-    return told
 
 
 def place(path: Path) -> str:
@@ -72,7 +55,7 @@ def accepted(path: Path, value: Any) -> list[Any]:
 def test_each_value_has_a_kind_and_limits(path: Path, value: Any) -> None:
     good = accepted(path, value)
     for each in good:
-        parse_schedule(changed(path, each))
+        parse_schedule(changed(FULL, path, each))
     for wrong in (None, True, 0, -1, 1 << 48, 0.5, "", "none of them", [], {}):
         if not any(type(wrong) is type(each) and wrong == each for each in good) and (
             wrong != "none of them" or not isinstance(value, str) or any(name in CHOICES for name in path)
@@ -80,7 +63,7 @@ def test_each_value_has_a_kind_and_limits(path: Path, value: Any) -> None:
             if type(wrong) is int and type(value) is int and 0 < wrong < 1 << 48:
                 continue
             with pytest.raises(ScheduleError, match=f"^schedule: {re.escape(place(path))}: must be"):
-                parse_schedule(changed(path, wrong))
+                parse_schedule(changed(FULL, path, wrong))
 
 
 def test_a_schedule_is_read_as_it_was_written() -> None:
@@ -96,11 +79,11 @@ def test_entries_are_objects_with_their_keys(path: Path) -> None:
     (first,) = FULL[path[0]]
     for wrong, what in (({}, "must be a list"), ([3], "[0]: must be an object"), ([{**first, "y": 1}], "[0]: 'y'")):
         with pytest.raises(ScheduleError, match=re.escape(f"{path[0]}{what if what[0] == '[' else ': ' + what}")):
-            parse_schedule(changed(path, wrong))
+            parse_schedule(changed(FULL, path, wrong))
     named = next(iter(first))
     with pytest.raises(ScheduleError, match=re.escape(f"{path[0]}[0]: must have '{named}'")):
-        parse_schedule(changed(path, [{name: each for name, each in first.items() if name != named}]))
-    twice = changed(path, [first, first])
+        parse_schedule(changed(FULL, path, [{name: each for name, each in first.items() if name != named}]))
+    twice = changed(FULL, path, [first, first])
     if path == ("cascades",):
         assert len(parse_schedule(twice).cascades) == 2
     else:

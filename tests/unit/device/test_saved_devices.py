@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.programs.saved_states import JOB, WRONG, checkpoint, leaves, refusal
+from tests.support.nested import leaves
+from tests.support.programs.saved_states import JOB, WRONG, checkpoint, refusal
 
 ELSEWHERE = {"config", "registers", (*JOB, "player")}
 """Descriptions and players have tests of their own; registers may hold what software writes."""

@@ -12,18 +12,8 @@ from npusim.errors import CheckpointError
 from npusim.sim.jobstate import timeline_of, timeline_state
 from npusim.sim.saved import Saved
 from npusim.timeline import Timeline
-from tests.support.programs.saved_states import (
-    JOB,
-    TINY,
-    WRONG,
-    Path,
-    at,
-    changed,
-    checkpoint,
-    leaves,
-    refusal,
-    running,
-)
+from tests.support.nested import Path, at, changed, leaves
+from tests.support.programs.saved_states import JOB, TINY, WRONG, checkpoint, refusal, running
 from tests.support.programs.stopped_jobs import seen
 
 MOMENTS = range(100_000, 3_700_000, 300_000)
