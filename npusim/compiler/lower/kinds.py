@@ -13,8 +13,8 @@ from npusim.compiler.grouping.groups import VIEWS, Group
 from npusim.compiler.lower import TILES
 from npusim.compiler.lower.attention import AttentionLowering
 from npusim.compiler.lower.base import Context, Lowering
+from npusim.compiler.lower.conv_forms import conv_lowering
 from npusim.compiler.lower.element import Elementwise
-from npusim.compiler.lower.image_product import conv_lowering
 from npusim.compiler.lower.long_rows import row_lowering
 from npusim.compiler.lower.movement import VIEW_RULES, CopyLowering
 from npusim.compiler.passes.legalize import RULES

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from npusim.compiler.buffers import Buffer, View
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Lowering
-from npusim.compiler.lower.image_product import conv_like
+from npusim.compiler.lower.conv_forms import conv_like
 from npusim.compiler.lower.kinds import lower
 from npusim.compiler.schedule.exchange import CoreTransfer, SharedTensor, transfers_of
 from npusim.compiler.schedule.regions import Region, are_disjoint, join, place_view, region_of, row_bytes

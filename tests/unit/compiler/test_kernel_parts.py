@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler.lower import image_product, phases
+from npusim.compiler.lower import conv_forms, phases
 from npusim.compiler.lower.conv import ConvLowering
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
@@ -88,7 +88,7 @@ def whole(graph: Graph) -> Program:
     """The program for a large SRAM, each of whose instructions has the whole kernel."""
     tile.forget()
     no_parts = mock.patch.object(tile, "can_cut_taps", return_value=False)
-    with no_parts, mock.patch.object(image_product, "phased", return_value=None):
+    with no_parts, mock.patch.object(conv_forms, "phased", return_value=None):
         program = compile_graph(graph, LARGE)
     tile.forget()
     assert len(cuts(program)) == 1
