@@ -79,44 +79,73 @@ def _product(group: Group) -> _Product | None:
     """The group with a product; None for other convolutions than 1x1 ones with plain constant weights in NCHW."""
     conv = group.anchor
     assert conv is not None
-    x, w, attrs = conv.input(0), conv.input(1), conv.attrs
-    groups = attrs["groups"]
-    if w.data is None or attrs["layout"] != "NCHW" or w.shape[2:] != (1, 1):
+    if not _is_plain(conv) or group.sides:
         return None
-    if attrs["stride"] != (1, 1) or any(attrs["pads"]) or conv.optional(3) is not None or group.sides:
+    w, bias, sums, groups = conv.input(1), conv.optional(2), conv.output, conv.attrs["groups"]
+    tensors = _flat_tensors(group, groups)
+    if tensors is None:
         return None
-    if (attrs["blocks"] or attrs["phases"]) and x.dtype.is_float:
-        return None  # zeros of the weights would be multiplied
-    low, high = weight_zeros(x.dtype)
-    roles = x.dtype is w.dtype or (w.dtype in PIXEL_INTEGERS and x.dtype in WEIGHT_INTEGERS)
-    if not roles or not low <= attrs["x_zero"] <= high:
-        return None
-    bias, sums = conv.optional(2), conv.output
-    if bias is not None and (bias.data is None or bias.dtype is not sums.dtype or sums.dtype not in _ADDED):
-        return None
-    tensors: dict[Tensor, Tensor] = {}
-    operands: list[Tensor | None] = [t for op in group.chain for t in (*op.inputs, *op.outputs)]
-    for tensor in (x, sums, *operands):
-        if tensor is not None and tensor not in tensors:
-            flat = _flat(tensor, sums, groups)
-            if flat is None:
-                return None
-            tensors[tensor] = flat
-    shape = (*_split(w.shape[:1], groups), w.shape[1])
-    weights = Tensor(w.name, shape, w.dtype, w.data.reshape(shape))
-    zeros = {"x_zero": attrs["w_zero"], "w_zero": attrs["x_zero"], "w_bits": 0, "block": 0, "wide": attrs["wide"]}
+    weights = _grouped(w, groups)
+    result = tensors[sums]
     chain = [
         Op(op.name, op.kind, tuple([t and tensors[t] for t in op.inputs]), (tensors[op.output],), op.attrs, op.origin)
         for op in group.chain
     ]
-    result = tensors[sums]
-    if bias is not None and bias.data is not None:
-        shape = (*_split(bias.shape, groups), 1)
-        row = Tensor(bias.name, shape, bias.dtype, bias.data.reshape(shape))
+    if bias is not None:
+        # The rows of the product are the output channels, and a product adds its bias along columns.
         result = Tensor(f"{sums.name}.unbiased", result.shape, result.dtype)
-        chain.insert(0, Op(conv.name, "binary", (result, row), (tensors[sums],), {"fn": Binary.ADD}, conv.origin))
-    anchor = Op(conv.name, "matmul", (weights, tensors[x]), (result,), zeros, conv.origin)
+        inputs = (result, _grouped(bias, groups))
+        chain.insert(0, Op(conv.name, "binary", inputs, (tensors[sums],), {"fn": Binary.ADD}, conv.origin))
+    attrs = conv.attrs
+    zeros = {"x_zero": attrs["w_zero"], "w_zero": attrs["x_zero"], "w_bits": 0, "block": 0, "wide": attrs["wide"]}
+    anchor = Op(conv.name, "matmul", (weights, tensors[conv.input(0)]), (result,), zeros, conv.origin)
     return _Product(Group(group.index, anchor, tuple(chain)), tensors)
+
+
+def _is_plain(conv: Op) -> bool:
+    """Whether a convolution is a product of constant weights and images that the unit can compute."""
+    attrs, w = conv.attrs, conv.input(1)
+    if w.data is None or attrs["layout"] != "NCHW" or w.shape[2:] != (1, 1):
+        return False
+    if attrs["stride"] != (1, 1) or any(attrs["pads"]) or conv.optional(3) is not None:
+        return False
+    return _may_swap_roles(conv) and _has_plain_bias(conv)
+
+
+def _may_swap_roles(conv: Op) -> bool:
+    """Whether the weights may pass the unit as pixels and the image as weights."""
+    x, w, attrs = conv.input(0), conv.input(1), conv.attrs
+    if (attrs["blocks"] or attrs["phases"]) and x.dtype.is_float:
+        return False  # zeros of the weights would be multiplied
+    low, high = weight_zeros(x.dtype)
+    alike = x.dtype is w.dtype or (w.dtype in PIXEL_INTEGERS and x.dtype in WEIGHT_INTEGERS)
+    return alike and low <= attrs["x_zero"] <= high
+
+
+def _has_plain_bias(conv: Op) -> bool:
+    bias, sums = conv.optional(2), conv.output
+    return bias is None or (bias.data is not None and bias.dtype is sums.dtype and sums.dtype in _ADDED)
+
+
+def _flat_tensors(group: Group, groups: int) -> dict[Tensor, Tensor] | None:
+    """The image, the sums and the tensors of the chain with their pixels as one dimension; None where one has none."""
+    assert group.anchor is not None
+    sums = group.anchor.output
+    operands = [t for op in group.chain for t in (*op.inputs, *op.outputs) if t is not None]
+    tensors: dict[Tensor, Tensor] = {}
+    for tensor in dict.fromkeys((group.anchor.input(0), sums, *operands)):
+        flat = _flat(tensor, sums, groups)
+        if flat is None:
+            return None
+        tensors[tensor] = flat
+    return tensors
+
+
+def _grouped(constant: Tensor, groups: int) -> Tensor:
+    """Weights [O, C, 1, 1] as [O, C], or a bias [O] as [O, 1], with the groups as a batch."""
+    assert constant.data is not None
+    shape = (*_split(constant.shape[:1], groups), *(constant.shape[1:2] or (1,)))
+    return Tensor(constant.name, shape, constant.dtype, constant.data.reshape(shape))
 
 
 _ADDED = frozenset({DType.INT32, DType.FLOAT32})

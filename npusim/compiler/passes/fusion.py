@@ -107,19 +107,12 @@ def _raise_rank(rewriter: Rewriter, op: Op) -> bool:
 
 def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType]) -> bool:
     """Replace matmul(dequantize(x), dequantize(w)) by the integer product, dequantised by the product of the scales."""
-    if op.kind not in _PRODUCTS or op.output.dtype is not DType.FLOAT32:
+    operands = _dequantized_operands(rewriter, op, pixels)
+    if operands is None:
         return False
-    x, w = (rewriter.made_by(tensor, "dequantize") for tensor in op.inputs[:2])
-    # One scale for all of x: a scale for each input channel cannot be taken out of a sum over them.
-    if x is None or w is None or not per_tensor(x) or w.input(1).data is None or w.input(2).data is None:
-        return False
-    row = _weight_scales(op, w)
-    if row is None or x.input(0).dtype not in pixels or w.input(0).dtype not in pixels - {DType.UINT16}:
-        return False
-    scales = np.float32(_data(x.input(1)).item()) * row
+    x, w, scales = operands
     weights, w_zero = _weights(rewriter, w)
-    # The product of two small scales may underflow to 0, by which a bias cannot be divided.
-    if weights is None or not np.isfinite(scales).all() or not (scales > 0).all():
+    if weights is None:
         return False
     bias = op.optional(2)
     exact = None if bias is None else _integer_bias(bias, scales, rewriter)
@@ -137,6 +130,25 @@ def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType]) -> boo
     # A bias that is no multiple of the scales stays a float addition: rounding it would change results.
     rewriter.substitute(op.output, _float_result(rewriter, op, total, scales, None if exact is not None else bias))
     return True
+
+
+def _dequantized_operands(
+    rewriter: Rewriter, op: Op, pixels: frozenset[DType]
+) -> tuple[Op, Op, npt.NDArray[np.float32]] | None:
+    """The dequantisations of both operands, and the scales of the integer product; None where the product cannot be
+    computed on integers."""
+    if op.kind not in _PRODUCTS or op.output.dtype is not DType.FLOAT32:
+        return None
+    x, w = (rewriter.made_by(tensor, "dequantize") for tensor in op.inputs[:2])
+    # One scale for all of x: a scale for each input channel cannot be taken out of a sum over them.
+    if x is None or w is None or not per_tensor(x) or w.input(1).data is None or w.input(2).data is None:
+        return None
+    row = _weight_scales(op, w)
+    if row is None or x.input(0).dtype not in pixels or w.input(0).dtype not in pixels - {DType.UINT16}:
+        return None
+    scales = np.float32(_data(x.input(1)).item()) * row
+    # The product of two small scales may underflow to 0, by which a bias cannot be divided.
+    return (x, w, scales) if np.isfinite(scales).all() and (scales > 0).all() else None
 
 
 def _float_result(

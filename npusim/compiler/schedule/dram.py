@@ -9,7 +9,7 @@ are two to compare, one for the device as it is, and one as if all values had ro
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from operator import attrgetter
 
@@ -58,13 +58,8 @@ def _fill_l2(
 ) -> None:
     """Put as many values into the L2 as fit: relays, those that a schedule puts there, then those of the shortest
     life."""
-    passed = set(relays)
     placed: list[Buffer] = []
-    given = [each for each in values if choices.is_in(each, L2) and each not in passed]
-    free = [each for each in values if each in passed or (each not in choices.areas and choices.search_areas)]
-    others = [each for each in free if _pays(each.nbytes, config)]
-    order = [each for each in others if each in passed], given, [each for each in others if each not in passed]
-    for buffer in (each for kind in order for each in sorted(kind, key=_time)):
+    for buffer in _l2_order(values, config, choices, set(relays)):
         beside = sorted((each for each in placed if _meet(each, buffer)), key=attrgetter("offset"))
         offset = 0
         for other in beside:
@@ -74,6 +69,19 @@ def _fill_l2(
         if offset + buffer.nbytes <= capacity:
             buffer.in_l2, buffer.offset = True, offset
             placed.append(buffer)
+
+
+def _l2_order(
+    values: Sequence[Buffer], config: Config, choices: MemoryChoices, relays: Set[Buffer]
+) -> Iterator[Buffer]:
+    """Values that may be in the L2: relays, those that the schedule puts there, then the others; each kind by
+    lifetime."""
+    required = [each for each in values if choices.is_in(each, L2) and each not in relays]
+    free = [each for each in values if each in relays or (each not in choices.areas and choices.search_areas)]
+    others = [each for each in free if _pays(each.nbytes, config)]
+    first, last = [each for each in others if each in relays], [each for each in others if each not in relays]
+    for kind in (first, required, last):
+        yield from sorted(kind, key=_time)
 
 
 def _time(buffer: Buffer) -> int:
