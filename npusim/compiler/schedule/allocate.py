@@ -1,8 +1,8 @@
 """Addresses of values in the scratchpad.
 
-A value has one address for all steps of its life. Values are added one at a time, those of most use first, so an
-address is looked for beside what is there already: low, and also high, because what is free for tiles is worth most in
-one piece. If there is no gap that is large enough, the values of that time are placed anew, together.
+A value keeps one address for all steps of its life. Values are added one at a time, the most useful first. Each is
+tried at the lowest free address, and at the highest, because tiles profit most from one contiguous free block. If no
+gap is large enough, all values of that time are placed again together.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from npusim.hw.memory import ALIGNMENT, align
 
 
 class Scratchpad:
-    """The values that are in the scratchpad of one core during each of some steps. ``capacity``: bytes."""
+    """The values in the scratchpad of one core during each step. ``capacity``: bytes."""
 
     def __init__(self, steps: Sequence[ScheduleStep], capacity: int) -> None:
         self.steps, self.capacity = steps, capacity
         self.fixed: set[Buffer] = set()
-        """Values whose addresses do not change."""
+        """Values whose addresses must not change."""
         self._lives: dict[Buffer, range] = {}
         for number, step in enumerate(steps):
             for buffer in step.resident:
@@ -29,11 +29,13 @@ class Scratchpad:
                 self._lives[buffer] = range(first, number + 1)
 
     def places(self, buffer: Buffer, life: range) -> Iterator[dict[Buffer, int]]:
-        """Addresses to try for a value that is to live for some steps: the lowest, then the highest; where there is no
-        gap, new addresses for it and the values beside it."""
+        """Yield addresses to try for a value that lives during the steps ``life``: the lowest, then the highest.
+
+        If there is no gap, yield new addresses for the value and its neighbours together.
+        """
         if any(len(self.steps[number].resident) >= MOST_BESIDE for number in life):
             return
-        # A dict keeps the order: with a set, addresses would depend on where objects lie in the host's memory.
+        # A dict keeps the order. With a set, addresses would depend on object addresses in the host's memory.
         beside = dict.fromkeys(other for number in life for other in self.steps[number].resident)
         low = self._lowest(buffer, ((other.offset, other) for other in beside))
         if low is None:
@@ -47,14 +49,14 @@ class Scratchpad:
             yield {buffer: high}
 
     def is_free(self, buffer: Buffer, life: range, offset: int) -> bool:
-        """Whether no value takes the bytes at an address during a life, and it is one that a value may have."""
+        """Whether ``offset`` is a valid address for a value and no other value uses these bytes during ``life``."""
         if offset < 0 or offset % ALIGNMENT or offset + buffer.nbytes > self.capacity:
             return False
         beside = {other for number in life for other in self.steps[number].resident}
         return all(each.offset >= offset + _size(buffer) or offset >= each.offset + _size(each) for each in beside)
 
     def add(self, buffer: Buffer, life: range, offsets: Mapping[Buffer, int]) -> None:
-        """Put a value into the scratchpad, with addresses for it and for others that move."""
+        """Put a value into the scratchpad. ``offsets``: addresses for it and for the values that move."""
         self._lives[buffer] = life
         for number in life:
             self.steps[number].resident.append(buffer)
@@ -63,7 +65,7 @@ class Scratchpad:
         self._sort(self.life_of(offsets))
 
     def add_beside(self, buffer: Buffer, life: range) -> bool:
-        """Put a value where nothing else is during its life; whether there is such a place."""
+        """Put a value into a gap, without moving others. Returns whether there is one."""
         beside = {other for number in life for other in self.steps[number].resident}
         offset = self._lowest(buffer, ((other.offset, other) for other in beside))
         if offset is None:
@@ -72,7 +74,8 @@ class Scratchpad:
         return True
 
     def remove(self, buffer: Buffer, before: Mapping[Buffer, tuple[int | None, int]]) -> None:
-        """Undo an :meth:`add`: ``before`` are the cores and addresses of it and of the others that it moved."""
+        """Undo an :meth:`add`. ``before``: core and address, before the call, of the value and of those that it
+        moved."""
         moved = self.life_of(before)
         for number in self._lives.pop(buffer):
             self.steps[number].resident.remove(buffer)
@@ -81,7 +84,7 @@ class Scratchpad:
         self._sort(moved)
 
     def life_of(self, buffers: Iterable[Buffer]) -> list[int]:
-        """The numbers of the steps during which any of some values is in the scratchpad."""
+        """The numbers of the steps during which any of the values is in the scratchpad."""
         return sorted({number for buffer in buffers for number in self._lives[buffer]})
 
     def _sort(self, numbers: Iterable[int]) -> None:
@@ -89,8 +92,7 @@ class Scratchpad:
             self.steps[number].resident.sort(key=lambda buffer: buffer.offset)
 
     def _placed_anew(self, buffer: Buffer, life: range, beside: Sequence[Buffer]) -> dict[Buffer, int] | None:
-        """Addresses for a value and those beside it when all of them are placed again; None if no order of placing them
-        makes room."""
+        """Addresses for a value and its neighbours when all are placed again; None if no placement order makes room."""
         needed = _size(buffer)
         if len(beside) > MOST_RIVALS or not self.fixed.isdisjoint(beside):
             return None
@@ -98,14 +100,14 @@ class Scratchpad:
             if needed + sum(map(_size, self.steps[number].resident)) > self.capacity:
                 return None
         lives = {other: self._lives[other] for other in beside} | {buffer: life}
-        # First fit depends on the order, and finding the best one is NP-hard: three rules that suit different cases.
+        # First fit depends on the order, and finding the best order is NP-hard: three heuristics for different cases.
         return next(filter(None, (self._first_fit(lives, order) for order in _ORDERS)), None)
 
     def _first_fit(self, lives: Mapping[Buffer, range], order: _Order) -> dict[Buffer, int] | None:
         offsets: dict[Buffer, int] = {}
         for buffer in sorted(lives, key=lambda each: order(each, lives[each])):
             life = lives[buffer]
-            # Values that only meet these for a part of their life stay where they are.
+            # Values that overlap these only for a part of their life keep their addresses.
             fixed = {each for number in life for each in self.steps[number].resident} - lives.keys()
             moved = [(at, each) for each, at in offsets.items() if _overlap(lives[each], life)]
             offset = self._lowest(buffer, [*moved, *((each.offset, each) for each in fixed)])
@@ -115,7 +117,7 @@ class Scratchpad:
         return offsets
 
     def _lowest(self, buffer: Buffer, taken: Iterable[tuple[int, Buffer]]) -> int | None:
-        """The lowest free address beside values at theirs."""
+        """The lowest free address beside the values ``taken``, or None."""
         offset = 0
         for start, other in sorted(taken, key=itemgetter(0)):
             if start >= offset + buffer.nbytes:
@@ -124,7 +126,7 @@ class Scratchpad:
         return offset if offset + buffer.nbytes <= self.capacity else None
 
     def _highest(self, buffer: Buffer, taken: Iterable[Buffer]) -> int:
-        """The highest free address beside values; only for a value that has a lowest one."""
+        """The highest free address beside the values ``taken``. Requires that a free address exists."""
         end = self.capacity
         for other in sorted(taken, key=lambda other: other.offset, reverse=True):
             start = (end - buffer.nbytes) // ALIGNMENT * ALIGNMENT
@@ -149,9 +151,10 @@ _ORDERS: tuple[_Order, ...] = (
     lambda buffer, life: (life.start, -len(life), -buffer.nbytes),
     lambda buffer, life: (-life.stop, -len(life), -buffer.nbytes),
 )
-"""The orders in which values are placed together: largest first, by the first step, by the last step."""
+"""The orders in which values are placed together: largest first, by first step, by last step."""
 
 MOST_BESIDE = 24
-"""Values in the scratchpad during one step at most: each splits what is free, and an estimate looks at every gap."""
+"""Maximum number of values in the scratchpad during a step. Each one splits the free bytes, and an estimate visits
+every gap."""
 MOST_RIVALS = 48
-"""Values that are placed together at most: the work grows with the square of their number."""
+"""Maximum number of values that are placed again together: the work is quadratic in their number."""

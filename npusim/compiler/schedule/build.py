@@ -1,4 +1,4 @@
-"""From a graph and a schedule to a command stream, for one core and for several."""
+"""Build a command stream from a graph and a schedule, for one core or several."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ from npusim.program import FIRST_IO, OpEntry
 class ProgramPlan:
     """Everything about a program that is decided before its commands are made.
 
-    ``schedule``: what was asked for. ``context``: of all cores, for the device that is planned for, which may have
-    fewer cores and channels than the one that will execute the program.
+    ``schedule``: the constraints. ``context``: shared by all cores, for the device that is planned for. That may have
+    fewer cores and channels than the device that will execute the program.
     """
 
     schedule: Schedule
@@ -76,14 +76,14 @@ class ProgramPlan:
     shards: Shards
     layout: MemoryPlan
     constants: str
-    """The order of the constants."""
+    """The order of the constants, one of ``ORDERS``."""
     whole_views: Mapping[Tensor, View]
-    """The views of tensors as they were before rolling buffers replaced some."""
+    """The views of tensors before rolling buffers replaced some of them."""
     names: dict[Buffer, str]
     """The names of the tensors between operators, by the buffers of all cores."""
 
     def complete(self) -> Schedule:
-        """The schedule with every choice that was made: built again, it gives the same program without a search."""
+        """Return the schedule with every choice filled in. Building it gives the same program without a search."""
         asked, device, pinned = self.schedule, self.device, self.context.pinned
         layers = LayerNames(self.groups)
         return Schedule(
@@ -108,7 +108,7 @@ class ProgramPlan:
             name = self.names.get(buffer)
             if name is None or not buffer.nbytes:
                 continue
-            # Of several cores' slices some may have found room in the L2. Those in scratchpads may pass through it.
+            # Cores may differ in whether their slice fits into the L2. Values in scratchpads may also pass through it.
             if name not in found or (buffer.in_l2 and found[name].area != SCRATCHPAD):
                 area = SCRATCHPAD if buffer.on_chip else L2 if buffer.in_l2 else DRAM
                 found[name] = TensorMemory(name, area, buffer.offset if buffer.on_chip else None)
@@ -120,12 +120,12 @@ class ProgramPlan:
 
     @property
     def attentions(self) -> tuple[str, ...]:
-        """The first layers of the attentions that are fused."""
+        """The first layers of the fused attention blocks."""
         return tuple(group.name for group in self.groups if group.parts)
 
     @property
     def layer_shards(self) -> tuple[LayerShard, ...]:
-        """How cores divide the layers, for those that are cut or that not all cores work on."""
+        """How cores divide the layers that are cut or that not all cores work on."""
         names, cores = LayerNames(self.groups).names, self.device.cores
         return tuple(
             LayerShard(name, axis, 0 if count == cores else count)
@@ -141,10 +141,10 @@ class ProgramPlan:
 
 @dataclass(slots=True)
 class Build:
-    """The commands of a plan, and the sizes of its regions.
+    """The commands of a plan, and the sizes of its regions in bytes.
 
-    ``fitted``: the steps with work, and their lowerings and slots. ``prologue``: how many commands, the first, load
-    pinned weights.
+    ``fitted``: the steps with work, with their lowerings and slots. ``prologue``: the number of commands at the start
+    that load pinned weights.
     """
 
     plan: ProgramPlan
@@ -155,7 +155,7 @@ class Build:
 
     @property
     def groups(self) -> list[Group]:
-        """The groups, by the operator numbers of commands."""
+        """The groups, in the order of the operator numbers in commands."""
         return self.plan.groups
 
     @property
@@ -170,7 +170,7 @@ class Build:
 
     @property
     def cores(self) -> int:
-        """The cores that have work."""
+        """The number of cores with work."""
         return self.plan.device.cores
 
     @property
@@ -180,7 +180,7 @@ class Build:
         return sum(access.high - access.low for access in accesses if access is not None and access.write)
 
     def entries(self) -> Iterator[OpEntry]:
-        """The operators that the operator numbers of commands stand for."""
+        """The operators, in the order of the operator numbers in commands."""
         for group in self.groups:
             yield OpEntry(group.name, group.kind, tuple([op.name for op in group.ops]))
         if self.prologue:
@@ -188,7 +188,7 @@ class Build:
 
     @property
     def label(self) -> str:
-        """A description in words that distinguishes it from other candidates."""
+        """A short description that distinguishes the program from other candidates."""
         asked = self.plan.schedule
         notes = ", for values in L2" if asked.backing == L2 else ""
         notes += f", on {asked.channels} channels" if asked.channels else ""
@@ -200,15 +200,15 @@ class Build:
 
 
 def build(graph: Graph, config: Config, schedule: Schedule, budget: Budget) -> Build:
-    """The program of a graph on a device with a schedule; what the schedule leaves open is planned.
+    """Build the program of a graph on a device. Choices that the schedule leaves open are planned.
 
-    Raises ScheduleError for a schedule that cannot be built, CompileError for what does not fit.
+    Raises ScheduleError for a schedule that cannot be built, CompileError if something does not fit.
     """
     plan = make_plan(graph, config, schedule)
     try:
         return Emission(plan, copy(budget)).finish()
     except CompileError:
-        # Attentions were expected to fit, and do not. Pinned weights were chosen for these groups, though.
+        # Fused attention was expected to fit and does not, so try without. Pinned weights would belong to other groups.
         is_open = schedule.searches("fused_attention") and not schedule.pinned
         if not (is_open and any(group.parts for group in plan.groups)):
             raise
@@ -218,7 +218,7 @@ def build(graph: Graph, config: Config, schedule: Schedule, budget: Budget) -> B
 
 
 def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any, Any] | None = None) -> ProgramPlan:
-    """Decide what a schedule leaves open. ``facts``: of an earlier plan whose estimates are used again.
+    """Decide what a schedule leaves open. ``facts``: cached estimates of an earlier plan.
 
     Raises ScheduleError, CompileError.
     """
@@ -248,7 +248,7 @@ def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any,
 
 
 def _pinned(schedule: Schedule, layers: LayerNames, context: Context) -> Pinned:
-    """The pinned weights by group, at the end of the scratchpad."""
+    """The addresses of pinned weights by group. They are at the end of the scratchpad."""
     starts = {layers.number(each.layer, "pinned"): each.offset or 0 for each in schedule.pinned}
     if not starts:
         return Pinned()
@@ -258,7 +258,7 @@ def _pinned(schedule: Schedule, layers: LayerNames, context: Context) -> Pinned:
 
 
 def _check_shard(shard: LayerShard, group: Group, device: Config, *, passes: bool) -> None:
-    """Raise ScheduleError if a layer cannot be divided as a schedule says."""
+    """Raise ScheduleError if a layer cannot be divided as requested."""
     where = f"shards: {named(shard.layer)}:"
     if shard.cores > device.cores:
         raise ScheduleError(f"{where} cores must be at most {device.cores}, those of the program, got {shard.cores}")
@@ -272,7 +272,7 @@ def _check_shard(shard: LayerShard, group: Group, device: Config, *, passes: boo
 def _choose_cuts(
     groups: Sequence[Group], context: Context, schedule: Schedule, *, cut: bool
 ) -> tuple[Sequence[Cut], str]:
-    """How each group is divided among the cores, and the order of the constants if groups are ``cut``."""
+    """How each group is divided among the cores, and the order of the constants if layers are ``cut``."""
     cores, layers, passes = context.config.cores, LayerNames(groups), schedule.exchange is not False
     fixed: dict[int, Cut] = {}
     for each in schedule.shards:
@@ -283,7 +283,8 @@ def _choose_cuts(
     order = schedule.constants or (AFTER_TRIALS if searched and not fixed else BY_USE)
     cuts: Sequence[Cut] = [fixed.get(number, (None, cores)) for number in range(len(groups))]
     if cut and order == AFTER_TRIALS:
-        # Lowering the shards that are tried places constants. Nothing reads them, but all others lie behind them.
+        # The search places constants for shards that it only tries. Nothing reads them, but they shift the addresses of
+        # all others, so they are part of this order.
         tried = AxisSearch(groups, context, passes=passes).run()
         cuts = tried if searched and not fixed else cuts
     if searched and (fixed or order != AFTER_TRIALS):
@@ -295,7 +296,7 @@ def _choose_cuts(
 
 
 def planned_device(config: Config, schedule: Schedule) -> Config:
-    """The device as a schedule uses it. Raises ScheduleError for what it does not have."""
+    """The device restricted to what a schedule uses. Raises ScheduleError for resources that it lacks."""
     device, cores = config, schedule.cores or config.cores
     if cores > config.cores:
         raise ScheduleError(f"cores: must be at most {config.cores}, those of {config.name}, got {cores}")
@@ -313,12 +314,12 @@ def planned_device(config: Config, schedule: Schedule) -> Config:
 
 
 def form_all(graph: Graph, device: Config, schedule: Schedule) -> list[Group]:
-    """The groups of a graph, with attentions fused as a schedule has them."""
+    """The groups of a graph, with attention fused as the schedule says."""
     facts, key = facts_of(graph), ("formed", device.cores == 1)
     known: list[Group] | None = facts.get(key)
     if known is None:
         known = facts[key] = _joined(form_groups(graph.ops, graph.outputs), device)
-    # Each attention begins and ends with a matrix product.
+    # A fused attention begins and ends with a matrix product.
     searched = schedule.searches("fused_attention")
     if not (schedule.fused_attention or (searched and sum(op.kind == "matmul" for op in graph.ops) > 1)):
         return known
@@ -328,7 +329,7 @@ def form_all(graph: Graph, device: Config, schedule: Schedule) -> list[Group]:
 
 
 def _joined(groups: list[Group], device: Config) -> list[Group]:
-    # Each of several cores would find the range of its own tiles alone.
+    # With several cores, each would only find the range of its own tiles.
     return join_ranges(groups) if device.cores == 1 else groups
 
 
@@ -339,11 +340,11 @@ def _plan_shards(
     choices: MemoryChoices,
     names: dict[Buffer, str],
 ) -> MemoryPlan:
-    """Plan the memory of the first core's shards for all cores."""
+    """Plan the memory of the first core's shards; all cores use the same plan."""
     moved, shared = move_to_cores(groups, buffers, shards)
     for buffer, copies in moved.items():
         names.update(dict.fromkeys(copies, names[buffer]))
-    # A value that the cores do not keep in their scratchpads is in its own buffer.
+    # A value that the cores do not keep in their scratchpads remains in its own buffer.
     areas = {each: entry for buffer, entry in choices.areas.items() for each in (buffer, *moved.get(buffer, ()))}
     choices, own = replace(choices, areas=areas), list(moved.values())
     first = [group for group, _ in shards.on_first_core(groups)]
@@ -361,12 +362,12 @@ def _layer_cascade(cascade: Cascade, layers: Sequence[str]) -> LayerCascade:
 
 
 AHEAD = 12
-"""Steps of several cores that are looked at together: constants of the later ones are loaded while DRAM is idle."""
+"""With several cores, the number of steps considered together: constants of later ones load while the DRAM is idle."""
 
 
 @dataclass(slots=True)
 class Upcoming:
-    """A step that is to be issued. ``tiles``: of each core, for a step without a cascade."""
+    """A step that is about to be issued. ``tiles``: of each core, for a step without a cascade."""
 
     step: ScheduleStep
     fitted: Fitted | None
@@ -375,25 +376,25 @@ class Upcoming:
 
 
 def _bytes_of(step: Upcoming) -> list[Span]:
-    """The bytes of the scratchpad that a step uses."""
+    """The byte ranges of the scratchpad that a step uses."""
     values = [(buffer.offset, buffer.offset + buffer.nbytes) for buffer in step.step.resident]
     return values + (step.fitted.taken() if step.fitted else [])
 
 
 class Emission:
-    """The commands of a plan while they are made, so that the first of them can be compared with those of another
-    plan."""
+    """The commands of a plan, made on demand, so that the first of them can be compared with those of another plan."""
 
     def __init__(self, plan: ProgramPlan, budget: Budget) -> None:
         """Raises CompileError for a plan that does not fit into DRAM."""
         context, self._plan = plan.context, plan
         self._values = _region_bytes(plan.graph, context, plan.layout.scratch_bytes)
-        _check_capacity(plan.graph, (0, *self._values), plan.device)  # before tiles are made of what fits nowhere
+        # Before tiles are made for values that do not fit.
+        _check_capacity(plan.graph, (0, *self._values), plan.device)
         self._fitted: list[tuple[ScheduleStep, Fitted]] = []
         self._scheduler = Scheduler(plan.device, budget)
         self._ahead = AHEAD if plan.device.cores > 1 else 1
         fits, self._prologue = self._fits(), 0
-        if context.pinned.starts:  # all lowerings are made first: pinned weights are loaded before anything else
+        if context.pinned.starts:  # Pinned weights are loaded before anything else, so all lowerings are made first.
             made = list(fits)
             fits = iter(made)
             self._prologue = self._scheduler.prologue(len(plan.groups), list(self._pinned_loads(made)))
@@ -405,17 +406,14 @@ class Emission:
         return self._plan.layout.steps
 
     def until(self, group: int) -> list[Command]:
-        """The commands up to a group, without the last ones that wait for later groups: see :func:`commands_until`.
-
-        Raises CompileError.
-        """
+        """The commands up to a group, see :func:`commands_until`. Raises CompileError."""
         for reached in self._issue:
             if reached > group:
                 break
         return commands_until(self._scheduler.commands, group)
 
     def finish(self) -> Build:
-        """The whole program. Raises CompileError if it takes more than the device or the budget has."""
+        """Return the whole program. Raises CompileError if it exceeds the device's memory or the budget."""
         for _ in self._issue:
             pass
         commands = self._scheduler.finish()
@@ -424,13 +422,13 @@ class Emission:
         return Build(self._plan, commands, sizes, self._fitted, self._prologue)
 
     def _fits(self) -> Iterator[_FittedStep]:
-        """The steps in turn, with the lowerings of all cores; no lowerings for a step without work."""
+        """The steps in order, each with the lowerings of all cores; without lowerings if it has no work."""
         shards = self._plan.shards
         for step, fitted in fit_in_turn(self._plan.layout.steps, shards.fit, self._ahead):
             yield step, fitted, shards.lowerings(step, fitted) if fitted else []
 
     def _issued(self, fits: Iterable[_FittedStep]) -> Iterator[int]:
-        """Issue one step after the other; the number of the last group of each, when it has been issued."""
+        """Issue the steps in order. Yields the last group of each step after it has been issued."""
         born: dict[int, list[Buffer]] = {}
         waiting: Sequence[CoreTransfer] = ()
         for buffer in self._plan.layout.buffers:
@@ -468,7 +466,7 @@ class Emission:
         return Upcoming(step, fitted, iter([(group, list[Iterable[Tile]](tiles))]), tiles)
 
     def _load_early(self, now: Upcoming, upcoming: Iterable[Upcoming]) -> None:
-        """Load constants of later steps while DRAM is idle, if nothing else uses the bytes of their slots until then.
+        """Load constants of later steps while the DRAM is idle, if nothing uses the bytes of their slots until then.
 
         ``now``: the step that was issued last.
         """
@@ -487,9 +485,9 @@ class Emission:
     def _turns(
         self, step: ScheduleStep, fitted: Fitted, lowerings: Sequence[Lowering]
     ) -> Iterator[tuple[Group, list[Iterable[Tile]]]]:
-        """The groups of a step as they take turns, with a stream of tiles for each core."""
+        """The groups of a step in the order of their turns, each with a stream of tiles for every core."""
         first, shards = step.groups[0], self._plan.shards
-        # Every core has the same slots at the same addresses in its own scratchpad; only the tiles differ.
+        # All cores have the same slots at the same addresses of their own scratchpads; only the tiles differ.
         tables = [
             [SlotTable(core, specs, starts) for core in shards.cores_of(first)]
             for specs, starts in zip(fitted.specs, fitted.starts, strict=True)
@@ -509,7 +507,7 @@ class Emission:
             )
 
     def _pinned_loads(self, fits: Iterable[_FittedStep]) -> Iterator[tuple[int, Iterable[Item]]]:
-        """(core, loads) of pinned weights, in the order of their first use."""
+        """(core, loads) of the pinned weights, in the order of first use."""
         pinned, shards = self._plan.context.pinned, self._plan.shards
         for _, _, lowerings in fits:
             for number, lowering in enumerate(lowerings):
@@ -527,14 +525,15 @@ _FittedStep = tuple[ScheduleStep, Fitted | None, list[Lowering]]
 
 
 def commands_until(commands: list[Command], group: int) -> list[Command]:
-    """The commands before the first one of a later group: loads run ahead of computations."""
+    """The commands before the first one of a later group. Loads run ahead, so some commands up to ``group`` may be
+    missing."""
     return list(takewhile(lambda command: command.op <= group, commands))
 
 
 def _region_bytes(graph: Graph, context: Context, scratch_bytes: int) -> tuple[int, ...]:
-    """The sizes of the regions behind that of constants."""
+    """The sizes in bytes of the regions that follow the constants."""
     tensors = (*graph.inputs, *graph.outputs)
-    # An output that shares the buffer of an input takes no region of its own.
+    # An output that shares the buffer of an input has no region of its own.
     io = {buffer.region: buffer for buffer in (context.view(tensor).buffer for tensor in tensors)}
     regions = range(FIRST_IO, FIRST_IO + len(tensors))
     return scratch_bytes, *(io[region].nbytes if region in io else 0 for region in regions)

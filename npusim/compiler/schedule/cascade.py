@@ -1,9 +1,9 @@
 """Cascades: neighbouring groups that run together, stripe by stripe, so that no value between them exists as a whole.
 
-A stripe makes some rows of the last result, and of every other result the rows that are missing for these. Each value
-between two groups is in a rolling buffer, which holds the rows that are still needed (``rolling_buffer``). A value from
-DRAM whose rows are needed more than once, by several groups or by overlapping windows, has one, too: its rows are
-loaded one stripe ahead.
+A stripe computes some rows of the last result, and of every other result the missing rows that these depend on. Each
+value between two groups is in a rolling buffer, which holds the rows that are still needed (``rolling_buffer``). A
+value in DRAM also gets one if its rows are needed more than once, by several groups or by overlapping windows: its rows
+are loaded one stripe ahead.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from npusim.polling import poll
 
 
 def values_between(groups: Sequence[Group], context: Context) -> list[StripedValue] | None:
-    """The values between groups that are to be a cascade; None if they cannot be one."""
+    """The values between groups that are to form a cascade; None if the groups cannot form one."""
     makers = {group.outputs[0]: number for number, group in enumerate(groups[:-1])}
     axes = [rows_of(group, context) for group in groups]
     readers: dict[Tensor, list[Reader]] = {tensor: [] for tensor in makers}
@@ -56,13 +56,13 @@ def values_between(groups: Sequence[Group], context: Context) -> list[StripedVal
 
 def _is_alike(tensor: Tensor, reader: Reader, groups: Sequence[Group]) -> bool:
     """Whether some rows of the result need only some rows of the value. A value that is broadcast along the rows is
-    needed as a whole for each of them."""
+    needed as a whole."""
     out = groups[reader.reader].outputs[0].shape
     return tensor.shape[0] == out[0] if reader.windowed else tensor.shape == out
 
 
 def values_reread(groups: Sequence[Group], between: Sequence[StripedValue], context: Context) -> list[StripedValue]:
-    """The values in DRAM of which a cascade reads rows more than once."""
+    """The values in DRAM whose rows a cascade reads more than once."""
     made = {value.tensor for value in between}
     axes = [rows_of(group, context) for group in groups]
     readers: dict[Tensor, list[tuple[int, Reader]]] = {}
@@ -80,7 +80,7 @@ def values_reread(groups: Sequence[Group], between: Sequence[StripedValue], cont
 
 
 def rows_of(group: Group, context: Context) -> int | None:
-    """The dimension of a group's result that stripes cut; None if the group cannot be in a cascade."""
+    """The dimension of a group's result that stripes divide; None if the group cannot be in a cascade."""
     anchor = group.anchor
     if len(group.outputs) != 1:
         return None
@@ -92,7 +92,7 @@ def rows_of(group: Group, context: Context) -> int | None:
 
 
 def _reads(group: Group, number: int, context: Context) -> Sequence[tuple[Tensor, Reader]]:
-    """The values that a group reads, and their rows; ``number``: of the group in the cascade."""
+    """The values that a group reads, and which rows of them. ``number``: the group's index in the cascade."""
 
     def numbered() -> tuple[tuple[Tensor, Reader], ...]:
         reads = _reads_of(group) if number == 0 else _reads(group, 0, context)
@@ -118,11 +118,11 @@ def _reads_of(group: Group) -> Iterator[tuple[Tensor, Reader]]:
 
 @dataclass(slots=True)
 class Cascade:
-    """Groups ``first`` to ``last`` as stripes, ``height`` rows of the last result each.
+    """Groups ``first`` to ``last`` as stripes of ``height`` rows of the last result.
 
-    ``stripes[t][k]``: rows [first, end) that stripe t makes of group k, then of the values that are loaded. ``rows``:
-    the most rows that a stripe makes of each. ``apart``: rows that one unit makes do not overwrite those that another
-    unit reads meanwhile, also after rows have moved.
+    ``stripes[t][k]``: the rows [first, end) that stripe t computes of group k, followed by those that it loads of each
+    loaded value. ``rows``: the maximum rows per stripe of each. ``apart``: rows that one unit writes never overwrite
+    rows that another unit reads at the same time, even after rows have moved.
     """
 
     first: int
@@ -136,7 +136,7 @@ class Cascade:
 
     @property
     def usual(self) -> list[int]:
-        """Rows that a stripe in the middle makes of each group."""
+        """Rows of each group that a stripe in the middle computes."""
         middle = self.stripes[len(self.stripes) // 2][: self.last - self.first + 1]
         return [max(end - first, 1) for first, end in middle]
 
@@ -151,19 +151,20 @@ class Cascade:
         return [each for each in self.rolling if each.source is not None]
 
     def moved(self, stripe: int) -> Moves:
-        """The offset of each rolling buffer's rows during a stripe from the addresses in its view."""
+        """The byte offset of each rolling buffer's rows during a stripe, relative to the addresses in its view."""
         return {each.buffer: (each.buffer, each.bases[stripe] * each.pitch) for each in self.rolling}
 
 
 _Values = tuple[tuple[int, tuple[Reader, ...], int, bool], ...]
-"""Maker, readers and rows of each value; whether the next stripe's rows are made while this one's are read."""
+"""Maker, readers and height of each value; and whether rows of the next stripe are written while this stripe is read.
+"""
 _Stripes = tuple[list[list[tuple[int, int]]], list[int], list[RowPlaces]]
-"""``Cascade.stripes``, ``Cascade.rows``, and the positions of each value."""
+"""``Cascade.stripes``, ``Cascade.rows``, and the positions of each value's rows."""
 
 
 @dataclass(slots=True)
 class Outline:
-    """What cascades of some groups have in common, whatever the height of their stripes."""
+    """What all cascades of some groups have in common, whatever their stripe height."""
 
     groups: Sequence[Group]
     striped: Sequence[StripedValue]
@@ -183,12 +184,12 @@ class Outline:
         return known
 
     def rolling_bytes(self, height: int, *, apart: bool) -> int:
-        """Bytes of all rolling buffers of :meth:`cut`."""
+        """Bytes of all rolling buffers of the :meth:`cut` with this height."""
         _, _, places = self._stripes(height, apart)
         return sum([align(capacity * pitch) for (capacity, *_), pitch in zip(places, self.pitches, strict=True)])
 
     def cut(self, height: int, *, apart: bool = True) -> Cascade:
-        """The cascade whose stripes make ``height`` rows of the last result."""
+        """Return the cascade whose stripes compute ``height`` rows of the last result."""
         stripes, rows, places = self._stripes(height, apart)
         parts = zip(self.striped, self.borders, self.pitches, places, self._sources, strict=True)
         first, last = self.groups[0], self.groups[-1]
@@ -197,7 +198,7 @@ class Outline:
 
 
 def outline(groups: Sequence[Group], striped: Sequence[StripedValue], context: Context) -> Outline | None:
-    """The outline of cascades of groups with these values in rolling buffers; None if their readers need different
+    """The outline of cascades with these values in rolling buffers; None if readers of one value need different
     padding."""
     borders = []
     for value in striped:
@@ -217,24 +218,23 @@ def outline(groups: Sequence[Group], striped: Sequence[StripedValue], context: C
 
 
 def _changes_unit(value: StripedValue, groups: Sequence[Group]) -> bool:
-    """Whether one unit makes a value and another one reads it: they work side by side if there is room for the rows of
-    two stripes."""
+    """Whether one unit writes a value and another reads it: they overlap if the buffer has room for two stripes."""
     if value.maker >= len(groups):
         return False
     made = on_matrix(groups[value.maker])
     return any(on_matrix(groups[reader.reader]) != made for reader in value.readers)
 
 
-# Many cascades are tried for each design, the same ones for all: none of this depends on the device.
+# Cached without regard to the device: a design space tries the same cascades for every design.
 @functools.lru_cache(maxsize=4096)
 def _stripes(made: tuple[int, ...], values: _Values, height: int, apart: bool) -> _Stripes:
-    """Stripes of ``height`` rows of the last result, and the positions of rows. ``made``: rows of each result."""
+    """Stripes of ``height`` rows of the last result, and the positions of rows. ``made``: rows of each whole result."""
     total, last = made[-1], len(made) - 1
     heights = [*made, *(rows for maker, _, rows, _ in values if maker > last)]
     wants = [(maker, readers) for maker, readers, _, _ in values]
     ends = range(height, total + height, height)
     steps = [[0] * len(heights)] + [_needs(wants, heights, last, min(end, total)) for end in ends]
-    # Loads run one stripe ahead, so that their rows are there when a group needs them.
+    # Loads run one stripe ahead, so that rows are there when a group needs them.
     ahead = [row[last + 1 :] for row in (steps[0], *steps[2:], steps[-1])]
     steps = [row[: last + 1] + loads for row, loads in zip(steps, ahead, strict=True)]
     stripes = [list(zip(before, after, strict=True)) for before, after in pairwise(steps)]
@@ -247,11 +247,13 @@ def _stripes(made: tuple[int, ...], values: _Values, height: int, apart: bool) -
 
 
 def _needs(wants: Sequence[tuple[int, Sequence[Reader]]], heights: Sequence[int], last: int, end: int) -> list[int]:
-    """How many rows of each value must exist for ``end`` rows of the ``last`` result. ``wants``: maker and readers of
-    each value."""
+    """The number of rows of each value that ``end`` rows of result ``last`` require.
+
+    ``wants``: maker and readers of each value.
+    """
     need = [0] * len(heights)
     need[last] = end
-    # Backwards by maker, so that the needs of all readers are known; loaded values, which come last, need no others.
+    # Go backwards by maker, so that the needs of all readers are known. Loaded values, which come last, need no others.
     for maker, readers in sorted(wants, key=lambda want: (want[0] <= last, want[0]), reverse=True):
         for reader in readers:
             if need[reader.reader]:
@@ -264,8 +266,11 @@ def _needs(wants: Sequence[tuple[int, Sequence[Reader]]], heights: Sequence[int]
 
 
 def moved_bytes(cascade: Cascade) -> int:
-    """Bytes that move to the front of rolling buffers for an image while no unit works: the last group is the last one
-    to read the buffer, and the first one is the first to need its place."""
+    """Bytes per image that move to the front of rolling buffers while no unit can work.
+
+    This is the case where the last group is the last reader of the buffer and the first group needs the freed rows
+    first.
+    """
     last = cascade.last - cascade.first
     return sum(
         rows * each.pitch
@@ -277,13 +282,13 @@ def moved_bytes(cascade: Cascade) -> int:
 
 
 def most_moves(cascade: Cascade, groups: Sequence[Group]) -> int:
-    """How often rows move to the front of a buffer between two units during an image, at most."""
+    """The maximum number of times per image that rows move to the front of a buffer between two units."""
     changing = (each for each in cascade.between if _changes_unit(each.value, groups))
     return max((len(each.moves) for each in changing), default=0)
 
 
 def _urgent_rows(cascade: Cascade, rolling: RollingBuffer) -> int:
-    """How many rows of a loaded value the first stripe needs; later rows are there a stripe ahead."""
+    """Rows of a loaded value that the first stripe needs. Later rows are loaded a stripe ahead."""
     readers, (first, *_) = rolling.value.readers, cascade.stripes
     _, end = first[rolling.value.maker]
     return min(max(reader.rows(0, first[reader.reader][1], end)[1] for reader in readers), end)
@@ -302,7 +307,7 @@ def urgent_bytes(cascade: Cascade) -> int:
 
 
 def load_stripe(cascade: Cascade, rolling: RollingBuffer, image: int, stripe: int) -> tuple[list[Tile], list[Tile]]:
-    """The loads of a value during a stripe: of rows for this stripe, and of rows for the next one."""
+    """The loads of a value during a stripe: rows for this stripe, and rows for the next one."""
     first, end = cascade.stripes[stripe][rolling.value.maker]
     tiles = before_stripe(cascade, rolling.value.maker, image, stripe)
     urgent = _urgent_rows(cascade, rolling) if stripe == 0 else first
@@ -314,7 +319,7 @@ def load_stripe(cascade: Cascade, rolling: RollingBuffer, image: int, stripe: in
 
 
 def before_stripe(cascade: Cascade, number: int, image: int, stripe: int) -> list[Tile]:
-    """Padding and moves in a group's rolling buffer, before the group makes rows for a stripe."""
+    """Padding and moves in the rolling buffer of group ``number``, before the group computes rows of a stripe."""
     items: list[Item] = []
     for each in cascade.rolling:
         if each.value.maker == number:

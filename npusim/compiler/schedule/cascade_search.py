@@ -1,8 +1,8 @@
 """Choose the cascades: which neighbouring groups run together, stripe by stripe.
 
-Values that do not fit into the scratchpad between neighbours are the main reason for a cascade. It is estimated for
-every run of groups that may form one, and compared with the same groups alone or in smaller cascades; dynamic
-programming (``cascade_cuts``) then takes the best cuts of the whole graph.
+The main reason for a cascade is a value between neighbours that does not fit into the scratchpad. Every run of groups
+that may form a cascade is estimated and compared with the same groups alone or in smaller cascades. Dynamic programming
+(``cascade_cuts``) then finds the best partition of the whole graph.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ from npusim.hw.memory import ALIGNMENT, align, constants_side
 from npusim.polling import poll
 
 LONGEST = 16
-"""Groups of a cascade at most."""
+"""Maximum number of groups in a cascade."""
 CLOSE_PERCENT = 1
-"""Estimates may be off by so much: a smaller gain is none."""
+"""The error of estimates: smaller gains are ignored."""
 _FAR_PERCENT = 20
-"""If a cascade with the whole scratchpad to itself takes so much longer than its groups without it, longer ones that
-begin with the same group are not looked at."""
+"""If a cascade with the whole scratchpad to itself is slower than its groups alone by more than this percentage, longer
+cascades from the same group are not tried."""
 
 
 class CascadeSearch:
-    """Looks for cascades; ``steps`` and ``alone``: each group alone, with the values that are in the scratchpad, and
-    its picoseconds."""
+    """The search for cascades in one graph.
+
+    ``steps``: each group alone, with the values that are in the scratchpad. ``alone``: the picoseconds of each of these
+    steps.
+    """
 
     def __init__(
         self, steps: Sequence[ScheduleStep], alone: Sequence[int], costs: StepCosts, choices: MemoryChoices
@@ -55,9 +58,10 @@ class CascadeSearch:
         self._delays: dict[int, int] = {}
 
     def run(self) -> list[Cascade]:
-        """The cascades that lower the estimate of all groups most, and those that the schedule gives, in order.
+        """Return the given cascades and those that reduce the total estimate most, in order.
 
-        Raises ScheduleError for one of these that cannot be built."""
+        Raises ScheduleError for a given cascade that cannot be built.
+        """
         cuts = CascadeCuts(self._alone)
         for run in self._choices.cascade_runs:
             cost, cascade = self._given(run)
@@ -68,7 +72,7 @@ class CascadeSearch:
         return cuts.best()
 
     def _beginning_with(self, first: int, cuts: CascadeCuts) -> Iterator[tuple[int, int, Cascade]]:
-        """Cascades whose first group is ``first`` and that lower the estimate: (last group, picoseconds, cascade)."""
+        """Yield (last group, picoseconds, cascade) for cascades from group ``first`` that reduce the estimate."""
         for groups in self._runs(first):
             last = groups[-1].index
             near = self._costs.all_on_chip(groups)
@@ -77,7 +81,7 @@ class CascadeSearch:
                 continue
             alone = cuts.least(first, last)
             striped = rolling_values(groups, self._context)
-            # With the whole scratchpad to itself a cascade is as fast as it can be. If that is no gain, nothing is.
+            # A cascade is fastest with the whole scratchpad to itself. If it does not gain then, it never does.
             best = self._best_stripes(groups, striped, self._context.sram_bytes) if striped else None
             if best and best[0] * 100 > alone * (100 + _FAR_PERCENT):
                 return
@@ -93,7 +97,7 @@ class CascadeSearch:
                 yield last, cost, cascade
 
     def _runs(self, first: int) -> Iterator[Sequence[Group]]:
-        """Runs of groups from ``first`` on that may form a cascade, as far as structure and weights allow."""
+        """Yield runs of groups from ``first`` on that may form a cascade, as far as structure and weights allow."""
         end = min(first + (LONGEST if self._keeps else 2), len(self._groups))
         left, reader = self._context.sram_bytes, first
         for last in range(first, end):
@@ -101,10 +105,10 @@ class CascadeSearch:
             group = self._groups[last]
             if last in self._run_of:
                 return
-            # No cascade ends before the last reader of what its groups make; here that is out of reach.
+            # A cascade cannot end before the last reader of its results, which here is out of reach.
             if rows_of(group, self._context) is None or reader >= end:
                 return
-            # The weights of all groups stay for all stripes. If they do not fit, those of more groups do not either.
+            # The weights of all groups stay for all stripes. If they do not fit, a longer run does not fit either.
             left -= held_bytes(self._context, group)
             if left <= 0:
                 return
@@ -113,24 +117,24 @@ class CascadeSearch:
             groups = self._groups[first : last + 1]
             if last > first and is_complete and is_closed(groups, self._costs):
                 if any(self._result(each) in self._choices.areas for each in groups[:-1]):
-                    return  # the schedule has a memory area for a value that would be in a rolling buffer
+                    return  # The schedule gives a memory area to a value that would be in a rolling buffer.
                 yield groups
 
     def _result(self, group: Group) -> Buffer:
         return self._context.views[group.outputs[0]].buffer
 
     def _given(self, run: CascadeRun) -> tuple[int, Cascade]:
-        """Picoseconds of a cascade that the schedule gives, and the best of that kind."""
+        """The best cascade within what the schedule gives, and its picoseconds."""
         shape = given_outline(run, self._costs)
         rooms = room_for_cascade(shape.groups, shape.striped, self._steps, self._context), self._context.sram_bytes
-        for room in rooms:  # beside the values that are in the scratchpad, or with these in DRAM instead
+        for room in rooms:  # Beside the values in the scratchpad; if that fails, with these in DRAM.
             found = best_stripes(shape.groups, shape.striped, room, self._costs, run.cascade)
             if found is not None:
                 return found
         raise ScheduleError(f"{_where(run)} weights and rolling buffers do not fit into {rooms[1]} bytes")
 
     def _last_use(self, group: Group) -> int:
-        """The last group that uses a group's result; beyond all groups if the result is one of the graph."""
+        """The last group that uses a group's result; past the end if the result is a graph output."""
         users = self._costs.users.get(self._context.view(group.outputs[0]).buffer)
         return users[-1] if users else len(self._groups)
 
@@ -139,8 +143,11 @@ class CascadeSearch:
     def _beside_values(
         self, groups: Sequence[Group], striped: Sequence[StripedValue], best: int
     ) -> tuple[int, Cascade] | None:
-        """The best stripes beside the values that are in the scratchpad, or with some of these in DRAM instead; with
-        its picoseconds. ``best``: what it would take with the whole scratchpad to itself."""
+        """The picoseconds and cascade of the best stripes beside the values in the scratchpad, or with some of them
+        moved to DRAM.
+
+        ``best``: the picoseconds with the whole scratchpad to itself.
+        """
         option = self._best_stripes(groups, striped, room_for_cascade(groups, striped, self._steps, self._context))
         if option is not None and best * 1000 >= option[0] * (1000 - SLACK):
             return option
@@ -149,7 +156,7 @@ class CascadeSearch:
     def _best_stripes(
         self, groups: Sequence[Group], striped: Sequence[StripedValue], room: int
     ) -> tuple[int, Cascade] | None:
-        """:func:`best_stripes`, remembered for all groups that see the same: networks repeat blocks."""
+        """:func:`best_stripes`, cached for runs of groups with equal keys, because networks repeat blocks."""
         numbers: dict[Tensor, int] = {}
         same = [
             numbers.setdefault(tensor, len(numbers)) for group in groups for tensor in boundary(self._context, group)
@@ -167,8 +174,10 @@ class CascadeSearch:
         return (known[0], shape.cut(known[1], apart=known[2])) if known and shape else None
 
     def _with_values_in_dram(self, groups: Sequence[Group]) -> Iterator[tuple[int, Cascade]]:
-        """The best stripes when values at the ends of the cascade leave it their bytes, one of them or all; the
-        picoseconds include what other groups lose by that."""
+        """Yield the best stripes if values at the ends of the cascade move to DRAM, each alone and all together.
+
+        The picoseconds include what the move costs other groups.
+        """
         first, last = groups[0].index, groups[-1].index
         users, ends = self._costs.users, self._movable(groups)
         for moved in ([end] for end in ends) if len(ends) < 2 else (*([end] for end in ends), ends):
@@ -183,7 +192,7 @@ class CascadeSearch:
                 yield option[0] + after - sum(self._alone[user] for user in others), option[1]
 
     def _movable(self, groups: Sequence[Group]) -> list[Buffer]:
-        """The values at the ends of a cascade that are in the scratchpad, unless the schedule has an area for them."""
+        """The values at the ends of a cascade that are in the scratchpad and whose area the schedule leaves open."""
         first, last = groups[0].index, groups[-1].index
         touched = dict.fromkeys(buffer for group in groups for buffer in self._costs.touched[group.index])
         free = [each for each in touched if each.on_chip and each not in self._choices.areas]
@@ -194,7 +203,7 @@ class CascadeSearch:
     def _in_dram(
         self, values: Collection[Buffer], others: Sequence[ScheduleStep], groups: Sequence[Group]
     ) -> Iterator[None]:
-        """While this is active, values are in DRAM: for some groups, and for the other steps that use them."""
+        """Context manager: the values are in DRAM, for the groups and for the other steps that use them."""
         cores, residents = [buffer.core for buffer in values], [step.resident for step in others]
         first, end = groups[0].index, groups[-1].index + 1
         known = self._seen[first:end]
@@ -213,6 +222,7 @@ class CascadeSearch:
     # Why a cascade may gain something though all values are in the scratchpad
 
     def _may_gain(self, groups: Sequence[Group]) -> bool:
+        """Whether a cascade may gain although all its values are in the scratchpad."""
         return (
             side_by_side(groups)
             or self._may_hide_vector(groups)
@@ -221,8 +231,8 @@ class CascadeSearch:
         )
 
     def _may_hide_vector(self, groups: Sequence[Group]) -> bool:
-        """Whether the matrix unit waits so long for the vector unit in the last group that the others, done meanwhile,
-        would gain something."""
+        """Whether the matrix unit waits so long for the vector unit in the last group that running the other groups
+        meanwhile gains something."""
         last = groups[-1]
         if not last.chain or not all(map(on_matrix, groups)):
             return False
@@ -234,20 +244,20 @@ class CascadeSearch:
         return self._hides(self._idle[last], groups[:-1], last)
 
     def _may_hide_input(self, groups: Sequence[Group]) -> bool:
-        """Whether inputs of the graph arrive so slowly at the first group that the others, begun on the first rows,
-        would gain something."""
+        """Whether graph inputs arrive so slowly at the first group that starting the others on its first rows gains
+        something."""
         arriving = loading(self._costs.input_bytes[groups[0].index], self._context.config)
         return self._hides(arriving, groups[1:], groups[0])
 
     def _hides(self, hiding: int, others: Sequence[Group], group: Group) -> bool:
-        """Whether ``others`` gain more than the error of estimates when they run during ``hiding`` picoseconds of a
-        group."""
+        """Whether running ``others`` during ``hiding`` picoseconds of a group gains more than the error of the
+        estimates."""
         total = sum(self._alone[other.index] for other in others)
         return min(hiding, total) * 100 > (total + self._alone[group.index]) * CLOSE_PERCENT
 
     def _may_save_padding(self, groups: Sequence[Group]) -> bool:
-        """Whether copies of tiles that only add padding take so long that rolling buffers, which have padding around
-        the image, would gain something."""
+        """Whether copies of tiles that only add padding take long enough to be worth avoiding. Rolling buffers include
+        the padding."""
         copied = sum(
             group.anchor.input(0).nbytes
             for group in groups[1:]
@@ -257,8 +267,10 @@ class CascadeSearch:
         return copying * 100 > sum(self._alone[group.index] for group in groups) * CLOSE_PERCENT
 
     def _weights_delay(self, first: int) -> int:
-        """Picoseconds that a cascade waits for the weights of its first group. They are loaded while the group before
-        works on its last tile, which hides a part."""
+        """Picoseconds that a cascade waits for the weights of its first group.
+
+        They load while the previous group computes its last tile, which hides a part.
+        """
         if first not in self._delays:
             context = self._context
             held, tile = held_bytes(context, self._groups[first]), 0
@@ -266,7 +278,7 @@ class CascadeSearch:
                 with contextlib.suppress(CompileError):
                     before = self._costs.fitted(self._steps[first - 1]).lowerings[0]
                     tile = self._alone[first - 1] // before.turns()
-            # Two transfers: the weights, and bias and scales.
+            # Two transfers: weights, and bias with scales.
             wait = loading(held, constants_side(context.config), 2) if held else 0
             self._delays[first] = max(0, wait - tile)
         return self._delays[first]
@@ -278,7 +290,7 @@ def _where(run: CascadeRun) -> str:
 
 
 def given_outline(run: CascadeRun, costs: StepCosts) -> Outline:
-    """The outline of a cascade that a schedule gives. Raises ScheduleError if it cannot be one."""
+    """The outline of a cascade that the schedule gives. Raises ScheduleError if these layers cannot form one."""
     context, groups = costs.context, costs.groups[run.first : run.last + 1]
     if len(groups) > LONGEST:
         raise ScheduleError(f"{_where(run)} must have at most {LONGEST} layers, got {len(groups)}")
@@ -306,12 +318,12 @@ def given_outline(run: CascadeRun, costs: StepCosts) -> Outline:
 
 
 def given_cascade(run: CascadeRun, costs: StepCosts) -> Cascade:
-    """A cascade of which a schedule gives everything. Raises ScheduleError if it cannot be built."""
+    """Build a cascade that the schedule gives completely. Raises ScheduleError if it cannot be built."""
     return given_outline(run, costs).cut(run.cascade.rows, apart=bool(run.cascade.overlap))
 
 
 def _given_offsets(run: CascadeRun, buffers: Sequence[Buffer], capacity: int) -> Sequence[int]:
-    """The addresses of rolling buffers that a schedule gives. Raises ScheduleError if they are not separate."""
+    """The addresses of rolling buffers that the schedule gives. Raises ScheduleError if they overlap or do not fit."""
     offsets = run.cascade.offsets or ()
     ends = [start + buffer.nbytes for start, buffer in zip(offsets, buffers, strict=False)]
     spans = sorted(zip(offsets, ends, strict=False))
@@ -326,8 +338,10 @@ def _given_offsets(run: CascadeRun, buffers: Sequence[Buffer], capacity: int) ->
 
 
 def with_cascades(cascades: Sequence[Cascade], costs: StepCosts, choices: MemoryChoices = OPEN) -> list[ScheduleStep]:
-    """Steps with these cascades, their rolling buffers at the low end of the scratchpad and nothing else in it. A
-    cascade that does not fit after all becomes single groups again; raises ScheduleError for one that is given."""
+    """Return steps with these cascades; the scratchpad contains only their rolling buffers, at its low end.
+
+    A cascade that does not fit after all is split into single groups. Raises ScheduleError if the schedule requires it.
+    """
     context, groups = costs.context, costs.groups
     for buffer in costs.users:
         buffer.core, buffer.offset = None, 0
@@ -348,7 +362,7 @@ def with_cascades(cascades: Sequence[Cascade], costs: StepCosts, choices: Memory
             step.resident.append(buffer)
         step.resident.sort(key=lambda buffer: buffer.offset)
         context.views.update(made)
-        # Nothing is estimated for a complete schedule: whether it fits is seen when its commands are made.
+        # Nothing is estimated for a complete schedule: emission shows whether it fits.
         if not choices.are_complete and costs.of(step) is None:
             if cascade.first in given:
                 raise ScheduleError(f"{_where(given[cascade.first])} does not fit into {context.sram_bytes} bytes")

@@ -1,9 +1,11 @@
-"""Where values lie that no SRAM has room for: in the L2 as long as there is room, else in DRAM.
+"""Place values that are not in the scratchpad: in the L2 while there is space, else in DRAM.
 
-Both are reached by DMA alone, and a lowering is the same for either. So this comes last, when the plan says which
-values are outside of SRAM, and when: those go to the L2 first that are wanted for the shortest time, where the device
-moves them to and from the L2 in no more time than to and from DRAM. The plan itself sees one memory outside; so there
-are two to compare, one for the device as it is, and one as if all values had room in the L2.
+Only DMA reaches either memory, and a lowering is the same for both. So this step comes last, when the plan knows which
+values are outside the scratchpad and for how long. Values with the shortest lifetimes go to the L2 first, if transfers
+to and from the L2 are not slower than those to and from DRAM.
+
+The plan itself assumes one backing memory. The search therefore compares two plans: one for the device as it is, and
+one that assumes that all values fit into the L2 (:func:`by_l2`).
 """
 
 from __future__ import annotations
@@ -26,10 +28,12 @@ from npusim.work import DmaWork
 def lay_out(
     buffers: Sequence[Buffer], config: Config, choices: MemoryChoices = OPEN, relays: Sequence[Buffer] = ()
 ) -> int:
-    """Give every value between operators that is not in SRAM its bytes; how many of DRAM that takes. ``relays``: those
-    of the buffers that only pass values from core to core; the schedule has no entries for them."""
+    """Give every value between operators that is not in the scratchpad an address. Returns the bytes of DRAM needed.
+
+    ``relays``: buffers that only pass values from core to core. The schedule has no entries for them.
+    """
     values = sorted(filter(attrgetter("is_scratch"), buffers), key=attrgetter("born"))
-    for buffer in values:  # of a core's shards some have been laid out before, without those of other cores
+    for buffer in values:  # Shards of the first core may have been placed before, without those of the other cores.
         buffer.in_l2 = False
     if config.l2 is not None:
         _fill_l2(values, config, config.l2.bytes, choices, relays)
@@ -42,8 +46,10 @@ def lay_out(
 
 @functools.lru_cache(maxsize=64)
 def by_l2(config: Config) -> Config | None:
-    """A device as a plan sees it that takes all values for being in the L2: that in the place of the DRAM, which is
-    left with the constants. None for a device without an L2."""
+    """The device for a plan that assumes that all values fit into the L2; None for a device without an L2.
+
+    The L2 takes the place of the DRAM, and the real DRAM becomes the memory for constants.
+    """
     if config.l2 is None:
         return None
     near, dram = l2_side(config).dram, config.dram
@@ -56,8 +62,8 @@ def by_l2(config: Config) -> Config | None:
 def _fill_l2(
     values: Sequence[Buffer], config: Config, capacity: int, choices: MemoryChoices, relays: Sequence[Buffer]
 ) -> None:
-    """Put as many values into the L2 as fit: relays, those that a schedule puts there, then those of the shortest
-    life."""
+    """Put as many values into the L2 as fit: first relays, then values that the schedule puts there, then the
+    shortest-lived."""
     placed: list[Buffer] = []
     for buffer in _l2_order(values, config, choices, set(relays)):
         beside = sorted((each for each in placed if _meet(each, buffer)), key=attrgetter("offset"))
@@ -74,7 +80,7 @@ def _fill_l2(
 def _l2_order(
     values: Sequence[Buffer], config: Config, choices: MemoryChoices, relays: Set[Buffer]
 ) -> Iterator[Buffer]:
-    """Values that may be in the L2: relays, those that the schedule puts there, then the others; each kind by
+    """Yield values that may be in the L2: relays, those that the schedule puts there, the others. Each kind is sorted by
     lifetime."""
     required = [each for each in values if choices.is_in(each, L2) and each not in relays]
     free = [each for each in values if each in relays or (each not in choices.areas and choices.search_areas)]
@@ -85,16 +91,17 @@ def _l2_order(
 
 
 def _time(buffer: Buffer) -> int:
-    """Of how many groups bytes are taken; each value is made once and read once, most of them."""
+    """The number of groups during which a buffer occupies its bytes. Most values are written once and read once."""
     return buffer.dies - buffer.born
 
 
 def _meet(one: Buffer, other: Buffer) -> bool:
+    """Whether the lifetimes of two buffers overlap."""
     return one.born <= other.dies and other.born <= one.dies
 
 
 def _pays(nbytes: int, config: Config) -> bool:
-    """Whether so many bytes are in the L2 and back as soon as in DRAM and back."""
+    """Whether writing a value to the L2 and reading it back takes no longer than through DRAM."""
     if not nbytes:
         return False
     price, whole = cost_model(config).once, DmaWork(nbytes, 1, nbytes, 0, 0)

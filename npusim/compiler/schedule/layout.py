@@ -1,4 +1,4 @@
-"""Decide where every tensor lives: memory orders, views instead of copies, concatenation in place, lifetimes."""
+"""Decide the layout of every tensor: memory order, views instead of copies, concatenation in place, lifetimes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from npusim.program import FIRST_IO, SCRATCH
 DENSE_KINDS = frozenset(kind for kind, lowering in TILES.items() if lowering.dense)
 
 _ELSEWHERE = DENSE_KINDS | VIEWS
-"""Kinds whose results cannot be computed into a part of something."""
+"""Kinds whose results cannot be computed into a part of another tensor."""
 
 _CHANNELS_LAST = (0, 2, 3, 1)
 
 
 def place(graph: Graph, groups: Sequence[Group], context: Context) -> tuple[list[Group], list[Buffer]]:
-    """Fill ``context.views`` for every tensor that is kept in memory. Returns the groups that are left to execute, in
-    order, and the buffers in the order of their birth."""
-    # Twice, because each depends on the other: the order that suits a tensor follows from how its source lies, and that
-    # from whether it is computed into a concatenation, whose own order comes from its sources.
+    """Fill ``context.views`` for every tensor that is kept in memory.
+
+    Returns the groups that remain to be executed, in order, and the buffers in the order of their first use.
+    """
+    # Two passes, because of a circular dependency: the preferred order of a tensor depends on the layout of its source,
+    # which depends on whether that is computed into a concatenation, whose order in turn depends on its sources.
     for index, tensor in enumerate((*graph.inputs, *graph.outputs)):
         strides = dense_strides(tensor.shape, tensor.dtype.itemsize)
         buffer = Buffer(tensor.name, FIRST_IO + index, tensor.nbytes)
@@ -58,10 +60,9 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> tuple[list
 def _place_behind_views(
     groups: Sequence[Group], orders: Mapping[Tensor, tuple[int, ...]], outputs: set[Tensor], context: Context
 ) -> None:
-    """Have an output that only shows a result in another shape computed where the output is, not copied there.
+    """Compute a result directly in the output that only shows it in another shape, to avoid a copy.
 
-    A result that suits its operator in another memory order than that of the output is left to the copy, which turns
-    it within SRAM.
+    If the operator prefers another memory order than that of the output, the copy remains: it transposes within SRAM.
     """
     readers = Counter(tensor for group in groups for op in group.ops for tensor in {*op.inputs} if tensor is not None)
     makers = {tensor: group.ops[0].kind for group in groups for tensor in group.outputs}
@@ -83,13 +84,13 @@ def _place_behind_views(
 
 
 def _numbered(index: int, group: Group, context: Context) -> Group:
-    """The group of this number; the same one for whom it was made before, with all that is known of it."""
+    """The group with this number. An equal group of an earlier plan is reused, with everything cached for it."""
     key = (index, group.anchor, group.chain, group.parts, group.sides)
     return fact(context, key, lambda: Group(*key))
 
 
 def _share(source: Tensor, target: Tensor, region: int, axis: int, capacity: int, context: Context) -> None:
-    """Place a cache as it comes in and as it goes out into one buffer, with room for ``capacity`` rows."""
+    """Place the input and output tensor of a KV cache in one buffer, with space for ``capacity`` rows."""
     held = [capacity if at == axis else size for at, size in enumerate(target.shape)]
     strides = dense_strides(held, target.dtype.itemsize)
     buffer = Buffer(target.name, region, prod(held) * target.dtype.itemsize)
@@ -98,8 +99,10 @@ def _share(source: Tensor, target: Tensor, region: int, axis: int, capacity: int
 
 
 def _orders(groups: Sequence[Group], trial: Context) -> dict[Tensor, tuple[int, ...]]:
-    """The memory order that suits each result, found by a first placement in buffers of their own. What is a view there
-    may have to be copied where its source is a part of a concatenation."""
+    """The preferred memory order of each result, found by a trial placement in which every result has its own buffer.
+
+    A view of the trial may become a copy later, if its source is a part of a concatenation.
+    """
     orders: dict[Tensor, tuple[int, ...]] = {}
     for group in groups:
         poll()
@@ -112,18 +115,19 @@ def _orders(groups: Sequence[Group], trial: Context) -> dict[Tensor, tuple[int, 
 
 
 def _preferred(group: Group, tensor: Tensor, trial: Context) -> tuple[int, ...]:
+    """The preferred memory order of a group's result, outermost dimension first."""
     rank = tuple(range(len(tensor.shape)))
     op = group.ops[0]
     kind = group.anchor.kind if group.anchor else "elementwise"
     if tensor is not group.outputs[0] and group.sides:
         return rank  # one element
     if kind in ("conv", "pool"):
-        # A tile takes all channels of a few pixels: next to each other they are one long run of a transfer.
+        # A tile takes all channels of a few pixels. If channels are contiguous, transfers have long runs.
         assert group.anchor is not None
         return _CHANNELS_LAST if group.anchor.attrs["layout"] == "NCHW" else rank
     if kind in DENSE_KINDS or kind in VIEWS or kind in ("matmul", "normalize", "routine"):
         return rank
-    # The others compute in any order; that of a source makes loads and stores the same long runs.
+    # Other kinds compute in any order. The order of a source gives loads and stores the same long runs.
     sources = group.loads() if group.anchor is None else [t for t in op.inputs if t is not None]
     for source in sources:
         alike = source.shape == tensor.shape or (kind != "elementwise" and len(source.shape) == len(rank))
@@ -139,7 +143,7 @@ def _fresh(tensor: Tensor, order: Sequence[int]) -> View:
 
 
 def _concat_hosts(groups: Sequence[Group], trial: Context, io: set[Tensor]) -> dict[Tensor, tuple[Op, int]]:
-    """Tensors that can be computed straight into a concatenation: (the concat, where along its axis)."""
+    """Tensors that can be computed directly into a concatenation: (the concat, offset along its axis)."""
     makers = {tensor: group for group in groups for tensor in group.outputs}
     hosts: dict[Tensor, tuple[Op, int]] = {}
     for group in groups:
@@ -150,7 +154,7 @@ def _concat_hosts(groups: Sequence[Group], trial: Context, io: set[Tensor]) -> d
         for tensor in op.inputs:
             assert tensor is not None
             maker = makers.get(tensor)
-            # Not a result that is itself a view, or must be dense, or is wanted twice here: it has one place only.
+            # A view, a result that must be dense, or one that is used twice here cannot move: it has a single address.
             ours = tensor not in io and tensor not in hosts and not tensor.is_constant and times[tensor] == 1
             if ours and maker is not None and maker.ops[0].kind not in _ELSEWHERE:
                 hosts[tensor] = (op, at)
@@ -161,8 +165,8 @@ def _concat_hosts(groups: Sequence[Group], trial: Context, io: set[Tensor]) -> d
 def _settle(
     tensor: Tensor, orders: dict[Tensor, tuple[int, ...]], hosts: dict[Tensor, tuple[Op, int]], context: Context
 ) -> None:
-    """Give a tensor that has no place yet a buffer of its own, or its part of the concatenation that it goes into."""
-    # A list, not recursion: concatenations go into concatenations, as deep as the graph is.
+    """Give a tensor without a view a buffer of its own, or its part of the concatenation that it belongs to."""
+    # A loop, not recursion: concatenations nest as deeply as the graph.
     waiting = [tensor]
     while waiting[-1] not in context.views and waiting[-1] in hosts:
         waiting.append(hosts[waiting[-1]][0].output)
@@ -178,7 +182,7 @@ def _settle(
 
 
 def _alias(group: Group, context: Context) -> bool:
-    """Make a view operator's result a view of its input; False when it has to be copied."""
+    """Make the result of a view operator a view of its input. Returns False if it must be copied."""
     op = group.ops[0]
     if op.kind not in VIEWS or (op.kind == "slice" and not context.config.dma.parts_in_place):
         return False
@@ -190,7 +194,7 @@ def _alias(group: Group, context: Context) -> bool:
 
 
 def _is_same(one: View, other: View) -> bool:
-    """Whether two views of one shape have every element in the same place."""
+    """Whether two views of the same shape have every element at the same address."""
     strides = zip(one.shape, one.strides, other.strides, strict=True)
     return (
         one.buffer is other.buffer
@@ -200,7 +204,7 @@ def _is_same(one: View, other: View) -> bool:
 
 
 def _copies_for_dense(group: Group, context: Context) -> tuple[list[Group], Group]:
-    """Copies that bring a row-walking operator's operands into dense form, and the group that reads those instead."""
+    """Copies that make the operands of a row operator dense, and the group that reads those instead."""
     op = group.anchor
     if op is None or op.kind not in DENSE_KINDS:
         return [], group
@@ -217,14 +221,14 @@ def _copies_for_dense(group: Group, context: Context) -> tuple[list[Group], Grou
 
 
 def _lifetimes(groups: Sequence[Group], context: Context, inputs: Sequence[Buffer]) -> list[Buffer]:
-    """Set ``born`` and ``dies`` by the groups that touch each buffer."""
+    """Set ``born`` and ``dies`` of each buffer to the first and last group that uses it. Returns the buffers."""
     order: dict[Buffer, None] = dict.fromkeys(inputs)
     for group in groups:
         made = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
         touched = [t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t not in made]
         for tensor in touched:
             if tensor.is_constant and tensor not in context.views:
-                continue  # its lowering packs it as it needs it
+                continue  # The lowering packs it in the form that it needs.
             buffer = context.view(tensor).buffer
             if buffer not in order:
                 order[buffer] = None

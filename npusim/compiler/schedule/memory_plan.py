@@ -1,9 +1,9 @@
-"""Plan the memory of one core: values in the scratchpad, cascades with rolling buffers, the rest in DRAM or L2.
+"""Plan the memory of one core: values in the scratchpad, cascades with rolling buffers, the rest in L2 or DRAM.
 
-The three steps depend on each other, so they are done in turn. Values are chosen first (``residency``), because a value
-that is in the scratchpad needs no cascade. Cascades are chosen beside them (``cascade_search``); they may take the room
-of such a value if that is worth more. With the cascades known, values are chosen again. All other values are laid out
-in L2 and DRAM at the end (``dram``). Where several cores have shards, ``sharding`` plans the first one's for all.
+The steps depend on each other, so they alternate. First, values are chosen (``residency``), because a value in the
+scratchpad needs no cascade. Then cascades are chosen beside them (``cascade_search``); a cascade may take the space of
+such a value if it gains more. With the cascades known, values are chosen again. Finally all other values are placed in
+L2 and DRAM (``dram``). For sharded layers, ``sharding`` plans the first core's shards for all cores.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from npusim.compiler.schedule.step_costs import KnownCosts, StepCosts
 from npusim.hw.config import Config
 
 _NEAR_PERCENT = 30
-"""The forecast decides about cascades if groups alone take no longer than so much more by estimate: the estimate of
-single groups does not see that each begins on the first rows of the one before."""
+"""If the estimate without cascades is at most this percentage higher, the forecast decides about cascades: the estimate
+of single groups ignores that a group starts on the first rows of the previous one."""
 _ALIKE_PERCENT = 15
-"""If the estimates differ by no more, both forecasts are made in full. Where plans without cascades were faster they
-had been estimated to take up to 8 % longer."""
+"""If the estimates differ by at most this percentage, both plans are forecast in full. Plans without cascades that
+turned out faster had been estimated at most 8 % slower."""
 _MOST_PLANS = 128
-"""Plans of one graph whose estimates are kept: about 1 MB each for a network of 100 layers."""
+"""Plans per graph whose estimates are cached: about 1 MB each for a network of 100 layers."""
 
 
 @dataclass(slots=True)
 class MemoryPlan:
-    """Which groups run together, in order, the buffers of values, and the bytes of DRAM that these take."""
+    """The steps in order, the buffers of all values, and the bytes of DRAM that they need (``scratch_bytes``)."""
 
     steps: list[ScheduleStep]
     buffers: list[Buffer]
     scratch_bytes: int = 0
     needs_forecast: bool = False
-    """There are cascades, and by estimate the plan without them might be as fast."""
+    """There are cascades, and by estimate a plan without them might be as fast."""
     no_cascade_ps: int = 0
-    """What that plan is estimated to take; 0 if the estimates are too close to say."""
+    """The estimate of that plan in picoseconds; 0 if it is too close to the other one to decide."""
     costs: StepCosts | None = None
-    """The estimates that decided; None where all values are in DRAM."""
+    """The estimates behind the plan; None if all values are in DRAM."""
     untried: Collection[Buffer] = ()
     """Values that were never tried in the scratchpad."""
 
 
 def plan_memory(groups: Sequence[Group], buffers: list[Buffer], context: Context, choices: MemoryChoices) -> MemoryPlan:
-    """Choose a memory area and an address for every buffer, beside what is chosen already."""
-    # The groups of a core's shards are made for one plan: nobody asks for their estimates again.
+    """Choose a memory area and an address for every buffer, within the given ``choices``."""
+    # The groups of a core's shards belong to one plan, so caching their estimates is useless.
     costs = _known_costs(groups, context) if context.whole is None else KnownCosts()
     result = MemoryPlan([ScheduleStep([group]) for group in groups], buffers)
     if context.config.cores == 1 and (context.config.sram.keeps_values or passes_on(context.config)):
         _choose(result, StepCosts(groups, buffers, context, costs), choices)
-        # A value that a rolling buffer has replaced takes no bytes of its own.
+        # A value that was replaced by a rolling buffer needs no bytes of its own.
         used = {
             context.view(t).buffer
             for group in groups
@@ -88,8 +88,8 @@ def _choose(result: MemoryPlan, costs: StepCosts, choices: MemoryChoices) -> Non
         result.steps = with_cascades(found, costs, choices)
         together, result.untried = choose_values_again(result.steps, costs, choices, beside)
         single, striped = sum(alone), sum(together)
-        # A convolution and its pooling, the only cascade where the scratchpad keeps no values, work on two units in
-        # step. Estimates know little of that, so the forecast decides.
+        # Where the scratchpad keeps no values, the only cascade is a convolution with its pooling, on two units that
+        # work in step. Estimates are poor at that, so the forecast decides.
         result.needs_forecast = not keeps or single * 100 <= striped * (100 + _NEAR_PERCENT)
         result.no_cascade_ps = single if keeps and single * 100 > striped * (100 + _ALIKE_PERCENT) else 0
 
@@ -100,7 +100,7 @@ def passes_on(config: Config) -> bool:
 
 
 def _known_costs(groups: Sequence[Group], context: Context) -> KnownCosts:
-    """The estimates of an earlier plan of these groups on a device that plans alike, or new ones."""
+    """The estimates of an earlier plan of these groups, for a device that gives the same plans, or an empty cache."""
     pinned = context.pinned
     key = (
         planning(groups, context.config),
@@ -118,10 +118,12 @@ def _known_costs(groups: Sequence[Group], context: Context) -> KnownCosts:
 
 
 def planning(groups: Sequence[Group], config: Config) -> Config:
-    """The part of a description that a plan for one core depends on, with the rest at fixed values: equal for devices
-    that share all plans."""
+    """The fields of a description that a plan for one core depends on, the others set to fixed values.
+
+    The results are equal for devices that can share plans.
+    """
     dma = config.dma
-    # Tiles of most kinds only depend on whether loads and stores share a channel.
+    # For most kinds, tiles only depend on whether loads and stores share a channel.
     if all(not group.parts and (group.anchor is None or group.anchor.kind in _ONE_OR_MORE) for group in groups):
         dma = replace(dma, channels=min(dma.channels, 2))
     return replace(config, description="", layer_cycles=0, layer_bytes=0, dma=dma)

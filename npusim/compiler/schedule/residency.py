@@ -1,11 +1,11 @@
 """Choose the values that live in the scratchpad as a whole.
 
-A value in the scratchpad saves its traffic and takes room from the tiles of every group that runs during its life. So
-each value is tried, those that are used most often for the length of their life first, and kept there if the estimates
-of all steps of its life fall. The choice is greedy: later values find what earlier ones have left.
+A value in the scratchpad saves traffic, but takes space from the tiles of every group that runs during its life. So
+values are tried one after another, those with the most uses per step of their life first, and a value stays if the
+total estimate of those steps does not rise. The choice is greedy: later values get what earlier ones leave.
 
-This is the one place where a value between groups gets or loses the scratchpad as its memory area. Values whose area
-the schedule gives are not compared: they are placed first, or not tried.
+This is the only place where a whole value between groups is put into the scratchpad or taken out of it. Values whose
+area is given by the schedule are not compared: they are placed first, or not tried.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from npusim.errors import ScheduleError, named
 from npusim.hw.memory import ALIGNMENT
 
 SLACK = 10
-"""In thousandths: estimates of the same steps that differ by less are taken for equal."""
+"""In thousandths: estimates of the same steps that differ by less are taken as equal."""
 MEAN_LIFE = 24
-"""Steps for which values are tried in the scratchpad, for each step of the graph. All steps of a life are estimated, so
-without a limit the work would grow with the square of the graph. Values of long life are tried while there are few."""
+"""Limit for the work, in steps per step of the graph. Trying a value estimates all steps of its life, so without a
+limit the work would be quadratic in the size of the graph."""
 
 
 def choose_values(
     steps: Sequence[ScheduleStep], costs: StepCosts, choices: MemoryChoices = OPEN, first: Container[Buffer] = ()
 ) -> tuple[list[int], set[Buffer]]:
-    """Put values into the scratchpad beside what is resident in the steps already; values in ``first`` are tried before
-    all others. Returns the picoseconds of each step, and the values that were not tried because of ``MEAN_LIFE``.
+    """Put values into the scratchpad, beside the residents that the steps already have. Values in ``first`` are tried
+    first.
 
-    Raises ScheduleError if a value that has to be in the scratchpad does not fit."""
+    Returns the picoseconds of each step, and the values that were not tried because of ``MEAN_LIFE``. Raises
+    ScheduleError if a value that must be in the scratchpad does not fit.
+    """
     lives = value_lives(steps, costs)
     scratchpad = Scratchpad(steps, costs.context.sram_bytes)
     place_given(lives, scratchpad, choices, costs)
@@ -66,9 +68,11 @@ def choose_values(
 def place_given(
     lives: Mapping[Buffer, range], scratchpad: Scratchpad, choices: MemoryChoices, costs: StepCosts | None = None
 ) -> None:
-    """Put the values into the scratchpad that a schedule puts there; with ``costs`` such that all steps still fit.
+    """Put the values into the scratchpad that the schedule puts there. With ``costs``, choose addresses at which all
+    steps still fit.
 
-    Raises ScheduleError."""
+    Raises ScheduleError if a value does not fit or its given address is not free.
+    """
     given_runs = {run.first for run in choices.runs if run.cascade.offsets is not None}
     for step in scratchpad.steps:
         if step.cascade is not None and step.cascade.first in given_runs:
@@ -106,15 +110,18 @@ def _add_if_it_fits(
 
 
 def value_lives(steps: Sequence[ScheduleStep], costs: StepCosts) -> dict[Buffer, range]:
-    """The steps during which each value exists, for values without a rolling buffer."""
+    """The steps during which each value exists, except for values that were replaced by a rolling buffer.
+
+    Also extends ``born`` and ``dies`` of each buffer to the whole of these steps.
+    """
     step_of = {group.index: number for number, step in enumerate(steps) for group in step.groups}
     lives: dict[Buffer, range] = {}
     for buffer in costs.users:
         if has_rolling_buffer(buffer, costs):
             continue
         life = lives[buffer] = range(step_of[buffer.born], step_of[buffer.dies] + 1)
-        # The groups of a cascade take turns, so a value that one of them uses exists during the whole cascade. DRAM is
-        # laid out by these ends, too: it must not give the bytes to another value of the same cascade.
+        # The groups of a cascade alternate, so a value that one of them uses exists during the whole cascade. The
+        # layout of DRAM uses these ends too: it must not give the bytes to another value of the same cascade.
         buffer.born, buffer.dies = steps[life.start].groups[0].index, steps[life.stop - 1].groups[-1].index
     return lives
 
@@ -132,16 +139,18 @@ def _try(
     costs: StepCosts,
     taken: Sequence[int | None],
 ) -> dict[int, int | None] | None:
-    """Put a value into the scratchpad at ``offsets`` and keep it there if the estimate does not rise. Returns the new
-    picoseconds of the steps. Otherwise takes it out again: returns nothing if they rise, None if some step would not
-    fit, so that another address is worth trying."""
+    """Put a value into the scratchpad at ``offsets`` and keep it there if the estimate does not rise.
+
+    Returns the new picoseconds of the steps that changed if it is kept; an empty dict if the estimate rises; None if
+    some step does not fit, so that another address may work.
+    """
     before = {other: (other.core, other.offset) for other in offsets}
     scratchpad.add(buffer, life, offsets)
     numbers = scratchpad.life_of(offsets)
     now = {number: costs.of(scratchpad.steps[number]) for number in numbers}
     fits = None not in now.values()
     limit = sum(taken[number] or 0 for number in numbers) * (1000 + SLACK)
-    # Equal estimates decide for the scratchpad: it saves traffic, hence energy.
+    # On a tie the scratchpad wins: it saves traffic and hence energy.
     if fits and sum(cost or 0 for cost in now.values()) * 1000 < limit:
         return now
     scratchpad.remove(buffer, before)
@@ -151,11 +160,12 @@ def _try(
 def choose_values_again(
     steps: Sequence[ScheduleStep], costs: StepCosts, choices: MemoryChoices, beside: Collection[Buffer]
 ) -> tuple[list[int], set[Buffer]]:
-    """:func:`choose_values` after cascades were chosen while the values ``beside`` were in the scratchpad.
+    """Call :func:`choose_values` after cascades were chosen while the values ``beside`` were in the scratchpad.
 
-    Cascades shorten the lives of values, which changes the order in which they are tried: some of ``beside`` may lose
-    their place, though the cascades were only worth it with them. So if that happens, a second choice tries those
-    first, and the better of both is kept."""
+    Cascades shorten the lives of values, which changes the order in which they are tried. Some of ``beside`` may then
+    lose their place, although the cascades only paid off with them. If that happens, a second run tries those first,
+    and the better result is kept.
+    """
     rolling = [step.resident[:] for step in steps]
     best, untried = choose_values(steps, costs, choices)
     chosen = {buffer: buffer.offset for step in steps for buffer in step.resident}

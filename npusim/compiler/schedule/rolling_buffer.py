@@ -1,8 +1,8 @@
-"""Rolling buffers: the part of a value inside a cascade that is in the scratchpad, some rows at a time.
+"""Rolling buffers: the rows of a value inside a cascade that are in the scratchpad.
 
-A rolling buffer holds the rows that some group of the cascade has still to read. It is filled from the front; when the
-next rows do not fit behind the others, the rows that are still needed move to the front first. It has padding around
-the image, so convolutions read it as it is, without a copy of their own.
+A rolling buffer holds the rows that some group of the cascade has still to read. It is filled from the front. When the
+next rows do not fit behind the others, the rows that are still needed first move to the front. It includes padding
+around the image, so convolutions read it directly, without a padded copy.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from npusim.isa.dma import Fill
 from npusim.program import SCRATCH
 
 AXES = {2: (0, 2, 3, 1), 1: (0, 1, 2, 3)}
-"""The dimensions that are batch, rows, columns and channels, by the one that is the rows."""
+"""The axes (batch, rows, columns, channels), by the axis of the rows."""
 
 
 class Reader(NamedTuple):
-    """A group that reads a value: for rows [a, b) of its result it needs the rows [a * stride - before, (b - 1) *
-    stride - before + extent) of the value.
+    """A group that reads a value.
 
-    ``reader``: number of the group in the cascade. ``padded``: rows outside of the image are read as padding.
-    ``windowed``: the value is read by the windows of the group's anchor; otherwise element by element.
+    For rows [a, b) of its result, it needs the rows [a * stride - before, (b - 1) * stride - before + extent) of the
+    value. ``reader``: the group's index in the cascade. ``padded``: rows outside the image are read as padding.
+    ``windowed``: the windows of the group's anchor read the value; otherwise it is read element by element.
     """
 
     reader: int
@@ -42,14 +42,17 @@ class Reader(NamedTuple):
     windowed: bool
 
     def rows(self, first: int, end: int, height: int) -> tuple[int, int]:
-        """The rows of an image of ``height`` that rows [first, end) of the result need."""
+        """The rows, of an image of ``height`` rows, that rows [first, end) of the result need."""
         low, high = first * self.stride - self.before, (end - 1) * self.stride - self.before + self.extent
         return (low, high) if self.padded else (max(low, 0), min(high, height))
 
 
 class StripedValue(NamedTuple):
-    """A value with a rolling buffer. ``maker``: number of the group that makes it; from the number of groups on: it is
-    loaded from DRAM. ``axis``: the dimension that is its rows."""
+    """A value with a rolling buffer.
+
+    ``maker``: the index of the group that computes it; from the number of groups on, the value is loaded from DRAM.
+    ``axis``: the dimension of its rows.
+    """
 
     tensor: Tensor
     maker: int
@@ -58,19 +61,19 @@ class StripedValue(NamedTuple):
 
 
 Border = tuple[int, int, int | None]
-"""Columns of padding left and right of an image, and the bits of one of its elements; None without padding."""
+"""Columns of padding left and right of an image, and the bit pattern of one padding element; None without padding."""
 
 RowPlaces = tuple[int, list[int], dict[int, tuple[int, int]], dict[int, tuple[int, int]]]
-"""Rows of a buffer; and ``bases``, ``moves`` and ``bottoms`` as in :class:`RollingBuffer`."""
+"""Rows of a buffer, and ``bases``, ``moves`` and ``bottoms`` as in :class:`RollingBuffer`."""
 
 
 @dataclass(slots=True)
 class RollingBuffer:
-    """Where the rows of a value are. Positions count rows of the buffer.
+    """The positions of a value's rows in its buffer; a position is the space for one row.
 
-    During stripe t, row r is at position ``r + bases[t]``. Before the stripe's rows are made, ``moves[t]`` = (position,
-    rows) go to the front, and the positions [first, end) = ``bottoms[t]`` are filled with padding below the image.
-    ``pitch``: bytes of a position. ``source``: the view in DRAM of a value that is loaded.
+    During stripe t, row r is at position ``r + bases[t]``. Before the stripe's rows are written, ``moves[t]`` =
+    (position, rows) move to the front, and the positions [first, end) = ``bottoms[t]`` are filled with the padding
+    below the image. ``pitch``: bytes per position. ``source``: the view in DRAM of a loaded value.
     """
 
     value: StripedValue
@@ -84,27 +87,30 @@ class RollingBuffer:
 
     @property
     def buffer(self) -> Buffer:
+        """The buffer in the scratchpad."""
         return self.view.buffer
 
     def begin(self, image: int) -> Iterator[Item]:
-        """Fill the padding above an image and beside all positions; makers write rows between it. It is still beside
-        the rows for all images after the first."""
+        """Fill the padding above an image, and at both sides of all positions.
+
+        The side padding is still there for every image after the first.
+        """
         if self.border[2] is None:
             return
-        # Padding above the image and left of its first row is one run.
+        # Padding above the image and left of its first row is contiguous.
         above = self.bases[0] * self.pitch
         left, right = self.border[0] * self._pixel, self.border[1] * self._pixel
         if image:
             yield from self._fill(0, above)
             return
         yield from self._fill(0, above + left)
-        # So is padding right of a row and left of the next one; nothing follows the last row.
+        # So is padding right of a row and left of the next one. Nothing follows the last row.
         rows = self.buffer.nbytes // self.pitch - self.bases[0]
         yield from self._fill(above + self.pitch - right, left + right, rows - 1)
         yield from self._fill(self.buffer.nbytes - right, right)
 
     def before(self, stripe: int) -> Iterator[Item]:
-        """Move rows to the front and fill padding below the image, as a stripe needs it."""
+        """Move rows to the front and fill the padding below the image, as a stripe needs it."""
         if stripe in self.moves:
             source, rows = self.moves[stripe]
             yield from copy_items(self._rows(0, rows), self._rows(source, rows), (rows * self.pitch,), 1)
@@ -135,12 +141,12 @@ class RollingBuffer:
         return at.address, (1,), at
 
     def _fill(self, start: int, nbytes: int, rows: int = 1) -> Iterator[Item]:
-        """Fill bytes with padding, at the same place of each of some rows."""
+        """Fill ``nbytes`` bytes from ``start`` with padding, in each of ``rows`` consecutive positions."""
         item = self.view.dtype.itemsize
         count = nbytes // item
         if not count or rows < 1:
             return
-        # An instruction fills at most MAX_ITEMS elements: of many rows, or of one long one.
+        # One instruction fills at most MAX_ITEMS elements, of many short rows or of one long row.
         width, height = min(count, MAX_ITEMS), max(1, MAX_ITEMS // count)
         for row in range(0, rows, height):
             for done in range(0, count, width):
@@ -169,7 +175,7 @@ def rolling_buffer(
 
 
 def border(value: StripedValue, groups: Sequence[Group]) -> Border | None:
-    """The padding that all readers of a value need; None if they need different values of it."""
+    """The padding that all readers of a value need; None if they need different padding values."""
     left = right = 0
     pattern = None
     for reader in value.readers:
@@ -187,7 +193,7 @@ def border(value: StripedValue, groups: Sequence[Group]) -> Border | None:
 
 
 def _columns(anchor: Op, tensor: Tensor) -> tuple[int, int]:
-    """The columns of padding that a convolution reads left and right of an image."""
+    """Columns of padding that a convolution reads left and right of an image."""
     nchw = anchor.attrs["layout"] == "NCHW"
     axis = 3 if nchw else 2
     kernel = (anchor.input(1).shape[3] - 1) * anchor.attrs["dilation"][1] + 1
@@ -197,6 +203,7 @@ def _columns(anchor: Op, tensor: Tensor) -> tuple[int, int]:
 
 
 def _rows_below(anchor: Op, reader: Reader, tensor: Tensor) -> int:
+    """Rows of padding that a convolution reads below an image."""
     axis = 2 if anchor.attrs["layout"] == "NCHW" else 1
     return max(0, reader.rows(0, anchor.output.shape[axis], 0)[1] - tensor.shape[axis])
 
@@ -214,12 +221,15 @@ def pitch(value: StripedValue, edge: Border) -> int:
 def live(
     maker: int, readers: Sequence[Reader], before: Sequence[int], after: Sequence[int], heights: Sequence[int]
 ) -> tuple[int, int]:
-    """The rows [first, end) that a rolling buffer holds during a stripe. ``before``, ``after``: how many rows of each
-    result exist before and after the stripe; ``heights``: rows of the whole results."""
+    """The rows [first, end) that a rolling buffer holds during a stripe.
+
+    ``before``, ``after``: rows of each result that exist before and after the stripe. ``heights``: rows of the whole
+    results.
+    """
     height = heights[maker]
     low, high = height, after[maker]
     if after[maker] > before[maker]:
-        low = before[maker]  # rows that no group reads are made as well, and need a position
+        low = before[maker]  # Rows that no group reads are computed as well and need a position.
     for reader in readers:
         if before[reader.reader] < heights[reader.reader]:
             low = min(low, reader.rows(before[reader.reader], heights[reader.reader], height)[0])
@@ -229,8 +239,11 @@ def live(
 
 
 def place_rows(spans: Sequence[tuple[int, int]], height: int, *, twice: bool, apart: bool) -> RowPlaces:
-    """Positions for the rows [first, end) of each stripe in as small a buffer as possible. ``height``: rows of the
-    image; ``twice``: a stripe is made while the one before it is read; ``apart``: also after rows have moved."""
+    """Positions for the rows [first, end) of each stripe, in as small a buffer as possible.
+
+    ``height``: rows of the image. ``twice``: a stripe is written while the one before it is read. ``apart``: the two
+    must not overlap even after rows have moved.
+    """
     capacity = max(high - low for low, high in spans)
     if twice:
         capacity = max(capacity, *(after[1] - before[0] for before, after in pairwise(spans)), 0)
@@ -248,8 +261,11 @@ def place_rows(spans: Sequence[tuple[int, int]], height: int, *, twice: bool, ap
 def _positions(
     spans: Sequence[tuple[int, int]], capacity: int, apart: bool
 ) -> tuple[list[int], dict[int, tuple[int, int]]] | None:
-    """Bases and moves for a buffer of some rows. None if moved rows would overwrite themselves, or (``apart``) if the
-    rows of a stripe would overwrite those of the one before, which are read meanwhile."""
+    """Bases and moves for a buffer of ``capacity`` rows.
+
+    Returns None if moved rows would overwrite themselves, or, with ``apart``, if the rows of a stripe would overwrite
+    those of the previous one, which are read at the same time.
+    """
     base, bases, moves = -spans[0][0], [], {}
     reached = spans[0][0]
     for number, (low, high) in enumerate(spans):

@@ -1,4 +1,4 @@
-"""The schedule of a program: every choice that the graph and the device leave to the compiler, as one record."""
+"""The schedule of a program: one record of every choice that the graph and the device leave to the compiler."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 SEARCHED = ("fused_attention", "shards", "cascades", "memory", "pinned")
-"""The choices that consist of entries, one for each layer or tensor."""
+"""The kinds of choices that consist of entries, each for one layer or tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShard:
-    """How cores divide a layer: along dimension ``axis`` of its result, None: its tiles are shared out.
+    """How cores divide a layer: along dimension ``axis`` of its result; None: they share its tiles.
 
-    ``cores``: how many of the program's cores work on it, 0: all.
+    ``cores``: the number of cores that work on it, 0: all cores of the program.
     """
 
     layer: str
@@ -24,12 +24,13 @@ class LayerShard:
 
 @dataclass(frozen=True, slots=True)
 class LayerCascade:
-    """Neighbouring layers that are computed together, some rows at a time; one layer alone is in no cascade.
+    """Neighbouring layers that are computed together, a few rows at a time. An entry with one layer keeps it out of
+    cascades.
 
-    What is 0 or None is searched. ``rows``: rows of the last result for each stripe. ``overlap``: whether a stripe that
-    one unit writes has bytes of its own beside the one that another unit reads at the same time. ``loads``: tensors
-    outside of the scratchpad that are read more than once, so that their rows are loaded into rolling buffers.
-    ``offsets``: the first bytes of the rolling buffers, those of tensors between layers first.
+    Fields that are 0 or None are searched. ``rows``: rows of the last result per stripe. ``overlap``: whether the
+    stripe that one unit writes never overlaps the one that another unit reads at the same time. ``loads``: tensors
+    outside the scratchpad that are read more than once, so their rows are loaded into rolling buffers. ``offsets``:
+    byte addresses of the rolling buffers, those of tensors between layers first.
     """
 
     layers: tuple[str, ...]
@@ -40,13 +41,13 @@ class LayerCascade:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing about it is searched."""
+        """Whether no field is left to the search."""
         return len(self.layers) == 1 or (self.rows > 0 and None not in (self.overlap, self.loads, self.offsets))
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMemory:
-    """The memory area of a tensor, see :data:`AREAS`; ``offset``: its first byte in the scratchpad, None: searched."""
+    """The memory area of a tensor, one of :data:`AREAS`. ``offset``: its address in the scratchpad, None: searched."""
 
     tensor: str
     area: str
@@ -55,31 +56,32 @@ class TensorMemory:
 
 @dataclass(frozen=True, slots=True)
 class PinnedLayer:
-    """A layer whose weights stay in the scratchpad between inferences; ``offset``: first byte, None: searched."""
+    """A layer whose weights stay in the scratchpad between inferences. ``offset``: their address, None: searched."""
 
     layer: str
     offset: int | None = None
 
 
 SCRATCHPAD, ROLLING, L2, DRAM = AREAS = ("scratchpad", "rolling buffer", "l2", "dram")
-"""Memory areas of tensors: a rolling buffer holds the rows of a tensor that a cascade still reads."""
+"""Memory areas of tensors. A rolling buffer holds the rows of a tensor that a cascade has still to read."""
 
 OPERANDS_FIRST, AFTER_TRIALS, BY_USE = ORDERS = ("operands first", "after trials", "by use")
-"""Orders of the constants in memory: first those that layers read as they are, then packed weights; first those of the
-layers on the shards that the search has tried; each where it is used first."""
+"""Orders of the constants in memory. "operands first": those that layers read unchanged, then packed weights. "after
+trials": behind the constants that the shard search placed while it tried shards. "by use": by first use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The choices for one program. What is None, or of a kind in ``search`` without an entry, is left to the search.
+    """The choices for one program. A field that is None, or of a kind in ``search`` without an entry, is left to the
+    search.
 
-    ``cores``: that have work. ``channels``: DMA channels of each core that are planned for. ``backing``: the memory,
-    "dram" or "l2", that is expected to hold what the scratchpads do not hold when tiles are chosen. ``exchange``:
-    whether cores pass tensors to each other's scratchpads: over the exchange network, or through DRAM without one.
-    ``large_tiles``: whether the tiles of layers with pinned weights are chosen as if weights cost no loads.
-    ``constants``: the order of the constants, see :data:`ORDERS`.
-    ``fused_attention``: the first layers of attentions that run as one layer. ``search``: a subset of
-    :data:`SEARCHED`; of the other kinds the entries are all that there is.
+    ``cores``: number of cores with work. ``channels``: DMA channels per core that the plan uses. ``backing``: the
+    memory, "dram" or "l2", that is assumed to hold what does not fit into the scratchpads when tiles are chosen.
+    ``exchange``: whether cores pass tensors to each other's scratchpads, over the exchange network, or through DRAM if
+    there is none. ``large_tiles``: whether tiles of layers with pinned weights are chosen as if loading weights were
+    free. ``constants``: the order of the constants, one of :data:`ORDERS`. ``fused_attention``: the first layers of
+    attention blocks that run as one layer. ``search``: a subset of :data:`SEARCHED`; kinds that are not in it have no
+    other entries than those given.
     """
 
     cores: int | None = None
@@ -96,21 +98,21 @@ class Schedule:
     search: frozenset[str] = frozenset(SEARCHED)
 
     def searches(self, kind: str) -> bool:
-        """Whether choices of a kind that have no entry are searched."""
+        """Whether the search may add choices of this kind."""
         return kind in self.search
 
     @property
     def has_entries(self) -> bool:
-        """Whether it names any layer or tensor."""
+        """Whether it has an entry for any layer or tensor."""
         return any((self.fused_attention, self.shards, self.cascades, self.memory, self.pinned))
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is searched."""
+        """Whether nothing is left to the search."""
         return not self.search and None not in (self.cores, self.channels, self.backing, self.exchange, self.constants)
 
     def agrees_with(self, other: Schedule) -> bool:
-        """Whether another schedule has the cores, channels, backing memory and exchange that this one sets."""
+        """Whether two schedules have no conflicting values of cores, channels, backing memory and exchange."""
         pairs = (
             (self.cores, other.cores),
             (self.channels, other.channels),
@@ -120,7 +122,7 @@ class Schedule:
         return all(ours is None or theirs is None or ours == theirs for ours, theirs in pairs)
 
     def with_(self, *closed: str, **choices: Any) -> Schedule:
-        """A schedule with other choices, which searches no entries of the kinds ``closed``."""
+        """Return a schedule with other choices, and no search for the kinds ``closed``."""
         return replace(self, search=self.search - set(closed), **choices)
 
 
@@ -129,7 +131,7 @@ FREE = Schedule()
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
-    """Names in order; one that occurred before has ``#2``, ``#3`` and so on behind it."""
+    """Make names unique, in order: repeated names get the suffix ``#2``, ``#3`` and so on."""
     seen: dict[str, int] = {}
     found = []
     for name in names:

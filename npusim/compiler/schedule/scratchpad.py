@@ -1,7 +1,8 @@
-"""Fit a step of a schedule into the scratchpad: lowerings with tiles for the bytes that values leave, and their slots.
+"""Fit a step of a schedule into the scratchpad: choose tiles for the bytes that values leave free, and addresses for
+slots.
 
-Planning asks for this many times for groups that are alike. A lowering that is made for an estimate is therefore reused
-for all groups with the same key (``likeness``), and only adapted to the room.
+Planning does this many times for groups that are alike. A lowering made for an estimate is therefore reused for all
+groups with the same key (``likeness``), and only adapted to the available bytes.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from npusim.timing.tile import acc_bytes
 from npusim.units import ceil_div
 
 MadeAlike = dict[int, dict[int, Lowering]]
-"""Lowerings made for estimates of groups with the same key: by the rows that are made at once, and by their room."""
+"""Lowerings made for estimates of groups with one key: by the rows per stripe, then by the available bytes."""
 Made = dict[tuple[Any, ...], MadeAlike]
-"""All of them, by the key."""
+"""All such lowerings, by key."""
 
 
 @dataclass(slots=True)
 class ScheduleStep:
-    """Groups that run together: one, or those of a cascade."""
+    """Groups that run together: one group, or those of a cascade."""
 
     groups: list[Group]
     cascade: Cascade | None = None
     resident: list[Buffer] = field(default_factory=list)
-    """Values and rolling buffers that are in the scratchpad meanwhile, by address."""
+    """Values and rolling buffers that are in the scratchpad during the step, sorted by address."""
     made: list[MadeAlike] | None = None
-    """The lowerings that estimates of each group may reuse, found once for all heights of a cascade: it is only set
-    while memory areas do not change."""
+    """The lowerings that estimates of each group may reuse, looked up once for all stripe heights of a cascade. Only
+    set while memory areas do not change."""
 
     @property
     def is_empty(self) -> bool:
@@ -52,7 +53,7 @@ class ScheduleStep:
         return not any(prod(tensor.shape) for group in self.groups for tensor in group.outputs)
 
     def free(self, context: Context) -> list[Span]:
-        """The bytes of the scratchpad for slots."""
+        """The gaps of the scratchpad that are available for slots."""
         spans, at = [], 0
         for buffer in self.resident:
             if buffer.offset > at:
@@ -65,7 +66,7 @@ class ScheduleStep:
 
 @contextmanager
 def rolling_views(context: Context, buffers: Sequence[RollingBuffer]) -> Iterator[None]:
-    """While this is active, the context has the views of values in their rolling buffers."""
+    """Context manager: the context has the views of these values in their rolling buffers."""
     whole = {each.value.tensor: context.views[each.value.tensor] for each in buffers}
     for each in buffers:
         each.buffer.core = 0
@@ -78,14 +79,14 @@ def rolling_views(context: Context, buffers: Sequence[RollingBuffer]) -> Iterato
 
 @dataclass(slots=True)
 class Fitted:
-    """The lowerings of a step and the addresses of their slots, which an estimate leaves out."""
+    """The lowerings of a step, their slots, and the addresses of these. Estimates have no addresses."""
 
     lowerings: list[Lowering]
     specs: list[list[SlotSpec]]
     starts: list[list[int]]
 
     def taken(self) -> list[Span]:
-        """The bytes of the scratchpad that the slots take."""
+        """The byte ranges of the scratchpad that the slots occupy."""
         found = []
         for specs, starts in zip(self.specs, self.starts, strict=True):
             sizes = [max(spec.nbytes, 1) for spec in specs if spec.space is Space.SRAM for _ in range(spec.copies)]
@@ -98,9 +99,11 @@ def fit_in_turn(
     fit_one: Callable[[ScheduleStep, bool, Sequence[Span]], Fitted],
     apart: int = 1,
 ) -> Iterator[tuple[ScheduleStep, Fitted | None]]:
-    """Fit one step after the other, each away from the bytes of its neighbours; None for a step without work.
+    """Fit one step after another, each away from the bytes that its neighbours use. Yields None for a step without
+    work.
 
-    ``fit_one(step, low_end, avoid)``: see :func:`fit`. ``apart``: how many steps before it count, the nearest most.
+    ``fit_one(step, low_end, avoid)``: see :func:`fit`. ``apart``: how many previous steps to avoid, the nearest with
+    the largest weight.
     """
     low_end = True
     last: deque[list[Span]] = deque(maxlen=apart)
@@ -109,7 +112,7 @@ def fit_in_turn(
             yield step, None
             continue
         here = set(step.resident)
-        # The step before reads its values to its end, and the one behind loads its own early: neither should wait.
+        # The previous step reads its values until its end, and the next one loads early. Neither should wait for slots.
         beside = [each.resident for each in steps[max(number - 1, 0) : number + 2]]
         others = [buffer for resident in beside for buffer in resident if buffer not in here]
         before = [span for weight, spans in enumerate(last, 1) for span in spans * weight]
@@ -124,16 +127,18 @@ def fit_in_turn(
 def fit(
     step: ScheduleStep, context: Context, low_end: bool = True, avoid: Sequence[Span] = (), made: Made | None = None
 ) -> Fitted:
-    """A step's lowerings with tiles that fit between the values of its time. ``low_end``, ``avoid``: see
-    :func:`place_slots`. ``made``: lowerings for estimates, to reuse and to add to. Raises CompileError if none fit."""
+    """Lower a step with tiles that fit between the values of its time. Raises CompileError if nothing fits.
+
+    ``low_end``, ``avoid``: see :func:`place_slots`. ``made``: a cache of lowerings for estimates, which is extended.
+    """
     with rolling_views(context, step.cascade.loaded if step.cascade else ()):
         free = step.free(context)
         largest = max([high - low for low, high in free], default=0)
         alike = None if made is None else _made_for(step, context, made)
-        # First for all free bytes. They may be in pieces that are too small for a slot; then for the largest piece.
+        # Try with all free bytes first. Gaps may be too small for a slot, so try the largest gap alone next.
         for room in (sum([high - low for low, high in free]), largest):
             lowerings, specs, total = _lower_all(step, context, room, alike)
-            # An estimate needs no addresses if there is a piece for all slots.
+            # An estimate needs no addresses if one gap holds all slots.
             if made is not None and total <= largest:
                 return Fitted(lowerings, specs, [])
             starts = _starts(step, specs, free, low_end, avoid)
@@ -153,15 +158,15 @@ def _made_for(step: ScheduleStep, context: Context, made: Made) -> list[MadeAlik
 def _lower_all(
     step: ScheduleStep, context: Context, room: int, alike: Sequence[MadeAlike] | None
 ) -> tuple[list[Lowering], list[list[SlotSpec]], int]:
-    """The lowerings of a step's groups in ``room`` bytes, their slots, and the bytes of these."""
+    """The lowerings of a step's groups in ``room`` bytes, their slots, and the bytes of these slots."""
     lowerings: list[Lowering] = []
     specs: list[list[SlotSpec]] = []
     total = 0
     held = [weight_bytes(context, group) if step.cascade else 0 for group in step.groups]
     left, behind = room, sum(held)
     for number, group in enumerate(step.groups):
-        # The weights of all groups have to fit. Of the remaining bytes each group but the last tries half first, so
-        # that the ones behind it have as large tiles.
+        # The weights of all groups have to fit. Each group but the last first tries half of the remaining bytes, so
+        # that the following groups get tiles of similar size.
         behind -= held[number]
         most = left - behind
         shares = (most, (held[number] + most) // 2) if number < len(held) - 1 else (most,)
@@ -181,7 +186,7 @@ def _lower_all(
 
 
 def _with_copies(slots: list[SlotSpec], room: int, context: Context) -> list[SlotSpec]:
-    """Slots with copies for loads that run several transfers ahead."""
+    """Add copies of slots for loads that run several transfers ahead."""
     matrix, in_flight = context.config.matrix, context.config.dma.in_flight
     slots = deeper(slots, room, in_flight)
     if matrix is not None and matrix.direct is not None and matrix.direct.whole_jobs:
@@ -207,8 +212,11 @@ def _starts(
 def _lowered(
     context: Context, group: Group, rooms: Sequence[int], made: MadeAlike | None
 ) -> tuple[Lowering, list[SlotSpec], int]:
-    """A group's lowering in the last of some rooms, the smallest, where it fits, its slots and their bytes. Raises
-    CompileError if it fits in none."""
+    """Lower a group in the smallest of ``rooms`` (bytes, descending) in which it fits. Returns the lowering, its slots,
+    and their bytes.
+
+    Raises CompileError if it does not fit into any of them.
+    """
     context.room = rooms[-1]
     try:
         lowering = lower(context, group) if made is None else _reused(context, group, made)
@@ -226,9 +234,9 @@ def _lowered(
 
 
 def _reused(context: Context, group: Group, made: MadeAlike) -> Lowering:
-    """A group's lowering for an estimate: one for the same key, adapted to the room and the rows if possible."""
+    """A lowering for an estimate: the cached one with the same key, adapted to the bytes and rows if possible."""
     again: Lowering | None = None
-    # A group's first lowering is its own: making it places the group's constants.
+    # The first lowering of a group must be its own, because lowering places the group's constants.
     if made and ("made", group) in context.memo:
         rooms = made.get(context.rows)
         known = next(iter((rooms or next(iter(made.values()))).values()))

@@ -1,4 +1,4 @@
-"""The search for the fastest schedule: which ones are built, and which of them is chosen by its forecast."""
+"""The search for the fastest schedule: build candidates, forecast their durations and choose one."""
 
 from __future__ import annotations
 
@@ -40,33 +40,37 @@ from npusim.timing.forecast import forecast
 from npusim.work import DmaWork
 
 _FEW = 4
-"""If the DRAM serves the most urgent transfers first, no program has been seen to be slower for one more channel up to
-this number: schedules for fewer would double the time of a compilation and be of no use."""
+"""With urgent transfers first at the DRAM, no program has been observed to slow down from one more channel up to this
+number. Searching fewer channels would double compile time for nothing."""
 _MOST_WORSE = 2
-"""The search for a number of channels ends after so many numbers in turn that are no better than more channels."""
+"""The channel search stops after this many consecutive numbers that are no faster than more channels."""
 _MOST_RISEN = 4
-"""Sharing tiles out among fewer cores is given up after so many numbers in turn that were slower than more."""
+"""The search for tiles shared by fewer cores stops after this many consecutive numbers that are slower than more cores.
+"""
 _MOST_WORSE_SHARDS = 2
-"""Likewise for shards, but for numbers that divide the cores: these may cut layers better."""
+"""The same limit for sharded layers. Numbers that divide the cores are exempt: they may cut layers better."""
 _FAR_PERCENT = 70
-"""If shards take at most so much of the time of tiles that are shared out among all cores, these are not shared out
-among fewer: the times differ by a tenth on variants of ``edge``."""
+"""If sharded layers take at most this percentage of the time of tiles shared by all cores, sharing by fewer cores is
+not tried: such times differ by a tenth on variants of ``edge``."""
 _COUNTS = (*range(2, 9), 12, 16, 24, 32, 48)
-"""Numbers of cores that are tried on a device with more, so that it is not slower than a device with fewer."""
+"""Numbers of cores that are also tried on a larger device, so that it is not slower than a device with fewer."""
 _WHOLE_PERCENT = 20
-"""The estimate of a plan without cascades may be so much above its forecast: it adds up layers and does not see that
-neighbours overlap. It is 6 to 17 % for ResNet-50 and MobileNetV2 on variants of ``edge``."""
+"""Limit for the error of the estimate of a plan without cascades over its forecast. The estimate adds up layers and
+ignores that neighbours overlap: 6 to 17 % for ResNet-50 and MobileNetV2 on variants of ``edge``."""
 _APART = 3
-"""In thousandths: how much the ends of two programs may differ whose steps are equal but for the places of their slots.
-On variants of ``edge`` it is up to 1.6."""
+"""Limit, in thousandths, for the difference in duration of programs that differ only in the addresses of their slots.
+The largest difference on variants of ``edge`` is 1.6."""
 _SLACK = 4
-"""In thousandths: forecasts that differ by less say nothing, so the traffic decides, which is known to the byte."""
+"""In thousandths: forecasts that differ by less are taken as equal, and the traffic decides, which is known exactly."""
 
 
 @dataclass(slots=True)
 class ScheduleSearch:
-    """The search for one graph and device. ``wanted``: a schedule that all candidates agree with. ``tried``: collects
-    the candidates with their forecasts in picoseconds, if anybody wants to see them."""
+    """The search for one graph and device.
+
+    ``wanted``: constraints that every candidate satisfies. ``tried``: if it is a list, all candidates are appended to
+    it with their forecasts in picoseconds.
+    """
 
     graph: Graph
     config: Config
@@ -74,10 +78,13 @@ class ScheduleSearch:
     wanted: Schedule = FREE
     tried: list[tuple[int, Build]] | None = None
     refused: CompileError | None = None
-    """Why the first candidate that could not be built was refused."""
+    """The error of the first candidate that could not be built."""
 
     def run(self) -> Build:
-        """The best program. Raises CompileError if no candidate fits, ScheduleError if none can be as wanted."""
+        """Return the best program.
+
+        Raises CompileError if no candidate fits, ScheduleError if no candidate satisfies ``wanted``.
+        """
         if self.wanted.is_complete:
             return build(self.graph, self.config, self.wanted, self.budget)
         planned_device(self.config, self.wanted)
@@ -88,12 +95,12 @@ class ScheduleSearch:
         return self.with_pinned_weights(best) if may_pin else best
 
     def best(self) -> Build:
-        """The program that ends first by forecast, without pinned weights.
+        """Return the program with the shortest forecast, without pinned weights.
 
-        A few cores may be faster than all: they share one DRAM, and wait for as many pieces of work. One core alone may
-        use cascades, and may be faster without.
+        Using fewer cores may be faster than using all: the cores share one DRAM, and each layer ends with its slowest
+        core. A single core may also use cascades, or be faster without them.
         """
-        # The layers that a schedule names may be among those that are left out.
+        # The shortened graph may lack layers that the schedule names.
         short = shortened(self.graph) if self.config.cores > 1 and not self.wanted.has_entries else None
         if short is not None:
             chosen = ScheduleSearch(short, self.config, copy(self.budget), self.wanted).best()
@@ -102,13 +109,13 @@ class ScheduleSearch:
                 return found
         best = self._with_all_channels()
         few = _FEW if self.config.interconnect.arbitration == "need" else 2
-        # If weights have channels of their own, a device with fewer channels is planned quite differently.
+        # With a separate channel for weights, a device with fewer channels gets a very different plan.
         if self.wanted.channels or self.config.dma.channels <= few or self.config.dma.separate_weight_port:
             return best
         return self._with_fewer_channels(best, few)
 
     def _try(self, schedule: Schedule) -> Build | None:
-        """The program of a candidate; None if it does not fit, or is not as wanted."""
+        """Build a candidate. Returns None if it does not fit or violates ``wanted``."""
         if not self.wanted.agrees_with(schedule):
             return None
         try:
@@ -118,7 +125,8 @@ class ScheduleSearch:
             return None
 
     def _again(self, plan: ProgramPlan, channels: int | None) -> Build | None:
-        """The program with the choices of a plan, of this graph or a short one, for so many channels."""
+        """Build this graph with the choices of ``plan``, which may be for the shortened graph, on ``channels`` DMA
+        channels."""
         found = self._try(self._base(plan).with_(channels=channels))
         if found is None or plan.schedule.searches("cascades") or plan.shards.are_cut:
             return found
@@ -130,7 +138,7 @@ class ScheduleSearch:
             return None
 
     def _base(self, plan: ProgramPlan) -> Schedule:
-        """The schedule of a plan with open cascades and attentions."""
+        """The schedule of a plan, with its cascades and fused attention open again."""
         asked = plan.schedule
         if plan.shards.are_cut:
             return asked
@@ -142,10 +150,10 @@ class ScheduleSearch:
     # channels
 
     def _with_fewer_channels(self, best: Build, few: int) -> Build:
-        """The program, or one with the same choices that leaves channels idle, down to ``few``.
+        """Return ``best``, or a program with the same choices that leaves DMA channels idle, down to ``few`` channels.
 
-        Loads that run further ahead take room, and if transfers share the DRAM equally they delay what is needed first.
-        So a device with more channels is not slower for them.
+        Loads that run further ahead need more scratchpad. If all transfers share the DRAM equally, they also delay the
+        most urgent one. This search keeps a device with more channels from being slower than one with fewer.
         """
         least, worse = self._forecast(best.commands), 0
         for channels in (few, *range(self.config.dma.channels - 1, few, -1)):
@@ -178,9 +186,9 @@ class ScheduleSearch:
             alone = self._try(self._shared(1))
         if alone is not None and alone is not best:
             found.append((self._forecast(alone.commands), alone))
-        # On a device of one core the last candidate is the first one, which is on one core, too.
+        # On a device with one core, the last candidate is the first one.
         if alone is not None and alone.layout.needs_forecast and _may_do_without(alone.layout, found[-1][0]):
-            # Beside candidates for the L2 these two are not all that are compared.
+            # If there are candidates for the L2, more than these two are compared.
             found += self._without_cascades(found[-1], may_drop=near is None)
         if near is not None:
             found += self._for_l2()
@@ -191,7 +199,7 @@ class ScheduleSearch:
         return _first(found, config)
 
     def _for_l2(self) -> Iterator[tuple[int, Build]]:
-        """Candidates with their forecasts that are planned as if all tensors had room in the L2."""
+        """Yield (forecast, candidate) for plans that assume that all tensors fit into the L2."""
         cores = self.wanted.cores or self.config.cores
         exchange = self.wanted.exchange is not False
         schedules = [self._shared(cores, L2)]
@@ -203,22 +211,22 @@ class ScheduleSearch:
                 yield self._forecast(found.commands), found
 
     def _shared(self, cores: int, backing: str = DRAM) -> Schedule:
-        """Tiles shared out among cores; one core may use cascades."""
+        """A schedule in which cores share the tiles of each layer. With one core, it may use cascades."""
         return self._plain.with_("shards", cores=cores, backing=backing)
 
     def _sharded(self, cores: int, *, backing: str = DRAM, exchange: bool = True) -> Schedule:
-        """Layers cut for cores."""
+        """A schedule in which layers are sharded across cores."""
         return self._plain.with_("cascades", cores=cores, backing=backing, exchange=exchange)
 
     @property
     def _plain(self) -> Schedule:
-        """What is wanted, but for pinned weights, which are chosen last."""
+        """``wanted`` without pinned weights, which are chosen last."""
         return self.wanted.with_(pinned=(), large_tiles=None)
 
     def _on_fewer_cores(self, shared_ps: int | None) -> Iterator[tuple[int, Build]]:
-        """Candidates with their forecasts: shards for all cores or fewer, tiles shared out among fewer.
+        """Yield (forecast, candidate) for sharded layers on all or fewer cores, and for shared tiles on fewer cores.
 
-        ``shared_ps``: the forecast with tiles shared out among all, None if there is no such candidate.
+        ``shared_ps``: the forecast with tiles shared among all cores, None if that candidate does not exist.
         """
         risen = worse = 0
         cores, best = self.config.cores, inf
@@ -230,7 +238,7 @@ class ScheduleSearch:
                     yield ps, sharded
                     best = min(best, ps)
                 worse = 0 if best < least else worse + 1
-            # If fewer cores are slower than more, still fewer are, except for numbers that divide a layer badly.
+            # If fewer cores are slower, even fewer are too, unless a number divides a layer badly.
             if risen >= _MOST_RISEN or count == cores or _is_far_better(best, shared_ps):
                 continue
             if (found := self._try(self._shared(count))) is not None:
@@ -239,10 +247,10 @@ class ScheduleSearch:
                 risen, shared_ps = (0, ps) if shared_ps is None or ps < shared_ps else (risen + 1, shared_ps)
 
     def _sharded_both(self, count: int) -> Iterator[tuple[int, Build]]:
-        """Candidates with their forecasts whose cores have shards, and pass values or have them in DRAM as a whole.
+        """Yield (forecast, candidate) for sharded layers whose values pass between cores, or are in DRAM as a whole.
 
-        Transfers between cores take room and time: it may be less than with whole values in DRAM, or more. Without a
-        network that is only looked at for all cores, because it doubles the time of the search.
+        Passing values needs scratchpad and time, which may be less or more than a round trip through DRAM. Without an
+        exchange network the second form is only tried on all cores, because it doubles the search time.
         """
         both = count == self.config.cores or self.config.exchange is not None
         for exchange in (True, False) if both else (True,):
@@ -251,9 +259,9 @@ class ScheduleSearch:
                 yield self._forecast(found.commands), found
 
     def _without_cascades(self, striped: tuple[int, Build], *, may_drop: bool) -> list[tuple[int, Build]]:
-        """The candidate on one core without cascades, beside one with them; nothing if it does not fit.
+        """Build the candidate on one core without cascades, for comparison with ``striped``. Empty if it does not fit.
 
-        ``may_drop``: it is not made to its end if the other one is better, unless ``tried`` is collected.
+        ``may_drop``: stop building it once it cannot win, unless ``tried`` is collected.
         """
         try:
             emission = self._alone(striped[1].plan)
@@ -269,17 +277,17 @@ class ScheduleSearch:
         return result if may_win else []
 
     def _alone(self, plan: ProgramPlan) -> Emission:
-        """The program on one core without cascades; ``plan``: the one with them. Raises CompileError."""
+        """Start the program on one core without cascades. ``plan``: the plan with cascades. Raises CompileError."""
         closed = plan.schedule.with_("cascades", "fused_attention", fused_attention=plan.attentions)
-        if self.wanted == FREE:  # all estimates are known, so none of them places constants
+        if self.wanted == FREE:  # All estimates are cached, so none of them places constants.
             closed = closed.with_(constants=BY_USE)
         return Emission(make_plan(self.graph, self.config, closed, plan.context.facts), copy(self.budget))
 
     def _may_win(self, emission: Emission, striped: tuple[int, Build]) -> bool:
-        """Whether a program without cascades may be better than the one with them.
+        """Whether the program without cascades may beat the one with them. Raises CompileError.
 
-        Cascades are for the large images at the beginning; behind the last one both programs do the same. So they are
-        made and compared up to there, and a step further, so that loads that run ahead are seen. Raises CompileError.
+        Cascades mostly cover the large images at the beginning. After the last cascade both programs are the same, so
+        they are compared up to there, plus one step so that loads that run ahead count.
         """
         ps, other = striped
         group = _last_difference(other.layout.steps, emission.steps)
@@ -295,7 +303,8 @@ class ScheduleSearch:
     # pinned weights
 
     def with_pinned_weights(self, plain: Build) -> Build:
-        """The program whose inferences after the first end first by forecast. ``plain``: without pinned weights."""
+        """Return the program whose inferences after the first have the shortest forecast. ``plain``: the best program
+        without pinned weights."""
         plan = plain.plan
         closed = self._base(plan).with_(
             "fused_attention", "shards", "pinned", fused_attention=plan.attentions, shards=plan.layer_shards
@@ -306,7 +315,7 @@ class ScheduleSearch:
         least, most = forecast(plain.commands, config), closed
 
         def try_(schedule: Schedule) -> bool:
-            """Whether this is better than the best so far, or as good with less traffic."""
+            """Whether this schedule beats the best so far, or is as fast with less traffic."""
             nonlocal best, least, most
             found = self._try(schedule)
             if found is None:
@@ -322,7 +331,7 @@ class ScheduleSearch:
         options = choices(candidates(_pinnable(plan)), plan.context, given, others=wanted.searches("pinned"))
         for number, pinned in enumerate(options if searched else [Pinned({k: v or 0 for k, v in given.items()})]):
             weights = tuple(PinnedLayer(layers.names[group], start) for group, start in sorted(pinned.starts.items()))
-            # If more are slower than fewer, still more are; the fewest may be slower than none.
+            # If pinning more is slower, pinning even more is too. The smallest choice may be slower than none.
             if not try_(closed.with_(pinned=weights, large_tiles=wanted.large_tiles)) and number:
                 break
         if most.pinned and wanted.large_tiles is None:
@@ -337,10 +346,10 @@ class ScheduleSearch:
 
 
 def _pinnable(plan: ProgramPlan) -> list[tuple[Group, Context]]:
-    """The groups whose weights may be pinned, with contexts for their estimates."""
+    """The groups whose weights may be pinned, each with the context for its estimates."""
     if plan.shards.are_cut:
         return plan.shards.on_first_core(plan.groups)
-    # As if all tensors were in DRAM: which ones will be in the scratchpad depends on what is pinned.
+    # Assume that all tensors are in DRAM: which ones fit into the scratchpad depends on what is pinned.
     context = Context(plan.device, ConstantPool(), facts=facts_of(plan.graph))
     schedule = plan.schedule.with_("fused_attention", fused_attention=plan.attentions)
     groups, _ = place(plan.graph, form_all(plan.graph, plan.device, schedule), context)
@@ -348,24 +357,24 @@ def _pinnable(plan: ProgramPlan) -> list[tuple[Group, Context]]:
 
 
 def _is_far_better(ps: float, shared_ps: int | None) -> bool:
-    """Whether shards take far less than tiles that are shared out."""
+    """Whether sharded layers take far less time than shared tiles."""
     return shared_ps is not None and ps * 100 <= shared_ps * _FAR_PERCENT
 
 
 def _may_do_without(layout: MemoryPlan, striped_ps: int) -> bool:
-    """Whether a program without cascades may take no longer than one with them, which is forecast to take so long."""
+    """Whether a program without cascades may be as fast as the one with them, whose forecast is ``striped_ps``."""
     return layout.no_cascade_ps * 100 <= striped_ps * (100 + _WHOLE_PERCENT)
 
 
 def _last_difference(one: Sequence[ScheduleStep], other: Sequence[ScheduleStep]) -> int | None:
-    """The last group of the first step from which on two programs have the same steps with the same tensors beside
-    them; None if nothing lies behind it."""
+    """The last group of the first step after which both programs have the same steps and the same residents. None if no
+    steps follow it."""
     same = sum(1 for _ in takewhile(lambda pair: _alike(*pair), zip(reversed(one), reversed(other), strict=False)))
     return one[-same].groups[-1].index if same > 1 else None
 
 
 def _alike(one: ScheduleStep, other: ScheduleStep) -> bool:
-    """Whether two steps differ at most in the places of their slots."""
+    """Whether two steps differ at most in the addresses of their slots."""
     if one.cascade or other.cascade or one.groups[0].index != other.groups[0].index:
         return False
     return _places(one) == _places(other)
@@ -376,10 +385,10 @@ def _places(step: ScheduleStep) -> list[tuple[str, int]]:
 
 
 def _first(found: Sequence[tuple[int, Build]], config: Config) -> Build:
-    """The program of least time; of those on equally many cores that are near, the one of least traffic.
+    """Return the fastest program; among similar forecasts on the same number of cores, the one with the least traffic.
 
-    The best one on some cores does not depend on other numbers of cores, and the best of these is chosen by time alone:
-    so a device with more cores has no slower program than one with fewer.
+    The best program for one number of cores does not depend on the others, and these are compared by time alone. So a
+    device with more cores never gets a slower program than one with fewer.
     """
     best: dict[int, tuple[int, Build]] = {}
     for cores in dict.fromkeys(each.cores for _, each in found):
@@ -392,14 +401,14 @@ def _first(found: Sequence[tuple[int, Build]], config: Config) -> Build:
 
 
 def _first_of(figures: Sequence[tuple[int, int]]) -> int:
-    """The number of the best of (picoseconds, bytes of traffic), for programs on equally many cores."""
+    """The index of the best (picoseconds, bytes of traffic) of programs on the same number of cores."""
     limit = min(ps for ps, _ in figures) * (1000 + _SLACK) // 1000
     near = [(traffic, ps, number) for number, (ps, traffic) in enumerate(figures) if ps <= limit]
     return min(near)[2]
 
 
 def _traffic(commands: Sequence[Command], config: Config) -> int:
-    """Bytes past the pins of the DRAM."""
+    """Bytes that cross the pins of the DRAM."""
     model = cost_model(config)
     works = [(command.instruction.asked(), times) for command, times in tally(commands)]
     return sum(times * model.dram_bytes(work) for work, times in works if isinstance(work, DmaWork))
