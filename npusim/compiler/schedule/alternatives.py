@@ -1,8 +1,8 @@
-"""What a schedule would take if one value lived elsewhere: the figures of ``npusim explain --memory``.
+"""The cost of placing one value elsewhere: the figures of ``npusim explain --memory``.
 
-Asked after planning. One value is moved, all others stay where they are, the steps of its life are estimated again by
-the estimates that the planner uses, and the value is moved back. So a figure is what the move alone would add; a plan
-made without the value might come out better.
+After planning, one value is moved while all others stay, the steps of its life are estimated again with the planner's
+estimates, and the value is moved back. So a figure is what the move alone would add. A plan made without the value from
+the start might be better.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from npusim.compiler.schedule.stripe_heights import best_stripes, is_closed, rol
 from npusim.hw.memory import align
 
 Alternative = int | str
-"""Picoseconds that another memory area would add, by estimate; or in words why it is not possible."""
+"""Estimated picoseconds that another memory area would add; or a string that says why it is impossible."""
 
 
 def in_dram(costs: StepCosts, buffer: Buffer, life: Sequence[ScheduleStep]) -> Alternative:
-    """A value of the scratchpad in DRAM instead; ``life``: the steps of its life."""
+    """The cost of moving a value from the scratchpad to DRAM. ``life``: the steps of its life."""
     before, offset = costs.total(life), buffer.offset
     scratchpad = Scratchpad(life, costs.context.sram_bytes)
     scratchpad.remove(buffer, {buffer: (None, 0)})
@@ -34,14 +34,14 @@ def in_dram(costs: StepCosts, buffer: Buffer, life: Sequence[ScheduleStep]) -> A
 
 
 def in_scratchpad(costs: StepCosts, buffer: Buffer, life: Sequence[ScheduleStep]) -> Alternative:
-    """A value of DRAM in the scratchpad instead, beside all that is there."""
+    """The cost of moving a value from DRAM to the scratchpad, beside what is there."""
     if not costs.context.config.sram.keeps_values:
         return "SRAM keeps no values"
     before, place = costs.total(life), {buffer: (buffer.core, buffer.offset)}
     scratchpad = Scratchpad(life, costs.context.sram_bytes)
     if not scratchpad.add_beside(buffer, range(len(life))):
         taken = sum({other: align(max(other.nbytes, 1)) for step in life for other in step.resident}.values())
-        return f"no run of {buffer.nbytes} bytes is free in its time beside {taken}"
+        return f"no gap of {buffer.nbytes} bytes is free during its life, beside {taken} bytes of other values"
     after = [costs.of(step) for step in life]
     scratchpad.remove(buffer, place)
     if None in after:
@@ -51,8 +51,8 @@ def in_scratchpad(costs: StepCosts, buffer: Buffer, life: Sequence[ScheduleStep]
 
 
 def without_cascade(costs: StepCosts, step: ScheduleStep) -> Alternative:
-    """The groups of a cascade one after the other, each value between them in DRAM, or in the scratchpad where that
-    takes less."""
+    """The cost of running the groups of a cascade one after another. Each value between them is in DRAM, or in the
+    scratchpad where that is faster."""
     assert step.cascade is not None
     together = costs.of(step)
     rolling = step.cascade.between
@@ -69,7 +69,7 @@ def without_cascade(costs: StepCosts, step: ScheduleStep) -> Alternative:
 def _with_values_between(
     costs: StepCosts, steps: Sequence[ScheduleStep], rolling: Sequence[RollingBuffer]
 ) -> list[int | None]:
-    """Picoseconds of steps, with those values in the scratchpad that are worth it; they are moved back to DRAM."""
+    """Picoseconds of steps, with values in the scratchpad where that is faster. Moves these back to DRAM afterwards."""
     scratchpad = Scratchpad(steps, costs.context.sram_bytes)
     found = [costs.of(step) for step in steps]
     moved: list[Buffer] = []
@@ -90,8 +90,8 @@ def _with_values_between(
 
 
 def in_rolling_buffer(costs: StepCosts, buffer: Buffer, steps: Sequence[ScheduleStep]) -> Alternative:
-    """A cascade of the groups from the one that makes a value of DRAM to the one that reads it last; ``steps``: of
-    its life, each of one group."""
+    """The cost of a cascade from the group that computes a value in DRAM to the last one that reads it. ``steps``:
+    those of its life, each of one group."""
     groups = [group for step in steps for group in step.groups]
     if len(groups) > LONGEST:
         return f"no cascade has more than {LONGEST} layers"
@@ -101,11 +101,11 @@ def in_rolling_buffer(costs: StepCosts, buffer: Buffer, steps: Sequence[Schedule
     striped = rolling_values(groups, costs.context)
     if striped is None or not is_closed(groups, costs):
         keeps = costs.context.config.sram.keeps_values
-        return "others want what is made on the way" if keeps else "SRAM keeps no values"
+        return "other layers read values between them" if keeps else "SRAM keeps no values"
     before = costs.total(steps)
     beside = {each.groups[0].index: each for each in steps}
     room = room_for_cascade(groups, striped, beside, costs.context)
     option = best_stripes(groups, striped, room, costs)
     if option is None:
-        return f"weights and windows of {groups[0].name} to {groups[-1].name} would not fit"
+        return f"weights and rolling buffers of {groups[0].name} to {groups[-1].name} would not fit"
     return option[0] - (before or 0)

@@ -1,7 +1,7 @@
-"""Fused attention: two products of matrices and the operators on rows between them become one group.
+"""Fused attention: two matrix products and the row operators between them become one group.
 
-The scores of attention grow with the square of the sequence, and only the softmax and the product with the values read
-them. As one group they never leave SRAM. See ``lower.attention`` for how the group is computed.
+The scores of attention grow with the square of the sequence length, and only the softmax and the product with the
+values read them. In one group they never leave SRAM. ``lower.attention`` computes the group.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def form_attention(
     *,
     others: bool = True,
 ) -> list[Group]:
-    """The groups with each fused attention in the place of its last one.
+    """Replace the groups of each fused attention by one group, at the position of the last.
 
-    ``wanted``: the first operators of attentions that are fused in any case; ``others``: whether all that easily fit
-    into the scratchpad are fused, too. Raises ScheduleError if no attention begins with a wanted operator.
+    ``wanted``: the first operators of attention blocks that must be fused. ``others``: whether all that easily fit into
+    the scratchpad are fused too. Raises ScheduleError if no attention begins with a wanted operator.
     """
     wanted, runs = set(wanted), _candidates(groups, outputs)
     fused: dict[Group, Group] = {}
@@ -53,7 +53,7 @@ def _numbered(groups: Iterable[Group]) -> list[Group]:
 
 
 def _candidates(groups: Sequence[Group], outputs: Sequence[Tensor]) -> dict[Group, list[Group]]:
-    """For each group, in order, the groups of an attention that begins with it; none for most."""
+    """For each group, in order, the groups of the attention that begins with it; mostly none."""
     users = consumers([op for group in groups for op in group.ops])
     owner = {op: group for group in groups for op in group.ops}
     return {group: _from(group, users, owner, set(outputs)) for group in groups}
@@ -73,7 +73,7 @@ def _joined(parts: Sequence[Group]) -> Group:
 
 
 def _from(group: Group, users: dict[Tensor, list[Op]], owner: dict[Op, Group], outputs: set[Tensor]) -> list[Group]:
-    """The groups from a product to the next one that can be fused; none if they cannot."""
+    """The groups from a product to the next one, if they can be fused; else none."""
     if group.anchor is None or group.anchor.kind != "matmul":
         return []
     members, has_rows = [group], False
@@ -94,18 +94,18 @@ def _from(group: Group, users: dict[Tensor, list[Op]], owner: dict[Op, Group], o
 
 
 def _apart(group: Group) -> list[Group]:
-    """A group on rows as two parts, the rows and the elementwise operators behind them; a product as one."""
+    """Split a row group into the row operator and the elementwise operators after it. A product is not split."""
     if group.anchor is None or group.anchor.kind == "matmul" or not group.chain:
         return [group]
     return [Group(group.index, group.anchor, ()), Group(group.index, None, group.chain)]
 
 
 LONGEST = 8
-"""Groups that are fused at most."""
+"""Maximum number of groups that are fused."""
 
 
 def _multiplies(group: Group, value: Tensor) -> bool:
-    """Whether a product reads the value as its left operand, image by image, and nowhere else."""
+    """Whether a product reads the value only as its left operand, batch by batch."""
     anchor = group.anchor
     assert anchor is not None
     others = [*anchor.inputs[1:], *group.loads()]
@@ -113,7 +113,7 @@ def _multiplies(group: Group, value: Tensor) -> bool:
 
 
 def _keeps_rows(group: Group, value: Tensor) -> bool:
-    """Whether each row of the group's result needs only the same row of the value."""
+    """Whether each row of the group's result depends only on the same row of the value."""
     out = group.outputs[0]
     if out.shape != value.shape or len(group.outputs) != 1:
         return False
@@ -121,13 +121,13 @@ def _keeps_rows(group: Group, value: Tensor) -> bool:
         return True
     form = REGISTRY[group.anchor.kind].form
     last = len(value.shape) - 1
-    # Rows are computed in place: later operators of the group cannot read the value any more.
+    # Rows are computed in place, so later operators of the group can no longer read the value.
     whole = isinstance(form, RowForm) and not form.single and group.anchor.attrs["axis"] == last
     return whole and value not in group.loads()
 
 
 def _fits(parts: Sequence[Group], config: Config) -> bool:
-    """Whether two blocks with as many rows as the matrix unit has fit, beside two copies of the right operands."""
+    """Whether two blocks with as many rows as the matrix unit fit beside two copies of the right operands."""
     if config.matrix is None:
         return False
     rows = min(parts[0].outputs[0].shape[-2], config.matrix.rows)
@@ -135,7 +135,7 @@ def _fits(parts: Sequence[Group], config: Config) -> bool:
     for part in parts:
         out = part.outputs[0]
         if part.anchor is not None and part.anchor.kind != "matmul" and part.anchor.input(0).dtype is out.dtype:
-            continue  # in place
+            continue  # Computed in place.
         moving += rows * out.shape[-1] * out.dtype.itemsize
         if part.anchor is not None:
             right = part.anchor.input(1)

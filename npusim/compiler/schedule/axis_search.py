@@ -1,8 +1,8 @@
 """The search for the axes along which layers are cut for several cores.
 
-Dynamic programming along the order of the groups: of all choices that end in the same axis the cheapest is kept. The
-cost of a group is its estimate with the tensors that are expected in the scratchpads, and the transfers of tensors that
-cores exchange, or that have to be written to DRAM because a later group is cut differently.
+Dynamic programming in the order of the groups: among all choices that end with the same axis, the cheapest is kept. The
+cost of a group is its estimate, given the tensors that are expected in the scratchpads, plus the time of transfers:
+tensors that cores exchange, or that go to DRAM because a later group is cut differently.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from npusim.hw.memory import dram_model
 from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
 
 _Path = tuple[tuple[Cut, ...], int]
-"""The cuts of the groups so far, and their estimate in picoseconds."""
+"""The cuts of the groups so far, and their total estimate in picoseconds."""
 
 
 class AxisSearch:
-    """The search for the cuts of all groups. ``fixed``: cuts that are given, by group. ``passes``: whether cores pass
-    values to each other."""
+    """The search for the cuts of all groups.
+
+    ``fixed``: given cuts, by group. ``passes``: whether cores pass values to each other.
+    """
 
     def __init__(
         self, groups: Sequence[Group], whole: Context, fixed: Mapping[int, Cut] | None = None, *, passes: bool
@@ -52,7 +54,7 @@ class AxisSearch:
                 self._readers.setdefault(other, []).append(group.index)
 
     def run(self) -> tuple[Cut, ...]:
-        """The cut of each group. Raises CompileError if a group fits with none."""
+        """Return the cut of each group. Raises CompileError if some group does not fit with any cut."""
         paths: list[_Path] = [((), 0)]
         for group in self._groups:
             following = []
@@ -73,7 +75,7 @@ class AxisSearch:
         return [(axis, self._cores) for axis in (*axes_of(group, passes=self._passes), None)]
 
     def _extend(self, path: _Path, group: Group, cut: Cut) -> _Path | None:
-        """A path with one more group; None if that does not fit."""
+        """Extend a path by one group; None if the group does not fit."""
         (cuts, before), local, extra = path, set(), 0
         for buffer, spans in self._touches(group.index, cut).items():
             is_local, ps = self._transfer(cuts, group.index, buffer, spans)
@@ -86,7 +88,7 @@ class AxisSearch:
     def _transfer(
         self, cuts: Sequence[Cut], number: int, buffer: Buffer, spans: Sequence[Region | None] | None
     ) -> tuple[bool, int]:
-        """Whether a tensor is expected in the scratchpads when a group touches ``spans`` of it, and picoseconds of
+        """Whether a tensor is expected in the scratchpads when a group uses ``spans`` of it, and the picoseconds of
         transfers that the group's reads add."""
         makers = self._makers.get(buffer, ())
         fits = buffer.is_scratch and spans is not None and self._is_small(spans)
@@ -103,12 +105,12 @@ class AxisSearch:
                 sent = self._is_sent(cuts, number, buffer, spans)
                 return True, 0 if sent else self._exchange_ps(buffer, spans, made)
         if before and len(known) == len(before) and all(map(self._is_small, known)):
-            # The makers were expected to keep it in the scratchpads; now it is written to DRAM for this group.
+            # The groups that compute it were expected to keep it in the scratchpads, but this group needs it in DRAM.
             return False, buffer.nbytes * 10**12 // self._whole.config.dram.bandwidth
         return False, 0
 
     def _is_sent(self, cuts: Sequence[Cut], number: int, buffer: Buffer, wanted: Sequence[Region | None]) -> bool:
-        """Whether an earlier group has read all of the bytes on the same cores."""
+        """Whether an earlier group has already brought these bytes to the same cores."""
         for reader in self._readers.get(buffer, ()):
             if reader >= number:
                 break
@@ -120,13 +122,13 @@ class AxisSearch:
         return False
 
     def _exchange_ps(self, buffer: Buffer, wanted: Sequence[Region | None], made: Sequence[Region | None]) -> int:
-        """Picoseconds, approximately, to send what each core has made to the cores that want it."""
+        """Approximate picoseconds to send what each core computed to the cores that need it."""
         sent = 0
         for core, own in enumerate(made):
             shares = [overlap(own, span) for other, span in enumerate(wanted) if other != core]
             sent += max(shares, default=0) if self._whole.config.interconnect.multicast else sum(shares)
         config, most = self._whole.config, min(sent, buffer.nbytes)
-        if config.exchange is None:  # written to DRAM, and read from there
+        if config.exchange is None:  # Written to DRAM and read back.
             return most * 2 * 10**12 // dram_model(config).bandwidth + 2 * config.dram.latency_ps
         return most * 10**12 // exchange_bandwidth(config) + exchange_latency_ps(config)
 
@@ -145,7 +147,8 @@ class AxisSearch:
     def _shards_of(self, group: Group, cut: Cut) -> tuple[list[Shard], list[Context]]:
         key = group.index, cut
         if key not in self._shards:
-            # The views of this group alone: with those of all groups the work would grow with their square.
+            # Only the views of this group: with those of all groups, the work would be quadratic in the number of
+            # groups.
             tensors = (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None)
             views = {tensor: self._whole.views[tensor] for tensor in tensors if tensor in self._whole.views}
             contexts = [core_context(self._whole, views) for _ in range(self._cores)]
@@ -155,7 +158,7 @@ class AxisSearch:
         return self._shards[key]
 
     def _estimate(self, group: Group, cut: Cut, local: frozenset[Buffer]) -> int | None:
-        """Picoseconds of a group with ``local`` buffers in the scratchpad; None if it does not fit."""
+        """Picoseconds of a group with the ``local`` buffers in the scratchpad; None if it does not fit."""
         key = group.index, cut, local
         if key not in self._known:
             self._known[key] = self._estimate_new(group, cut, local)
@@ -177,4 +180,4 @@ class AxisSearch:
 
 
 _SHARE = 4
-"""A tensor that takes more than one in so many parts of the scratchpad is not expected to fit there."""
+"""A tensor larger than 1/4 of the scratchpad is not expected to fit there."""

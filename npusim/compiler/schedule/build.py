@@ -190,12 +190,12 @@ class Build:
     def label(self) -> str:
         """A short description that distinguishes the program from other candidates."""
         asked = self.plan.schedule
-        notes = ", for values in L2" if asked.backing == L2 else ""
+        notes = ", planned for L2" if asked.backing == L2 else ""
         notes += f", on {asked.channels} channels" if asked.channels else ""
         if self.plan.shards.are_cut:
-            return f"{self.cores} cores, parts of their own{notes}"
+            return f"{self.cores} cores, sharded{notes}"
         striped = any(step.cascade for step in self.layout.steps)
-        alone = "one core, stripes" if striped else "one core, whole values"
+        alone = "one core, cascades" if striped else "one core, no cascades"
         return (f"{self.cores} cores" if self.cores > 1 else alone) + notes
 
 
@@ -291,7 +291,7 @@ def _choose_cuts(
         apart = replace(context, constants=ConstantPool(), views=dict(context.views), memo={})
         cuts = AxisSearch(groups, apart, fixed, passes=passes).run()
     if searched and all(axis is None for axis, _ in cuts):
-        raise ScheduleError(f"shards: no layer of {groups[0].name} and behind gains from being cut for {cores} cores")
+        raise ScheduleError(f"shards: no layer gains from being cut for {cores} cores")
     return cuts, order
 
 

@@ -1,4 +1,4 @@
-"""Where groups are cut into steps: those of least time together, by dynamic programming."""
+"""Partition the groups into steps with the least total time, by dynamic programming."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from npusim.compiler.schedule.cascade import Cascade
 
 
 class CascadeCuts:
-    """The best cuts of what is known so far. Cascades are added from the last group on, so that it can be asked
-    meanwhile what groups behind take, however they are cut."""
+    """The best partition with the cascades added so far.
+
+    Cascades are added from the last group to the first, so that the best time of all later groups is known meanwhile.
+    """
 
     def __init__(self, costs: Sequence[int]) -> None:
         """``costs``: picoseconds of each group alone."""
@@ -20,16 +22,17 @@ class CascadeCuts:
         self._known: dict[tuple[int, int], int] = {}
 
     def add(self, first: int, last: int, cost: int, cascade: Cascade) -> None:
-        """Add a cascade of some groups that takes so many picoseconds; none from a later group comes after it."""
+        """Add a cascade of groups ``first`` to ``last`` that takes ``cost`` picoseconds. ``first`` must not
+        increase."""
         self._from.setdefault(first, []).append((last, cost, cascade))
         self._known[first, last] = min(cost, self.least(first, last))
 
     def require(self, first: int, last: int, cost: int, cascade: Cascade) -> None:
-        """Take a cascade whatever it costs; none that is added overlaps with it."""
+        """Always use this cascade, whatever its cost. No added cascade may overlap it."""
         self._required[first] = last, cost, cascade
 
     def least(self, first: int, last: int) -> int:
-        """Picoseconds of some groups, however they are cut."""
+        """The least picoseconds of groups ``first`` to ``last`` over all partitions."""
         if first > last:
             return 0
         if (first, last) not in self._known:
@@ -39,7 +42,7 @@ class CascadeCuts:
         return self._known[first, last]
 
     def best(self) -> list[Cascade]:
-        """The cascades of the best cuts of all groups, in order."""
+        """The cascades of the best partition of all groups, in order."""
         count = len(self._costs)
         behind: list[tuple[int, int, Cascade | None]] = [(0, count, None)] * (count + 1)
         for first in reversed(range(count)):

@@ -80,7 +80,7 @@ def _fill_l2(
 def _l2_order(
     values: Sequence[Buffer], config: Config, choices: MemoryChoices, relays: Set[Buffer]
 ) -> Iterator[Buffer]:
-    """Yield values that may be in the L2: relays, those that the schedule puts there, the others. Each kind is sorted by
+    """Yield values that may be in the L2: relays, those that the schedule puts there, the others; each kind by
     lifetime."""
     required = [each for each in values if choices.is_in(each, L2) and each not in relays]
     free = [each for each in values if each in relays or (each not in choices.areas and choices.search_areas)]

@@ -1,4 +1,4 @@
-"""The entries of a schedule: what their names stand for in one graph, and whether a plan is as they say."""
+"""The entries of a schedule: resolve their names in one graph, and check that a plan complies with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tensor_names(buffers: Iterable[Buffer]) -> dict[Buffer, str]:
 def find_areas(
     schedule: Schedule, names: Mapping[Buffer, str], groups: Sequence[Group], context: Context
 ) -> dict[Buffer, TensorMemory]:
-    """The entries for tensors, by their buffers. Raises ScheduleError for a tensor that has no memory area."""
+    """The memory entries by buffer. Raises ScheduleError for a tensor that has no memory area."""
     buffers = {name: buffer for buffer, name in names.items()}
     areas: dict[Buffer, TensorMemory] = {}
     for entry in schedule.memory:
@@ -35,13 +35,13 @@ def find_areas(
         if areas.setdefault(buffer, entry) != entry:
             other = areas[buffer].tensor
             raise ScheduleError(
-                f"memory: {named(entry.tensor)}: shares its bytes with {named(other)}, so must its area"
+                f"memory: {named(entry.tensor)}: shares its bytes with {named(other)}, so both must be in the same area"
             )
     return areas
 
 
 def _buffer_of(name: str, names: Mapping[Buffer, str], groups: Sequence[Group], context: Context) -> Buffer:
-    """The buffer of a tensor that shares it with others."""
+    """The buffer of a tensor that shares it with other tensors."""
     where, tensors = f"memory: {named(name)}:", [tensor for tensor in _tensors(groups) if tensor.name == name]
     for tensor in tensors:
         view = context.views.get(tensor)
@@ -53,8 +53,8 @@ def _buffer_of(name: str, names: Mapping[Buffer, str], groups: Sequence[Group], 
     if tensor.data is not None:
         raise ScheduleError(f"{where} is a constant; must be a tensor between layers")
     if tensor in context.views:
-        raise ScheduleError(f"{where} is in DRAM with an input or output of the graph, where the client has it")
-    raise ScheduleError(f"{where} is made and used on the tiles of one layer, so it has no memory area")
+        raise ScheduleError(f"{where} shares a DRAM buffer with an input or output of the graph")
+    raise ScheduleError(f"{where} only exists on the tiles of one layer, so it has no memory area")
 
 
 def _tensors(groups: Sequence[Group]) -> Iterable[Tensor]:
@@ -62,9 +62,9 @@ def _tensors(groups: Sequence[Group]) -> Iterable[Tensor]:
 
 
 def find_runs(schedule: Schedule, layers: LayerNames, areas: Mapping[Buffer, TensorMemory]) -> tuple[CascadeRun, ...]:
-    """The cascades that a schedule gives, and those that its rolling buffers need, by the numbers of their groups.
+    """The cascades that a schedule gives, and those that its rolling buffers require, as numbers of groups.
 
-    Raises ScheduleError for layers that are not neighbours, or in two cascades.
+    Raises ScheduleError for layers that are not neighbours or are in two cascades.
     """
     runs = [_run(entry, layers) for entry in schedule.cascades]
     for buffer, entry in areas.items():
@@ -78,7 +78,7 @@ def find_runs(schedule: Schedule, layers: LayerNames, areas: Mapping[Buffer, Ten
     runs.sort(key=lambda run: run.first)
     for one, other in pairwise(runs):
         if other.first <= one.last:
-            raise ScheduleError(f"cascades: {named(layers.names[other.first])} is in two of them; must be in one")
+            raise ScheduleError(f"cascades: {named(layers.names[other.first])} is in two cascades; must be in one")
     return tuple(runs)
 
 
@@ -95,7 +95,7 @@ def _run(entry: LayerCascade, layers: LayerNames) -> CascadeRun:
 
 
 def check_entries(schedule: Schedule, built: Schedule, layers: LayerNames) -> None:
-    """Raise ScheduleError unless a plan, whose complete schedule is ``built``, is as the entries say."""
+    """Raise ScheduleError if a plan does not comply with the entries. ``built``: the complete schedule of the plan."""
     cut = {each.layer: each for each in built.shards}
     for shard in schedule.shards:
         name = layers.names[layers.number(shard.layer, "shards")]

@@ -1,13 +1,13 @@
 """Tensors that cores share through their scratchpads.
 
-Layers may be cut along different axes, or read rows that another core has made. For such a tensor each core's
-scratchpad holds the bytes that the core writes or reads, at the same address on every core. A core sends what it has
-made to the cores that read it as soon as its shard of the layer is complete: over the exchange network, or, on a device
-without one, through DRAM, where the other cores read it before their next layer.
+Layers may be cut along different axes, or read rows that another core computed. For such a tensor, each core's
+scratchpad holds the bytes that the core writes or reads, at the same address on every core. As soon as a core has
+finished its shard of the layer, it sends the result to the cores that read it: over the exchange network, or, on a
+device without one, through DRAM, from where the other cores load it before their next layer.
 
-The bytes that a core reads follow from its shards. A core sends whole steps of the outermost dimension in memory: those
-that overlap the bytes that another core reads, for example rows of an image beside its own band, or a whole shard. If
-the interconnect has multicast, cores that read the same bytes receive them in one transfer.
+The bytes that a core reads follow from its shards. A core sends whole steps of the outermost dimension in memory that
+overlap the bytes that another core reads, for example rows next to its own band, or a whole shard. If the interconnect
+supports multicast, cores that read the same bytes receive them in one transfer.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ from npusim.isa.dma import Copy, Exchange, Multicast
 
 @dataclass(slots=True)
 class CoreTransfer:
-    """A transfer of a core to other cores: the place of the bytes in its scratchpad and in theirs. ``relay``: their
-    place in DRAM, None: the cores have an exchange network."""
+    """A transfer from one core to others.
+
+    ``source``, ``targets``: the bytes in the scratchpads of sender and receivers. ``relay``: the bytes in DRAM that
+    they pass through; None with an exchange network.
+    """
 
     core: int
     source: View
@@ -48,7 +51,7 @@ class CoreTransfer:
             yield Item(exchange, item.reads, tuple(self.targets), self.core)
 
     def receives(self) -> Iterator[Item]:
-        """The instructions of the first of the receiving cores."""
+        """The instructions of the first receiving core."""
         if self.relay is None:
             return
         for item in _copies(self.targets[0], self.relay):
@@ -59,7 +62,7 @@ class CoreTransfer:
 
 
 def _copies(target: View, source: View) -> list[Item]:
-    # In memory order, so that an instruction walks as few dimensions as possible.
+    # In memory order, so that an instruction has as few dimensions as possible.
     order = source.order()
     to, walked = target.permute(order), source.permute(order)
     return copy_items(
@@ -78,8 +81,8 @@ def _mask(views: Sequence[View]) -> int:
 
 
 def sent_tiles(transfers: Sequence[CoreTransfer], core: int) -> Iterator[Tile]:
-    """What a core sends, as the last step of its shard of a group."""
-    # Through DRAM, the same bytes are written once for all cores that read them.
+    """What a core sends, as the last tile of its shard of a group."""
+    # Through DRAM, bytes are written once for all cores that read them.
     known: set[tuple[int, tuple[int, ...]]] = set()
     items: list[Item] = []
     for transfer in transfers:
@@ -102,14 +105,14 @@ def received(transfers: Sequence[CoreTransfer], core: int) -> list[Item]:
 
 @dataclass(slots=True)
 class SharedTensor:
-    """A tensor that cores may exchange: the bytes that each core touches and reads, and the groups that make it."""
+    """A tensor that cores may exchange: the bytes that each core uses and reads, and the groups that compute it."""
 
     whole: Buffer
     row: int
-    """Bytes of a row of its regions."""
+    """Bytes per row; its regions consist of such rows."""
     cores: int
     all: list[Region | None] | None = field(default_factory=list)
-    """The bytes that each core touches; None: some core may touch any byte."""
+    """The bytes that each core uses; None: some core may use any byte."""
     read: list[Region | None] = field(default_factory=list)
     makers: list[int] = field(default_factory=list)
     is_possible: bool = True
@@ -119,14 +122,14 @@ class SharedTensor:
     held: list[Region] = field(default_factory=list)
     """The bytes of the tensor that each core's buffer holds."""
     moved: dict[tuple[int, Tensor], View] = field(default_factory=dict)
-    """The views of the whole tensor that views of the cores' buffers have replaced, by core and tensor."""
+    """The views of the whole tensor that were replaced by views of the cores' buffers, by core and tensor."""
 
     def __post_init__(self) -> None:
         self.all, self.read = [None] * self.cores, [None] * self.cores
 
     def add(self, group: Group, touched: Sequence[Region | None] | None, *, makes: bool, reads: bool) -> None:
-        """Add a group that touches the tensor; ``touched``: bytes by core, None for any bytes."""
-        # If a group both reads and makes bytes of it, a transfer could overwrite bytes that are still to be read.
+        """Add a group that uses the tensor. ``touched``: bytes by core, None for any bytes."""
+        # If a group both reads and writes it, a transfer could overwrite bytes that are still needed.
         self.is_possible = self.is_possible and touched is not None and not (makes and reads)
         if touched is None or self.all is None:
             self.all = None
@@ -138,7 +141,7 @@ class SharedTensor:
             self.read = list(map(join, self.read, touched))
 
     def spans(self, shards: Sequence[Sequence[Shard] | None], contexts: Sequence[Context]) -> list[Region | None]:
-        """The bytes of the tensor that each core holds: those that it makes, reads, or receives."""
+        """The bytes of the tensor that each core holds: those that it computes, reads, or receives."""
         found = list(self.read)
         for core, made in self._made(shards, contexts):
             found[core] = join(found[core], region_of(made, self.row))
@@ -148,7 +151,7 @@ class SharedTensor:
         return found
 
     def begin(self, buffers: list[Buffer], spans: Sequence[Region | None]) -> None:
-        """Set the buffers of the cores, which hold ``spans`` of the tensor."""
+        """Set the cores' buffers, which hold ``spans`` of the tensor."""
         self.buffers, self.held = buffers, [span for span in spans if span is not None]
         for buffer in buffers:
             buffer.is_met = True
@@ -159,13 +162,13 @@ class SharedTensor:
             contexts[core].views[tensor] = view
 
     def view(self, made: View, core: int) -> View:
-        """The view of bytes of the tensor in the buffer of a core."""
+        """The view of bytes of the tensor in a core's buffer."""
         return place_view(made, self.held[core], self.buffers[core])
 
     def _made(
         self, shards: Sequence[Sequence[Shard] | None], contexts: Sequence[Context]
     ) -> Iterator[tuple[int, View]]:
-        """(core, slice of the tensor that it makes), while views are of the whole tensor."""
+        """Yield (core, the slice of the tensor that it computes), as views of the whole tensor."""
         for number in self.makers:
             for core, (shard, context) in enumerate(zip(shards[number] or (), contexts, strict=False)):
                 yield core, context.views[shard.group.outputs[0]]
@@ -174,8 +177,10 @@ class SharedTensor:
 def transfers_of(
     tensor: SharedTensor, shards: Sequence[Sequence[Shard] | None], *, multicast: bool, by_dram: bool
 ) -> Iterator[tuple[int, list[CoreTransfer]]]:
-    """(group, transfers) for each group that makes a shared tensor. ``multicast``: one transfer serves several cores.
-    ``by_dram``: the cores have no exchange network."""
+    """Yield (group, transfers) for each group that computes a shared tensor.
+
+    ``multicast``: one transfer may serve several cores. ``by_dram``: the cores have no exchange network.
+    """
     for number in tensor.makers:
         found: list[CoreTransfer] = []
         for core, shard in enumerate(shards[number] or ()):

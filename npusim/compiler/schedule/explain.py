@@ -1,8 +1,4 @@
-"""Why values live where they live: what the planner has chosen, and what the next best would cost.
-
-Asked after planning, of the plan as it stands: one value is moved to another home, all others stay where they are, and
-the steps of its life are estimated again, with the estimates that the planner itself goes by.
-"""
+"""Explain why each value is where it is: the planner's choice, and the cost of the next best one."""
 
 from __future__ import annotations
 
@@ -20,16 +16,18 @@ from npusim.hw.memory import align
 from npusim.program import FIRST_IO
 
 DRAM, L2, SRAM, WINDOW, TILE, INPUT, OUTPUT = "DRAM", "L2", "SRAM", "window", "tile", "input", "output"
-"""Homes: an input and an output are in DRAM, where the client has them; on a tile a value is never whole."""
+"""Locations of values. Inputs and outputs are in DRAM, in buffers of the client. A value on a tile never exists as a
+whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One value: its ``nbytes``, which operators ``made`` and ``used`` it (indices; made is -1 for an input).
+    """The location of one value of ``nbytes`` bytes, and the operators that ``made`` and ``used`` it (indices; ``made``
+    is -1 for an input).
 
-    ``home``: one of the above; ``offset`` in SRAM or L2, and the bytes ``taken`` there, with ``rows`` of a window.
-    ``other`` is the next best home and ``other_ps`` what it would add by estimate, for all windows of a cascade at
-    once; "" and None where there is none.
+    ``home``: one of the locations above, with ``offset`` and bytes ``taken`` in SRAM or L2, and ``rows`` of a rolling
+    buffer. ``other``: the next best location. ``other_ps``: what it would add by estimate, for all rolling buffers of a
+    cascade together. "" and None if there is none.
     """
 
     value: str
@@ -46,15 +44,17 @@ class Decision:
 
     @property
     def first(self) -> int:
+        """The first operator that uses the value."""
         return self.made if self.made >= 0 else self.used[0] if self.used else 0
 
     @property
     def last(self) -> int:
+        """The last operator that uses the value."""
         return max(self.made, *self.used, 0)
 
 
 def decisions(build: Build) -> list[Decision]:
-    """Every value that is not a constant, in the order in which they are made."""
+    """The location of every value that is not a constant, in the order of first use."""
     return sorted(_Judge(build.plan).all(), key=lambda each: (each.first, each.last))
 
 
@@ -62,7 +62,7 @@ class _Judge:
     def __init__(self, plan: ProgramPlan) -> None:
         self._plan, self._steps = plan, plan.layout.steps
         self._context, self._costs = plan.context, plan.layout.costs
-        if plan.shards.are_cut:  # the estimates are of the first core alone
+        if plan.shards.are_cut:  # The estimates are for the first core only.
             self._context, self._costs = plan.shards.contexts[0], None
         self._step_of = {group.index: number for number, each in enumerate(self._steps) for group in each.groups}
         self._makers: dict[Buffer, int] = {}
@@ -71,7 +71,8 @@ class _Judge:
             self._look(group)
 
     def _look(self, group: Group) -> None:
-        """Who makes what, and who uses it; of several makers of parts the first."""
+        """Record which group computes and which groups use each buffer. If several groups compute parts of it, the
+        first counts."""
         made = {tensor for op in group.ops for tensor in op.outputs}
         for tensor in outside(group.ops, made):
             view = self._context.views.get(tensor)
@@ -86,7 +87,7 @@ class _Judge:
                 continue
             if buffer.region >= FIRST_IO and buffer.core is None:
                 home = OUTPUT if buffer in self._makers else INPUT
-                yield self._decision(buffer, buffer.nbytes, home, "is where the client has it")
+                yield self._decision(buffer, buffer.nbytes, home, "is in a buffer of the client")
             elif buffer.on_chip:
                 yield self._in_sram(buffer)
             elif buffer.in_l2:
@@ -99,7 +100,7 @@ class _Judge:
         for group in self._plan.groups:
             last = set(group.outputs)
             for tensor in dict.fromkeys(tensor for op in group.ops for tensor in op.outputs if tensor not in last):
-                why = f"is made and used on the tiles of {group.name}"
+                why = f"only exists on the tiles of {group.name}"
                 yield Decision(tensor.name, tensor.nbytes, group.index, (group.index,), TILE, why)
 
     def _decision(self, buffer: Buffer, nbytes: int, home: str, why: str, **more: Any) -> Decision:
@@ -118,7 +119,7 @@ class _Judge:
         return self._decision(buffer, buffer.nbytes, SRAM, why, **more)
 
     def _outside(self, buffer: Buffer, home: str) -> Decision:
-        """Of a value that is in DRAM or L2: why it is not nearer."""
+        """A value in DRAM or L2: why it is not in the scratchpad."""
         more: dict[str, Any] = {"offset": buffer.offset, "taken": align(buffer.nbytes)} if home == L2 else {}
         if self._costs is None:
             return self._decision(buffer, buffer.nbytes, home, "several cores work on it", **more)
@@ -130,7 +131,7 @@ class _Judge:
             trials[WINDOW] = "a cascade begins or ends in its life"
         reasons = [f"{home}: {trial}" for home, trial in trials.items() if isinstance(trial, str)]
         if buffer in self._plan.layout.untried:
-            reasons.insert(0, f"{SRAM}: not tried for {len(life)} steps, after others that are used more often")
+            reasons.insert(0, f"{SRAM}: not tried: lives for {len(life)} steps, and values with more uses came first")
         possible = {home: trial for home, trial in trials.items() if isinstance(trial, int)}
         if not possible:
             return self._decision(buffer, buffer.nbytes, home, "; ".join(reasons), **more)
@@ -138,7 +139,7 @@ class _Judge:
         if possible[other] >= 0:
             reasons.insert(0, f"{other}: the tiles beside it would be smaller")
         else:
-            reasons.insert(0, f"{other}: was worse when it was tried, before others had their homes")
+            reasons.insert(0, f"{other}: was slower when it was tried, before other values were placed")
         more |= {"other": other, "other_ps": possible[other]}
         return self._decision(buffer, buffer.nbytes, home, "; ".join(reasons), **more)
 
@@ -149,7 +150,7 @@ class _Judge:
             f"{step.groups[0].name} to {step.groups[-1].name} run together, "
             f"in {len(cascade.stripes) * cascade.images} stripes"
         )
-        # What is loaded into a window has its home in DRAM.
+        # Values that are loaded into rolling buffers are located in DRAM.
         for rolling in cascade.between:
             tensor, buffer = rolling.value.tensor, rolling.buffer
             more = {

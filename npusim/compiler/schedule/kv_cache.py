@@ -1,6 +1,6 @@
-"""KV caches that grow in place: an input to which rows are concatenated, with the result as an output.
+"""KV caches that grow in place: an input to which rows are appended, with the result as an output.
 
-Both share one buffer with room for all rows. Old rows stay where they are and new ones are written behind them, so
+Input and output share one buffer with space for all rows. Old rows stay, and new rows are written after them, so
 nothing is copied when the cache grows.
 """
 
@@ -11,8 +11,10 @@ from npusim.graph import DOUBLING, Graph
 
 
 def growths(graph: Graph) -> list[tuple[int, int, int, int]]:
-    """The caches of a graph with ``cache_rows``: of each the numbers of its input and its output, the dimension of its
-    rows, and the rows of its buffer. Raises CompileError if ``cache_rows`` are too few."""
+    """The caches of a graph with ``cache_rows``: (input number, output number, row dimension, rows of the buffer).
+
+    Raises CompileError if ``cache_rows`` is too small.
+    """
     rows = graph.cache_rows
     if rows is None:
         return []
@@ -31,7 +33,7 @@ def growths(graph: Graph) -> list[tuple[int, int, int, int]]:
         grown = tensor.shape[axis]
         if 0 < rows < grown:
             raise CompileError(
-                f"{first.name!r} grows to {grown} rows as {tensor.name!r}, there is to be room for {rows}"
+                f"{first.name!r} grows to {grown} rows as {tensor.name!r}, but the cache has room for {rows}"
             )
         if tensor.size:
             found.append((source, target, axis, _room(rows, grown)))

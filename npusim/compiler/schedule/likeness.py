@@ -1,7 +1,7 @@
-"""When two groups take the same time: what an estimate of a group depends on, as keys that compare quickly.
+"""Keys for everything that the time of a group depends on. Groups with equal keys take the same time.
 
-Networks repeat blocks, and consecutive designs share most of their groups. A lowering or a search that was made for one
-group therefore serves all groups with an equal key.
+Networks repeat blocks, and consecutive designs share most of their groups. So a lowering or search for one group serves
+all groups with an equal key.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from npusim.isa.matrix import packed_bytes
 
 
 def seen(context: Context, group: Group) -> tuple[Any, ...]:
-    """Everything that a lowering depends on except addresses, the room, and the rows that are made at once."""
+    """Everything that a lowering depends on, except addresses, available bytes, and rows per stripe."""
     number, scanned, tensors = fact(
         context, ("looks", group), lambda: (alike(context, group), _with_weights(group), boundary(context, group))
     )
     key: list[Any] = [number, group.index in context.pinned.starts]
     if scanned is not None:
-        # The only property of the values of constants that timing depends on.
+        # Timing depends on no other property of the values of constants.
         key.append(weights_per_kilo(context, scanned))
     views, whole = context.views, context.whole
     for tensor in tensors:
@@ -40,14 +40,14 @@ def _with_weights(group: Group) -> Op | None:
 
 
 def alike(context: Context, group: Group) -> int:
-    """A number, equal for groups of equal operators, whatever the names and the values of constants."""
+    """A number that is equal for groups of equal operators, whatever their names and the values of their constants."""
     # Numbers, because the descriptions themselves are long and compared often.
     numbers: dict[Any, int] = context.facts.setdefault("numbers", {})
     return fact(context, ("alike", group), lambda: numbers.setdefault(_description(group), len(numbers)))
 
 
 def _description(group: Group) -> Any:
-    """What of a group's operators its time depends on; the group itself if that cannot be compared."""
+    """What the time depends on in the operators of a group. The group itself if that is not hashable."""
     if group.parts:
         return group
     numbers: dict[Tensor, int] = {}
@@ -58,7 +58,7 @@ def _description(group: Group) -> Any:
             for t in (*op.inputs, *op.outputs)
         )
         operators.append((op.kind, tuple(sorted(op.attrs.items())), len(op.inputs), tensors))
-    # Which steps the epilogue takes over depends on the values of their constants.
+    # How many operators the epilogue absorbs depends on the values of their constants.
     epilogue = absorb(group) if _with_weights(group) else None
     taken = epilogue and (len(epilogue.rest), *(type(row) for row in (epilogue.bias, epilogue.scale, epilogue.shift)))
     result = (tuple(operators), len(group.sides), taken)
@@ -70,7 +70,7 @@ def _description(group: Group) -> Any:
 
 
 def boundary(context: Context, group: Group) -> Sequence[Tensor]:
-    """The tensors of a group that are stored somewhere and are no constants, in the order of its operators."""
+    """The tensors of a group that are not constants, in the order of its operators."""
     return fact(context, ("boundary", group), lambda: _boundary(group))
 
 
@@ -80,7 +80,7 @@ def _boundary(group: Group) -> tuple[Tensor, ...]:
 
 
 def weight_bytes(context: Context, group: Group) -> int:
-    """Bytes of a convolution's weights, all of which stay in the scratchpad while it is in a cascade."""
+    """Bytes of a convolution's weights, which all stay in the scratchpad while it is in a cascade."""
     return fact(context, ("weights", group), lambda: _weight_bytes(group))
 
 
@@ -92,5 +92,5 @@ def _weight_bytes(group: Group) -> int:
 
 
 def held_bytes(context: Context, group: Group) -> int:
-    """The bytes that a cascade needs for a group's weights, beside those that are pinned for all inferences."""
+    """The bytes that a cascade needs for a group's weights, unless they are pinned anyway."""
     return 0 if group.index in context.pinned.starts else weight_bytes(context, group)

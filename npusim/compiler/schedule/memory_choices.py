@@ -1,4 +1,4 @@
-"""The part of a schedule that concerns memory, with groups and buffers in the place of names."""
+"""The memory-related part of a schedule, with groups and buffers instead of names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npusim.compiler.schedule.schedule import SCRATCHPAD, LayerCascade, TensorMe
 
 @dataclass(frozen=True, slots=True)
 class CascadeRun:
-    """Groups ``first`` to ``last`` as ``cascade`` says; a run of one group is in no cascade."""
+    """Groups ``first`` to ``last``, with the constraints of ``cascade``. A run of one group is in no cascade."""
 
     first: int
     last: int
@@ -20,9 +20,9 @@ class CascadeRun:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChoices:
-    """What a schedule says of cascades and memory areas; the entries are in force whatever is searched.
+    """What a schedule says about cascades and memory areas. Its entries apply whatever is searched.
 
-    ``operands_first``: whether constants that groups read as they are come before packed weights.
+    ``operands_first``: whether constants that groups read unchanged come before packed weights.
     """
 
     search_cascades: bool = False
@@ -44,7 +44,7 @@ class MemoryChoices:
         return all(each.offset is not None for each in self.areas.values() if each.area == SCRATCHPAD)
 
     def is_in(self, buffer: Buffer, area: str) -> bool:
-        """Whether the schedule puts a tensor into a memory area."""
+        """Whether the schedule puts a buffer into this memory area."""
         return buffer in self.areas and self.areas[buffer].area == area
 
 

@@ -1,4 +1,4 @@
-"""The memory map of a program: which bytes of each memory hold what, from which operator to which."""
+"""The memory map of a program: what each memory holds at which bytes, from which operator to which."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from npusim.isa.base import Space
 from npusim.program import EVERY, Place
 
 MOST_PLACES = 1 << 16
-"""Rows at most: a longer table would be larger than the instructions, so the program has none."""
+"""Maximum number of rows. A longer table would be larger than the instructions, so the program has none."""
 
 
 def places(build: Build) -> tuple[Place, ...]:
-    """The rows of the map, by the first operator that uses the bytes; none if they would be too many."""
+    """The rows of the map, sorted by the first operator that uses the bytes; empty if there would be too many."""
     found = [
         Place(_memory(buffer), 0, "value", buffer.name, buffer.offset, buffer.nbytes, buffer.born, buffer.dies)
         for buffer in build.layout.buffers
@@ -25,7 +25,7 @@ def places(build: Build) -> tuple[Place, ...]:
     ]
     found.extend(_residents(build.layout.steps))
     pinned = build.plan.context.pinned
-    if pinned.nbytes:  # they stay from one inference to the next
+    if pinned.nbytes:  # Pinned weights stay from one inference to the next.
         start = min(pinned.starts.values())
         found.append(Place("sram", EVERY, "weights", "", start, pinned.nbytes, 0, len(build.groups) - 1))
     for step, fitted in build.fitted:
@@ -52,7 +52,8 @@ def _residents(steps: Sequence[ScheduleStep]) -> Iterable[Place]:
 
 
 def _slots(step: ScheduleStep, fitted: Fitted) -> Iterable[Place]:
-    """The slots of a step; neighbours of one kind are one row. Its groups take turns at the accumulators."""
+    """The slots of a step, with adjacent slots of one kind as one row. The groups of a cascade reuse the
+    accumulators."""
     groups = step.groups
     ops = groups[0].index, groups[-1].index
     sums = 0
@@ -79,5 +80,5 @@ def _slots(step: ScheduleStep, fitted: Fitted) -> Iterable[Place]:
 def _kind(spec: SlotSpec) -> str:
     if spec.name == "acc":
         return "sums"
-    # Of the matrix unit: weights ("w"), and biases, scales and shifts ("p"), which belong to them.
+    # Of the matrix unit: weights ("w"), and their biases, scales and shifts ("p").
     return "weights" if spec.name[:2] in ("w", "w(", "p", "p(") else "tile"

@@ -1,4 +1,4 @@
-"""Names of layers in schedules, and the groups that they stand for."""
+"""Names of layers in schedules, and the groups that they refer to."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _NAMED = 5
 
 
 class LayerNames:
-    """The layers of a program: each group has the name of its first operator; the names of its others stand for it,
-    too."""
+    """The layers of a program. A group has the name of its first operator; the names of its other operators also refer
+    to it."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self.names = unique_names(group.name for group in groups)
@@ -24,7 +24,7 @@ class LayerNames:
                 self._numbers.setdefault(op.name, number)
 
     def number(self, name: str, where: str) -> int:
-        """The group of a layer. Raises ScheduleError; ``where``: the entry that names it."""
+        """The group number of a layer. ``where``: the entry that names it. Raises ScheduleError for an unknown name."""
         number = self._numbers.get(name)
         if number is None:
             raise ScheduleError(f"{where}: no layer {named(name)}; {suggestion(name, self.names)}")
@@ -32,6 +32,6 @@ class LayerNames:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """The names that are most like one that is unknown, or the first of all names."""
+    """A hint for an error message: the most similar known names, or the first ones."""
     found = get_close_matches(name, known[:2000], _NAMED) or list(known[:_NAMED])
     return f"must be one of {len(known)}, such as {', '.join(map(named, found))}" if found else "there are none"

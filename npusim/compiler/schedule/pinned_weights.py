@@ -1,9 +1,10 @@
-"""Weights that stay in SRAM from one inference to the next: which, where, and the commands that load them.
+"""Weights that stay in SRAM from one inference to the next: which ones, at which addresses, and the commands to load
+them.
 
-They lie at the end of each core's SRAM, out of the way of everything else, and are loaded by the prologue of a stream,
-which the device leaves out where its SRAM still holds them (:class:`npusim.isa.control.Residents`). Those come first
-that save most of the time of an inference for their bytes, as ``tile`` estimates it. How much of SRAM they may take is
-tried, and decided by the forecast of an inference that finds them there: what they take, values and tiles lack.
+They are at the end of each core's SRAM, so that they do not split the rest. The prologue of a command stream loads
+them; the device skips it if its SRAM still holds them (:class:`npusim.isa.control.Residents`). Weights that save the
+most time per byte come first, as estimated by ``tile``. How much SRAM they may take is found by trial: the forecast of
+an inference that finds them in SRAM decides, because pinned weights leave less space to values and tiles.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from npusim.hw.memory import align
 from npusim.isa.base import Command, Wait
 
 SHARES = (2, 4, 8, 16)
-"""Residents leave one part in so many of SRAM to everything else; those that leave most come first."""
+"""Pinned weights leave 1/2, 1/4, ... of the SRAM to everything else. Those that leave the most come first."""
 
 
 def candidates(groups: Iterable[tuple[Group, Context]]) -> dict[int, int]:
-    """Bytes of SRAM for the weights that could stay, by group; those first that save most time for their bytes.
+    """Bytes of the weights that could be pinned, by group, sorted by the time that they save per byte.
 
     ``groups``: each with the context in which it is lowered.
     """
@@ -37,7 +38,8 @@ def candidates(groups: Iterable[tuple[Group, Context]]) -> dict[int, int]:
             continue
         if loading is None or holding is None or not (nbytes := align(holding.weight_bytes)):
             continue
-        # Any tiling is as good without loads; of those that are nearly the best it may be another one that is chosen.
+        # Without loads many tilings are equally good, and a slightly worse one may be chosen, so the difference may be
+        # negative.
         saved = max(0, loading.estimate() - holding.estimate())
         if nbytes <= sram_budget(context.config):
             found.append((-saved / nbytes, nbytes, group.index))
@@ -45,7 +47,7 @@ def candidates(groups: Iterable[tuple[Group, Context]]) -> dict[int, int]:
 
 
 def _lowered(group: Group, context: Context, starts: Mapping[int, int]) -> MatrixLowering | None:
-    """A group as it would be with half of SRAM, if its weights can stay."""
+    """Lower a group in half of the SRAM; None if its weights cannot be pinned."""
     kept, context.pinned, context.rows = context.pinned, Pinned(starts), 0
     context.room = sram_budget(context.config) // 2
     try:
@@ -58,8 +60,10 @@ def _lowered(group: Group, context: Context, starts: Mapping[int, int]) -> Matri
 def choices(
     found: Mapping[int, int], context: Context, given: Collection[int] = (), *, others: bool = True
 ) -> list[Pinned]:
-    """What may be pinned: as much as fits beside the room that is left to everything else, for several such rooms, and
-    no more than the device lets weights take. ``given``: groups that are always pinned; ``others``: if more may be."""
+    """Sets of groups to pin, one for each share of SRAM in ``SHARES``, with at most the bytes that the device allows.
+
+    ``given``: groups that are always pinned. ``others``: whether more may be.
+    """
     capacity = sram_budget(context.config)
     most = context.config.sram.resident_bytes or capacity
     options: dict[tuple[int, ...], Pinned] = {}
@@ -84,7 +88,7 @@ def _placed(chosen: Mapping[int, int], capacity: int) -> Pinned:
 
 
 def body(commands: Sequence[Command], prologue: int) -> list[Command]:
-    """A stream without its first commands, which count as complete."""
+    """A command stream without its first ``prologue`` commands, which count as complete."""
     done = Counter((command.core, command.unit) for command in commands[:prologue])
     return [
         replace(

@@ -1,4 +1,4 @@
-"""Graphs that are compiled for many designs."""
+"""A graph that is compiled for many designs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ if TYPE_CHECKING:
 
 
 class PreparedGraph:
-    """A graph that does not change any more, nor do its constants, so that the results of rewriting it are kept.
+    """A graph that never changes, nor do its constants, so that the results of rewriting it can be cached.
 
-    ``rewritten``: the graph as it is compiled and the rest of the budget, by the part of the config that rewriting
-    depends on.
+    ``rewritten``: the rewritten graph and the remaining budget, by the part of the config that rewriting depends on.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -22,5 +21,5 @@ class PreparedGraph:
         self.rewritten: dict[Hashable, tuple[Graph, Budget]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Only the graph is sent to another process."""
+        """Send only the graph to another process."""
         return PreparedGraph, (self.graph,)

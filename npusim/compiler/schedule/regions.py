@@ -1,7 +1,8 @@
-"""Regions: the bytes of a buffer that a core touches, as a rectangle of rows and columns.
+"""Regions: the bytes of a buffer that a core uses, as a rectangle of rows and columns.
 
-A tensor that is cut along its outermost dimension is a run of bytes for each core; cut along an inner one, for example
-channels of pixels, it is some columns of each row. A core that keeps only its region packs the columns without gaps.
+If a tensor is cut along its outermost dimension, each core has a contiguous run of bytes. If it is cut along an inner
+dimension, for example the channels of pixels, each core has some columns of every row. A core that keeps only its
+region packs the columns without gaps.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from npusim.units import ceil_div
 
 
 class Region(NamedTuple):
-    """Columns [low, high) of rows [first, end), where rows have ``row`` bytes."""
+    """Columns [low, high) of rows [first, end), in bytes; a row has ``row`` bytes."""
 
     row: int
     first: int
@@ -29,12 +30,15 @@ class Region(NamedTuple):
         return (self.end - self.first) * (self.high - self.low)
 
     def holds(self, other: Region) -> bool:
-        """Whether all of another region is in this one."""
+        """Whether this region contains the other one."""
         return self.first <= other.first and other.end <= self.end and self.low <= other.low and other.high <= self.high
 
 
 def row_bytes(view: View) -> int:
-    """The bytes of a row of the buffer of a tensor: of its innermost dimension, if all others are whole rows apart."""
+    """The bytes per row of a tensor's buffer: of its innermost dimension, if all other strides are multiples of that.
+
+    Otherwise the whole buffer is one row.
+    """
     strides = sorted(
         (stride, size) for stride, size in zip(view.strides, view.shape, strict=True) if size > 1 and stride
     )
@@ -47,13 +51,13 @@ def row_bytes(view: View) -> int:
 
 
 def region_of(view: View, row: int) -> Region:
-    """The smallest region with all bytes of a view."""
+    """The smallest region that contains all bytes of a view."""
     low, high = view.extent()
     return Region(row, low // row, ceil_div(high, row), *(_columns(view, row) or (0, row)))
 
 
 def _columns(view: View, row: int) -> tuple[int, int] | None:
-    """The columns of a view, the same ones of each row; None if it continues from one row in the next."""
+    """The columns that a view covers in each row; None if it wraps from one row into the next."""
     sizes = zip(view.strides, view.shape, strict=True)
     width = sum(abs(stride) * (size - 1) for stride, size in sizes if size > 1 and stride % row) + view.dtype.itemsize
     low = view.extent()[0] % row
@@ -61,7 +65,7 @@ def _columns(view: View, row: int) -> tuple[int, int] | None:
 
 
 def place_view(view: View, region: Region, buffer: Buffer) -> View:
-    """The view of bytes in a region, in the buffer that has this region without gaps."""
+    """Move a view of the whole tensor to the buffer that holds ``region`` without gaps."""
     row, width = region.row, region.high - region.low
     start, column = divmod(view.offset, row)
     strides = tuple(
@@ -108,7 +112,7 @@ def are_disjoint(regions: Sequence[Region | None]) -> bool:
 
 def cut_view(view: View, wanted: Region) -> View | None:
     """The steps of a view's outermost dimension, and of the outermost one within a row, that overlap a region; None if
-    none does."""
+    none do."""
     row, columns = wanted.row, _columns(view, wanted.row)
     axes = [axis for axis in view.order() if view.shape[axis] > 1]
     outer = next((axis for axis in axes if view.strides[axis] % row == 0), None)
@@ -118,7 +122,7 @@ def cut_view(view: View, wanted: Region) -> View | None:
 
 
 def _steps(view: View, axis: int | None, extent: tuple[int, int], wanted: tuple[int, int]) -> View | None:
-    """The steps along an axis that overlap the ``wanted`` bytes, of those of the view."""
+    """The steps of a view along ``axis`` that overlap the ``wanted`` bytes. ``extent``: the bytes of the view."""
     (start, end), (low, high) = extent, wanted
     if end <= low or high <= start:
         return None

@@ -1,7 +1,7 @@
 """Shorten a graph of many equal layers to a few of them, on which schedules are compared.
 
-The faster of two schedules for three equal layers is also the faster one for thirty. Comparing several schedules of a
-deep network in full would take several times as long as compiling it.
+The faster of two schedules for three equal layers is also faster for thirty. Comparing schedules of the whole network
+would take several times as long as compiling it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from npusim.graph import Graph, Op, Tensor
 from npusim.polling import poll
 
 LEAST = 16
-"""Equal layers at least: shorter networks are compared in full, which is exact and takes little longer."""
+"""Minimum number of equal layers. Shorter networks are compared in full, which is exact and takes little longer."""
 KEPT = 3
-"""Layers that are kept: the first and the last have other neighbours than those between."""
+"""Number of layers kept: the first and the last have other neighbours than the ones between."""
 
 
 def shortened(graph: Graph) -> Graph | None:
-    """The graph with KEPT of its equal layers, its inputs and outputs without those of the others; None if it has
-    fewer than LEAST."""
+    """The graph with only KEPT of its equal layers, without the inputs and outputs of the dropped ones.
+
+    None if it has fewer than LEAST equal layers.
+    """
     found = _repeats(_signatures(graph.ops))
     if found is None:
         return None
@@ -46,7 +48,7 @@ def _rewired(op: Op, instead: dict[Tensor, Tensor]) -> Op:
 
 
 def _signatures(ops: tuple[Op, ...]) -> npt.NDArray[np.int64]:
-    """A number for each operator, equal for operators that differ in names and values of constants only."""
+    """A number per operator, equal for operators that differ only in names and values of constants."""
     numbers: dict[Any, int] = {}
     made = {tensor: number for number, op in enumerate(ops) for tensor in op.outputs}
     found = []
@@ -62,7 +64,7 @@ def _signatures(ops: tuple[Op, ...]) -> npt.NDArray[np.int64]:
 
 
 def _repeats(numbers: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
-    """(first operator, operators of a layer, layers) of the run of equal layers that shortens the graph most."""
+    """(first operator, operators per layer, layers) of the run of equal layers that shortens the graph most."""
     best, most = None, 0
     for period in range(1, len(numbers) // LEAST + 1):
         poll()

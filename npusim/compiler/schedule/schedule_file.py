@@ -1,4 +1,4 @@
-"""Schedules as JSON documents: what ``--schedule`` reads and ``--schedule-out`` writes."""
+"""Schedules as JSON documents, as ``--schedule`` reads and ``--schedule-out`` writes them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _T = TypeVar("_T")
 
 
 def read_schedule(path: str | os.PathLike[str]) -> Schedule:
-    """The schedule in a file. Raises UsageError if it cannot be read, ScheduleError for what is in it."""
+    """Read a schedule file. Raises UsageError if it cannot be read, ScheduleError if its content is invalid."""
     return parse_schedule(SCHEDULE.json(path), os.fspath(path))
 
 
 def parse_schedule(document: Any, label: str = "schedule") -> Schedule:
-    """The schedule of a JSON document. Raises ScheduleError, which begins with ``label``."""
+    """Convert a JSON document to a schedule. Raises ScheduleError; its message starts with ``label``."""
     try:
         return _record(Schedule, document, _SCHEDULE)
     except ScheduleError as error:
@@ -42,13 +42,13 @@ def parse_schedule(document: Any, label: str = "schedule") -> Schedule:
 
 
 def document(schedule: Schedule) -> dict[str, Any]:
-    """A schedule as JSON values, without what has its default; ``search`` is always there."""
+    """A schedule as JSON values. Default values are left out, except for ``search``."""
     found = {name: value for name, value in _document(schedule).items() if name != "search"}
     return {**found, "search": [kind for kind in SEARCHED if schedule.searches(kind)]}
 
 
 def schedule_text(schedule: Schedule) -> str:
-    """A schedule as the text of a file, an entry on each line; equal for equal schedules."""
+    """A schedule as the text of a file, one entry per line. Equal schedules give equal texts."""
     lines = []
     for name, value in document(schedule).items():
         if isinstance(value, list) and value and isinstance(value[0], dict):

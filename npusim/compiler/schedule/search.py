@@ -193,7 +193,9 @@ class ScheduleSearch:
         if near is not None:
             found += self._for_l2()
         if not found:
-            raise self.refused or ScheduleError(f"no schedule of {self.graph.name} on {config.name} is as wanted")
+            raise self.refused or ScheduleError(
+                f"no schedule of {self.graph.name} on {config.name} satisfies the constraints"
+            )
         if self.tried is not None:
             self.tried.extend(found)
         return _first(found, config)

@@ -1,10 +1,10 @@
-"""Layers divided among cores, with the tensors between them in the scratchpads of the cores.
+"""Divide layers among cores, and keep the tensors between them in the scratchpads of the cores.
 
-A layer is either cut along one dimension of its result, one shard for each core, or its tiles are shared out among the
-cores. If every layer that touches a tensor is cut so that no core touches bytes of another core, each core has a buffer
-for its own slice. All other tensors are in DRAM, or, if cores can send data to each other's scratchpads, each core
-holds the bytes that it needs and receives them from the core that makes them (``exchange``). Memory is planned for the
-shards of the first core, which are the largest; every core uses the same memory areas and addresses.
+A layer is either cut along one dimension of its result, with one shard per core, or the cores share its tiles. If every
+layer that uses a tensor is cut such that no core needs bytes of another core, each core has a buffer for its own slice.
+All other tensors are in DRAM; or, if cores can send data to each other's scratchpads, each core holds the bytes that it
+needs and receives them from the core that computes them (``exchange``). Memory is planned for the shards of the first
+core, which are the largest. Every core uses the same memory areas and addresses.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from npusim.compiler.schedule.slots import Span
 from npusim.graph import Op, Tensor
 
 Cut = tuple[int | None, int]
-"""How a group is divided: the axis of its result, None: its tiles are shared out; and the number of cores."""
+"""How a group is divided: (axis of its result or None if the cores share its tiles, number of cores)."""
 
 
 @dataclass(slots=True)
 class Shards:
     """The shards of all groups of a program.
 
-    ``whole``: the context of groups that are not cut. ``contexts``: that of each core for its shards. ``shards``: by
-    group, one for each core that has one; None: its tiles are shared out.
+    ``whole``: the context of groups that are not cut. ``contexts``: one per core, for its shards. ``shards``: for each
+    group, one shard per core that has work; None if the cores share its tiles.
     """
 
     whole: Context
@@ -45,13 +45,13 @@ class Shards:
     transfers: dict[int, list[CoreTransfer]] = field(default_factory=dict)
     """Transfers between cores after each group."""
     rows: Mapping[Buffer, int] = field(default_factory=dict)
-    """Bytes of the rows of regions, by the buffers of whole tensors."""
+    """Bytes per row, by buffer of a whole tensor. Regions consist of such rows."""
     narrow: dict[int, Context] = field(default_factory=dict)
-    """Contexts of groups whose tiles are shared out among fewer cores, by their number."""
+    """Contexts of groups whose tiles are shared by fewer cores, by the number of cores."""
 
     @property
     def cores(self) -> int:
-        """The cores of the program."""
+        """The number of cores of the program."""
         return self.whole.config.cores
 
     @property
@@ -64,24 +64,24 @@ class Shards:
         return range(self.cuts[group.index][1])
 
     def context_of(self, group: Group) -> Context:
-        """The context in which the first core's work on a group is lowered."""
+        """The context in which the first core's share of a group is lowered."""
         if self.shards[group.index] is not None:
             return self.contexts[0]
         return self.narrow.get(self.cuts[group.index][1], self.whole)
 
     def fit(self, step: ScheduleStep, low_end: bool, avoid: Sequence[Span]) -> Fitted:
-        """The lowerings of the first core and their slots, which all cores use. Raises CompileError if nothing fits."""
+        """Lower the first core's share of a step; all cores use its slots. Raises CompileError if nothing fits."""
         return fit(step, self.context_of(step.groups[0]), low_end, avoid)
 
     def on_first_core(self, groups: Sequence[Group]) -> list[tuple[Group, Context]]:
-        """The first core's work on each group, and the context in which it is lowered."""
+        """The first core's share of each group, and the context in which it is lowered."""
         return [
             (group if shards is None else shards[0].group, self.context_of(group))
             for group, shards in zip(groups, self.shards, strict=True)
         ]
 
     def lowerings(self, step: ScheduleStep, fitted: Fitted) -> list[Lowering]:
-        """The lowering of each core if the step is cut, else the lowerings of its groups."""
+        """One lowering per core if the step is cut, else the lowerings of its groups."""
         shards = self.shards[step.groups[0].index]
         if shards is None:
             return fitted.lowerings
@@ -90,7 +90,7 @@ class Shards:
         for shard, context in zip(shards[1:], self.contexts[1:], strict=False):
             context.room = room
             first = lowerings[0]
-            # Of the ways to compute a convolution all cores have that of the first.
+            # All cores use the same form of a convolution as the first.
             lowering = conv_like(first, context, shard.group) or lower(context, shard.group)
             lowering.follow(first)
             lowerings.append(lowering)
@@ -98,11 +98,11 @@ class Shards:
 
 
 def make_shards(groups: Sequence[Group], whole: Context, cuts: Sequence[Cut], *, passes: bool) -> Shards:
-    """The shards of groups that are divided by ``cuts``. ``passes``: cores pass values to each other."""
+    """Divide groups by ``cuts``. ``passes``: cores pass values to each other."""
     result = Shards(whole, cuts, shards=[None] * len(cuts), passes=passes)
     cores = whole.config.cores
     for count in {count for axis, count in cuts if axis is None and count < cores}:
-        # What lowerings remember depends on the number of cores.
+        # Cached results of lowerings depend on the number of cores.
         config = replace(whole.config, cores=count)
         result.narrow[count] = Context(config, whole.constants, whole.views, pinned=whole.pinned, facts=whole.facts)
     if any(axis is not None for axis, _ in cuts):
@@ -115,17 +115,17 @@ def make_shards(groups: Sequence[Group], whole: Context, cuts: Sequence[Cut], *,
 
 
 def buffer_rows(groups: Sequence[Group], whole: Context) -> dict[Buffer, int]:
-    """The bytes of a row, by the buffers that groups make."""
+    """Bytes per row of each buffer that groups write."""
     views = [whole.view(tensor) for group in groups for tensor in group.outputs]
     found: dict[Buffer, int] = {}
     for view in views:
         row = row_bytes(view)
-        # Parts of one buffer may have different rows: then all of it is one.
+        # Views of one buffer may disagree about its rows. Then the whole buffer is one row.
         found[view.buffer] = row if found.get(view.buffer, row) == row else max(1, view.buffer.nbytes)
     for op in filter(None, (group.anchor for group in groups)):
         if op.kind not in ("conv", "pool") or op.attrs["layout"] != "NCHW":
             continue
-        # Bands of images whose channels are planes: a plane is a row.
+        # For bands of NCHW images, whose channels are planes, a plane counts as a row.
         view = whole.view(op.input(0))
         plane = view.strides[1]
         if view.buffer in found and plane > view.strides[2] > view.strides[3] and not view.buffer.nbytes % plane:
@@ -134,7 +134,7 @@ def buffer_rows(groups: Sequence[Group], whole: Context) -> dict[Buffer, int]:
 
 
 def core_context(whole: Context, views: Mapping[Tensor, View]) -> Context:
-    """A context for the shards of one core; ``views``: of the whole tensors that it uses."""
+    """A context for the shards of one core. ``views``: those of the whole tensors that it uses."""
     config = replace(whole.config, cores=1)
     return Context(
         config, whole.constants, dict(views), beside=whole.config.cores, whole=whole, pinned=whole.pinned
@@ -142,7 +142,7 @@ def core_context(whole: Context, views: Mapping[Tensor, View]) -> Context:
 
 
 def cut_group(group: Group, axis: int, whole: Context, contexts: Sequence[Context]) -> list[Shard]:
-    """The shards of a group for cores with these ``contexts``; fewer if its result has too few positions."""
+    """The shards of a group for cores with these ``contexts``; fewer if its result is too small."""
     axes = operand_axes(group, axis)
     assert axes is not None
     cores = len(contexts)
@@ -157,7 +157,7 @@ def cut_group(group: Group, axis: int, whole: Context, contexts: Sequence[Contex
 
 
 def _unit(group: Group, axis: int, whole: Context, cores: int) -> int:
-    """Positions of a dimension that stay together: output channels by columns of the array."""
+    """The number of consecutive positions that stay together: for output channels, the columns of the array."""
     matrix, anchor = whole.config.matrix, group.anchor
     if matrix is None or anchor is None or anchor.kind not in ("matmul", "conv"):
         return 1
@@ -168,7 +168,8 @@ def _unit(group: Group, axis: int, whole: Context, cores: int) -> int:
 
 
 def _grouped_unit(op: Op, cores: int, cols: int) -> int:
-    """Whole groups, by columns of the array; or equal parts of each group if several cores share one."""
+    """The unit for a grouped convolution: as many whole groups as fill the columns of the array, or equal parts of each
+    group if several cores share one."""
     groups: int = op.attrs["groups"]
     each = op.input(1).shape[0] // groups
     share, rest = divmod(cores, groups)
@@ -188,15 +189,16 @@ def _add_views(shard: Shard, context: Context) -> None:
 
 
 _CoreBuffers = tuple[list[Buffer], list[Region | None]]
-"""The buffers that replace the one of a whole tensor, by core; and the bytes of it that each core holds."""
+"""The buffers that replace the buffer of a whole tensor, and the bytes of it that each core holds."""
 
 
 def move_to_cores(
     groups: Sequence[Group], buffers: Sequence[Buffer], result: Shards
 ) -> tuple[dict[Buffer, list[Buffer]], list[SharedTensor]]:
-    """Give each core buffers for its bytes of tensors, by those of the whole tensors, and change its views.
+    """Give each core its own buffers for its bytes of tensors, and update its views. Returns the new buffers by whole
+    buffer.
 
-    A tensor is moved if no core touches bytes of another, or if cores can exchange it.
+    A tensor is moved if no core uses bytes of another core, or if cores can exchange it.
     """
     passes = result.passes
     shared: list[SharedTensor] = []
@@ -221,18 +223,18 @@ def move_to_cores(
 def _move_views(
     result: Shards, own: Mapping[Buffer, _CoreBuffers], shared: Mapping[Buffer, SharedTensor], *, passes: bool
 ) -> None:
-    """Make the views of each core those of its own buffers."""
+    """Point the views of each core to its own buffers."""
     for core, context in enumerate(result.contexts):
         for tensor, view in list(context.views.items()):
             if view.buffer not in own:
                 continue
             buffers, spans = own[view.buffer]
             span = spans[core]
-            # A core needs all of a tensor that it has no slice of, or nothing of it.
+            # A core either uses all of a tensor that is not cut, or nothing of it.
             if span is None or (tensor not in context.own and not passes):
                 continue
             if not span.holds(region_of(view, span.row)):
-                continue  # of the whole tensor, which this core does not use
+                continue  # A view of the whole tensor that this core does not use.
             context.views[tensor] = place_view(view, span, buffers[core])
             if view.buffer in shared:
                 shared[view.buffer].moved[core, tensor] = view
@@ -245,8 +247,10 @@ def place_on_cores(
     own: list[list[Buffer]],
     shared: Iterable[SharedTensor],
 ) -> tuple[list[Buffer], list[Buffer]]:
-    """Give the buffers of all cores the places of the first core's. Returns all buffers that are used, and those of
-    them that pass values from core to core through DRAM."""
+    """Give the buffers of all cores the addresses of the first core's buffers.
+
+    Returns all buffers in use, and those among them that relay values between cores through DRAM.
+    """
     for copies in own:
         first = copies[0]
         for core, buffer in enumerate(copies):
@@ -270,7 +274,7 @@ def place_on_cores(
 def _touched_by_all(
     groups: Sequence[Group], buffers: Sequence[Buffer], result: Shards, *, passes: bool
 ) -> dict[Buffer, SharedTensor]:
-    """The bytes of each buffer that cores touch, in the order of the buffers."""
+    """The bytes of each buffer that the cores use, in the order of the buffers."""
     cores, rows = len(result.contexts), result.rows
     found = {each: SharedTensor(each, rows.get(each) or max(1, each.nbytes), cores) for each in buffers}
     for group in groups:
@@ -298,7 +302,7 @@ def touched_by(
     *,
     passes: bool = False,
 ) -> dict[Buffer, list[Region | None] | None]:
-    """The bytes of each buffer that cores touch for a group, by core; None: any core may touch any byte.
+    """The bytes of each buffer that each core uses for a group; None: any core may use any byte.
 
     ``rows``: see :func:`buffer_rows`. ``passes``: cores can receive a whole tensor.
     """
@@ -323,7 +327,7 @@ def _views(group: Group, context: Context, made: set[Tensor]) -> list[tuple[Tens
 
 
 def _used(groups: Sequence[Group], buffers: Sequence[Buffer], result: Shards) -> list[Buffer]:
-    """The buffers of whole tensors that some core still touches."""
+    """The buffers of whole tensors that some core still uses."""
     used: set[Buffer] = set()
     for group in groups:
         used.update(touched_by(group, result.shards[group.index], result.whole, result.contexts, result.rows))
@@ -331,5 +335,5 @@ def _used(groups: Sequence[Group], buffers: Sequence[Buffer], result: Shards) ->
 
 
 def like(buffer: Buffer, nbytes: int, core: int | None) -> Buffer:
-    """A buffer with the attributes of another one, of ``nbytes`` bytes."""
+    """A copy of a buffer with another size and core."""
     return Buffer(buffer.name, buffer.region, nbytes, buffer.offset, buffer.born, buffer.dies, core, buffer.is_rolling)

@@ -1,6 +1,6 @@
-"""Shards: a group cut along an axis of its result, one slice of its tensors for each core.
+"""Shards: a group cut along an axis of its result, one slice per core.
 
-A shard is a group of its own on tensors that are slices of the whole ones, so lowerings treat it as any group.
+A shard is itself a group, on tensors that are slices of the whole ones, so lowerings need no special case.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ Axes = Mapping[Tensor, int | None]
 
 @dataclass(slots=True)
 class Shard:
-    """One core's slice of a group, and the slices that its tensors are."""
+    """One core's slice of a group."""
 
     group: Group
     slices: dict[Tensor, tuple[Tensor, tuple[int, ...]]] = field(default_factory=dict)
-    """By tensor of the shard: the whole tensor, and the position of the slice in it. Tensors that are not cut are not
-    listed."""
+    """For each tensor of the shard that is cut: the whole tensor, and the position of the slice in it."""
 
 
 def axes_of(group: Group, *, passes: bool = False) -> list[int]:
     """The dimensions of a group's result along which it can be cut.
 
-    ``passes``: cores pass values to each other. Only then can a shard read what other cores have made: rows of
-    images beside its own, and channels of a grouped convolution, which are interleaved with those of other shards.
+    ``passes``: cores pass values to each other. Only then can a shard read what other cores computed: image rows beside
+    its own band, and channels of a grouped convolution, which are interleaved with those of other shards.
     """
     shape = group.outputs[0].shape
     return [
@@ -48,13 +47,13 @@ def axes_of(group: Group, *, passes: bool = False) -> list[int]:
 
 
 def is_in_groups(group: Group, axis: int) -> bool:
-    """Whether a dimension of a group's result is the channels of a grouped convolution."""
+    """Whether ``axis`` is the channel dimension of a grouped convolution."""
     op = group.anchor
     return op is not None and op.kind == "conv" and op.attrs["groups"] > 1 and axis == _channel_axis(op)
 
 
 def is_row(group: Group, axis: int) -> bool:
-    """Whether a dimension of a group's result is the rows of images in a convolution or pooling."""
+    """Whether ``axis`` is the row dimension of the images of a convolution or pooling."""
     anchor = group.anchor
     return anchor is not None and anchor.kind in ("conv", "pool") and axis == _row_axis(anchor)
 
@@ -68,13 +67,13 @@ def _channel_axis(op: Op) -> int:
 
 
 def groups_of(op: Op, first: int, end: int) -> tuple[int, int]:
-    """(first, end) of the groups of a convolution that make output channels [first, end)."""
+    """(first, end) of the groups of a convolution that compute output channels [first, end)."""
     each = op.input(1).shape[0] // op.attrs["groups"]
     return first // each, ceil_div(end, each)
 
 
 def operand_axes(group: Group, axis: int) -> Axes | None:
-    """The dimension along which each tensor is cut if the result is cut along ``axis``; None if that is impossible."""
+    """The dimension along which each tensor is cut if the result is cut along ``axis``; None if it cannot be cut."""
     if group.parts:
         return _attention_axes(group, axis)
     if len(group.outputs) > 1 or (is_row(group, axis) and not _has_bands(group)):
@@ -100,7 +99,7 @@ def operand_axes(group: Group, axis: int) -> Axes | None:
 
 
 def _attention_axes(group: Group, axis: int) -> Axes | None:
-    """:func:`operand_axes` of fused attention, whose parts have the same heads and rows."""
+    """:func:`operand_axes` for fused attention, whose parts must agree on every tensor."""
     found: dict[Tensor, int | None] = {}
     if axis == len(group.outputs[0].shape) - 1:
         return None
@@ -117,7 +116,7 @@ def _has_bands(group: Group) -> bool:
     assert op is not None
     (low, high), (above, _) = _window_rows(op, 0, 1)
     (last, end), _ = _window_rows(op, op.output.shape[_row_axis(op)] - 1, op.output.shape[_row_axis(op)])
-    # All cores use the slots of the first shard, so it needs one for padding if any other shard does.
+    # All cores use the slots of the first shard, so it needs a slot for padding if any other shard does.
     alike = above > 0 or any(op.attrs["pads"][1::2]) or not op.attrs["pads"][2]
     return low < high and last < end and alike
 
@@ -127,7 +126,7 @@ def _agree(found: dict[Tensor, int | None], tensor: Tensor, axis: int | None) ->
 
 
 def _aligned(tensor: Tensor, rank: int, axis: int) -> int | None:
-    """The dimension of an operand that broadcasting aligns with an axis of the result."""
+    """The dimension of an operand that broadcasting aligns with ``axis`` of the result; None if there is none."""
     at = axis - (rank - len(tensor.shape))
     return at if at >= 0 and tensor.shape[at] > 1 else None
 
@@ -186,7 +185,8 @@ def _pool(op: Op, axis: int) -> _Cut | None:
 
 
 def _window_rows(op: Op, first: int, end: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The rows of the operand that rows [first, end) of the result need, and the padding above and below them."""
+    """The rows of the operand that rows [first, end) of the result need, and the rows of padding above and below
+    them."""
     (stride, _), (dilation, _), (top, _, bottom, _) = op.attrs["stride"], op.attrs["dilation"], op.attrs["pads"]
     kernel = op.input(1).shape[2] if op.kind == "conv" else op.attrs["kernel"][0]
     height = op.input(0).shape[_row_axis(op)]
@@ -215,7 +215,7 @@ def _reduce(op: Op, axis: int) -> _Cut | None:
 
 
 def _gather(op: Op, axis: int) -> _Cut | None:
-    """Along the outermost dimension of the indices, so that each shard has whole runs of the result."""
+    """Only along the outermost dimension of the indices, so that each shard has contiguous runs of the result."""
     indices = op.input(1)
     outermost = next((at for at, size in enumerate(indices.shape) if size > 1), None)
     return [(op.input(0), None), (indices, axis)] if op.attrs["axis"] == 0 and axis == outermost else None
@@ -233,14 +233,15 @@ _RULES: dict[str, _Rule] = {
 
 
 def interval(size: int, shard: int, shards: int, unit: int = 1) -> tuple[int, int]:
-    """(first, end) of a shard of a dimension: the first shards are the largest; all but the last have whole units."""
+    """(first, end) of one shard of a dimension. The first shards are the largest; all but the last consist of whole
+    units."""
     units, rest = divmod(-(-size // unit), shards)
     first = shard * units + min(shard, rest)
     return min(size, first * unit), min(size, (first + units + (shard < rest)) * unit)
 
 
 def shard_of(group: Group, axes: Axes, first: int, end: int) -> Shard:
-    """The group on positions [first, end) of the dimensions that are cut."""
+    """The shard of a group with positions [first, end) along the dimensions that are cut."""
     shard = Shard(group)
     made: dict[tuple[Tensor, bool], Tensor] = {}
     changed: dict[Op, dict[str, Any]] = {}
@@ -266,7 +267,7 @@ def shard_of(group: Group, axes: Axes, first: int, end: int) -> Shard:
         axis = axes.get(tensor)
         if axis is None:
             return tensor
-        # The windows of a convolution and the chain behind it may read different slices of one tensor.
+        # The windows of a convolution and the chain after it may read different slices of one tensor.
         key = tensor, op is anchor and tensor in seen
         if key not in made:
             low, high = seen[tensor] if key[1] else (first, end)
@@ -301,7 +302,7 @@ def _attrs(op: Op, outputs: Sequence[Tensor], changed: Mapping[str, Any] | None)
 
 
 def _window_attrs(op: Op, rows: int, pads: tuple[int, int]) -> dict[str, Any]:
-    """The attributes that differ for a band of ``rows`` rows with ``pads`` rows of padding above and below."""
+    """The attributes that change for a band of ``rows`` rows with ``pads`` rows of padding (above, below)."""
     (_, left, _, right), (above, below) = op.attrs["pads"], pads
     changed: dict[str, Any] = {"pads": (above, left, below, right)}
     if op.kind == "pool":

@@ -1,8 +1,8 @@
-"""Addresses of the slots of tiles in the scratchpad, between the values that are there.
+"""Addresses of tile slots in the scratchpad, between the values that are there.
 
-Slots of a step and of its neighbours should not overlap: then the loads of the next step can begin, and units can work
-on it, while this one is still computing. Steps therefore take turns at both ends of the free bytes, and of all places
-the one is taken that shares the fewest bytes with the neighbours.
+The slots of a step and of its neighbours should not overlap: then the loads of the next step can start, and units can
+work on it, while this step is still computing. Steps therefore alternate between both ends of the free bytes, and among
+all possible addresses the one that shares the fewest bytes with the neighbours is chosen.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from npusim.hw.memory import ALIGNMENT, align
 from npusim.isa.base import Space
 
 Span = tuple[int, int]
-"""First byte and the one after the last."""
+"""(start, end): the first byte, and the byte after the last one."""
 
-_SRAM = Space.SRAM  # a local name: looked up for each slot of each step that is tried
+_SRAM = Space.SRAM  # A local name, because it is looked up for each slot of each step that is tried.
 
 
 def place_slots(
@@ -28,9 +28,9 @@ def place_slots(
 ) -> list[int] | None:
     """The address of each copy of each slot in SRAM; None if they do not fit.
 
-    ``avoid``: bytes of neighbouring steps. The first ``urgent`` slots, those that are loaded first, share as few of
-    these as possible, then all slots. Equal places are decided for the low end of the free bytes (``low_end``) or for
-    the high end.
+    ``avoid``: byte ranges of neighbouring steps. First the ``urgent`` slots at the front, which are loaded first, share
+    as few of these bytes as possible, then all slots. Ties go to the low end of the free bytes (``low_end``) or to the
+    high end.
     """
     sizes = [align(max(spec.nbytes, 1)) for spec in specs if spec.space is _SRAM for _ in range(spec.copies)]
     taken = sum(sizes)
@@ -39,7 +39,7 @@ def place_slots(
     if not wide:
         return _in_pieces(sizes, spans, low_end=low_end)
     ends = [low if low_end else high - taken for low, high in wide]
-    if not avoid:  # an estimate, which is nearly every call
+    if not avoid:  # An estimate, as in nearly every call.
         return _from(sizes, ends[0], down=False)
     ends += [high - taken if low_end else low for low, high in wide]
     lows, highs = _bounds(avoid)
@@ -51,15 +51,17 @@ def place_slots(
 
 
 def _bounds(spans: Sequence[Span]) -> tuple[list[int], list[int]]:
-    """Where spans begin and end, in order, without places where as many begin as end: slots of a step lie side by
-    side."""
+    """The sorted starts and ends of spans, without addresses where as many spans start as end: slots of a step are
+    adjacent."""
     lows, highs = Counter(low for low, _ in spans), Counter(align(high) for _, high in spans)
     return sorted((lows - highs).elements()), sorted((highs - lows).elements())
 
 
 def _least_shared(starts: Sequence[int], taken: int, first: int, below: Callable[[int], int]) -> tuple[int, bool]:
-    """The start, and whether slots go downwards from its end, that share the fewest bytes with others: of the first
-    bytes, then of all. ``below``: bytes of others below an address."""
+    """The option that shares the fewest bytes with other slots: first among the ``first`` bytes, then among all.
+
+    Returns (start, whether slots grow downwards from the end). ``below``: the bytes of others below an address.
+    """
 
     def shared(option: tuple[int, bool]) -> tuple[int, int]:
         start, down = option
@@ -67,20 +69,21 @@ def _least_shared(starts: Sequence[int], taken: int, first: int, below: Callable
         high = below(end)
         return (high - below(end - first) if down else below(start + first) - low), high - low
 
-    # Going downwards, urgent slots are far from a neighbour at the low end. Without any, both directions are equal.
+    # Growing downwards, urgent slots are far from a neighbour at the low end. Without urgent slots both directions are
+    # equal.
     ways = (False, True) if first else (False,)
     return min(((start, down) for down in ways for start in starts), key=shared)
 
 
 def _from(sizes: Sequence[int], at: int, *, down: bool) -> list[int]:
-    """The starts of slots one above the other, or one below the other."""
+    """The starts of adjacent slots, growing upwards or downwards from ``at``."""
     if down:
         return [at - end for end in accumulate(sizes)]
     return list(accumulate(sizes[:-1], initial=at))
 
 
 def _in_pieces(sizes: Sequence[int], free: Sequence[Span], *, low_end: bool) -> list[int] | None:
-    """The starts of slots that fit into no span together: each in the first one with room for it."""
+    """The starts of slots that do not fit together into one gap: each goes into the first gap with space for it."""
     spans, starts = list(free), []
     for size in sizes:
         number = next((n for n, (low, high) in enumerate(spans) if high - low >= size), None)
@@ -93,7 +96,7 @@ def _in_pieces(sizes: Sequence[int], free: Sequence[Span], *, low_end: bool) -> 
 
 
 def _bytes_below(lows: Sequence[int], highs: Sequence[int]) -> Callable[[int], int]:
-    """A function for the number of bytes of spans below an address; bytes of two spans count twice."""
+    """A function that returns the bytes of spans below an address. Bytes in two spans count twice."""
     to_low, to_high = [0, *accumulate(lows)], [0, *accumulate(highs)]
 
     def below(place: int) -> int:
@@ -104,13 +107,16 @@ def _bytes_below(lows: Sequence[int], highs: Sequence[int]) -> Callable[[int], i
 
 
 def copies_of(specs: Sequence[SlotSpec]) -> int:
-    """The number of places in SRAM that some slots have."""
+    """The total number of copies in SRAM."""
     return sum([spec.copies for spec in specs if spec.space is _SRAM])
 
 
 def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
-    """The slots with more copies of what is double-buffered, where loads run several transfers ahead: one copy in use,
-    and one for each transfer in flight. They take at most half of the room; the neighbouring steps have the rest."""
+    """Add copies of double-buffered slots for loads that run several transfers ahead: one in use and one per transfer
+    in flight.
+
+    The slots take at most half of ``room``, and leave the rest to neighbouring steps.
+    """
     for copies in range(1 + in_flight, 2, -1):
         more = [replace(spec, copies=copies) if spec.copies == 2 else spec for spec in specs]
         if total_bytes(more) <= room // 2:
@@ -119,8 +125,10 @@ def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpe
 
 
 def ahead(specs: Sequence[SlotSpec], room: int, tiles: int) -> list[SlotSpec]:
-    """The slots with more copies of weights and their parameters, for as many ``tiles`` as fit into half of the room:
-    these are loaded while DRAM is idle, before the step begins."""
+    """Add copies of the slots for weights and their parameters, for as many ``tiles`` as fit into half of ``room``.
+
+    These are loaded while the DRAM is idle, before the step starts.
+    """
     names = [spec.name for spec in specs if spec.name in _CONSTANTS and spec.copies == 2]
     each = sum([align(max(spec.nbytes, 1)) for spec in specs if spec.name in names])
     more = min(max(0, room // 2 - total_bytes(specs)) // each, max(0, tiles - 2)) if each else 0
@@ -132,8 +140,10 @@ _CONSTANTS = ("w", "p")
 
 
 def filled(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpec]:
-    """The slots with as many copies of the weights as there is room for: a unit that runs one job at a time loads its
-    weights beside the features, as early as its buffer allows."""
+    """Add as many copies of the weights as there is space for.
+
+    A unit that runs one job at a time loads its weights alongside the features, as early as its buffer allows.
+    """
     found = list(specs)
     for at, spec in enumerate(specs):
         if spec.name == "w" and spec.copies > 1:

@@ -1,9 +1,9 @@
-"""Estimated time of the steps of a schedule, and which groups use which values.
+"""Estimated times of the steps of a schedule, and which groups use which values.
 
-Choosing memory areas and cascades asks for the same few thousand estimates many times over; it is most of the time of a
-compilation. An estimate is therefore remembered by everything that it depends on: the groups, which of their values
-are in the scratchpad, and the bytes of the scratchpad that values leave free. Addresses and names do not matter, so the
-estimates also serve other designs that share this part of the description.
+Choosing memory areas and cascades needs the same few thousand estimates many times; they take most of the compile time.
+An estimate is therefore cached by everything that it depends on: the groups, which of their values are in the
+scratchpad, and which bytes of the scratchpad are free. Addresses and names do not matter, so other designs that share
+this part of the description also use the cache.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from npusim.errors import CompileError
 from npusim.graph import Tensor
 
 StepKey = tuple[tuple[int, ...], tuple[tuple[bool, ...], ...], tuple[Span, ...]]
-"""What an estimate depends on: the group, or the first and the last of a cascade with its stripe height; which of the
-values that they use are in the scratchpad; the free bytes."""
+"""What an estimate depends on: the group, or the first and last group of a cascade with its stripe height; which of
+their values are in the scratchpad; the free byte ranges."""
 
 Known = dict[StepKey, int | None]
 """Picoseconds of steps; None for a step that does not fit."""
 
 Heights = dict[tuple[Any, ...], tuple[int, int, bool] | None]
 """The best stripes of a cascade: picoseconds, rows of the last result, and ``apart`` as in ``Cascade``; None if none
-fit. The key is what each group sees, which values are the same, and the bytes that are left: so equal blocks of a
-network share one search."""
+fit.
+
+The key consists of the keys of the groups, which of their values are the same, and the bytes that are left. So equal
+blocks of a network share one search.
+"""
 
 
 @dataclass(slots=True)
@@ -43,7 +46,7 @@ class KnownCosts:
 
 
 def _stored(group: Group, context: Context) -> Iterator[Tensor]:
-    """The operands and results of a group that are kept in memory, once for each operator that uses them."""
+    """The operands and results of a group that are in memory, once per operator that uses them."""
     inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
     for op in group.ops:
         for tensor in (*op.inputs, *op.outputs):
@@ -52,16 +55,17 @@ def _stored(group: Group, context: Context) -> Iterator[Tensor]:
 
 
 class StepCosts:
-    """Estimates of steps as values lie at the moment of the call.
+    """Estimates of steps, with the memory areas that values have at the time of the call.
 
-    ``users``: numbers of the groups that read or write each value that may live in the scratchpad, in order;
-    ``tensors``: of each of these values; ``touched``: those that each group reads or writes. ``input_bytes``: of inputs
-    of the graph, by the group that reads them. ``whole_views``: the views of values that are stored as a whole, also
-    while a rolling buffer replaces them in the context. None of these changes while memory areas are chosen.
+    ``users``: for each value that may be in the scratchpad, the numbers of the groups that read or write it, in order.
+    ``tensors``: the tensors of each of these values. ``touched``: the values that each group reads or writes.
+    ``input_bytes``: bytes of graph inputs that each group reads. ``whole_views``: the views of values that are stored
+    as a whole, also while a rolling buffer replaces them in the context. None of these changes while memory areas are
+    chosen.
     """
 
     def __init__(self, groups: Sequence[Group], buffers: Iterable[Buffer], context: Context, known: KnownCosts) -> None:
-        """``context``: before any value has a rolling buffer."""
+        """``context``: as it is before any value has a rolling buffer."""
         self.groups, self.context, self.known = groups, context, known
         self.users: dict[Buffer, list[int]] = {each: [] for each in buffers if each.is_scratch and each.nbytes}
         self.tensors: dict[Buffer, dict[Tensor, None]] = {buffer: {} for buffer in self.users}
@@ -84,7 +88,7 @@ class StepCosts:
                 self.touched[group.index].append(buffer)
 
     def all_on_chip(self, groups: Iterable[Group]) -> bool:
-        """Whether all values that some groups use are in the scratchpad."""
+        """Whether all values that these groups use are in the scratchpad."""
         return all(buffer.on_chip for group in groups for buffer in self.touched[group.index])
 
     def of(self, step: ScheduleStep) -> int | None:
@@ -97,17 +101,17 @@ class StepCosts:
         return self.known.steps[key]
 
     def total(self, steps: Iterable[ScheduleStep]) -> int | None:
-        """Picoseconds of several steps, one after the other; None if one of them does not fit."""
+        """Picoseconds of steps in sequence; None if one of them does not fit."""
         costs = [self.of(step) for step in steps]
         return None if None in costs else sum(cost or 0 for cost in costs)
 
     def fitted(self, step: ScheduleStep) -> Fitted:
-        """The lowerings that the estimate of a step is made of. Raises CompileError if it does not fit."""
+        """The lowerings behind the estimate of a step. Raises CompileError if it does not fit."""
         return fit(step, self.context, made=self._made)
 
     def make_lowerings(self, steps: Sequence[ScheduleStep]) -> None:
-        """Make each group's own lowering, also where the estimate is known already: making one places its constants,
-        and their order is part of the program."""
+        """Lower each group once, even if its estimate is cached: lowering places its constants, and their order is part
+        of the program."""
         for step in steps:
             if not step.is_empty and self._key(step) in self.known.steps:
                 self._estimated(step)

@@ -1,9 +1,9 @@
-"""The best stripes of a cascade: how many rows of its last result are made at a time.
+"""The best stripes of a cascade: how many rows of its last result a stripe computes.
 
-High stripes repeat little; low ones leave room for other values and for larger tiles, and let the units of neighbouring
-groups work side by side earlier. Heights are halved from the whole image downwards. The time has more than one minimum,
-because what a cascade hides and what it repeats both grow with the number of stripes, so the search goes on a little
-beyond the first one.
+High stripes repeat little work. Low ones leave space for other values and larger tiles, and let the units of
+neighbouring groups overlap earlier. Heights are halved, starting from the whole image. The time has several minima,
+because both the hidden and the repeated work grow with the number of stripes, so the search continues a little after
+the first one.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from npusim.hw.memory import align
 from npusim.units import ceil_div
 
 _MOST_RISEN = 2
-"""Heights in turn that may take longer than the best one before the search stops."""
+"""The search stops after this many consecutive heights that are slower than the best."""
 _HEIGHT_SLACK = 20
-"""In thousandths: of heights whose times differ by less, the one that needs the least room is chosen. What it leaves
-over is for values beside the cascade; where all of those are in the scratchpad already, time alone decides."""
+"""In thousandths: among heights whose times differ by less, the one that needs the fewest bytes is chosen, to leave
+more for values beside the cascade. If all of those are in the scratchpad already, time alone decides."""
 
 
 def rolling_values(groups: Sequence[Group], context: Context) -> list[StripedValue] | None:
-    """The values that have rolling buffers when some groups form a cascade; None if they cannot form one."""
+    """The values that get rolling buffers if these groups form a cascade; None if they cannot form one."""
     keeps = context.config.sram.keeps_values
-    # A scratchpad that keeps no values still passes rows from a convolution to its pooling.
+    # A scratchpad that keeps no values can still pass rows from a convolution to its pooling.
     if not keeps and [group.anchor and group.anchor.kind for group in groups] != ["conv", "pool"]:
         return None
     striped = values_between(groups, context)
@@ -43,7 +43,7 @@ def rolling_values(groups: Sequence[Group], context: Context) -> list[StripedVal
 
 
 def is_closed(groups: Sequence[Group], costs: StepCosts) -> bool:
-    """Whether no other group uses the values between some groups, and each of them has a buffer of its own."""
+    """Whether no other group uses the values between these groups, and each of these values has its own buffer."""
     first, last = groups[0].index, groups[-1].index
     for group in groups[:-1]:
         buffer = costs.context.views[group.outputs[0]].buffer
@@ -59,8 +59,10 @@ def room_for_cascade(
     steps: Sequence[ScheduleStep] | Mapping[int, ScheduleStep],
     context: Context,
 ) -> int:
-    """Bytes of the scratchpad that are left for a cascade beside the values that stay there meanwhile; ``steps``: of
-    each group alone, by its number."""
+    """Bytes of the scratchpad that are left for a cascade beside the values that stay there.
+
+    ``steps``: each group alone, by its number.
+    """
     replaced = {context.views[value.tensor].buffer for value in striped if value.maker < len(groups)}
     resident = {
         buffer
@@ -78,19 +80,20 @@ def best_stripes(
     costs: StepCosts,
     given: LayerCascade | None = None,
 ) -> tuple[int, Cascade] | None:
-    """The cascade of least picoseconds that fits into ``room`` bytes, after its time; None if none fits.
+    """The fastest cascade that fits into ``room`` bytes, as (picoseconds, cascade); None if none fits.
 
-    ``given``: the rows and overlap that a schedule gives."""
+    ``given``: the rows and overlap that a schedule requires.
+    """
     held = sum(held_bytes(costs.context, group) for group in groups)
     shape = outline(groups, striped, costs.context) if room > held else None
     if shape is None:
         return None
     found: list[tuple[int, int, Cascade]] = []
     least, risen = None, 0
-    made: list[MadeAlike] = []  # shared by all heights: what the groups see does not depend on it
+    made: list[MadeAlike] = []  # Shared by all heights, because the keys of the groups do not depend on the height.
     height = _highest(groups, costs.context)
     rows, overlaps = (given.rows, given.overlap) if given is not None else (0, None)
-    # Stripes that lie apart let two units work side by side, so they are preferred if there is room for them.
+    # Separate stripes let two units overlap, so they are preferred if there is space for them.
     ways = (overlaps,) if overlaps is not None else (True, False) if side_by_side(groups) else (True,)
     while height > 1 and risen < _MOST_RISEN:
         height = rows or ceil_div(height, 2)
@@ -111,10 +114,10 @@ def best_stripes(
 
 
 def _highest(groups: Sequence[Group], context: Context) -> int:
-    """Twice the height of the first stripes that are tried."""
+    """Twice the first height that is tried."""
     result = groups[-1].outputs[0]
     rows = result.shape[rows_of(groups[-1], context) or 0]
-    # A single stripe of all rows is a cascade over the images of a batch. For one image it would save nothing.
+    # One stripe of all rows is a cascade over the images of a batch. For a single image it would gain nothing.
     return rows * 2 if result.shape[0] > 1 else rows
 
 
@@ -127,13 +130,14 @@ def _of_height(
     costs: StepCosts,
     made: list[MadeAlike],
 ) -> tuple[int, int, Cascade] | None:
-    """Picoseconds, bytes of rolling buffers less ``room``, and the cascade; None if it does not fit."""
+    """Try one height. Returns (picoseconds, minus the bytes left in ``room``, cascade); None if it does not fit."""
     for apart in ways:
         left = room - shape.rolling_bytes(height, apart=apart)
         if left <= held:
             continue
         cascade = shape.cut(height, apart=apart)
-        # What the cascade may not use stands for one value at the low end: only the size of the rest matters.
+        # One dummy value at the low end represents the bytes that the cascade may not use: only the size of the rest
+        # matters.
         others = Buffer("others", 0, costs.context.sram_bytes - left, 0)
         step = ScheduleStep(list(shape.groups), cascade, [others], made)
         with rolling_views(costs.context, cascade.rolling):

@@ -1,4 +1,4 @@
-"""The tiles of a step as streams: of a cascade stripe by stripe, shared out among cores, with loads before them."""
+"""The tiles of a step as streams: per stripe of a cascade, shared among cores, with loads in front."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ from npusim.isa.base import Space
 
 
 class Tiles:
-    """A core's tiles of a step; the first ones can be looked at before they are issued."""
+    """A core's tiles of a step. The first ones can be inspected before they are issued."""
 
     def __init__(self, tiles: Iterable[Tile]) -> None:
         self._left = iter(tiles)
         self._first: deque[Tile] = deque()
         self._looked = 0
-        """How many of the first tiles have no constants to load any more."""
+        """How many of the first tiles have no constants left to load."""
         self._written: set[Resource] = set()
-        """What the loads of these write."""
+        """The resources that the loads of these tiles write."""
 
     def __iter__(self) -> Iterator[Tile]:
         yield from self._first
         yield from self._left
 
     def constants(self, used: Sequence[Span]) -> list[Item]:
-        """Take the loads of constants from the next tile that has any, unless some of the bytes that they write are
-        ``used``, or tiles before it use the same slots."""
+        """Take the loads of constants from the next tile that has any.
+
+        Takes nothing if they write bytes that are ``used``, or if tiles before it use the same slots.
+        """
         while True:
             if self._looked == len(self._first):
                 self._first.extend(islice(self._left, 1))
@@ -53,7 +55,7 @@ class Tiles:
 
 
 def _is_free(item: Item, used: Sequence[Span]) -> bool:
-    """Whether an item writes slots in SRAM alone, with none of the bytes used."""
+    """Whether an item writes only SRAM slots, and none of the bytes in ``used``."""
     return all(
         isinstance(slot, Slot)
         and slot.space == Space.SRAM
@@ -65,10 +67,10 @@ def _is_free(item: Item, used: Sequence[Span]) -> bool:
 def stripes(
     step: ScheduleStep, cascade: Cascade, lowerings: Sequence[Lowering], tables: Sequence[Sequence[SlotTable]]
 ) -> Iterator[tuple[Group, list[Iterable[Tile]]]]:
-    """The turns of the groups of a cascade, stripe by stripe."""
+    """Yield the groups of a cascade in the order of their turns, stripe by stripe, with a stream of tiles per core."""
     for image, (stripe, rows) in product(range(cascade.images), enumerate(cascade.stripes)):
         moved = cascade.moved(stripe)
-        # Loads for the next stripe come behind those of the first group of this one, such as its weights.
+        # Loads for the next stripe follow the loads of this stripe's first group, such as its weights.
         ahead: list[tuple[Group, list[Iterable[Tile]]]] = []
         for rolling in cascade.loaded:
             reader = step.groups[rolling.value.readers[0].reader]
@@ -76,7 +78,7 @@ def stripes(
             ahead.append((reader, [behind]))
             yield reader, [at_once]
         for number, (first, end) in enumerate(rows[: len(step.groups)]):
-            # Also if the group makes no rows: padding below the image may be wanted then.
+            # Even if the group computes no rows, since padding below the image may be needed.
             before = before_stripe(cascade, number, image, stripe)
             streams: list[Iterable[Tile]] = [before]
             if first < end:
@@ -91,7 +93,8 @@ def stripes(
 
 
 def receive(streams: list[Iterable[Tile]], transfers: Sequence[CoreTransfer]) -> None:
-    """Let the cores load what others have sent, behind the constants of their next tiles, which wait for nobody."""
+    """Add loads for what other cores have sent, after the constants of the next tiles, which need not wait for
+    anyone."""
     for core in range(max(each.targets[-1].buffer.core or 0 for each in transfers) + 1):
         items = received(transfers, core)
         if core == len(streams):
@@ -101,7 +104,7 @@ def receive(streams: list[Iterable[Tile]], transfers: Sequence[CoreTransfer]) ->
 
 
 def _behind_constants(tiles: Iterable[Tile], items: Sequence[Item]) -> Iterator[Tile]:
-    """Tiles with more loads: behind the first tile's loads of constants, and before its other loads."""
+    """Add loads to the first tile, after its loads of constants and before its other loads."""
     left = iter(tiles)
     first = next(left, None) or Tile()
     constants = [item for item in first.loads if _is_constant(item)]
@@ -115,7 +118,8 @@ def _is_constant(item: Item) -> bool:
 
 
 def _with_loads(tiles: Iterable[Tile], before: Sequence[Tile]) -> Iterator[Tile]:
-    """Tiles behind padding, without the wait of the first loads for the bytes that the padding fills."""
+    """Merge the loads for padding into the first tile, behind its own loads, which then need not wait for the
+    padding."""
     left = iter(tiles)
     first, *others = chain(islice(left, 1), before)
     for tile in others:
@@ -125,5 +129,5 @@ def _with_loads(tiles: Iterable[Tile], before: Sequence[Tile]) -> Iterator[Tile]
 
 
 def shared_out(lowering: Lowering, tables: Sequence[SlotTable]) -> list[Iterable[Tile]]:
-    """The tiles of a layer for each core."""
+    """The tiles of a layer, divided among the cores."""
     return [lowering.steps(table, core, len(tables)) for core, table in enumerate(tables)]

@@ -41,7 +41,7 @@ def test_what_cannot_win_is_not_made_to_its_end(resnet: PreparedGraph, chip: dic
         assert compile_graph(resnet, config).code == program.code
     explained = explain_graph(resnet.graph, config)
     assert explained.program.code == program.code
-    assert [label for label, _ in explained.orders] == ["one core, stripes", "one core, whole values"]
+    assert [label for label, _ in explained.orders] == ["one core, cascades", "one core, no cascades"]
     striped, whole = (time for _, time in explained.orders)
     assert striped < whole
 
@@ -64,7 +64,7 @@ def test_where_orders_meet_one_is_as_much_longer_as_at_the_end(resnet: PreparedG
     ours, theirs = (commands_until(commands, group) for commands in (draft.until(group), striped.commands))
     assert len(theirs) < 0.9 * len(striped.commands)
     longer = forecast(ours, config) - forecast(theirs, config)
-    assert abs(orders["one core, whole values"] - ps - longer) * 1000 < compare._APART * ps
+    assert abs(orders["one core, no cascades"] - ps - longer) * 1000 < compare._APART * ps
 
 
 def test_more_channels_are_never_slower() -> None:

@@ -84,7 +84,7 @@ def test_too_large_for_what_is_there() -> None:
         value = build.add("softmax", [value], {"axis": 1, "log": False})
     _, found = of(build.finish([value]), **{"sram.bytes": 64 << 10})
     (between,) = [each for each in found if each.home == DRAM]
-    assert f"SRAM: no run of {between.nbytes} bytes is free" in between.why
+    assert f"SRAM: no gap of {between.nbytes} bytes is free" in between.why
     assert "has no rows to stripe" in between.why
     assert (between.other, between.other_ps) == ("", None)
 
@@ -97,7 +97,7 @@ def test_a_value_that_is_wanted_for_long(monkeypatch: pytest.MonkeyPatch) -> Non
     _, found = of(skipped(40))
     first = next(each for each in found if each.made == 0)
     assert first.home == DRAM
-    assert "SRAM: not tried for 42 steps, after others that are used more often" in first.why
+    assert "SRAM: not tried: lives for 42 steps, and values with more uses came first" in first.why
 
 
 def test_values_of_fused_operators_are_on_tiles() -> None:

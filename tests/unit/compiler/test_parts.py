@@ -121,7 +121,7 @@ def test_where_values_of_parts_live_can_be_asked() -> None:
     build = sharded_build(prepare(tokens_net(), config), config)
     assert build is not None
     explained = explain_graph(tokens_net(), config, build.plan.complete())
-    assert explained.orders[0][0].startswith("4 cores, parts of their own")
+    assert explained.orders[0][0].startswith("4 cores, sharded")
     assert explained.program.places
 
 

@@ -264,7 +264,7 @@ REFUSED: list[tuple[Schedule, Config, str]] = [
     (Schedule(pinned=(PinnedLayer("conv"),)), EDGE, "pinned: needs sram.resident_weights"),
     (Schedule(cascades=(LayerCascade(("nothing", "conv")),)), EDGE, "cascades: no layer nothing"),
     (Schedule(memory=(TensorMemory("nothing", DRAM),)), EDGE, "memory: nothing: no such tensor"),
-    (Schedule(memory=(TensorMemory("x", DRAM),)), EDGE, "memory: x: is in DRAM with an input"),
+    (Schedule(memory=(TensorMemory("x", DRAM),)), EDGE, "memory: x: shares a DRAM buffer with an input"),
     (Schedule(shards=(LayerShard("nothing", 1),)), FOUR, "shards: no layer nothing"),
     (Schedule(fused_attention=("nothing",)), EDGE, "fused_attention: no attention begins with nothing"),
 ]

@@ -156,5 +156,5 @@ def test_of_two_that_grow_from_one_input_the_first_shares() -> None:
 
 
 def test_too_little_room_is_said() -> None:
-    with pytest.raises(CompileError, match=r"^'past' grows to 6 rows as 'concat', there is to be room for 5$"):
+    with pytest.raises(CompileError, match=r"^'past' grows to 6 rows as 'concat', but the cache has room for 5$"):
         compile_graph(grown(joined, rows=5), TINY)

@@ -202,7 +202,7 @@ def test_what_a_state_refuses(session: Session, decoder: onnx.ModelProto) -> Non
     with pytest.raises(UsageError, match=r"^the state has no 'z'; it has h$"):
         session.state({"h": one}).read("z")
     x = next(tokens(1))
-    with pytest.raises(CompileError, match=r"^'past_key_0' grows to 4 rows as .*, there is to be room for 3$"):
+    with pytest.raises(CompileError, match=r"^'past_key_0' grows to 4 rows as .*, but the cache has room for 3$"):
         session.run(decoder, {"x": x}, state=session.state(empty(3), cache_rows=3))
     with pytest.raises(UsageError, match=r"^feeds: 'past_key_0' grows to output '.*' where it lies$"):
         session.run(
