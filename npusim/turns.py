@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from npusim.errors import UsageError
 
@@ -47,6 +48,42 @@ class Turns:
                 self.lock.release()
 
 
+class DrivingLock:
+    """A lock for the thread that drives an object, reentrant. A second driving thread is refused.
+
+    A visitor, which may be any thread, only adds or removes something: it waits for the driving thread, and the driving
+    thread for it.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._gate = threading.Lock()  # held for moments only
+        self._visitors = 0
+
+    def enter(self) -> bool:
+        """Take the lock to drive, until ``lock.release()``. False, and not taken, while another thread drives."""
+        if self.lock.acquire(False):
+            return True
+        # A visitor is counted from before it takes the lock until after it has released it. So if there is none, the
+        # lock is held by a driving thread.
+        with self._gate:
+            visited = self._visitors > 0
+            taken = self.lock.acquire(False)
+        return taken or (visited and self.lock.acquire())
+
+    @contextmanager
+    def visit(self) -> Iterator[None]:
+        """Hold the lock for moments, after the thread that has it."""
+        with self._gate:
+            self._visitors += 1
+        try:
+            with self.lock:
+                yield
+        finally:
+            with self._gate:
+                self._visitors -= 1
+
+
 class Shared(Protocol):
     """An object that several threads may use."""
 
@@ -54,9 +91,9 @@ class Shared(Protocol):
 
 
 class Owned(Protocol):
-    """An object for one thread at a time; others get an error. ``turn``: a threading.RLock."""
+    """An object for one thread at a time; others get an error."""
 
-    turn: Any
+    turn: DrivingLock
 
 
 _S = TypeVar("_S", bound=Shared)
@@ -89,12 +126,12 @@ def exclusive(method: Callable[Concatenate[_O, _P], _R]) -> Callable[Concatenate
 
     @wraps(method)
     def alone(self: _O, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        if not self.turn.acquire(False):
+        if not self.turn.enter():
             raise in_use(type(self).__name__, method.__name__)
         try:
             return method(self, *args, **kwargs)
         finally:
-            self.turn.release()
+            self.turn.lock.release()
 
     return alone
 

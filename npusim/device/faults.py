@@ -108,7 +108,7 @@ class Faults(Watcher):
         """
         script = script_of(faults)
         check_script(script, _hardware(self._machine))
-        with self._clock.turn:
+        with self._clock.turn.visit():
             self._add(script)
 
     def _add(self, script: Script) -> None:
@@ -129,7 +129,7 @@ class Faults(Watcher):
     def clear(self) -> None:
         """Remove all faults and undo their effects; an unplugged device is plugged in. For any thread, like
         :meth:`add`."""
-        with self._clock.turn:
+        with self._clock.turn.visit():
             if not self.active:
                 return
             self._effects.end_all()

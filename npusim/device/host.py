@@ -48,22 +48,22 @@ class HostBus(Bus):
         self._copy_ps = lru_cache(64)(config.host.copy_ps)
 
     def read(self, bar: int, offset: int, size: int) -> int:
-        if not self.turn.acquire(False):
+        if not self.turn.enter():
             raise in_use("bus", "read")
         try:
             self._clock.advance(self._host.mmio_ps)
             return self._device.read(bar, offset, size)
         finally:
-            self.turn.release()
+            self.turn.lock.release()
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
-        if not self.turn.acquire(False):
+        if not self.turn.enter():
             raise in_use("bus", "write")
         try:
             self._clock.advance(self._host.mmio_ps)
             self._device.write(bar, offset, size, value)
         finally:
-            self.turn.release()
+            self.turn.lock.release()
 
     def read_memory(self, address: int, size: int) -> bytearray:
         self._clock.advance(self._copy_ps(size))

@@ -196,12 +196,12 @@ class NpuDevice:
     def watch(self, watcher: Watcher) -> None:
         """Call a :class:`npusim.sim.watch.Watcher` for all events from now on, including those of jobs under way. Waits
         for a thread that is in a call."""
-        with self.turn:
+        with self.turn.visit():
             self._jobs.watch(watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
         """Remove a watcher. Waits for a thread that is in a call. Raises ValueError if it is not registered."""
-        with self.turn:
+        with self.turn.visit():
             self._jobs.unwatch(watcher)
 
     @property

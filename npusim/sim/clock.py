@@ -6,7 +6,6 @@ Events are ordered by (time, serial number), so a run never depends on hashes, a
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 from heapq import heapify
 from typing import Any
@@ -15,7 +14,7 @@ import simpy
 from simpy.events import URGENT, Event, Timeout
 
 from npusim.errors import CheckpointError
-from npusim.turns import exclusive, in_use
+from npusim.turns import DrivingLock, exclusive, in_use
 
 __all__ = ["Callback", "Clock", "Environment", "Event"]
 
@@ -54,14 +53,14 @@ class _UrgentTimeout(Event):
 class Clock:
     """A SimPy environment, driven from outside by :meth:`advance` and :meth:`run_until`.
 
-    ``turn``: a lock held by the driving thread; a second thread gets UsageError.
+    ``turn``: held by the driving thread; a second driving thread gets UsageError.
     """
 
     __slots__ = ("_until", "env", "turn")
 
     def __init__(self) -> None:
         self.env = Environment()
-        self.turn = threading.RLock()
+        self.turn = DrivingLock()
         self._until = 0  # time up to which the clock runs without interruption from outside
 
     @property
@@ -140,7 +139,7 @@ class Clock:
         """Let ``delay`` ps pass: all events up to and including that time are processed."""
         if delay < 0:
             raise ValueError(f"time must not go back, by {delay} ps")
-        if not self.turn.acquire(False):
+        if not self.turn.enter():
             raise in_use("Clock", "advance")
         try:
             env = self.env
@@ -151,17 +150,17 @@ class Clock:
                 env.step()
             env._now = target
         finally:
-            self.turn.release()
+            self.turn.lock.release()
 
     def run_until(self, done: Callable[[], object], timeout: int) -> bool:
         """Process events until ``done()``, for at most ``timeout`` ps. Returns whether it is done.
 
         The clock stops at the event that made it done, or at the end of the timeout.
         """
-        if not self.turn.acquire(False):
+        if not self.turn.enter():
             raise in_use("Clock", "run_until")
         try:
             self._until = deadline = self.now + timeout
             return self.env.run_until(done, deadline)
         finally:
-            self.turn.release()
+            self.turn.lock.release()

@@ -39,6 +39,7 @@ from tests.support.uml_kernel import (
     error_of,
     kernel_of,
 )  # fmt: skip
+from tests.support.waits_and_leaks import PATIENCE_S
 
 MMIO_NS = TINY.host.mmio_ps // 1000
 IRQ_PS = TINY.host.irq_ps
@@ -48,7 +49,7 @@ INT_MASK = BY_NAME["INT_MASK"].offset
 
 @pytest.fixture
 def transport() -> UmlTransport:
-    return UmlTransport(NpuDevice(TINY), 10, 10 * SECOND)
+    return UmlTransport(NpuDevice(TINY), PATIENCE_S, 10 * SECOND)
 
 
 def ready(kernel: Kernel) -> KernelBus:
@@ -215,7 +216,7 @@ def _sleeps(kernel: Kernel) -> None:
 def test_a_kernel_that_would_never_end_is_stopped(
     tmp_path: Path, limit_ps: int, never_ends: Callable[[Kernel], None], message: str
 ) -> None:
-    error = error_of(UmlTransport(NpuDevice(TINY), 10, limit_ps), tmp_path, never_ends)
+    error = error_of(UmlTransport(NpuDevice(TINY), PATIENCE_S, limit_ps), tmp_path, never_ends)
     assert isinstance(error, EndlessError)
     assert re.match(message, str(error))
 
@@ -500,7 +501,7 @@ def test_a_kernel_may_die_at_any_message(transport: UmlTransport, tmp_path: Path
 
 
 def test_each_vector_of_msi_x_is_a_message_of_its_own(tmp_path: Path) -> None:
-    transport = UmlTransport(NpuDevice(TINY.with_(**{"pci.vectors": 4})), 10, 10 * SECOND)
+    transport = UmlTransport(NpuDevice(TINY.with_(**{"pci.vectors": 4})), PATIENCE_S, 10 * SECOND)
     with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
         capability = kernel.capability(0x11)

@@ -15,6 +15,7 @@ from npusim.device.bus import BAR_MEMORY, Bus
 from npusim.device.transports.uml import UmlTransport
 from npusim.device.transports.wire import PeerError
 from npusim.errors import NpusimError
+from tests.support.waits_and_leaks import PATIENCE_S
 
 START, REQUEST, WAIT, GET, UPDATE, RUN = range(1, 7)
 TIME = struct.Struct("<IIQ")
@@ -41,7 +42,7 @@ class Closed(Exception):  # noqa: N818 it is what a test expects
 class Kernel:
     """``now``: its clock in ns; ``told``: every time it was told; ``messages``: interrupts that came."""
 
-    def __init__(self, calendar: socket.socket, device: socket.socket, patience_s: float = 10) -> None:
+    def __init__(self, calendar: socket.socket, device: socket.socket, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
         self.calendar, self.device = calendar, device
         self.back, self.given_back = socket.socketpair()
@@ -306,7 +307,7 @@ class Served:
         return peers[0], peers[1]
 
     def join(self) -> BaseException | None:
-        self._thread.join(20)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the transport hangs"
         for listener, path in zip(self.listeners, self._paths, strict=True):
             listener.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from npusim.errors import UsageError
-from npusim.turns import Turns, exclusive, in_use, serialised
+from npusim.turns import DrivingLock, Turns, exclusive, in_use, serialised
 from tests.support.waits_and_leaks import PATIENCE_S, asleep
 
 
@@ -16,7 +16,7 @@ class Counter:
     """Counts threads in its methods; two methods of two kinds, that call what they are given."""
 
     def __init__(self) -> None:
-        self.turns, self.turn = Turns(), threading.RLock()
+        self.turns, self.turn = Turns(), DrivingLock()
         self.inside = self.most = 0
 
     def _count(self, work: Callable[[], object]) -> object:
@@ -128,3 +128,45 @@ def test_work_that_posts_more_work_has_it_done_in_order() -> None:
 
 def test_the_error_names_object_and_call() -> None:
     assert str(in_use("NpuDevice", "run")).startswith("NpuDevice.run: another thread")
+
+
+def visit(counter: Counter, work: Callable[[], object] = int) -> object:
+    with counter.turn.visit():
+        return counter._count(work)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(visit, Counter.refuses), (Counter.refuses, visit), (visit, visit)],
+    ids=["drive", "visit", "both"],
+)
+def test_visitors_and_the_driving_thread_wait_for_each_other(
+    first: Callable[..., object], second: Callable[..., object]
+) -> None:
+    counter, done = Counter(), list[object]()
+    inside, go_on = held(lambda work: first(counter, work))
+    waiting = threading.Thread(target=lambda: done.append(second(counter, lambda: 7)))
+    waiting.start()
+    asleep(waiting)
+    assert done == []
+    go_on.set()
+    inside.join(PATIENCE_S)
+    waiting.join(PATIENCE_S)
+    assert (done, counter.most) == ([7], 1)
+
+
+def test_the_driving_thread_visits_without_waiting() -> None:
+    counter = Counter()
+    assert counter.refuses(lambda: visit(counter, lambda: counter.refuses(lambda: 4))) == 4
+    assert counter.inside == 0
+
+
+def test_after_a_visit_a_second_driving_thread_is_refused_again() -> None:
+    counter = Counter()
+    with pytest.raises(ZeroDivisionError):
+        visit(counter, lambda: 1 // 0)
+    thread, go_on = held(counter.refuses)
+    with pytest.raises(UsageError, match="another thread"):
+        counter.refuses()
+    go_on.set()
+    thread.join(PATIENCE_S)

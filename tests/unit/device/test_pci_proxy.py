@@ -35,11 +35,10 @@ from npusim.hw.config import Config
 from tests.support.fuzz import proxy_messages
 from tests.support.fuzz.run import rng_of
 from tests.support.vfio_client import SMALL
-from tests.support.waits_and_leaks import descriptors, until
+from tests.support.waits_and_leaks import PATIENCE_S, descriptors, until
 
 REGISTERS, DRAM = 0xE000_0000, 0xD000_0000
 MAGIC = 0x3155_504E
-PATIENCE_S = 20
 INT_STATUS, INT_MASK = 0x48, 0x4C
 COMMAND, BAR0, BAR2, BAR3, MSI = 0x04, 0x10, 0x18, 0x1C, 0x50
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
+import itertools
 import mmap
 import os
 import random
@@ -11,6 +13,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ import npusim
 from npusim.demo import network
 from npusim.device.npu import NpuDevice
 from npusim.device.pci import DmaError, space
+from npusim.device.transports import wire
 from npusim.device.transports.pace import Pace
 from npusim.device.transports.vfio_user import (
     DEVICE_FEATURE,
@@ -246,16 +250,21 @@ def test_a_client_that_stops_in_the_midst_of_a_message_is_dropped() -> None:
     served = Served(patience_s=0.1)
     for said in (b"", b"\0\0\1", struct.pack("<HHIII", 1, VERSION, 20, 0, 0) + b"\0"):
         with served.client() as client:
-            client.sock.sendall(said)
+            with contextlib.suppress(BrokenPipeError):  # on a busy machine it is dropped before it says anything
+                client.sock.sendall(said)
             dropped(client)
+    served = Served()
     with served.client() as client:
         client.agree()
+        served.hurry()
         client.send(DEVICE_INFO, b"1234", size=32)
         dropped(client)
 
 
-def test_a_client_that_drips_is_dropped() -> None:
-    served = Served(patience_s=0.2)
+def test_a_client_that_drips_is_dropped(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
+    """Each byte comes in time, the message does not. A second of the clock is over whenever a piece has come."""
+    seconds = itertools.count()
+    monkeypatch.setattr(wire, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     with served.client() as client:
         client.agree()
         client.send(DEVICE_INFO, size=60_000)
@@ -264,9 +273,9 @@ def test_a_client_that_drips_is_dropped() -> None:
 
 
 def drip(client: Client) -> None:
-    for _ in range(200):
+    while True:
         client.sock.sendall(b"x")
-        time.sleep(0.02)
+        time.sleep(0.001)
 
 
 def flood(client: Client) -> None:
@@ -274,20 +283,20 @@ def flood(client: Client) -> None:
         client.send(REGION_READ, struct.pack("<QII", 0, 2, MOST_DATA))
 
 
-def test_a_client_that_does_not_read_is_dropped() -> None:
-    served = Served(patience_s=0.1)
+def test_a_client_that_does_not_read_is_dropped(served: Served) -> None:
     with served.client() as client:
         client.agree()
         client.enable()
+        served.hurry()
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             flood(client)
 
 
-def test_one_that_is_silent_between_messages_is_not_dropped() -> None:
-    served = Served(patience_s=0.1)
+def test_one_that_is_silent_between_messages_is_not_dropped(served: Served) -> None:
     with served.client() as client:
         client.agree()
         client.enable()
+        served.hurry()
         client.sock.settimeout(0.35)
         with pytest.raises(TimeoutError):
             client.receive()
@@ -583,11 +592,12 @@ def test_memory_that_the_client_refuses(served: Served, client: Client) -> None:
 
 
 def test_a_client_that_does_not_answer_is_dropped_when_the_device_is_done() -> None:
-    served = Served(patience_s=0.1)
+    served = Served()
     with served.client() as client:
         client.agree()
         client.enable()
         client.map_dma(0, 4096)
+        served.hurry()
         watcher = Reach(served.server, 8, 4)
         served.device.watch(watcher)
         client.send(REGION_WRITE, struct.pack("<QII", CONTEXT_BASE, 0, 4) + bytes(4))

@@ -20,11 +20,12 @@ from npusim.device.bus import BAR_REGISTERS
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver, header
 from npusim.errors import NpusimError, UsageError
+from npusim.faults import AtInterrupt, Fault, MessageFault
 from npusim.runtime import Session
 from npusim.sim.watch import Watcher
 from tests.support.graphs.samples import product
 from tests.support.programs.executor_jobs import TINY, adder, values
-from tests.support.waits_and_leaks import in_threads
+from tests.support.waits_and_leaks import PATIENCE_S, in_threads
 
 THREADS = 4
 
@@ -187,6 +188,34 @@ def test_the_second_thread_hears_of_it_while_the_first_is_in_an_access() -> None
     device.bus.wait_irq(2000)
     assert len(heard) == 10
     device.reset()  # and it is free again
+
+
+def test_other_threads_add_faults_and_watchers_to_a_device_in_use() -> None:
+    device, over, refused = NpuDevice(TINY), threading.Event(), list[UsageError]()
+    never = Fault(AtInterrupt(interrupt=10**6), MessageFault(interrupt="lose", count=1))
+
+    def drive() -> None:
+        while not over.is_set():
+            try:
+                device.bus.read(BAR_REGISTERS, header.STATUS, 4)
+                device.bus.write_memory(0, bytes(64))
+                device.run_until(device.now_ps + 1000)
+            except UsageError as error:
+                refused.append(error)
+
+    driving = threading.Thread(target=drive)
+    driving.start()
+    try:
+        for _ in range(300):
+            watcher = Watcher()
+            device.watch(watcher)
+            device.faults.add([never])
+            device.faults.clear()
+            device.unwatch(watcher)
+    finally:
+        over.set()
+        driving.join(PATIENCE_S)
+    assert refused == []
 
 
 class Calls(Watcher):
