@@ -1,4 +1,4 @@
-"""What a lowering is: slots that it needs in SRAM, and the steps that use them."""
+"""The base of all lowerings: slots in SRAM, and the tiles of work that use them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def twin(thing: _T) -> _T:
 
 
 class ConstantPool:
-    """The constants region, ``size`` bytes so far. Arrays are remembered, not copied: see ConstantData."""
+    """The constants region, ``size`` bytes so far. Arrays are referenced, not copied: see ConstantData."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -51,9 +51,9 @@ class ConstantPool:
         self._placed: dict[tuple[str, tuple[int, ...], bytes], View] = {}
 
     def add(self, array: npt.NDArray[Any], name: str, dtype: DType | None = None) -> View:
-        """Place an array (storage dtype) densely; small equal ones share their bytes."""
+        """Place an array (storage dtype) densely. Small equal arrays share their bytes."""
         kind = dtype_of(array) if dtype is None else dtype
-        # Scales and zero points repeat. Large weights do not, and hashing them would take long.
+        # Scales and zero points repeat. Large weights do not, and hashing them would be slow.
         small = array.nbytes <= _SHARED_BYTES
         key = (kind.label, array.shape, array.tobytes() if small else b"")
         if small and key in self._placed:
@@ -64,7 +64,7 @@ class ConstantPool:
         return view
 
     def pack(self, parts: Sequence[Piece], name: str, dtype: DType) -> View:
-        """Place arrays one after the other, each in row-major order, as one flat array."""
+        """Place arrays one after another, each in row-major order, as one flat array."""
         nbytes = sum([part.nbytes for part in parts])
         if nbytes <= _SHARED_BYTES:
             data = np.concatenate([raw_bytes(np.asarray(part)) for part in parts])
@@ -72,7 +72,7 @@ class ConstantPool:
         return self._place(parts, (nbytes // dtype.itemsize,), name, dtype)
 
     def _place(self, parts: Sequence[Piece], shape: tuple[int, ...], name: str, dtype: DType) -> View:
-        # Only the first piece is aligned: the parts of one packed operand are read as one run.
+        # Only the first piece is aligned: the parts of a packed operand are read as one run.
         start = self.size = align(self.size)
         for part in parts:
             if part.nbytes:
@@ -87,8 +87,11 @@ _SHARED_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """Weights that stay in SRAM from one inference to the next: the first byte by number of the group, and the bytes at
-    the end of SRAM that all of them take. ``large_tiles``: tiles are chosen as if weights cost no loads."""
+    """Weights that stay in SRAM from one inference to the next.
+
+    ``starts``: their addresses, by group number. ``nbytes``: bytes at the end of SRAM that all of them occupy.
+    ``large_tiles``: choose tiles as if loading weights were free.
+    """
 
     starts: Mapping[int, int] = field(default_factory=dict)
     nbytes: int = 0
@@ -97,29 +100,29 @@ class Pinned:
 
 @dataclass(slots=True)
 class Context:
-    """What lowerings depend on: the device, the views of tensors, and the pool of constants."""
+    """Everything that lowerings depend on: the device, the views of tensors, and the pool of constants."""
 
     config: Config
     constants: ConstantPool
     views: dict[Tensor, View] = field(default_factory=dict)
     room: int = 0
-    """Bytes of SRAM for the slots of the group, which values leave."""
+    """Bytes of SRAM that values leave for the slots of the group."""
     rows: int = 0
-    """Rows of the group's result that are made at once, in a cascade; 0: all."""
+    """Rows of the group's result that a stripe of a cascade computes; 0: all rows."""
     pinned: Pinned = field(default_factory=Pinned)
     """Weights that stay in SRAM from one inference to the next."""
     beside: int = 1
-    """Cores that work on a shard like this at the same time, on the same DRAM."""
+    """Number of cores that work on such a shard at the same time and share the DRAM."""
     whole: Context | None = None
-    """Of a core with shards: the context of all cores, which has the constants that all of them need."""
+    """For a core with shards: the context of all cores, which has the constants that all of them need."""
     tiles: bool = True
-    """Whether matrix operators look for a tile. Without, only their ``problem`` is of use."""
+    """Whether matrix operators search for a tile. Without one, only their ``problem`` is valid."""
     memo: dict[Any, Any] = field(default_factory=dict)
-    """Results for operators of this graph on this device, made once."""
+    """Cached results for operators of this graph on this device."""
     facts: dict[Any, Any] = field(default_factory=dict)
-    """Results that follow from the operators alone, for all devices: see :func:`fact`."""
+    """Cached results that depend on the operators alone, for all devices: see :func:`fact`."""
     own: set[Tensor] = field(default_factory=set)
-    """Tensors of which this core has a shard. All cores need the whole of the others."""
+    """Tensors that this core has a shard of. All cores need all of the other tensors."""
 
     def __post_init__(self) -> None:
         self.room = self.room or self.sram_bytes
@@ -130,7 +133,7 @@ class Context:
         return sram_budget(self.config) - self.pinned.nbytes
 
     def view(self, tensor: Tensor) -> View:
-        """The view of a tensor. A constant without one is placed in its own order."""
+        """The view of a tensor. A constant without a view is placed in its natural order."""
         view = self.views.get(tensor)
         if view is None:
             if tensor.data is None:
@@ -141,27 +144,27 @@ class Context:
         return view
 
     def served(self, tensor: Tensor) -> int:
-        """How many cores one load of an operand serves."""
+        """The number of cores that one load of an operand serves."""
         alike = self.whole is not None and tensor not in self.own and self.config.interconnect.multicast
         return self.beside if alike else 1
 
 
 _FACTS: weakref.WeakKeyDictionary[Graph, dict[Any, Any]] = weakref.WeakKeyDictionary()
 MOST_FACTS = 1 << 14
-"""Of one graph; beyond them all are dropped, and made again when they are asked for."""
+"""Limit per graph. Beyond it all facts are dropped and computed again on demand."""
 
 
 def facts_of(graph: Graph) -> dict[Any, Any]:
-    """The facts about the operators of a rewritten graph, shared by all schedules and all devices: see :func:`fact`."""
+    """The facts about the operators of a rewritten graph, shared by all schedules and devices: see :func:`fact`."""
     facts = _FACTS.get(graph)
-    # A compilation under way keeps the old dictionary: numbers in it identify operators.
+    # A running compilation keeps the old dictionary: its numbers identify operators.
     if facts is None or len(facts) > MOST_FACTS:
         facts = _FACTS[graph] = {}
     return facts
 
 
 def fact(context: Context, key: Any, make: Callable[[], _T]) -> _T:
-    """A value that follows from the operators alone, made once for all plans and all devices."""
+    """A value that depends on the operators alone, computed once for all plans and devices."""
     found: _T | None = context.facts.get(key)
     if found is None:
         found = context.facts[key] = make()
@@ -170,7 +173,8 @@ def fact(context: Context, key: Any, make: Callable[[], _T]) -> _T:
 
 @dataclass(frozen=True, slots=True)
 class SlotSpec:
-    """A named place of ``nbytes``, ``copies`` times: two let the next tile load while this one is used."""
+    """A named slot of ``nbytes`` bytes with several ``copies``: with two, the next tile loads while this one is
+    in use."""
 
     name: str
     nbytes: int
@@ -184,24 +188,24 @@ class SlotSpec:
 
 
 slot_spec = functools.lru_cache(maxsize=1 << 12)(SlotSpec)
-"""A SlotSpec that others may have, too: a plan asks for the same ones over and over."""
+"""A cached SlotSpec, because a plan creates equal ones over and over."""
 
 
 def total_bytes(specs: Sequence[SlotSpec], space: Space = Space.SRAM) -> int:
-    """What the slots of one memory take together."""
+    """The total bytes of the slots in one memory."""
     return sum([spec.total for spec in specs if spec.space is space])
 
 
 class SlotTable:
-    """One core's slots for one operator; ``next`` hands out the copies of a slot in turn."""
+    """One core's slots for one operator. ``next`` returns the copies of a slot in rotation."""
 
     def __init__(self, core: int, specs: Sequence[SlotSpec], starts: Sequence[int]) -> None:
-        """``starts``: where each copy of each slot in SRAM begins, in the order of ``specs``."""
+        """``starts``: the address of each copy of each SRAM slot, in the order of ``specs``."""
         self.core = core
         self._prefix = ""
         self._slots: dict[str, list[Slot]] = {}
         self._turn: dict[str, int] = {}
-        # Accumulators need no two ends: only the matrix unit writes them, and it runs its commands in order.
+        # Accumulators are always placed from 0: only the matrix unit writes them, and it runs its commands in order.
         acc, places = 0, iter(starts)
         for spec in specs:
             copies = []
@@ -214,13 +218,14 @@ class SlotTable:
             self._slots[spec.name] = copies
 
     def part(self, prefix: str) -> SlotTable:
-        """The same slots as a part of the operator names them, with a prefix where there is one of that name."""
+        """The slots as seen by one part of the operator: its own slots have a prefix in their names, the others are
+        shared."""
         table = twin(self)
         table._prefix = prefix
         return table
 
     def next(self, name: str) -> Slot:
-        """The copy used longest ago."""
+        """The copy that was used longest ago."""
         name = self._prefix + name if self._prefix + name in self._slots else name
         copies = self._slots[name]
         turn = self._turn.get(name, -1) + 1
@@ -229,15 +234,15 @@ class SlotTable:
 
 
 TILES: dict[str, type[Lowering]] = {}
-"""The lowerings of kinds that have one of their own."""
+"""The lowering class of each kind that has its own."""
 
 
 class Lowering(ABC):
-    """One operator, or a fused group of them, cut into tiles for one device.
+    """One operator, or a fused group of operators, cut into tiles for one device.
 
-    A subclass names the kinds that it is for, unless it is for a whole form (:class:`npusim.ops.base.Elements`,
-    ``Rows``). ``dense``: its instructions need dense operands and results, in the order of their dimensions.
-    ``windowed``: neighbouring tiles read some rows of the operand twice.
+    A subclass names its kinds, unless it handles a whole form (:class:`npusim.ops.base.Elements`, ``Rows``). ``dense``:
+    its instructions need dense operands and results, in the order of their dimensions. ``windowed``: neighbouring tiles
+    read some rows of the operand twice.
     """
 
     dense: ClassVar[bool] = False
@@ -256,45 +261,45 @@ class Lowering(ABC):
 
     @abstractmethod
     def slots(self) -> list[SlotSpec]:
-        """What each core needs, for the tile sizes chosen."""
+        """The slots that each core needs for the chosen tile."""
 
     def taken(self, specs: Sequence[SlotSpec]) -> tuple[int, int]:
-        """Bytes of SRAM and of accumulators that :meth:`slots` take, which are asked for before."""
+        """Bytes of SRAM and of accumulators for ``specs``, the result of :meth:`slots`."""
         return total_bytes(specs), total_bytes(specs, Space.ACC)
 
     @abstractmethod
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
-        """The steps of one of ``cores`` cores."""
+        """The tiles of core number ``core`` out of ``cores``."""
 
     def estimate(self) -> int:
-        """Estimated picoseconds of the group, which planning compares when it chooses memory areas."""
-        # A graph that needs a unit which the device does not have is refused before.
+        """Estimated picoseconds of the group. Planning compares them when it chooses memory areas."""
+        # Earlier checks refuse graphs that need a unit which the device lacks.
         computing = self.computing() if self.config.vector else 0
         return overlapped(computing // self.config.cores, self.moving(self.moves()))
 
     def striped(self, rows: int) -> int:
-        """:meth:`estimate` in a cascade whose stripes make so many rows each."""
+        """:meth:`estimate` in a cascade whose stripes compute ``rows`` rows each."""
         return self.estimate()
 
     def computing(self) -> int:
-        """Picoseconds of the vector unit for all tiles, one after the other."""
+        """Picoseconds of the vector unit for all tiles in sequence."""
         return 0
 
     def moves(self) -> Iterable[View]:
-        """The operands and results that are moved to or from slots."""
+        """The operands and results that are copied to or from slots."""
         tensors = dict.fromkeys(t for op in self.group.ops for t in (*op.inputs, *op.outputs) if t is not None)
         return [self.context.views[tensor] for tensor in tensors if tensor in self.context.views]
 
     def ends(self) -> int:
-        """Picoseconds of the first loads and of the work on the last tile, which :meth:`striped` does not include."""
+        """Picoseconds of the first loads and of the work on the last tile, which :meth:`striped` excludes."""
         return 0
 
     def turns(self) -> int:
-        """The number of steps for the rows that are made at once; 1 if it is not known."""
+        """The number of tiles for the rows of one stripe; 1 if unknown."""
         return 1
 
     def tail(self) -> int:
-        """Picoseconds from the end of the products of a tile to its result."""
+        """Picoseconds from the end of a tile's products to its result."""
         return 0
 
     def chaining(self) -> int:
@@ -302,16 +307,16 @@ class Lowering(ABC):
         return 0
 
     def waiting(self) -> int:
-        """Estimated picoseconds that the unit of the main work waits for others."""
+        """Estimated picoseconds that the unit of the main work waits for other units."""
         return 0
 
     def behind(self) -> int:
-        """Picoseconds that other units still work on a stripe when the unit of the main work begins with the next one;
-        0 if it does not wait for them."""
+        """Picoseconds that other units still work on a stripe when the main unit starts the next one; 0 if it never
+        waits for them."""
         return 0
 
     def crowding(self) -> int:
-        """The share of the SRAM banks that they use meanwhile, of 1024."""
+        """The share of the SRAM bank cycles that these units use meanwhile, in 1/1024."""
         return 0
 
     def held_ps(self) -> int:
@@ -319,9 +324,9 @@ class Lowering(ABC):
         return 0
 
     def moving(self, views: Iterable[View]) -> int:
-        """Picoseconds to move values once between their memory areas and the slots of tiles."""
+        """Picoseconds to copy values once between their memory areas and the slots of tiles."""
         config, near = self.config, sram_rate(self.config)
-        # The rate of a channel is the limit, also where DRAM is faster.
+        # The rate of a DMA channel is the limit even if the DRAM is faster.
         far = min(config.dram.bandwidth // self.context.beside, dma.channel_bandwidth(config))
         total = 0
         for view in views:
@@ -331,7 +336,7 @@ class Lowering(ABC):
         return total
 
     def banked(self) -> int:
-        """Picoseconds that the SRAM banks need for all that the units move: a lower bound, whatever overlaps."""
+        """Picoseconds that the SRAM banks need for all accesses: a lower bound, whatever overlaps."""
         return 0
 
     def copying(self, nbytes: int) -> int:
@@ -339,70 +344,77 @@ class Lowering(ABC):
         return nbytes * 10**12 // sram_rate(self.config)
 
     def elements_for(self, tile: tuple[int, ...]) -> int:
-        """Elements that the largest instruction on a tile of these sizes processes."""
+        """Elements that the largest instruction for a tile of these sizes processes."""
         return prod(tile)
 
     def follow(self, first: Lowering) -> None:
-        """Use the tiles of the first core, whose shard is the largest. Lowerings without tiles have nothing to do."""
+        """Use the tiles of the first core, whose shard is the largest. Lowerings without tiles do nothing."""
         assert type(first) is type(self)
 
     can_share: ClassVar[bool] = False
     """Whether :meth:`in_room` saves work."""
 
     def in_room(self) -> Lowering | None:
-        """A copy with tiles for the present room of the context, for an estimate; None if making a new lowering is as
-        fast. Raises CompileError if none fit."""
+        """A copy with tiles for the context's current ``room``, for estimates; None if a new lowering is as fast to
+        make.
+
+        Raises CompileError if no tile fits.
+        """
         return None
 
     def in_rows(self) -> Lowering | None:
-        """The same for another number of rows at once."""
+        """The same for the context's current ``rows``."""
         return None
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> Lowering:
-        """This lowering for some rows of one image of its result, with buffers ``moved`` since it was made. Only for
-        groups that can be in a cascade."""
+        """A copy for some rows of one image of the result, with buffers ``moved`` since it was made.
+
+        Only for groups that can be in a cascade.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no rows")
 
     @property
     def config(self) -> Config:
+        """The device."""
         return self.context.config
 
 
 def loading(nbytes: int, config: Config, transfers: int = 0) -> int:
-    """Picoseconds that one channel takes to load bytes from DRAM, with the latency of so many transfers. For constants,
-    pass the config of :func:`constants_side`."""
+    """Picoseconds that one channel takes to load bytes from DRAM, with the latency of ``transfers`` transfers.
+
+    For constants, pass the config returned by :func:`constants_side`.
+    """
     rate = min(dram_model(config).bandwidth, dma.channel_bandwidth(config))
     return nbytes * 10**12 // rate + transfers * dma.latency_ps(config)
 
 
 def overlapped(*parts: int) -> int:
-    """Picoseconds of work that overlaps: the longest part, and a share of the others, because overlap is not
-    perfect."""
+    """Picoseconds of parts that overlap: the longest, plus a fraction of the others because overlap is not perfect."""
     longest = max(parts)
     return longest + (sum(parts) - longest) // OVERLAP
 
 
 def share(items: Sequence[Any], core: int, cores: int) -> Sequence[Any]:
-    """A core's contiguous part of the tiles, as even as possible."""
-    # Contiguous, because neighbouring tiles often use operands that are still in the slots.
+    """A core's contiguous share of the tiles, as even as possible."""
+    # Contiguous, because neighbouring tiles often use operands that are still in their slots.
     return items[len(items) * core // cores : len(items) * (core + 1) // cores]
 
 
 class TooManyError(CompileError):
-    """An operator would become too many tiles or transfers."""
+    """An operator would need too many tiles or transfers."""
 
 
 MAX_TILES = 1 << 22
-"""Tiles of one operator."""
+"""Maximum number of tiles of one operator."""
 
 
 def boxes(shape: Sequence[int], tile: Sequence[int], order: Sequence[int]) -> list[Box]:
-    """Every tile of a shape, the innermost dimension of ``order`` fastest."""
+    """All tiles of a shape, the innermost dimension of ``order`` fastest. Raises TooManyError above ``MAX_TILES``."""
     if not all(shape):
         return []
     ranges = [range(0, shape[axis], tile[axis]) for axis in order]
     if (count := prod(map(len, ranges))) > MAX_TILES:
-        raise TooManyError(f"{list(shape)} would be {count} tiles of {list(tile)}, at most {MAX_TILES} are made")
+        raise TooManyError(f"{list(shape)} needs {count} tiles of {list(tile)}, the limit is {MAX_TILES}")
     result = []
     for corner in product(*ranges):
         starts = [0] * len(shape)
@@ -414,12 +426,12 @@ def boxes(shape: Sequence[int], tile: Sequence[int], order: Sequence[int]) -> li
 
 
 def outer_row_inner(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
-    """Elements before, along and behind an axis."""
+    """Elements before, along and after an axis."""
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
 def sram_rate(config: Config) -> int:
-    """Bytes a second that a channel copies within SRAM."""
+    """Bytes per second that a channel copies within SRAM."""
     return (config.dma.local_bytes_per_cycle or config.dma.bytes_per_cycle) * config.clock_hz
 
 
@@ -438,16 +450,16 @@ def refuse_size(group: Group, needed: int, available: int, what: str = "SRAM") -
 def refuse_elements(group: Group, elements: int, limit: int) -> CompileError:
     """The error for an operator whose smallest tile is too large for one instruction."""
     return CompileError(
-        f"{group.name} ({group.kind}): its smallest tile goes through {elements} elements, an instruction through at "
-        f"most {limit}"
+        f"{group.name} ({group.kind}): its smallest tile needs an instruction on {elements} elements, the limit "
+        f"is {limit}"
     )
 
 
 _TARGET_TILES = 4
-"""Tiles of a core's share, if it is large enough, so that loads, work and stores overlap."""
+"""Desired tiles per core, if its share is large enough, so that loads, work and stores overlap."""
 
 _SMALLEST_TILE = 8 << 10
-"""Bytes of a tile that is not cut further; nor is one that a channel moves in less than a latency."""
+"""Bytes of a tile that is not cut further. A tile that a channel moves in less than a latency is not cut either."""
 
 
 def small_tile(
@@ -458,10 +470,10 @@ def small_tile(
     whole: Sequence[int] = (),
     inner: int | None = None,
 ) -> tuple[int, ...]:
-    """A tile with the axes in ``whole`` uncut, small enough to overlap, or smaller if SRAM requires it.
+    """Choose a tile with the axes in ``whole`` uncut, small enough for overlap, or smaller if SRAM requires it.
 
-    ``slots(tile)``: what a tile needs; ``inner``: the axis that is contiguous in memory. Raises CompileError when the
-    smallest one does not fit.
+    ``slots(tile)``: the slots that a tile needs. ``inner``: the axis that is contiguous in memory. Raises CompileError
+    if the smallest tile does not fit.
     """
     config, budget = lowering.config, lowering.context.room
     floor = tuple(max(dim, 1) if axis in whole else 1 for axis, dim in enumerate(shape))
@@ -477,10 +489,10 @@ def small_tile(
     gentle = list(floor)
     if inner is not None:
         item = lowering.group.ops[0].input(0).dtype.itemsize
-        # With fewer channels and more rows the rows that windows share are loaded less often.
+        # With fewer channels and more rows, rows that windows share are loaded less often.
         run = _SHORTEST_RUN if lowering.windowed else ceil_div(config.dma.burst_bytes, item)
         gentle[inner] = max(floor[inner], min(full[inner], run))
-    # First small enough to overlap, without cutting bursts; smaller only if that does not fit.
+    # First small enough for overlap, without cutting bursts; smaller only if that does not fit.
     tile = _shrink(full, order, gentle, wanted, needed)
     if needed(tile) > budget:
         tile = _shrink(full, order, floor, budget, needed)
@@ -490,12 +502,15 @@ def small_tile(
 
 
 def _overlapping(config: Config, specs: Sequence[SlotSpec]) -> int:
-    """Bytes of a tile's slots, those of a whole operator being ``specs``: small enough for loads, work and stores to
-    overlap, and as large as is worth a transfer."""
+    """The target size in bytes for the slots of a tile: small enough that loads, work and stores overlap, and large
+    enough to be worth a transfer.
+
+    ``specs``: the slots for the whole operator as one tile.
+    """
     tiles, in_flight = config.cores * _TARGET_TILES, config.dma.in_flight
     rate, transfers = dma.channel_bandwidth(config), 1
     if in_flight > 1:
-        # If latencies are hidden, only the first load and the last store show, and smaller tiles make these shorter.
+        # If latencies are hidden, only the first load and the last store are exposed, and smaller tiles shorten these.
         tiles *= min(in_flight, _TARGET_TILES)
         rate = min(rate, dram_model(config).bandwidth)
         transfers = sum(spec.copies for spec in specs if spec.space is Space.SRAM)
@@ -504,7 +519,7 @@ def _overlapping(config: Config, specs: Sequence[SlotSpec]) -> int:
 
 
 _SHORTEST_RUN = 16
-"""Elements of a run that is not cut for overlap, where tiles share rows."""
+"""Elements of a run that is not cut for overlap if tiles share rows."""
 
 
 def _shrink(
@@ -514,7 +529,7 @@ def _shrink(
     limit: int,
     needed: Callable[[tuple[int, ...]], int],
 ) -> tuple[int, ...]:
-    """Halve a tile from its outermost dimension inwards until it fits, or nothing is left to halve."""
+    """Halve a tile, outermost dimension first, until it fits or cannot be halved any more."""
     tile = list(shape)
     while needed(tuple(tile)) > limit:
         axis = next((a for a in order if tile[a] > floor[a]), None)

@@ -1,4 +1,4 @@
-"""Chains of elementwise operators on one tile in SRAM: by themselves, or on a tile that an anchor has made."""
+"""Chains of elementwise operators on one tile in SRAM: alone, or on a tile that an anchor has computed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from npusim.work import VectorWork, Work
 
 
 class Chain:
-    """The elementwise operators of a group, on tiles of its output, which are packed in SRAM in ``order``.
+    """The elementwise operators of a group, on tiles of its output that are packed in SRAM in ``order``.
 
-    ``main``: the tensor that an anchor computes into a slot of its own, or None; ``out``: the view of the result.
-    Operands and results that are in SRAM are used where they are, all others through slots. Values between two
-    operators may be the largest part of a tile, such as floats between bytes. If there is no room for them, a tile is
-    processed ``in_pieces``: the values between then exist for one piece at a time.
+    ``main``: the tensor that an anchor computes into its own slot, or None. ``out``: the view of the result. Operands
+    and results in SRAM are used where they are, all others through slots. Values between operators may take most of a
+    tile, such as floats between bytes. If there is no space for them, a tile is processed ``in_pieces``, and these
+    values exist for one piece at a time.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Chain:
         self.main = main
         made = {main, *(op.output for op in self.ops)}
         self._views = {tensor: context.view(tensor).broadcast(shape) for tensor in outside(self.ops, made)}
-        # Seen from an instruction, the table of a lookup is one place for all elements.
+        # For an instruction, the table of a lookup has the same address for all elements.
         self._tables = {op: _table(context, op) for op in self.ops if op.kind == "lookup"}
         self._entries = {table: context.view(table) for table in self._tables.values()}
         self._views |= {
@@ -63,7 +63,7 @@ class Chain:
         between = {name: tensor.dtype.itemsize for tensor, name in self._place.items() if _is_between(name)}
         self._between = tuple(between)
         self._outputs = [(op.output, self._place.get(op.output)) for op in self.ops]
-        # Operands of one element: once loaded, they serve all tiles.
+        # Operands with one element: once loaded, they serve all tiles.
         self._single = {
             tensor
             for tensor, view in self._views.items()
@@ -76,7 +76,7 @@ class Chain:
         self.in_pieces = False
 
     def moved(self, by: Moves) -> Chain:
-        """The same where the bytes of buffers lie elsewhere."""
+        """A copy of the chain for buffers whose bytes have moved."""
         chain = twin(self)
         chain._views = {tensor: view.moved(by) for tensor, view in self._views.items()}
         chain._entries = {table: view.moved(by) for table, view in self._entries.items()}
@@ -84,27 +84,28 @@ class Chain:
         return chain
 
     def piece(self) -> int:
-        """The most elements of a piece."""
+        """Maximum number of elements in a piece."""
         return _piece_elements(self._config, self.between)
 
     def epilogue(self) -> EpilogueCosts:
-        """The bytes and the time that the chain takes for a tile."""
+        """The bytes and the time that the chain needs for a tile."""
         if not self.ops or not all(self.shape):
             return EpilogueCosts()
-        # The key has everything that the costs depend on: planning asks again for each combination of memory areas.
+        # The key contains everything that the costs depend on: planning repeats this for each combination of memory
+        # areas.
         homes = tuple([(view.buffer.on_chip, *map(bool, view.strides)) for view in self._views.values()])
         sizes = self.shape, self.order, self._home is None, homes, self.piece()
         key = "epilogue", self._form(), *sizes, vector_pricing(self._config)
         return fact(self._context, key, self._epilogue)
 
     def _form(self) -> int:
-        """A number, equal for chains that differ in names and the values of constants only."""
+        """A number that is equal for chains that differ only in names and values of constants."""
         forms: dict[tuple[Any, ...], int] = self._context.facts.setdefault("forms", {})
 
         def numbered() -> int:
             try:
                 return forms.setdefault(self._described(), len(forms))
-            except TypeError:  # an attribute that cannot be compared
+            except TypeError:  # An attribute is not hashable.
                 return forms.setdefault(self.ops, len(forms))
 
         return fact(self._context, ("form", self.ops), numbered)
@@ -137,12 +138,12 @@ class Chain:
         )
 
     def _operands(self, op: Op) -> list[Tensor]:
-        """What an instruction for an operator reads."""
+        """The tensors that an instruction for an operator reads."""
         table = self._tables.get(op)
         return [*(tensor for tensor in op.inputs if tensor is not None), *(() if table is None else (table,))]
 
     def probe(self) -> list[int]:
-        """Sizes of a tile that is large enough to measure the time of an element."""
+        """Sizes of a tile that is large enough to measure the time per element."""
         return [min(dim, _PROBE) for dim in self.shape]
 
     def works(self, sizes: Sequence[int]) -> list[Work]:
@@ -169,11 +170,11 @@ class Chain:
         return list(self._views.values())
 
     def loaded(self) -> list[View]:
-        """Those that are loaded into slots."""
+        """The views of the operands that are loaded into slots."""
         return [view for tensor, view in self._views.items() if tensor in self._place]
 
     def slots(self, tile: Sequence[int]) -> list[SlotSpec]:
-        """The chain's own slots for a tile of these sizes (the main one is its anchor's)."""
+        """The slots for a tile of these sizes, except ``main``, which belongs to the anchor."""
         sizes: dict[str, int] = {}
         whole = prod(tile)
         inner = min(whole, self.piece()) if self.in_pieces else whole
@@ -193,7 +194,8 @@ class Chain:
         return epilogue.begin + epilogue.kilo * elements // 1024
 
     def emit(self, step: Tile, table: SlotTable, box: Box, main: Slot | None = None) -> Slot | None:
-        """Add the loads and instructions for one tile to a step. Returns the slot of the result, if it has one."""
+        """Add the loads and instructions for one tile to a step. Returns the slot of the result, or None if it has no
+        slot."""
         if not self.ops:
             return main
         starts, sizes = box[0], tuple(box[1])
@@ -222,9 +224,10 @@ class Chain:
     def _items(
         self, sizes: tuple[int, ...], operands: Mapping[Tensor, Resource], between: Sequence[Slot]
     ) -> Sequence[Item]:
-        """The instructions for a tile. One with all operands in slots is reused for every tile in the same slots."""
+        """The instructions for a tile. If all operands are in slots, they are reused for every tile in the same
+        slots."""
         used = [*operands.values(), *between]
-        # Views differ from tile to tile. The remembered items hold their slots, so an id is never reused.
+        # Views differ between tiles. The cached items keep their slots alive, so an id is never reused.
         key = (self.in_pieces, sizes, *[id(each) if isinstance(each, Slot) else 0 for each in used])
         known = self._made.get(key)
         if known is not None and not known[1]:
@@ -263,13 +266,13 @@ class Chain:
         return walk
 
     def _strides(self, tensor: Tensor, used: Resource, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """Bytes from one element of an operand's tile to the next, 0 where it is broadcast."""
+        """Byte strides of an operand's tile, 0 where it is broadcast."""
         if isinstance(used, View):
             return used.strides
         return self._parts[tensor, sizes][2] if tensor in self._views else self.packed(sizes, tensor.dtype)
 
     def _walk(self, sizes: tuple[int, ...], operands: Sequence[tuple[Tensor, tuple[int, ...]]]) -> _Walk:
-        """The same for operands of these strides."""
+        """Compute :meth:`_walk_of` for operands with these strides."""
         numbers = {tensor: number for number, (tensor, _) in enumerate(operands)}
         inner = [op.output for op in self.ops if _is_between(self._place.get(op.output, ""))]
         numbers |= {tensor: len(operands) + self._between.index(self._place[tensor]) for tensor in inner}
@@ -277,7 +280,7 @@ class Chain:
         instructions = []
         for corner, piece in self._pieces(sizes):
             parts = {tensor: (sum(map(mul, corner, strides)), strides) for tensor, strides in operands}
-            # All pieces share the slots of values between.
+            # All pieces share the slots of values between operators.
             parts |= {tensor: (0, self.packed(piece, tensor.dtype)) for tensor in inner}
             for number, (op, tensors) in enumerate(zip(self.ops, read, strict=True)):
                 make = _form(op).instruction
@@ -291,13 +294,13 @@ class Chain:
         return [[numbers[tensor] for tensor in tensors] for tensors in read], instructions, {}
 
     def result(self, part: View, slot: Slot | None, sizes: Sequence[int]) -> Strided:
-        """(address, byte strides, resource) of a tile of the result: of the slot, or else where it is."""
+        """(address, byte strides, resource) of a tile of the result: of its slot, or of its final place."""
         if slot is None:
             return part.address, part.strides, part
         return slot.address, self.packed(sizes, part.dtype), slot
 
     def _pieces(self, sizes: Sequence[int]) -> Sequence[Box]:
-        """(first element, sizes) of the pieces of a tile; one if the tile is processed as a whole."""
+        """(first element, sizes) of the pieces of a tile; a single one if the tile is processed as a whole."""
         if not self.in_pieces and all(sizes):
             return [((0,) * len(sizes), tuple(sizes))]
         piece = list(sizes)
@@ -312,7 +315,7 @@ class Chain:
         return boxes(sizes, piece, self.order)
 
     def packed(self, sizes: Sequence[int], dtype: DType) -> tuple[int, ...]:
-        """Byte strides of a tile of these sizes."""
+        """Byte strides of a packed tile of these sizes."""
         return ordered_strides(sizes, self.order, dtype.itemsize)
 
     def _load(
@@ -352,7 +355,7 @@ class Chain:
 
 
 def _table(context: Context, op: Op) -> Tensor:
-    """The table of a lookup as a constant, one for all lowerings of the operator."""
+    """The table of a lookup as a constant, shared by all lowerings of the operator."""
     data = table_of(op)
     return fact(context, ("table", op), lambda: Tensor(f"{op.name}.table", data.shape, op.attrs["to"], data))
 
@@ -361,25 +364,25 @@ _NOWHERE = Slot(0, Space.SRAM, 0, 0)
 
 
 def _part(view: View, box: Box) -> View:
-    """A tile of a value in SRAM, where it is."""
+    """The view of a tile of a value in SRAM."""
     starts, sizes = box
     corner = [start if stride else 0 for start, stride in zip(starts, view.strides, strict=True)]
     return view.slice(corner, sizes)
 
 
 MAIN = "main"
-"""The slot in which an anchor leaves its tile."""
+"""The name of the slot in which an anchor leaves its tile."""
 
 
 def _is_between(name: str) -> bool:
-    """Whether a slot holds what is made and used within a chain."""
+    """Whether a slot is for a value between two operators of a chain."""
     return name.startswith("t")
 
 
 @functools.lru_cache(maxsize=64)
 def _piece_elements(config: Config, between: int) -> int:
-    """Elements of a piece: so many that starting an instruction is a few percent of its time, with ``between`` bytes
-    each in a fraction of SRAM."""
+    """Elements per piece: enough that starting an instruction takes a few percent of its time, and that their
+    ``between`` bytes each fit into a fraction of SRAM."""
     room = config.sram.bytes // _PART_OF_SRAM // max(1, between)
     if config.vector is None:
         return max(_FEWEST, room)
@@ -389,24 +392,27 @@ def _piece_elements(config: Config, between: int) -> int:
 
 
 _PART_OF_SRAM = 8
-"""The fraction of SRAM, 1 / 8, that values between operators may take."""
+"""Values between operators may take 1/8 of SRAM."""
 _WORTHWHILE = 16
-"""How many times longer the elements of an instruction should take than its start."""
+"""The elements of an instruction should take this many times longer than its start."""
 _MANY = 1 << 16
 _PROBE = 64
 _FEWEST = 512
 
 
 def _distinct(sizes: Sequence[int], view: View) -> tuple[int, ...]:
-    """The sizes of a tile of an operand, 1 where it is broadcast."""
+    """The sizes of an operand's tile, 1 where it is broadcast."""
     return tuple(size if stride else min(size, 1) for size, stride in zip(sizes, view.strides, strict=True))
 
 
 def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], near: set[Tensor]) -> dict[Tensor, str]:
     """The slot of each value of a chain: ``i0``, ``i1``, ... for loaded operands, ``t0``, ``t1``, ... for values
-    between two operators, ``out`` for the result. Values in ``near`` are used where they are, and have no slot."""
+    between operators, ``out`` for the result.
+
+    Values in ``near`` are used where they are and have no slot.
+    """
     place = {tensor: f"i{index}" for index, tensor in enumerate(views) if tensor not in near}
-    # A broadcast operand has fewer elements than a result and may be used by later tiles: no result replaces it.
+    # A broadcast operand has fewer elements than a result, and later tiles may use it, so no result may replace it.
     replaceable = {tensor for tensor in place if all(views[tensor].strides)}
     if main is not None:
         place[main] = MAIN
@@ -414,7 +420,7 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], n
     free: list[tuple[str, int]] = []
     for index, op in enumerate(ops):
         if op.output in near:
-            break  # the last operator
+            break  # The last operator.
         dying = _last_used(op, ops[index + 1 :])
         size = op.output.dtype.itemsize
         # An instruction reads each element before it writes it, so its result may replace an operand of equal width.
@@ -431,7 +437,7 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], n
 
 
 def _last_used(op: Op, later: Sequence[Op]) -> list[Tensor]:
-    """The operands of an operator that no later one reads."""
+    """The operands of an operator that no later operator reads."""
     needed = {tensor for each in later for tensor in each.inputs}
     return [tensor for tensor in dict.fromkeys(op.inputs) if tensor is not None and tensor not in needed]
 
@@ -441,7 +447,7 @@ def _temporaries(place: Mapping[Tensor, str]) -> set[str]:
 
 
 def _reused(free: list[tuple[str, int]], size: int) -> str | None:
-    """Take the narrowest free slot of at least ``size`` bytes for each element."""
+    """Take the narrowest free slot with at least ``size`` bytes per element, or None."""
     chosen = min((entry for entry in free if entry[1] >= size), key=itemgetter(1), default=None)
     if chosen is None:
         return None
@@ -456,7 +462,7 @@ def _form(op: Op) -> ElementForm:
 
 
 _Places = list[tuple[int, int, tuple[int, ...]]]
-"""(operand, bytes from its first element, strides) of each operand of an instruction."""
+"""(operand number, byte offset of its first element, strides) of each operand of an instruction."""
 
 
 _Walk = tuple[
@@ -466,19 +472,20 @@ _Walk = tuple[
 ]
 """The instructions for a tile without addresses: (numbers, instructions, first).
 
-``numbers``: of the operands of each operator, the result first. ``instructions``: number of the operator, constructor,
-operator, (operand, offset, strides) of each operand, and sizes. ``first``: of each, the first one that was made.
+``numbers``: of the operands of each operator, result first. ``instructions``: operator number, constructor, operator,
+(operand, offset, strides) of each operand, and sizes. ``first``: for each instruction, the first one that was made.
 """
 
 _Made = tuple[list[Item], list[int], _Walk]
-"""The instructions for a tile in some slots; the numbers of those with an operand elsewhere, which change from tile to
-tile; and where these come from."""
+"""The instructions for a tile in some slots; the indices of those with an operand outside slots, which change from tile
+to tile; and the walk that they come from."""
 
 
 def _instructions(
     op: Op, dst: Strided, sources: Sequence[Strided], sizes: Sequence[int], order: Sequence[int]
 ) -> list[Item]:
-    """One instruction for up to four dimensions that remain after merging, otherwise one for each of the outer ones."""
+    """One instruction for up to four dimensions that remain after merging, otherwise one per element of the outer
+    ones."""
     operands = (dst, *sources)
     outer, dims, walks, inner = _loops(tuple(sizes), tuple(order), tuple([tuple(each[1]) for each in operands]))
     reads, writes = tuple(dict.fromkeys([source[2] for source in sources])), (dst[2],)
@@ -493,10 +500,10 @@ def _instructions(
 
 
 _Loops = tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, ...]], list[tuple[int, ...]]]
-"""Sizes of the loops around an instruction, and the four that it walks; byte strides of each operand in both."""
+"""Sizes of the loops around an instruction and of its own four loops; byte strides of each operand in both."""
 
 
-# Tiles are alike within a layer and from one design to the next.
+# Cached, because tiles repeat within a layer and from one design to the next.
 @functools.lru_cache(maxsize=1 << 13)
 def _loops(sizes: tuple[int, ...], order: tuple[int, ...], operands: tuple[tuple[int, ...], ...]) -> _Loops:
     # On packed tiles nearly all dimensions merge, except where an operand is broadcast.

@@ -1,4 +1,4 @@
-"""2-D convolution, grouped and depthwise included, on the matrix unit."""
+"""2-D convolution on the matrix unit, including grouped and depthwise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from npusim.timing.tile import InputWindow, MatrixProblem, ic_unit, input_window
 from npusim.units import ceil_div
 
 _PADDED = 1.5
-"""The input with its padding, as a multiple of the input, from which on padding is a part of the estimates."""
+"""If the input with its padding exceeds the input by this factor, estimates take padding into account."""
 
 
 class Window(NamedTuple):
@@ -43,24 +43,26 @@ class Window(NamedTuple):
 
 
 def padded(window: Window, out: Sequence[int], around: tuple[int, int, int, int]) -> tuple[int, int, int, int] | None:
-    """``around``, rows and columns of the input and the padding before them, if the window is so large that most of
-    what a tile needs may be padding."""
+    """``around``, if the window is so large that most of a tile's input may be padding; else None.
+
+    ``around``: rows and columns of the input, and rows and columns of padding before them.
+    """
     rows = (out[1] - 1) * window.sh + (window.kh - 1) * window.dh + 1
     cols = (out[2] - 1) * window.sw + (window.kw - 1) * window.dw + 1
     return around if rows * cols > _PADDED * around[0] * around[1] else None
 
 
 class ConvLowering(MatrixLowering, kind="conv"):
-    """A 2-D convolution, grouped and depthwise ones included."""
+    """A 2-D convolution, including grouped and depthwise ones."""
 
     both_ways = False
-    """Whether tiles are cut along columns as well as along rows."""
+    """Whether tiles are cut along columns as well as rows."""
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         attrs = self.op.attrs
         x, w = self.op.input(0), self.op.input(1)
-        # Channels innermost, whatever the layout of the model: the unit reads those of a pixel as one run.
+        # Channels innermost, whatever the layout of the model: the unit reads the channels of a pixel as one run.
         self._axes: tuple[int, ...] = (0, 2, 3, 1) if attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self._places: tuple[int, ...] = tuple([self._axes.index(axis) for axis in range(4)])
         self._x = context.view(x).permute(self._axes)
@@ -81,7 +83,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         self.height = out_shape[1]
         rows, held = self._at_once()
         sizes = out_shape[0], rows, out_shape[2], groups, oc // groups, ic
-        # A single group stays an ordinary convolution: depthwise tiles are cut by groups.
+        # A single group is an ordinary convolution, because depthwise tiles are cut by groups.
         depthwise, shared_weights = ic == 1 and groups > 1 and not attrs["phases"], True
         types = x.dtype, w.dtype, self.epilogue.out_type
         in_place = self.epilogue.out_type.itemsize == self._sum.itemsize
@@ -103,17 +105,19 @@ class ConvLowering(MatrixLowering, kind="conv"):
         return tuple([self._out.shape[axis] for axis in self._axes])
 
     def walked(self, window: Window) -> Window:
-        """The window of the convolution as tiles see it."""
+        """The window of the convolution in the dimensions of the tiles."""
         return window
 
     def views(self, context: Context, window: Window) -> Context | None:
-        """Make one image of the rows of all images where no kernel reaches across rows, and one row where none reaches
-        across columns. Returns the context of the chain; None where nothing changes."""
+        """Merge the rows of all images into one image if no kernel spans rows, and into one row if none spans columns.
+
+        Returns the context of the chain; None if nothing changes.
+        """
         top, left, bottom, right = self._pads
         single = window.kh == window.sh == 1 and not (top or bottom)
         along = window.kw == window.sw == 1 and not (left or right)
         depthwise = self._w.shape[1] == 1 and self.op.attrs["groups"] > 1
-        # A cascade makes rows of images.
+        # A cascade computes rows of images.
         if not single or depthwise or context.rows:
             return None
         out = self._out.permute(self._axes)
@@ -125,11 +129,11 @@ class ConvLowering(MatrixLowering, kind="conv"):
         return found[2]
 
     def padding(self, window: Window, out: Sequence[int]) -> tuple[int, int, int, int] | None:
-        """The input and its padding for the estimates of tiles: see :func:`padded`."""
+        """The input and its padding for estimates: see :func:`padded`."""
         return padded(window, out, (*self._x.shape[1:3], *self._pads[:2]))
 
     def _at_once(self) -> tuple[int, int]:
-        """The rows that are made at once, and the copies of all weights that stay meanwhile."""
+        """(rows per stripe or in all, copies of all weights that stay meanwhile)."""
         rows = self.context.rows
         return min(rows or self.height, self.height), int(bool(rows) or self._pinned)
 
@@ -137,7 +141,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         if not self.context.rows:
             return None
         if self.flat:
-            # A cascade makes rows of images, so its lowerings are of another form, which all of them share.
+            # A cascade computes rows of images, which needs another form of the lowering. All cascades share it.
             if self._in_rows is None:
                 self._in_rows = ConvLowering(self.context, self.group)
                 return self._in_rows
@@ -162,13 +166,13 @@ class ConvLowering(MatrixLowering, kind="conv"):
         return self._x.slice(start, (1, *self._reached(extent, part), extent.groups * part.channels))
 
     def _reached(self, extent: Extent, part: Part) -> tuple[int, int]:
-        """Rows and columns of the input from the first to the last one under a part of a tile."""
+        """Rows and columns of the input that a part of a tile spans."""
         p = self.problem
         rows = (extent.rows - 1) * p.sh + (part.rows - 1) * p.dh + 1
         return rows, (extent.cols - 1) * p.sw + (part.cols - 1) * p.dw + 1
 
     def _corner(self, task: OutputTile, part: Part) -> tuple[int, int]:
-        """First row and column of the input under a part of a tile's sums; negative in the padding."""
+        """First row and column of the input for a part of a tile's sums; negative in the padding."""
         p, (top, left, *_) = self.problem, self._pads
         return task.row * p.sh - top + part.row * p.dh, task.col * p.sw - left + part.col * p.dw
 
@@ -193,8 +197,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
         return self.bring_rows(slot, 0, window.cols, inner, (above, before, below, after))
 
     def bring_rows(self, slot: Slot, first: int, cols: int, inner: View, pads: tuple[int, int, int, int]) -> list[Item]:
-        """Bring a part of the input with ``pads`` (top, left, bottom, right) to rows of ``cols`` pixels in a slot, from
-        pixel ``first`` on."""
+        """Load a part of the input with ``pads`` (top, left, bottom, right) into a slot with ``cols`` pixels per row,
+        from pixel ``first`` on."""
         item, channels = inner.dtype.itemsize, inner.shape[3]
         strides = (0, cols * channels * item, channels * item, item)
         # Padding is written as bytes: a negative zero point in two's complement of the element's width.
@@ -222,14 +226,16 @@ class ConvLowering(MatrixLowering, kind="conv"):
             return found
         (ic, oc, first), plain = self._blocks, found or NO_EXTRAS
         out = task.channel + first
-        # Whole blocks before the tile mean nothing: without them, tiles share instructions.
+        # Whole blocks before the tile have no effect. Without them, tiles share instructions.
         before = min(part.channel // ic, out // oc)
         ends = part.channel - before * ic, out - before * oc
         return replace(plain, block_ic=ic, block_oc=oc, first_ic=ends[0], first_oc=ends[1])
 
     def _phases_of(self, phases: Phases, task: OutputTile, part: Part) -> Extras | None:
-        """The fields of phases for a part of the kernel: the first part may lack the first tap, and the last part the
-        last one. None where nothing is missing."""
+        """The phase fields for a part of the kernel; None if no taps are missing.
+
+        The first part may lack the first tap, and the last part the last one.
+        """
         rows, cols = phases.rows, phases.cols
         full = rows if part.row else phases.full_rows, cols if part.col else phases.full_cols
         ends = part.row + part.rows == self.problem.kh, part.col + part.cols == self.problem.kw
@@ -242,7 +248,7 @@ class ConvLowering(MatrixLowering, kind="conv"):
         )  # fmt: skip
 
     def _load_dynamic(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
-        """Load computed weights: [O, I, KH, KW] becomes [group][channel block][KH][KW][I][O] on the way."""
+        """Load computed weights. The loads convert [O, I, KH, KW] to [group][channel block][KH][KW][I][O]."""
         p, item = self.problem, self.problem.w_type.itemsize
         view = self.context.view(self._w)
         items: list[Item] = []
@@ -266,8 +272,8 @@ class ConvLowering(MatrixLowering, kind="conv"):
 
 
 def _blocks(columns: Columns, part: Part, weights: npt.NDArray[Any]) -> list[list[npt.NDArray[Any]]]:
-    """Elements in the order [group][I block][KH][KW][I][O]: the unit sums in this order, so it reads the tile once from
-    front to back."""
+    """Elements in the order [group][I block][KH][KW][I][O]. The unit sums in this order, so it reads the tile
+    sequentially."""
     moved = _taps(part, weights)[:, :, part.channel : part.channel + part.channels]
     return [
         [moved[:, :, at : at + CHANNEL_BLOCK, first : first + many] for at in range(0, part.channels, CHANNEL_BLOCK)]

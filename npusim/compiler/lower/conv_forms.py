@@ -1,4 +1,4 @@
-"""The ways to compute a convolution: as it is, by phases, or as a product of weights and image."""
+"""The forms of a convolution: direct, by phases, or as a product of weights and image."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from npusim.errors import CompileError
 
 
 def conv_lowering(context: Context, group: Group) -> Lowering:
-    """The faster way to compute a convolution; the product where it is little slower, as the matrix product of the same
-    bytes has no other way."""
-    # Cascades make rows of images.
+    """The fastest form of a convolution, with a handicap that favours the product: see ``_PRODUCT_PERCENT``.
+
+    Raises CompileError if no form fits.
+    """
+    # Cascades compute rows of images.
     if context.rows or not context.tiles:
         return ConvLowering(context, group)
     others = [each for each in (image_product(context, group), _phased(context, group)) if each is not None]
@@ -26,7 +28,7 @@ def conv_lowering(context: Context, group: Group) -> Lowering:
 
 
 def _compared(lowering: Lowering) -> int:
-    """The picoseconds by which the ways to compute a convolution are compared."""
+    """The picoseconds by which forms are compared."""
     ps = lowering.estimate()
     if isinstance(lowering, ImageProductLowering):
         return ps * _PRODUCT_PERCENT // 100
@@ -36,15 +38,15 @@ def _compared(lowering: Lowering) -> int:
 
 
 _PRODUCT_PERCENT = 80
-"""A product is chosen where it is little slower."""
+"""A product is also chosen if it is slightly slower, because a matrix product of the same bytes has no other form."""
 
 _APART_PERCENT = 130
-"""Where transfers transpose, estimates take each row for a run of its own. Rows of a phase are; neighbouring rows are
-one run, and faster than estimated."""
+"""If transfers transpose, estimates count each row as a separate run. This is true for the rows of a phase, but
+neighbouring rows form one run and are faster than estimated."""
 
 
 def _phased(context: Context, group: Group) -> ConvLowering | None:
-    """The lowering by phases where there is one, and tiles of it fit."""
+    """The lowering by phases, if there is one and its tiles fit."""
     assert group.anchor is not None
     kind = phased(group.anchor)
     try:
@@ -54,7 +56,7 @@ def _phased(context: Context, group: Group) -> ConvLowering | None:
 
 
 def conv_like(first: Lowering, context: Context, group: Group) -> Lowering | None:
-    """The lowering of another core's shard in the way of the first core's; None where that is no convolution."""
+    """The lowering of another core's shard in the form that the first core uses; None if it is not a convolution."""
     if isinstance(first, ImageProductLowering):
         return image_product(context, group, chosen=True)
     return type(first)(context, group) if isinstance(first, ConvLowering) else None

@@ -67,10 +67,12 @@ class Elementwise(Lowering):
         return prod(ceil_div(dim, size) for dim, size in zip(self._out.shape, self._tile, strict=True))
 
     def moving(self, views: Iterable[View]) -> int:
-        """As for all, and what passes before the bytes of each load flow: many small tiles take long. What is broadcast
-        and has parts for the parts of tiles comes again and again."""
+        """The time of all copies, plus the latency before the bytes of each load arrive: many small tiles are slow.
+
+        Broadcast operands that tiles cut are loaded again for each tile.
+        """
         cut = [size < dim for dim, size in zip(self._out.shape, self._tile, strict=True)]
-        # What no cut parts is loaded once.
+        # Operands that no cut divides are loaded once.
         parted = [view for view in self._chain.loaded() if any(map(and_, cut, map(bool, view.strides)))]
         again = 0
         for view in parted:

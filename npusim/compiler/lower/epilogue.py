@@ -1,6 +1,6 @@
-"""The epilogue of the matrix unit, applied to sums on their way out: bias, scale, bounds, requantisation.
+"""The epilogue of the matrix unit, applied to the sums before they are stored: bias, scale, bounds, requantisation.
 
-It takes over the first operators of a group's chain, as long as it computes the same to the last bit.
+It absorbs the first operators of a group's chain, as long as the result is bit-identical.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _INTEGER_OUTPUTS = frozenset({DType.INT8, DType.UINT8, DType.INT16, DType.UINT16
 _SUMS = frozenset({DType.INT32, DType.INT64})
 
 Row = npt.NDArray[Any] | Tensor
-"""One value for each output channel; a tensor that is computed may also have one for all."""
+"""One value per output channel. A computed tensor may also have one value for all channels."""
 
 
 @dataclass(slots=True)
 class Epilogue:
-    """((acc + bias) * scale + shift) / out_scale, rint and + out_zero for integers, clamped to [low, high].
+    """((acc + bias) * scale + shift) / out_scale, then rounded and + out_zero for integers, clamped to [low, high].
 
-    ``bias``: int32 or float32; ``scale``, ``shift``: float32; ``result``: the tensor that this is; ``rest``: the
-    operators of the chain that remain.
+    ``bias``: int32 or float32. ``scale``, ``shift``: float32. ``result``: the tensor that this computes. ``rest``: the
+    remaining operators of the chain.
     """
 
     result: Tensor
@@ -44,15 +44,16 @@ class Epilogue:
     high: float = inf
 
     def rows(self) -> list[npt.NDArray[Any]]:
-        """The constant ones of bias, scale and shift, in this order."""
+        """The constant ones among bias, scale and shift, in this order."""
         return [row for row in (self.bias, self.scale, self.shift) if isinstance(row, np.ndarray)]
 
     def computed(self) -> list[tuple[str, Tensor]]:
-        """The computed ones, with their names."""
+        """The computed ones among bias and scale, with their names."""
         return [(name, row) for name, row in (("b", self.bias), ("s", self.scale)) if isinstance(row, Tensor)]
 
     @property
     def out_type(self) -> DType:
+        """The element type of the result."""
         return self.result.dtype
 
 
@@ -64,7 +65,7 @@ def absorb(group: Group) -> Epilogue:
     axis = 1 if anchor.kind == "conv" and anchor.attrs["layout"] == "NCHW" else rank - 1
     channels = anchor.output.shape[axis]
     epilogue = Epilogue(anchor.output, group.chain, _bias(anchor, channels))
-    # In the order of the hardware, and only while the value has one reader: otherwise it has to be in SRAM.
+    # In the order of the hardware, and only while the value has a single reader; otherwise it must be stored in SRAM.
     while True:
         users = [op for op in epilogue.rest if epilogue.result in op.inputs]
         if len(users) != 1 or not _take(epilogue, users[0], channels, axis):
@@ -81,13 +82,13 @@ def _bias(anchor: Op, channels: int) -> npt.NDArray[Any] | None:
         raise CompileError(f"internal: {anchor.name}: the bias is not constant")
     data = bias.data.reshape(channels)
     if anchor.output.dtype in _SUMS:
-        # Also for sums of 64 bits: their biases fit 32.
+        # For 64-bit sums too: their biases fit into 32 bits.
         return data.astype(np.int32)
     return bfloat16_to_float32(data) if bias.dtype is DType.BFLOAT16 else data.astype(np.float32)
 
 
 def _row(tensor: Tensor | None, channels: int, axis: int, rank: int) -> npt.NDArray[Any] | None:
-    """A constant that varies along the channel axis only, as one value per channel; None for anything else."""
+    """A constant that varies only along the channel axis, as one value per channel; None for anything else."""
     if tensor is None or tensor.data is None:
         return None
     shape = (1,) * (rank - len(tensor.shape)) + tensor.shape
@@ -97,8 +98,7 @@ def _row(tensor: Tensor | None, channels: int, axis: int, rank: int) -> npt.NDAr
 
 
 def _computed_row(epilogue: Epilogue, tensor: Tensor | None, channels: int, axis: int, rank: int) -> Tensor | None:
-    """A tensor that another group computes, of one value, or one for each channel along the channel axis; None for
-    anything else."""
+    """A tensor that another group computes, with one value or one per channel; None for anything else."""
     if tensor is None or tensor.data is not None or len(tensor.shape) > rank:
         return None
     if any(tensor in op.outputs for op in epilogue.rest):
@@ -109,7 +109,7 @@ def _computed_row(epilogue: Epilogue, tensor: Tensor | None, channels: int, axis
 
 
 def _take(epilogue: Epilogue, op: Op, channels: int, axis: int) -> bool:
-    """Add an operator to the epilogue; False, and nothing changed, if that is not possible."""
+    """Add an operator to the epilogue. Returns False, and changes nothing, if that is impossible."""
     rank = len(op.output.shape)
     untouched = epilogue.low == -inf and epilogue.high == inf
     match op.kind:
@@ -122,14 +122,14 @@ def _take(epilogue: Epilogue, op: Op, channels: int, axis: int) -> bool:
             epilogue.out_type in _SUMS and op.output.dtype is DType.FLOAT32 and op.inputs[0] is epilogue.result
         ):
             row, zero = _row(op.inputs[1], channels, axis, rank), op.inputs[2]
-            # The zero points of the factors are gone by now (x_zero, w_zero); one of the sum itself the epilogue cannot
-            # subtract.
+            # The zero points of the factors have been removed before (x_zero, w_zero). The epilogue cannot subtract one
+            # of the sum.
             if zero is None or zero.data is None or zero.data.any():
                 return False
             computed = _computed_row(epilogue, op.inputs[1], channels, axis, rank)
             if row is None and computed is None:
                 return False
-            # A scale of one is not kept.
+            # A scale of one is dropped.
             if row is None:
                 epilogue.scale = computed
             elif (row != 1).any():
@@ -141,7 +141,7 @@ def _take(epilogue: Epilogue, op: Op, channels: int, axis: int) -> bool:
 
 
 def _take_sum(epilogue: Epilogue, op: Op, other: Tensor | None, channels: int, axis: int) -> bool:
-    """Add one value for each channel: to the sums, or after their scale."""
+    """Add one value per channel: to the sums, or after their scale."""
     rank = len(op.output.shape)
     row = _row(other, channels, axis, rank)
     # A computed bias is only possible for integers, where the order of additions does not matter.
@@ -184,7 +184,7 @@ def _take_quantize(epilogue: Epilogue, op: Op) -> bool:
     step, offset = np.float32(scale.data.item()), int(zero.data.item())
     if not step > 0 or np.isinf(step):
         return False
-    # Rounding keeps the order of numbers, so the bounds may as well be rounded and clamp the integers.
+    # Rounding is monotonic, so rounded bounds can clamp the integers instead.
     epilogue.out_scale, epilogue.out_zero = float(step), offset
     with np.errstate(over="ignore"):
         epilogue.low, epilogue.high = (

@@ -1,8 +1,8 @@
-"""1x1 convolutions of images whose pixels, not their channels, are contiguous: products of weights and images.
+"""1x1 convolutions of images with contiguous pixels instead of channels: products of weights and images.
 
-The convolution needs channels that are contiguous, so its transfers would transpose images. As the product [O, C] x
-[C, pixels] of each image nothing is transposed: the output channels pass the unit as pixels do otherwise, and pixels
-take the place of its output channels.
+The convolution needs contiguous channels, so its transfers would transpose images. As the product [O, C] x [C, pixels]
+of each image nothing is transposed: output channels take the role of pixels in the unit, and pixels that of output
+channels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from npusim.isa.matrix import PIXEL_INTEGERS, WEIGHT_INTEGERS, weight_zeros
 
 
 class _Product(NamedTuple):
-    """A group with a product in the place of its convolution, and its tensors by those of the group."""
+    """A group with a product instead of its convolution, and the new tensors by those of the original group."""
 
     group: Group
     tensors: dict[Tensor, Tensor]
@@ -33,7 +33,7 @@ class ImageProductLowering(MatMulLowering):
 
     def __init__(self, context: Context, product: _Product, views: dict[Tensor, View]) -> None:
         self._outer = context
-        # Constants are placed once, by the context of the whole program.
+        # The context of the whole program places constants once.
         super().__init__(replace(context, views=views, whole=context), product.group)
 
     def in_room(self) -> Self:
@@ -42,10 +42,12 @@ class ImageProductLowering(MatMulLowering):
 
 
 def image_product(context: Context, group: Group, *, chosen: bool = False) -> ImageProductLowering | None:
-    """The lowering as a product where there is one, and tiles of it fit. ``chosen``: whatever the image looks like; a
-    product that does not fit is an error then."""
+    """The lowering as a product; None if there is none or its tiles do not fit.
+
+    ``chosen``: use a product whatever the layout of the image, and raise CompileError if it does not fit.
+    """
     product = fact(context, ("product", group), lambda: (_product(group),))[0]
-    # Without shards cores take tiles in turns, and none is asked for its way.
+    # Without shards, cores share the tiles of one lowering. Products are for shards and single cores only.
     if product is None or context.config.cores > 1:
         return None
     views: dict[Tensor, View] = {}
@@ -55,7 +57,7 @@ def image_product(context: Context, group: Group, *, chosen: bool = False) -> Im
             view = context.view(old).reshape(new.shape)
             if view is None or (not chosen and len(views) < _ENDS and not _has_pixels_innermost(view)):
                 return None
-            # A dimension of one element is no broadcast one: it gets a stride.
+            # A dimension of size one is not a broadcast one: it gets a stride.
             views[new] = view.broadcast(new.shape)
     try:
         return ImageProductLowering(context, product, views)
@@ -72,11 +74,11 @@ def _has_pixels_innermost(view: View) -> bool:
 
 
 _ENDS = 2
-"""Of the views, the operand and the result come first."""
+"""The first two views are the operand and the result."""
 
 
 def _product(group: Group) -> _Product | None:
-    """The group with a product; None for other convolutions than 1x1 ones with plain constant weights in NCHW."""
+    """The group as a product; None unless it is a 1x1 convolution in NCHW with plain constant weights."""
     conv = group.anchor
     assert conv is not None
     if not _is_plain(conv) or group.sides:
@@ -92,7 +94,7 @@ def _product(group: Group) -> _Product | None:
         for op in group.chain
     ]
     if bias is not None:
-        # The rows of the product are the output channels, and a product adds its bias along columns.
+        # The rows of the product are the output channels, but a product adds its bias along columns.
         result = Tensor(f"{sums.name}.unbiased", result.shape, result.dtype)
         inputs = (result, _grouped(bias, groups))
         chain.insert(0, Op(conv.name, "binary", inputs, (tensors[sums],), {"fn": Binary.ADD}, conv.origin))
@@ -113,10 +115,10 @@ def _is_plain(conv: Op) -> bool:
 
 
 def _may_swap_roles(conv: Op) -> bool:
-    """Whether the weights may pass the unit as pixels and the image as weights."""
+    """Whether weights may take the role of pixels and the image that of weights."""
     x, w, attrs = conv.input(0), conv.input(1), conv.attrs
     if (attrs["blocks"] or attrs["phases"]) and x.dtype.is_float:
-        return False  # zeros of the weights would be multiplied
+        return False  # Zeros of the weights would be multiplied.
     low, high = weight_zeros(x.dtype)
     alike = x.dtype is w.dtype or (w.dtype in PIXEL_INTEGERS and x.dtype in WEIGHT_INTEGERS)
     return alike and low <= attrs["x_zero"] <= high
@@ -128,7 +130,8 @@ def _has_plain_bias(conv: Op) -> bool:
 
 
 def _flat_tensors(group: Group, groups: int) -> dict[Tensor, Tensor] | None:
-    """The image, the sums and the tensors of the chain with their pixels as one dimension; None where one has none."""
+    """The image, the sums and the tensors of the chain, with pixels as one dimension; None if one cannot be
+    flattened."""
     assert group.anchor is not None
     sums = group.anchor.output
     operands = [t for op in group.chain for t in (*op.inputs, *op.outputs) if t is not None]
@@ -149,7 +152,7 @@ def _grouped(constant: Tensor, groups: int) -> Tensor:
 
 
 _ADDED = frozenset({DType.INT32, DType.FLOAT32})
-"""Types of sums to which a bias is added with one rounding, before the matrix unit or after it."""
+"""Types of sums to which a bias is added with one rounding, inside or after the matrix unit."""
 
 
 def _split(channels: tuple[int, ...], groups: int) -> tuple[int, ...]:
@@ -160,7 +163,7 @@ def _split(channels: tuple[int, ...], groups: int) -> tuple[int, ...]:
 
 
 def _flat(tensor: Tensor, sums: Tensor, groups: int) -> Tensor | None:
-    """A tensor with rows and columns as one dimension; None where it is broadcast along one of them alone."""
+    """A tensor with rows and columns as one dimension; None if it is broadcast along only one of them."""
     shape, data = tensor.shape, tensor.data
     rows, cols = (*(1, 1), *shape)[-2:]
     if (rows, cols) not in ((1, 1), sums.shape[2:]):

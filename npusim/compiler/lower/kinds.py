@@ -1,8 +1,8 @@
-"""The compiler's half of every kind: what lowers it, or rewrites it. Importing this refuses a kind that has neither.
+"""Maps every operator kind to its lowering. Importing this module raises an error for a kind that has none.
 
-A kind of the form Elements or Rows brings its instruction along and needs nothing here. Of the others the compiler
-knows by name how they are views, which class cuts them into tiles, or which rules rewrite them; a name on one side that
-is not on the other is a mistake that would else show when somebody's model has the kind.
+A kind of the form Elements or Rows brings its instruction along and needs nothing here. For the others, the compiler
+knows by name how they become views, which class lowers them, or which rules rewrite them. A name that is missing on one
+side is found here, and not only when a model uses the kind.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def lower(context: Context, group: Group) -> Lowering:
 
 
 def check_kinds(kinds: Mapping[str, Kind], known: Mapping[Lowered, Collection[str]]) -> None:
-    """Raise ValueError naming the first kind that the compiler does not know as its form says, or the other way."""
+    """Raise ValueError for the first kind whose form and the compiler's tables disagree."""
     for form, names in known.items():
         said = {name for name, kind in kinds.items() if kind.form is form}
         for name in sorted(said.difference(names)):
             raise ValueError(f"the kind {name!r} has the form {form.name}, but the compiler has no {form.value} for it")
-        # Rules may also rewrite what has a lowering, where that does not take every case.
+        # Rules may also rewrite a kind that has a lowering, if the lowering does not handle every case.
         unsaid = set(names) - (set(kinds) if form is Lowered.REWRITTEN else said)
         for name in sorted(unsaid):
             raise ValueError(

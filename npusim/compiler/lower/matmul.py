@@ -22,10 +22,10 @@ from npusim.timing.tile import MatrixProblem
 
 
 class MatMulLowering(MatrixLowering, kind="matmul"):
-    """Matmul as a 1x1 convolution: the pixels are M, the channels K and N.
+    """Matmul as a 1x1 convolution: pixels are M, channels are K and N.
 
-    With one right operand for the whole batch all of its rows are pixels, where strides allow that; otherwise each
-    batch item is an image of one row.
+    If one right operand serves the whole batch, all rows of the batch are pixels, as far as strides allow. Otherwise
+    each batch item is an image with one row.
     """
 
     def __init__(self, context: Context, group: Group) -> None:
@@ -37,7 +37,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         self._batch = out.shape[:-2]
         m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
         self._a, self._out, inner = context.view(a).broadcast((*self._batch, m, k)), out, context
-        # In fused attention rows come a block at a time, each image by itself.
+        # In fused attention, rows come a block at a time, each image separately.
         flat = None if context.rows or not self._shared else pixel_run(context, group, self._a, out)
         self._flat = flat is not None
         images, rows, columns = int(np.prod(self._batch, dtype=np.int64)), 1, min(context.rows or m, m)
@@ -59,7 +59,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
 
     @property
     def _shared(self) -> bool:
-        """One right operand serves the whole batch."""
+        """Whether one right operand serves the whole batch."""
         return all(dim == 1 for dim in self._b.shape[:-2])
 
     def stripe(self, image: int, rows: tuple[int, int], moved: Moves) -> MatMulLowering:
@@ -85,7 +85,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         return self._a
 
     def right(self) -> View:
-        """The right operand; a constant as it is."""
+        """The right operand. A constant is not placed."""
         if self._b.data is None:
             return self.context.view(self._b)
         strides = dense_strides(self._b.shape, self._b.dtype.itemsize)
@@ -129,7 +129,7 @@ class MatMulLowering(MatrixLowering, kind="matmul"):
         index = tuple(0 for _ in self._b.shape[:-2])
         if not self._shared:
             full = self._index(task.image, self._batch)[len(self._batch) - len(index) :]
-            # A dimension of one element in the right operand serves every item of the batch.
+            # A dimension of size one in the right operand serves every batch item.
             index = tuple(i if dim > 1 else 0 for i, dim in zip(full, self._b.shape[:-2], strict=True))
         if self._b.data is None:
             view = self.context.view(self._b)

@@ -1,7 +1,7 @@
 """Matrix operators on tiles: loads, products, the epilogue, and the chain on each finished tile.
 
-A tile of the result is the sum of products over parts of the input channels. Each part is one step: its loads, and one
-instruction that adds to the accumulators. With the last part the sums leave through the epilogue, and the group's
+A tile of the result is the sum of products over parts of the reduction. Each part is one step: its loads, and one
+instruction that adds to the accumulators. After the last part the sums pass through the epilogue, and the group's
 elementwise chain works on them before the tile is stored.
 """
 
@@ -37,13 +37,16 @@ from npusim.timing.tile import Home, Tiling, footprint, input_window
 from npusim.units import ceil_div
 
 _STRIPED = 2
-"""Tiles at the end of a layer that are stored in stripes. With one, the store of the tile before it would delay the
-stores of its stripes."""
+"""Number of tiles at the end of a layer that are stored in stripes. With one, the store of the tile before it would
+delay the stores of its stripes."""
 
 
 class Spot(NamedTuple):
-    """Pixels of contiguous channels in SRAM or accumulators: the bytes from one row and one pixel to the next; of how
-    many rows and columns each is one."""
+    """Pixels of contiguous channels in SRAM or accumulators.
+
+    ``row``, ``pixel``: byte strides of rows and pixels. ``steps``: how many rows and columns of the image one row and
+    one pixel advance.
+    """
 
     address: int
     row: int
@@ -53,10 +56,11 @@ class Spot(NamedTuple):
 
 
 _PADDING = 512
-"""Elements of padding from which on its own transfers, four at most, are faster than its elements one by one."""
+"""With more padding elements than this, writing them with separate transfers (at most four) is faster than one by
+one."""
 
 _Held = dict[str, tuple[Any, Slot]]
-"""The contents of a core's slots, by name: which tile, and the slot. A tile that is still there is not loaded again."""
+"""The contents of a core's slots by name: (which tile, slot). A tile that is still there is not loaded again."""
 
 
 class MatrixLowering(MatrixTiling):
@@ -73,7 +77,7 @@ class MatrixLowering(MatrixTiling):
         self._rows: tuple[int, int, int] | None = None
         direct = self.config.matrix.direct if self.config.matrix else None
         self._fetches = direct is not None and direct.whole_jobs
-        # By core. All stripes of an operator share it, because they have the same slots.
+        # By core. All stripes of an operator share it, because they use the same slots.
         self._held: dict[int, _Held] = {}
 
     # What convolution and matmul do differently
@@ -84,7 +88,7 @@ class MatrixLowering(MatrixTiling):
 
     @abstractmethod
     def x_part(self, task: OutputTile, extent: Extent, part: Part) -> View:
-        """The input of a tile, without padding: [..., rows, columns, channels], rows where there are any."""
+        """The input of a tile without padding: [..., rows, columns, channels], without rows if there are none."""
 
     @abstractmethod
     def load_weights(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
@@ -107,7 +111,7 @@ class MatrixLowering(MatrixTiling):
         return (task.group, task.channel)
 
     def skipped(self, task: OutputTile, part: Part) -> Extras | None:
-        """The fields of an instruction for weights that are not multiplied; None if all are."""
+        """The instruction fields for weights that are not multiplied; None if all are."""
         return None
 
     def bring(
@@ -117,15 +121,17 @@ class MatrixLowering(MatrixTiling):
         padding: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
         pattern: int = 0,
     ) -> list[Item]:
-        """Load a part of the input with padding before and after it. A unit that fetches features itself has an engine
-        for that."""
+        """Load a part of the input with padding before and after it.
+
+        A unit that fetches features itself uses its own engine.
+        """
         fetches, item = self._fetches and is_dram(part.address), part.dtype.itemsize
         before, after = padding or (None, None)
         apart: list[Item] = []
         if before is not None and after is not None:
             inner = prod(part.shape)
             around = prod(map(sum, zip(before, part.shape, after, strict=True))) - inner
-            # A transfer that transposes would write padding element by element, too.
+            # A transfer that transposes would also write padding element by element.
             if not inner or (self.problem.x_turned and not fetches and around > _PADDING):
                 apart = pad_items(slot, part.shape, item, before, after, pattern)
                 if not inner:
@@ -153,25 +159,25 @@ class MatrixLowering(MatrixTiling):
     def follow(self, first: Lowering) -> None:
         super().follow(first)
         assert isinstance(first, MatrixLowering)
-        if self.op.input(1) is first.op.input(1):  # the same weights are packed once
+        if self.op.input(1) is first.op.input(1):  # Equal weights are packed once.
             self._packed, self._parameters_at = first._packed, first._parameters_at
 
     # Tiles
 
     def channels(self) -> list[tuple[int, int]]:
-        """First group and output channel of the tiles."""
+        """(first group, first output channel) of the tiles."""
         (groups, group), (channels, channel) = self._cuts()
         return list(product(range(0, groups, group), range(0, channels, channel)))
 
     def tasks(self) -> list[OutputTile]:
-        """The tiles of the result, or of some rows of it, in order."""
+        """The tiles of the result, or of some of its rows, in order."""
         spatial = self.spatial()
         if self.tile.weights_outer:
             return [OutputTile(*where, *what) for what in self.channels() for where in spatial]
         return [OutputTile(*where, *what) for where in spatial for what in self.channels()]
 
     def spatial(self) -> list[tuple[int, int, int]]:
-        """Image, first row and first column of the tiles."""
+        """(image, first row, first column) of the tiles."""
         problem, tile = self.problem, self.tile
         images, rows = range(problem.images), range(0, problem.oh, tile.oh)
         if self._rows:
@@ -180,6 +186,7 @@ class MatrixLowering(MatrixTiling):
         return list(product(images, rows, range(0, problem.ow, tile.ow)))
 
     def extent(self, task: OutputTile) -> Extent:
+        """The sizes of a tile."""
         problem, tile = self.problem, self.tile
         return Extent(
             min(tile.oh, (self._rows[2] if self._rows else problem.oh) - task.row),
@@ -189,13 +196,15 @@ class MatrixLowering(MatrixTiling):
         )
 
     def _stripes(self, task: OutputTile, extent: Extent) -> list[tuple[OutputTile, Extent]]:
-        """The parts of a tile at the end of a layer, where no later work hides its store: each part is about half as
-        large as the one before and is stored while the next one is computed."""
+        """Split a tile at the end of a layer, where no later work hides its store.
+
+        Each stripe is about half as large as the previous one, and is stored while the next one is computed.
+        """
         if not self._fetches or self._rows or len(self.parts()) > 1:
             return [(task, extent)]
         assert self.config.matrix is not None
         assert self.config.matrix.direct is not None
-        # At least two rows of atoms: the unit leaves a gap behind each row but the last.
+        # At least two rows of atoms: the unit leaves a gap after each row but the last.
         least = 2 * self.config.matrix.direct.output_row_atoms
         rows = extent.rows > 1
         full, unit = (extent.rows, ceil_div(least, extent.cols)) if rows else (extent.cols, least)
@@ -220,15 +229,15 @@ class MatrixLowering(MatrixTiling):
         late = Tile()
         for number, (whole, whole_extent, task, extent) in enumerate(parts):
             box = self.box(task, extent)
-            # All parts of the reduction have one output tile and one accumulator: each adds to the sums so far.
+            # All parts of the reduction share one output tile and one accumulator: each adds to the sums so far.
             out, main = self._out_spot(table, extent, box)
             acc = out if self.in_place else _packed_spot(table.next("acc"), extent, self.problem.sum_bytes)
             for chunk in chunks:
                 step = Tile()
                 last = chunk is chunks[-1]
-                # Weights are loaded first: the input may have to wait for the group that makes it.
+                # Load weights first: the input may have to wait for the group that computes it.
                 w = self._load(step, table, held, "w", (self.weights_key(task), chunk), task, extent, chunk)
-                # Bias and scale are applied to the complete sum, so they are loaded with the last part.
+                # Bias and scale apply to the complete sum, so they are loaded with the last part.
                 rows = self._parameters(step, table, held, task, extent) if last else {}
                 x = self._x_spot(step, table, held, whole, whole_extent, chunk)
                 if task is not whole:
@@ -236,7 +245,7 @@ class MatrixLowering(MatrixTiling):
                 ends, skipped = (chunk is chunks[0], last), self.skipped(task, chunk)
                 instruction = self._instruction(extent, chunk, x, w, acc, out, rows, skipped, ends)
                 reads = (x.resource, w, *dict.fromkeys(slot for slot, _ in rows.values()))
-                # The output is written with the last part only; sums in its place are the same resource.
+                # Only the last part writes the output. If sums are in place of the output, both are one resource.
                 writes = (acc.resource, out.resource) if last and out is not acc else (acc.resource,)
                 step.compute.append(Item(instruction, reads, writes))
                 if last:
@@ -249,8 +258,11 @@ class MatrixLowering(MatrixTiling):
     def _finish(
         self, step: Tile, table: SlotTable, box: Box, main: Slot | None, ends: tuple[bool, bool], late: Tile
     ) -> Tile:
-        """Add the chain on a finished tile, and its store, to a step; ``ends``: whether it is the first and the last
-        one. Returns what is left for the next step, and adds ``late``, what the tile before has left."""
+        """Add the chain on a finished tile, and its store, to a step. ``ends``: whether it is the first and the last
+        tile.
+
+        Returns what is postponed to the next step. Adds ``late``, which the previous tile postponed.
+        """
         products = step.compute[:]
         slot = self.chain.emit(step, table, box, main)
         if slot is not None:
@@ -276,7 +288,7 @@ class MatrixLowering(MatrixTiling):
         return x._replace(address=x.address + down // x.steps[0] * x.row + right // x.steps[1] * x.pixel)
 
     def _out_spot(self, table: SlotTable, extent: Extent, box: Box) -> tuple[Spot, Slot | None]:
-        """Where sums go, and the slot if that is one."""
+        """Where sums are written, and the slot if that is one."""
         if self.problem.main:
             slot = table.next(MAIN)
             return _packed_spot(slot, extent, self.epilogue.out_type.itemsize), slot
@@ -288,7 +300,7 @@ class MatrixLowering(MatrixTiling):
         group = task.group if self.problem.groups > 1 else 0
         key = (self.image_key(task), task.row, task.col, group, chunk)
         slot = self._load(step, table, held, "x", key, task, extent, chunk)
-        # Packed as densely as its own size allows, also at the edges, where a tile is smaller than others.
+        # As dense as its own size allows, also at the edges, where tiles are smaller.
         pixel = extent.groups * chunk.channels * self.problem.x_type.itemsize
         window = input_window(self.problem, self.tile, (extent.rows, extent.cols), (chunk.rows, chunk.cols))
         return Spot(slot.address, window.cols * pixel, pixel, slot, (window.row_step, window.col_step))
@@ -304,7 +316,8 @@ class MatrixLowering(MatrixTiling):
         extent: Extent,
         chunk: Part,
     ) -> Slot:
-        """The slot with the input (``x``) or the weights (``w``) of a tile, which are loaded unless they are there."""
+        """The slot with the input (``x``) or weights (``w``) of a tile. Adds their loads unless they are already
+        there."""
         load = self.load_x if name == "x" else self.load_weights
         if name == "w" and self.problem.held:
             name = f"w{((task.group, task.channel), chunk)}"
@@ -314,13 +327,16 @@ class MatrixLowering(MatrixTiling):
         return held[name][1]
 
     def residents(self, core: int, turn: int, turns: int) -> Iterator[Item]:
-        """Load the weights that a core keeps for all inferences: those of its share of the tiles, one of ``turns``.
-        :meth:`steps` finds them there."""
+        """Load the weights that a core keeps for all inferences: those of its share of the tiles, number ``turn`` of
+        ``turns``.
+
+        :meth:`steps` then finds them in their slots.
+        """
         held, at = self._held.setdefault(core, {}), self.context.pinned.starts[self.group.index]
         end = at + self.weight_bytes
         parts = list(dict.fromkeys((t.group, t.channel) for t in share(self.tasks(), turn, turns)))
         tasks = [OutputTile(0, 0, 0, *part) for part in parts]
-        for task in tasks:  # parameters first: they need the alignment of the start, and weights do not
+        for task in tasks:  # Parameters first: they need the alignment of the start, weights do not.
             extent = self.extent(task)
             if self.epilogue.rows():
                 view = self._parameter_view(task, extent)
@@ -345,7 +361,7 @@ class MatrixLowering(MatrixTiling):
     def _parameters(
         self, step: Tile, table: SlotTable, held: _Held, task: OutputTile, extent: Extent
     ) -> dict[str, tuple[Slot, int]]:
-        """Load bias, scale and shift of the tile's channels: (slot, offset) of each."""
+        """Load bias, scale and shift of the tile's channels. Returns (slot, offset) of each."""
         key = (task.group, task.channel)
         places: dict[str, tuple[Slot, int]] = {}
         if self._constant_rows:
@@ -364,7 +380,7 @@ class MatrixLowering(MatrixTiling):
         return places
 
     def _parameter_slot(self, table: SlotTable, held: _Held, name: str, key: tuple[int, int]) -> tuple[Slot, bool]:
-        """The slot of a tile's parameters, and whether they are there already."""
+        """The slot of a tile's parameters, and whether they are already there."""
         name = f"{name}{key}" if self.problem.held else name
         loaded = name in held and held[name][0] == key
         if not loaded:
@@ -385,13 +401,15 @@ class MatrixLowering(MatrixTiling):
         return view
 
     def _parameter_rows(self) -> npt.NDArray[np.uint8]:
-        """The constant rows of the epilogue, 4 bytes for each channel. They are bytes, because an int32 bias may be
-        beside a float scale: so one transfer loads all of them."""
+        """The constant rows of the epilogue, 4 bytes per channel.
+
+        They are bytes because an int32 bias may be next to a float scale, and one transfer loads all of them.
+        """
         rows = self.epilogue.rows()
         return fact(self.context, ("parameters", self.group), lambda: np.stack([row.view(np.uint8) for row in rows]))
 
     def _computed(self, tensor: Tensor, low: int, count: int) -> View:
-        """The values of a computed parameter for a tile's channels, or its one value for all."""
+        """The values of a computed parameter for a tile's channels, or its single value for all channels."""
         view = self.context.view(tensor)
         axis = next((index for index, dim in enumerate(view.shape) if dim > 1), None)
         if axis is None:
@@ -413,15 +431,18 @@ class MatrixLowering(MatrixTiling):
         skipped: Extras | None,
         ends: tuple[bool, bool],
     ) -> Conv | Depthwise:
-        """The instruction for a part of a tile's reduction. Slots take turns, so most tiles share an earlier one's.
-        ``ends``: whether it is the first and the last one."""
+        """The instruction for one part of a tile's reduction. ``ends``: whether it is the first and the last part.
+
+        Slots rotate, so most tiles reuse the instruction of an earlier tile.
+        """
         parameters = tuple([(row[0].address, row[1]) for row in rows.values()])
         key = extent, chunk, (*x[:3], x.steps), w.address, acc[:3], out[:3], parameters, skipped
         made = self._made.get(key)
         if made is None:
             p = self.problem
             fields, shift = self._epilogue_fields(rows)
-            # Where single rows of the output or of the kernel are left, the step does not divide what is not walked.
+            # If only single rows of the output or the kernel are left, the step may not divide strides that are never
+            # walked.
             down, right = x.steps
             steps = max(1, p.sh // down), max(1, p.sw // right), max(1, p.dh // down), max(1, p.dw // right)
             window = chunk.rows, chunk.cols, *steps

@@ -1,7 +1,7 @@
 """The tile of a matrix operator, its slots, and the estimates that planning compares.
 
-Everything here depends on the problem and the tile alone, not on addresses. Planning asks for the same tiles in many
-rooms, so the slots and times of a tile are remembered for the life of a lowering.
+Everything here depends on the problem and the tile alone, not on addresses. Planning needs the same tiles for many
+different amounts of free SRAM, so a lowering caches the slots and times of its tiles.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from npusim.timing.tile import (
 from npusim.units import ceil_div
 
 _PARTS = 64
-"""Parts of SRAM that a budget is rounded to, so that plans that differ little ask for the same tiles."""
+"""The SRAM budget is rounded down to 1/64 of SRAM, so that plans that differ little use the same tiles."""
 
 
 class OutputTile(NamedTuple):
-    """One tile of the result: image, first row, column, group, and output channel within the group."""
+    """The position of a tile of the result: image, first row, column, group, and output channel within the group."""
 
     image: int
     row: int
@@ -69,7 +69,7 @@ class OutputTile(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """The sizes of a tile; at the edges of the result it is smaller than elsewhere."""
+    """The sizes of a tile. Tiles at the edges of the result are smaller."""
 
     rows: int
     cols: int
@@ -78,7 +78,7 @@ class Extent(NamedTuple):
 
 
 class MatrixTiling(Lowering):
-    """A matrix operator with a tile that fits; the part of a lowering that estimates need."""
+    """A matrix operator with a tile that fits: the part of a lowering that estimates need."""
 
     problem: MatrixProblem
     epilogue: Epilogue
@@ -86,14 +86,14 @@ class MatrixTiling(Lowering):
     tile: Tiling
     op: Op
     height: int = 1
-    """Rows of the result; the problem has those of a stripe."""
+    """Rows of the result. The problem has those of a stripe."""
     can_share = True
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         assert group.anchor is not None
         self.op = group.anchor
-        # It follows from the operators alone, so all plans of a graph share it.
+        # It depends on the operators alone, so all plans of a graph share it.
         self.epilogue = fact(context, group, lambda: absorb(group))
         rows = ("b", self.epilogue.bias), ("s", self.epilogue.scale), ("shift", self.epilogue.shift)
         self._constant_rows = [name for name, row in rows if isinstance(row, np.ndarray)]
@@ -114,8 +114,10 @@ class MatrixTiling(Lowering):
     # The problem
 
     def homes(self, x: View, out: View, *, whole: bool) -> tuple[Home, Home, bool]:
-        """How tiles of the input and of the output reach their values, and whether sums go to a slot first. Views have
-        channels last; ``whole``: a tile needs no padding around its part of the input."""
+        """How tiles of the input and output access their values, and whether sums go to a slot first.
+
+        Views have channels last. ``whole``: a tile needs no padding around its part of the input.
+        """
         x_home = _home(x)
         if x_home is Home.DIRECT and not whole and not x.buffer.is_rolling:
             x_home = Home.COPIED
@@ -123,10 +125,10 @@ class MatrixTiling(Lowering):
         return x_home, out_home, out_home is not Home.DIRECT or bool(self.chain.ops)
 
     def narrow(self, x: View, out: View) -> dict[str, Any]:
-        """The fields of a problem beyond plain products; views have channels last."""
+        """The fields of a problem beyond plain products. Views have channels last."""
         scales, rows = self._scales, sum(row is not None for row in (self.epilogue.bias, self.epilogue.scale))
         matrix = self.config.matrix
-        # Computed weights and pinned ones stay as they are; others are filled up to whole tiles of the unit.
+        # Computed and pinned weights keep their size. Others are padded to whole tiles of the unit.
         filled = matrix is not None and matrix.weight_tiles and self.op.input(1).is_constant and not self._pinned
         return {
             "w_rows": matrix.rows if matrix and filled else 1,
@@ -149,7 +151,7 @@ class MatrixTiling(Lowering):
 
     @property
     def can_pin(self) -> bool:
-        """Whether the weights are the same in each inference, and the same for all images."""
+        """Whether the weights are the same in every inference and for all images."""
         return self.op.input(1).is_constant and self.problem.shared_weights and not self.epilogue.computed()
 
     @property
@@ -162,13 +164,13 @@ class MatrixTiling(Lowering):
     # The tile
 
     def choose_tile(self) -> Tiling:
-        """The tile of least time that fits into the room. Raises CompileError if none fits."""
+        """The fastest tile that fits into ``context.room``. Raises CompileError if none fits."""
         if not self.context.tiles:
             p = self.problem
             return Tiling(p.groups, p.oh, p.ow, p.oc, p.ic, False)
         if self.problem.pinned and not self.context.rows and not self.context.pinned.large_tiles:
-            # Without loads a single large tile seems best, but the chain and the neighbouring groups would have nothing
-            # to overlap with. So the tile is chosen as if weights were loaded.
+            # Without loads, one large tile seems best, but then the chain and the neighbouring groups have nothing to
+            # overlap with. So the tile is chosen as if weights were loaded.
             loaded = self.problem._replace(held=False, pinned=False)
             with contextlib.suppress(CompileError):
                 return self._fitting(loaded)
@@ -202,9 +204,9 @@ class MatrixTiling(Lowering):
             excess = self._taken[0] - available
             if excess <= 0:
                 return tile
-            # The search counts the chain's bytes for each element only; small operands come on top. It is asked again
-            # with a whole part of SRAM less, as steps of a few bytes would be thousands of searches. Between the last
-            # two parts the budget falls by the excess.
+            # The search counts only the chain's bytes per element; small operands come on top. Each retry reduces the
+            # budget by a whole part of SRAM, because steps of a few bytes would need thousands of searches. Between the
+            # last two parts the budget decreases by the excess.
             asked, budget = budget, budget - max(excess, step)
             tile = choose(budget)
 
@@ -221,14 +223,14 @@ class MatrixTiling(Lowering):
         return lowering
 
     def for_problem(self, problem: MatrixProblem) -> Self:
-        """This lowering for another number of rows at once, with a tile for the room."""
+        """A copy for another problem, with a tile for the current ``room``."""
         lowering = twin(self)
         lowering.problem, lowering._slots_of, lowering._striped = problem, {}, {}
         return lowering.in_room()
 
     def follow(self, first: Lowering) -> None:
         assert isinstance(first, MatrixTiling)
-        # With the first core's slots the chain has to work in pieces where that one does.
+        # With the first core's slots, the chain must work in pieces if that core's chain does.
         self.tile, self.chain.in_pieces, self._specs = first.tile, first.chain.in_pieces, None
 
     # The slots
@@ -244,7 +246,7 @@ class MatrixTiling(Lowering):
         specs: list[SlotSpec] = []
         if p.x_home is not Home.DIRECT:
             specs.append(slot_spec("x", size.x, input_copies(self.config)))
-        # Pinned weights and parameters have addresses of their own, the same for all inferences.
+        # Pinned weights and parameters have fixed addresses for all inferences.
         if not p.pinned:
             specs += self._operand("w", size.w, self.parts())
         if p.main:
@@ -262,20 +264,21 @@ class MatrixTiling(Lowering):
         return specs + range_slots(self.group)
 
     def parts(self) -> tuple[Part, ...]:
-        """The parts of the sums of a tile, in the order in which they are added."""
-        # Blocks of channels outermost, then kernel rows: the order in which floats are summed.
+        """The parts of the reduction of a tile, in the order in which they are added."""
+        # Channel blocks outermost, then kernel rows: the defined order of float sums.
         p, (rows, cols) = self.problem, taps(self.problem, self.tile)
         cuts = cut(p.ic, self.tile.ic), cut(p.kh, rows), cut(p.kw, cols)
         return tuple([Part(*channels, *row, *col) for channels, row, col in product(*cuts)])
 
     def _operand(self, name: str, nbytes: int, parts: tuple[Part, ...]) -> Sequence[SlotSpec]:
-        """A slot for what belongs to the channels of a tile, or one for all channels that stays for all stripes."""
+        """A slot for what belongs to the channels of a tile; if weights stay for all stripes, one slot per tile of
+        channels."""
         if self.problem.held:
             return _copies(name, nbytes, self.problem.held, *self._cuts(), parts)
         return (slot_spec(name, nbytes),)
 
     def _cuts(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """(all, those of a tile) of groups and of output channels."""
+        """(all, per tile) for groups and for output channels."""
         return (self.problem.groups, self.tile.groups), (self.problem.oc, self.tile.oc)
 
     # Estimates
@@ -284,11 +287,11 @@ class MatrixTiling(Lowering):
         return self._of_all(self._tilings(self.problem).latency(self.tile))
 
     def _of_all(self, ps: int) -> int:
-        """Picoseconds for all rows of the result, from those for the rows of the problem."""
+        """Picoseconds for all rows of the result, given those for the rows of the problem."""
         return ps * self.height // self.problem.oh
 
     def striped(self, rows: int) -> int:
-        # Not in proportion to the rows: an array may take as long for one as for two.
+        # Not proportional to the rows: an array may need as long for one as for two.
         known = self._striped.get((self.tile, rows))
         if known is None:
             problem, tile = self.problem, self.tile
@@ -319,13 +322,13 @@ class MatrixTiling(Lowering):
             return 0
         left = working
         if tiles > 1:
-            # Two tiles have slots: when the products of the last tile are done, the chain may still be at the one
+            # Two tiles have slots: when the products of the last tile are done, the chain may still work on the tile
             # before it.
             banks = known.chain_banked
             left = 2 * working - products - max(0, known.banked(self.tile) - banks) * banks // chain
-        # The time of the banks includes the products.
+        # The bank time includes the products.
         left = (left - products if working > chain else left) // tiles
-        # The chain is ahead by no more than its unit's queue: when that is full, the matrix unit waits as well.
+        # The backlog of the chain is limited by its unit's queue: when that is full, the matrix unit waits as well.
         pieces = ceil_div(self._of_tile(), self.problem.epilogue.piece) if self.tile.in_pieces else 1
         left = min(left, self.tail() * self.config.queue_depth // (pieces * len(self.chain.ops)))
         return max(0, left)
@@ -353,34 +356,34 @@ class MatrixTiling(Lowering):
         return ceil_div(p.images * p.oh * p.ow * p.groups * p.oc, self._of_tile())
 
     def _of_tile(self) -> int:
-        """Elements of a whole tile of the result."""
+        """Elements of a full tile of the result."""
         return self.tile.oh * self.tile.ow * self.tile.groups * self.tile.oc
 
     def _chaining(self) -> int:
-        """Picoseconds from the start of the chain on one tile to its start on the next, for all tiles; 0 without a
-        chain."""
+        """Picoseconds from the start of the chain on one tile to its start on the next, summed over all tiles; 0
+        without a chain."""
         chain = self.tail() * self._tiles()
         return chain and max(chain, self._tilings(self.problem).banked(self.tile))
 
 
 def cut(full: int, size: int) -> list[tuple[int, int]]:
-    """(first, count) of the parts of ``full``."""
+    """(first, count) of the parts of ``full`` with at most ``size`` each."""
     return [(low, min(size, full - low)) for low in range(0, full, size)]
 
 
-# Plans ask for the same thousands of slots again and again.
+# Cached, because plans need the same thousands of slots over and over.
 @functools.lru_cache(maxsize=1024)
 def _copies(
     name: str, nbytes: int, copies: int, groups: tuple[int, int], oc: tuple[int, int], parts: tuple[Part, ...]
 ) -> tuple[SlotSpec, ...]:
-    """A slot for the channels of each tile, or for each of the parts of their sums; cuts are (all, of a tile)."""
+    """A slot for the channels of each tile, or for each part of their sums. ``groups``, ``oc``: (all, per tile)."""
     channels = product(*(range(0, full, size) for full, size in (groups, oc)))
     keys = product(channels, parts) if parts else channels
     return tuple(SlotSpec(f"{name}{key}", nbytes, copies) for key in keys)
 
 
 def _is_turned(view: View) -> bool:
-    """Whether another dimension than the last one is innermost in memory."""
+    """Whether the last dimension is not the innermost in memory."""
     last = len(view.shape) - 1
     return view.shape[last] > 1 and view.order()[last] != last
 

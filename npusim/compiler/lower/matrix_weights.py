@@ -1,4 +1,4 @@
-"""Constant weights of the matrix unit: how those of a tile are packed, with their scales and zero points."""
+"""Constant weights of the matrix unit: how the weights of a tile are packed, with their scales and zero points."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from npusim.timing.tile import MatrixProblem, weight_bytes
 from npusim.units import ceil_div
 
 Cut = Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]]
-"""Takes the weights of a tile out of all: for each group of channels its arrays, in the order of the unit."""
+"""Extracts the weights of a tile: for each group of channels its arrays, in the order that the unit reads."""
 
 Columns = list[tuple[int, int]]
-"""First output channel and number of channels, of each group of a tile."""
+"""(first output channel, number of channels) of each group of a tile."""
 
 
 class Part(NamedTuple):
-    """What one instruction adds to the sums of a tile: first and number of input channels, kernel rows and columns."""
+    """The part of the reduction that one instruction adds to a tile: (first, count) of input channels, kernel rows and
+    columns."""
 
     channel: int
     channels: int
@@ -37,13 +38,15 @@ class Part(NamedTuple):
 
     @property
     def taps(self) -> int:
-        """Taps of the kernel."""
+        """Taps of the kernel in this part."""
         return self.rows * self.cols
 
 
 class WeightScales(NamedTuple):
-    """Scales, and zero points if there are any, of integer weights that stand for floats: [rows][output channels], one
-    row for each ``block`` input channels."""
+    """Scales, and optionally zero points, of integer weights that represent floats.
+
+    Arrays have the shape [rows][output channels], with one row per ``block`` input channels.
+    """
 
     block: int
     scale: npt.NDArray[np.float32]
@@ -51,6 +54,7 @@ class WeightScales(NamedTuple):
 
     @classmethod
     def of(cls, op: Op) -> WeightScales | None:
+        """The scales of an operator's weights; None if it has none."""
         scale, zero = op.optional(3), op.optional(4)
         if scale is None:
             return None
@@ -60,7 +64,7 @@ class WeightScales(NamedTuple):
         for tensor, dtype in ((scale, np.dtype(np.float32)), (zero, w.dtype.storage)):
             if tensor is None or tensor.data is None:
                 continue
-            # Rows are along the input channels, which come after the output channels in weights of a convolution.
+            # Rows are along the input channels, which follow the output channels in the weights of a convolution.
             lead = 2 if conv else len(w.shape)
             flat = tensor.data.reshape(tensor.shape[lead - 2 : lead])
             rows = flat.T if conv else flat
@@ -69,10 +73,11 @@ class WeightScales(NamedTuple):
 
     @property
     def rows(self) -> int:
+        """Number of rows of scales."""
         return len(self.scale)
 
     def parts(self, channels: tuple[int, int], columns: Columns) -> list[npt.NDArray[Any]]:
-        """The scales of the columns for a part of the input channels, then the zero points."""
+        """The scales of the columns for a part of the input channels, followed by the zero points."""
         low, high = channels[0] // self.block, ceil_div(sum(channels), self.block)
         if self.rows == 1:
             low, high = 0, 1
@@ -96,9 +101,11 @@ def pack_weights(
     columns: Columns,
     parts: int,
 ) -> Packed:
-    """Place the constants of a tile as one run: the weights of each group, each from a byte on, scales, zero points.
+    """Place the constants of a tile as one run: the weights of each group, each byte-aligned, then scales, then zero
+    points.
 
-    ``key``: which tile; ``cut``: gives its weights, in ``parts`` arrays; ``part``: of the sums.
+    ``key``: identifies the tile. ``cut``: extracts its weights, in ``parts`` arrays. ``part``: the part of the
+    reduction.
     """
     dtype, bits = problem.w_type, problem.w_bits
     weights = op.input(1).data
@@ -117,7 +124,7 @@ def pack_weights(
         flat = [array.reshape(-1).view(np.uint8) for array in map(np.ascontiguousarray, flat)]
         dtype = DType.UINT8
     if problem.w_rows * problem.w_cols > 1:
-        # The unit reads whole tiles of weights: the last one is filled up with zeros.
+        # The unit reads whole tiles of weights, so the last one is padded with zeros.
         wanted = weight_bytes(problem, depth, len(columns), columns[0][1])
         flat.append(np.zeros(wanted - sum(array.nbytes for array in flat), np.uint8))
     return pack(context, (op, key, part, *columns), flat, f"{op.name}.weights", dtype, bits)
@@ -134,9 +141,12 @@ def extras(
     *,
     wide: bool,
 ) -> Extras:
-    """The fields of an instruction that plain products do not need. ``address``: of the weights; ``columns``: groups,
-    weights of a channel, channels; ``channel``: the first input channel; ``shift``: address of the epilogue's shift;
-    ``skipped``: the fields for weights that are not multiplied; ``wide``: sums of 64 bits."""
+    """The instruction fields that plain products do not need.
+
+    ``address``: of the weights. ``columns``: (groups, weights per channel, channels). ``channel``: the first input
+    channel. ``shift``: the address of the epilogue's shift. ``skipped``: the fields for weights that are not
+    multiplied. ``wide``: 64-bit sums.
+    """
     if scales is None and not wide and not problem.w_bits and shift == NOTHING and skipped is None:
         return NO_EXTRAS
     plain = replace(skipped or NO_EXTRAS, wide=wide, w_bits=problem.w_bits, shift=shift)
@@ -144,7 +154,7 @@ def extras(
         return plain
     groups, k, oc = columns
     skip = channel % scales.block if scales.rows > 1 else 0
-    # A single row of scales serves the whole reduction, wherever a part of it begins.
+    # A single row of scales serves the whole reduction, wherever a part of it starts.
     block = scales.block if scales.rows > 1 else k
     w_scale = address + groups * packed_bytes(k * oc, problem.w_type, problem.w_bits)
     w_zeros = NOTHING

@@ -1,8 +1,8 @@
-"""Dilated convolutions by phases: outputs that share inputs are neighbours, as in a convolution without dilation.
+"""Dilated convolutions by phases: outputs that share inputs become neighbours, as in a convolution without dilation.
 
-With dilation d, output rows r, r + d, r + 2d ... read the same input rows, and no other output row does. Tiles of such
-rows need no more of the input than tiles of neighbouring rows do without dilation. The rows of one phase are an image;
-the pixels of a signal (an image of one row) are rows of d columns, and the kernel lies across these rows.
+With dilation d, output rows r, r + d, r + 2d ... read the same input rows, and no other output rows read these. Tiles
+of such rows need no more input than tiles of neighbouring rows without dilation. The rows of one phase are treated as
+an image. For a signal (an image with one row), the pixels form rows of d columns, and the kernel spans these rows.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from npusim.units import ceil_div
 
 
 def phased(op: Op) -> type[ConvLowering] | None:
-    """The lowering of a convolution by phases, None where there is no dilation or too few outputs."""
+    """The class that lowers a convolution by phases; None without dilation or with too few outputs."""
     attrs = op.attrs
-    if attrs["phases"]:  # of a transposed convolution, by rows and columns of the kernel
+    if attrs["phases"]:  # Phases of a transposed convolution, by rows and columns of the kernel.
         return None
     rows, cols = (2, 3) if attrs["layout"] == "NCHW" else (1, 2)
     x, y, kernel = op.input(0).shape, op.output.shape, op.input(1).shape[2:]
@@ -38,7 +38,7 @@ def phased(op: Op) -> type[ConvLowering] | None:
 
 
 class PhaseConvLowering(ConvLowering):
-    """A convolution by phases: views of its result and of the operands of its chain."""
+    """A convolution by phases: changes the views of its result and of its chain's operands."""
 
     def views(self, context: Context, window: Window) -> Context | None:
         out = self._out.permute(self._axes)
@@ -50,8 +50,10 @@ class PhaseConvLowering(ConvLowering):
 
     @abstractmethod
     def folded(self, view: View) -> View:
-        """A view [image, row, column, channel] by phases. The last row of some phases lies behind its end: no tile has
-        it."""
+        """A view [image, row, column, channel] by phases.
+
+        The last row of some phases is past the end of the view. No tile uses it.
+        """
 
 
 class RowPhases(PhaseConvLowering):
@@ -111,7 +113,7 @@ class RowPhases(PhaseConvLowering):
 
 
 class PixelPhases(PhaseConvLowering):
-    """The pixels of a signal as rows of as many columns as the dilation; the columns of the kernel are rows."""
+    """The pixels of a signal as rows with as many columns as the dilation. The columns of the kernel become rows."""
 
     both_ways = True
 
@@ -129,7 +131,7 @@ class PixelPhases(PhaseConvLowering):
         return padded(window, out, (rows, self._count, before, 0))
 
     def spatial(self) -> list[tuple[int, int, int]]:
-        # Pixels behind the last whole row are tiles of their own.
+        # Pixels after the last whole row are separate tiles.
         rows, rest = divmod(self._width, self._count)
         whole = product(range(0, rows, self.tile.oh), range(0, self._count, self.tile.ow))
         places = [*whole, *((rows, col) for col in range(0, rest, self.tile.ow))]
@@ -143,7 +145,7 @@ class PixelPhases(PhaseConvLowering):
         return extent._replace(rows=min(extent.rows, rows - task.row))
 
     def _first(self, task: OutputTile, part: Part) -> int:
-        """Pixel of the input at the corner of a part of a tile; negative in the padding."""
+        """The input pixel at the corner of a part of a tile; negative in the padding."""
         left: int = self._pads[1]
         return (task.row + part.row) * self._count + task.col - left
 
@@ -163,7 +165,7 @@ class PixelPhases(PhaseConvLowering):
             return (low, high) if low < high else (cols, cols)
 
         items: list[Item] = []
-        # Rows in which the signal begins or ends have padding of their own.
+        # Rows in which the signal begins or ends have their own padding.
         for (low, high), alike in groupby(range(rows), key=inside):
             row, *more = alike
             start = (task.image, 0, first + row * self._count + low if low < high else 0, channel)

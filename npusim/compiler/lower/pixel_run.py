@@ -1,4 +1,4 @@
-"""Pixels of several rows and images as one run, for operators that compute each pixel by itself."""
+"""Merge pixels of several rows and images into one run, for operators that compute each pixel independently."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from npusim.graph import Tensor
 def pixel_run(
     context: Context, group: Group, x: View, out: View, axes: tuple[int, ...] = (), kept: int = 0
 ) -> tuple[View, View, Context] | None:
-    """Views [rows, columns, channels] of the operand and of the result of a matrix operator, and the context of its
-    chain, whose views have the same dimensions; None where strides do not allow two dimensions.
+    """Views [rows, columns, channels] of the operand and result of a matrix operator, and the context of its chain.
 
-    ``x`` and ``out``: views with channels last. ``axes``: dimensions of the result of the model in the order of those
-    of ``out``, if they are others. ``kept``: dimensions before the channels that stay as they are.
+    The views of the chain have the same dimensions. None if strides do not allow two dimensions. ``x``, ``out``: views
+    with channels last. ``axes``: the dimensions of the model's result in the order of ``out``, if they differ.
+    ``kept``: dimensions before the channels that are not merged.
     """
     operands = {tensor: context.view(tensor) for tensor in group.loads()}
     shape = out.shape
@@ -33,7 +33,7 @@ def pixel_run(
     def flat(view: View) -> View:
         found = view.reshape((*outer, *view.shape[ends:]))
         assert found is not None
-        # A dimension of one element is no broadcast one: it gets a stride.
+        # A dimension of size one is not a broadcast one: it gets a stride.
         return found.broadcast(found.shape)
 
     flattened: dict[Tensor, View] = {tensor: flat(view) for tensor, view in views.items()}

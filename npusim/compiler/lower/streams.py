@@ -1,4 +1,4 @@
-"""Constant weights that are compressed in DRAM (ADR 0055): one stream for each tile."""
+"""Constant weights that are compressed in DRAM (ADR 0055): one stream per tile."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from npusim.units import ceil_div
 
 _SYMBOLS = frozenset({DType.INT8, DType.UINT8})
 _WHOLE = 8
-"""Bits of a symbol where weights are bytes."""
+"""Bits per symbol if weights are bytes."""
 
 
 class Packed(NamedTuple):
-    """The weights of a tile in DRAM: as they are, or as a stream of symbols of ``bits`` that expands to ``nbytes``."""
+    """The weights of a tile in DRAM: uncompressed, or as a stream of symbols of ``bits`` that expands to ``nbytes``."""
 
     view: View
     nbytes: int = 0
     bits: int = 0
 
     def load(self, slot: Slot) -> list[Item]:
-        """Load them into a slot."""
+        """Load the weights into a slot."""
         if not self.bits:
             return load_items((slot.address, (self.view.dtype.itemsize,), slot), self.view)
         expand = Expand(slot.address, self.view.address, self.nbytes, self.view.shape[0], self.bits)
@@ -42,7 +42,8 @@ class Packed(NamedTuple):
 
 
 def weights_per_kilo(context: Context, op: Op) -> int:
-    """Bytes that 1024 bytes of an operator's weights take when compressed as one stream; 1024 if they are not."""
+    """Bytes that 1024 bytes of an operator's weights take when compressed as one stream; 1024 if they are not
+    compressed."""
     w = op.input(1)
     if not _may_be_stream(context, w.dtype) or w.data is None or not w.data.size:
         return 1024
@@ -51,8 +52,10 @@ def weights_per_kilo(context: Context, op: Op) -> int:
 
 
 def pack(context: Context, key: Hashable, parts: Sequence[Piece], name: str, dtype: DType, bits: int) -> Packed:
-    """Place the weights of one tile, as a stream where that is faster to load. ``key``: identifies the operator and the
-    tile; ``bits``: of a packed weight, otherwise 0."""
+    """Place the weights of one tile, as a stream if that loads faster.
+
+    ``key``: identifies the operator and the tile. ``bits``: of a packed weight, 0 if weights are not packed.
+    """
     nbytes = sum(part.nbytes for part in parts)
     symbol = bits or _WHOLE
     if _may_be_stream(context, dtype) and 0 < nbytes * (_WHOLE // symbol) <= MAX_ITEMS:
@@ -68,21 +71,22 @@ def _may_be_stream(context: Context, dtype: DType) -> bool:
 
 
 def _size(context: Context, key: Hashable, parts: Sequence[Piece], bits: int) -> int:
-    """Bytes of the stream. It is remembered, because reading weights takes long and most schedules have the same
-    tiles."""
+    """Bytes of the stream. Cached, because reading weights is slow and most schedules have the same tiles."""
     return fact(context, ("stream", key), lambda: _core.compressed_size(_joined(parts), bits or _WHOLE))
 
 
 def _joined(parts: Sequence[Any]) -> npt.NDArray[np.uint8]:
-    """The bytes of arrays, each in row-major order, one after the other."""
+    """The bytes of arrays in sequence, each in row-major order."""
     return np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
 
 
 def joined(
     cut: Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]], weights: npt.NDArray[Any], nbytes: int, bits: int
 ) -> Piece:
-    """The arrays of ``cut``, each group :func:`squeezed`, one after the other: ``nbytes`` in all. They are only made
-    when their bytes are needed, which timing-only runs never do."""
+    """The arrays of ``cut`` in sequence, each group :func:`squeezed`: ``nbytes`` bytes in all.
+
+    They are only made when their bytes are needed, which timing-only runs never do.
+    """
 
     def make(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         out, end = np.empty(nbytes, np.uint8), 0
@@ -96,7 +100,10 @@ def joined(
 
 
 def squeezed(group: Sequence[npt.NDArray[Any]], bits: int) -> Piece:
-    """Bytes of so many bits of each value, low bits first: of arrays, each in row-major order; 0: as they are."""
+    """Pack the low ``bits`` bits of each value into bytes, first value in the lowest bits, arrays in row-major order.
+
+    0: leave the single array as it is.
+    """
     if not bits:
         (array,) = group
         return array

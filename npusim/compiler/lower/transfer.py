@@ -18,11 +18,12 @@ from npusim.units import ceil_div
 from npusim.work import DmaWork, walked_runs
 
 MAX_TRANSFERS = 1 << 18
-"""Instructions for one tile at most. With so many dimensions that do not merge, elements would be moved one by one."""
+"""Maximum number of instructions for one tile. More would mean that dimensions do not merge and elements move one by
+one."""
 
 
 Strided = tuple[int, Sequence[int], Resource]
-"""One side of a transfer: address, byte strides, and the memory that these are in."""
+"""One side of a transfer: (address, byte strides, the memory that they refer to)."""
 
 
 def copy_items(
@@ -34,8 +35,11 @@ def copy_items(
     after: Sequence[int] | None = None,
     pattern: int = 0,
 ) -> list[Item]:
-    """Copy elements ``dims`` from src to dst, with padding written around them. A copy that is too large for one
-    instruction is halved along its longest side."""
+    """Copy elements ``dims`` from src to dst, and write padding around them.
+
+    A copy that is too large for one instruction is halved along its longest side. Raises TooManyError above
+    ``MAX_TRANSFERS``.
+    """
     (dst_address, dst_strides, dst_resource), (src_address, src_strides, src_resource) = dst, src
     nothing = (0,) * len(dims)
     low, high = (tuple(before or nothing), tuple(after or nothing)) if before or after else (nothing, nothing)
@@ -60,7 +64,7 @@ def copy_items(
     dst_address += begins[0]
     src_address += begins[1]
     reads, writes, items = (src_resource,), (dst_resource,), []
-    if not looped:  # nearly always
+    if not looped:  # Nearly always.
         copy = Copy(dst_address, to_strides, src_address, from_strides, size, itemsize, low, high, pattern)
         copy.alike(works)
         return [Item(copy, reads, writes)]
@@ -75,8 +79,8 @@ def copy_items(
 def pad_items(
     dst: Strided, dims: Sequence[int], itemsize: int, before: Sequence[int], after: Sequence[int], pattern: int
 ) -> list[Item]:
-    """Write the padding of :func:`copy_items` without the elements: strips before and after them along each dimension,
-    as runs of the destination."""
+    """Write only the padding of :func:`copy_items`: strips before and after the elements along each dimension, as runs
+    of the destination."""
     address, strides, resource = dst
     items: list[Item] = []
     whole = list(map(sum, zip(before, dims, after, strict=True)))
@@ -89,7 +93,7 @@ def pad_items(
 
 
 def _fill_items(dst: Strided, dims: Sequence[int], itemsize: int, pattern: int) -> list[Item]:
-    """Set elements, at most as many as one instruction may at a time."""
+    """Set elements, split so that no instruction exceeds its limit."""
     address, strides, resource = dst
     if not prod(dims):
         return []
@@ -112,8 +116,10 @@ def transfer_works(
     before: Sequence[int] | None = None,
     after: Sequence[int] | None = None,
 ) -> list[tuple[DmaWork, int]]:
-    """The work of the transfers of :func:`copy_items`, and the number of each. Sides are (address, byte strides); the
-    address only tells the memory."""
+    """The work of the transfers of :func:`copy_items`, and how often each occurs.
+
+    Sides are (address, byte strides); the address only determines the memory.
+    """
     low, high = tuple(before or (0,) * len(dims)), tuple(after or (0,) * len(dims))
     outside = is_outside(dst[0]), is_outside(src[0])
     walk = _walk(tuple(dims), tuple(dst[1]), tuple(src[1]), low, high, itemsize, outside)
@@ -131,7 +137,7 @@ def transfer_works(
 
 
 def is_transposing(dst: Sequence[int], src: Sequence[int], dims: Sequence[int], itemsize: int) -> bool:
-    """Whether a transfer between two sides in DRAM, with these byte strides, must break up the runs of one of them."""
+    """Whether a transfer between two sides in DRAM with these byte strides must break up the runs of one of them."""
     none = (0,) * len(dims)
     rows, _ = _ordered(list(zip(dims, dst, src, none, none, strict=True)), (True, True))
     sizes, to, source, _, _ = zip(*rows, strict=True) if rows else ((),) * 5
@@ -144,14 +150,14 @@ _Row = tuple[int, int, int, int, int]
 _Walk = tuple[Sequence[_Row], Sequence[tuple[int, ...]], tuple[int, int], dict[Any, DmaWork]]
 """How instructions walk the dimensions of a transfer: (looped, rows, begins, works).
 
-``looped``: dimensions with an instruction for each element; ``rows``: items, strides of dst and of src, padding before
-and after of the four of an instruction, empty if the transfer is too large for one instruction. ``begins``: offsets of
-the first elements of dst and src, because a dimension may be walked from its other end. ``works``: remembered by the
+``looped``: dimensions with one instruction per element. ``rows``: items, dst strides, src strides, padding before and
+after, for the four dimensions of an instruction; empty if the transfer is too large for one instruction. ``begins``:
+offsets of the first elements of dst and src, because a dimension may be walked backwards. ``works``: a cache for the
 instructions.
 """
 
 
-# Tiles are alike within a layer and from one design to the next.
+# Cached, because tiles repeat within a layer and from one design to the next.
 @functools.lru_cache(maxsize=1 << 13)
 def _walk(
     dims: tuple[int, ...],
@@ -162,17 +168,17 @@ def _walk(
     itemsize: int,
     outside: tuple[bool, bool],
 ) -> _Walk | None:
-    """None if there is nothing to write."""
+    """How to walk a transfer; None if there is nothing to write."""
     if prod([size + low + high for size, low, high in zip(dims, before, after, strict=True)]) > MAX_ITEMS:
         return (), (), (0, 0), {}
     rows, begins = _ordered(list(zip(dims, dst, src, before, after, strict=True)), outside)
     rows = _merge(rows)
-    # No elements, but padding around them, is a fill: the instruction can do that.
+    # A copy of no elements with padding around them is a fill, which the instruction supports.
     if any(b + d + a == 0 for d, _, _, b, a in rows):
         return None
     looped, inner = _split(rows, itemsize, outside)
     if (transfers := prod(row[0] for row in looped)) > MAX_TRANSFERS:
-        raise TooManyError(f"{list(dims)} would be moved by {transfers} transfers, at most {MAX_TRANSFERS} are made")
+        raise TooManyError(f"{list(dims)} needs {transfers} transfers, the limit is {MAX_TRANSFERS}")
     columns = [[row[column] for row in inner] for column in range(5)]
     return looped, [pad4(column, filler) for column, filler in zip(columns, (1, 0, 0, 0, 0), strict=True)], begins, {}
 
@@ -186,8 +192,10 @@ def fetch_items(
     after: Sequence[int] | None = None,
     pattern: int = 0,
 ) -> list[Item]:
-    """:func:`copy_items` for features of a unit that fetches them itself: the last dimension is the channels of a pixel
-    and is not merged with others."""
+    """:func:`copy_items` for the features of a unit that fetches them itself.
+
+    The last dimension is the channels of a pixel and is not merged with others.
+    """
     none = (0,) * len(dims)
     low, high = before or none, after or none
     elements = prod(map(sum, zip(low, dims, high, strict=True)))
@@ -200,7 +208,7 @@ def fetch_items(
 
 
 def forget() -> None:
-    """Forget all walks: for tests that change the limits of this module."""
+    """Clear the cache of walks, for tests that change the limits of this module."""
     _walk.cache_clear()
 
 
@@ -219,12 +227,12 @@ def store_items(view: View, slot: Strided) -> list[Item]:
 
 
 def load_packed(slot: Slot, view: View, order: Sequence[int]) -> list[Item]:
-    """Copy a whole view into a slot without gaps, its dimensions in ``order``, the outermost first."""
+    """Copy a whole view into a slot without gaps, with its dimensions in ``order``, outermost first."""
     return load_items(_packed(slot, view, order), view.permute(order))
 
 
 def store_packed(view: View, slot: Slot, order: Sequence[int]) -> list[Item]:
-    """Copy a slot that is laid out as by :func:`load_packed` into a whole view."""
+    """Copy a slot with the layout of :func:`load_packed` into a whole view."""
     return store_items(view.permute(order), _packed(slot, view, order))
 
 
@@ -234,9 +242,11 @@ def _packed(slot: Slot, view: View, order: Sequence[int]) -> Strided:
 
 
 def _ordered(rows: list[_Row], outside: tuple[bool, bool]) -> tuple[list[_Row], tuple[int, int]]:
-    """The dimensions in the order of the engine, the outermost first, each from its lower address: by the side that is
-    outside of SRAM, where bursts cost more than words; by the destination, if both are. Also returns the offsets of the
-    first elements of dst and src that this causes."""
+    """Sort the dimensions for the DMA engine, outermost first, each walked towards higher addresses.
+
+    The order follows the side outside SRAM, where bursts cost more than words; if both are outside, the destination.
+    Also returns the offsets of the first elements of dst and src.
+    """
     leading, other = (1, 2) if outside[0] or not outside[1] else (2, 1)
     begins, turned = [0, 0], []
     for size, to, source, low, high in rows:
@@ -247,17 +257,17 @@ def _ordered(rows: list[_Row], outside: tuple[bool, bool]) -> tuple[list[_Row], 
             turned.append((size, -to, -source, high, low))
         else:
             turned.append((size, to, source, low, high))
-    # Stable, so that dimensions of one element stay where they are.
+    # A stable sort, so that dimensions with one element keep their position.
     found = sorted((row for row in turned if row[leading]), key=lambda row: -row[leading])
     for row in (row for row in turned if not row[leading]):
-        # A dimension without a stride on the leading side takes its place from the other side.
+        # A dimension without a stride on the leading side is placed by its stride on the other side.
         at = next((at for at, each in enumerate(found) if abs(each[other]) < abs(row[other])), len(found))
         found.insert(at, row)
     return found, (begins[0], begins[1])
 
 
 def _merge(rows: Sequence[_Row]) -> list[_Row]:
-    """Merge neighbouring dimensions that are one run of steps on both sides; padded ones stay apart."""
+    """Merge neighbouring dimensions that are contiguous on both sides. Padded dimensions are not merged."""
     joined: list[_Row] = []
     for row in rows:
         size, to, source, low, high = row
@@ -273,8 +283,11 @@ def _merge(rows: Sequence[_Row]) -> list[_Row]:
 
 
 def _split(rows: list[_Row], itemsize: int, outside: tuple[bool, bool]) -> tuple[list[_Row], list[_Row]]:
-    """(looped, inner) dimensions: an instruction has four. One dimension after the other is looped, the one that leaves
-    the longest runs in the fewest transfers, or the shortest among equals."""
+    """Split dimensions into (looped, inner), because an instruction has at most four.
+
+    Dimensions are looped one after another: always the one that leaves the longest runs in the fewest transfers, or the
+    shortest of equals.
+    """
     inner = list(rows)
     looped: list[_Row] = []
     while len(inner) > 4:
@@ -287,13 +300,13 @@ def _split(rows: list[_Row], itemsize: int, outside: tuple[bool, bool]) -> tuple
 
 
 _START = 32
-"""The cost of one more transfer, in short runs: a latency of 120 ns is the time of 32 bursts of 64 bytes at 17 GB/s.
-The choice is the same for all devices."""
+"""The cost of one more transfer, in short runs: a latency of 120 ns equals the time of 32 bursts of 64 bytes at 17
+GB/s. The choice is the same for all devices."""
 
 
 def _pieces(rows: Sequence[_Row], itemsize: int, outside: tuple[bool, bool]) -> int:
-    """Runs of one transfer, on the side outside of SRAM that has more, plus the words of the other side, of which
-    ``_WORDS`` take as long as a burst."""
+    """The number of runs of one transfer on the side outside SRAM that has more, plus the words of the other side
+    divided by ``_WORDS``."""
     dims = [low + size + high for size, _, _, low, high in rows]
     runs = [walked_runs(dims, [row[column] for row in rows], itemsize).pieces for column in (1, 2)]
     far = max((count for count, is_far in zip(runs, outside, strict=True) if is_far), default=1)
@@ -302,4 +315,4 @@ def _pieces(rows: Sequence[_Row], itemsize: int, outside: tuple[bool, bool]) -> 
 
 
 _WORDS = 4
-"""One word a cycle at 1 GHz, compared with 64 bytes at 17 GB/s."""
+"""Words in SRAM that take as long as one burst: one word per cycle at 1 GHz, compared with 64 bytes at 17 GB/s."""

@@ -25,7 +25,7 @@ LIMITS = (
     (tile, "MAX_PRODUCTS"), (tile, "MAX_ELEMENTS"), (base, "MAX_ELEMENTS"), (movement, "MAX_ITEMS"),
     (transfer, "MAX_ITEMS"), (routine, "MAX_ROUTINE_STEPS"),
 )  # fmt: skip
-ROWS = ("its smallest tile goes through", "its smallest tile takes")
+ROWS = ("its smallest tile needs an instruction on", "its smallest tile takes")
 """How a graph is refused of which a row cannot be cut."""
 
 
