@@ -1,7 +1,7 @@
-"""Buffers and strided views of them: ``npusim.compiler.buffers`` says what they are for.
+"""Buffers and strided views of them; see ``npusim.compiler.buffers``.
 
-A plan makes hundreds of thousands of views, and a stream two for each transfer. Numbers are Python's: a model may name
-shapes that no device holds, which is found out later.
+A plan makes hundreds of thousands of views, and a stream two per transfer. Numbers are Python integers: a model may
+specify shapes that no device holds, which is detected later.
 """
 
 from npusim.isa.base import l2 as l2_address
@@ -14,11 +14,11 @@ cdef object L2_BASE = l2_address(0)
 
 
 cdef class Buffer:
-    """Bytes in one region of DRAM, in the SRAM of ``core``, or, ``in_l2``, in the L2, at ``offset`` once laid out.
+    """Bytes at ``offset`` in one region of DRAM, in the SRAM of ``core``, or, if ``in_l2``, in the L2.
 
-    ``born`` and ``dies``: first and last group that uses it. ``is_rolling``: it holds some rows of a value, and around
-    them the padding that those who read it want. ``is_met``: cores write into it what each of them has made of a value,
-    no byte twice by one operator.
+    ``born``, ``dies``: the first and last group that uses it. ``is_rolling``: it contains some rows of a value, and
+    around them the padding that its readers need. ``is_met``: each core writes what it has computed of a value into it,
+    and no operator writes a byte twice.
     """
 
     def __init__(self, str name, int region, nbytes, offset=0, born=-1, dies=-1, core=None, bint is_rolling=False):
@@ -36,7 +36,7 @@ cdef class Buffer:
 
     @property
     def is_scratch(self):
-        """It is a value between operators, and not in SRAM: in DRAM or L2."""
+        """Whether it is a value between operators that is not in SRAM, but in DRAM or L2."""
         return self.region == OF_SCRATCH and self.core is None
 
     @property
@@ -82,12 +82,12 @@ cdef class View:
 
     @property
     def address(self):
-        """Address of element 0; only after layout."""
+        """Address of element 0. Only valid after layout."""
         start = self.buffer.offset + self.offset
         return start if self.buffer.core is not None else self.buffer.base | start
 
     def moved(self, by):
-        """The view where its buffer's bytes are elsewhere."""
+        """The view after its buffer's bytes have moved."""
         found = by.get(self.buffer)
         if found is None:
             return self
@@ -102,10 +102,10 @@ cdef class View:
         return made(self.buffer, self.offset, tuple(shape), tuple(strides), self.dtype)
 
     def slice(self, starts, sizes, steps=None):
-        """Element i of a dimension is element start + i * step of this view's."""
+        """A view whose element i of a dimension is element start + i * step of this view."""
         cdef tuple shape = tuple(sizes), strides = self.strides
         offset = self.offset
-        # An empty slice may start behind the last element; keeping the old offset keeps its address inside the buffer.
+        # An empty slice may start after the last element. Keeping the old offset keeps its address inside the buffer.
         if 0 not in shape:
             for start, stride in zip(starts, strides):
                 offset = offset + start * stride
@@ -114,17 +114,18 @@ cdef class View:
         return made(self.buffer, offset, shape, strides, self.dtype)
 
     def broadcast(self, shape):
-        """numpy's broadcast: new and stretched dimensions get stride 0, those of one element any other."""
+        """As numpy's broadcast: new and stretched dimensions have stride 0, dimensions of size one any other stride."""
         cdef Py_ssize_t lead = len(shape) - len(self.shape)
         item = self.dtype.itemsize
-        # A stride of 0 means "broadcast" to those who tile and load; one element is never that, so it gets any other.
+        # For tiling and loads, a stride of 0 means "broadcast". A dimension of size one never is, so its stride is not
+        # 0.
         cdef list strides = [item if target == 1 else 0 for target in shape[:lead]]
         for dim, stride, target in zip(self.shape, self.strides, shape[lead:], strict=True):
             strides.append(item if target == 1 else stride if dim == target else 0)
         return made(self.buffer, self.offset, tuple(shape), tuple(strides), self.dtype)
 
     def reshape(self, shape):
-        """The view with these dimensions in row-major order, or None when strides cannot say it."""
+        """The view with these dimensions in row-major order, or None if strides cannot express it."""
         cdef tuple wanted = tuple(shape)
         if 0 in self.shape:
             return made(self.buffer, self.offset, wanted, (0,) * len(wanted), self.dtype)
@@ -145,11 +146,11 @@ cdef class View:
         return made(self.buffer, self.offset, wanted, tuple(strides), self.dtype)
 
     def is_dense(self):
-        """Row-major without gaps."""
+        """Whether it is row-major without gaps."""
         return self.strides_match(dense_strides(self.shape, self.dtype.itemsize))
 
     def strides_match(self, strides):
-        """The same placement, dimensions of one element aside."""
+        """Whether the placement is the same, ignoring dimensions of size one."""
         for dim, mine, other in zip(self.shape, self.strides, strides, strict=True):
             if dim != 1 and mine != other:
                 return False
@@ -167,12 +168,14 @@ cdef class View:
         return low, high
 
     def order(self):
-        """Dimensions from the outermost in memory to the innermost; broadcast and single ones keep their place."""
+        """Dimensions from outermost to innermost in memory. Broadcast dimensions and those of size one keep their
+        position."""
         return memory_order(self.shape, self.strides)
 
 
 cdef match(list source, Py_ssize_t position, list shape):
-    """Cover a prefix of shape by whole source dimensions: (next source dimension, strides), None when impossible."""
+    """Cover a prefix of ``shape`` with whole source dimensions: (next source dimension, strides), or None if
+    impossible."""
     if position == len(source):
         return None
     size, stride = source[position]
@@ -185,7 +188,7 @@ cdef match(list source, Py_ssize_t position, list shape):
             if position == len(source):
                 return None
             next_size, next_stride = source[position]
-            # Two source dimensions are one only if the outer one starts where the inner one ends.
+            # Two source dimensions merge only if the outer one starts where the inner one ends.
             if stride != next_size * next_stride:
                 return None
             size, stride, position = size * next_size, next_stride, position + 1
@@ -199,9 +202,9 @@ cdef match(list source, Py_ssize_t position, list shape):
 
 
 def memory_order(shape, strides):
-    """Dimension numbers sorted from outermost to innermost in memory; those that do not move stay where they are."""
+    """Dimension numbers from outermost to innermost in memory. Dimensions without a stride keep their position."""
     moving = [axis for axis in range(len(shape)) if shape[axis] > 1 and strides[axis]]
-    # Ties by number: an order that depended on anything else would make two compilations differ.
+    # Break ties by number, so that two compilations agree.
     by_stride = iter(sorted(moving, key=lambda axis: (-abs(strides[axis]), axis)))
     return tuple([next(by_stride) if axis in moving else axis for axis in range(len(shape))])
 
@@ -217,7 +220,7 @@ def dense_strides(shape, itemsize):
 
 
 def ordered_strides(shape, order, itemsize):
-    """Dense byte strides with the dimensions laid out in ``order``, outermost first."""
+    """Dense byte strides with the dimensions in ``order``, outermost first."""
     cdef list strides = [0] * len(shape)
     step = itemsize
     for axis in reversed(order):
@@ -227,7 +230,7 @@ def ordered_strides(shape, order, itemsize):
 
 
 def collapse(dims, *operands):
-    """Merge neighbouring dimensions that every operand walks as one; drop dimensions of one element."""
+    """Merge neighbouring dimensions that are contiguous in every operand, and drop dimensions of size one."""
     cdef list merged = [], strides = [[] for _ in operands]
     cdef Py_ssize_t last = -1
     for axis, dim in enumerate(dims):
@@ -246,7 +249,7 @@ def collapse(dims, *operands):
 
 
 cdef bint joins(tuple operands, list strides, Py_ssize_t last, axis, dim) except -1:
-    """Whether every operand steps over a dimension as over a part of the one before it."""
+    """Whether every operand's stride over a dimension continues that of the dimension before it."""
     for out, operand in zip(strides, operands):
         if (<list>out)[last] != operand[axis] * dim:
             return False

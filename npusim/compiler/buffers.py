@@ -1,8 +1,8 @@
-"""Where values live in memory: buffers, and strided views of them.
+"""Where values are in memory: buffers, and strided views of them.
 
-A reshape, transpose, slice or expand is a new view of the same bytes wherever strides can say it; only what they cannot
-say is copied. A tensor's memory order is therefore the compiler's choice: convolutions keep channels innermost whatever
-order the model's dimensions have.
+A reshape, transpose, slice or expand is a new view of the same bytes if strides can express it, and a copy otherwise.
+So the memory order of a tensor is the compiler's choice: convolutions keep channels innermost, whatever the order of
+the model's dimensions.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = [
 ]
 
 Moves = Mapping[Buffer, tuple[Buffer, int]]
-"""Where bytes of buffers are instead: the buffer, and how much further on in it."""
+"""Where the bytes of buffers have moved: (new buffer, added offset)."""
 
 
 def row_axis(view: View) -> int | None:
-    """The dimension of images that is outermost in memory but for the batch; None if they have one row only."""
+    """The outermost dimension of images in memory besides the batch; None if they have only one row."""
     if len(view.shape) != 4:
         return None
     order = view.order()
@@ -43,30 +43,32 @@ def row_axis(view: View) -> int | None:
 
 
 def pad4(values: Sequence[int], filler: int) -> tuple[int, ...]:
-    """Four values, with ``filler`` in front."""
+    """Pad to four values with ``filler`` in front."""
     if len(values) > 4:
         raise CompileError(f"internal: an instruction walks 4 dimensions, got {len(values)}")
     return (filler,) * (4 - len(values)) + tuple(values)
 
 
 class Arena:
-    """First-fit allocation of scratch buffers by lifetime: two buffers that live at once never overlap.
+    """First-fit allocation of scratch buffers by lifetime: buffers that live at the same time never overlap.
 
-    ``nbytes``: where the highest so far ends.
+    ``nbytes``: the end of the highest buffer so far.
     """
 
     def __init__(self) -> None:
         self.nbytes = 0
-        self._living: list[tuple[int, int, int]] = []  # heap of (dies, offset, size)
-        self._size_at: dict[int, int] = {}  # free runs: size by offset
-        self._start_of: dict[int, int] = {}  # offset by end
-        # Offsets by size, in heaps, with runs that are free no more: the lowest run of every size is looked at, not
-        # every run, because thousands of free runs are of a few dozen sizes.
+        self._living: list[tuple[int, int, int]] = []  # A heap of (dies, offset, size).
+        self._size_at: dict[int, int] = {}  # Free runs: size by offset.
+        self._start_of: dict[int, int] = {}  # Offset by end.
+        # Heaps of offsets by size, which may contain runs that are no longer free. Only the lowest run of each size is
+        # inspected, because thousands of free runs have a few dozen sizes.
         self._offsets: dict[int, list[int]] = {}
 
     def place(self, buffer: Buffer) -> None:
-        """Set the buffer's offset; ``born`` and ``dies`` must be known, and none may have been born after it."""
-        # Both ends count: the group in which one value dies and another is born reads the first and writes the second.
+        """Set the buffer's offset. ``born`` and ``dies`` must be set, and buffers must be placed in the order of
+        ``born``."""
+        # Both ends are inclusive: the group in which one value dies and another is born reads the first and writes the
+        # second.
         while self._living and self._living[0][0] < buffer.born:
             self._free(*heappop(self._living)[1:])
         size = align(max(buffer.nbytes, 1))
@@ -75,7 +77,7 @@ class Arena:
         heappush(self._living, (buffer.dies, buffer.offset, size))
 
     def _lowest(self, size: int) -> int:
-        """The lowest offset with so many free bytes; behind what is left at the end there are always more."""
+        """The lowest offset with ``size`` free bytes. There is always space at the end."""
         found = [offset for run in list(self._offsets) if run >= size for offset in self._lowest_of(run)]
         return min(found, default=self._start_of.get(self.nbytes, self.nbytes))
 
@@ -95,7 +97,7 @@ class Arena:
         self.nbytes = max(self.nbytes, offset + size)
 
     def _free(self, offset: int, size: int) -> None:
-        """Make one run of these bytes and the free ones at both sides."""
+        """Merge these bytes with the free runs on both sides."""
         start = self._start_of.pop(offset, offset)
         end = offset + size
         end += self._size_at.pop(end, 0)

@@ -1,4 +1,4 @@
-"""Graph to Program: legalise, fuse, group, place, lower, schedule, emit, verify."""
+"""Compile a Graph to a Program: legalise, fuse, group, place, lower, schedule, emit."""
 
 from __future__ import annotations
 
@@ -48,19 +48,20 @@ from npusim.work import MatrixWork
 
 
 def compile_graph(graph: Graph | PreparedGraph, config: Config, key: str = "", schedule: Schedule = FREE) -> Program:
-    """Compile for one device; the same graph, config and schedule give the same bytes.
+    """Compile for one device. The same graph, config and schedule give the same bytes.
 
     ``schedule``: choices that are given; the others are searched.
 
-    Raises UnsupportedError for operators that the device has no unit for, CompileError for what does not fit.
+    Raises UnsupportedError for operators that the device has no unit for, CompileError if something does not fit,
+    ScheduleError for a schedule that cannot be built.
     """
-    # Collected again when all that the program was made of is gone: it is looked at no more.
+    # Collect again only when everything that the program was made from has been freed, and need not be traversed.
     with uncollected():
         return _compiled(graph, config, key, schedule)[0]
 
 
 def compile_traced(graph: Graph, config: Config) -> tuple[Program, list[frozenset[int]]]:
-    """As :func:`compile_graph`; and for each operator of the program that takes time of the device, what it is of:
+    """As :func:`compile_graph`. Also returns, for each operator of the program that takes time on the device, the
     ``Op.origin`` of the operators in it."""
     with uncollected():
         program, best = _compiled(graph, config, "", FREE)
@@ -74,8 +75,10 @@ def compile_traced(graph: Graph, config: Config) -> tuple[Program, list[frozense
 
 @dataclass(slots=True)
 class Explained:
-    """A program, and why it became what it is. ``orders``: those that were compared, in words, with the picoseconds
-    that they are forecast to take; the chosen one first."""
+    """A program, and how it was chosen.
+
+    ``orders``: (label, forecast picoseconds) of the schedules that were compared, the chosen one first.
+    """
 
     program: Program
     decisions: list[Decision]
@@ -85,7 +88,7 @@ class Explained:
 
 
 def explain_graph(graph: Graph, config: Config, schedule: Schedule = FREE) -> Explained:
-    """Compile as :func:`compile_graph` does, and say why values live where they do. Raises the same errors."""
+    """Compile as :func:`compile_graph` does, and explain where values are. Raises the same errors."""
     tried: list[tuple[int, Build]] = []
     with uncollected():
         program, best = _compiled(graph, config, "", schedule, tried)
@@ -96,20 +99,23 @@ def explain_graph(graph: Graph, config: Config, schedule: Schedule = FREE) -> Ex
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Without Python's search for cycles: what a compilation makes it keeps or lets go at once, and so much of it that
-    the same objects would be looked at again and again."""
+    """Context manager: disable Python's cycle collector.
+
+    A compilation creates many objects that it keeps or frees at once. The collector would traverse the same objects
+    again and again.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        # The first of several threads switches it on again; the others then pay for it, no more.
+        # The first of several threads to finish enables it again. That only costs the others time.
         if enabled:
             gc.enable()
 
 
 def _settled(settled: PreparedGraph, config: Config) -> tuple[Graph, Budget]:
-    """As :func:`_prepared` gives it, remembered."""
+    """:func:`_prepared`, cached in the prepared graph."""
     key = rewriting(config), config.sram.bytes if any(op.kind == "topk" for op in settled.graph.ops) else 0
     if key not in settled.rewritten:
         if len(settled.rewritten) >= _MOST_REWRITTEN:
@@ -120,11 +126,11 @@ def _settled(settled: PreparedGraph, config: Config) -> tuple[Graph, Budget]:
 
 
 _MOST_REWRITTEN = 8
-"""Of one graph: then it is rewritten anew."""
+"""Cached rewritten graphs per graph. When there are more, the cache is cleared."""
 
 
 def _prepared(graph: Graph, config: Config) -> tuple[Graph, Budget]:
-    """The graph as it is compiled, and what is left of the budget."""
+    """The rewritten graph, and the rest of the budget."""
     budget = Budget.of(config)
     prepared = separate_outputs(prepare(in_canonical_order(graph), config, budget))
     budget.grant(operators=len(prepared.ops))
@@ -140,14 +146,14 @@ def _compiled(
     tried: list[tuple[int, Build]] | None = None,
 ) -> tuple[Program, Build]:
     graph = given.graph if isinstance(given, PreparedGraph) else given
-    # Taken before the rewriting, which may put other tensors in their place: a client binds by the model's names.
+    # Taken before the rewriting, which may replace tensors: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
     prepared, budget = _settled(given, config) if isinstance(given, PreparedGraph) else _prepared(graph, config)
-    # Not part of the rewriting, which designs share: the choice depends on nearly all of a description.
+    # Not part of the rewriting that designs share: this choice depends on nearly all of the description.
     prepared = fill_groups(prepared, config, budget)
     best = ScheduleSearch(prepared, config, budget, schedule, tried).run()
     commands, sizes = _marked(best), best.sizes
-    # Nothing is verified here: whoever executes a stream does that first, whoever has made it.
+    # The stream is not verified here. Whoever executes it verifies it, whatever its origin.
     emitted = emit(commands, limits_of(config, sizes))
     count = len(prepared.inputs)
     bindings = [
@@ -170,7 +176,7 @@ def _compiled(
 
 
 def _marked(order: Build) -> list[Command]:
-    """The commands, with a mark in front if some of them load residents."""
+    """The commands, with a mark in front if some of them load pinned weights."""
     if not order.prologue:
         return order.commands
     size = sum(command.size for command in order.commands[: order.prologue])
@@ -188,10 +194,11 @@ def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
 
 
 def prepare(graph: Graph, config: Config, budget: Budget | None = None) -> Graph:
-    """The graph as it is tiled: legal for the device, fused; its reference is the truth for integer results.
+    """Rewrite a graph to the form that is tiled: legal for the device and fused. For integers, its reference result is
+    exact.
 
-    Raises UnsupportedError naming every operator that the device cannot execute, and why; CompileError for one whose
-    result is larger than the device, or that wants more than the budget.
+    Raises UnsupportedError that names every operator that the device cannot execute, and why; CompileError for a value
+    that is larger than the device's memory, or beyond the budget.
     """
     budget = budget or Budget.of(config)
     _check_sizes(graph, config, budget)
@@ -203,7 +210,7 @@ def prepare(graph: Graph, config: Config, budget: Budget | None = None) -> Graph
 
 
 def _check_sizes(graph: Graph, config: Config, budget: Budget) -> None:
-    """Refuse what rules and lowerings would write out only to find that it fits nowhere."""
+    """Refuse early what rules and lowerings would otherwise write out before they find that it fits nowhere."""
     ends = len(graph.inputs) + len(graph.outputs)
     if FIRST_IO + ends > MOST_REGIONS:
         raise CompileError(
@@ -211,7 +218,7 @@ def _check_sizes(graph: Graph, config: Config, budget: Budget) -> None:
         )
     readers = {tensor: f"{op.name} ({op.kind})" for op in graph.ops for tensor in op.inputs if tensor is not None}
     for tensor in graph.constants():
-        # A few bytes that a view repeats become as many as they seem when they are packed as a constant.
+        # Bytes that a view repeats are written out when they are packed as a constant.
         copied = tensor.nbytes - real_bytes(tensor)
         budget.take_bytes(copied // COPIES, readers.get(tensor, tensor.name))
     for op in graph.ops:
@@ -225,13 +232,13 @@ def _check_sizes(graph: Graph, config: Config, budget: Budget) -> None:
 
 
 def find_unsupported(graph: Graph, config: Config) -> list[tuple[Op, str]]:
-    """The operators for which ``prepare`` would refuse a graph, as it rewrites them, and why. Raises CompileError."""
+    """The operators for which ``prepare`` would refuse a graph, and why. Raises CompileError."""
     return unsupported(_rewritten(graph, config, Budget.of(config)), config)
 
 
 def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
-    # The order matters. Quantised patterns are looked for as the model has them, before legalising moves a computed
-    # bias; narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
+    # The order matters. Quantised patterns are matched in the form of the model, before legalising moves a computed
+    # bias. Narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
     floats = scale_results(restore_operators(simplify(graph)))
     integers = separate_phases(integerize(dynamic_quantization(floats), config))
     legal = legalize(topk_in_blocks(raise_elements(pad_in_convolutions(integers)), config), budget)

@@ -1,4 +1,4 @@
-"""The compiler's version, apart from the compiler: fingerprints need it without the rest."""
+"""The compiler's version, in a separate module because fingerprints need it without the compiler."""
 
 COMPILER_VERSION = 12
-"""Raise it when the same graph and config compile to other bytes."""
+"""Increment it when the same graph and config compile to other bytes."""

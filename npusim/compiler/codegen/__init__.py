@@ -1,1 +1,1 @@
-"""Issue order, waits and channels of commands."""
+"""The order of commands, their waits and DMA channels."""

@@ -1,6 +1,6 @@
 """The scheduler's records: the uses of all bytes, the waits of a command, and its position in the stream.
 
-``npusim.compiler.codegen.issue`` decides the order. This module is the part of it that runs for each instruction.
+``npusim.compiler.codegen.issue`` decides the order. This module is the part that runs for each instruction.
 """
 
 from cpython.dict cimport PyDict_Next
@@ -65,7 +65,7 @@ cdef class Item:
 
 
 cdef class Tile:
-    """One tile: its loads may run while the step before computes."""
+    """One tile: its loads may run while the previous step computes."""
 
     cdef public list loads, compute, stores
 
@@ -78,7 +78,7 @@ cdef class Tile:
         return f"Tile({self.loads!r}, {self.compute!r}, {self.stores!r})"
 
 
-# Fences: how many commands of each unit must be complete, by the unit's key (core << CORE_SHIFT | unit).
+# Fences: the number of commands of each unit that must be complete, by unit key (core << CORE_SHIFT | unit).
 
 cdef inline int raise_fence(dict fences, object key, long long count) except -1:
     known = fences.get(key)
@@ -88,7 +88,7 @@ cdef inline int raise_fence(dict fences, object key, long long count) except -1:
 
 
 cpdef int raise_fences(dict fences, dict others) except -1:
-    """Raise each fence to at least that of others, so that a wait for the first also waits for these."""
+    """Raise each fence to at least that of others, so that waiting for the first also waits for these."""
     cdef Py_ssize_t at = 0
     cdef PyObject *key
     cdef PyObject *count
@@ -106,8 +106,8 @@ cpdef int raise_fences(dict fences, dict others) except -1:
 
 cdef enum:
     PARTS = 32
-    # Uses of a buffer by one unit for one operator that are kept apart. With fewer, a reader of the first rows of a
-    # value would wait for more of it than it needs.
+    # Uses of a buffer by one unit for one operator that are recorded separately. With fewer, a reader of the first rows
+    # of a value would wait for more of it than it needs.
 
 
 cdef struct Use:
@@ -116,8 +116,10 @@ cdef struct Use:
 
 
 cdef class Uses:
-    """The reads or the writes of a buffer, the newest last. The last ``run`` of them are of one unit for one operator,
-    each of ``tiles`` neighbouring tiles."""
+    """The reads or the writes of a buffer, newest last.
+
+    The last ``run`` entries belong to one unit and one operator, each covering ``tiles`` neighbouring tiles.
+    """
 
     cdef Use *recent
     cdef int most, first, end, room, run, tiles
@@ -136,8 +138,8 @@ cdef class Uses:
         if self.end > self.first:
             last = &self.recent[self.end - 1]
             alike = last.key == key and last.op == op and low <= last.high and last.low <= high
-            # A few entries instead of thousands. An entry has the latest count of its uses: a wait may be longer than
-            # needed, never shorter.
+            # Keep a few entries instead of thousands. An entry has the latest count of its uses: a wait may be longer
+            # than necessary, never shorter.
             if alike and (last.tiles < self.tiles or (last.low <= low and high <= last.high)):
                 self.join(last, low, high, count, 1)
                 return 0
@@ -171,8 +173,10 @@ cdef class Uses:
         one.tiles += tiles
 
     cdef void supersede(self, long long low, long long high) noexcept:
-        """Replace a use of the same bytes within the run: a wait for the new use includes the old one. So a rolling
-        buffer that is written many times has no more entries than positions."""
+        """Replace uses of the same bytes within the run: a wait for the new use includes the old ones.
+
+        So a rolling buffer that is written many times never has more entries than positions.
+        """
         cdef int at, begin = max(self.first, self.end - self.run), kept = begin
         cdef Use *old
         for at in range(begin, self.end):
@@ -189,7 +193,7 @@ cdef class Uses:
         self.end = kept
 
     cdef void halve(self) noexcept:
-        """Merge each two neighbouring uses of the run, and later ones alike."""
+        """Merge neighbouring pairs of uses in the run; later uses are merged in the same way."""
         cdef int at, begin = max(self.first, self.end - PARTS)
         cdef Use *other
         for at in range(begin, self.end - 1, 2):
@@ -205,8 +209,11 @@ cdef class Uses:
     cdef int raise_into(
         self, dict fences, long long low, long long high, long long but, int core=NOBODY
     ) except -1:
-        """Raise fences to include all uses of these bytes, except those by the operator ``but`` (-1: none), or, if a
-        core is named, those by other cores for that operator."""
+        """Raise fences to include all uses of these bytes.
+
+        Excludes uses by the operator ``but`` (-1: none); if a core is given, only those by other cores for that
+        operator.
+        """
         cdef Use *use
         cdef int at
         raise_fences(fences, self.older)
@@ -249,7 +256,7 @@ cdef struct Place:
 
 
 cdef class Occupant:
-    """The last slots and buffers that were allocated in on-chip memory."""
+    """A slot or buffer that was the last to be allocated at its place in on-chip memory."""
 
     cdef Place place
     cdef object claimant
@@ -260,8 +267,10 @@ cdef inline bint overlaps(Place *one, Place *other) noexcept:
 
 
 cdef bint find_place(object resource, Place *place) except -1:
-    """Whether a slot, or the whole buffer of a view, is in on-chip memory, and where. The whole buffer, because the
-    next one that takes its bytes waits for all of its uses."""
+    """Find the place of a slot, or of a view's whole buffer, in on-chip memory. Returns False if it is not there.
+
+    The whole buffer counts, because the next one that takes its bytes waits for all of its uses.
+    """
     cdef Slot slot
     if isinstance(resource, Slot):
         slot = <Slot>resource
@@ -279,7 +288,7 @@ cdef bint find_home(Buffer buffer, Place *place) except -1:
 
 
 cdef class Places:
-    """Places in on-chip memory."""
+    """A list of places in on-chip memory."""
 
     cdef Place *all
     cdef int count, room
@@ -332,7 +341,7 @@ cdef int find_extent(View view, long long *low, long long *high) except -1:
 
 
 cdef bint write_any(list items, set buffers) except -1:
-    """Whether an item writes one of some buffers."""
+    """Whether any item writes one of the buffers."""
     cdef Item item
     for item in items:
         for resource in item.writes:
@@ -341,12 +350,12 @@ cdef bint write_any(list items, set buffers) except -1:
     return False
 
 
-# Later times count as this one: they decide nothing.
+# Later times are clamped to this one. They decide nothing.
 cdef long long FAR = 1 << 61
 
 
 cdef class Done:
-    """When the commands of one unit end, in order; entry 0, before all of them, is 0."""
+    """The end times of one unit's commands, in order. Entry 0, before all of them, is 0."""
 
     cdef long long *ends
     cdef Py_ssize_t count, room
@@ -373,11 +382,11 @@ cdef class Done:
 
 
 cdef class ChannelClock:
-    """When the commands of a stream will end, in picoseconds; they are added in the order of the stream.
+    """The forecast end times, in picoseconds, of the commands of a stream, which are added in stream order.
 
-    ``price(work)``: (picoseconds of a command; of the DRAM for it, -1 if it has nothing to do with it; what of the
-    first may pass while its unit is busy with older ones, of which ``in_flight`` have begun at the most);
-    ``bandwidth``: bytes a second of the DRAM; ``depth``: of a queue; ``cycle_ps``: between two commands at the least.
+    ``price(work)``: (picoseconds of a command; picoseconds of the DRAM for it, -1 if it does not use DRAM; the part of
+    the first that may overlap with older commands of its unit, of which at most ``in_flight`` have started).
+    ``bandwidth``: DRAM bytes per second. ``depth``: of a queue. ``cycle_ps``: minimum time between two commands.
     """
 
     cdef object price
@@ -396,12 +405,12 @@ cdef class ChannelClock:
         return <Done>done
 
     cdef long long free(self, key) except -1:
-        """When a unit has run all of its commands."""
+        """The time at which a unit has finished all of its commands."""
         cdef Done done = self.of(key)
         return done.ends[done.count - 1]
 
     cdef long long ready(self, dict waits) except -1:
-        """When units have completed so many commands."""
+        """The time at which units have completed the given numbers of commands."""
         cdef long long latest = 0
         cdef Done done
         for key, count in waits.items():
@@ -413,7 +422,7 @@ cdef class ChannelClock:
         return latest
 
     cdef tuple priced(self, work):
-        cdef size_t place = <size_t><void *>work  # it lives as long as its command
+        cdef size_t place = <size_t><void *>work  # The object lives as long as its command.
         known = self.by_id.get(place)
         if known is None:
             known = self.by_work.get(work)
@@ -423,17 +432,17 @@ cdef class ChannelClock:
         return <tuple>known
 
     cdef int add(self, instruction, key, Py_ssize_t waits, long long ready) except -1:
-        """Add a command of a unit that may not begin before a time."""
+        """Add a command of a unit that may not start before ``ready``."""
         cdef Done done = self.of(key)
         cdef long long ps, dram_ps, ahead_ps, start, end, fetched, last = done.ends[done.count - 1]
-        # A full queue blocks the stream until the unit has taken another command, so all later commands are delayed.
+        # A full queue blocks the stream until the unit takes another command, which delays all later commands.
         fetched = (HEADER + waits * WAIT + self.sizes.of(instruction)) * SECOND // self.bandwidth
         self.dram = min(self.dram + fetched, FAR)
         self.dispatched = min(self.dispatched + max(self.cycle, fetched), FAR)
         if done.count - 1 > self.depth:
             self.dispatched = max(self.dispatched, done.ends[done.count - 1 - self.depth])
         ps, dram_ps, ahead_ps = self.priced(asked(instruction))
-        # It begins before older ones have ended, and continues when they have.
+        # It starts before older commands have ended, and finishes after them.
         start = max(done.ends[max(0, done.count - self.in_flight)] if ahead_ps else last, ready, self.dispatched)
         start = max(start, last - ahead_ps)
         end = start + min(ps, FAR)
@@ -444,7 +453,7 @@ cdef class ChannelClock:
         return 0
 
     def forget_time(self):
-        """Forget the time of the commands so far: most inferences skip them."""
+        """Set the times of all commands so far to zero: most inferences skip them."""
         cdef Done done
         cdef Py_ssize_t at
         for each in self.done.values():
@@ -457,7 +466,7 @@ cdef class ChannelClock:
 cdef class Issuer:
     """Issues items as one command stream, each with the waits that follow from what it reads and writes.
 
-    ``pending``: for each core the step whose compute and stores are still to come, with its operator.
+    ``pending``: for each core, its operator and step whose compute and stores have not been issued.
     """
 
     cdef readonly list commands
@@ -470,28 +479,29 @@ cdef class Issuer:
 
     def __init__(self, int channels, ChannelClock course, bint chooses, int recent, features=None):
         """``course``: the clock of the channels (``npusim.compiler.codegen.channel_clock``), used if the issuer
-        ``chooses`` among channels. ``recent``: uses of a buffer that are kept apart. ``features``: the type of the
-        only loads on the first channel, with constants on the second; None: all loads are on all channels."""
+        ``chooses`` among channels. ``recent``: uses of a buffer that are recorded separately. ``features``: the
+        instruction type that has the first channel for itself, with constants on the second; None: all loads may use
+        all channels."""
         self.features = features
         self.commands, self.pending = [], {}
         self.issued, self.known, self.histories, self.occupants, self.waits = {}, {}, {}, {}, {}
         self.course, self.chooses, self.recent = course, chooses, recent
-        # The last channel is kept for stores when there are several.
+        # If there are several channels, the last one is reserved for stores.
         self.store_channel, self.load_channels = FIRST_CHANNEL + channels - 1, max(1, channels - 1)
 
     def push(self, int core, op, Tile step):
-        """Add a core's next step: its loads, then the pending compute."""
+        """Add a core's next step: issue its loads, then the pending compute."""
         cdef Item item
         self.flush_conflicts(step)
-        # Commands leave the stream in order, and one whose unit has a full queue blocks all behind it. So loads go
-        # before the compute of the step before: behind it, they could not start until it has left the stream.
+        # Commands leave the stream in order, and one whose unit has a full queue blocks all behind it. So loads precede
+        # the compute of the previous step: after it, they could not start until it has left the stream.
         for item in step.loads:
             self.load((core,), op, item)
         self.flush(core)
         self.pending[core] = (op, step)
 
     def loads_are_late(self, int cores, int unit):
-        """Whether loads are forecast to end behind the work of a unit, on all cores together."""
+        """Whether loads are forecast to end later than the work of a unit, over all cores."""
         cdef int core, channel
         cdef long long loaded = 0, computed = 0
         for core in range(cores):
@@ -501,10 +511,10 @@ cdef class Issuer:
         return loaded > computed
 
     cpdef flush_conflicts(self, Tile step):
-        """Loads go ahead of the pending compute only where they neither need nor destroy what it still uses.
+        """Issue pending steps that conflict with a new step's loads, which otherwise go ahead of the pending compute.
 
-        What other cores still have to store must also be issued before anything here reads it: a use that is not on
-        record is one that nobody waits for.
+        Steps of other cores with stores that the new step reads are issued too: nobody waits for a use that is not
+        recorded.
         """
         cdef Item item
         cdef Tile pending
@@ -539,15 +549,16 @@ cdef class Issuer:
         for item in step.compute:
             self.put(core << CORE_SHIFT | <int>item.instruction.unit, op, item, self.needs(op, item))
         for item in step.stores:
-            # A store waits for the compute before it; on a channel for loads it would delay the next tile.
+            # A store waits for the compute before it. On a load channel it would delay the next tile.
             self.put(core << CORE_SHIFT | self.store_channel, op, item, self.needs(op, item))
 
     cdef int load_key(self, cores, long long ready) except -1:
-        """The channel where a load that may begin at a time begins first."""
+        """The channel on which a load that is ready at a given time starts first."""
         cdef int channel, key
         if self.load_channels == 1 and len(cores) == 1:
             return <int>cores[0] << CORE_SHIFT | FIRST_CHANNEL
-        # Of several that are free in time, the one that was busy longest: the others can begin other loads earlier.
+        # Among channels that are free in time, take the one that was busy longest: the others can start other loads
+        # earlier.
         cdef long long free, begins, waits, least = -1, longest = 0
         cdef int found = 0
         for core in cores:
@@ -578,7 +589,7 @@ cdef class Issuer:
         return 0
 
     def issue_together(self, op, loads):
-        """Issue loads, each to a channel of one of some cores, without an order among them."""
+        """Issue (cores, load) pairs, each on a channel of one of its cores, without an order among them."""
         cdef Item item
         cdef dict needs = {}, fences = {}
         if len(loads) == 1:
@@ -599,7 +610,7 @@ cdef class Issuer:
     cdef int put(self, int key, op, Item item, dict needs) except -1:
         """Issue an item with its waits, and record what it uses."""
         cdef dict fences = self.emit(key, op, item, needs)
-        # A resource that appears twice is recorded once: the fences are of one command.
+        # A resource that appears twice is recorded once: the fences belong to one command.
         for resource in item.reads:
             self.record(resource, fences, op, False)
         for resource in item.writes:
@@ -620,9 +631,11 @@ cdef class Issuer:
         return {key: count}
 
     cdef tuple prune(self, object key, dict needs):
-        """The waits for what a command needs. Left out are what an earlier command of the same unit has waited for, and
-        the unit's own order: a unit starts a command when the one before it is complete. What follows by way of other
-        units is not looked for: a wait too many costs 8 bytes.
+        """The waits that a command needs.
+
+        Omitted are those that an earlier command of the same unit already had, and the unit's own order: a unit starts
+        a command when the previous one is complete. Transitive waits through other units are not removed: a redundant
+        wait costs 8 bytes.
         """
         cdef dict known
         cdef list waits = []
@@ -642,19 +655,19 @@ cdef class Issuer:
         return tuple(waits)
 
     cdef object wait(self, object key, object count):
-        """A wait, shared by all commands that have it."""
+        """A wait object, shared by all commands that have it."""
         cdef dict waits = self.waits.get(key)
         if waits is None:
             waits = self.waits[key] = {}
         made = waits.get(count)
         if made is None:
-            # As the constructor does, which is written in Python and slower.
+            # What the constructor does, which is written in Python and slower.
             made = tuple.__new__(Wait, (<int>key >> CORE_SHIFT, <int>key & ((1 << CORE_SHIFT) - 1), count))
             waits[count] = made
         return made
 
     cpdef dict needs(self, op, Item item):
-        """The fences of all commands that must have ended before an item begins."""
+        """The fences of all commands that must have ended before an item starts."""
         cdef dict needs = {}
         cdef Slot slot
         cdef View view
@@ -668,9 +681,9 @@ cdef class Issuer:
                 continue
             view = <View?>resource
             if view.buffer.region != OF_CONSTANTS:
-                # The driver writes constants before the job starts, and the verifier lets no command write them.
+                # The driver writes constants before the job starts, and the verifier rejects commands that write them.
                 find_extent(view, &low, &high)
-                # A core sends what it has made itself; what other cores send it meanwhile is beside that.
+                # A core sends what it has computed itself. What other cores send it meanwhile is at other bytes.
                 own = <long long>op if item.giver != NOBODY and view.buffer.is_met else -1
                 self.history(view.buffer).writes.raise_into(needs, low, high, own, item.giver)
         for resource in item.writes:
@@ -688,12 +701,12 @@ cdef class Issuer:
         cdef long long low, high, own
         cdef int core = NOBODY
         cdef History history = self.history(view.buffer)
-        # Only writers wait for uses before the buffer was allocated: a reader waits for a writer of these bytes.
+        # Only writers wait for uses from before the buffer was allocated: readers wait for a writer of these bytes.
         raise_fences(needs, history.before)
-        # The stores of one operator never overlap, although their extents may. On the chip they can: bytes hold other
-        # rows later.
+        # The stores of one operator never overlap, although their extents may. On chip they can: bytes hold other rows
+        # later.
         own = op if view.buffer.core is None else -1
-        if view.buffer.is_met:  # each core its own bytes, though the ranges around them may overlap
+        if view.buffer.is_met:  # Each core writes its own bytes, though the ranges around them may overlap.
             own, core = op, giver if giver != NOBODY else <int>view.buffer.core
         find_extent(view, &low, &high)
         history.reads.raise_into(needs, low, high, own, core)
@@ -709,7 +722,7 @@ cdef class Issuer:
         if isinstance(resource, Slot):
             slot = <Slot>resource
             if write:
-                # They have waited for all earlier uses of the slot, so a wait for them includes those.
+                # These commands have waited for all earlier uses of the slot, so a wait for them includes those.
                 slot.writers, slot.readers = fences, {}
             else:
                 raise_fences(slot.readers, fences)
@@ -734,7 +747,7 @@ cdef class Issuer:
         return history
 
     cdef int activate(self, Slot slot) except -1:
-        """The fences of a slot's first use: all earlier uses of its bytes must have ended."""
+        """Set the fences of a slot's first use: all earlier uses of its bytes must have ended."""
         cdef Place place
         slot.active = True
         find_place(slot, &place)
@@ -749,7 +762,7 @@ cdef class Issuer:
         for other in <list>self.occupants.get(place.room, []):
             if overlaps(&other.place, place):
                 raise_fences(fences, self.uses(other.claimant))
-                # An older use that is covered wholly is dropped; otherwise the rest of its bytes keeps its entry.
+                # An older use that is completely covered is dropped. Otherwise the rest of its bytes keeps its entry.
                 if place.low <= other.place.low and other.place.high <= place.high:
                     continue
             kept.append(other)
@@ -760,7 +773,7 @@ cdef class Issuer:
         return fences
 
     cpdef dict uses(self, occupant):
-        """The fences of all uses of the bytes of a slot or of a buffer."""
+        """The fences of all uses of the bytes of a slot or buffer."""
         cdef dict fences
         if not isinstance(occupant, Slot):
             return (<History>self.histories[occupant]).summary()
@@ -769,7 +782,7 @@ cdef class Issuer:
         return fences
 
     def succeed(self, buffer, dict before):
-        """Begin a scratch buffer whose bytes others have used so far."""
+        """Start a scratch buffer whose bytes were used by others before."""
         cdef History history = History(self.recent)
         history.before = before
         self.histories[buffer] = history

@@ -1,8 +1,7 @@
-"""The clock by which the scheduler chooses a DMA channel: when each unit will be free, as far as commands are issued.
+"""The clock with which the scheduler chooses a DMA channel: when each unit becomes free, given the commands so far.
 
-Units run their commands in order and wait for counts, as on the device. DRAM serves transfers one after the other at
-its bandwidth, in the order of the stream. The clock is an estimate: the forecast of a whole stream knows what comes
-later.
+Units run their commands in order and wait for counts, as on the device. The DRAM serves transfers one at a time at its
+bandwidth, in stream order. The clock is an estimate; the forecast of a whole stream also knows later commands.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ def channel_clock(config: Config) -> ChannelClock:
 
 @functools.lru_cache(maxsize=4)
 def _prices(config: Config) -> Callable[[Work], tuple[int, int, int]]:
-    """:func:`_price`, remembered, because all schedules of a graph have much the same commands."""
+    """:func:`_price`, cached, because all schedules of a graph have similar commands."""
     return functools.lru_cache(maxsize=1 << 12)(functools.partial(_price, config))
 
 
 def _price(config: Config, work: Work) -> tuple[int, int, int]:
-    """Picoseconds of a command; picoseconds that DRAM serves it, -1 if it does not use DRAM; and the part of the first
-    that may overlap with older commands of the channel."""
+    """(picoseconds of a command, picoseconds of the DRAM or -1 if unused, the part of the first that may overlap with
+    older commands of the channel)."""
     served, ahead = -1, 0
     if isinstance(work, DmaWork) and not work.is_local:
         ahead = dma.transfer(config, work).ahead_ps

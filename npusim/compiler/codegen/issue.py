@@ -1,15 +1,15 @@
-"""Order the work of all operators into one command stream per device, with just the waits that correctness needs.
+"""Order the work of all operators into one command stream per device, with only the waits that correctness requires.
 
 A lowered operator is a sequence of *steps*: load tiles, compute on them, store results. Loads run one step ahead of the
-compute, across operators too, so DMA and units overlap. Every command states what it reads and writes, and waits follow
-from that alone, so no lowering can forget one.
+compute, also across operators, so DMA and units overlap. Every command states what it reads and writes, and waits
+follow from that alone, so no lowering can forget one.
 
-Loads run one step ahead because operands have two slots: while the units work on one, the next tile is loaded into the
-other. A load two steps ahead would find both in use and block its channel.
+Loads run one step ahead because operands have two slots: while the units use one, the next tile loads into the other. A
+load two steps ahead would find both in use and block its channel.
 
-There is no deadlock: a wait names how many commands of a unit must be complete, and all of these come before it in the
-stream. Executing the commands one by one in stream order is always possible, and units that work in parallel are only
-ever ahead of that.
+There is no deadlock: a wait names a number of completed commands of a unit, and all of these precede it in the stream.
+Executing the commands one by one in stream order is always possible, and units that work in parallel are only ever
+ahead of that.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ __all__ = ["Item", "Resource", "Scheduler", "Slot", "Tile"]
 Resource = Slot | View
 
 RECENT = 1024
-"""Uses of a buffer that are kept one by one. Of older ones only the last command of each unit is kept: these ended long
-ago, so waiting for all of them costs nothing, and the search for conflicts stays short with 100 000 readers."""
+"""Uses of a buffer that are recorded individually. For older ones only the last command of each unit is kept.
+These ended long ago, so waiting for all of them costs nothing, and the search for conflicts stays short with 100
+000 readers."""
 
 
 def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
-    """Remove the loads that several cores have in common from the steps of one turn, and return them as multicasts: the
-    same bytes of DRAM to the same addresses.
+    """Remove loads that several cores share from the steps of one turn, and return them as multicasts: the same bytes
+    of DRAM to the same addresses.
 
-    Lowerings need not know of this. All cores have their slots at the same addresses, and cores that work on
-    neighbouring tiles load the same weights or pixels in the same turn.
+    Lowerings need not know about this. All cores have their slots at the same addresses, and cores on neighbouring
+    tiles load the same weights or pixels in the same turn.
     """
     wanted: dict[bytes, list[tuple[int, Item]]] = {}
     for core, step in turn:
@@ -52,8 +53,8 @@ def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
             if (key := _shared_key(item)) is not None:
                 wanted.setdefault(key, []).append((core, item))
     shared = {key for key, items in wanted.items() if len({core for core, _ in items}) > 1}
-    # A multicast comes before all loads that stay, so it must not write where one of these has written. A load that
-    # stays for this reason may block others in turn.
+    # A multicast precedes all remaining loads, so it must not write where one of these has written. A load that remains
+    # for this reason may in turn block others.
     while late := {key for _, step in turn for key in _overtaking(step, shared)}:
         shared -= late
     if shared:
@@ -63,7 +64,7 @@ def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
 
 
 def _shared_key(item: Item) -> bytes | None:
-    """Equal for loads of the same bytes to the same address; None for loads that cannot be multicast."""
+    """A key that is equal for loads of the same bytes to the same address; None for loads that cannot be multicast."""
     instruction = item.instruction
     if not isinstance(instruction, Copy | Expand) or type(instruction) not in _FOR_SEVERAL:
         return None
@@ -84,7 +85,7 @@ def _overtaking(step: Tile, shared: Set[bytes]) -> Iterator[bytes]:
 
 
 def _halves(item: Item) -> list[Item]:
-    """A load for several cores as two, each for half of them."""
+    """Split a load for several cores into two, each for half of the cores."""
     load = item.instruction
     assert isinstance(load, MULTICASTS)
     cores = load.targets(0)
@@ -96,9 +97,9 @@ def _halves(item: Item) -> list[Item]:
 
 
 def _pieces(item: Item, most: int, config: Config) -> list[Item]:
-    """A multicast as several that run on channels of different cores, which would have nothing to do otherwise."""
+    """Split a multicast into pieces that run on channels of different cores, which would otherwise be idle."""
     load = item.instruction
-    if not isinstance(load, Copy):  # a compressed stream cannot be cut
+    if not isinstance(load, Copy):  # A compressed stream cannot be cut.
         return [item]
     nbytes = prod(load.dims) * load.itemsize
     # No piece should be shorter than what a channel moves in one latency.
@@ -128,7 +129,7 @@ def _for_several(items: Sequence[tuple[int, Item]]) -> Item:
 
 
 _FOR_SEVERAL: dict[type[Instruction], Callable[..., Instruction]] = {Copy: Multicast, Expand: MulticastExpand}
-"""Loads, and the instructions that do the same for several cores."""
+"""Load instructions, and the instructions that do the same for several cores."""
 
 
 def _buffers_read(items: Iterable[Item]) -> set[Buffer]:
@@ -145,14 +146,14 @@ class Scheduler(Issuer):
 
     def __init__(self, config: Config, budget: Budget) -> None:
         self._clock = channel_clock(config)
-        # The clock of the channels is only needed if there is a choice between them, or of when to load early.
+        # The clock is only needed to choose a channel, or to decide when to load early.
         chooses = config.dma.channels > 2 or config.cores > 1
         features = Fetch if config.dma.separate_weight_port and config.dma.channels > 2 else None
         super().__init__(config.dma.channels, self._clock, chooses, RECENT, features)
         self._config = config
         self._budget = budget
         self._owners: dict[bool, list[tuple[int, int, Buffer]]] = {False: [], True: []}
-        """Disjoint runs of bytes in DRAM and in L2, in order: (first, end, the last buffer allocated there)."""
+        """Disjoint byte ranges in DRAM (False) and L2 (True), sorted: (first, end, the last buffer allocated there)."""
 
     def add(self, op: int, name: str, streams: Sequence[Iterable[Tile]]) -> None:
         """Issue the steps of one operator: one stream per core, in turn. Raises CompileError beyond the budget."""
@@ -168,7 +169,7 @@ class Scheduler(Issuer):
             running = [(core, steps) for core, steps, _ in turn]
 
     def load_early(self, op: int, name: str, loads: Sequence[tuple[int, list[Item]]]) -> None:
-        """Issue loads of a later operator, (core, loads) each, which use no bytes that others use until then."""
+        """Issue loads of a later operator, as (core, loads), whose target bytes nothing else uses until then."""
         turn = [(core, Tile(list(items))) for core, items in loads]
         for _, step in turn:
             self._budget.take_steps(len(step.loads), name)
@@ -180,7 +181,7 @@ class Scheduler(Issuer):
                 self.issue_together(op, [((core,), item)])
 
     def needs_early_loads(self) -> bool:
-        """Whether DRAM is forecast to be idle while the units compute."""
+        """Whether the DRAM is forecast to be idle while the units compute."""
         return not self.loads_are_late(self._config.cores, int(Unit.MATRIX))
 
     def _load_for_several(self, op: int, turn: Sequence[tuple[int, Tile]]) -> None:
@@ -194,12 +195,12 @@ class Scheduler(Issuer):
             if len(cores) > 1 and (too_much or len(self.needs(op, item)) > MOST_WAITS):
                 loads[:0] = _halves(item)
                 continue
-            # Loads that are late are not cut: the next one begins on another channel, so latencies overlap.
+            # Late loads are not cut: the next one starts on another channel, so latencies overlap.
             pieces = _pieces(item, len(cores), self._config) if self.needs_early_loads() else [item]
             self.issue_together(op, [(cores, piece) for piece in pieces])
 
     def prologue(self, op: int, items: Sequence[tuple[int, Iterable[Item]]]) -> int:
-        """Issue the loads of pinned weights, (core, items) each, before all else. Returns the number of commands."""
+        """Issue the loads of pinned weights, as (core, items), before anything else. Returns the number of commands."""
         for core, loads in items:
             for item in loads:
                 self.issue_together(op, [((core,), item)])
@@ -218,8 +219,8 @@ class Scheduler(Issuer):
         low, high = buffer.offset, buffer.offset + buffer.nbytes
         if not buffer.is_scratch or not buffer.nbytes:
             return
-        # Two buffers share bytes if their lives do not overlap in the order of the graph. The device does not keep that
-        # order: a core or a channel may be an operator behind and still read the older value.
+        # Two buffers share bytes if their lives do not overlap in graph order. The device does not keep that order: a
+        # core or a channel may be an operator behind and still read the older value.
         self._flush_users_of(buffer)
         owners = self._owners[buffer.in_l2]
         first = bisect_right(owners, low, key=lambda run: run[1])
@@ -228,7 +229,7 @@ class Scheduler(Issuer):
         kept = [(low, high, buffer)]
         for start, end, other in owners[first:last]:
             raise_fences(before, self.uses(other))
-            # The rest of the older buffer, at either side, keeps its entry.
+            # The rest of the older buffer, on either side, keeps its entry.
             if start < low:
                 kept.insert(0, (start, low, other))
             if end > high:
@@ -237,7 +238,7 @@ class Scheduler(Issuer):
         self.succeed(buffer, before)
 
     def _flush_users_of(self, buffer: Buffer) -> None:
-        """Issue pending steps that touch these bytes, so that their uses are recorded."""
+        """Issue pending steps that use these bytes, so that their uses are recorded."""
         low, high = buffer.offset, buffer.offset + buffer.nbytes
         for core, (_, pending) in sorted(self.pending.items()):
             touched = _buffers_written(pending) | _buffers_read(pending.compute) | _buffers_read(pending.stores)

@@ -1,1 +1,1 @@
-"""Which operators are computed as one."""
+"""Which operators are computed together."""

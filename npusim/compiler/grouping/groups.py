@@ -14,7 +14,7 @@ from npusim.ops.base import REGISTRY, ElementForm, Lowered, RowForm
 from npusim.polling import poll
 
 ELEMENTWISE = frozenset(name for name, kind in REGISTRY.items() if isinstance(kind.form, ElementForm))
-"""Kinds that compute each element of their output by itself."""
+"""Kinds that compute each output element independently."""
 
 ANCHORS = frozenset(name for name, kind in REGISTRY.items() if kind.unit is Unit.MATRIX and kind.form is Lowered.TILES)
 """Kinds of the matrix unit."""
@@ -28,20 +28,23 @@ CONTINUED = ANCHORS | {
 """Kinds whose tiles elementwise operators may continue in SRAM."""
 
 VIEWS = frozenset(name for name, kind in REGISTRY.items() if kind.form is Lowered.VIEW)
-"""Kinds whose result is a view of the same bytes, wherever strides can express it."""
+"""Kinds whose result is a view of the same bytes if strides can express it."""
 
 MAX_LOADS = 6
-"""Tensors of full size that a group may load besides its anchor's; with more, little SRAM would be left for each."""
+"""Maximum number of full-size tensors that a group loads besides its anchor's. With more, little SRAM would remain for
+each."""
 
 MAX_OPS = 64
-"""Operators of a group at most. It bounds the SRAM that they hold at once and the time to form groups; one more load
-and store for so many operators cost next to nothing."""
+"""Maximum number of operators in a group. It bounds their SRAM and the time to form groups. One extra load and store
+per 64 operators costs next to nothing."""
 
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """An anchor (None for purely elementwise work) and a chain in topological order. The results are the last output,
-    and those of ``sides``: its minimum and maximum. ``parts``: of fused attention, the groups that it consists of.
+    """An anchor (None for purely elementwise work) and a chain in topological order.
+
+    The results are the last output and those of ``sides``, its minimum and maximum. ``parts``: the groups of fused
+    attention.
     """
 
     index: int
@@ -52,24 +55,28 @@ class Group:
 
     @property
     def ops(self) -> tuple[Op, ...]:
+        """All operators, in order."""
         return (*((self.anchor,) if self.anchor else ()), *self.chain, *self.sides)
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
+        """The results: those of the last operator, then one for each of ``sides``."""
         last = self.chain[-1] if self.chain else self.anchor
         assert last is not None
         return (*last.outputs, *(op.output for op in self.sides)) if self.sides else last.outputs
 
     @property
     def name(self) -> str:
+        """The name of the first operator."""
         return self.ops[0].name
 
     @property
     def kind(self) -> str:
+        """The labels of all operators, joined by ``+``."""
         return "+".join(map(_label, self.ops))
 
     def loads(self) -> list[Tensor]:
-        """Tensors from outside that the chain reads, once each."""
+        """The tensors from outside that the chain reads, each once."""
         return outside(self.chain, {tensor for op in self.ops for tensor in op.outputs})
 
 
@@ -79,13 +86,16 @@ def on_matrix(group: Group) -> bool:
 
 
 def side_by_side(groups: Iterable[Group]) -> bool:
-    """Whether two units can work at the same time on different stripes of some groups: all groups of one unit come
-    before all of the other. In any other order a unit, which runs its commands in order, would wait between them."""
+    """Whether two units can work on different stripes of these groups at the same time: all groups of one unit precede
+    all of the other.
+
+    In any other order a unit, which runs its commands in order, would wait between them.
+    """
     return len(list(groupby(groups, on_matrix))) == 2
 
 
 def outside(ops: Sequence[Op], made: Set[Tensor | None]) -> list[Tensor]:
-    """Tensors that operators read and that are not among those made, once each."""
+    """The tensors that operators read and that are not in ``made``, each once."""
     return list(dict.fromkeys(t for op in ops for t in op.inputs if t is not None and t not in made))
 
 
@@ -97,11 +107,11 @@ def _label(op: Op) -> str:
 
 
 def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = True) -> list[Group]:
-    """Join elementwise operators to the producers of their operands, where no other operator reads the value between.
+    """Join elementwise operators to the producer of an operand, if no other operator reads the value between them.
 
     A group takes the position of its last operator, where all of its operands exist.
     """
-    # An operator may join several groups, one after the other.
+    # An operator may join several groups, one after another.
     users = consumers(ops)
     kept = set(outputs)
     group_of: dict[Tensor, list[Op]] = {}
@@ -129,14 +139,14 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
 
 
 def join_ranges(groups: Sequence[Group]) -> list[Group]:
-    """Let the group that makes a value find its minimum or maximum, while the tiles are in SRAM."""
+    """Let the group that computes a value find its minimum or maximum, while the tiles are in SRAM."""
     makers: dict[Tensor, Group] = {}
     kept: dict[Group, None] = {}
     for group in groups:
         op = group.ops[0]
         maker = makers.get(op.input(0)) if op.inputs and op.inputs[0] is not None else None
         if maker is not None and len(group.ops) == 1 and _is_range(op):
-            # On the result itself, because a view of it may be made later.
+            # On the result itself, because a view of it may be computed later.
             side = Op(op.name, op.kind, (maker.outputs[0],), op.outputs, op.attrs, op.origin)
             maker.sides = (*maker.sides, side)
             continue
@@ -161,8 +171,8 @@ def _joinable(
     members: list[Op], users: dict[Tensor, list[Op]], kept: set[Tensor], group_of: dict[Tensor, list[Op]]
 ) -> list[Op] | None:
     """A group to join: its last result has the shape of this group's result, and only this group reads it."""
-    # The value between never leaves SRAM, so no other operator may read it, nor the caller, nor the anchor, which comes
-    # first.
+    # The value in between never leaves SRAM, so no other operator may read it, nor the caller, nor the anchor, which
+    # comes first.
     inside = {member for member in members if member.kind in ELEMENTWISE}
     made = {tensor for member in members for tensor in member.outputs}
     shape = members[-1].output.shape
@@ -172,7 +182,7 @@ def _joinable(
         joined = group_of[tensor]
         ends = joined[-1]
         fusible = ends.kind in ELEMENTWISE or ends.kind in CONTINUED
-        # Counted first, because a value may have very many readers.
+        # Compare counts first, because a value may have very many readers.
         alone = len(users[tensor]) <= len(members) and inside.issuperset(users[tensor])
         if fusible and ends.output is tensor and alone and _compatible(joined, members):
             return joined
@@ -180,10 +190,10 @@ def _joinable(
 
 
 def _compatible(joined: list[Op], members: list[Op]) -> bool:
-    """One anchor at most, not too many operators, and not too many tensors to load."""
+    """Whether the joined group has at most one anchor, and not too many operators and tensors to load."""
     if len(joined) + len(members) > MAX_OPS:
         return False
-    # The chain runs on the tiles of its anchor; two anchors would have to agree on their tiles.
+    # The chain runs on the tiles of its anchor. Two anchors would have to agree on their tiles.
     anchors = sum(member.kind in CONTINUED for member in (*joined, *members))
     made = {tensor for member in (*joined, *members) for tensor in member.outputs}
     chain = [member for member in (*joined, *members) if member.kind not in CONTINUED]

@@ -1,4 +1,4 @@
-"""From a group to the tiles that compute it, one class for each family. Importing this registers all of them."""
+"""Lower a group to the tiles that compute it; one class per family. Importing this module registers all of them."""
 
 from npusim.compiler.lower import conv, element, matmul, movement, pad, reduce, routine, rows, scalar
 from npusim.compiler.lower.base import TILES

@@ -1,7 +1,7 @@
-"""Fused attention: products of matrices with operators on rows between them, a block of rows at a time.
+"""Fused attention: matrix products with row operators between them, one block of rows at a time.
 
-For a block of queries the scores with all keys, their softmax and the product with the values are computed one after
-the other. What lies between the products never leaves SRAM.
+For a block of queries, the scores with all keys, their softmax, and the product with the values are computed in
+sequence. Values between the products never leave SRAM.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from npusim.units import ceil_div
 from npusim.work import DmaWork, walked_runs
 
 _Block = tuple[int, int, int]
-"""Image, first row and the one after the last."""
+"""(image, first row, end row)."""
 
 
 _Parts = list[MatMulLowering | Chain | None]
-"""For each part the lowering of a product, the chain of elementwise operators, or None for an operator on rows."""
+"""For each part: the lowering of a product, a chain of elementwise operators, or None for a row operator."""
 
 
 class AttentionLowering(Lowering):
-    """Groups of which each needs the same rows of the one before, as wholes; the first and the last are products.
+    """Groups that each need only the same rows of the previous group's result; the first and the last are products.
 
-    Values between have two slots, so that the first product of the next block runs while the vector unit works on this
-    one. Each core takes consecutive blocks, so that the right operands of an image stay in their slots.
+    Values between groups have two slots, so that the first product of the next block runs while the vector unit works
+    on this one. Each core takes consecutive blocks, so that the right operands of an image stay in their slots.
     """
 
     def __init__(self, context: Context, group: Group) -> None:
@@ -60,7 +60,7 @@ class AttentionLowering(Lowering):
         self._images = prod(self._batch)
         self._inner = [part.outputs[0] for part in group.parts[:-1]]
         for tensor in self._operands():
-            context.view(tensor)  # this places constants, once for all sizes of blocks
+            context.view(tensor)  # This places the constants once, for all block sizes.
         self._homes = self._placeholders()
         plans = []
         rows = self._height
@@ -79,7 +79,7 @@ class AttentionLowering(Lowering):
         self._rows, self._parts, self._specs, self._ps = next(plan for plan in plans if plan[-1] <= limit)
 
     def _operands(self) -> Iterator[Tensor]:
-        """The operands of chains that no part makes."""
+        """The operands of chains that no part computes."""
         for part in self.group.parts:
             if part.anchor is None:
                 made = {op.output for op in part.chain}
@@ -89,7 +89,8 @@ class AttentionLowering(Lowering):
                 yield from outside(epilogue.rest, {epilogue.result, *(op.output for op in epilogue.rest)})
 
     def _placeholders(self) -> dict[Tensor, Buffer]:
-        """Buffers that stand for the slots of values between; operators on rows of equal width work in place."""
+        """Buffers that stand for the slots of values between parts. Row operators with results of equal width work in
+        place."""
         homes: dict[Tensor, Buffer] = {}
         for part, tensor in zip(self.group.parts, self._inner, strict=False):
             source = part.anchor.input(0) if part.anchor is not None and part.anchor.kind != "matmul" else None
@@ -103,8 +104,10 @@ class AttentionLowering(Lowering):
         return tensor.shape[-1] * tensor.dtype.itemsize
 
     def _planned(self, rows: int) -> tuple[int, _Parts, list[SlotSpec], int]:
-        """The plan for blocks of ``rows``: the rows, the parts, their slots, and picoseconds of all blocks. Raises
-        CompileError if a block does not fit."""
+        """Plan blocks of ``rows`` rows. Returns (rows, parts, their slots, picoseconds of all blocks).
+
+        Raises CompileError if a block does not fit.
+        """
         config, views = self.config, dict(self.context.views)
         specs: list[SlotSpec] = []
         for number, home in enumerate(dict.fromkeys(self._homes.values())):
@@ -122,7 +125,7 @@ class AttentionLowering(Lowering):
         for number, part in enumerate(self.group.parts):
             left = self.context.room - total_bytes(specs)
             inner = Context(config, constants, views, max(left, 1), rows, memo=memo, facts=facts)
-            # Of a core's shard: all cores have the constants that are not cut in common.
+            # In a core's shard, constants that are not cut are shared by all cores.
             inner.beside, inner.whole, inner.own = self.context.beside, self.context.whole, self.context.own
             out = part.outputs[0]
             if (elements := rows * out.shape[-1]) > MAX_ELEMENTS:
@@ -150,13 +153,13 @@ class AttentionLowering(Lowering):
             if accumulators > acc_bytes(config):
                 raise refuse_size(self.group, accumulators, acc_bytes(config), "accumulators")
         loading, traffic = self._loads(parts, rows, blocks)
-        # The busiest core, as blocks are not split between cores.
+        # The busiest core: blocks are not split between cores.
         busy = max(matrix, vector, loading) * ceil_div(blocks, config.cores) // blocks
-        first = (matrix + vector + loading) // blocks  # nothing overlaps with the first block
+        first = (matrix + vector + loading) // blocks  # Nothing overlaps with the first block.
         return rows, parts, specs, max(busy, traffic) + first
 
     def _loads(self, parts: _Parts, rows: int, blocks: int) -> tuple[int, int]:
-        """Picoseconds of a core's channels for all blocks, and of the DRAM."""
+        """Picoseconds of a core's DMA channels for all blocks, and of the DRAM."""
         loading = traffic = 0
         for view, times, count in self._wanted(parts, rows, blocks):
             if not view.buffer.on_chip:
@@ -167,7 +170,7 @@ class AttentionLowering(Lowering):
         return loading // max(1, config.dma.channels - 1), traffic * 10**12 // config.dram.bandwidth
 
     def _wanted(self, parts: _Parts, rows: int, blocks: int) -> Iterator[tuple[View, int, int]]:
-        """Each operand and result, how many transfers move a part of it, and into how many parts it is cut."""
+        """Yield (view, transfers, parts) of each operand and result: each transfer moves one of the parts."""
         products = [part for part in parts if isinstance(part, MatMulLowering)]
         yield products[0].left(), blocks, blocks
         yield products[-1].out_view(), blocks, blocks
@@ -175,7 +178,7 @@ class AttentionLowering(Lowering):
             yield part.right(), self._images, self._images
         chains = [part.chain if isinstance(part, MatMulLowering) else part for part in parts if part is not None]
         for view in (view for chain in chains for view in chain.operands()):
-            # An operand that all images share stays in its slot, unless a block only needs a part of it.
+            # An operand that all images share stays in its slot, unless a block needs only a part of it.
             own = any(view.strides[:-2])
             cut = rows < self._height and len(view.strides) > 1 and view.strides[-2] != 0
             if own:
@@ -213,11 +216,11 @@ class AttentionLowering(Lowering):
         for number, block in enumerate(share(blocks, core, cores)):
             moves = self._moves(block, places[number % 2])
             scores = list(self._part(table, 0, block, moves))
-            # The vector unit runs its commands in order, and those of the block before come first. So its work on this
-            # block is held back, unless the product has several tiles: these share slots and wait for each other.
+            # The vector unit runs its commands in order, those of the previous block first. So its work on this block
+            # is postponed, unless the product has several tiles, which share slots and wait for each other.
             later = _split(scores[0]) if len(scores) == 1 else Tile()
             yield from scores
-            # One block behind, so that the matrix unit has a product to do while the vector unit is busy.
+            # One block behind, so that the matrix unit has a product to compute while the vector unit is busy.
             if waiting is not None:
                 yield from self._rest(table, *waiting)
             waiting = block, moves, later
@@ -265,25 +268,25 @@ class AttentionLowering(Lowering):
         return (*index, first, 0), self._sizes(end - first, tensor)
 
     def _view(self, tensor: Tensor, block: _Block, moves: Moves) -> View:
-        """The rows of a block of a value between."""
+        """The rows of a block, of a value between parts."""
         buffer, _ = moves[self._homes[tensor]]
         pitch, count = self._pitch(tensor), block[2] - block[1]
         return View(buffer, 0, (count, tensor.shape[-1]), (pitch, tensor.dtype.itemsize), tensor.dtype)
 
 
 _CHOICES = 4
-"""Sizes of blocks that are compared: the largest that fits, and halves of it."""
+"""Number of block sizes that are compared: the largest that fits, then successive halves."""
 
 
 def _split(step: Tile) -> Tile:
-    """Take the instructions of other units than the matrix unit out of a step."""
+    """Remove the instructions for other units than the matrix unit from a step, and return them as a step."""
     later = Tile(compute=[item for item in step.compute if item.instruction.unit is not Unit.MATRIX])
     step.compute = [item for item in step.compute if item.instruction.unit is Unit.MATRIX]
     return later
 
 
 def _on_rows(part: Group, rows: int, out: int, x: int) -> Instruction:
-    """The instruction of an operator on rows that are one after the other."""
+    """The instruction of a row operator on contiguous rows."""
     assert part.anchor is not None
     form = REGISTRY[part.anchor.kind].form
     assert isinstance(form, RowForm)

@@ -1,4 +1,4 @@
-"""Rows that are longer than SRAM: parts of them, with what a row has told so far beside them."""
+"""Rows that are longer than SRAM: they are processed in parts, with a small state per row that stays in SRAM."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from npusim.ops.base import Attrs
 from npusim.units import ceil_div
 
 SOFTMAX_BLOCK = 128
-"""A softmax may be cut behind so many elements; see ``npusim/kernels/_rows.pyx``."""
+"""A softmax may only be cut at multiples of this many elements; see ``npusim/kernels/_rows.pyx``."""
 
 
 def passes(op: Op) -> tuple[Part, ...]:
-    """What is done with all parts of a row, one pass after the other; none for a kind that needs whole rows."""
+    """The passes over all parts of a row; empty for a kind that needs whole rows."""
     attrs = op.attrs
     match op.kind:
         case "softmax" if attrs["masked"]:
@@ -46,7 +46,7 @@ def passes(op: Op) -> tuple[Part, ...]:
 
 
 def row_lowering(context: Context, group: Group) -> Lowering:
-    """Tiles of whole rows; of parts of rows where one row alone is larger than all SRAM."""
+    """Lower to tiles of whole rows, or to parts of rows if one row is larger than SRAM. Raises CompileError."""
     try:
         return RowLowering(context, group)
     except CompileError:
@@ -57,7 +57,8 @@ def row_lowering(context: Context, group: Group) -> Lowering:
 
 
 def _is_longer(context: Context, op: Op) -> bool:
-    """Whether slots for one row take more than the device has. A smaller room is for the planner to enlarge."""
+    """Whether the slots for one row exceed the device's SRAM. If only the current ``room`` is too small, the planner
+    enlarges it."""
     x = op.input(0)
     end = len(x.shape) if op.kind == "normalize" else op.attrs["axis"] + 1
     row = prod(x.shape[op.attrs["axis"] : end])
@@ -66,16 +67,16 @@ def _is_longer(context: Context, op: Op) -> bool:
 
 
 class LongRowLowering(RowLowering):
-    """Every part of some rows is loaded once in each pass; what a pass finds out stays in SRAM for the next one."""
+    """Every pass loads each part of some rows once. What it computes per row stays in SRAM for the next pass."""
 
     def pick_tile(self, shape: Sequence[int], order: Sequence[int], whole: Sequence[int] = ()) -> tuple[int, ...]:
         others = [axis for axis in order if axis not in self._row]
-        # Parts are runs of the row: its outer axes are cut first.
+        # Parts are runs of the row, so its outer axes are cut first.
         tile = list(super().pick_tile(shape, (*others, *self._row)))
         if self.op.kind == "softmax" and tile[self._axis] < shape[self._axis]:
             blocks = max(1, tile[self._axis] // SOFTMAX_BLOCK)
             tile[self._axis] = blocks * SOFTMAX_BLOCK
-            if blocks == 1:  # of one row, if there is no room for more
+            if blocks == 1:  # Parts of a single row, if there is no space for more rows.
                 smallest = [SOFTMAX_BLOCK if axis == self._axis else 1 for axis in range(len(tile))]
                 needed = [total_bytes(self.slots_for(tuple(each))) for each in (tile, smallest)]
                 if needed[1] > self.context.room:
@@ -106,14 +107,14 @@ class LongRowLowering(RowLowering):
             rank,
         )
         parts = list(cut)[:: -1 if self.op.attrs.get("reverse") else 1]
-        # Cores share rows, and never the parts of one: they come one after the other.
+        # Cores share rows, but never the parts of one, which are processed in sequence.
         for starts, sizes in share(boxes(kept, kept_tile, self._order), core, cores):
             state = table.next("state")
             for part in passes(self.op):
                 for number, (low, count) in enumerate(parts):
                     at = tuple(low[axis] if axis in self._row else starts[axis] for axis in rank)
                     extent = tuple(count[axis] if axis in self._row else sizes[axis] for axis in rank)
-                    # The first pass sets the state; a later one goes on with it.
+                    # The first pass initialises the state, later ones continue with it.
                     first = not number and part is passes(self.op)[0]
                     yield self._step(table, part, at, extent, state, first, number == len(parts) - 1)
 
@@ -155,7 +156,7 @@ class LongRowLowering(RowLowering):
         return step
 
     def _position(self, starts: Sequence[int]) -> int:
-        """The element of its row that a part begins with."""
+        """The index within its row of a part's first element."""
         position = 0
         for axis in self._row:
             position = position * self.x.shape[axis] + starts[axis]

@@ -42,12 +42,15 @@ from npusim.units import ceil_div
 from npusim.work import DmaWork
 
 _SMALLEST_PART = 4 << 10
-"""Bytes below which a copy is not cut for several channels."""
+"""Minimum bytes of a part when a copy is cut for several channels."""
 
 
 class CopyPart(NamedTuple):
-    """A source and its target. The target may be larger: ``before`` and ``after`` are elements in each dimension that
-    are filled with ``pattern``."""
+    """A source view and its target view.
+
+    The target may be larger: ``before`` and ``after`` are the elements in each dimension that are filled with
+    ``pattern``.
+    """
 
     source: View
     target: View
@@ -67,10 +70,10 @@ class CopyPart(NamedTuple):
 
 
 class Staging(NamedTuple):
-    """A copy through SRAM: sizes of the tiles of the target, bytes of their slots, picoseconds and runs of all of it.
+    """A copy through SRAM: tile sizes of the target, bytes of their slots, picoseconds and runs of the whole copy.
 
-    ``turned``: slots have the memory order of the target, so loads transpose; otherwise that of the source, with the
-    bytes between its elements, and stores transpose.
+    ``turned``: slots have the memory order of the target, so loads transpose. Otherwise they have that of the source,
+    with the bytes between its elements, and stores transpose.
     """
 
     tile: tuple[int, ...]
@@ -83,8 +86,8 @@ class Staging(NamedTuple):
 class CopyLowering(Lowering, kind="concat"):
     """Copies from DRAM to DRAM, cut so that every core and channel takes part.
 
-    A copy goes through SRAM, tile by tile, where that is faster: then both sides in DRAM have long runs, and single
-    elements take a word of SRAM instead of a burst.
+    A copy goes through SRAM tile by tile if that is faster: then both sides in DRAM have long runs, and single elements
+    take a word of SRAM instead of a burst.
     """
 
     def __init__(self, context: Context, group: Group) -> None:
@@ -98,7 +101,7 @@ class CopyLowering(Lowering, kind="concat"):
         return [SlotSpec("x", max(way.nbytes for way in self._stagings.values()))] if self._stagings else []
 
     def follow(self, first: Lowering) -> None:
-        # A smaller part alone might choose another way, for which the first core has no slot.
+        # A smaller part alone might choose another form, for which the first core has no slot.
         assert isinstance(first, CopyLowering)
         self._stagings = {
             number: first._stagings[number] for number in range(len(self.pairs())) if number in first._stagings
@@ -138,7 +141,7 @@ class CopyLowering(Lowering, kind="concat"):
             parts += [(move.part(*box), way) for box in cut]
         for move, way in share(parts, core, cores):
             if way is None:
-                # As loads: these use all channels but one, and stores only that one.
+                # As loads: these use all channels but one, while stores use only that one.
                 yield Tile(loads=_copies(move, (move.source.address, move.source.strides, move.source)))
             else:
                 yield _through(table.next("x"), move, turned=way.turned)
@@ -152,8 +155,8 @@ def _copies(move: CopyPart, source: Strided) -> list[Item]:
 
 
 _Place = tuple[View, tuple[int, ...], tuple[int, ...], int]
-"""A part of a source in a slot: the view that is loaded, its strides in the slot, those of the part's elements, and the
-offset of the first of these."""
+"""A part of a source in a slot: (the view that is loaded, its strides in the slot, the strides of the part's elements,
+the offset of the first of these)."""
 
 
 def _placed(source: View, target: View, *, turned: bool) -> _Place:
@@ -163,7 +166,7 @@ def _placed(source: View, target: View, *, turned: bool) -> _Place:
         return source, packed, packed, 0
     rows = _filled(source)
     packed = ordered_strides(rows.shape, rows.order(), item)
-    # From the elements' strides in DRAM to those among the loaded rows.
+    # Convert the elements' strides in DRAM to strides among the loaded rows.
     strides = tuple(
         p * (stride // whole if whole else 1)
         for p, stride, whole in zip(packed, source.strides, rows.strides, strict=True)
@@ -191,7 +194,7 @@ def _side(view: View) -> int:
 
 
 def direct_ps(works: Sequence[tuple[DmaWork, int]], config: Config, beside: int = 1) -> int:
-    """Picoseconds of transfers that all load channels share."""
+    """Picoseconds of transfers that are spread over all load channels."""
     model = cost_model(config)
     parts = sum(count * work.bytes for work, count in works) // _SMALLEST_PART
     channels = sum(count * model.stream_ps(work) for work, count in works) // max(1, min(copy_ways(config), parts))
@@ -201,7 +204,7 @@ def direct_ps(works: Sequence[tuple[DmaWork, int]], config: Config, beside: int 
 
 
 def _staging(move: CopyPart, context: Context) -> Staging | None:
-    """The fastest way of a copy through SRAM; None if it is direct."""
+    """The fastest copy through SRAM; None if a direct copy is faster or the only option."""
     source, target = move.source, move.target
     if source.buffer.on_chip or 0 in target.shape:
         return None
@@ -230,8 +233,10 @@ def _stagings(
     sides: tuple[int, int],
     beside: int,
 ) -> list[Staging]:
-    """Ways through SRAM with ever smaller tiles, of which the fastest is taken that fits; ``walks``, ``sides``: strides
-    and memories of source and target."""
+    """Copies through SRAM with ever smaller tiles; the fastest that fits will be used.
+
+    ``walks``, ``sides``: strides and memories of source and target. ``padding``: elements before and after.
+    """
     (source, target), (before, after) = walks, padding
     padded = tuple(map(sum, zip(before, shape, after, strict=True))) if before else shape
     burst = max(1, config.dma.burst_bytes // dtype.itemsize)
@@ -242,9 +247,9 @@ def _stagings(
         part, box = View(_ANY, 0, sizes, source, dtype), View(_ANY, 0, tile, target, dtype)
         rows, packed, strides, _ = _placed(part, box, turned=turned)
         loads = transfer_works((sram(0), packed), (sides[0], rows.strides), rows.shape, item)
-        # Padding is written like elements, so all tiles store as many bytes.
+        # Padding is written like elements, so all tiles store the same number of bytes.
         stores = transfer_works((sides[1], target), (sram(0), strides), tile, item)
-        tiles = ceil_div(prod(padded), prod(tile))  # smaller ones at the edges are counted as whole
+        tiles = ceil_div(prod(padded), prod(tile))  # Smaller tiles at the edges count as full ones.
         runs = tiles * sum(count * work.runs for work, count in (*loads, *stores))
         return Staging(tile, prod(rows.shape) * item, _staged_ps(config, loads, stores, tiles, beside), runs, turned)
 
@@ -255,13 +260,13 @@ def _stagings(
             found.append(way)
             smaller = _halves(way.tile, burst) if way.nbytes > _SMALLEST_PART // 2 else []
             choices = [priced(tile, turned) for tile in smaller]
-            # Among equal times the one with fewer runs, because the next cut makes runs shorter.
+            # Among equal times take the one with fewer runs, because the next cut makes runs shorter.
             way = min(choices, key=lambda way: (way.ps, way.runs), default=None)
     return found
 
 
 def _halves(tile: tuple[int, ...], burst: int) -> list[tuple[int, ...]]:
-    """Tiles with one dimension halved, exactly or to whole bursts."""
+    """Tiles with one dimension halved, exactly or rounded up to whole bursts."""
     found = []
     for axis, size in enumerate(tile):
         half = ceil_div(size, 2)
@@ -276,7 +281,7 @@ def _staged_ps(
     """Picoseconds to load and store tiles, with two slots on each core."""
     model, channels = cost_model(config), config.dma.channels
     load, store = (sum(count * model.stream_ps(work) for work, count in works) for works in (loads, stores))
-    # A slot is loaded again when it has been stored; a single channel does one after the other.
+    # A slot is loaded again after it has been stored. A single channel does both in sequence.
     turn = (
         load + store if channels == 1 else max(ceil_div(load, min(channels - 1, 2)), store, ceil_div(load + store, 2))
     )
@@ -291,7 +296,7 @@ _ANY = Buffer("any", SCRATCH, 0)
 
 
 def _nearest(view: View) -> int | None:
-    """The dimension of the smallest stride."""
+    """The dimension with the smallest stride."""
     moving = [axis for axis, dim in enumerate(view.shape) if dim > 1 and view.strides[axis]]
     return min(moving, key=lambda axis: (abs(view.strides[axis]), -axis), default=None)
 
@@ -306,7 +311,7 @@ def _is_sparse(view: View, config: Config) -> bool:
 
 
 def _filled(view: View) -> View:
-    """The view with the gaps between elements along the dimension of the smallest stride, in the order of addresses."""
+    """The view including the gaps between elements along the dimension with the smallest stride, in address order."""
     axis, item = _nearest(view), view.dtype.itemsize
     if axis is None or abs(view.strides[axis]) % item:
         return view
@@ -329,8 +334,11 @@ VIEW_RULES: dict[str, Callable[[Op, View], View | None]] = {
 
 
 def cut_copy(target: View, ways: int, source: View | None = None) -> list[Box]:
-    """Cut one dimension into at most ``ways`` boxes that are worth a transfer each: the dimension that leaves the
-    longest runs, or the outermost in memory, with which every part of a dense target is one run."""
+    """Cut one dimension into at most ``ways`` boxes, each large enough for a transfer.
+
+    Cuts the dimension that leaves the longest runs; on a tie the outermost in memory, with which every part of a dense
+    target is one run.
+    """
     rank = range(len(target.shape))
     nbytes = prod(target.shape) * target.dtype.itemsize
     ways = max(1, min(ways, nbytes // _SMALLEST_PART))
@@ -346,7 +354,7 @@ def cut_copy(target: View, ways: int, source: View | None = None) -> list[Box]:
         pieces = sum(count * work.runs for work, count in _direct_works(CopyPart(other, part)))
         return ceil_div(target.shape[axis], box[axis]) * max(pieces, 1)
 
-    # Only dimensions that can be cut in so many parts, if there are any.
+    # Only dimensions that can be cut into that many parts, if there are any.
     wide = [a for a in rank if target.shape[a] >= ways] or [a for a in rank if target.shape[a] > 1]
     axis = min(wide, key=lambda a: (runs(a), -abs(target.strides[a]), a), default=0)
     return boxes(target.shape, tile(axis), rank)
@@ -383,7 +391,7 @@ class GatherLowering(Lowering, kind="gather"):
         self._op = group.ops[0]
         self._index = context.view(self._op.input(1))
         self._count = prod(self._index.shape)
-        # Two slots, in half of SRAM: the other half is for the operators before and after.
+        # Two slots in half of SRAM. The other half is for the operators before and after.
         room = context.room // 4 // self._index.dtype.itemsize
         outer, _, inner = outer_row_inner(context.view(self._op.input(0)).shape, self._op.attrs["axis"])
         self._tile = max(1, min(self._count, room, MAX_ITEMS // max(outer * inner, 1)))
@@ -408,6 +416,6 @@ class GatherLowering(Lowering, kind="gather"):
             source = data.address, (length * inner * item, inner * item, item)
             dims = outer, count, inner
             instruction = Gather(*to, *source, slot.address, kind.itemsize, kind, dims, length, item)
-            # As a store: it waits for its indices, and on a load channel the next ones would have to wait behind it.
+            # As a store: it waits for its indices, and on a load channel the next indices would have to wait behind it.
             step.stores.append(Item(instruction, (slot, data), (out,)))
             yield step

@@ -1,4 +1,4 @@
-"""Padding: with a constant, written by the copy itself, or with elements of the tensor, from a tile of it in SRAM."""
+"""Padding: constants are written by the copy itself; other modes copy elements within a tile in SRAM."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from npusim.dtypes import DType, float32_to_bfloat16
 from npusim.errors import CompileError
 
 Piece = tuple[int, int, int, int]
-"""(target, source, step, count): ``count`` elements of the output from ``target`` on are ``source``, ``source + step``,
-... of the input."""
+"""(target, source, step, count): the ``count`` output elements from ``target`` on are the input elements ``source``,
+``source + step``, ..."""
 
 
 def pieces(mode: str, size: int, before: int, after: int, start: int, end: int) -> list[Piece]:
-    """The places of elements [start, end) of an axis of ``size``: their own one first, then those in the padding."""
+    """The positions of elements [start, end) of an axis of ``size`` in the output: the unpadded one first, then those
+    in the padding."""
     found = [(before + start, start, 1, end - start)]
     behind = before + size
     if mode == "edge":
@@ -48,9 +49,9 @@ def pieces(mode: str, size: int, before: int, after: int, start: int, end: int) 
 class PadLowering(CopyLowering, kind="pad"):
     """Constant padding is written by the copy itself.
 
-    For the other modes a tile of the input is loaded between places for its padding, which are filled within SRAM: from
-    DRAM, a few elements of a row would take a burst each. Only the outermost padded dimension may be cut into tiles;
-    rows that appear twice along it are stored twice.
+    For other modes, a tile of the input is loaded with space for its padding, which is filled within SRAM: from DRAM, a
+    few elements of a row would take a burst each. Only the outermost padded dimension may be cut into tiles; rows that
+    appear twice along it are stored twice.
     """
 
     def __init__(self, context: Context, group: Group) -> None:
@@ -58,7 +59,7 @@ class PadLowering(CopyLowering, kind="pad"):
         super().__init__(context, group)
         x, out = context.view(self._op.input(0)), context.view(self._op.output)
         self._order = out.order()
-        # In the order of the output's memory, so that a part is one range of addresses.
+        # In the memory order of the output, so that a part is one address range.
         self._x, self._out = x.permute(self._order), out.permute(self._order)
         self._before, self._after = (
             [self._op.attrs[side][axis] for axis in self._order] for side in ("before", "after")
@@ -82,7 +83,7 @@ class PadLowering(CopyLowering, kind="pad"):
         return self._x.order() == tuple(range(len(self._order)))
 
     def _pick(self) -> tuple[int, ...] | None:
-        """The tile of the input; None if it does not fit, or if both sides are in SRAM, where runs may be short."""
+        """The tile of the input; None if it does not fit, or if both sides are in SRAM, where short runs are cheap."""
         if self._x.buffer.on_chip and self._out.buffer.on_chip:
             return None
         try:
@@ -94,7 +95,7 @@ class PadLowering(CopyLowering, kind="pad"):
         return [SlotSpec("x", prod(self._padded(tile)) * self._x.dtype.itemsize)]
 
     def _padded(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Sizes of a tile with its padding, that of the outermost dimension left out."""
+        """Sizes of a tile with its padding, except that of the outermost padded dimension."""
         return tuple(
             self._before[axis] + size + self._after[axis] if axis in self._inner else size
             for axis, size in enumerate(sizes)
@@ -128,10 +129,10 @@ class PadLowering(CopyLowering, kind="pad"):
             yield Tile(loads=copy_items(*walks, to.shape, to.dtype.itemsize))
 
     def _staged(self, slot: Slot, starts: Sequence[int], sizes: Sequence[int]) -> Tile:
-        """Load a tile of the input between places for its padding, fill these within SRAM, store all of it."""
+        """Load a tile of the input with space for its padding, fill that within SRAM, and store all of it."""
         part, item, padded = self._x.slice(starts, sizes), self._x.dtype.itemsize, self._padded(sizes)
         packed = ordered_strides(padded, range(len(padded)), item)
-        # The filled part of the tile grows from the input outwards, one dimension after the other.
+        # The filled part of the tile grows outwards from the input, one dimension after another.
         low = [self._before[axis] if axis in self._inner else 0 for axis in range(len(sizes))]
         extent = list(sizes)
         step = Tile(loads=copy_items(_walk(slot, packed, low), (part.address, part.strides, part), part.shape, item))
@@ -149,7 +150,7 @@ class PadLowering(CopyLowering, kind="pad"):
         return step
 
     def _spans(self, axis: int, start: int, size: int) -> list[Piece]:
-        """The pieces of the output along an axis that a tile is stored to, with sources counted from the tile."""
+        """The pieces of the output along an axis that a tile is stored to. Sources are relative to the tile."""
         if axis in self._inner:
             return [(0, 0, 1, self._before[axis] + size + self._after[axis])]
         pieces_of_tile = self._pieces(axis, start, start + size)
@@ -157,13 +158,13 @@ class PadLowering(CopyLowering, kind="pad"):
 
 
 def _walk(slot: Slot, packed: Sequence[int], corner: Sequence[int], steps: Sequence[int] | None = None) -> Strided:
-    """A part of a tile in a slot: from an element on, every ``steps``-th one of each dimension."""
+    """A part of a tile in a slot: every ``steps``-th element of each dimension, from ``corner`` on."""
     strides = packed if steps is None else [stride * step for stride, step in zip(packed, steps, strict=True)]
     return slot.address + sum(at * stride for at, stride in zip(corner, packed, strict=True)), strides, slot
 
 
 def bit_pattern(value: Any, dtype: DType) -> int:
-    """A value's bytes as an integer, the low byte first."""
+    """A value's bytes as an integer, low byte first."""
     if dtype is DType.BFLOAT16:
         raw = float32_to_bfloat16(np.array([value], np.float32))
     else:

@@ -1,4 +1,4 @@
-"""Minimum and maximum of a whole value, found tile by tile while the tiles are in SRAM for another purpose.
+"""Minimum and maximum of a whole value, found while its tiles are in SRAM for another purpose.
 
 They are reductions beside a group's result (``Group.sides``). The order of tiles does not matter to them.
 """
@@ -19,7 +19,7 @@ from npusim.isa.reduction import ACCUMULATOR_BYTES, ReduceTile
 
 
 def range_slots(group: Group) -> list[SlotSpec]:
-    """An accumulator and a result for each reduction."""
+    """An accumulator and a result slot for each reduction."""
     specs = []
     for index, op in enumerate(group.sides):
         specs.append(SlotSpec(f"range{index}", ACCUMULATOR_BYTES, 1))
@@ -36,8 +36,10 @@ def emit_ranges(
     sizes: Sequence[int],
     ends: tuple[bool, bool],
 ) -> None:
-    """Add the reductions of a tile of the result to a step; ``ends``: whether it is the first tile, and the last one,
-    with which the results are stored."""
+    """Add the reductions of a tile of the result to a step.
+
+    ``ends``: whether it is the first tile, and whether it is the last one, which stores the results.
+    """
     for index, op in enumerate(group.sides):
         acc, out = table.next(f"range{index}"), table.next(f"end{index}")
         step.compute.extend(_instructions(op, acc, out, tile, sizes, ends))
@@ -50,7 +52,7 @@ def _instructions(
     op: Op, acc: Slot, out: Slot, tile: Strided, sizes: Sequence[int], ends: tuple[bool, bool]
 ) -> Iterator[Item]:
     address, strides, resource = tile
-    # In the order of memory most dimensions merge.
+    # In memory order, most dimensions merge.
     axes = sorted(range(len(sizes)), key=lambda axis: -abs(strides[axis]))
     dims, (walk,) = collapse([sizes[axis] for axis in axes], [strides[axis] for axis in axes])
     cut = max(0, len(dims) - 4)

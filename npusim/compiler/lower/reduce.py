@@ -1,4 +1,4 @@
-"""Reductions over any axes: tiles of the kept dimensions, the reduced ones cut only if they must be."""
+"""Reductions over any axes: tiles of the kept dimensions; reduced dimensions are cut only if necessary."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from npusim.units import ceil_div
 
 
 class ReduceLowering(TiledLowering, kind="reduce"):
-    """Elements are folded in the row-major order of the tensor: the result does not depend on tiles."""
+    """Elements are folded in row-major order of the tensor, so the result does not depend on tiles."""
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
@@ -31,9 +31,9 @@ class ReduceLowering(TiledLowering, kind="reduce"):
             for axis in self._axes:
                 self.out = insert_axis(self.out, axis)
         kept = [axis for axis in range(len(self.x.shape)) if axis not in self._axes]
-        # A cut of reduced axes needs a pass over the accumulators for each part; a cut of kept ones costs nothing.
-        self._order = (*kept, *self._axes)  # cut kept dimensions first, reduced ones outermost first
-        # A value in SRAM is read where it is: the instruction takes four dimensions of any strides.
+        # A cut of reduced axes needs a pass over the accumulators for each part. A cut of kept axes costs nothing.
+        self._order = (*kept, *self._axes)  # Cut kept dimensions first, then reduced ones, outermost first.
+        # A value in SRAM is read in place: the instruction supports four dimensions of any strides.
         kept_strides = self._kept_strides(self._results(self.x.shape), ACCUMULATOR_BYTES)
         walked, _ = collapse(self.x.shape, self.x.strides, kept_strides)
         self._near = self.x.buffer.on_chip and len(walked) <= _WALKED
@@ -69,7 +69,7 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         reduced_tile = tuple(size if axis in self._axes else 1 for axis, size in enumerate(tile))
         rank = range(len(shape))
         chunks = boxes(reduced_shape, reduced_tile, rank)
-        # A result is never split between cores: the order of its elements decides the rounding of a sum.
+        # A result is never split between cores: the order of its elements determines the rounding of a sum.
         for starts, sizes in share(boxes(self._results(shape), self._results(tile), rank), core, cores):
             out, acc = table.next("out"), table.next("acc")
             for low, count in chunks:
@@ -111,17 +111,17 @@ class ReduceLowering(TiledLowering, kind="reduce"):
         first: bool,
         last: bool,
     ) -> Iterator[Item]:
-        """One instruction for up to four dimensions that remain after merging, otherwise one for each of the outer
+        """One instruction for up to four dimensions that remain after merging, otherwise one per element of the outer
         ones, in order."""
         (start, walk, resource), (acc, acc_strides), (out, out_strides) = x, accs, outs
         dims, (src, to, res) = collapse(sizes, walk, acc_strides, out_strides)
         cut = max(0, len(dims) - 4)
-        # A mean divides by all elements, not by those of the tile that happens to be last.
+        # A mean divides by the number of all elements, not of those in the last tile.
         count = prod(self.x.shape[axis] for axis in self._axes)
         fn = Reduce(self.op.attrs["fn"])
         for index in product(*map(range, dims[:cut])):
             reduced = [(i, dim) for i, dim, stride in zip(index, dims, to, strict=False) if not stride]
-            # An accumulator is set by the first instruction that meets it and finished by the last one.
+            # The first instruction that uses an accumulator sets it, the last one finishes it.
             begins = first and all(i == 0 for i, _ in reduced)
             ends = last and all(i == dim - 1 for i, dim in reduced)
             x_at, acc_at, out_at = (
@@ -135,4 +135,4 @@ class ReduceLowering(TiledLowering, kind="reduce"):
 
 
 _WALKED = 4
-"""Dimensions that an instruction walks."""
+"""Dimensions that an instruction supports."""

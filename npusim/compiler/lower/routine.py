@@ -32,11 +32,11 @@ _PIECE_BYTES = 8 << 10
 """The cost of one more piece when pieces are chosen, in bytes of traffic."""
 
 Axes = tuple[int | None, ...]
-"""For each cut the axis of an operand that it runs along, or None."""
+"""For each cut, the axis of an operand that it divides, or None."""
 
 
 class RoutineLowering(Lowering, kind="routine"):
-    """One routine: as few pieces as SRAM and the number of cores ask for."""
+    """A routine, divided into as few pieces as SRAM and the number of cores allow."""
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
@@ -62,7 +62,8 @@ class RoutineLowering(Lowering, kind="routine"):
         return lengths.pop()
 
     def _pick(self) -> tuple[int, ...]:
-        """The pieces with the least traffic on the busiest core, among those that fit."""
+        """The pieces with the least traffic on the busiest core, among those that fit. Raises CompileError if
+        none fit."""
         budget = self.context.room
         fitting = [tile for tile in product(*map(_halvings, self._extents)) if total_bytes(self._slots(tile)) <= budget]
         if not fitting:
@@ -77,7 +78,7 @@ class RoutineLowering(Lowering, kind="routine"):
         if fewest > MAX_ROUTINE_STEPS:
             raise refuse_elements(self.group, fewest, MAX_ROUTINE_STEPS)
         fitting = [tile for tile in fitting if self._elements(tile) <= MAX_ROUTINE_STEPS]
-        # The sizes decide ties, so that compiling twice gives the same program.
+        # The sizes break ties, so that compiling twice gives the same program.
         return min(fitting, key=lambda tile: (self._cost(tile), [-size for size in tile]))
 
     def _elements(self, tile: Sequence[int]) -> int:
@@ -96,7 +97,7 @@ class RoutineLowering(Lowering, kind="routine"):
         return self._slots(self._tile)
 
     def _slots(self, tile: Sequence[int]) -> list[SlotSpec]:
-        """Two slots for operands that change from piece to piece, so that the next one is loaded meanwhile."""
+        """Operands that change from piece to piece have two slots, so that the next piece can load meanwhile."""
         specs = []
         named: list[tuple[str, list[tuple[Tensor, Axes]]]] = [("in", [*self._inputs]), ("out", [*self._outputs])]
         for side, operands in named:
@@ -147,7 +148,7 @@ def _part(tensor: Tensor, axes: Sequence[int | None], starts: Sequence[int], siz
 
 
 def _halvings(extent: int) -> list[int]:
-    """The extent, half of it, a quarter, ... 1."""
+    """The extent, half of it, a quarter, ..., 1."""
     sizes = [max(extent, 1)]
     while sizes[-1] > 1:
         sizes.append(ceil_div(sizes[-1], 2))

@@ -34,7 +34,7 @@ from npusim.work import DmaWork
 
 
 class TiledLowering(Lowering):
-    """One operator with one input tile and one output tile of matching position; subclasses say which instruction."""
+    """One operator with one input tile and one output tile at the same position. Subclasses choose the instruction."""
 
     _tile: tuple[int, ...]
 
@@ -54,18 +54,18 @@ class TiledLowering(Lowering):
 
     @abstractmethod
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
-        """Slots for a tile of these sizes."""
+        """The slots for a tile of these sizes."""
 
     def pick_tile(self, shape: Sequence[int], order: Sequence[int], whole: Sequence[int] = ()) -> tuple[int, ...]:
-        """A tile that keeps the axes in ``whole`` uncut; dimensions are cut in ``order``."""
+        """A tile that keeps the axes in ``whole`` uncut. Dimensions are cut in ``order``."""
         inner = self.x.order()[-1] if self.x.shape else None
         return small_tile(self, shape, order, self.slots_for, whole, inner)
 
 
 class RowLowering(TiledLowering):
-    """Every kind of the form Rows: tiles of whole rows, along one axis or all axes from one on, and the group's chain.
+    """All kinds of the form Rows: tiles of whole rows, along one axis or all axes from one on, and the group's chain.
 
-    Rows that are in SRAM, one after the other, are read and written where they are.
+    Contiguous rows in SRAM are read and written in place.
     """
 
     def __init__(self, context: Context, group: Group) -> None:
@@ -77,8 +77,8 @@ class RowLowering(TiledLowering):
         rank = len(self.x.shape)
         self._axis = attrs["axis"]
         self._row = range(self._axis, rank if form.trailing else self._axis + 1)
-        # A row of several axes is one run of elements only in row-major order; one of a single axis has a stride of its
-        # own, so the tile keeps the order that its input has in memory and loads are long runs.
+        # A row of several axes is one run only in row-major order. A row along a single axis has its own stride, so the
+        # tile keeps the memory order of its input, and loads have long runs.
         self._order = tuple(range(rank)) if form.trailing else self.x.order()
         self._chain = Chain(context, group.chain, self.out, self._order, self.op.output) if group.chain else None
         if form.single and not attrs["keepdims"]:
@@ -87,13 +87,13 @@ class RowLowering(TiledLowering):
         self._near_x = self._walk(self.x) is not None
         self._near_out = self._chain is None and self._walk(self.out) is not None
         self._tile = self.pick_tile(self.x.shape, self._order, self._row)
-        # The rows of the whole value may be one run, but not those of a tile that cuts an inner axis.
+        # The rows of the whole value may be one run when those of a tile that cuts an inner axis are not.
         if not (self._has_run(self._near_x, self.x) and self._has_run(self._near_out, self.out)):
             self._near_x = self._near_out = False
             self._tile = self.pick_tile(self.x.shape, self._order, self._row)
 
     def _has_run(self, near: bool, view: View) -> bool:
-        """Whether the rows of tiles have constant strides, if the value is used in place (``near``)."""
+        """Whether the rows of tiles have constant strides, or the value is not used in place (``near``)."""
         sizes = [min(size, dim) for size, dim in zip(self._tile, view.shape, strict=True)]
         return not near or self._walk(view.slice([0] * len(sizes), sizes)) is not None
 
@@ -106,7 +106,7 @@ class RowLowering(TiledLowering):
         return specs + (self._chain.slots(tile) if self._chain else [])
 
     def elements_for(self, tile: tuple[int, ...]) -> int:
-        size: int = self.op.attrs.get("size", 1)  # of the window of a local response normalisation
+        size: int = self.op.attrs.get("size", 1)  # The window of a local response normalisation.
         return prod(tile) * min(size, int(tile[self._axis]))
 
     def computing(self) -> int:
@@ -158,7 +158,8 @@ class RowLowering(TiledLowering):
         return self._order[:at], self._order[at:end], self._order[end:]
 
     def _walk(self, view: View) -> tuple[int, ...] | None:
-        """The strides of (outer, row, inner) of a value in SRAM; None if one has no single stride, or in DRAM."""
+        """The strides of (outer, row, inner) of a value in SRAM; None if it is in DRAM or some part has several
+        strides."""
         if not view.buffer.on_chip:
             return None
         found = []
@@ -179,7 +180,8 @@ class RowLowering(TiledLowering):
 
 
 def levels_of(op: Op) -> tuple[DType, tuple[float, int, float, int] | None]:
-    """The type that an instruction for an operator names; the last fields of one that converts, None for others."""
+    """The element type in an operator's instruction, and the last fields of an instruction that converts (else
+    None)."""
     source, target = op.attrs["source"], op.attrs["target"]
     if source is None and target is None:
         return op.input(0).dtype, None
@@ -193,7 +195,7 @@ def _strides(dims: tuple[int, int, int], view: View) -> tuple[int, int, int]:
 
 
 def insert_axis(view: View, axis: int) -> View:
-    """The view with a dimension of one element in front of ``axis``."""
+    """The view with a dimension of size one inserted before ``axis``."""
     shape, strides = list(view.shape), list(view.strides)
     shape.insert(axis, 1)
     strides.insert(axis, 0)
@@ -201,7 +203,7 @@ def insert_axis(view: View, axis: int) -> View:
 
 
 class PoolLowering(TiledLowering, kind="pool"):
-    """Windows over an image; a tile loads the valid pixels under its windows."""
+    """Windows over an image. A tile loads the valid pixels under its windows."""
 
     windowed = True
 
@@ -210,18 +212,18 @@ class PoolLowering(TiledLowering, kind="pool"):
         axes = (0, 2, 3, 1) if self.op.attrs["layout"] == "NCHW" else (0, 1, 2, 3)
         self.x, self.out = self.x.permute(axes), self.out.permute(axes)
         self._rows: tuple[int, int, int] | None = None
-        # Cores that exchange values may have a band of rows each. All use the slots of the first one, and have rows
+        # Cores that exchange values may have a band of rows each. All use the slots of the first core, and have rows
         # where that one has padding.
         band = context.whole is not None and self.op.input(0) in context.own
         self._height = self.x.shape[1] + (sum(self.op.attrs["pads"][::2]) if band else 0)
         rows = min(context.rows or self.out.shape[1], self.out.shape[1])
         shape = (self.out.shape[0], rows, *self.out.shape[2:])
-        # A cut along rows or columns loads what windows share twice; a cut of the channels makes runs shorter.
+        # A cut along rows or columns loads what windows share twice. A cut of the channels makes runs shorter.
         self._tile = min((self.pick_tile(shape, order) for order in ((0, 1, 3, 2), (0, 3, 1, 2))), key=self._loading)
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
         specs = []
-        # Padding is never stored: a maximum must not see it, so the instruction is told where it lies.
+        # Padding is never stored, because a maximum must ignore it: the instruction is told where it is.
         rows, cols = map(min, self._extent(tile[1], tile[2]), (self._height, self.x.shape[2]))
         if not self.x.buffer.on_chip:
             specs.append(SlotSpec("x", rows * cols * tile[3] * self.x.dtype.itemsize))
@@ -230,7 +232,7 @@ class PoolLowering(TiledLowering, kind="pool"):
         return specs
 
     def _loading(self, tile: Sequence[int]) -> int:
-        """Picoseconds of a channel to load all tiles."""
+        """Picoseconds of one channel to load all tiles."""
         _, oh, ow, channels = tile
         if self.x.buffer.on_chip:
             return 0
@@ -251,7 +253,7 @@ class PoolLowering(TiledLowering, kind="pool"):
         return self._tiles(self._tile) * self._cost().sram_ps
 
     def _cost(self) -> Cost:
-        """Of one tile."""
+        """The cost of one tile."""
         _, oh, ow, channels = self._tile
         (kh, kw), (sh, sw), (dh, dw) = (self.op.attrs[name] for name in ("kernel", "stride", "dilation"))
         rows, cols = (min(span, dim) for span, dim in zip(self._extent(oh, ow), self.x.shape[1:3], strict=True))
@@ -265,7 +267,7 @@ class PoolLowering(TiledLowering, kind="pool"):
         return quantised.QuantisedPool(*fields) if levels else reduction.Pool(*fields)
 
     def estimate(self) -> int:
-        # Loads of tiles, because rows that neighbouring tiles share are loaded for each.
+        # Count tiles separately, because rows that neighbouring tiles share are loaded for each.
         bringing, taking = (() if view.buffer.on_chip else (view,) for view in (self.x, self.out))
         loading = max(self._loading(self._tile) // self.config.cores, self.moving(bringing))
         return overlapped(self.computing() // self.config.cores, loading + self.moving(taking))
@@ -312,7 +314,7 @@ class PoolLowering(TiledLowering, kind="pool"):
             if out is None:
                 out = _packed_image(slot := table.next("out"), target)
                 step.stores.extend(store_packed(target, slot, range(4)))
-            # In ceil mode the last window reaches beyond the padding. Nothing is there: an average does not count it.
+            # In ceil mode the last window may extend past the padding, where an average counts nothing.
             padding = above, before, min(below, pads[2]), min(after, pads[3])
             fn = reduction.POOL_FUNCTIONS.index(attrs["fn"])
             places = out[0], tuple(out[1]), x[0], tuple(x[1])
@@ -323,7 +325,7 @@ class PoolLowering(TiledLowering, kind="pool"):
 
 
 def _image(part: View) -> Strided | None:
-    """An image in SRAM with the strides of rows, columns and channels; None in DRAM."""
+    """An image in SRAM, with the strides of rows, columns and channels; None if it is in DRAM."""
     return (part.address, part.strides[1:], part) if part.buffer.on_chip else None
 
 
@@ -332,7 +334,8 @@ def _packed_image(slot: Slot, part: View) -> Strided:
 
 
 def clip(start: int, count: int, limit: int, step: int = 1) -> tuple[int, int, int, int]:
-    """(first valid, padding, valid, padding) of ``count`` positions from ``start``; [0, limit) is valid."""
+    """(first valid, padding before, valid, padding after) of ``count`` positions from ``start``, where [0, limit) is
+    valid."""
     low, high = (min(max(ceil_div(end - start, step), 0), count) for end in (0, limit))
     if low >= high:
         return 0, count, 0, 0
@@ -340,7 +343,7 @@ def clip(start: int, count: int, limit: int, step: int = 1) -> tuple[int, int, i
 
 
 class ResampleLowering(TiledLowering, kind="resample"):
-    """Weighted sums of elements along one axis, by constant tables."""
+    """Weighted sums of elements along one axis, with constant tables."""
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
@@ -370,7 +373,7 @@ class ResampleLowering(TiledLowering, kind="resample"):
         for number, (starts, sizes) in enumerate(share(boxes(self.x.shape, self._tile, order), core, cores)):
             x, out = table.next("x"), table.next("out")
             step = Tile()
-            # The tables have one slot each and stay in it for all tiles of the core.
+            # Each table has one slot and stays there for all tiles of the core.
             if not number:
                 for slot, view in ((index, self._index), (weight, self._weight)):
                     step.loads.extend(load_items((slot.address, view.strides, slot), view))

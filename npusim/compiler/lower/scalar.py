@@ -15,7 +15,7 @@ from npusim.graph import Op, Tensor
 from npusim.isa import scalar
 
 _Operand = tuple[int, tuple[int, int, int], Slot]
-"""A tile of an operand: address, strides of (outer, row, inner), slot."""
+"""A tile of an operand: (address, strides of (outer, row, inner), slot)."""
 
 
 def _topk(op: Op, x: _Operand, out: _Operand, indices: _Operand, outer: int, inner: int) -> Iterator[Item]:
@@ -40,7 +40,7 @@ def _scatter(
 ) -> Iterator[Item]:
     data, indices, axis = op.input(0), op.input(1), op.attrs["axis"]
     size = outer * data.shape[axis] * inner * data.dtype.itemsize
-    # Elements that no index names keep their value. Both tiles are packed alike, so they are copied as plain bytes.
+    # Elements without an index keep their value. Both tiles are packed alike, so they are copied as plain bytes.
     yield from copy_items((out[0], (1,), out[2]), (x[0], (1,), x[2]), (size,), 1)
     dims, reduction = (outer, indices.shape[axis], inner), scalar.REDUCTIONS.index(op.attrs["reduction"])
     instruction = scalar.Scatter(
@@ -54,7 +54,8 @@ _ITEMS: dict[str, Callable[..., Iterator[Item]]] = {
     "gather_elements": _gather,
     "scatter_elements": _scatter,
 }
-"""The instructions for a tile, from its operands, its results, and their outer and inner sizes."""
+"""The functions that make the instructions for a tile, from its operands, its results, and their outer and inner
+sizes."""
 
 
 class ScalarLowering(TiledLowering, kinds=_ITEMS):
@@ -63,7 +64,7 @@ class ScalarLowering(TiledLowering, kinds=_ITEMS):
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
         self._axis = self.op.attrs["axis"]
-        # A gather has as many results as indices; the rows that these refer to are whole in each tile.
+        # A gather has as many results as indices. Each tile contains the whole rows that these refer to.
         self._shape = self.op.input(1).shape if self.op.kind == "gather_elements" else self.x.shape
         self._tile = self.pick_tile(self._shape, range(len(self._shape)), (self._axis,))
 
@@ -103,7 +104,7 @@ class ScalarLowering(TiledLowering, kinds=_ITEMS):
     def _operand(
         self, tensor: Tensor, slot: Slot, starts: Sequence[int], sizes: Sequence[int]
     ) -> tuple[_Operand, View]:
-        """A tile of an operand in a slot, and where it is in memory."""
+        """A tile of an operand in a slot, and its view in memory."""
         extent = tuple(tensor.shape[a] if a == self._axis else size for a, size in enumerate(sizes))
         _, length, inner = outer_row_inner(extent, self._axis)
         item = tensor.dtype.itemsize

@@ -1,4 +1,5 @@
-"""One order of operators for all files of a graph: programs depend on its structure, not on the order of its nodes."""
+"""Sort operators into one order for all files of the same graph, so that programs do not depend on the order of
+nodes."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from npusim.polling import poll
 
 
 def in_canonical_order(graph: Graph) -> Graph:
-    """The graph with its operators in depth-first order from its outputs, the longest branch of an operator first.
+    """Sort operators depth first from the outputs, the longest branch of each operator first.
 
-    A branch is finished before the next one begins, so few values live at the same time. Of branches of equal length
-    the one of the earlier operand comes first. Operators that read one value alone follow each other, unless their
-    result is larger: the value is free the sooner.
+    A branch is finished before the next one starts, so few values are alive at the same time. Among branches of equal
+    length, that of the earlier operand comes first. Operators that read only one and the same value are consecutive,
+    unless their result is larger, so that the value is freed early.
     """
     makers: dict[Tensor, Op] = {tensor: op for op in graph.ops for tensor in op.outputs}
     return replace(graph, ops=tuple(_siblings_together(_depth_first(graph, makers), makers, set(graph.outputs))))
@@ -28,7 +29,7 @@ def _depth_first(graph: Graph, makers: Mapping[Tensor, Op]) -> dict[Op, None]:
         length[op] = 1 + max((length[makers[each]] for each in _computed(op, makers)), default=0)
 
     def branches(op: Op) -> list[Op]:
-        """The makers of its operands, the last one to be visited first."""
+        """The operators that compute its operands, the last to be visited first."""
         made = dict.fromkeys(makers[each] for each in _computed(op, makers))
         return [op for _, _, op in sorted((length[each], -number, each) for number, each in enumerate(made))]
 
@@ -61,7 +62,7 @@ def _siblings_together(ordered: Iterable[Op], makers: Mapping[Tensor, Op], kept:
             continue
         read = _read_alone(op, makers)
         for sibling in [op] if read is None else alone[read]:
-            # Operators that may be fused with it go along: a group comes where its last operator is.
+            # Operators that may be fused with it follow directly, because a group is placed at its last operator.
             while sibling not in together:
                 together[sibling] = None
                 result = sibling.outputs[0]
@@ -71,7 +72,7 @@ def _siblings_together(ordered: Iterable[Op], makers: Mapping[Tensor, Op], kept:
 
 
 def _read_alone(op: Op, makers: Mapping[Tensor, Op]) -> Tensor | None:
-    """The only computed operand of an operator whose result is not larger."""
+    """The only computed operand of an operator whose result is not larger than it; else None."""
     read = set(_computed(op, makers))
     if len(read) != 1 or len(op.outputs) != 1:
         return None

@@ -1,8 +1,8 @@
-"""Grouped convolutions as block-diagonal ones: several groups become one, with zeros between their weights.
+"""Turn grouped convolutions into block-diagonal ones: several groups become one, with zeros between their weights.
 
-A matrix unit may compute a few wide groups faster than many narrow ones, although the zeros take its time. How many
-groups become one is chosen by the search for tiles, for the convolution alone. Its values are taken to be in SRAM if
-they fit and are not inputs or outputs of the graph.
+A matrix unit may compute a few wide groups faster than many narrow ones, although it also multiplies the zeros. The
+tile search chooses how many groups to join, for the convolution alone. Its values are assumed to be in SRAM if they fit
+and are not inputs or outputs of the graph.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from npusim.timing.tile_costs import MatrixPrices, matrix_prices
 
 
 def fill_groups(graph: Graph, config: Config, budget: Budget) -> Graph:
-    """Join groups of convolutions with constant weights where that is faster on a device.
+    """Join groups of convolutions with constant weights where that is faster on the device.
 
     Raises CompileError if the zeros exceed the budget.
     """
@@ -41,11 +41,11 @@ def fill_groups(graph: Graph, config: Config, budget: Budget) -> Graph:
 
 
 _SHARE = 2
-"""A value that takes more than one in so many parts of the scratchpad is not expected to fit there."""
+"""A value larger than 1/2 of the scratchpad is not expected to fit there."""
 
 
 def ends_of(graph: Graph) -> set[Tensor]:
-    """Inputs and outputs of the graph, and values from which elementwise operators alone compute an output."""
+    """Inputs and outputs of the graph, and values from which an output is computed by elementwise operators alone."""
     ends: set[Tensor] = {*graph.inputs, *graph.outputs}
     for op in reversed(graph.ops):
         if op.kind in ELEMENTWISE and op.output in ends:
@@ -54,20 +54,23 @@ def ends_of(graph: Graph) -> set[Tensor]:
 
 
 def homes_of(op: Op, ends: Set[Tensor], sram_bytes: int) -> tuple[Home, Home]:
-    """The memories where the input and the output of a convolution are taken to be."""
+    """The memories that are assumed to hold the input and the output of a convolution."""
     most = sram_bytes // _SHARE
     x, out = (Home.DRAM if t in ends or t.nbytes > most else Home.DIRECT for t in (op.input(0), op.output))
     return x, out
 
 
 def is_grouped(op: Op) -> bool:
+    """Whether an operator is a grouped convolution with constant weights that has not been joined yet."""
     grouped = op.kind == "conv" and op.attrs["groups"] > 1 and op.input(1).data is not None
     return grouped and not op.attrs["blocks"] and op.output.size > 0
 
 
 def _phases(op: Op) -> tuple[int, ...]:
-    """The phases of a convolution that has to skip taps; () for depthwise ones of integers. To those a tap of zeros
-    adds nothing, and the unit's way to compute them has no phases."""
+    """The phases of a convolution that must skip taps; () for depthwise integer convolutions.
+
+    For those, a tap of zeros adds nothing, and the depthwise form of the unit has no phases.
+    """
     phases: tuple[int, ...] = op.attrs["phases"]
     return () if op.input(0).dtype.is_integer and op.input(1).shape[1] == 1 else phases
 
@@ -83,7 +86,7 @@ def _fill(rewriter: Rewriter, op: Op, homes: tuple[Home, Home], config: Config) 
     oc, ic, *kernel = w.shape
     assert w.data is not None
     rewriter.budget.take_bytes(w.nbytes * (count - 1), op.name)
-    # A zero is what adds nothing: the zero point.
+    # The zero point is the value that adds nothing.
     filled = np.full((groups // count, count, oc // groups, count, ic, *kernel), op.attrs["w_zero"], w.data.dtype)
     each = np.arange(count)
     filled[:, each, :, each] = np.moveaxis(w.data.reshape(groups // count, count, oc // groups, ic, *kernel), 1, 0)
@@ -94,7 +97,7 @@ def _fill(rewriter: Rewriter, op: Op, homes: tuple[Home, Home], config: Config) 
 
 
 def joined_attrs(op: Op, count: int) -> dict[str, Any]:
-    """The attributes of a convolution with ``count`` groups as one."""
+    """The attributes of a convolution with ``count`` groups joined into one."""
     attrs = {**op.attrs, "phases": _phases(op)}
     if count > 1:
         oc, ic, *_ = op.input(1).shape
@@ -103,14 +106,17 @@ def joined_attrs(op: Op, count: int) -> dict[str, Any]:
 
 
 def counts_of(op: Op) -> list[int]:
-    """The numbers of groups that may become one, in ascending order."""
+    """The numbers of groups that may be joined, in ascending order."""
     groups = op.attrs["groups"]
     return [count for count in range(1, groups + 1) if groups % count == 0]
 
 
 class Alternatives(NamedTuple):
-    """A grouped convolution with each of ``counts`` numbers of groups as one, the first without joined groups.
-    ``product``: as products of its groups, if it may become those."""
+    """A grouped convolution in each form.
+
+    ``problems``: with each of the ``counts`` joined groups, the first without joining. ``product``: as products of its
+    groups, if that is possible.
+    """
 
     counts: tuple[int, ...]
     problems: tuple[MatrixProblem, ...]
@@ -118,7 +124,7 @@ class Alternatives(NamedTuple):
 
 
 def alternatives(op: Op, homes: tuple[Home, Home], config: Config) -> Alternatives:
-    """The forms of a grouped convolution; ``homes``: of its input and its output."""
+    """The forms of a grouped convolution. ``homes``: the memories of its input and output."""
     counts = tuple(counts_of(op))
     problems = tuple(_problem(op, homes, config, count) for count in counts)
     plain = problems[0]
@@ -127,7 +133,7 @@ def alternatives(op: Op, homes: tuple[Home, Home], config: Config) -> Alternativ
 
 
 def _joined(op: Op, homes: tuple[Home, Home], config: Config) -> int:
-    """How many groups become one on a device."""
+    """The number of groups to join on a device."""
     forms = alternatives(op, homes, config)
     limits = np.array([[limit(*bounds(problem, config), config.cores)] for problem in forms.problems[1:]])
     search = best_forms(forms, limits)
@@ -146,15 +152,16 @@ Asked = list[tuple[MatrixProblem, Index]]
 
 
 def best_forms(forms: Alternatives, limits: Floats) -> Generator[Asked, list[Floats], Index]:
-    """Chooses the form of a convolution on each of some devices: the one of least time, and of equally fast ones the
-    one with the fewest joined groups. Returns the numbers of the forms, by device.
+    """Choose the fastest form of a convolution for each device of a batch; on a tie the one with the fewest joined
+    groups.
 
-    ``limits``: those of :func:`limit`, as [forms without the first][devices]. Yields problems, each with the numbers of
-    devices, and is sent for each problem the :func:`score` of its best tile on these, infinite where no tile fits.
+    ``limits``: results of :func:`limit`, as [forms except the first][devices]. Yields (problem, device numbers) pairs,
+    and expects for each the :func:`score` of its best tile on these devices, infinite if no tile fits. Returns the form
+    number by device.
     """
     everyone = np.arange(limits.shape[1])
     best, (found,) = np.zeros(len(everyone), np.intp), (yield [(forms.problems[0], everyone)])
-    # The most promising first: most of the others cannot be faster than those, whatever their tiles.
+    # The most promising form first: most others cannot be faster, whatever their tiles.
     for tried in limits.argsort(0, kind="stable"):
         going = limits[tried, everyone] < found
         groups = [(number + 1, np.flatnonzero(going & (tried == number))) for number in np.unique(tried[going])]
@@ -172,14 +179,14 @@ def best_forms(forms: Alternatives, limits: Floats) -> Generator[Asked, list[Flo
 
 
 def _is_product(op: Op) -> bool:
-    """Whether each group of a convolution may become a product, and blocks of zeros may not."""
+    """Whether each group of a convolution may become a product, which blocks with zeros may not."""
     attrs = op.attrs
     single = (*op.input(1).shape[2:], *attrs["stride"]) == (1, 1, 1, 1) and not any(attrs["pads"])
     return single and op.input(0).dtype.is_float and op.input(1).shape[1] > 1 and op.optional(3) is None
 
 
 def _as_product(problem: MatrixProblem) -> MatrixProblem:
-    """The products of the weights of each group and each image."""
+    """The product of each group's weights and each image."""
     p = problem
     return p._replace(
         images=p.images * p.groups, oh=1, ow=p.oc, groups=1, oc=p.oh * p.ow, shared_weights=False, x_turned=False,
@@ -188,31 +195,32 @@ def _as_product(problem: MatrixProblem) -> MatrixProblem:
 
 
 def _latency(problem: MatrixProblem, config: Config) -> float:
-    """The score of the best tile on the device; infinite where no tile fits."""
+    """The score of the best tile on the device; infinite if no tile fits."""
     known = tilings(problem, config)
     tile = known.choose(config.sram.bytes)
     return inf if tile is None else score(known.latency(tile), known.computing(tile), config.cores)
 
 
 def score(latency: Number, computing: Number, cores: int) -> Number:
-    """Picoseconds of a problem alone on the device, and a part of those of the unit."""
-    # Of equal estimates the one with the least arithmetic is the fastest: what few tiles load and store hides little.
+    """Picoseconds of a problem alone on the device, plus a fraction of the arithmetic."""
+    # Among equal estimates the least arithmetic is the fastest: loads and stores of a few tiles hide little of it.
     return latency + computing / (_SHOWN * cores)
 
 
 def limit(unit: Any, dram: Any, cores: int) -> Any:
-    """The score that no tiling can be below by much, of :func:`bounds`."""
+    """A lower bound of the score over all tilings, approximately. ``unit``, ``dram``: results of :func:`bounds`."""
     return score(np.maximum(unit / cores, dram), unit, cores)
 
 
 _SHOWN = 4
-"""One part in so many of the arithmetic is taken to show."""
+"""1/4 of the arithmetic is assumed to be exposed."""
 
 
 def bounds(
     problem: MatrixProblem, config: Config, prices_of: Callable[..., MatrixPrices] = matrix_prices
 ) -> tuple[float, float]:
-    """Picoseconds that no tiling can be below by much: of the unit of one core for one large tile, and of all bytes.
+    """Approximate lower bounds in picoseconds over all tilings: of one core's unit for one large tile, and of all
+    bytes.
 
     ``prices_of``: the class itself for a batch of devices, which is not hashable.
     """
@@ -228,7 +236,7 @@ def bounds(
 
 
 def _problem(op: Op, homes: tuple[Home, Home], config: Config, count: int) -> MatrixProblem:
-    """The convolution with ``count`` groups as one; ``homes``: of its input and its output."""
+    """The convolution with ``count`` groups joined. ``homes``: the memories of its input and output."""
     attrs, x, w = op.attrs, op.input(0), op.input(1)
     oc, ic, kh, kw = w.shape
     n, *image = op.output.shape
@@ -237,12 +245,12 @@ def _problem(op: Op, homes: tuple[Home, Home], config: Config, count: int) -> Ma
     depthwise = ic * count == 1 and not _phases(op)
     turned = attrs["layout"] == "NCHW"
     if (kh, kw, sh, sw) == (1, 1, 1, 1) and not any(attrs["pads"]) and not depthwise:
-        # The lowering takes all pixels as one row, in NCHW those of an image.
+        # The lowering treats all pixels as one row; in NCHW, those of an image.
         n, oh, ow = (n, 1, oh * ow) if turned else (1, 1, n * oh * ow)
     sums = accumulator_type(x.dtype, w.dtype, wide=attrs["wide"], scaled=op.optional(3) is not None)
     matrix = config.matrix
     rows, cols = (matrix.rows, matrix.cols) if matrix and matrix.weight_tiles else (1, 1)
-    # Results of integers are taken to be as wide as the pixels.
+    # Integer results are assumed to be as wide as the pixels.
     return MatrixProblem(
         n, oh, ow, groups, oc // groups, ic * count, kh, kw, sh, sw, dh, dw, depthwise, True, x.dtype,
         w.dtype, x.dtype, EpilogueCosts(), False, *homes, homes[1] is Home.DRAM, w_bits=attrs["w_bits"], w_rows=rows,

@@ -1,4 +1,4 @@
-"""Algebra before tiling: batch normalisation into weights, quantise-dequantise pairs into integer operators."""
+"""Algebraic rewriting: batch normalisation goes into weights, quantise-dequantise pairs become integer operators."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ from npusim.isa.matrix import weight_zeros
 from npusim.ops.base import REGISTRY
 
 _BIAS_SLACK = 1e-3
-"""A float bias counts as quantised when it is this near to a multiple of its scale."""
+"""Tolerance, in multiples of its scale, within which a float bias counts as quantised."""
 
 
 def integerize(graph: Graph, config: Config) -> Graph:
-    """Compute on quantised values where the model dequantises and quantises around an operator; a graph without
-    dequantisation is returned as it is."""
+    """Compute on quantised values where the model dequantises and quantises around an operator.
+
+    Returns the same graph if it contains no dequantisation.
+    """
     if not [op for op in graph.ops if op.kind == "dequantize"]:
         return graph
     matrix = config.matrix
@@ -49,13 +51,15 @@ def integerize(graph: Graph, config: Config) -> Graph:
 
 
 def _without_parameters(graph: Graph) -> Graph:
-    """Compute biases and scales that follow from constants. Weights of products are left alone: quantised and packed
-    they are fewer bytes to load."""
+    """Fold biases and scales that follow from constants.
+
+    Weights of products are not folded: quantised and packed, they are fewer bytes to load.
+    """
     weights = {op.inputs[1] for op in graph.ops if op.kind in ANCHORS}
 
     def fold(rewriter: Rewriter, op: Op) -> bool:
         tensors = [tensor for tensor in (*op.inputs, *op.outputs) if tensor is not None]
-        # Weights have more than one dimension, also those that are moved on their way to a product.
+        # Weights have more than one dimension, even if they are moved on their way to a product.
         row = all(t.size <= _LONGEST_PARAMETER and sum(dim > 1 for dim in t.shape) <= 1 for t in tensors)
         constant = all(tensor is None or (tensor.data is not None and not tensor.bound) for tensor in op.inputs)
         if not row or not constant or len(op.outputs) != 1 or op.output in weights:
@@ -69,17 +73,19 @@ def _without_parameters(graph: Graph) -> Graph:
 
 
 _LONGEST_PARAMETER = 1 << 16
-"""Elements: more than the channels of any layer."""
+"""In elements: more than the channels of any layer."""
 
 
 def fold_affine(graph: Graph) -> Graph:
-    """Fold scales and shifts per channel into weights and biases; results differ by rounding only."""
+    """Fold scales and shifts per channel into weights and biases. Results differ only by rounding."""
     return Rewriter(graph).run(_fold_affine)
 
 
 def _raise_rank(rewriter: Rewriter, op: Op) -> bool:
-    """Give a quantised product of matrices the dimensions that a reshape gives its result. Exporters flatten the
-    operands; the operators after the reshape could not be fused with a product of another shape."""
+    """Give a quantised matrix product the dimensions that a following reshape gives its result.
+
+    Exporters flatten the operands. The operators after the reshape could not be fused with a product of another shape.
+    """
     if op.kind != "reshape":
         return False
     quantize = rewriter.made_by(op.input(0), "quantize")
@@ -90,7 +96,7 @@ def _raise_rank(rewriter: Rewriter, op: Op) -> bool:
     *outer, rows, columns = op.output.shape if len(op.output.shape) > 2 else (0, 0)
     alone = all(rewriter.uses.get(each.output) == 1 for each in (product, dequantize, quantize))
     parameters = (*dequantize.inputs[1:], *quantize.inputs[1:])
-    # For all elements or for each column, so that they broadcast with more dimensions in front, too.
+    # Per tensor or per column, so that they also broadcast with more outer dimensions.
     plain = all(tensor is None or tensor.size in (1, *tensor.shape[-1:]) for tensor in parameters)
     if not alone or not plain or set(outer) != {1} or (rows, columns) != product.output.shape:
         return False
@@ -106,7 +112,8 @@ def _raise_rank(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType]) -> bool:
-    """Replace matmul(dequantize(x), dequantize(w)) by the integer product, dequantised by the product of the scales."""
+    """Replace matmul(dequantize(x), dequantize(w)) by the integer product, dequantised with the product of the
+    scales."""
     operands = _dequantized_operands(rewriter, op, pixels)
     if operands is None:
         return False
@@ -127,7 +134,7 @@ def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType]) -> boo
         data = exact.astype(np.int64) if wide else exact
         inputs = (*inputs, rewriter.const(f"{op.name}.bias", data))
     total = rewriter.add(op.name, op.kind, inputs, attrs)
-    # A bias that is no multiple of the scales stays a float addition: rounding it would change results.
+    # A bias that is not a multiple of the scales stays a float addition: rounding it would change results.
     rewriter.substitute(op.output, _float_result(rewriter, op, total, scales, None if exact is not None else bias))
     return True
 
@@ -135,26 +142,25 @@ def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType]) -> boo
 def _dequantized_operands(
     rewriter: Rewriter, op: Op, pixels: frozenset[DType]
 ) -> tuple[Op, Op, npt.NDArray[np.float32]] | None:
-    """The dequantisations of both operands, and the scales of the integer product; None where the product cannot be
-    computed on integers."""
+    """The dequantisations of both operands, and the scales of the integer product; None if it cannot use integers."""
     if op.kind not in _PRODUCTS or op.output.dtype is not DType.FLOAT32:
         return None
     x, w = (rewriter.made_by(tensor, "dequantize") for tensor in op.inputs[:2])
-    # One scale for all of x: a scale for each input channel cannot be taken out of a sum over them.
+    # One scale for all of x: scales per input channel cannot be factored out of a sum over them.
     if x is None or w is None or not per_tensor(x) or w.input(1).data is None or w.input(2).data is None:
         return None
     row = _weight_scales(op, w)
     if row is None or x.input(0).dtype not in pixels or w.input(0).dtype not in pixels - {DType.UINT16}:
         return None
     scales = np.float32(_data(x.input(1)).item()) * row
-    # The product of two small scales may underflow to 0, by which a bias cannot be divided.
+    # The product of two small scales may underflow to 0, and a bias cannot be divided by that.
     return (x, w, scales) if np.isfinite(scales).all() and (scales > 0).all() else None
 
 
 def _float_result(
     rewriter: Rewriter, op: Op, total: Tensor, scales: npt.NDArray[np.float32], bias: Tensor | None
 ) -> Tensor:
-    """An integer product, dequantised, with a float bias added."""
+    """The dequantised result of an integer product, with a float bias added."""
     shape = _channel_shape(op, scales.size)
     zero = rewriter.const(f"{op.name}.zero", np.zeros((1,) * len(shape), np.int32))
     scale = rewriter.const(f"{op.name}.scale", scales.reshape(shape))
@@ -179,7 +185,7 @@ def _is_wide(
     info = np.iinfo(dtype.storage)
     pixel = max(x_zero - int(info.min), int(info.max) - x_zero)
     if weights.data is None:
-        # Computed weights: the widest range of their type.
+        # Computed weights: assume the full range of their type.
         least, most = (np.iinfo(w.input(0).dtype.storage).min, np.iinfo(w.input(0).dtype.storage).max)
         depth = weights.shape[-2] if op.kind == "matmul" else weights.size // weights.shape[op.kind != "conv"]
         reach = depth * (int(most) - int(least))
@@ -192,14 +198,14 @@ def _is_wide(
 
 
 def _channel_shape(op: Op, channels: int) -> tuple[int, ...]:
-    """Per-channel parameters as they broadcast against the operator's output."""
+    """The shape of per-channel parameters that broadcasts against the operator's output."""
     rank = len(op.output.shape)
     axis = 1 if op.attrs.get("layout") == "NCHW" else rank - 1
     return tuple(channels if index == axis and channels > 1 else 1 for index in range(rank))
 
 
 def _weight_scales(op: Op, w: Op) -> npt.NDArray[np.float32] | None:
-    """One scale, or one for each output channel; None when they vary along anything else."""
+    """One scale, or one per output channel; None if they vary along anything else."""
     scale, value = w.input(1), w.input(0)
     data = scale.data
     assert data is not None
@@ -210,14 +216,16 @@ def _weight_scales(op: Op, w: Op) -> npt.NDArray[np.float32] | None:
     shape = (1,) * (rank - len(scale.shape)) + scale.shape
     # Scales along input channels or taps vary within a sum and cannot be applied after it.
     wanted = tuple(value.shape[index] if index == axis else 1 for index in range(rank))
-    # The weights of a transposed convolution have the channels of one group beside each other, one after the other.
+    # The weights of a transposed convolution list the output channels of one group, and repeat for the next.
     groups = op.attrs["groups"] if op.kind == "conv_transpose" else 1
     return np.tile(data.reshape(-1).astype(np.float32), groups) if shape == wanted else None
 
 
 def _weights(rewriter: Rewriter, w: Op) -> tuple[Tensor | None, int]:
-    """Integer weights and the zero point that the matrix unit subtracts from all of them; weights less their zero
-    points if these differ. None if the unit cannot multiply them."""
+    """Integer weights, and the zero point that the matrix unit subtracts from all of them.
+
+    If zero points differ, they are subtracted from the weights. Returns None for weights that the unit cannot multiply.
+    """
     value, zeros = w.input(0), _data(w.input(2))
     first = int(zeros.flat[0]) if zeros.size else 0
     low, high = weight_zeros(value.dtype)
@@ -227,7 +235,7 @@ def _weights(rewriter: Rewriter, w: Op) -> tuple[Tensor | None, int]:
 
 
 def _centred(rewriter: Rewriter, w: Op) -> Tensor | None:
-    """The integer weights less their zero points, one type wider, computed if need be."""
+    """The integer weights minus their zero points, one type wider, computed at run time if necessary."""
     value, zero = w.input(0), w.input(2)
     if value.dtype not in (DType.INT8, DType.UINT8):
         return None
@@ -235,14 +243,14 @@ def _centred(rewriter: Rewriter, w: Op) -> Tensor | None:
         centred = value.data.astype(np.int16) - np.broadcast_to(_data(zero), value.shape).astype(np.int16)
         fits = centred.min(initial=0) >= -128 and centred.max(initial=0) <= 127
         return rewriter.const(f"{value.name}.centred", centred.astype(np.int8) if fits else centred)
-    # Computed weights: the same subtraction, at run time, because the unit has one zero point for all channels.
+    # Computed weights: the same subtraction at run time, because the unit has one zero point for all channels.
     wide = rewriter.add(f"{w.name}.wide", "cast", (value,), {"to": DType.INT16})
     offset = rewriter.const(f"{w.name}.zero", _data(zero).astype(np.int16))
     return rewriter.add(f"{w.name}.centred", "binary", (wide, offset), {"fn": Binary.SUB})
 
 
 def _integer_bias(bias: Tensor, scales: npt.NDArray[np.float32], rewriter: Rewriter) -> npt.NDArray[np.int32] | None:
-    """The bias as INT32 multiples of the scales, when that is what it is."""
+    """The bias as INT32 multiples of the scales, if it is representable."""
     source = rewriter.made_by(bias, "dequantize")
     if source is not None and all(t is not None and t.data is not None for t in source.inputs):
         value, scale, zero = (_data(source.input(index)) for index in range(3))
@@ -251,7 +259,7 @@ def _integer_bias(bias: Tensor, scales: npt.NDArray[np.float32], rewriter: Rewri
             return value.reshape(-1)
     if bias.data is None:
         return None
-    # In float64, since a quotient of up to 31 bits has no fraction left in float32 that could be judged.
+    # In float64, because a quotient of up to 31 bits leaves no fraction in float32 to test.
     steps = bias.data.reshape(-1).astype(np.float64) / scales.astype(np.float64)
     rounded = np.rint(steps)
     exact = np.abs(steps - rounded).max(initial=0) <= _BIAS_SLACK and np.abs(rounded).max(initial=0) < 2**31
@@ -264,17 +272,17 @@ def _data(tensor: Tensor) -> npt.NDArray[Any]:
 
 
 def _fold_affine(rewriter: Rewriter, op: Op) -> bool:
-    """A scale or shift per channel after a float convolution goes into its weights and bias."""
+    """Fold a scale or shift per channel after a float convolution into its weights and bias."""
     if op.kind != "binary" or op.output.dtype is not DType.FLOAT32:
         return False
     if op.attrs["fn"] not in (Binary.MUL, Binary.ADD, Binary.SUB):
         return False
     for value, other in ((op.inputs[0], op.inputs[1]), (op.inputs[1], op.inputs[0])):
-        # A value that is subtracted from something would have to be negated with its weights.
+        # Subtracting the value would require negating its weights.
         if value is None or other is None or (op.attrs["fn"] == Binary.SUB and value is op.inputs[1]):
             continue
         matrix = rewriter.made_by(value, "conv") or rewriter.made_by(value, "matmul")
-        # Another reader wants the value without the scale, and folding it would compute the product twice.
+        # Another reader needs the value without the scale, and folding would compute the product twice.
         if matrix is not None and rewriter.uses.get(value) == 1 and _fold_into(rewriter, matrix, op, other):
             return True
     return False
@@ -283,7 +291,7 @@ def _fold_affine(rewriter: Rewriter, op: Op) -> bool:
 def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
     w, bias = matrix.input(1), matrix.optional(2)
     channels = w.shape[0] if matrix.kind == "conv" else w.shape[-1]
-    # A factor that broadcasts the result to a larger shape makes elements that the product does not have.
+    # A factor that broadcasts the result to a larger shape creates elements that the product does not have.
     if w.data is None or other.data is None or op.output.shape != matrix.output.shape:
         return False
     if bias is not None and bias.data is None:
@@ -295,7 +303,7 @@ def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
         return False
     if other.size not in (1, channels):
         return False
-    # In float64, so that the new bias is rounded once however many shifts have gone into it.
+    # In float64, so that the new bias is rounded once, however many shifts are folded into it.
     row = np.broadcast_to(other.data.reshape(-1), (channels,)).astype(np.float64)
     old = np.zeros(channels) if bias is None else _data(bias).astype(np.float64)
     weights = w
@@ -308,7 +316,8 @@ def _fold_into(rewriter: Rewriter, matrix: Op, op: Op, other: Tensor) -> bool:
     inputs: tuple[Tensor | None, ...] = (matrix.inputs[0], weights)
     if bias is not None or op.attrs["fn"] != Binary.MUL:
         inputs = (*inputs, rewriter.const(f"{matrix.name}.bias", new.astype(np.float32)))
-    # The product moves down to where its last operand was: nobody in between reads it, since this is its only use.
+    # The product moves down to the position of its last operand. Nobody reads it in between, since this is its only
+    # use.
     del rewriter.ops[matrix]
     rewriter.keep(Op(matrix.name, matrix.kind, inputs, op.outputs, matrix.attrs, matrix.origin))
     return True

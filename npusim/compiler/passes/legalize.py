@@ -1,4 +1,4 @@
-"""Bring a graph into the forms that lowerings know, and refuse what the device does not have."""
+"""Bring a graph into the forms that lowerings support, and find what the device cannot execute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from npusim.ops.budget import Budget
 
 
 def legalize(graph: Graph, budget: Budget) -> Graph:
-    """Rewrite what has no lowering of its own in terms of what has. Raises CompileError beyond the budget."""
+    """Rewrite operators without a lowering in terms of others. Raises CompileError beyond the budget."""
     return Rewriter(graph, budget).run(_legalize_op)
 
 
@@ -59,7 +59,7 @@ def _legalize_op(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _separate_bias(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """A bias that is computed is added afterwards: the matrix unit takes constant ones."""
+    """A computed bias is added afterwards, because the matrix unit only supports constant ones."""
     bias = op.optional(2)
     if bias is None or bias.data is not None:
         return None
@@ -75,7 +75,7 @@ def _add_bias(rewriter: Rewriter, op: Op, value: Tensor, bias: Tensor) -> Tensor
 
 
 _PADDED_DIMENSIONS = 4
-"""Dimensions that one transfer can pad."""
+"""The number of dimensions that one transfer can pad."""
 
 
 def _pad_in_turns(rewriter: Rewriter, op: Op) -> Tensor | None:
@@ -97,11 +97,11 @@ def _pad_in_turns(rewriter: Rewriter, op: Op) -> Tensor | None:
 
 
 def _sum_of_nothing(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """What the reference says of operands without elements is a constant; a matmul's bias is added to it."""
+    """The result for operands without elements is a constant, to which the bias of a matmul is added."""
     if op.input(0).size or not op.output.size:
         return None
     plain = Op(op.name, op.kind, op.inputs[:2], op.outputs, op.attrs)
-    # There is no element to feed in, so the reference is asked once, here, and its answer is a constant.
+    # There are no elements to compute with, so the reference gives the value here, once.
     arrays = [None if t is None else np.zeros(t.shape, t.dtype.storage) for t in plain.inputs]
     (value,) = REGISTRY[op.kind].reference(plain, arrays)
     nothing = rewriter.const(f"{op.name}.empty", np.asarray(value, order="C"), op.output.dtype)
@@ -110,13 +110,13 @@ def _sum_of_nothing(rewriter: Rewriter, op: Op) -> Tensor | None:
 
 
 def _beyond(op: Op) -> list[int]:
-    """Per dimension: elements of the data that the indices of a scatter do not reach; 0 along its axis."""
+    """Per dimension, the number of data elements that the indices of a scatter do not cover; 0 along its axis."""
     x, index, axis = op.input(0).shape, op.input(1).shape, op.attrs["axis"]
     return [0 if number == axis else dim - index[number] for number, dim in enumerate(x)]
 
 
 def _scatter_from(rewriter: Rewriter, op: Op, x: Tensor, axis: int) -> Tensor:
-    """Scatter into the part that the indices span, and put the rest beside it, one axis after the other."""
+    """Scatter into the part that the indices cover, and concatenate the rest, one axis after another."""
     rest = _beyond(op)
     axis = next((number for number in range(axis, len(rest)) if rest[number]), len(rest))
     if axis == len(rest):
@@ -131,7 +131,7 @@ def _scatter_from(rewriter: Rewriter, op: Op, x: Tensor, axis: int) -> Tensor:
 
 
 def _part(rewriter: Rewriter, name: str, x: Tensor, axis: int, start: int, size: int, step: int = 1) -> Tensor:
-    """``size`` elements of one axis from ``start`` on."""
+    """``size`` elements along one axis, from ``start`` on."""
     starts = tuple(start if index == axis else 0 for index in range(len(x.shape)))
     sizes = tuple(size if index == axis else dim for index, dim in enumerate(x.shape))
     steps = tuple(step if index == axis else 1 for index in range(len(x.shape)))
@@ -139,10 +139,10 @@ def _part(rewriter: Rewriter, name: str, x: Tensor, axis: int, start: int, size:
 
 
 def _cheaper(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """A square is a product, and a quotient by powers of two one with their reciprocals: the same bits sooner.
+    """Replace a square by a product, and a division by powers of two by a product with their reciprocals.
 
-    Elements are computed in double precision and rounded once. There the square of a narrower float is exact, by
-    either way, and so is a reciprocal that is a power of two.
+    The results are bit-identical: elements are computed in double precision and rounded once. There the square of a
+    narrower float is exact either way, and so is a reciprocal that is a power of two.
     """
     x, constant = op.input(0), op.input(1).data
     if constant is None or not constant.size or x.dtype not in (DType.FLOAT32, DType.FLOAT16):
@@ -159,7 +159,7 @@ def _cheaper(rewriter: Rewriter, op: Op) -> Tensor | None:
 
 
 def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
-    """Spread the input by the stride, and convolve with the kernel turned around."""
+    """Spread the input by the stride, and convolve it with the rotated kernel."""
     attrs, name = op.attrs, op.name
     x, w = op.input(0), op.input(1)
     nchw = attrs["layout"] == "NCHW"
@@ -169,10 +169,9 @@ def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
     value = x
     around = []
     for number, axis in enumerate(axes):
-        # What is put between the elements is x_zero, which the unit subtracts: it adds nothing to any sum.
+        # The inserted elements are x_zero, which the unit subtracts, so they add nothing to any sum.
         value = _spread(rewriter, name, value, axis, attrs["stride"][number], attrs["x_zero"])
-        # The forward direction in reverse: padded by the kernel's whole reach on both sides, less
-        # what the forward one padded.
+        # The reverse of the forward direction: padded by the kernel's reach on both sides, minus the forward padding.
         reach = (kernel[number] - 1) * dilation[number]
         low = reach - pads[number]
         high = output[number] + reach - value.shape[axis] - low
@@ -189,7 +188,7 @@ def _conv_transpose(rewriter: Rewriter, op: Op) -> Tensor:
 
 
 def _spread(rewriter: Rewriter, name: str, x: Tensor, axis: int, stride: int, zero: int) -> Tensor:
-    """Put stride - 1 elements that stand for 0 behind every element of an axis."""
+    """Insert stride - 1 elements that represent 0 after every element of an axis."""
     if stride == 1:
         return x
     apart = (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])
@@ -202,7 +201,7 @@ def _spread(rewriter: Rewriter, name: str, x: Tensor, axis: int, stride: int, ze
 
 
 def _crop(rewriter: Rewriter, name: str, x: Tensor, axis: int, low: int, high: int) -> tuple[Tensor, int, int]:
-    """Turn negative padding into a slice: (tensor, padding before, padding after)."""
+    """Turn negative padding into a slice. Returns (tensor, padding before, padding after)."""
     start, stop = max(0, -low), x.shape[axis] - max(0, -high)
     if (start, stop) == (0, x.shape[axis]):
         return x, low, high
@@ -210,7 +209,7 @@ def _crop(rewriter: Rewriter, name: str, x: Tensor, axis: int, low: int, high: i
 
 
 def _turned(rewriter: Rewriter, name: str, w: Tensor, groups: int) -> Tensor:
-    """[I, O/g, KH, KW] with the kernel turned by 180 degrees, as [O, I/g, KH, KW]."""
+    """Convert [I, O/g, KH, KW] to [O, I/g, KH, KW] with the kernel rotated by 180 degrees."""
     rows, cols, kh, kw = w.shape
     if w.data is not None:
         turned = w.data[:, :, ::-1, ::-1].reshape(groups, rows // groups, cols, kh, kw).transpose(0, 2, 1, 3, 4)
@@ -225,8 +224,8 @@ def _turned(rewriter: Rewriter, name: str, w: Tensor, groups: int) -> Tensor:
 
 
 def _turned_constant(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """A constant that is transposed is another view of the model's memory: read as it lies, each of its elements would
-    be a transfer's run of its own, in every inference."""
+    """Transpose a constant at compile time. Otherwise each of its elements would be a separate run of a transfer in
+    every inference."""
     x = op.input(0)
     return None if x.data is None else rewriter.const(f"{op.name}.turned", x.data.transpose(op.attrs["perm"]), x.dtype)
 
@@ -243,19 +242,19 @@ RULES: dict[str, tuple[Callable[[Rewriter, Op], Tensor | None], ...]] = {
         lambda rewriter, op: _scatter_from(rewriter, op, op.input(0), 0) if any(_beyond(op)) else None,
     ),
 }
-"""For each kind that may have to be rewritten: rules in the order in which they are asked, None where one does not
-apply. A kind whose form is REWRITTEN has one that always does."""
+"""For each kind that may need rewriting: rules in the order in which they are tried; a rule returns None if it does not
+apply. A kind of the form REWRITTEN has one that always applies."""
 
 
 def separate_outputs(graph: Graph) -> Graph:
-    """Give every output a tensor of its own: constants, inputs and repeated outputs are copied."""
+    """Give every output its own tensor: constants, inputs and repeated outputs are copied."""
     names: Sequence[Tensor] = graph.inputs
     taken = set(names)
     ops = list(graph.ops)
     outputs: list[Tensor] = []
     for tensor in graph.outputs:
-        # An output is a region of its own that the program writes. Constants and inputs lie in regions it does not
-        # write, and one tensor cannot be in two regions.
+        # An output is a separate region that the program writes. Constants and inputs are in regions that it never
+        # writes, and one tensor cannot be in two regions.
         if tensor.is_constant or tensor in taken:
             copy = Tensor(f"{tensor.name}~output{len(outputs)}", tensor.shape, tensor.dtype)
             ops.append(Op(copy.name, "reshape", (tensor,), (copy,), {"shape": tensor.shape}))

@@ -1,4 +1,4 @@
-"""The largest elements of rows that are longer than SRAM: those of each block, then the largest of these."""
+"""Top-k of rows that are longer than SRAM: top-k of each block, then of these candidates."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from npusim.hw.config import Config
 from npusim.isa.functions import Binary
 
 ROW_SHARE = 4
-"""The part of SRAM that a row may take: input and results have two slots each."""
+"""A row may take 1/4 of SRAM: input and results have two slots each."""
 ELEMENT_BYTES = 16
-"""Of an element of a block: its position and a place among the candidates are looked up together."""
+"""Bytes per element of a block, whose position and index among the candidates are looked up together."""
 
 
 def topk_in_blocks(graph: Graph, config: Config) -> Graph:
-    """Cut rows that are too long for ``config``. Ties still go to the lower index: blocks keep their order."""
+    """Cut rows that are too long for ``config``. Ties still go to the lower index, because blocks keep their order."""
     if not any(op.kind == "topk" for op in graph.ops):
         return graph
     longest = config.sram.bytes // ROW_SHARE
@@ -43,7 +43,7 @@ def topk_in_blocks(graph: Graph, config: Config) -> Graph:
 def _largest(rewriter: Rewriter, op: Op, x: Tensor, positions: Tensor | None, block: int) -> tuple[Tensor, Tensor]:
     """Values and positions of the k largest or smallest elements of rows of any length.
 
-    ``positions``: of the elements of ``x`` in the whole row; None where they are those of ``x``.
+    ``positions``: of the elements of ``x`` in the whole row; None if ``x`` is the whole row.
     """
     axis, length = op.attrs["axis"], x.shape[op.attrs["axis"]]
     if length <= block:
@@ -86,7 +86,8 @@ def _of_block(
     axis: int,
     first: np.ndarray[Any, np.dtype[np.int64]] | None,
 ) -> tuple[Tensor, Tensor]:
-    """Of blocks along an axis: values, and their positions in the row, of which a block begins at ``first``."""
+    """Top-k of blocks along an axis: values, and their positions in the row. ``first``: the position where each block
+    starts."""
     values, places = _topk(rewriter, op, x, axis, min(op.attrs["k"], x.shape[axis]))
     if positions is not None:
         return values, rewriter.add(f"{op.name}.positions", "gather_elements", (positions, places), {"axis": axis})

@@ -1,8 +1,8 @@
-"""Operators that change nothing are removed, and those that one simpler operator replaces become it.
+"""Remove operators that change nothing, and replace patterns by one simpler operator.
 
-Results are the same to the last bit, but for four cases: a negative zero to which zero is added stays negative, the
-sum of an average pool over a whole image is that of a reduction, a NaN keeps its bits, and a masked softmax is 0 where
-infinite scores, not the mask, make its row -inf.
+Results are bit-identical except in four cases: adding zero to a negative zero keeps it negative; an average pool over a
+whole image sums like a reduction; a NaN keeps its bits; and a masked softmax is 0 if infinite scores, not the mask,
+make its row -inf.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMMUTE = (Binary.ADD, Binary.MUL)
 
 
 def simplify(graph: Graph) -> Graph:
-    """The graph with each such operator replaced."""
+    """The graph with all such patterns replaced."""
     return Rewriter(graph).run(_simplify) if any(op.kind in _RULES for op in graph.ops) else graph
 
 
@@ -33,7 +33,7 @@ def _simplify(rewriter: Rewriter, op: Op) -> bool:
 
 
 def scalar_of(tensor: Tensor) -> float | None:
-    """The one element of a constant."""
+    """The value of a constant with one element; None for other tensors."""
     if tensor.data is None or tensor.size != 1:
         return None
     return float(widen(np.asarray(tensor.data), tensor.dtype).reshape(()))
@@ -59,7 +59,7 @@ def _neutral(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _is_all(tensor: Tensor, value: float) -> bool:
-    """Whether a constant has this value alone; false for large weights, which are not read to time a model."""
+    """Whether all elements of a constant have this value. False for large weights, which are not read for timing."""
     if tensor.data is None or not tensor.size or is_mapped(tensor.data):
         return False
     first = widen(np.asarray(tensor.data[(slice(1),) * tensor.data.ndim]), tensor.dtype)
@@ -82,7 +82,7 @@ def _select(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _masked_softmax(rewriter: Rewriter, op: Op, condition: Tensor, zero: Tensor, shares: Tensor) -> bool:
-    """Zeros for the softmax of rows whose mask is -inf everywhere, as attention defines it, are a form of softmax."""
+    """A softmax with zeros for rows whose mask is -inf everywhere, as attention defines it, is a form of softmax."""
     softmax, equal = rewriter.made_by(shares, "softmax"), rewriter.made_by(condition, "binary")
     if softmax is None or equal is None or scalar_of(zero) != 0.0 or rewriter.uses.get(shares) != 1:
         return False
@@ -122,7 +122,7 @@ def _pad(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _pool(rewriter: Rewriter, op: Op) -> bool:
-    """The mean of a whole image. A maximum stays a pool: that computes in the order in which rows come."""
+    """The mean of a whole image. A maximum stays a pool, which computes in the order in which rows arrive."""
     attrs = op.attrs
     axes = (2, 3) if attrs["layout"] == "NCHW" else (1, 2)
     image = tuple(op.input(0).shape[axis] for axis in axes)
@@ -136,8 +136,8 @@ def _pool(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _with_scalar(rewriter: Rewriter, op: Op) -> bool:
-    """Functions of a value and a constant that are functions of one value: their bits are the same."""
-    # Nothing is gained on one element, and the range of a dynamic quantisation is looked for as importers write it.
+    """Binary functions with a constant that equal a unary function, bit for bit."""
+    # Nothing is gained for one element, and the dynamic quantisation pass expects the range as importers write it.
     if not op.output.dtype.is_float or op.output.size == 1:
         return False
     function, a, b = op.attrs["fn"], op.input(0), op.input(1)
@@ -162,7 +162,7 @@ def _bounds(op: Op) -> tuple[float, float]:
 
 
 def _clip_again(rewriter: Rewriter, op: Op, low: float, high: float, x: Tensor | None = None) -> bool:
-    """Clip once what was clipped before, if nobody else reads that. False if it was not."""
+    """Merge two clips, if nothing else reads the first one's result. Returns False if there are not two."""
     first = rewriter.made_by(x or op.input(0), "unary")
     if first is None or first.attrs["fn"] not in (Unary.RELU, Unary.CLIP) or rewriter.uses.get(first.output) != 1:
         return False

@@ -1,6 +1,6 @@
 """Functions of single 8-bit values as tables: exporters quantise each node of SiLU, hard swish, mish and others.
 
-The table holds what the vector unit computes for each of the 256 values, so results are the same to the last bit.
+The table contains what the vector unit computes for each of the 256 values, so results are bit-identical.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from npusim.work import VectorWork
 
 _BYTES = (DType.INT8, DType.UINT8)
 _LONGEST = 64
-"""Operators of a function at most."""
+"""Maximum number of operators in a function."""
 
 
 def tabulate(graph: Graph, config: Config) -> Graph:
-    """Replace functions of one 8-bit value by tables, where the vector unit looks up a value sooner than it computes
-    the function."""
+    """Replace functions of one 8-bit value by tables if the vector unit looks up a value faster than it computes the
+    function."""
     vector = config.vector
     if vector is None or not any(op.kind == "quantize" for op in graph.ops):
         return graph
@@ -34,7 +34,7 @@ def tabulate(graph: Graph, config: Config) -> Graph:
 
 
 class _Tables:
-    """The rule: what it has replaced, it looks through again, because a longer function takes no longer."""
+    """The rewrite rule. It also looks through tables that it created, because a longer function is no slower."""
 
     def __init__(self, graph: Graph, cost: Mapping[str, int]) -> None:
         self._cost = cost
@@ -57,12 +57,12 @@ class _Tables:
         return True
 
     def _function(self, rewriter: Rewriter, op: Op) -> tuple[Tensor, list[Op]] | None:
-        """The 8-bit value that a result depends on alone, and the operators between, in order; None if there is
+        """The only 8-bit value that a result depends on, and the operators between them, in order; None if there is
         none."""
         found, ops = None, [op]
         pending = {tensor for tensor in op.inputs if tensor is not None and tensor.data is None}
         while pending and len(ops) <= _LONGEST:
-            # The one that is made last: all that it is an operand of is among the operators already.
+            # The value that is computed last: everything that reads it is already among the operators.
             last = max(pending, key=lambda tensor: self._places.get(tensor, -1))
             if len(pending) == 1 and last.dtype in _BYTES and last.shape == op.output.shape:
                 found = last, ops[::-1]
@@ -76,7 +76,7 @@ class _Tables:
 
 
 def _is_scalar_function(op: Op, shape: Sequence[int]) -> bool:
-    """Whether each element of a result is one function of the elements at the same place."""
+    """Whether each element of the result is the same function of the elements at its position."""
     if not isinstance(REGISTRY[op.kind].form, ElementForm) or op.kind == "lookup" or op.output.shape != shape:
         return False
     known = all(t is None or t.data is None or (t.size == 1 and not t.bound) for t in op.inputs)
@@ -84,14 +84,14 @@ def _is_scalar_function(op: Op, shape: Sequence[int]) -> bool:
 
 
 class _Memory:
-    """A memory in which instructions work on all values of a type."""
+    """A memory in which instructions process all values of a type."""
 
     def __init__(self) -> None:
         self.bytes = bytearray()
         self.at_of: dict[Tensor, Place] = {}
 
     def place(self, tensor: Tensor) -> Place:
-        """Where a tensor is: one element that is repeated, or one for each value."""
+        """The place of a tensor: one repeated element for a constant, otherwise one element per value."""
         if tensor not in self.at_of:
             item, start = tensor.dtype.itemsize, ceil_div(len(self.bytes), 8) * 8
             count = ENTRIES if tensor.data is None else 1
@@ -102,7 +102,7 @@ class _Memory:
         return self.at_of[tensor]
 
     def at(self, core: int, address: int, strides: tuple[int, ...] = ()) -> Strided:
-        """As instructions see it."""
+        """The memory interface that instructions use."""
         return Strided(self.bytes, address, strides)
 
 
@@ -113,7 +113,7 @@ def _form(op: Op) -> ElementForm:
 
 
 def _computed(x: Tensor, ops: Sequence[Op]) -> bytes:
-    """What the vector unit computes for each value of ``x``'s type, the least first."""
+    """The results of the vector unit for each value of ``x``'s type, in ascending order."""
     memory = _Memory()
     start, _ = memory.place(x)
     low = int(np.iinfo(x.dtype.storage).min)
@@ -131,7 +131,7 @@ def _computed(x: Tensor, ops: Sequence[Op]) -> bytes:
 
 
 def _price(op: Op, cost: Mapping[str, int]) -> int:
-    """Cycles of an element in a lane."""
+    """Cycles per element in a lane."""
     nowhere: Place = (0, (0, 0, 0, 0))
     places = [nowhere for tensor in (op.output, *op.inputs) if tensor is not None]
     work = _form(op).instruction(op, places, (1, 1, 1, 1)).work()

@@ -1,12 +1,12 @@
-"""Transposed convolutions as convolutions: each position within a stride, a *phase*, has taps of its own.
+"""Transposed convolutions as convolutions: each position within a stride, a *phase*, has its own taps.
 
-Output row o gets tap k of input row i where o + pad = stride * i + dilation * k. Rows with the same (o + pad) modulo
-the stride are therefore a convolution with the taps of that phase. All phases together are one convolution with stride
-* stride times as many output channels, whose pixels are then interleaved: no zeros are inserted and multiplied.
+Output row o gets tap k of input row i if o + pad = stride * i + dilation * k. Rows with the same (o + pad) modulo the
+stride are therefore a convolution with the taps of that phase. All phases together are one convolution with stride *
+stride times as many output channels, whose pixels are then interleaved. So no zeros are inserted and multiplied.
 
-Phases may have different numbers of taps. The kernels of the shorter ones are filled up with zeros, which the matrix
-unit does not multiply: a zero could meet an infinity. ``legalize`` rewrites the rest: computed weights, and floats with
-dilation whose taps are missing elsewhere than at the beginning.
+Phases may have different numbers of taps. Shorter kernels are padded with zeros, which the matrix unit skips: a zero
+could meet an infinity. ``legalize`` rewrites the remaining cases: computed weights, and floats with dilation whose
+missing taps are not at the ends.
 """
 
 from __future__ import annotations
@@ -33,10 +33,13 @@ def separate_phases(graph: Graph) -> Graph:
 
 
 class _Axis(NamedTuple):
-    """The phases along a spatial axis: their taps, rows from one tap to the next; rows of padding before and behind,
-    negative where rows are cropped; rows of the phases before the first row of the output. ``places``: (phase, tap) of
-    each row of the kernel. ``low``, ``full``: phases from the one up to the other have all taps, those before lack the
-    last one, those behind the first one. ``is_known``: no others are missing."""
+    """The phases along a spatial axis.
+
+    ``taps``: per phase. ``apart``: rows between taps. ``before``, ``behind``: rows of padding, negative if rows are
+    cropped. ``skipped``: rows of the phases before the first row of the output. ``places``: (phase, tap) of each row of
+    the kernel. ``low``, ``full``: phases in [low, full) have all taps; those before lack the last tap, those after the
+    first one. ``is_known``: no other taps are missing.
+    """
 
     taps: int
     apart: int
@@ -53,7 +56,7 @@ def _axis(op: Op, number: int) -> _Axis:
     size = op.input(0).shape[number + (2 if op.attrs["layout"] == "NCHW" else 1)]
     stride, dilation, pad = (op.attrs[name][number] for name in ("stride", "dilation", "pads"))
     kernel, out = op.input(1).shape[2 + number], op.attrs["output_hw"][number]
-    # With a stride of 1 the dilation is kept; else it is a distance among the taps of all phases.
+    # With a stride of 1 the dilation is kept. Otherwise it is a distance among the taps of all phases.
     step, apart = (dilation, 1) if stride > 1 else (1, dilation)
     taps = (kernel - 1) * step // stride + 1
     first, skipped = divmod(pad, stride)
@@ -65,8 +68,8 @@ def _axis(op: Op, number: int) -> _Axis:
     if step > 1:
         full = stride
     elif skipped >= full:
-        # The first row of the output is in a phase with a tap less. Phases are counted from that one on. Those before
-        # it come last, a row further on, where they reach the same input rows: none of their rows is cut off.
+        # The first row of the output is in a phase with one tap less. Phases are counted from that phase on. Those
+        # before it come last, one row later, where they read the same input rows, so none of their rows is cut off.
         low = stride - skipped
         places = [((row - skipped) % stride, tap - (row >= skipped)) for row, tap in places]
         first, last, full, skipped = first + 1, first + ceil_div(out, stride), low + full, 0
@@ -74,7 +77,7 @@ def _axis(op: Op, number: int) -> _Axis:
 
 
 def _uneven(op: Op) -> Phases | None:
-    """The phases that lack a tap; None where all are alike, or taps are missing elsewhere than at the ends."""
+    """The phases that lack a tap; None if all are equal, or if taps are missing elsewhere than at the ends."""
     rows, cols = (_axis(op, number) for number in (0, 1))
     (high, wide), full, low = op.attrs["stride"], (rows.full, cols.full), (rows.low, cols.low)
     if (full == (high, wide) and low == (0, 0)) or max(high, wide) > _MOST_PHASES:
@@ -83,7 +86,7 @@ def _uneven(op: Op) -> Phases | None:
 
 
 _MOST_PHASES = 255
-"""Along an axis, in the fields of an instruction."""
+"""Maximum along an axis, from the fields of the instruction."""
 
 
 def _separate(rewriter: Rewriter, op: Op) -> bool:
@@ -125,7 +128,7 @@ def _side_by_side(rewriter: Rewriter, op: Op, value: Tensor) -> Tensor:
     (high, wide), groups, depth = op.attrs["stride"], op.attrs["groups"], op.input(1).shape[1]
     if high == wide == 1:
         return value
-    # Always with the channels last, as convolutions write them: then the elements that move together lie together.
+    # Always with channels last, as convolutions write them: then elements that move together are contiguous.
     nchw = op.attrs["layout"] == "NCHW"
     if nchw:
         value = rewriter.add(f"{op.name}.last", "transpose", (value,), {"perm": (0, 2, 3, 1)})
@@ -147,7 +150,7 @@ def _weights(rewriter: Rewriter, op: Op) -> Tensor | None:
     if w.data is not None and (alike or _uneven(op) or w.dtype.is_integer):
         return rewriter.const(f"{op.name}.phases", _phases(op, w.data, np.asarray(op.attrs["w_zero"])), w.dtype)
     constants = _constants(source)
-    # One scale for all, or one for each output channel.
+    # One scale for all, or one per output channel.
     if constants is None or any(
         array.size > 1 and (1,) * (4 - array.ndim) + array.shape != (1, w.shape[1], 1, 1) for array in constants[1:]
     ):
@@ -164,15 +167,14 @@ def _weights(rewriter: Rewriter, op: Op) -> Tensor | None:
 
 
 def _constants(source: Op | None) -> list[Array] | None:
-    """The operands of an operator, if all of them are constant."""
+    """The operands of an operator if all are constant, else None."""
     if source is None or any(tensor is None or tensor.data is None for tensor in source.inputs):
         return None
     return [np.asarray(tensor.data) for tensor in source.inputs if tensor is not None]
 
 
 def _phases(op: Op, w: Array, nothing: Array) -> Array:
-    """The kernels of all phases. ``nothing``: the value for missing taps, one for all or one for each output
-    channel."""
+    """The kernels of all phases. ``nothing``: the value of missing taps, one for all or one per output channel."""
     (rows, cols, *kernel), groups, strides = w.shape, op.attrs["groups"], op.attrs["stride"]
     down, right = (_axis(op, number) for number in (0, 1))
     high, wide = down.taps, right.taps
@@ -186,14 +188,14 @@ def _phases(op: Op, w: Array, nothing: Array) -> Array:
 
 
 def _of_phases(op: Op, row: Array) -> Array:
-    """Repeat a value of each output channel for the channels of all phases."""
+    """Repeat a value per output channel for the channels of all phases."""
     groups, phases = op.attrs["groups"], prod(op.attrs["stride"])
     split = row.reshape(groups, 1, -1)
     return np.ascontiguousarray(np.broadcast_to(split, (groups, phases, split.shape[2]))).reshape(-1)
 
 
 def _bias(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """The bias of all phases; None if there is none, or it is computed."""
+    """The bias of all phases; None if there is none or it is computed."""
     bias = op.optional(2)
     if bias is None:
         return None
