@@ -57,9 +57,9 @@ class Arena:
 
     def __init__(self) -> None:
         self.nbytes = 0
-        self._living: list[tuple[int, int, int]] = []  # A heap of (dies, offset, size).
-        self._size_at: dict[int, int] = {}  # Free runs: size by offset.
-        self._start_of: dict[int, int] = {}  # Offset by end.
+        self._living: list[tuple[int, int, int]] = []  # a heap of (dies, offset, size)
+        self._size_at: dict[int, int] = {}  # free runs: size by offset
+        self._start_of: dict[int, int] = {}  # offset by end
         # Heaps of offsets by size, which may contain runs that are no longer free. Only the lowest run of each size is
         # inspected, because thousands of free runs have a few dozen sizes.
         self._offsets: dict[int, list[int]] = {}

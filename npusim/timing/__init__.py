@@ -1,1 +1,1 @@
-"""How long commands and tiles take: compiled forms of the simulator's rules, shared by compiler and simulator."""
+"""The time of commands and tiles: compiled forms of the simulator's rules, shared by compiler and simulator."""

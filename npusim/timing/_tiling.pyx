@@ -1,8 +1,8 @@
-"""The search for a tiling, in machine integers: which cuts of a problem there are, what they take, which is chosen.
+"""The tile search in machine integers: enumerate the cuts of a problem, estimate them, choose one.
 
-Prices come from the cost functions of the device, through mappings that ask them once a key. Figures are exact
-below 4e15. Larger ones are rounded as doubles are, and end at 10^18: slow devices and large layers are planned, too,
-and nobody compares designs that take 11 days.
+Prices come from the cost functions of the device, through mappings that compute each key once. Figures are exact below
+4e15. Larger ones are rounded like doubles and clamped to 10^18: slow devices and large layers are planned too, and
+nobody compares designs that take 11 days.
 """
 
 cimport cython
@@ -34,14 +34,14 @@ cdef long long SECOND = 1_000_000_000_000
 
 # Every figure is at most this, so that a few of them add up within 64 bits.
 cdef long long LIMIT = 1_000_000_000_000_000_000
-# Of sizes in elements and bytes.
+# The limit for sizes in elements and bytes.
 cdef double LARGEST = 4.0e18
 
 cdef enum:
     UNKNOWN = -1
     NOTHING = -1
 
-# What an estimate is for: to choose tiles, or to say what those take, for the first time or again.
+# Purposes of an estimate: to choose a tile, or its latency between other layers, or after rows of the same layer.
 cdef enum:
     CHOSEN
     AMONG
@@ -49,34 +49,34 @@ cdef enum:
 
 
 cdef struct Moved:
-    # What brings a tile, or takes it away.
+    # A load or store of a tile.
     bint there
     double ps
-    double stream  # from one to the next
+    double stream  # time per transfer in a stream
     double nbytes
 
 
 cdef struct Price:
     long long[5] key
     long long[3] value
-    int known  # ASKED, if the answer is still to come
+    int known  # ASKED if the answer is still pending
 
 
 cdef enum:
     ASKED = 2
 
-cdef Py_ssize_t[1] MISSED  # how often a price of many devices was not there yet
+cdef Py_ssize_t[1] MISSED  # how often a price of a batch was not available yet
 MISSED[0] = 0
 
 cdef enum:
-    MOST_PRICES = 1 << 16  # of one mapping: then they are asked anew
+    MOST_PRICES = 1 << 16  # maximum per mapping; beyond it the prices are cleared
 
 WAYS = []
 NUMBERS = {}
 
 
 cdef int number_of(str way) except -1:
-    """That of a way of transfers, the same as long as this process lives."""
+    """The number of a transfer way, constant for the lifetime of the process."""
     if way not in NUMBERS:
         WAYS.append(way)
         NUMBERS[way] = len(WAYS) - 1
@@ -90,10 +90,10 @@ cdef int CONSTANTS = number_of("constants")
 cdef class Prices:
     """Prices of a mapping of ``npusim.timing.tile_costs`` in machine integers, because a search looks up many.
 
-    Keys of products are five numbers; those of transfers are four, of which the last is that of a way.
+    Keys of products are five numbers. Keys of transfers are four, the last of which is the number of a way.
 
-    Of many devices, prices are computed together: then ``prices`` is an ``array('q')`` that takes the keys that are
-    asked for, each after the ``column`` of the device. Until :func:`answer`, such a price is the limit.
+    For batches of devices, prices are computed together: then ``prices`` is an ``array('q')`` that collects the
+    requested keys, each after the ``column`` of the device. Until :func:`answer`, such a price equals the limit.
     """
 
     cdef object prices
@@ -110,7 +110,7 @@ cdef class Prices:
         PyMem_Free(self.slots)
 
     cdef Price *find(self, long long *key) noexcept:
-        """Where a key is, or has to go; there is room for it."""
+        """The slot of a key, or the free slot for it. There must be a free slot."""
         cdef unsigned long long mixed = 0
         cdef Py_ssize_t at
         cdef int k
@@ -123,7 +123,7 @@ cdef class Prices:
         return &self.slots[at]
 
     cdef int grow(self) except -1:
-        """Make room for more, or for all anew where there are too many."""
+        """Enlarge the table, or clear it at its maximum size."""
         cdef Price *old = self.slots
         cdef Py_ssize_t size = self.room, at
         self.slots = <Price *>PyMem_Calloc(max(64, min(2 * size, 2 * MOST_PRICES)), sizeof(Price))
@@ -140,7 +140,7 @@ cdef class Prices:
         return 0
 
     cdef int ask(self, long long *key, bint moves, long long *value) except -1:
-        """Look up a price, or ask for it."""
+        """Look up a price, or request it."""
         cdef Price *price
         if self.room:
             price = self.find(key)
@@ -159,7 +159,7 @@ cdef class Prices:
         else:
             value[0] = min(self.prices[key[0], key[1], key[2], key[3], key[4]], LIMIT)
             value[1] = value[2] = 0
-        # Meanwhile others may have asked.
+        # Other calls may have added prices meanwhile.
         if 2 * (self.count + 1) > self.room:
             self.grow()
         price = self.find(key)
@@ -171,15 +171,15 @@ cdef class Prices:
 
 
 def answer(list prices, const long long[:, ::1] wanted, const long long[:, ::1] values):
-    """Give prices that were asked for: of products picoseconds; of transfers these, those from one to the next of a
-    stream, and bytes past the pins. ``wanted``: number of the prices and key."""
+    """Store requested prices: picoseconds for products; for transfers also the picoseconds per transfer in a stream and
+    the bytes at the DRAM pins. ``wanted``: (number of the prices, key) rows."""
     cdef Py_ssize_t at
     cdef Price *price
     cdef Prices asked
     for at in range(len(wanted)):
         asked = prices[wanted[at, 0]]
         price = asked.find(<long long *>&wanted[at, 1])
-        if not price.known:  # too many were asked for meanwhile
+        if not price.known:  # the table was cleared meanwhile
             asked.count += 1
             memcpy(price.key, &wanted[at, 1], 5 * sizeof(long long))
         memcpy(price.value, &values[at, 0], 3 * sizeof(long long))
@@ -187,9 +187,9 @@ def answer(list prices, const long long[:, ::1] wanted, const long long[:, ::1] 
 
 
 cdef struct Counts:
-    # Of a cut with one of the loops outermost, on any device: tiles, parts of their sums, tiles of a core, and which
-    # part these are of all; how often inputs and weights are loaded. ``x``, ``w``, ``p``, ``stores``, ``results``:
-    # transfers of whole tiles that move as much, since tiles at the edges are smaller.
+    # Counts of a cut with one of the loops outermost, on any device: tiles, parts of their sums, tiles per core and its
+    # fraction of all, how often inputs and weights are loaded. ``x``, ``w``, ``p``, ``stores``, ``results``: equivalent
+    # transfers of full tiles, since tiles at the edges are smaller.
     bint there
     long long tasks, chunks, per_core, x_loads, w_loads
     double share, full_x, x, w, p, stores, results
@@ -198,19 +198,19 @@ cdef struct Counts:
 cdef struct Cut:
     long long groups, oc, ic, kh, kw
     long long oh, ow
-    Py_ssize_t area  # its number; negative: it is in no table
-    bint allowed  # accumulators hold its sums, and one instruction may do it
-    bint ordered  # either loop may be the outer one
-    long long whole, pieces  # SRAM bytes where a chain works on a tile as a whole, and in pieces
+    Py_ssize_t area  # the number of its area; negative if it is not in the table
+    bint allowed  # the accumulators hold its sums, and one instruction may compute it
+    bint ordered  # either loop may be outermost
+    long long whole, pieces  # SRAM bytes if the chain processes a tile as a whole, and in pieces
     long long steps
-    long long[4] time  # by 2 * in pieces + weights outermost
-    long long one, all  # picoseconds of a whole tile, and of all tiles, those at the edges as large as they are
+    long long[4] time  # indexed by 2 * in pieces + weights outermost
+    long long one, all  # picoseconds of a full tile, and of all tiles with the actual sizes at the edges
     Moved x, w, p, others, out
-    Counts[2] counts  # by weights outermost
+    Counts[2] counts  # indexed by weights outermost
 
 
 cdef struct Reach:
-    # Of budgets of SRAM those for which a search goes the same way: from the first up to, not with, the second.
+    # The range of SRAM budgets [first, end) for which a search takes the same path.
     long long first, end
 
 
@@ -242,7 +242,7 @@ cdef inline long long limited(double value) noexcept nogil:
 
 
 cdef inline long long times(long long a, long long b) noexcept nogil:
-    """The product of two numbers that are not negative, or the limit."""
+    """The product of two non-negative numbers, or the limit."""
     return a * b if <double>a * b < <double>LIMIT else LIMIT
 
 
@@ -266,15 +266,17 @@ cdef long long read_step(
 
 
 cdef enum:
-    MOST_REACHED = 64  # tiles along one axis that a mean is taken of
+    MOST_REACHED = 64  # tiles along one axis that a mean is computed over
 
 
 cdef double reached(
     long long full, long long size, long long stride, long long kernel, long long taps, long long dilation,
     long long before, long long limit,
 ) noexcept:
-    """The share of the input of tiles along an axis that lies in [0, limit): the rest is padding. ``full``, ``size``:
-    of the output and of a tile of it; ``kernel``, ``taps``: of the kernel and of a part of it; ``before``: padding."""
+    """The fraction of the input of tiles along an axis that is in [0, limit); the rest is padding.
+
+    ``full``, ``size``: output, and output of a tile. ``kernel``, ``taps``: kernel, and part of it. ``before``: padding.
+    """
     cdef long long step = up(up(full, size), MOST_REACHED) * size, out, tap, first, extent, inside = 0, total = 0
     for out from 0 <= out < full by step:
         for tap from 0 <= tap < kernel by taps:
@@ -286,15 +288,15 @@ cdef double reached(
 
 
 cdef struct Figures:
-    # What an estimate was made of: picoseconds of the units, and before anything overlaps.
+    # The terms of an estimate: picoseconds of the units, and before anything overlaps.
     long long compute, chain, loading, storing, first
 
 
 cdef class Search:
     """The cuts of one problem on one device.
 
-    ``problem``, ``device``: see ``npusim.timing.tile``; ``cuts``: (groups, output channels, input channels, kernel
-    rows, kernel columns) of a tile, ``areas``: (rows, columns), both in the order in which they are tried.
+    ``problem``, ``device``: see ``npusim.timing.tile``. ``cuts``: (groups, output channels, input channels, kernel
+    rows, kernel columns) of a tile. ``areas``: (rows, columns). Both in the order in which they are tried.
     """
 
     cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
@@ -379,7 +381,7 @@ cdef class Search:
         self.product_code, self.copy_code = d.product_code, d.copy_code
 
     cdef _check(self):
-        """Refuse sizes beyond 64 bits: the largest tile is the whole problem. Raises CompileError."""
+        """Refuse sizes beyond 64 bits, where the largest tile is the whole problem. Raises CompileError."""
         if least(least(self.images, self.oh), least(self.ow, least(self.groups, least(self.oc, self.ic)))) < 1:
             raise ValueError("a matrix problem has no elements")
         cdef double pixels = <double>self.images * self.oh * self.ow
@@ -402,11 +404,11 @@ cdef class Search:
         return up(nbytes, self.alignment) * self.alignment
 
     cdef inline long long _row_step(self, Cut *cut) noexcept:
-        """Of how many input rows a tile has one."""
+        """The input rows that one row of a tile advances."""
         return read_step(cut.oh, self.sh, cut.kh, self.kh, self.dh)
 
     cdef inline long long _col_step(self, Cut *cut) noexcept:
-        """Of how many input columns a tile has one."""
+        """The input columns that one column of a tile advances."""
         cdef long long step = read_step(cut.ow, self.sw, cut.kw, self.kw, self.dw)
         if self.x_turned or step * cut.groups * cut.ic * self.x_item < self.least_run:
             return 1
@@ -421,7 +423,7 @@ cdef class Search:
         return ((cut.ow - 1) * self.sw + (cut.kw - 1) * self.dw) // self._col_step(cut) + 1
 
     cdef inline long long _parts(self, Cut *cut) noexcept:
-        """Instructions for each tile of the result."""
+        """Instructions per tile of the result."""
         return up(self.ic, cut.ic) * up(self.kh, cut.kh) * up(self.kw, cut.kw)
 
     cdef long long _weights(self, Cut *cut) noexcept:
@@ -473,7 +475,11 @@ cdef class Search:
         cut.counts[0].there = cut.counts[1].there = False
 
     cdef Py_ssize_t _try(self, long long budget, int *tried, long long *best, Reach *reach) except -1:
-        """How many are looked at of all that fits so many bytes, their numbers, and the ``best`` time."""
+        """Enumerate the options that fit into ``budget`` bytes. Fills ``tried`` with their numbers and ``best`` with
+        the least time.
+
+        Returns how many there are.
+        """
         cdef Py_ssize_t c, s, count = 0
         cdef long long time, lowest = -1, here, nearest, risen
         cdef int variant, outer, pieces
@@ -483,7 +489,7 @@ cdef class Search:
             nearest, risen = -1, 0
             for s in range(self.n_areas):
                 cut = &self.table[c * self.n_areas + s]
-                # Parts of rows have a halo of their own, and stripes are small: only where single rows do not fit.
+                # Parts of rows have their own halo, and stripes are small: only use them if single rows do not fit.
                 if nearest >= 0 and cut.ow < self.ow and (self.held or (self.oh > 1 and self.kw > 1)):
                     break
                 if not cut.allowed:
@@ -511,14 +517,14 @@ cdef class Search:
                 risen += 1
                 if risen == self.most_risen and not self.both_ways:
                     break
-            # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
+            # Held weights cost no loads, so smaller parts of them gain nothing.
             if self.held and not self.pinned and nearest >= 0:
                 break
         best[0] = lowest
         return count
 
     cdef int *_room(self) except NULL:
-        """For the numbers of all that may be looked at; of one call, since others may ask meanwhile."""
+        """Memory for the numbers of all options of one call. Other calls may run meanwhile, so it is not shared."""
         cdef int *room = <int *>PyMem_Malloc((2 * self.n_cuts * self.n_areas + 1) * sizeof(int))
         if room is NULL:
             raise MemoryError
@@ -532,16 +538,18 @@ cdef class Search:
         )
 
     def choose(self, long long budget):
-        """(groups, rows, columns, output channels, input channels, weights outermost, in pieces, kernel rows, kernel
-        columns) of least time that fits so many bytes, or None; its picoseconds; the least budget for which the answer
-        is the same, and the one after the greatest."""
+        """The best tile that fits into ``budget`` bytes, as (tile, picoseconds, first, end).
+
+        The tile is (groups, rows, columns, output channels, input channels, weights outermost, in pieces, kernel rows,
+        kernel columns), or None. The result is the same for all budgets in [first, end).
+        """
         cdef long long ps = 0
         cdef Reach reach
         cdef int best = self._best(budget, &ps, &reach)
         return (None if best == NOTHING else self._told(best)), ps, reach.first, reach.end
 
     cdef int _best(self, long long budget, long long *ps, Reach *reach) except -2:
-        """The number of what :meth:`choose` returns, or ``NOTHING``."""
+        """The number of the option that :meth:`choose` returns, or ``NOTHING``."""
         cdef long long time, limit, lowest = 0, steps = 0
         cdef int *tried = self._room()
         cdef int best = NOTHING
@@ -562,7 +570,7 @@ cdef class Search:
         return best
 
     def within(self, long long budget, long long limit):
-        """(picoseconds, steps, tile) of all that :meth:`choose` looks at and that take less than so many."""
+        """(picoseconds, steps, tile) of all options of :meth:`choose` that take less than ``limit``."""
         cdef long long lowest
         cdef int *tried = self._room()
         cdef Py_ssize_t at
@@ -579,7 +587,7 @@ cdef class Search:
         return found
 
     def score(self, tile):
-        """Picoseconds by which tilings are compared."""
+        """The picoseconds by which tilings are compared."""
         cdef Cut wanted
         cdef Cut *cut = self._cut(tile, &wanted)
         cdef bint outer = tile[5], pieces = tile[6]
@@ -587,12 +595,12 @@ cdef class Search:
         return self._estimate(cut, outer, pieces, CHOSEN) if time == UNKNOWN else time
 
     def latency(self, tile, bint again):
-        """Picoseconds of all tiles between other layers, without waits for SRAM banks; and those of the DRAM."""
+        """(picoseconds of all tiles between other layers, without waits for SRAM banks; picoseconds of the DRAM)."""
         cdef Cut wanted
         return self._estimate(self._cut(tile, &wanted), tile[5], tile[6], AGAIN if again else AMONG), self.traffic
 
     def computing(self, tile):
-        """Picoseconds of the matrix unit for all tiles, one after the other."""
+        """Picoseconds of the matrix unit for all tiles in sequence."""
         cdef Cut wanted
         cdef Cut *cut = self._cut(tile, &wanted)
         if cut.one == UNKNOWN:
@@ -600,13 +608,13 @@ cdef class Search:
         return cut.all
 
     def banked(self, tile):
-        """Picoseconds that all banks of the SRAM need for all tiles on the matrix unit."""
+        """Picoseconds of all SRAM banks for all tiles on the matrix unit."""
         cdef Cut wanted
         return self._all(self._cut(tile, &wanted), True)
 
     def bound(self):
-        """Picoseconds of the matrix unit for the whole problem, were one instruction to compute an image of it, or of
-        the DRAM, were each operand to pass once: whichever is more."""
+        """A lower bound in picoseconds: of the matrix unit with one instruction per image, or of the DRAM if each
+        operand passes once, whichever is larger."""
         cdef Cut whole
         whole.groups, whole.oc, whole.ic, whole.kh, whole.kw = self.groups, self.oc, self.ic, self.kh, self.kw
         cdef long long pixels = self.images * self.oh * self.ow, nbytes = 0
@@ -620,7 +628,8 @@ cdef class Search:
         return most(times(self.images, image) // self.cores, self._bus_ps(nbytes, self.bandwidth))
 
     cdef Cut *_cut(self, tile, Cut *wanted) except NULL:
-        """That of a tile: most are asked about because they were chosen. Else what is ``wanted``, unmeasured."""
+        """The table entry of a tile, because most tiles that are queried were chosen. Otherwise ``wanted``, without
+        figures."""
         cdef Py_ssize_t at
         wanted.groups, wanted.oh, wanted.ow, wanted.oc, wanted.ic = tile[:5]
         wanted.kh, wanted.kw = tile[7] or self.kh, tile[8] or self.kw
@@ -633,8 +642,8 @@ cdef class Search:
         return wanted
 
     cdef Cut *_like(self, Cut *cut, bint inputs) noexcept:
-        """Another one of the table whose prices are known, and whose tiles of the input are as large, or those of the
-        output; NULL if there is none."""
+        """Another entry with known prices, whose input tiles (or output tiles) have the same size; NULL if there is
+        none."""
         cdef Py_ssize_t c
         cdef Cut *other
         for c in range(self.n_cuts if cut.area >= 0 else 0):
@@ -669,8 +678,8 @@ cdef class Search:
         self, long long groups, long long width, long long whole, long long item, long long row, long long pixels,
         int way, bint turned=False,
     ) except *:
-        """Over all tiles of so many groups and of ``width`` of their ``whole`` channels, if they have all of their
-        pixels."""
+        """The mean over all tiles of ``groups`` groups and ``width`` of their ``whole`` channels, for tiles with all of
+        their pixels."""
         cdef Moved moved, one
         cdef long long some, many, count, g, c, every = self.groups * whole
         cdef int last_groups, last_channels
@@ -684,7 +693,7 @@ cdef class Search:
                 count = g * c
                 if not count or not some * many:
                     continue
-                if turned:  # what lies next to each other in DRAM are pixels
+                if turned:  # in DRAM, pixels are contiguous
                     one = self._move(pixels * count * item, row * item, 0, way)
                 elif count == every or way == COPY:
                     one = self._move(pixels * count * item, count * item * (row if count == every else 1), 0, way)
@@ -698,7 +707,7 @@ cdef class Search:
         return moved
 
     cdef int _price(self, Cut *cut) except -1:
-        """What is the same whichever loop is the outer one, and however a chain works on a tile."""
+        """Compute what is independent of the loop order and of how the chain processes a tile."""
         self._price_moves(cut)
         self._price_products(cut)
         return 0
@@ -736,7 +745,7 @@ cdef class Search:
         )
         cdef Moved written
         cdef double inside
-        if self.x_rows:  # what the padding does not read is only written
+        if self.x_rows:  # positions in the padding are not read, only written
             inside = reached(self.oh, cut.oh, self.sh, self.kh, cut.kh, self.dh, self.top, self.x_rows)
             inside *= reached(self.ow, cut.ow, self.sw, self.kw, cut.kw, self.dw, self.left, self.x_cols)
             pixels *= cut.groups * cut.ic * self.x_item
@@ -747,7 +756,7 @@ cdef class Search:
         return moved
 
     cdef Moved _others(self, Cut *cut) except *:
-        """The operands of the chain, one after the other."""
+        """The operands of the chain, in sequence."""
         cdef Moved moved, one
         moved.there, moved.ps, moved.stream, moved.nbytes = len(self.operands) > 0, 0, 0, 0
         for item in self.operands:
@@ -770,13 +779,13 @@ cdef class Search:
         return 0
 
     cdef Prices _prices(self, bint banks, long long kh, long long kw):
-        """Those of products with so many taps."""
+        """The prices of products with this many taps."""
         if kh == self.kh and kw == self.kw:
             return self.banks if banks else self.matrix
         return self.of_taps(kh, kw)[banks]
 
     cdef long long _all(self, Cut *cut, bint banks) except -1:
-        """Picoseconds of all tiles of the unit or of the banks, with all parts of their sums."""
+        """Picoseconds of the unit or the banks for all tiles and all parts of their sums."""
         cdef long long kh, kw, count, rows = self.kh // cut.kh, cols = self.kw // cut.kw, total = 0
         cdef long long tiles = self.images * up(self.oh, cut.oh) * up(self.ow, cut.ow)
         cdef int mask
@@ -794,7 +803,7 @@ cdef class Search:
     cdef long long _computing(
         self, Prices prices, long long groups, long long oh, long long ow, long long oc, long long ic, long long tasks,
     ) except -1:
-        """All tiles, those at the edges as large as they are; ``tasks``: how many there are."""
+        """Picoseconds of all ``tasks`` tiles, with the actual sizes at the edges."""
         cdef long long[5] full, size, part
         cdef int k, mask
         cdef long long total = 0, count
@@ -912,7 +921,7 @@ cdef class Search:
             compute = least(compute + limited(n.share * n.x_loads * n.full_x * cut.x.ps), LIMIT)
         if self.one_channel:
             loading, stored = least(loading + stored, LIMIT), 0
-        if asked == CHOSEN and not self.held:  # in a cascade other layers decide how much the DRAM has to do
+        if asked == CHOSEN and not self.held:  # in a cascade, other layers determine the load of the DRAM
             traffic += self._code(cut, n)
         if cut.w.there and self.apart:
             apart = n.w * cut.w.nbytes + (n.p * cut.p.nbytes if cut.p.there else 0)
@@ -922,7 +931,7 @@ cdef class Search:
         )
         cdef long long chain = limited((n.results if n.results < per_core else <double>per_core) * behind)
         if asked != AGAIN:
-            if cut.x.there and self.ahead:  # else they are in the computing already
+            if cut.x.there and self.ahead:  # otherwise they are part of ``compute``
                 first += <long long>cut.x.ps
             if cut.w.there and asked == CHOSEN:
                 first += <long long>cut.w.ps
@@ -939,7 +948,7 @@ cdef class Search:
         if asked == CHOSEN:
             return longest + first + (total - longest + shared) // self.overlap
         if asked == AMONG and cut.w.there:
-            # They come while others are at their last tile, which is taken to be as long as one of these.
+            # Weights load during the last tile of the previous layer, which is assumed to take as long as one of these.
             first += most(0, <long long>cut.w.ps - longest // (per_core * n.chunks))
         self.traffic = shared
         return longest + first
@@ -966,18 +975,18 @@ FIGURES = (
     "constant_bytes", "other_bytes", "out_bytes", "moved", "copies", "steps", "tiles", "groups", "oh", "ow", "oc", "ic",
     "kh", "kw", "latency", "computing",
 )
-"""Of a chosen tile: bytes of SRAM; picoseconds of the matrix unit, the chain, loads and stores; those before anything
-overlaps, those of the first weights, and those of the chain behind one tile; tiles of a core; bytes past the pins of
-inputs, constants, operands of the chain and results; bytes through DMA channels; transfers, products and tiles; the
-sizes of a tile; ``Tilings.latency`` without waits for banks, and ``Tilings.computing``."""
+"""Figures of a chosen tile: bytes of SRAM; picoseconds of the matrix unit, the chain, loads and stores; picoseconds
+before anything overlaps, of the first weights, and of the chain after one tile; tiles per core; bytes at the DRAM pins
+of inputs, constants, operands of the chain and results; bytes through DMA channels; numbers of transfers, products and
+tiles; the sizes of a tile; ``Tilings.latency`` without waits for banks, and ``Tilings.computing``."""
 
 
 @cython.final
 cdef class Devices:
-    """Many devices, as a search sees them; each array has one element for each of them.
+    """The devices of a batch as a search sees them. Each array has one element per device.
 
-    ``moves``: prices of transfers, of which a device has the one that its element of ``move`` says, and ``near`` to and
-    from the L2; ``products``: the same of the prices of products that a :class:`SharedSearch` has.
+    ``moves``: prices of transfers. ``move``: the index of each device's prices; ``near``: those for transfers to and
+    from the L2. ``products``: the index of each device's product prices in a :class:`SharedSearch`.
     """
 
     cdef list moves
@@ -1003,13 +1012,13 @@ cdef struct Moves:
 
 @cython.final
 cdef class SharedSearch(Search):
-    """A search for one device after the other, of which many have equal prices: cuts keep these."""
+    """A search for one device after another. Many of them have equal prices, which are cached per cut."""
 
     cdef Devices devices
     cdef list products
     cdef object products_of
     cdef long long part_kh, part_kw
-    cdef list part_products  # of the part of the kernel that was asked about last
+    cdef list part_products  # for the part of the kernel that was queried last
     cdef Moves **kept_moves  # by cut, then by column
     cdef Products **kept_products
     cdef Py_ssize_t n_moves, n_products, n_touched, now
@@ -1019,7 +1028,7 @@ cdef class SharedSearch(Search):
         Search.__init__(self, problem, device, cuts, areas)
         self.devices, self.products, self.now = devices, products(self.kh, self.kw), NOTHING
         self.products_of = products
-        # Where few devices share a price it is not worth its memory.
+        # If few devices share a price, caching is not worth its memory.
         self.n_moves = len(devices.moves) if 4 * len(devices.moves) <= devices.count + 3 else 0
         self.n_products = len(self.products) if 4 * len(self.products) <= devices.count + 3 else 0
         cdef Py_ssize_t cells = self.n_cuts * self.n_areas
@@ -1104,8 +1113,8 @@ cdef class SharedSearch(Search):
         return self.part_products[self.devices.product[self.now]]
 
     cdef int _tell(self, int option, int near, double *into) except -1:
-        """``FIGURES`` of an option, whose input, result and other operands are in the L2 where 1, 2 and 4 are set in
-        ``near``."""
+        """Write ``FIGURES`` of an option. Bits 1, 2 and 4 of ``near``: input, result and other operands are in
+        the L2."""
         cdef Cut *cut = &self.table[option >> 2]
         cdef Prices plain = self.moves, other = plain
         cdef bint pieces = option & 2
@@ -1123,7 +1132,7 @@ cdef class SharedSearch(Search):
             if near & 4:
                 cut.others = self._others(cut)
             self.moves = plain
-            self.now = NOTHING  # the table has other prices than those of a device
+            self.now = NOTHING  # the table no longer has the prices of one device
         into[24] = self._estimate(cut, option & 1, pieces, AMONG)
         into[24] += self.traffic // self.overlap
         into[25] = cut.all
@@ -1136,7 +1145,7 @@ cdef class SharedSearch(Search):
         if cut.x.there:
             copies += n.x
             moved += n.x * (self._rows(cut) * self._cols(cut) * cut.groups * cut.ic * self.x_item)
-        if cut.w.there:  # with the weights come their parameters
+        if cut.w.there:  # parameters load with the weights
             copies += 2 * n.w
             moved += n.w * self._weights(cut)
         if cut.out.there:
@@ -1160,17 +1169,17 @@ cdef class SharedSearch(Search):
 
 
 cdef struct Answer:
-    # For budgets from ``first`` up to, not with, ``end``.
+    # For budgets in [``first``, ``end``).
     long long first, end, ps
     int option
 
 
 @cython.final
 cdef class ManySearch:
-    """The search of one problem on many devices, for all that are asked about in one call.
+    """The search of one problem on many devices, for all that are queried in one call.
 
-    ``searches``: :class:`SharedSearch`, of which a device has the one that its element of ``kinds`` says; ``begin``,
-    ``kilo``: of the chain, see ``EpilogueCosts``.
+    ``searches``: :class:`SharedSearch` objects. ``kinds``: the index of each device's search. ``begin``, ``kilo``: of
+    the chain, see ``EpilogueCosts``.
     """
 
     cdef list searches
@@ -1187,7 +1196,7 @@ cdef class ManySearch:
         PyMem_Free(self.known)
 
     def bounds(self, const long long[::1] numbers, double[::1] into):
-        """Picoseconds of :meth:`Search.bound` of some devices. Returns how many are not known yet."""
+        """Write :meth:`Search.bound` of some devices in picoseconds. Returns how many prices are still missing."""
         cdef Py_ssize_t at, number, missed = MISSED[0]
         cdef SharedSearch search
         for at in range(len(numbers)):
@@ -1201,9 +1210,11 @@ cdef class ManySearch:
         self, const long long[::1] numbers, const long long[::1] budgets, double[::1] scores,
         double[:, ::1] figures=None, int near=0,
     ):
-        """For devices with so many bytes of SRAM: ``scores`` takes the picoseconds by which tiles are chosen, infinite
-        where none fits, ``figures`` those of ``FIGURES``; only where a score is negative. Returns how many scores are
-        left, because prices that they follow from were asked for now.
+        """Choose tiles for devices ``numbers`` with ``budgets`` bytes of SRAM.
+
+        Only entries with a negative score are computed. ``scores``: picoseconds by which tiles are chosen, infinite if
+        none fits. ``figures``: see ``FIGURES``. Returns the number of scores that are left, because prices for them
+        were requested by this call.
         """
         cdef Py_ssize_t at, number, missed, left = 0
         cdef SharedSearch search

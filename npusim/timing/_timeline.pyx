@@ -1,8 +1,8 @@
 """The clock of timing-only runs and forecasts: the events of ``npusim.sim`` without their objects.
 
-What stands here is what the stepper, its engines, the sequencer, the shared links and the banks do, statement by
-statement, with the same events in the same order: by time, and of one time in the order in which they were foreseen.
-Where those files change, this one does, too; ``tests/unit/sim/test_runner.py`` compares the two.
+It does what the stepper, its engines, the sequencer, the shared links and the banks do, statement by statement, with
+the same events in the same order: by time, then by the order of their creation. A change of those files needs a change
+here; ``tests/unit/sim/test_runner.py`` compares the two.
 """
 
 cimport cython
@@ -36,7 +36,7 @@ cdef enum:
     CODE = 4
     WRITES = 5
     LINKS = 6
-    REASONS = 4  # to be stalled, beside the engines: DRAM, SRAM, the exchange between cores, L2
+    REASONS = 4  # reasons to stall besides engines: DRAM, SRAM, the exchange between cores, L2
 
 cdef struct Event:
     int64_t time
@@ -62,21 +62,21 @@ cdef struct Step:
     int64_t rank
     int64_t ahead
     int64_t front
-    # what comes of it
+    # Results.
     int64_t at
     int64_t ready
     int64_t begin
     int64_t over
-    int next  # of the same engine
+    int next  # the next step of the same engine
 
 cdef struct Engine:
     int step
     int depth
     int asking
-    int flying  # so many have begun and are not over,
-    int running  # the first of them
+    int flying  # number of steps that have started and not ended
+    int running  # the first of these
     int head  # of its queue
-    int tail  # the last command that was put there, over or not
+    int tail  # the last command that was queued, ended or not
     int queued
     int wait_at
     int blocker
@@ -87,7 +87,7 @@ cdef struct Engine:
     int64_t mark
     int64_t busy
     int64_t idle
-    # its work at the banks
+    # Its work at the banks.
     wide left
     int64_t timer
     int working
@@ -133,25 +133,25 @@ cdef struct Job:
     int n_cores
     int by_need
     Step *steps
-    int64_t *waits  # (engine, count) each
+    int64_t *waits  # (engine, count) pairs
     Engine *engines
-    Waiter *waiters  # so many of each engine as there are engines
-    Stall *stalls  # likewise, and REASONS more
+    Waiter *waiters  # for each engine, room for as many entries as there are engines
+    Stall *stalls  # likewise, plus REASONS entries
     Banks *banks
-    int *works  # engines that work at the banks of a core, in the order in which they began
+    int *works  # engines that work at the banks of a core, in the order of their start
     Link links[LINKS]
     int code_link
     Event *heap
     int n_events
     int room
     int *order
-    int *ready  # who goes on now
+    int *ready  # engines that continue now
     int done
     int active
     int outstanding
     int over
     int stuck
-    # the sequencer
+    # The sequencer.
     int blocked
     int reason
     int dispatched
@@ -177,7 +177,7 @@ cdef struct Job:
 
 cdef int64_t PS_PER_S = 10**12
 cdef int64_t WHOLE = 1 << 20
-# Times are integers of 64 bits. A job that lasts longer is for the stepper, whose integers have no limit.
+# Times are 64-bit integers. A longer job is left to the stepper, whose integers have no limit.
 cdef int64_t LONGEST = 0x3FFF_FFFF_FFFF_FFFF
 cdef int CONTROL = int(Unit.CONTROL)
 cdef int64_t HEADER = HEADER_BYTES, WAIT = WAIT_BYTES
@@ -188,13 +188,13 @@ cdef enum:
 
 
 cdef enum Kind:
-    ARRIVED  # a command at its queue, ahead of which its unit was
-    ASKED  # a command that has begun needs its unit alone no longer
-    PASSED  # the fixed time of a command, after which its bytes flow
-    OVER  # that of one that has none
-    WORKED  # work at the banks of a core
-    FLOWED  # the first transfer of a link
-    STREAMED  # the latency of a fetch
+    ARRIVED  # a command arrives at its queue, whose unit was already free
+    ASKED  # a command that has started no longer needs its unit for itself alone
+    PASSED  # the fixed time of a command has passed, and its bytes flow
+    OVER  # the fixed time of a command without bytes has passed
+    WORKED  # work at the banks of a core has ended
+    FLOWED  # the first transfer of a link has ended
+    STREAMED  # the latency of a fetch has passed
     HALTED
 
 
@@ -220,14 +220,14 @@ cdef inline bint before(const Event *a, const Event *b) noexcept nogil:
 
 
 cdef void after(Job *job, int64_t delay, int kind, int who, int64_t timer) noexcept nogil:
-    """An event in so many picoseconds."""
+    """Add an event in ``delay`` picoseconds."""
     cdef int at = job.n_events, parent
     cdef Event event
     cdef Event *larger
     if delay > LONGEST - job.now:
         job.stuck = 1
         return
-    if at == job.room:  # timers that are overtaken stay until their time has come
+    if at == job.room:  # outdated timers stay until their time
         larger = <Event *>realloc(job.heap, 2 * job.room * sizeof(Event))
         if not larger:
             job.stuck = 1
@@ -247,7 +247,7 @@ cdef void after(Job *job, int64_t delay, int kind, int who, int64_t timer) noexc
 
 
 cdef Event first(Job *job) noexcept nogil:
-    """Take the next event off the heap."""
+    """Remove the next event from the heap."""
     cdef Event event = job.heap[0], last
     cdef int at = 0, child
     job.n_events -= 1
@@ -267,7 +267,7 @@ cdef Event first(Job *job) noexcept nogil:
 
 
 cdef int stall(Stall *stalls, int count, int reason, int64_t ps) noexcept nogil:
-    """Count time under a reason, reasons in the order in which they came first; how many there are now."""
+    """Add time to a reason; reasons are in the order of their first use. Returns their number."""
     cdef int at
     for at in range(count):
         if stalls[at].reason == reason:
@@ -286,7 +286,7 @@ cdef void stall_engine(Job *job, int number, int reason, int64_t ps) noexcept no
 
 
 cdef void flow(Job *job, Link *link) noexcept nogil:
-    """Take off what has flowed since the last change."""
+    """Subtract what has flowed since the last change."""
     cdef int64_t elapsed = job.now - link.updated
     cdef int at
     if elapsed and link.count:
@@ -297,7 +297,7 @@ cdef void flow(Job *job, Link *link) noexcept nogil:
 
 
 cdef void share(Job *job, int number) noexcept nogil:
-    """New rates, and a timer for the first transfer that will end at them."""
+    """Set new rates, and a timer for the first transfer that will end at these rates."""
     cdef Link *link = &job.links[number]
     cdef int64_t left = link.capacity, soonest = -1, rate, delay
     cdef int at = 0, end, count
@@ -364,7 +364,7 @@ cdef void end_transfers(Job *job, int number, int64_t timer) noexcept nogil:
     link.count = kept
     if kept:
         share(job, number)
-    # Nothing that is told here ends another transfer: what is in `ended` stays.
+    # Nothing that is notified here ends another transfer, so `ended` does not change.
     for at in range(over):
         if job.over:
             return
@@ -378,7 +378,7 @@ cdef void end_transfers(Job *job, int number, int64_t timer) noexcept nogil:
 
 
 cdef void work(Job *job, int core) noexcept nogil:
-    """Take off what has been done since the last change."""
+    """Subtract the work done since the last change."""
     cdef Banks *banks = &job.banks[core]
     cdef int at
     for at in range(banks.n_works):
@@ -393,7 +393,7 @@ cdef void time_work(Job *job, int core, int who) noexcept nogil:
 
 
 cdef bint adapt(Job *job, int core) noexcept nogil:
-    """Set the speed that all works have now; whether it has changed, and with it every end."""
+    """Set the current speed of all works. Returns whether it changed, and with it every end time."""
     cdef Banks *banks = &job.banks[core]
     cdef int64_t speed = WHOLE if banks.demand <= WHOLE else WHOLE * WHOLE // banks.demand
     cdef int at
@@ -422,7 +422,7 @@ cdef void end_work(Job *job, int who, int64_t timer) noexcept nogil:
     cdef Step *step
     cdef Banks *banks
     cdef int at, first
-    # A timer of a work that is over: its number was that work's last.
+    # The timer of a work that has ended, which had the last number.
     if not engine.working or timer != engine.timer:
         return
     step = &job.steps[engine.running]
@@ -459,7 +459,7 @@ cdef void offer(Job *job, int number, int64_t at) noexcept nogil:
 
 
 cdef void take(Job *job, int who) noexcept nogil:
-    """Look at the next command, if there is one and the unit is free to."""
+    """Take the next command from the queue if the unit can."""
     cdef Engine *engine = &job.engines[who]
     cdef int64_t at
     if engine.step >= 0 or engine.asking or engine.flying == engine.depth or not engine.queued:
@@ -487,7 +487,7 @@ cdef void admit(Job *job, int who) noexcept nogil:
 
 
 cdef void proceed(Job *job, int who) noexcept nogil:
-    """Look at the waits from where they held last; start when all hold."""
+    """Check the remaining waits, and start the step if all hold."""
     cdef Engine *engine = &job.engines[who]
     cdef Engine *other
     cdef Step *step = &job.steps[engine.step]
@@ -525,7 +525,7 @@ cdef void proceed(Job *job, int who) noexcept nogil:
 
 
 cdef void turn(Job *job, int who) noexcept nogil:
-    """The first in flight has the unit: what is left of what may pass ahead passes, and then its own."""
+    """The first step in flight gets the unit: the rest of its overlappable time passes, then its own time."""
     cdef Engine *engine = &job.engines[who]
     cdef Step *step = &job.steps[engine.running]
     cdef int64_t left = step.fixed - step.ahead
@@ -578,7 +578,7 @@ cdef void complete(Job *job, int who) noexcept nogil:
         else:
             waiters[kept] = waiters[at]
             kept += 1
-    # Before they go on: one may wait here again, for a later command, behind those that are left.
+    # Before they continue, because one may wait here again for a later command, after those that are left.
     engine.n_waiters = kept
     for at in range(ready):
         proceed(job, job.ready[at])
@@ -586,7 +586,7 @@ cdef void complete(Job *job, int who) noexcept nogil:
 
 
 cdef void settle(Job *job) noexcept nogil:
-    """Nothing is under way any more."""
+    """Nothing is running any more."""
     if job.halted and not job.outstanding:
         job.over = 1
     else:
@@ -710,7 +710,7 @@ cdef int check_range(const Step *step) except -1:
 
 
 cdef int fill(Job *job, object steps) except -1:
-    """Take over steps; how many waits they have."""
+    """Copy the steps. Returns the number of their waits."""
     cdef Step *step
     cdef int number, waits = 0
     for number in range(job.n_steps):
@@ -733,13 +733,13 @@ cdef int fill(Job *job, object steps) except -1:
 @cython.final
 @cython.auto_pickle(False)
 cdef class TimingRun:
-    """What came of a job. Times in ps, engines by number.
+    """The result of a job. Times in ps, engines by number.
 
-    ``length_ps``: from the first fetch to the end; ``order``: steps in the order in which they ended; ``begins`` and
-    ``ends``: of each step, by number; ``units``: (busy, idle, mark, completed, stalls) of each engine, idle up to
-    ``mark``; ``sequencer``: (busy, last dispatch, stalls, fetched bytes); stalls: (reason, ps), reasons being engines,
-    then DRAM, or for the sequencer fetching, then SRAM, the exchange between cores and the L2.
-    ``link_busy_ps``: of the link to DRAM.
+    ``length_ps``: from the first fetch to the end. ``order``: steps in the order in which they ended. ``begins``,
+    ``ends``: of each step, by number. ``units``: (busy, idle, mark, completed, stalls) of each engine, idle up to
+    ``mark``. ``sequencer``: (busy, last dispatch, stalls, fetched bytes). Stalls: (reason, ps), where reasons are the
+    engines, then DRAM (for the sequencer: fetching), SRAM, the exchange between cores, and L2. ``link_busy_ps``: of the
+    link to DRAM.
     """
 
     cdef readonly int64_t length_ps, link_busy_ps
@@ -769,7 +769,7 @@ cdef TimingRun told(Job *job):
 
 
 cdef int begin(Job *job, int steps, int engines, int cores) except -1:
-    """Room for a job of so many steps, engines and cores, at time 0; ``end`` is called whatever becomes of it."""
+    """Allocate a job at time 0. ``end`` must be called even if this fails."""
     cdef int at
     memset(job, 0, sizeof(Job))
     job.n_steps, job.n_engines, job.n_cores, job.room = steps, engines, cores, 64
@@ -801,7 +801,7 @@ cdef int begin(Job *job, int steps, int engines, int cores) except -1:
 
 
 cdef void end(Job *job) noexcept:
-    """Give the room back."""
+    """Free the memory."""
     cdef int at
     free(job.steps)
     free(job.waits)
@@ -820,7 +820,7 @@ cdef void end(Job *job) noexcept:
 
 
 cdef void go(Job *job) noexcept nogil:
-    """Fetch and dispatch, to the end."""
+    """Fetch and dispatch to the end."""
     job.total = job.steps[job.n_steps - 1].end if job.n_steps else 0
     request(job, 0)
     run(job)
@@ -831,11 +831,11 @@ def timing_run(
     int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, capacities, int code_rank, bint by_need, int64_t no_op,
     bint code_apart,
 ):
-    """How a job goes whose first fetch begins now, ``lead_ps`` after it was taken; None for one that never ends, or
-    whose numbers are too large for machine integers.
+    """Run a job whose first fetch starts now, ``lead_ps`` after the job was taken.
 
-    ``steps``: of :class:`npusim.sim.steps.Step`, the last one halts. ``depths``: of each engine, how many commands it
-    may have begun at once. ``capacities``: of the links, by port. ``code_apart``: commands come by a link of their own.
+    Returns None for a job that never ends, or whose numbers are too large for machine integers. ``steps``:
+    :class:`npusim.sim.steps.Step` objects, the last of which halts. ``depths``: for each engine, how many commands it
+    may run at once. ``capacities``: of the links, by port. ``code_apart``: commands have their own link.
     """
     cdef Job job
     cdef int waits, at, number, engines = len(depths)
@@ -881,7 +881,7 @@ def timing_run(
 
 
 cdef int fill_commands(Job *job, commands, Remembered charges, dict numbers) except -1:
-    """Take over commands but those of the sequencer, and let the last step halt; how many waits they have."""
+    """Copy the commands except those of the sequencer, and append a halt. Returns the number of their waits."""
     cdef Step *step
     cdef int64_t *grown
     cdef int64_t total = 0
@@ -925,7 +925,8 @@ cdef int fill_commands(Job *job, commands, Remembered charges, dict numbers) exc
 
 
 cdef int rank(Job *job) except -1:
-    """Rank transfers by where the first command stands that waits for one, or for one behind it on its unit."""
+    """Rank transfers by the position of the first command that waits for the transfer, or for a later one on its
+    unit."""
     cdef int at, wait, number, last = job.n_steps - 1
     cdef int64_t need
     cdef Step *step
@@ -936,7 +937,7 @@ cdef int rank(Job *job) except -1:
     try:
         if not (wanted and places and firsts and counts):
             raise MemoryError
-        # The steps of each engine, one engine after the other.
+        # The steps of each engine, one engine after another.
         for at in range(last):
             firsts[job.steps[at].engine + 1] += 1
             wanted[at] = last
@@ -971,12 +972,12 @@ def forecast(
     commands, charge, int64_t cycle_ps, int64_t depth, int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes,
     capacities, bint by_need, depth_of, bint code_apart,
 ):
-    """Picoseconds until the last of some commands is over; 2^62 - 1 for those that take longer, or never end.
+    """Picoseconds until the last command ends; 2^62 - 1 if that is later, or never happens.
 
-    ``charge(work)``: (fixed ps, bytes that then flow, bytes a second at the most, what of the fixed ps may pass ahead,
-    what of that is one command's alone, over what they flow, which part of the banks of its core it takes).
-    ``capacities``: bytes a second that transfers share, by what they flow over. ``depth_of(unit)``: how many commands a
-    unit may have begun at once; ``code_apart``: commands come by a link of their own.
+    ``charge(work)``: (fixed ps, bytes that then flow, maximum bytes per second, part of the fixed ps that may overlap
+    with older commands, part of that which is exclusive, link, share of the core's SRAM banks). ``capacities``: bytes
+    per second of each link. ``depth_of(unit)``: how many commands a unit may run at once. ``code_apart``: commands have
+    their own link.
     """
     cdef Job job
     cdef dict numbers = {}

@@ -1,9 +1,9 @@
-"""The cost functions of a device, as they are, for many devices and works in one call.
+"""Evaluate the unmodified cost functions of a device for many devices and works in one call.
 
-A function that is written for one device gets a :class:`Column` for every number that differs. Arithmetic works on
-whole columns. Where the function needs one value, at a branch or for an integer, the batch is divided into parts that
-agree there, and the function is called again for each part. So a new cost key, or a new model of a unit, needs nothing
-here.
+A function that is written for one device gets a :class:`Column` for every number that varies. Arithmetic works on whole
+columns. Where the function needs a single value, at a branch or for an integer, the batch is divided into parts that
+agree on it, and the function is called again for each part. So a new cost key, or a new model of a unit, needs no
+change here.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from npusim.hw.config import Config
 
 Floats = npt.NDArray[np.float64]
 Path = tuple[str, ...]
-"""Attributes that lead from a Config to a value."""
+"""Attribute names that lead from a Config to a value."""
 
 
 class _DividedError(Exception):
-    """A batch has to be divided; ``labels``: one for each element, equal for those that stay together."""
+    """A batch has to be divided. ``labels``: one per element, equal for those that stay together."""
 
     def __init__(self, labels: npt.NDArray[Any]) -> None:
         self.labels = labels
@@ -42,7 +42,7 @@ def _binary(of: Callable[[Any, Any], Any], *, swapped: bool = False) -> Callable
 
 
 def _exactly(of: Callable[[int, Any], Any]) -> Callable[[Column, Any], Any]:
-    """An operation on bits, which needs the number itself."""
+    """A bit operation, which needs an exact integer."""
     return lambda self, other: of(int(self), other)
 
 
@@ -56,7 +56,7 @@ def _remainder(dividend: Any, divisor: Any) -> Any:
 
 
 class _Evaluated(threading.local):
-    """Columns of the batch that a thread evaluates: what remembers devices must not keep their values."""
+    """The columns of the batch that a thread evaluates, whose values must not be kept alive by caches of devices."""
 
     def __init__(self) -> None:
         self.columns: list[weakref.ref[Column]] = []
@@ -67,7 +67,7 @@ _number = itertools.count()
 
 
 class Column:
-    """A number that differs from element to element of a batch. Figures above 2**53 are rounded as doubles are."""
+    """A number that varies over the elements of a batch. Figures above 2**53 are rounded like doubles."""
 
     __slots__ = ("__weakref__", "values")
     __array_ufunc__ = None
@@ -132,7 +132,7 @@ class Column:
 
     @property
     def numerator(self) -> Column:
-        """Of a ratio: itself, over one."""
+        """As a ratio: itself over one."""
         return self
 
     @property
@@ -141,13 +141,13 @@ class Column:
 
 
 def with_values(config: Config, values: Mapping[Path, Any]) -> Config:
-    """A config with other values, unchecked, and equal to no other one."""
+    """A config with other values, without checks, that is not equal to any other config."""
     found: Config = replaced(config, {**values, ("description",): f"batch {next(_number)}"})
     return found
 
 
 def replaced(section: Any, values: Mapping[Path, Any]) -> Any:
-    """A config, or a section of one, with other values by the attributes that lead to them, unchecked."""
+    """A config, or a section of one, with other values by path, without checks."""
     own: dict[str, Any] = {}
     below: dict[str, dict[Path, Any]] = {}
     for (first, *rest), value in values.items():
@@ -162,10 +162,10 @@ def replaced(section: Any, values: Mapping[Path, Any]) -> Any:
 def evaluate(
     ask: Callable[..., Any], config: Config, columns: Mapping[Path, Floats], fields: Sequence[Any]
 ) -> tuple[Floats, ...]:
-    """What ``ask(config, *fields)`` returns, a number or a tuple of numbers, for each element of a batch.
+    """The result of ``ask(config, *fields)``, a number or a tuple of numbers, for each element of a batch.
 
-    ``columns``: values of the config that differ, and ``fields``: arrays of one shape, or of one element where all
-    agree; other fields are passed on. Raises what ``ask`` raises.
+    ``columns``: the values of the config that vary. ``fields``: arrays of the same shape, or of one element if all
+    agree; other fields are passed unchanged. Raises what ``ask`` raises.
     """
     try:
         return _evaluate(ask, config, columns, fields)
@@ -207,7 +207,7 @@ def _evaluate(
 
 
 def _flat(values: Any, shape: tuple[int, ...]) -> Any:
-    """One element for each of the batch, or the number that all have."""
+    """One value per element of the batch, or the single value that all share."""
     if values.size == 1:
         return _exact(values.flat[0])
     return np.broadcast_to(values, shape).ravel()

@@ -1,8 +1,7 @@
-"""How long a command stream takes, to compare schedules: a timing-only run of the commands alone.
+"""The duration of a command stream, to compare schedules: a timing-only run of the commands alone.
 
-The clock is that of timing-only runs (``_timeline.pyx``). Three things are left out: the time before
-the first fetch of instructions, the time after the last command (completion record, interrupt), and ``layer_cycles``
-between layers.
+It uses the clock of timing-only runs (``_timeline.pyx``), except for three things: the time before the first
+instruction fetch, the time after the last command (completion record, interrupt), and ``layer_cycles`` between layers.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from npusim.work import DmaWork, Port, Work
 
 
 def forecast(commands: Sequence[Command], config: Config) -> int:
-    """Picoseconds from the first fetch of instructions to the end of the last command.
+    """Picoseconds from the first instruction fetch to the end of the last command.
 
-    2^62 - 1 (53 days) for streams that take longer.
+    Returns 2^62 - 1 (53 days) for streams that take longer.
     """
     if not commands:
         return 0
@@ -39,9 +38,9 @@ def forecast(commands: Sequence[Command], config: Config) -> int:
 class _Charge(NamedTuple):
     """The time of one command.
 
-    ``fixed_ps`` passes first, then ``nbytes`` flow over link ``way`` at ``rate`` bytes a second at most. Of the fixed
-    time, ``ahead_ps`` may pass while the unit works on older commands, and the unit cannot begin another command
-    during the first ``front_ps``. ``share``: the part of WHOLE that the command takes of its core's SRAM banks.
+    First ``fixed_ps`` pass, then ``nbytes`` flow over link ``way`` at up to ``rate`` bytes per second. ``ahead_ps`` of
+    the fixed time may overlap with older commands of the unit, and the unit cannot start another command during the
+    first ``front_ps``. ``share``: the part of the core's SRAM banks that the command uses, in units of 1/WHOLE.
     """
 
     fixed_ps: int
@@ -54,13 +53,13 @@ class _Charge(NamedTuple):
 
 
 def _depth(config: Config, unit: int) -> int:
-    """How many commands a unit may execute at once."""
+    """The number of commands that a unit may execute at once."""
     return of_unit(unit, depths(config))
 
 
 @functools.lru_cache(maxsize=4)
 def _charges(config: Config) -> Callable[[Work], _Charge]:
-    """:func:`_charge` of one device, cached: schedules of one graph have the same commands."""
+    """:func:`_charge` of one device, cached, because schedules of one graph have the same commands."""
     return functools.lru_cache(maxsize=1 << 12)(lambda work: _charge(work, config))
 
 
@@ -70,8 +69,8 @@ def _charge(work: Work, config: Config) -> _Charge:
         return _Charge(price.ps, 0, 0, *ahead_ps(config, work, price), share=price.share)
     parts = dma.transfer(config, work)
     if not parts.bus_bytes or (work.constants and config.constants is not None):
-        # Constants share nothing with what passes the bus to DRAM, and are taken not to meet each other.
+        # Constants share nothing with the bus to DRAM, and are assumed not to compete with each other.
         return _Charge(cost_model(config).cost(work).ps, 0, 0, parts.ahead_ps, parts.start_ps)
-    # What the channel writes for longer than the bytes flow is charged before: the bus is free meanwhile.
+    # If the channel writes for longer than the bytes flow, the difference is charged first: the bus is free meanwhile.
     fixed = parts.start_ps + parts.latency_ps + parts.writing_ps
     return _Charge(fixed, parts.bus_bytes, parts.rate, parts.ahead_ps, parts.start_ps, dma.port(config, work))

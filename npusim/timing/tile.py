@@ -1,7 +1,7 @@
-"""Tile sizes for the matrix unit, chosen by the cost functions that the simulator charges.
+"""Tile sizes for the matrix unit, chosen with the cost functions of the simulator.
 
-The search itself is compiled: see ``_tiling.pyx``. ``tests/support/tile_definition.py`` has the same in Python, by the
-cost functions of ``npusim.hw`` alone, and tests compare the two.
+The search is compiled: see ``_tiling.pyx``. ``tests/support/tile_definition.py`` is its reference in Python, with the
+cost functions of ``npusim.hw`` alone; tests compare the two.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ from npusim.units import ceil_div
 
 
 class Home(enum.IntEnum):
-    """How a tile reaches the value that it is a part of, or the other way."""
+    """How a tile accesses the value that it is a part of."""
 
     DRAM = 0
-    COPIED = 1  # the value is in SRAM, the tile in a slot of its own beside it
-    DIRECT = 2  # the instruction works on the value where it is
+    COPIED = 1  # the value is in SRAM, the tile in its own slot beside it
+    DIRECT = 2  # the instruction works on the value in place
 
 
 class EpilogueCosts(NamedTuple):
-    """What the chain behind a matrix operator takes of a tile: SRAM bytes for each of its elements (operands, results),
-    and ``between`` for each element of a tile or of a ``piece`` of so many; picoseconds to ``begin`` on either and for
-    ``kilo`` = 1024 elements; ``operands``: item sizes of what it reads from DRAM; ``banks``: for 1024 elements, those
-    of all banks of the SRAM; ``result``: item size of what leaves in place of the sums, 0 where there is no chain."""
+    """The costs of the chain after a matrix operator.
+
+    ``element_bytes``: SRAM bytes per element of a tile for operands and results. ``between``: further bytes per element
+    of a tile, or of a ``piece`` of this many elements. ``begin``: picoseconds to start on a tile or piece. ``kilo``:
+    picoseconds per 1024 elements. ``operands``: item sizes of the operands in DRAM. ``banks``: picoseconds of all SRAM
+    banks per 1024 elements. ``result``: item size of the result that is stored instead of the sums, 0 without a chain.
+    """
 
     element_bytes: int = 0
     between: int = 0
@@ -56,20 +59,21 @@ class EpilogueCosts(NamedTuple):
 
 
 class MatrixProblem(NamedTuple):
-    """A convolution (or matmul: height 1, width M, kernel 1x1) as the tiler sees it.
+    """A convolution (or a matmul: height 1, width M, kernel 1x1) as the tile search sees it.
 
-    ``ic``, ``oc``: channels of one group; ``in_place``: the accumulators are the output tile; ``main``: the sums leave
-    into a slot, whether or not the result of the chain does; ``held``: so many copies of all weights stay in SRAM,
-    since tiles of other operators come in between, 0 where they do not; ``pinned``: they do from one inference to the
-    next, in a place of their own; ``beside``: as many cores have a problem like this at the same time; ``x_serves``,
-    ``w_serves``: of those, how many one load of an operand is for. ``w_bits``: of a packed weight, else 0; ``w_block``:
-    weights of a channel that share a scale, 0: they have none; ``w_zeros``: and a zero point; ``w_rows``,
-    ``w_cols``: weights are filled up to so many summands and channels; ``sum_bytes``: of an accumulator;
-    ``parameters``: bytes of bias, scale and shift of a channel, ``fetched``: of those that are constants, which come
-    with the weights; ``w_kilo``: bytes that 1024 of the weights take in DRAM, about: fewer where they are compressed.
-    ``x_turned``, ``out_turned``: transfers of tiles transpose, so that each element is a run in SRAM. ``padded``: rows
-    and columns of the input, padding before them, where much of what tiles are made of is padding. ``ic_unit``: parts
-    of a reduction have multiples of so many input channels. ``both_ways``: columns are as good to cut as rows.
+    ``ic``, ``oc``: channels per group. ``in_place``: the accumulators are the output tile. ``main``: the sums go to a
+    slot, whether or not the result of the chain does. ``held``: copies of all weights that stay in SRAM because tiles
+    of other operators alternate, 0 if they do not stay. ``pinned``: they stay from one inference to the next, at their
+    own address. ``beside``: number of cores with such a problem at the same time. ``x_serves``, ``w_serves``: the
+    number of these that one load of an operand serves. ``w_bits``: of a packed weight, else 0. ``w_block``: weights of
+    a channel that share a scale, 0 without scales. ``w_zeros``: whether there are also zero points. ``w_rows``,
+    ``w_cols``: weights are padded to multiples of this many summands and channels. ``sum_bytes``: per accumulator.
+    ``parameters``: bytes of bias, scale and shift per channel. ``fetched``: those of them that are constants, which
+    load with the weights. ``w_kilo``: approximate bytes in DRAM per 1024 bytes of weights, fewer if they are
+    compressed. ``x_turned``, ``out_turned``: transfers of tiles transpose, so that each element is a run in SRAM.
+    ``padded``: rows and columns of the input, and of the padding before them, if much of the tiles is padding.
+    ``ic_unit``: parts of a reduction have multiples of this many input channels. ``both_ways``: cuts along columns are
+    as good as cuts along rows.
     """
 
     images: int
@@ -116,27 +120,28 @@ class MatrixProblem(NamedTuple):
 
     @property
     def x_way(self) -> str:
-        """How inputs are loaded, as prices of transfers have it."""
+        """How inputs are loaded: a key of the transfer prices."""
         return _way("read" if self.x_home is Home.DRAM else "copy", self.x_type.itemsize * self.x_turned)
 
     @property
     def out_way(self) -> str:
-        """How results are stored."""
+        """How results are stored: a key of the transfer prices."""
         return _way("write" if self.out_home is Home.DRAM else "copy", self.stored_bytes * self.out_turned)
 
     @property
     def w_way(self) -> str:
-        """How weights are loaded."""
+        """How weights are loaded: a key of the transfer prices."""
         return f"{EXPAND}{self.w_bits or 8}" if self.w_kilo < 1024 else "constants"
 
     @property
     def stored_bytes(self) -> int:
-        """Of an element of the result: a chain may make bytes of floats, which then never leave."""
+        """Bytes per element of the result. A chain may convert floats to bytes, and then the floats are never
+        stored."""
         return self.epilogue.result or self.out_type.itemsize
 
     @property
     def w_width(self) -> int:
-        """Bits of a weight as ``MatrixWork`` has them: 0 where they are as wide as the type of the rate."""
+        """Bits of a weight as in ``MatrixWork``: 0 if they are as wide as the type of the rate."""
         narrower = self.w_type.itemsize < rate_type(self.x_type, self.w_type).itemsize
         return self.w_bits or (8 * self.w_type.itemsize if narrower else 0)
 
@@ -146,16 +151,19 @@ def _way(way: str, word: int) -> str:
 
 
 def ic_unit(block: int, dtype: DType) -> int:
-    """Multiples of so many input channels may be parts of a reduction over blocks of ``block`` channels, each of which
-    is summed like a convolution of its own."""
+    """The unit, in input channels, of parts of a reduction over blocks of ``block`` channels, each of which is summed
+    separately."""
     if not dtype.is_float or block % CHANNEL_BLOCK == 0 or CHANNEL_BLOCK % block == 0:
         return CHANNEL_BLOCK
     return ceil_div(CHANNEL_BLOCK, block) * block
 
 
 class Tiling(NamedTuple):
-    """Groups, output rows, columns and channels, input channels of one tile; which loop is outermost; whether the chain
-    works on it in pieces; kernel rows and columns of one instruction, 0 for all of them."""
+    """The sizes of one tile: groups, output rows, columns and channels, input channels.
+
+    ``weights_outer``: which loop is outermost. ``in_pieces``: the chain processes the tile in pieces. ``kh``, ``kw``:
+    kernel rows and columns of one instruction, 0 for all of them.
+    """
 
     groups: int
     oh: int
@@ -179,7 +187,7 @@ class Footprint(NamedTuple):
 
 
 def footprint(problem: MatrixProblem, tile: Tiling) -> Footprint:
-    """What a tile takes in SRAM (and accumulators)."""
+    """The bytes that a tile needs in SRAM and accumulators."""
     kernel = taps(problem, tile)
     rows, cols, *_ = input_window(problem, tile, (tile.oh, tile.ow), kernel)
     channels = tile.groups * tile.oc
@@ -195,8 +203,9 @@ def footprint(problem: MatrixProblem, tile: Tiling) -> Footprint:
 
 
 def weight_bytes(problem: MatrixProblem, k: int, groups: int, channels: int) -> int:
-    """Of the weights of a tile, ``k`` for each channel, and of their scales and zero points, wherever blocks begin."""
-    if problem.depthwise:  # the channels of all groups lie side by side
+    """Bytes of a tile's weights, ``k`` per channel, with their scales and zero points, for any position of the
+    blocks."""
+    if problem.depthwise:  # the channels of all groups are contiguous
         groups, channels = 1, groups * channels
     rows = min(ceil_div(k - 1, problem.w_block) + 1, k) if problem.w_block else 0
     filled = k * channels
@@ -212,7 +221,8 @@ def taps(problem: MatrixProblem, tile: Tiling) -> tuple[int, int]:
 
 
 class InputWindow(NamedTuple):
-    """Rows and columns of a slot, padding included; of how many rows and columns of the input each is one."""
+    """Rows and columns of a slot, padding included. ``row_step``, ``col_step``: the input rows and columns that each
+    advances."""
 
     rows: int
     cols: int
@@ -221,7 +231,7 @@ class InputWindow(NamedTuple):
 
 
 def input_window(problem: MatrixProblem, tile: Tiling, out: tuple[int, int], kernel: tuple[int, int]) -> InputWindow:
-    """What rows and columns of the kernel read for rows and columns of a tile's outputs."""
+    """The input that ``kernel`` rows and columns read for ``out`` rows and columns of a tile's output."""
     p = problem
     row_step = _read_step(out[0], p.sh, kernel[0], p.kh, p.dh)
     col_step = _read_step(out[1], p.sw, kernel[1], p.kw, p.dw)
@@ -232,9 +242,9 @@ def input_window(problem: MatrixProblem, tile: Tiling, out: tuple[int, int], ker
 
 
 def _read_step(outputs: int, stride: int, taps: int, kernel: int, dilation: int) -> int:
-    """Of how many positions of the input along an axis one is read: those between are skipped by all outputs and taps.
+    """The distance between the input positions along an axis that are read; all outputs and taps skip those between.
 
-    ``taps``: of the ``kernel``. Undilated kernels as a whole read nearly all.
+    ``taps``: those of the ``kernel`` in one instruction. A whole undilated kernel reads nearly all positions.
     """
     if dilation == 1 and taps == kernel:
         return 1
@@ -242,29 +252,30 @@ def _read_step(outputs: int, stride: int, taps: int, kernel: int, dilation: int)
 
 
 LEAST_RUN = 64
-"""Bytes from one read pixel to the next from which on the pixels between are left out: those of a burst come anyway."""
+"""Minimum distance in bytes between read pixels at which the pixels between them are not loaded. Within a burst they
+are loaded anyway."""
 
 
 def input_copies(config: Config) -> int:
-    """Slots that input tiles take turns in."""
+    """Number of slots that input tiles rotate through."""
     return 2 if config.dma.inputs_ahead else 1
 
 
 def acc_bytes(config: Config) -> int:
-    """Bytes of dedicated accumulators, 0 when partial sums live in SRAM."""
+    """Bytes of dedicated accumulators, 0 if partial sums are in SRAM."""
     return config.matrix.accumulator_bytes if config.matrix else 0
 
 
 class Tilings:
     """The tilings of one problem on one device. The figures of each tiling are computed once, whatever the budget.
 
-    The search is compiled (``_tiling.pyx``). Figures beyond 10^18 ps (11 days) are given as 10^18.
+    The search is compiled (``_tiling.pyx``). Figures beyond 10^18 ps (11 days) are clamped to 10^18.
     """
 
     def __init__(self, problem: MatrixProblem, config: Config) -> None:
         """``config``: reduced by :func:`pricing`."""
         self._problem, self._config = problem, config
-        # chosen[n]: (end, tiling) for budgets from firsts[n] up to but not including end.
+        # chosen[n]: (end, tiling) for budgets in [firsts[n], end).
         self._firsts: list[int] = []
         self._chosen: list[tuple[int, Tiling | None]] = []
         self._banked: dict[Tiling, int] = {}
@@ -278,7 +289,7 @@ class Tilings:
 
     @functools.cached_property
     def _searches(self) -> list[Search]:
-        """One search, or two where the first looks only at cuts along the kernels."""
+        """One search, or two if the first is restricted to cuts along the kernels."""
         problem, config = self._problem, self._config
         return [
             Search(
@@ -292,28 +303,28 @@ class Tilings:
 
     @functools.cached_property
     def _by_taps(self) -> Search:
-        """The search among tiles that take a part of the kernel at a time."""
+        """The search among tiles that use a part of the kernel at a time."""
         problem = self._problem
         areas = spatial_cuts(problem.oh, problem.ow, whole=False, both_ways=problem.both_ways)
         return Search(problem, self._device, list(tap_cuts(problem, self._config)), areas)
 
     @functools.cached_property
     def _search(self) -> Search:
-        """The search that knows the figures of tilings. It has no cuts of its own where none was chosen yet."""
+        """A search that has the figures of tilings. Before the first choice it has no cuts of its own."""
         made = self.__dict__.get("_searches")
         return made[-1] if made else Search(self._problem, self._device, [], [])
 
     def _knowing(self, tile: Tiling) -> Search:
-        """The search that knows a tiling."""
+        """The search that has the figures of a tiling."""
         return self._by_taps if tile.kh or tile.kw else self._search
 
     @functools.cached_property
     def _good(self) -> int:
-        """Picoseconds that are good enough: no tile with a part of the kernel is looked for. 0 where none may be."""
+        """Picoseconds that are good enough, so that tiles with a part of the kernel are not searched."""
         return self._search.bound() * (100 + TAPS_PERCENT) // 100
 
     def choose(self, budget: int) -> Tiling | None:
-        """The tiling of the best score that fits ``budget`` bytes of SRAM; None when none does."""
+        """The tiling with the best score that fits into ``budget`` bytes of SRAM; None if none does."""
         at = bisect_right(self._firsts, budget)
         if at and budget < self._chosen[at - 1][0]:
             return self._chosen[at - 1][1]
@@ -327,7 +338,7 @@ class Tilings:
         return tile
 
     def _choose(self, budget: int) -> tuple[Tiling | None, int, int]:
-        """The tiling, and the range of budgets that get the same one: first, and the one after the last."""
+        """The tiling, and the range of budgets [first, end) with the same result."""
         low, high = 0, budget + 1
         best: tuple[int, Tiling] | None = None
         for number, search in enumerate(self._searches):
@@ -337,7 +348,7 @@ class Tilings:
                 break
         if can_cut_taps(self._problem) and (best is None or best[0] > self._good):
             found, low, high = self._found(self._by_taps, budget, (low, high))
-            # A part of the kernel at a time has more loads: as good is not good enough.
+            # A part of the kernel at a time needs more loads, so it must be better, not just as good.
             if found is not None and (best is None or _near(found[0]) < best[0]):
                 best = found
         return best and best[1], low, high
@@ -345,7 +356,7 @@ class Tilings:
     def _found(
         self, search: Search, budget: int, bounds: tuple[int, int] | None
     ) -> tuple[tuple[int, Tiling] | None, int, int]:
-        """The best of one search, and the budgets for which it and what was found before is the same."""
+        """The best of one search, and the budgets for which this and all earlier results stay the same."""
         found, ps, first, end = search.choose(budget)
         low, high = (max(bounds[0], first), min(bounds[1], end)) if bounds else (first, end)
         if found is None:
@@ -358,25 +369,25 @@ class Tilings:
         return (ps, tile), low, high
 
     def score(self, tile: Tiling) -> int:
-        """The figure by which tilings are chosen, in picoseconds of all tiles: hidden time and traffic count a little,
-        and nothing overlaps the first loads and the last store."""
+        """The figure by which tilings are chosen: picoseconds of all tiles, plus a little for hidden time and traffic.
+        Nothing overlaps with the first loads and the last store."""
         return self._knowing(tile).score(tile)
 
     def latency(self, tile: Tiling, *, again: bool = False) -> int:
-        """Picoseconds that all tiles take between other layers.
+        """Picoseconds of all tiles between other layers.
 
-        ``again``: after other rows of the same layer. Then the first loads hide behind those rows, and the last store
-        and chain behind what follows.
+        ``again``: after other rows of the same layer, which hide the first loads; the last store and chain are hidden
+        by what follows.
         """
         ps, traffic = self._knowing(tile).latency(tile, again)
         return max(ps, self.banked(tile)) + traffic // OVERLAP
 
     def computing(self, tile: Tiling) -> int:
-        """Picoseconds of the matrix unit for all tiles, one after the other."""
+        """Picoseconds of the matrix unit for all tiles in sequence."""
         return self._knowing(tile).computing(tile)
 
     def banked(self, tile: Tiling) -> int:
-        """Picoseconds that all SRAM banks need for the matrix unit and the chain: a lower bound for all tiles."""
+        """Picoseconds of all SRAM banks for the matrix unit and the chain: a lower bound for all tiles."""
         known = self._banked.get(tile)
         if known is None:
             known = self._banked[tile] = self.chain_banked + self._knowing(tile).banked(tile)
@@ -384,7 +395,8 @@ class Tilings:
 
 
 class _Searched(NamedTuple):
-    """What the search asks of a device: prices, limits, and the constants of this module, which are written once."""
+    """What the search needs from a device: prices, limits, and the constants of this module, which are defined only
+    once."""
 
     matrix: Prices
     banks: Prices
@@ -414,12 +426,12 @@ class _Searched(NamedTuple):
 
 
 def code_bytes(config: Config) -> tuple[int, int]:
-    """Bytes of the DRAM's bandwidth that commands of products and of copies take; those of chains are like copies."""
+    """Bytes of DRAM bandwidth that the commands of products and of copies take. Those of chains are like copies."""
     return (0, 0) if config.interconnect.separate_code_port else (PRODUCT_CODE, COPY_CODE)
 
 
 _FRAME = len(Command(0, Unit.CONTROL, 0, (Wait(0, Unit.CONTROL, 0),), Halt()).to_bytes()) - Halt.layout.size
-"""Bytes of a command that waits once, but for its instruction."""
+"""Bytes of a command with one wait, without its instruction."""
 PRODUCT_CODE, COPY_CODE = (_FRAME + kind.layout.size for kind in (Conv, Copy))
 
 
@@ -427,7 +439,7 @@ PRODUCT_CODE, COPY_CODE = (_FRAME + kind.layout.size for kind in (Conv, Copy))
 def searched(
     config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes_: int, w_bits: int
 ) -> _Searched:
-    """``config``: as :func:`pricing` leaves it; the rest: what :func:`matrix_prices` asks of a product."""
+    """``config``: reduced by :func:`pricing`. The other arguments: the parameters of :func:`matrix_prices`."""
 
     def of_taps(rows: int, cols: int) -> tuple[Prices, Prices]:
         kind = dtype, rows, cols, depthwise, out_bytes, acc_bytes_, w_bits
@@ -443,12 +455,15 @@ def searched(
 
 
 _MOST_BUDGETS = 1024
-"""Of one problem: more are not remembered."""
+"""Maximum number of cached choices per problem."""
 
 
 def tilings(problem: MatrixProblem, config: Config) -> Tilings:
-    """The tilings of a problem on a device. Networks repeat their layers, and designs those of others: problems are
-    values without names or addresses, and of a device only counts what the prices of tiles depend on."""
+    """The tilings of a problem on a device, cached.
+
+    Networks repeat their layers, and designs those of others: problems are values without names or addresses, and the
+    device is reduced to what the prices of tiles depend on.
+    """
     return _tilings(problem, pricing(config))
 
 
@@ -456,29 +471,29 @@ _tilings = functools.lru_cache(maxsize=1024)(Tilings)
 
 
 def forget() -> None:
-    """Forget what tilings are remembered: for who changes the limits of this module."""
+    """Clear the caches, for code that changes the limits of this module."""
     _tilings.cache_clear()
     searched.cache_clear()
 
 
 def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
-    """The tiling of least estimated time that fits ``budget`` bytes of SRAM; None when none does."""
+    """The tiling with the best score that fits into ``budget`` bytes of SRAM; None if none does."""
     return tilings(problem, config).choose(budget)
 
 
 def search_passes(config: Config) -> tuple[bool, ...]:
-    """Whether only cuts along the kernels are looked at; a second time, where nothing was found, all of them."""
+    """One entry per search, in order: whether it is restricted to cuts along the kernels."""
     direct = config.matrix and config.matrix.direct
     return (True, False) if direct and direct.whole_jobs else (False,)
 
 
 def best_at_banks(options: Iterable[tuple[int, int, tuple[Any, ...]]], price: Callable[[Tiling], int]) -> Tiling:
-    """Of (picoseconds, steps, tiling), one of which waits for the banks of the SRAM for longer, the least where all
-    wait for them: ``price`` says how long."""
+    """Choose from (picoseconds, steps, tiling) with the waits for SRAM banks, which ``price`` gives, taken into
+    account."""
     scored: list[tuple[int, int, Tiling]] = []
     best: int | None = None
     for ps, steps, each in sorted(options):
-        if best is not None and ps > _near(best):  # nor is any that comes
+        if best is not None and ps > _near(best):  # all that follow are worse
             break
         tile = Tiling(*each)
         cost = max(ps, price(tile))
@@ -488,44 +503,46 @@ def best_at_banks(options: Iterable[tuple[int, int, tuple[Any, ...]]], price: Ca
 
 
 def _near(ps: int) -> int:
-    """The most that is as good."""
+    """The largest time that counts as equal."""
     return ps * (100 + SLACK_PERCENT) // 100
 
 
 def fewest_steps(scored: Sequence[tuple[int, int, Tiling]]) -> Tiling:
-    """Of (picoseconds, steps, tiling) the one of fewest steps that is near to the best."""
+    """Of (picoseconds, steps, tiling), the one with the fewest steps among those near the best."""
     # Ties end with the tile itself, so that the choice does not depend on the order of the search.
     limit = _near(min(ps for ps, _, _ in scored))
     return min((steps, ps, tile) for ps, steps, tile in scored if ps <= limit)[2]
 
 
 MOST_RISEN = 2
-"""Of spatial cuts, the largest first: so many in turn that take longer than one before them are the last that are
-tried. It is not so many in all: on more SRAM, where there are larger ones, the best of less is still found."""
+"""Spatial cuts are tried from the largest. The search stops after this many consecutive cuts that are slower than an
+earlier one. A total limit would be wrong: with more SRAM there are larger cuts, and the best one for less SRAM must
+still be found."""
 
 
 TAPS_PERCENT = 25
-"""Tiles that take a part of the kernel at a time are looked for where the best tile with the whole kernel takes so much
-longer than the unit or the DRAM needs for the layer."""
+"""Tiles with a part of the kernel are searched if the best tile with the whole kernel is slower than the bound of unit
+and DRAM by more than this percentage."""
 
 SLACK_PERCENT = 1
-"""Estimates this near to the best count as equal: the one with the fewest steps simulates fastest."""
+"""Estimates within this percentage of the best count as equal, and the one with the fewest steps wins: it simulates
+fastest."""
 
 
 def channel_cuts(problem: MatrixProblem, config: Config, *, whole: bool) -> Iterator[tuple[int, int, int]]:
-    """(groups, output channels, input channels) of a tile, all at once first."""
+    """Yield (groups, output channels, input channels) of a tile, all at once first."""
     unit = config.matrix.cols if config.matrix else 1
     if problem.depthwise:
         for count in _halvings(problem.groups, 1):
             yield count, problem.oc, problem.ic
         return
-    # Several groups in one tile only with all of their channels: parts of groups do not lie side by side.
+    # Several groups share a tile only with all of their channels, because parts of groups are not contiguous.
     for groups in _halvings(problem.groups, 2) if problem.groups > 1 else ():
         yield groups, problem.oc, problem.ic
-    # Output channels by columns of the array, so that no part of it idles; input channels by blocks, because sums are
-    # cut nowhere else (ADR 0007).
+    # Output channels by columns of the array, so that no part of it idles. Input channels by blocks, because sums may
+    # only be cut there (ADR 0007).
     if whole:
-        # A group of kernels begins when its own weights are there, and its results need not wait for the next one's.
+        # A group of kernels starts when its own weights have arrived, and its results need not wait for the next group.
         yield 1, min(unit, problem.oc), problem.ic
         return
     for oc in _halvings(problem.oc, 1, unit):
@@ -534,14 +551,15 @@ def channel_cuts(problem: MatrixProblem, config: Config, *, whole: bool) -> Iter
 
 
 def can_cut_taps(problem: MatrixProblem) -> bool:
-    """Whether one instruction may take a part of the kernel."""
-    # Scales of blocks of channels are laid out for the whole kernel, and weights that are held for whole sums.
+    """Whether one instruction may process a part of the kernel."""
+    # Scales per block of channels are laid out for the whole kernel, and held weights for whole sums.
     scaled = 0 < problem.w_block < problem.ic
     return problem.kh * problem.kw > 1 and not problem.held and not scaled
 
 
 def tap_cuts(problem: MatrixProblem, config: Config) -> Iterator[tuple[int, int, int, int, int]]:
-    """(groups, output channels, input channels, kernel rows, kernel columns) of a tile with a part of the kernel."""
+    """Yield (groups, output channels, input channels, kernel rows, kernel columns) of tiles with a part of the
+    kernel."""
     kernels = [(rows, problem.kw) for rows in _halvings(problem.kh, 1)[1:]]
     kernels += [(1, cols) for cols in _halvings(problem.kw, 1)[1:]]
     for groups, oc, ic in channel_cuts(problem, config, whole=False):
@@ -552,7 +570,7 @@ def tap_cuts(problem: MatrixProblem, config: Config) -> Iterator[tuple[int, int,
 
 @functools.lru_cache(maxsize=1024)
 def _halvings(full: int, least: int, multiple: int = 1) -> tuple[int, ...]:
-    """full, then halves rounded up to a multiple while that is smaller, down to ``least``."""
+    """``full``, then halves rounded up to a multiple while that is smaller, down to ``least``."""
     sizes = [full]
     while sizes[-1] > least:
         half = ceil_div(sizes[-1], 2)
@@ -565,11 +583,11 @@ def _halvings(full: int, least: int, multiple: int = 1) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def spatial_cuts(rows: int, columns: int, *, whole: bool, both_ways: bool) -> tuple[tuple[int, int], ...]:
-    """Spatial cuts."""
+    """The (rows, columns) of a tile, in the order in which they are tried."""
     if whole:
         return ((rows, columns),)
-    # A part of a row has shorter runs than whole rows, shorter still where rows of one channel are innermost: no
-    # estimate knows that.
+    # A part of a row has shorter runs than whole rows, even shorter if rows of one channel are innermost, which
+    # estimates ignore.
     parts = [(1, ow) for ow in _halvings(columns, 1) if ow < columns]
     if both_ways:
         parts = [(rows, ow) for ow in _halvings(columns, 1)[1:]] + parts * (rows > 1)
@@ -577,11 +595,11 @@ def spatial_cuts(rows: int, columns: int, *, whole: bool, both_ways: bool) -> tu
 
 
 def chain_time(problem: MatrixProblem, tile: Tiling) -> int:
-    """Picoseconds that the chain takes on a tile."""
+    """Picoseconds of the chain on a tile."""
     epilogue, elements = problem.epilogue, tile.oh * tile.ow * tile.groups * tile.oc
     pieces = ceil_div(elements, epilogue.piece) if tile.in_pieces else 1
     return pieces * epilogue.begin + elements * epilogue.kilo // 1024
 
 
 OVERLAP = 16
-"""Overlap is not perfect: one part in so many of what hides behind the longest shows."""
+"""Overlap is not perfect: 1/16 of what is hidden behind the longest part is added."""

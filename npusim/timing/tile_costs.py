@@ -1,8 +1,8 @@
-"""Prices of the pieces of tiles, remembered across designs: of a device only that counts which a price can depend on.
+"""Prices of the parts of tiles, cached across designs by the config fields that they can depend on.
 
-Designs that are compared differ in few values. What a product costs on the array does not depend on the DRAM, and no
-price of a tile on how much SRAM there is. So each price is asked of a device from which the rest has been taken away:
-what is not there can have no part in it. ``tests/unit/timing/test_prices.py`` reads along what the cost models read.
+Compared designs differ in few values. The cost of a product on the array does not depend on the DRAM, and no price of a
+tile depends on the size of the SRAM. So each price is computed for a reduced device without the other fields, which
+then cannot affect it. ``tests/unit/timing/test_prices.py`` records what the cost models read.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 
 _SIZED_BY_SRAM = frozenset({"direct"})
-"""Models of the matrix unit whose time depends on how much SRAM there is."""
+"""Models of the matrix unit whose time depends on the size of the SRAM."""
 _SOME_BYTES = 1 << 30
 _SOME_DRAM = DramConfig(bytes=_SOME_BYTES, bandwidth=10**9)
 
 
 @functools.lru_cache(maxsize=256)
 def _one(config: Config) -> Config:
-    """The first of some equal descriptions: by that caches find what is known of all of them at once."""
+    """The first of several equal descriptions, so that caches can compare by identity."""
     return config
 
 
 @functools.lru_cache(maxsize=64)
 def pricing(config: Config) -> Config:
-    """The device as prices of tiles see it; the same for devices on which all of them are equal."""
+    """The device reduced to what prices of tiles depend on. Equal for devices with equal prices."""
     sized = config.matrix is not None and config.matrix.model in _SIZED_BY_SRAM
     sram = replace(
         config.sram,
@@ -47,15 +47,15 @@ def pricing(config: Config) -> Config:
     )
     return _one(replace(
         config, description="", queue_depth=1, layer_cycles=0, layer_bytes=0, vector=None, scalar=None, sram=sram,
-        # Whether loads and stores take turns is what the number of channels says.
+        # The number of channels determines whether loads and stores alternate.
         dma=replace(config.dma, channels=min(config.dma.channels, 2)), dram=replace(config.dram, bytes=_SOME_BYTES),
         host=HostConfig(), energy=None,
     ))  # fmt: skip
 
 
 def rewriting(config: Config) -> Hashable:
-    """What of a device the rewriting of a graph depends on: the unit's types and its ways to hold weights, which units
-    there are, the prices of functions, and what bounds a compilation."""
+    """The part of a device that the rewriting of a graph depends on: the matrix unit's types and weight formats, which
+    units exist, the prices of functions, and the limits of a compilation."""
     matrix = config.matrix
     arrays = matrix and (matrix.throughput, matrix.weight_bits, matrix.weight_scales)
     functions = config.vector and config.vector.cost
@@ -64,7 +64,7 @@ def rewriting(config: Config) -> Hashable:
 
 @functools.lru_cache(maxsize=64)
 def array_pricing(config: Config) -> Config:
-    """The device as its matrix unit sees it."""
+    """The device reduced to what its matrix unit depends on."""
     return _one(replace(
         pricing(config), cores=1, dma=DmaConfig(), dram=_SOME_DRAM, constants=None, interconnect=InterconnectConfig()
     ))  # fmt: skip
@@ -72,18 +72,18 @@ def array_pricing(config: Config) -> Config:
 
 @functools.lru_cache(maxsize=64)
 def move_pricing(config: Config) -> Config:
-    """The device as its channels see it, when what they move is no job's features."""
+    """The device reduced to what its DMA channels depend on, for transfers that are not features of a job."""
     return _one(replace(pricing(config), matrix=None))
 
 
 @functools.lru_cache(maxsize=64)
 def vector_pricing(config: Config) -> Config:
-    """The device as its vector unit sees it."""
+    """The device reduced to what its vector unit depends on."""
     return _one(replace(array_pricing(config), matrix=None, vector=config.vector))
 
 
 class MatrixPrices(dict[tuple[int, int, int, int, int], int]):
-    """Picoseconds of products of one kind by (batch, rows, columns, output channels, input channels)."""
+    """Picoseconds of products of one kind, by (batch, rows, columns, output channels, input channels)."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class MatrixPrices(dict[tuple[int, int, int, int, int], int]):
 
 
 class BankPrices(MatrixPrices):
-    """Picoseconds that all banks of the SRAM need for what these products move."""
+    """Picoseconds of all SRAM banks for these products."""
 
     def _pricing(self, config: Config) -> Callable[[MatrixWork], int]:
         once = cost_model(config).once
@@ -128,7 +128,7 @@ def _matrix_prices(kind: type[MatrixPrices], config: Config, *product: Any) -> M
 def matrix_prices(
     config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes: int, w_bits: int
 ) -> MatrixPrices:
-    """What products of one kind cost on a device, first and last of their sums."""
+    """The prices of products of one kind on a device, which start and finish their sums."""
     product = dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits
     return _matrix_prices(MatrixPrices, array_pricing(config), *product)
 
@@ -136,17 +136,18 @@ def matrix_prices(
 def bank_prices(
     config: Config, dtype: DType, kh: int, kw: int, depthwise: bool, out_bytes: int, acc_bytes: int, w_bits: int
 ) -> MatrixPrices:
-    """What the same products take of the banks of the SRAM."""
+    """The SRAM bank time of the same products."""
     product = dtype, kh, kw, depthwise, out_bytes, acc_bytes, w_bits
     return _matrix_prices(BankPrices, array_pricing(config), *product)
 
 
 class MovePrices(dict[tuple[int, int, int, str], tuple[int, int, int]]):
-    """(picoseconds, those from one to the next of a stream, bytes past the pins) of transfers by (bytes, bytes of a
-    run, those from one run to the next, 0 if that is not known, which way): "read" and "write" from and to DRAM,
-    "constants" from where they are, "copy" within SRAM; "expand8" constants of a run's bytes, which become so many
-    bytes of weights of 8 bits, where that pays. "read4", "write4", "copy4": elements of 4 bytes that are a run each in
-    SRAM."""
+    """(picoseconds, picoseconds per transfer in a stream, bytes at the DRAM pins) of transfers.
+
+    Keys are (bytes, bytes per run, bytes from one run to the next or 0 if unknown, way). Ways: "read" and "write" from
+    and to DRAM; "constants" from their memory; "copy" within SRAM. "expand8": constants of the run's bytes that expand
+    to weights of 8 bits, if that pays. "read4", "write4", "copy4": elements of 4 bytes that are separate runs in SRAM.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -172,12 +173,12 @@ class MovePrices(dict[tuple[int, int, int, str], tuple[int, int, int]]):
         return price
 
     def _expanded(self, nbytes: int, size: int, bits: int) -> tuple[int, int, int]:
-        """That of whichever is loaded, the stream or the weights as they are."""
+        """The price of the cheaper load: the stream, or the uncompressed weights."""
         if len(self) >= _MOST:
             self.clear()
         plain, work = self[nbytes, nbytes, 0, "constants"], expanding(nbytes, size, bits)
         price = *self._ps(work), self._dram_bytes(work)
-        # Fewer bytes are worth less than time: a slow decoder is not waited for.
+        # Time matters more than bytes: a slow decoder is not used.
         price = self[nbytes, size, 0, f"{EXPAND}{bits}"] = (
             price if price[0] <= plain[0] and price[2] < plain[2] else plain
         )
@@ -189,7 +190,7 @@ class MovePrices(dict[tuple[int, int, int, str], tuple[int, int, int]]):
 
 
 EXPAND = "expand"
-"""Before the bits of weights, the way in which streams of them are loaded."""
+"""The prefix of the way in which streams of weights are loaded; the bits of the weights follow."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -198,9 +199,9 @@ def _move_prices(config: Config) -> MovePrices:
 
 
 def move_prices(config: Config) -> MovePrices:
-    """What transfers cost on a device, alone."""
+    """The prices of transfers on a device, each without contention."""
     return _move_prices(move_pricing(config))
 
 
 _MOST = 1 << 16
-"""Prices in one place: then they are asked anew."""
+"""Maximum number of prices in one cache. Beyond it the cache is cleared."""

@@ -422,7 +422,7 @@ cdef class ChannelClock:
         return latest
 
     cdef tuple priced(self, work):
-        cdef size_t place = <size_t><void *>work  # The object lives as long as its command.
+        cdef size_t place = <size_t><void *>work  # the object lives as long as its command
         known = self.by_id.get(place)
         if known is None:
             known = self.by_work.get(work)
@@ -706,7 +706,7 @@ cdef class Issuer:
         # The stores of one operator never overlap, although their extents may. On chip they can: bytes hold other rows
         # later.
         own = op if view.buffer.core is None else -1
-        if view.buffer.is_met:  # Each core writes its own bytes, though the ranges around them may overlap.
+        if view.buffer.is_met:  # each core writes its own bytes, though the ranges around them may overlap
             own, core = op, giver if giver != NOBODY else <int>view.buffer.core
         find_extent(view, &low, &high)
         history.reads.raise_into(needs, low, high, own, core)

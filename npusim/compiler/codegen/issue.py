@@ -99,7 +99,7 @@ def _halves(item: Item) -> list[Item]:
 def _pieces(item: Item, most: int, config: Config) -> list[Item]:
     """Split a multicast into pieces that run on channels of different cores, which would otherwise be idle."""
     load = item.instruction
-    if not isinstance(load, Copy):  # A compressed stream cannot be cut.
+    if not isinstance(load, Copy):  # a compressed stream cannot be cut
         return [item]
     nbytes = prod(load.dims) * load.itemsize
     # No piece should be shorter than what a channel moves in one latency.

@@ -60,7 +60,7 @@ class AttentionLowering(Lowering):
         self._images = prod(self._batch)
         self._inner = [part.outputs[0] for part in group.parts[:-1]]
         for tensor in self._operands():
-            context.view(tensor)  # This places the constants once, for all block sizes.
+            context.view(tensor)  # this places the constants once, for all block sizes
         self._homes = self._placeholders()
         plans = []
         rows = self._height
@@ -155,7 +155,7 @@ class AttentionLowering(Lowering):
         loading, traffic = self._loads(parts, rows, blocks)
         # The busiest core: blocks are not split between cores.
         busy = max(matrix, vector, loading) * ceil_div(blocks, config.cores) // blocks
-        first = (matrix + vector + loading) // blocks  # Nothing overlaps with the first block.
+        first = (matrix + vector + loading) // blocks  # nothing overlaps with the first block
         return rows, parts, specs, max(busy, traffic) + first
 
     def _loads(self, parts: _Parts, rows: int, blocks: int) -> tuple[int, int]:

@@ -105,7 +105,7 @@ class Chain:
         def numbered() -> int:
             try:
                 return forms.setdefault(self._described(), len(forms))
-            except TypeError:  # An attribute is not hashable.
+            except TypeError:  # an attribute is not hashable
                 return forms.setdefault(self.ops, len(forms))
 
         return fact(self._context, ("form", self.ops), numbered)
@@ -420,7 +420,7 @@ def _assign(ops: Sequence[Op], main: Tensor | None, views: dict[Tensor, View], n
     free: list[tuple[str, int]] = []
     for index, op in enumerate(ops):
         if op.output in near:
-            break  # The last operator.
+            break  # the last operator
         dying = _last_used(op, ops[index + 1 :])
         size = op.output.dtype.itemsize
         # An instruction reads each element before it writes it, so its result may replace an operand of equal width.

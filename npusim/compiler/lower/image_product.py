@@ -118,7 +118,7 @@ def _may_swap_roles(conv: Op) -> bool:
     """Whether weights may take the role of pixels and the image that of weights."""
     x, w, attrs = conv.input(0), conv.input(1), conv.attrs
     if (attrs["blocks"] or attrs["phases"]) and x.dtype.is_float:
-        return False  # Zeros of the weights would be multiplied.
+        return False  # zeros of the weights would be multiplied
     low, high = weight_zeros(x.dtype)
     alike = x.dtype is w.dtype or (w.dtype in PIXEL_INTEGERS and x.dtype in WEIGHT_INTEGERS)
     return alike and low <= attrs["x_zero"] <= high

@@ -76,7 +76,7 @@ class LongRowLowering(RowLowering):
         if self.op.kind == "softmax" and tile[self._axis] < shape[self._axis]:
             blocks = max(1, tile[self._axis] // SOFTMAX_BLOCK)
             tile[self._axis] = blocks * SOFTMAX_BLOCK
-            if blocks == 1:  # Parts of a single row, if there is no space for more rows.
+            if blocks == 1:  # parts of a single row, if there is no space for more rows
                 smallest = [SOFTMAX_BLOCK if axis == self._axis else 1 for axis in range(len(tile))]
                 needed = [total_bytes(self.slots_for(tuple(each))) for each in (tile, smallest)]
                 if needed[1] > self.context.room:

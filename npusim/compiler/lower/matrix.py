@@ -159,7 +159,7 @@ class MatrixLowering(MatrixTiling):
     def follow(self, first: Lowering) -> None:
         super().follow(first)
         assert isinstance(first, MatrixLowering)
-        if self.op.input(1) is first.op.input(1):  # Equal weights are packed once.
+        if self.op.input(1) is first.op.input(1):  # equal weights are packed once
             self._packed, self._parameters_at = first._packed, first._parameters_at
 
     # Tiles
@@ -336,7 +336,7 @@ class MatrixLowering(MatrixTiling):
         end = at + self.weight_bytes
         parts = list(dict.fromkeys((t.group, t.channel) for t in share(self.tasks(), turn, turns)))
         tasks = [OutputTile(0, 0, 0, *part) for part in parts]
-        for task in tasks:  # Parameters first: they need the alignment of the start, weights do not.
+        for task in tasks:  # parameters first: they need the alignment of the start, weights do not
             extent = self.extent(task)
             if self.epilogue.rows():
                 view = self._parameter_view(task, extent)

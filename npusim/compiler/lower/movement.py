@@ -249,7 +249,7 @@ def _stagings(
         loads = transfer_works((sram(0), packed), (sides[0], rows.strides), rows.shape, item)
         # Padding is written like elements, so all tiles store the same number of bytes.
         stores = transfer_works((sides[1], target), (sram(0), strides), tile, item)
-        tiles = ceil_div(prod(padded), prod(tile))  # Smaller tiles at the edges count as full ones.
+        tiles = ceil_div(prod(padded), prod(tile))  # smaller tiles at the edges count as full ones
         runs = tiles * sum(count * work.runs for work, count in (*loads, *stores))
         return Staging(tile, prod(rows.shape) * item, _staged_ps(config, loads, stores, tiles, beside), runs, turned)
 

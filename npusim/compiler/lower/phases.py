@@ -26,7 +26,7 @@ from npusim.units import ceil_div
 def phased(op: Op) -> type[ConvLowering] | None:
     """The class that lowers a convolution by phases; None without dilation or with too few outputs."""
     attrs = op.attrs
-    if attrs["phases"]:  # Phases of a transposed convolution, by rows and columns of the kernel.
+    if attrs["phases"]:  # phases of a transposed convolution, by rows and columns of the kernel
         return None
     rows, cols = (2, 3) if attrs["layout"] == "NCHW" else (1, 2)
     x, y, kernel = op.input(0).shape, op.output.shape, op.input(1).shape[2:]

@@ -32,7 +32,7 @@ class ReduceLowering(TiledLowering, kind="reduce"):
                 self.out = insert_axis(self.out, axis)
         kept = [axis for axis in range(len(self.x.shape)) if axis not in self._axes]
         # A cut of reduced axes needs a pass over the accumulators for each part. A cut of kept axes costs nothing.
-        self._order = (*kept, *self._axes)  # Cut kept dimensions first, then reduced ones, outermost first.
+        self._order = (*kept, *self._axes)  # cut kept dimensions first, then reduced ones, outermost first
         # A value in SRAM is read in place: the instruction supports four dimensions of any strides.
         kept_strides = self._kept_strides(self._results(self.x.shape), ACCUMULATOR_BYTES)
         walked, _ = collapse(self.x.shape, self.x.strides, kept_strides)

@@ -106,7 +106,7 @@ class RowLowering(TiledLowering):
         return specs + (self._chain.slots(tile) if self._chain else [])
 
     def elements_for(self, tile: tuple[int, ...]) -> int:
-        size: int = self.op.attrs.get("size", 1)  # The window of a local response normalisation.
+        size: int = self.op.attrs.get("size", 1)  # the window of a local response normalisation
         return prod(tile) * min(size, int(tile[self._axis]))
 
     def computing(self) -> int:

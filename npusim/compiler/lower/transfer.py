@@ -64,7 +64,7 @@ def copy_items(
     dst_address += begins[0]
     src_address += begins[1]
     reads, writes, items = (src_resource,), (dst_resource,), []
-    if not looped:  # Nearly always.
+    if not looped:  # nearly always
         copy = Copy(dst_address, to_strides, src_address, from_strides, size, itemsize, low, high, pattern)
         copy.alike(works)
         return [Item(copy, reads, writes)]

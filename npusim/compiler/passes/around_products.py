@@ -1,6 +1,6 @@
-"""What stands before and behind products and convolutions, where the matrix unit does it at no cost.
+"""Fold operators before and after products and convolutions into them, where the matrix unit applies them for free.
 
-A scalar factor of an operand becomes one of the result, which its drain applies to the sums. Zeros that a pad puts
+A scalar factor of an operand becomes one of the result, which the epilogue applies to the sums. Zeros that a pad puts
 around an image become the padding of the convolution that reads it.
 """
 
@@ -18,21 +18,21 @@ from npusim.isa.functions import Binary
 from npusim.ops.base import narrow, widen
 
 _VIEWS = frozenset({"transpose", "reshape", "expand"})
-"""Views through which a scalar factor moves."""
+"""Views that commute with a scalar factor."""
 MOST_VIEWS = 8
-"""Views between a factor and a product. Exporters write three at most."""
+"""Maximum number of views between a factor and a product. Exporters write at most three."""
 
 
 def scale_results(graph: Graph) -> Graph:
-    """Scalar factors of the operands of products become factors of their results.
+    """Turn scalar factors of the operands of products into factors of their results.
 
-    Results differ by the rounding of the scaled operands, which is left out.
+    Results differ by the rounding of the scaled operands, which is omitted.
     """
     return Rewriter(graph).run(_scale_result) if any(op.kind == "matmul" for op in graph.ops) else graph
 
 
 def pad_in_convolutions(graph: Graph) -> Graph:
-    """Constant padding of the rows and columns of an image becomes that of the convolution that reads it alone."""
+    """Merge constant padding of rows and columns into the convolution, if that is the only reader."""
     return Rewriter(graph).run(_pad_in_convolution) if any(op.kind == "pad" for op in graph.ops) else graph
 
 
@@ -57,7 +57,7 @@ def _scale_result(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _multiply(rewriter: Rewriter, op: Op) -> bool:
-    """The quotient of a product and a scalar as a product with its reciprocal, which the drain computes."""
+    """Replace a product divided by a scalar by one multiplied with its reciprocal, which the epilogue computes."""
     divisor = scalar_of(op.input(1))
     if not divisor or rewriter.made_by(op.input(0), "matmul") is None:
         return False
@@ -69,13 +69,13 @@ def _multiply(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _constant(rewriter: Rewriter, name: str, value: float, dtype: DType) -> Tensor | None:
-    """A scalar; None for one that the type cannot hold."""
+    """A scalar; None if the type cannot represent it."""
     stored = narrow(np.array(value, np.float64), dtype)
     return rewriter.const(name, stored, dtype) if np.isfinite(widen(stored, dtype)) else None
 
 
 def _without_factor(rewriter: Rewriter, tensor: Tensor) -> tuple[float, Tensor] | None:
-    """(factor, tensor without it) of an operand that only one product reads; None where it has no scalar factor."""
+    """(factor, tensor without it) of an operand that only one product reads; None if it has no scalar factor."""
     views: list[Op] = []
     while len(views) < MOST_VIEWS:
         maker = rewriter.producer.get(tensor)
@@ -96,7 +96,7 @@ def _without_factor(rewriter: Rewriter, tensor: Tensor) -> tuple[float, Tensor] 
 
 
 def _factor(op: Op) -> tuple[float, Tensor] | None:
-    """(factor, other operand) of a product with a scalar, or a quotient by one."""
+    """(factor, other operand) of a product with a scalar or a division by one; else None."""
     if op.kind != "binary" or op.attrs["fn"] not in (Binary.MUL, Binary.DIV) or not op.output.dtype.is_float:
         return None
     for constant, other in ((op.input(1), op.input(0)), (op.input(0), op.input(1))):

@@ -1,8 +1,8 @@
-"""Dynamic quantisation: products of integers whose scale and zero point are found at run time.
+"""Dynamic quantisation: integer products whose scale and zero point are computed at run time.
 
-In models the pixels less their zero point are int16, and three vector operators follow the product: cast, scale, bias.
-Here the unit multiplies the bytes themselves. The zero point then adds a number to each channel's sum, which becomes a
-bias; the epilogue applies the scale. The result is the same to the last bit.
+In models, the pixels minus their zero point are int16, and three vector operators follow the product: cast, scale,
+bias. Here the unit multiplies the bytes themselves. The zero point then adds a number to each channel's sum, which
+becomes a bias, and the epilogue applies the scale. The result is bit-identical.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEVER_NEGATIVE = frozenset({Unary.RELU, Unary.SIGMOID, Unary.HARD_SIGMOID, Unar
 
 
 def dynamic_quantization(graph: Graph) -> Graph:
-    """Rewrite dynamically quantised products; a graph without any is returned as it is."""
+    """Rewrite dynamically quantised products. Returns the same graph if there are none."""
     if not any(op.kind == "quantize" and op.input(1).data is None for op in graph.ops):
         return graph
     # Ranges first: a zero point that turns out to be constant needs no bias.
@@ -34,7 +34,7 @@ def dynamic_quantization(graph: Graph) -> Graph:
 
 
 def _merge(rewriter: Rewriter, op: Op, seen: dict[object, Tensor]) -> bool:
-    """Share equal computations of scales and zero points, and compute constant ones here."""
+    """Share equal computations of scales and zero points, and evaluate constant ones."""
     if not (op.kind in VIEWS or _is_parameter(op) or (op.kind == "quantize" and op.input(1).data is None)):
         return False
     known = [tensor for tensor in op.inputs if tensor is not None and tensor.data is not None and not tensor.bound]
@@ -42,7 +42,7 @@ def _merge(rewriter: Rewriter, op: Op, seen: dict[object, Tensor]) -> bool:
         (value,) = REGISTRY[op.kind].reference(op, [tensor.data for tensor in known])
         rewriter.substitute(op.output, rewriter.const(f"{op.name}.value", np.asarray(value), op.output.dtype))
         return True
-    # Small constants are equal by value: each node brings its own 0 and 255.
+    # Small constants are compared by value, because each node has its own 0 and 255.
     inputs = tuple(
         (t.dtype, t.shape, t.data.tobytes()) if t is not None and t.data is not None and t.nbytes <= _SMALL else t
         for t in op.inputs
@@ -56,18 +56,18 @@ def _merge(rewriter: Rewriter, op: Op, seen: dict[object, Tensor]) -> bool:
 
 
 _SMALL = 256
-"""Bytes of a constant that is compared by value."""
+"""Maximum bytes of a constant that is compared by value."""
 
 
 def _is_parameter(op: Op) -> bool:
-    """Whether it makes one number: the range of a whole tensor, or arithmetic on numbers."""
+    """Whether it computes a single number: the range of a whole tensor, or arithmetic on numbers."""
     if op.output.size != 1:
         return False
     return op.kind == "reduce" or (op.kind in _ARITHMETIC and all(t is None or t.size == 1 for t in op.inputs))
 
 
 def _range(rewriter: Rewriter, op: Op) -> bool:
-    """Replace the minimum of 0 and values that are never negative by 0, and the zero point of a range from 0 by 0."""
+    """Replace the minimum of 0 and non-negative values by 0, and the zero point of a range that starts at 0 by 0."""
     if op.kind == "binary" and op.attrs["fn"] == Binary.MIN and op.output.size == 1:
         for value, other in ((op.input(0), op.input(1)), (op.input(1), op.input(0))):
             least = rewriter.made_by(value, "reduce")
@@ -84,7 +84,7 @@ def _range(rewriter: Rewriter, op: Op) -> bool:
         if less is None or less.attrs["fn"] != Binary.SUB or not _is_zero(less.input(0)):
             return False
         share = rewriter.made_by(less.input(1), "binary")
-        # For an empty range this is 0 / 0: not a number, which a cast makes 0 as well.
+        # For an empty range this is 0 / 0 = NaN, which a cast also converts to 0.
         if share is not None and share.attrs["fn"] == Binary.DIV and _is_zero(share.input(0)):
             none = np.zeros(op.output.shape, np.uint8)
             rewriter.substitute(op.output, rewriter.const(f"{op.name}.none", none))
@@ -114,7 +114,7 @@ def _never_negative(rewriter: Rewriter, tensor: Tensor) -> bool:
 
 
 def _product(rewriter: Rewriter, op: Op) -> bool:
-    """Replace (x - zero) * w by x * w less zero times the sum of each channel's weights."""
+    """Replace (x - zero) * w by x * w minus zero times the sum of each channel's weights."""
     if op.kind not in ANCHORS or op.attrs["x_zero"] or op.optional(2) is not None or op.output.dtype is not DType.INT32:
         return False
     found = _less_zero_point(rewriter, op)
@@ -141,7 +141,7 @@ def _product(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _less_zero_point(rewriter: Rewriter, op: Op) -> tuple[Tensor, Tensor] | None:
-    """The bytes x and the zero point of a product's input cast(x) - zero; None if the input is anything else."""
+    """The bytes x and the zero point, if a product's input is cast(x) - zero; else None."""
     less = rewriter.made_by(op.inputs[0], "binary")
     if less is None or less.attrs["fn"] != Binary.SUB:
         return None
@@ -153,11 +153,11 @@ def _less_zero_point(rewriter: Rewriter, op: Op) -> tuple[Tensor, Tensor] | None
 
 
 def _weight_sums(op: Op) -> npt.NDArray[np.int32] | None:
-    """The sum of the weights of each output channel, modulo 2^32 as the products; None if pixels differ in the weights
-    that they meet."""
+    """The sum of the weights of each output channel, modulo 2^32 like the products; None if pixels use different
+    weights."""
     w = op.input(1)
     assert w.data is not None
-    # Padding would have to be the zero point, which is not known yet; weights may differ along a batch.
+    # Padding would have to be the zero point, which is not known yet. Weights may differ along a batch.
     if any(op.attrs.get("pads", ())) or (op.kind == "matmul" and any(dim > 1 for dim in w.shape[:-2])):
         return None
     weights = w.data.astype(np.int64) - op.attrs["w_zero"]
@@ -166,7 +166,7 @@ def _weight_sums(op: Op) -> npt.NDArray[np.int32] | None:
 
 
 def _scale(rewriter: Rewriter, op: Op) -> bool:
-    """Replace float32 of an integer sum, times a scale, by its dequantisation."""
+    """Replace the float32 value of an integer sum, times a scale, by its dequantisation."""
     if op.kind != "binary" or op.attrs["fn"] != Binary.MUL or op.output.dtype is not DType.FLOAT32:
         return False
     for value, scale in ((op.input(0), op.input(1)), (op.input(1), op.input(0))):
@@ -184,7 +184,7 @@ def _scale(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _is_sum(rewriter: Rewriter, tensor: Tensor) -> bool:
-    """Whether it is a product of integers, with or without its bias."""
+    """Whether it is an integer product, with or without its bias."""
     op = rewriter.producer.get(tensor)
     if op is not None and op.kind == "binary" and op.attrs["fn"] == Binary.ADD:
         op = rewriter.producer.get(op.input(0))

@@ -1,11 +1,12 @@
-"""Operators that exporters write in several nodes: normalisation, softmax, activations become the one operator again.
+"""Restore operators that exporters write as several nodes: normalisation, softmax, activations.
 
 Exporters write the same formula in many ways: as a quotient or a product with a reciprocal, with the square as a power
-or a product, with factors before or behind a sum. So nodes are not compared with a list of patterns. A value that
-several nodes read is taken as ``x``, a result of these as a polynomial of ``x``, and that is compared with operators.
+or a product, with factors before or after a sum. So nodes are not compared with a list of patterns. Instead, a value
+that several nodes read is taken as ``x``, a result of these nodes is expressed as a polynomial of ``x``, and that is
+compared with operators.
 
-The operator rounds once where the nodes round each intermediate value, and computes a variance from differences
-from the mean. Its results differ from those of the nodes by a few units in the last place.
+The operator rounds once where the nodes round each intermediate value, and computes a variance from differences from
+the mean. Its results differ from those of the nodes by a few units in the last place.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from npusim.graph import Graph, Op, Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
 
 MOST_NODES = 20
-"""Of one formula: the longest that exporters write has twelve."""
+"""Maximum number of nodes in a formula. The longest that exporters write has twelve."""
 _EXPANDED = frozenset({"binary", "unary", "reduce", "cast"})
 _ROWS = frozenset({"normalize", "softmax"})
 _SIGNS = frozenset({Unary.ERF, Unary.TANH, Unary.SIGMOID, Unary.EXP, Unary.HARD_SIGMOID, Unary.CLIP, Unary.RELU})
-"""Without one of these, or a reduction, no formula is there."""
+"""A formula contains one of these, or a reduction."""
 
 
 def restore_operators(graph: Graph) -> Graph:
@@ -58,7 +59,7 @@ def _is_sign(op: Op) -> bool:
 
 
 def _restore(rewriter: Rewriter, op: Op) -> bool:
-    """Put an operator in place of ``op`` where it is the last node of a formula."""
+    """Replace ``op`` by an operator if it is the last node of a formula."""
     if op.kind == "cast":
         return _in_one_type(rewriter, op)
     if op.kind not in ("binary", "unary") or not op.output.dtype.is_float:
@@ -81,7 +82,7 @@ def _restore(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _in_one_type(rewriter: Rewriter, op: Op) -> bool:
-    """An operator on rows between a cast and the cast back: it computes in double precision, and rounds once."""
+    """Remove the casts around a row operator, which computes in double precision and rounds once anyway."""
     rows = rewriter.producer.get(op.input(0))
     if rows is None or rows.kind not in _ROWS or rewriter.uses.get(rows.output, 0) > 1:
         return False
@@ -97,7 +98,7 @@ def _is_float_cast(op: Op) -> bool:
 
 
 def _nodes(rewriter: Rewriter, op: Op) -> dict[Tensor, Op]:
-    """The nodes that a formula which ends with ``op`` may have, by their results, the last first."""
+    """The nodes that may belong to a formula that ends with ``op``, by their results, last first."""
     nodes, queue = {op.output: op}, [op]
     for each in queue:
         for operand in each.inputs:
@@ -111,15 +112,17 @@ def _nodes(rewriter: Rewriter, op: Op) -> dict[Tensor, Op]:
 
 
 def _read_often(nodes: dict[Tensor, Op], shape: Sequence[int]) -> list[Tensor]:
-    """The values that may be the ``x`` of a formula, each of which has it twice; the first of the graph first: the
-    normalisation of a centred value is one of the value."""
+    """Candidates for the ``x`` of a formula, which contains it at least twice, in graph order.
+
+    Earlier values come first, because the normalisation of a centred value is also one of the value itself.
+    """
     reads = Counter(operand for op in nodes.values() for operand in {each for each in op.inputs if each is not None})
     often = [each for each, count in reads.items() if count > 1 and each.shape == shape and not each.is_constant]
     return often[::-1]
 
 
 def _between(nodes: dict[Tensor, Op], op: Op, x: Tensor) -> dict[Tensor, Op] | None:
-    """The nodes from ``x`` to ``op``, by their results; None if there is anything else but constants in them."""
+    """The nodes from ``x`` to ``op``, by their results; None if they have inputs other than ``x`` and constants."""
     inside, queue = {op.output: op}, [op]
     for each in queue:
         for operand in each.inputs:
@@ -133,13 +136,13 @@ def _between(nodes: dict[Tensor, Op], op: Op, x: Tensor) -> dict[Tensor, Op] | N
 
 
 def _is_closed(rewriter: Rewriter, inside: dict[Tensor, Op], result: Tensor) -> bool:
-    """Whether nobody else reads a value between."""
+    """Whether no other node reads a value in between."""
     reads = Counter(operand for op in inside.values() for operand in {each for each in op.inputs if each is not None})
     return all(tensor is result or rewriter.uses.get(tensor) == reads[tensor] for tensor in inside)
 
 
 def _expand(result: Tensor, x: Tensor, inside: dict[Tensor, Op]) -> Polynomial | None:
-    """A result as a polynomial of ``x`` and of constants; None where it is none of few terms."""
+    """A result as a polynomial of ``x`` and constants; None if it is not one with few terms."""
     known: dict[Tensor, Polynomial] = {x: of_atom(Atom("tensor", x))}
 
     def of(tensor: Tensor) -> Polynomial | None:
@@ -158,7 +161,7 @@ def _expand(result: Tensor, x: Tensor, inside: dict[Tensor, Op]) -> Polynomial |
 
 
 def _step(op: Op, given: Sequence[Polynomial | None]) -> Polynomial | None:
-    """The polynomial of an operator's result."""
+    """The polynomial of an operator's result; None if there is none."""
     operands = [each for each in given if each is not None]
     if len(operands) < len(given):
         return None
@@ -181,12 +184,12 @@ def _step(op: Op, given: Sequence[Polynomial | None]) -> Polynomial | None:
 
 
 def _count(tensor: Tensor, axes: Sequence[int]) -> int:
-    """Elements along axes."""
+    """Number of elements along axes."""
     return math.prod(tensor.shape[axis] for axis in axes)
 
 
 Found = tuple[str, dict[str, Any], Tensor | None, Tensor | None]
-"""An operator's kind and attributes, and constants that its result is multiplied by and added to."""
+"""(kind, attributes, factor, term): an operator, and constants that multiply its result and are added to it."""
 
 
 def _made(
@@ -203,7 +206,7 @@ def _made(
 
 
 def _leaky(a: Polynomial, b: Polynomial) -> Polynomial | None:
-    """max(x, alpha * x), where alpha is at most 1, as an atom of x."""
+    """max(x, alpha * x) with 0 < alpha < 1, as an atom of x."""
     for x, other in ((a, b), (b, a)):
         if len(x.terms) == 1 and set(x.terms) == set(other.terms):
             ((monomial, value),) = x.terms.items()
@@ -222,7 +225,7 @@ def _activation(found: Polynomial, x: Polynomial, shape: Sequence[int]) -> Found
 
 
 def _activations(found: Polynomial, x: Polynomial) -> Iterator[tuple[Unary, float, Polynomial]]:
-    """(function, parameter, polynomial) of those that ``found`` may be."""
+    """Yield (function, parameter, polynomial) of the activations that ``found`` may be."""
     half, cube = number(0.5) * x, x * x * x
     if len(found.terms) == 2:
         yield Unary.GELU, 0.0, half + half * of_atom(Atom("erf", number(math.sqrt(0.5)) * x))
@@ -247,7 +250,7 @@ def _activations(found: Polynomial, x: Polynomial) -> Iterator[tuple[Unary, floa
 
 
 def _softmax(found: Polynomial, x: Polynomial, shape: Sequence[int]) -> Found | None:
-    """Only where the maximum is subtracted: else a large input gives NaN, and the operator would not."""
+    """Only if the maximum is subtracted: otherwise a large input gives NaN, unlike the operator."""
     axes = {atom.details for atom in _atoms(found) if atom.kind == "max"}
     if len(axes) != 1 or len(found.terms) > 3:
         return None
@@ -265,7 +268,7 @@ def _softmax(found: Polynomial, x: Polynomial, shape: Sequence[int]) -> Found | 
 
 
 def _atoms(found: Polynomial) -> Iterator[Atom]:
-    """All atoms, those inside functions and reductions included."""
+    """All atoms, including those inside functions and reductions."""
     stack = [found]
     while stack:
         for atom, _ in stack.pop().factors():
@@ -305,7 +308,7 @@ Constant = tuple[Tensor | None, Polynomial]
 
 
 def _constants(found: Polynomial) -> Iterator[tuple[Constant, Constant]]:
-    """What a result may be multiplied by and added to: constants of the formula, or neither."""
+    """Yield pairs of constants of the formula that may be the factor and the term of a result, or none."""
     tensors = {atom.of for atom, _ in found.factors() if isinstance(atom.of, Tensor) and atom.of.is_constant}
     named = [(tensor, of_atom(Atom("tensor", tensor))) for tensor in sorted(tensors, key=lambda tensor: tensor.name)]
     for factor in [(None, number(1.0)), *named]:

@@ -1,8 +1,9 @@
 """Move elementwise operators in front of data movement, to the convolution or product whose results are moved.
 
-``conv -> reshape -> transpose -> reshape -> relu`` is the form of pixel shuffles and of detection heads, and
-``matmul -> reshape -> add`` that of linear layers. In front of the movement the elementwise operators
-join the product's tile, and the moved elements are often narrower."""
+``conv -> reshape -> transpose -> reshape -> relu`` is the form of pixel shuffles and detection heads, and ``matmul ->
+reshape -> add`` that of linear layers. In front of the movement, elementwise operators join the product's tile, and the
+moved elements are often narrower.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _MOVEMENT = frozenset({"reshape", "transpose", "slice"})
 
 
 def raise_elements(graph: Graph) -> Graph:
-    """The graph with elementwise operators hoisted; results are the same to the last bit."""
+    """The graph with elementwise operators hoisted. Results are bit-identical."""
     if not any(op.kind in _MOVEMENT for op in graph.ops):
         return graph
     return Rewriter(Rewriter(graph).run(_raise)).run(_move_narrow)
@@ -39,7 +40,7 @@ def _raise(rewriter: Rewriter, op: Op) -> bool:
     if not chain or not _of_product(rewriter, chain[0].input(0)):
         return False
     source, inputs = chain[0].input(0), []
-    # The operator would also compute elements that a slice drops: a third more at most.
+    # The operator would also compute elements that a slice drops: accept at most a third more.
     if 4 * op.output.size < 3 * source.size:
         return False
     for tensor in op.inputs:
@@ -57,7 +58,8 @@ def _raise(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _move_narrow(rewriter: Rewriter, op: Op) -> bool:
-    """Move a dequantisation behind the movement again if nothing was fused with it: bytes are moved, not floats."""
+    """Move a dequantisation back behind the movement if nothing was fused with it, so that bytes are moved, not
+    floats."""
     source = rewriter.made_by(op.inputs[0], "dequantize") if op.kind in _MOVEMENT else None
     if source is None or source.input(0).dtype.itemsize >= source.output.dtype.itemsize:
         return False
@@ -75,7 +77,7 @@ def _move_narrow(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _chain(rewriter: Rewriter, tensor: Tensor) -> list[Op]:
-    """The operators of data movement that make a tensor, in order, each without another reader."""
+    """The movement operators that produce a tensor, in order, each without other readers."""
     found: list[Op] = []
     while rewriter.uses.get(tensor) == 1:
         step = rewriter.producer.get(tensor)
@@ -87,7 +89,7 @@ def _chain(rewriter: Rewriter, tensor: Tensor) -> list[Op]:
 
 
 def _of_product(rewriter: Rewriter, tensor: Tensor) -> bool:
-    """Whether it is the result of a convolution or a product, perhaps with elementwise operators behind it."""
+    """Whether it is the result of a convolution or product, possibly followed by elementwise operators."""
     while True:
         maker = rewriter.producer.get(tensor)
         if maker is None or maker.kind not in _ELEMENTS:
@@ -96,8 +98,10 @@ def _of_product(rewriter: Rewriter, tensor: Tensor) -> bool:
 
 
 def _before(chain: Sequence[Op], constant: Array) -> Array | None:
-    """The constant beside the input of a chain that corresponds to one beside its result; None unless it is one number,
-    or one for each position along a dimension."""
+    """Convert a constant that is combined with the result of a chain to one for the chain's input.
+
+    Returns None unless it is a single number, or one per position along a dimension.
+    """
     if constant.size == 1:
         return constant.reshape(())
     row = constant.reshape((1,) * (len(chain[-1].output.shape) - constant.ndim) + constant.shape)
@@ -114,7 +118,7 @@ def _before(chain: Sequence[Op], constant: Array) -> Array | None:
 
 
 def _unshaped(row: Array, before: Sequence[int], after: Sequence[int]) -> Array:
-    """The row beside the input of a reshape that corresponds to one beside its result. No size is 0."""
+    """Convert a row that is combined with the result of a reshape to one for its input. No size is 0."""
     whole: list[int] = []
     shape: list[int] = []
     first = last = 0

@@ -1,7 +1,7 @@
-"""Movement between quantised layers on integers: dequantisations move behind it, quantisations in front of it.
+"""Move data between quantised layers as integers: dequantisations move behind the movement, quantisations before it.
 
-Both are exact, because an operator that only moves elements, or only compares them, commutes with a function of single
-elements that keeps their order. What is left between two layers is at most a requantisation of each operand.
+Both are exact, because an operator that only moves or compares elements commutes with a monotonic function of single
+elements. At most a requantisation of each operand remains between two layers.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ def _every(op: Op) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Movement:
-    """A kind whose results are elements of its operands: which of its ``inputs`` they come from, and whether an
-    operator of the kind is such (``applies``). ``ordered``: it compares elements, so their order has to be kept."""
+    """A kind whose results are elements of its operands.
+
+    ``inputs``: the operands that they come from. ``applies``: whether a given operator of the kind qualifies.
+    ``ordered``: it compares elements, so their order must be kept.
+    """
 
     inputs: Callable[[Op], tuple[int, ...]] = _one
     applies: Callable[[Op], bool] = lambda op: True
@@ -43,7 +46,7 @@ class Movement:
 
 
 def _picks(op: Op) -> bool:
-    """Whether a resampling takes one neighbour for each result, as it is."""
+    """Whether a resampling copies one neighbour for each result."""
     index, weight = op.input(1).data, op.input(2).data
     return index is not None and weight is not None and index.shape[1] == 1 and bool((weight == 1).all()) and (
         bool((index >= 0).all())
@@ -69,14 +72,16 @@ MOVEMENT = {
 
 
 def movement(op: Op | None) -> Movement | None:
-    """The row of an operator that only moves or compares elements."""
+    """The entry of an operator that only moves or compares elements; else None."""
     row = None if op is None else MOVEMENT.get(op.kind)
     return row if row is not None and op is not None and row.applies(op) else None
 
 
 def sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
-    """Move equal dequantisations of all operands behind an operator that only moves elements; cancel a quantisation
-    with a dequantisation in front of it."""
+    """Move equal dequantisations of all operands behind an operator that only moves elements.
+
+    Also cancels a quantisation after a dequantisation.
+    """
     if op.kind == "quantize":
         return _cancel_pair(rewriter, op)
     row = movement(op)
@@ -108,7 +113,7 @@ def sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
 
 
 def raise_quantize(rewriter: Rewriter, op: Op) -> bool:
-    """Move a quantisation in front of the operators that only move elements, and into one that computes them."""
+    """Move a quantisation in front of operators that only move elements, and into the operator that computes them."""
     if op.kind != "quantize" or not per_tensor(op):
         return False
     source = rewriter.producer.get(op.input(0))
@@ -125,11 +130,11 @@ def raise_quantize(rewriter: Rewriter, op: Op) -> bool:
 
 
 MOST_MOVES = 64
-"""Operators that a quantisation moves in front of: of the longest way, which is walked recursively."""
+"""Maximum number of operators that a quantisation moves across. The walk is recursive."""
 
 
 def _narrows(rewriter: Rewriter, tensor: Tensor, depth: int = 0) -> bool:
-    """Whether moving the quantisation in front makes nothing twice, or twice only the movement of integers."""
+    """Whether moving the quantisation forward duplicates nothing except movement of integers."""
     source = rewriter.producer.get(tensor)
     row = movement(source)
     if source is None or row is None:
@@ -155,7 +160,7 @@ def _commutes(rewriter: Rewriter, tensor: Tensor, op: Op) -> bool:
 
 
 def _quantised(rewriter: Rewriter, tensor: Tensor, op: Op, made: dict[Tensor, Tensor] | None = None) -> Tensor:
-    """The quantised elements of a tensor, quantised before they were moved. ``made``: those that there are already."""
+    """A tensor whose elements are quantised before they are moved. ``made``: those computed so far."""
     made = {} if made is None else made
     if tensor not in made:
         made[tensor] = _quantised_anew(rewriter, tensor, op, made)
@@ -183,7 +188,7 @@ def _quantised_anew(rewriter: Rewriter, tensor: Tensor, op: Op, made: dict[Tenso
 
 
 def convert_on_the_way(rewriter: Rewriter, op: Op) -> bool:
-    """Let an operator that computes new numbers read the integers that stand for its operand."""
+    """Let an arithmetic operator read the quantised integers of its operand directly."""
     if not _computes(op) or op.attrs["source"] is not None:
         return False
     source = rewriter.made_by(op.input(0), "dequantize")
@@ -208,10 +213,11 @@ def convert_on_the_way(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _whole_image(op: Op) -> str | None:
-    """The layout of an image whose mean is taken, pixel by pixel in the order in which a pool takes it."""
+    """The layout of an image whose mean is computed in the order in which a pool computes it; None for anything
+    else."""
     if op.kind != "reduce" or op.attrs["fn"] != Reduce.MEAN or len(op.input(0).shape) != 4 or not op.input(0).size:
         return None
-    # The window of an instruction has sizes of 16 bits.
+    # The window of an instruction has 16-bit sizes.
     if max(op.input(0).shape[axis] for axis in op.attrs["axes"]) > _MOST_TAPS:
         return None
     return {(2, 3): "NCHW", (1, 2): "NHWC"}.get(tuple(op.attrs["axes"]))
@@ -221,7 +227,8 @@ _MOST_TAPS = (1 << 16) - 1
 
 
 def _quantised_result(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """The quantised result of an operator that can quantise it itself, and that no other operator reads."""
+    """The quantised result of an operator that can quantise it itself and that no other operator reads; None
+    otherwise."""
     source = rewriter.producer.get(op.input(0))
     if source is None or not _computes(source) or rewriter.uses.get(op.input(0), 1) != 1:
         return None
@@ -249,13 +256,13 @@ def _numbers(op: Op) -> tuple[float, int]:
 
 
 def gather_neighbours(rewriter: Rewriter, op: Op) -> bool:
-    """Gather the integers that a resampling takes as they are: transfers do that, without the vector unit."""
+    """Replace a nearest-neighbour resampling of integers by a gather, which DMA does without the vector unit."""
     index = op.input(1).data if op.kind == "resample" and op.output.dtype in QUANTIZED else None
     if index is None or not _picks(op):
         return False
     places = rewriter.const(f"{op.name}.places", np.ascontiguousarray(index[:, 0]))
     x, axis = op.input(0), op.attrs["axis"]
-    # Of images with the channels last, as convolutions write them: then a pixel is one run.
+    # For images with channels last, as convolutions write them: then a pixel is one run.
     image = len(x.shape) == 4 and axis >= 2
     if image:
         x = rewriter.add(f"{op.name}.last", "transpose", (x,), {"perm": (0, 2, 3, 1)})
@@ -267,8 +274,10 @@ def gather_neighbours(rewriter: Rewriter, op: Op) -> bool:
 
 
 def dequantize_in_each(graph: Graph) -> Graph:
-    """Give each group of elementwise operators that reads a dequantised value a dequantisation of its own: then the
-    integers are loaded, and no group writes floats for others."""
+    """Give each elementwise group that reads a shared dequantised value its own dequantisation.
+
+    Then the integers are loaded, and no group writes floats for others.
+    """
     shared = {op.output for op in graph.ops if op.kind == "dequantize" and op.input(0).dtype in QUANTIZED}
     readers = consumers(graph.ops)
     shared = {tensor for tensor in shared if len(readers.get(tensor, ())) > 1}
@@ -299,7 +308,7 @@ def dequantize_in_each(graph: Graph) -> Graph:
 
 
 def _moved_attrs(op: Op, source: Op) -> dict[str, Any] | None:
-    """The attributes of an operator on the integers; None if they have none for its padding."""
+    """The attributes of an operator on the integers; None if no integer represents its padding."""
     attrs = dict(op.attrs)
     if op.kind == "pad" and op.attrs["mode"] == "constant":
         levels = _levels(source.input(0).dtype)
@@ -311,7 +320,7 @@ def _moved_attrs(op: Op, source: Op) -> dict[str, Any] | None:
 
 
 def _sink_channels(rewriter: Rewriter, op: Op, source: Op) -> bool:
-    """Turn scale and zero point along with the dimensions of the tensor."""
+    """Transpose scale and zero point along with the tensor."""
     parameters, rank = [source.input(1), source.input(2)], len(op.output.shape)
     turned = []
     for tensor in parameters:
@@ -336,7 +345,7 @@ def _cancel_pair(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _uncancelled(rewriter: Rewriter, op: Op) -> Tensor | None:
-    """The integers in front of a dequantisation, where quantising gives every one of them again."""
+    """The integers before a dequantisation, if quantising it again gives every one of them back; else None."""
     source = rewriter.made_by(op.input(0), "dequantize")
     if source is None or not per_tensor(source) or source.input(0).dtype is not op.output.dtype:
         return None
@@ -347,13 +356,13 @@ def _uncancelled(rewriter: Rewriter, op: Op) -> Tensor | None:
 
 
 def _levels(dtype: DType) -> Array:
-    """Every value of a quantised type."""
+    """All values of a quantised type."""
     info = np.iinfo(dtype.storage)
     return np.arange(info.min, info.max + 1).astype(dtype.storage) if dtype in QUANTIZED else np.zeros(0, np.int32)
 
 
 def _of(op: Op, values: Array | np.float32) -> Array:
-    """What a quantisation or dequantisation for all elements makes of some values."""
+    """Apply a per-tensor quantisation or dequantisation to values."""
     parameters = [tensor.data.reshape(()) for tensor in op.inputs[1:] if tensor is not None and tensor.data is not None]
     (found,) = REGISTRY[op.kind].reference(op, [np.asarray(values), *parameters])
     return found
@@ -378,7 +387,7 @@ def _alike(a: Op, b: Op) -> bool:
 
 
 def _scalar(rewriter: Rewriter, tensor: Tensor, rank: int) -> Tensor:
-    """A parameter of one element, without dimensions that a tensor of ``rank`` does not have."""
+    """A parameter with one element, without dimensions that a tensor of ``rank`` lacks."""
     if len(tensor.shape) <= rank or tensor.data is None:
         return tensor
     return rewriter.const(f"{tensor.name}.scalar", tensor.data.reshape(()), tensor.dtype)

@@ -1,9 +1,9 @@
-"""Give constant weights the narrowest type that the matrix unit multiplies, without changing a result (ADR 0024).
+"""Give constant weights the narrowest type that the matrix unit supports, without changing a result (ADR 0024).
 
 - A zero point is subtracted here if the difference fits int8; otherwise the unit subtracts it.
-- Weights less a zero point for each channel are int16 with 9 significant bits. On a unit without int16 each becomes the
-  sum of two int8: the product then has twice as many input channels, with every pixel in it twice.
-- Weights that fit fewer bits are packed if the unit can unpack them.
+- Weights minus a zero point per channel are int16 with 9 significant bits. On a unit without int16 each becomes the
+  sum of two int8: the product then has twice as many input channels, and every pixel occurs twice in it.
+- Weights that fit into fewer bits are packed if the unit can unpack them.
 - Weights that are dequantised before a float product stay integers if the unit can apply their scales.
 """
 
@@ -30,9 +30,8 @@ def narrow_weights(graph: Graph, config: Config) -> Graph:
     """Narrow the weights of all products, as far as the matrix unit of ``config`` allows."""
     matrix = config.matrix
     least = _WHOLE if matrix is None else matrix.weight_bits
-    # Most rules find nothing in most graphs: to look first is cheaper than to rewrite a graph.
-    # Zero points are subtracted also for a unit that could do it: the host's kernel for int8 without one is the fastest
-    # (ADR 0017).
+    # Most rules find nothing in most graphs, and looking first is cheaper than rewriting a graph. Zero points are
+    # subtracted even if the unit could do it, because the host's int8 kernel without one is the fastest (ADR 0017).
     if [op for op in _products(graph) if op.attrs["w_zero"]]:
         graph = Rewriter(graph).run(lambda rewriter, op: _centre(rewriter, op, least))
     if matrix is None:
@@ -58,11 +57,11 @@ _WHOLE = 8
 """Bits of a weight that is not packed."""
 
 _LEAST_BLOCK = 8
-"""Weights that share a scale at least: scales of fewer would take more room than they save."""
+"""Minimum number of weights that share a scale: smaller blocks need more bytes for scales than they save."""
 
 
 def _scaled(rewriter: Rewriter, op: Op) -> bool:
-    """Replace x * dequantize(w), where w is constant, by x * w with the scales of w."""
+    """Replace x * dequantize(w) with constant w by x * w with the scales of w."""
     if op.kind not in ANCHORS or not op.output.dtype.is_float or op.attrs["block"]:
         return False
     turned = rewriter.made_by(op.inputs[1], "transpose")
@@ -86,8 +85,10 @@ def _scaled(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _dequantized(rewriter: Rewriter, op: Op, tensor: Tensor | None) -> tuple[Tensor, list[npt.NDArray[Any]]] | None:
-    """The quantised bytes that a tensor is dequantised from, and the elements of these, of the scales and of the zero
-    points; None if it is anything else, or not constant."""
+    """The quantised bytes of a dequantised constant tensor, and arrays of these, of the scales and of the zero points.
+
+    None for any other tensor.
+    """
     source = rewriter.made_by(tensor, "dequantize")
     if source is None or source.output.dtype is not op.input(0).dtype or source.input(0).dtype not in _BYTES:
         return None
@@ -99,16 +100,18 @@ def _dequantized(rewriter: Rewriter, op: Op, tensor: Tensor | None) -> tuple[Ten
 def _shared_scales(
     op: Op, shape: tuple[int, ...], full: list[npt.NDArray[Any]], depth: int, channel: int
 ) -> int | None:
-    """How many weights along the input channels (``depth``) share a scale and a zero point, 0 for all; None if the unit
-    cannot apply them. ``full``: scales and zero points, of the rank of the weights."""
+    """The number of weights along the input channels (``depth``) that share a scale and zero point, 0 for all.
+
+    None if the unit cannot apply them. ``full``: scales and zero points, with the rank of the weights.
+    """
     conv = op.kind == "conv"
-    # The weights of one item serve the whole batch, and scales differ along input and output channels only.
+    # The weights of one item serve the whole batch, and scales vary only along input and output channels.
     if not conv and any(dim > 1 for dim in shape[:depth]):
         return None
     if any(dim > 1 for data in full for axis, dim in enumerate(data.shape) if axis not in (depth, channel)):
         return None
     block = gcd(*(_block(data, depth) for data in full))
-    # The taps of a window lie between the input channels: blocks are consecutive only if there is a single tap.
+    # The taps of a window are between the input channels: blocks are contiguous only if there is a single tap.
     if block and (block < _LEAST_BLOCK or (conv and (shape[2:] != (1, 1) or op.attrs["groups"] > 1))):
         return None
     return block
@@ -120,7 +123,7 @@ def _fits(zeros: npt.NDArray[Any], dtype: DType) -> bool:
 
 
 def _in_blocks(rewriter: Rewriter, op: Op) -> bool:
-    """The same for weights [blocks, block, channels] that are dequantised block by block and then reshaped."""
+    """:func:`_scaled` for weights [blocks, block, channels] that are dequantised per block and then reshaped."""
     if op.kind != "matmul" or not op.output.dtype.is_float or op.attrs["block"]:
         return False
     merged = rewriter.made_by(op.inputs[1], "reshape")
@@ -140,7 +143,7 @@ def _in_blocks(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _by_scales(rewriter: Rewriter, op: Op, w: Tensor, rows: list[npt.NDArray[Any]], block: int) -> bool:
-    """Multiply by integer weights with rows of scales and zero points instead."""
+    """Replace the product by one with integer weights and rows of scales and zero points."""
     scales: list[Tensor | None] = [rewriter.const(f"{op.name}.scales", np.ascontiguousarray(rows[0], np.float32))]
     if rows[1].any():
         zeros = np.broadcast_to(rows[1], np.broadcast_shapes(rows[0].shape, rows[1].shape))
@@ -154,7 +157,7 @@ def _by_scales(rewriter: Rewriter, op: Op, w: Tensor, rows: list[npt.NDArray[Any
 
 
 def _block(data: npt.NDArray[Any], axis: int) -> int:
-    """The length of the runs of equal elements along an axis; 0 if all are equal."""
+    """The length of runs of equal elements along an axis; 0 if all are equal."""
     if data.shape[axis] == 1:
         return 0
     lines = np.moveaxis(data, axis, 0).reshape(data.shape[axis], -1)
@@ -162,7 +165,7 @@ def _block(data: npt.NDArray[Any], axis: int) -> int:
 
 
 def _level(arrays: list[npt.NDArray[Any]], axis: int, block: int) -> list[npt.NDArray[Any]]:
-    """The arrays with the same length along an axis: in full if there are blocks, otherwise one element."""
+    """The arrays with the same length along an axis: the full length if there are blocks, otherwise one element."""
     length = max(array.shape[axis] for array in arrays) if block else 1
     level = []
     for array in arrays:
@@ -172,7 +175,7 @@ def _level(arrays: list[npt.NDArray[Any]], axis: int, block: int) -> list[npt.ND
 
 
 def _packed(rewriter: Rewriter, op: Op, least: int) -> bool:
-    """Set ``w_bits`` of constant weights to the fewest bits that hold each of them."""
+    """Set ``w_bits`` of constant weights to the fewest bits that represent all of them."""
     if op.kind not in ANCHORS or op.attrs["w_bits"] or op.input(1).dtype not in _BYTES:
         return False
     data = op.input(1).data
@@ -185,10 +188,10 @@ def _packed(rewriter: Rewriter, op: Op, least: int) -> bool:
 
 
 def _bits(data: npt.NDArray[Any], least: int) -> int:
-    """The fewest bits, and no fewer than ``least``, that hold each of these bytes."""
+    """The fewest bits, at least ``least``, that represent all of these bytes."""
     if not data.size:
         return _WHOLE
-    # Broadcast elements once. The first few usually show already that all bits are needed.
+    # Look at broadcast elements once. The first few usually show that all bits are needed.
     there = data[tuple(slice(None) if stride else slice(1) for stride in data.strides)]
     return _WHOLE if _bits_of(there[:1], least) == _WHOLE else _bits_of(there, least)
 
@@ -208,12 +211,12 @@ def _centre(rewriter: Rewriter, op: Op, least: int) -> bool:
     w = op.input(1)
     if w.data is None:
         return False
-    # In int16, because the difference of two bytes does not fit a byte; initial=0, because weights without elements
-    # have no minimum.
+    # In int16, because the difference of two bytes does not fit into a byte. initial=0, because empty weights have no
+    # minimum.
     centred = w.data.astype(np.int16) - np.int16(op.attrs["w_zero"])
     if centred.min(initial=0) < _LOW or centred.max(initial=0) > _HIGH:
         return False
-    # Weights of 0 to 15 fit 4 bits, but not less a zero point of 7: then packing is worth more.
+    # Weights of 0 to 15 fit into 4 bits, but not minus a zero point of 7: then packing gains more.
     if _bits(centred.astype(np.int8), least) > _bits(w.data, least):
         return False
     weights = rewriter.const(f"{w.name}.centred", centred.astype(np.int8))
@@ -230,8 +233,8 @@ def _split(rewriter: Rewriter, op: Op) -> bool:
         return False
     if w.data.min(initial=0) < 2 * _LOW or w.data.max(initial=0) > 2 * _HIGH:
         return False
-    # The weights clipped to 8 bits, then the differences, along the input channels. Two int8 add up to any number from
-    # -256 to 254, so the differences fit int8.
+    # The weights clipped to 8 bits, followed by the differences, along the input channels. Two int8 add up to any
+    # number from -256 to 254, so the differences fit into int8.
     near = np.clip(w.data, _LOW, _HIGH)
     both = np.concatenate([near, w.data - near], axis=1 if op.kind == "conv" else len(w.shape) - 2)
     weights = rewriter.const(f"{w.name}.split", both.astype(np.int8))
@@ -241,10 +244,10 @@ def _split(rewriter: Rewriter, op: Op) -> bool:
 
 
 def _twice(rewriter: Rewriter, op: Op, x: Tensor) -> Tensor:
-    """The pixels with the channels of each group twice."""
+    """The pixels with the channels of each group repeated."""
     axis = 1 if op.attrs.get("layout") == "NCHW" else len(x.shape) - 1
     groups = op.attrs.get("groups", 1)
-    # Within each group, [g0 g0 g1 g1], because the filters of a group only see its own channels.
+    # Within each group, [g0 g0 g1 g1], because the filters of a group only read its own channels.
     apart = (*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1 :])
     joined = (*x.shape[:axis], 2 * x.shape[axis], *x.shape[axis + 1 :])
     split = rewriter.add(f"{op.name}.groups", "reshape", (x,), {"shape": apart})

@@ -1,6 +1,6 @@
-"""Polynomials over atoms: what an elementwise formula computes, whatever nodes it is written in.
+"""Polynomials over atoms: a canonical form of elementwise formulas, whatever nodes they are written with.
 
-Atoms are inputs, functions and reductions of polynomials, and powers of sums. Different nodes for one formula have the
+Atoms are inputs, functions and reductions of polynomials, and powers of sums. Different nodes for one formula give the
 same polynomial.
 """
 
@@ -19,16 +19,16 @@ Monomial = frozenset[tuple["Atom", float]]
 """Atoms with their exponents."""
 ONE: Monomial = frozenset()
 MOST_TERMS = 8
-"""Of a polynomial. No formula that is looked for has more."""
+"""Maximum number of terms. No formula that is searched for has more."""
 DIGITS = 5
-"""Significant digits in which coefficients are compared: files hold them as float32, or as an author typed them."""
+"""Significant digits in which coefficients are compared: files store them as float32, or as an author typed them."""
 
 
 @dataclass(frozen=True)
 class Atom:
-    """A factor that is not expanded: ``of`` is a tensor, or the polynomial that ``kind`` is applied to.
+    """A factor that is not expanded. ``of``: a tensor, or the polynomial that ``kind`` is applied to.
 
-    ``details``: parameters of a function, axes of a reduction.
+    ``details``: parameters of a function, or axes of a reduction.
     """
 
     kind: str
@@ -38,13 +38,14 @@ class Atom:
 
 @dataclass(frozen=True, eq=False)
 class Polynomial:
-    """A sum of monomials with coefficients. Equal polynomials have coefficients that agree in :data:`DIGITS` digits."""
+    """A sum of monomials with coefficients. Polynomials are equal if their coefficients agree in :data:`DIGITS`
+    digits."""
 
     terms: dict[Monomial, float]
 
     @cached_property
     def key(self) -> frozenset[tuple[Monomial, str]]:
-        """What is compared."""
+        """The form used for comparison."""
         return frozenset((monomial, f"{value:.{DIGITS - 1}e}") for monomial, value in self.terms.items())
 
     def __eq__(self, other: object) -> bool:
@@ -66,7 +67,7 @@ class Polynomial:
         return result
 
     def power(self, exponent: float) -> Polynomial | None:
-        """The polynomial to a power; None where that is not real or finite."""
+        """The polynomial to a power; None if that is not real or finite."""
         if exponent in (2.0, 3.0):
             return self * self if exponent == 2.0 else self * self * self
         if len(self.terms) != 1:
@@ -77,13 +78,13 @@ class Polynomial:
         return Polynomial({frozenset((atom, each * exponent) for atom, each in monomial): value**exponent})
 
     def factors(self) -> Iterator[tuple[Atom, float]]:
-        """Atoms of all monomials, with exponents."""
+        """The atoms of all monomials, with exponents."""
         for monomial in self.terms:
             yield from monomial
 
 
 def of_atom(atom: Atom, exponent: float = 1.0) -> Polynomial:
-    """One atom to a power."""
+    """An atom to a power."""
     return Polynomial({frozenset([(atom, exponent)]): 1.0})
 
 
@@ -105,7 +106,7 @@ _ATOMS = {Unary.ERF: "erf", Unary.TANH: "tanh", Unary.EXP: "exp", Unary.LOG: "lo
 
 
 def unary(function: Unary, x: Polynomial, p0: float = 0.0, p1: float = 0.0) -> Polynomial | None:
-    """A function of a polynomial; None for one that is no part of any formula."""
+    """A function of a polynomial; None if it is not part of any formula."""
     match function:
         case Unary.IDENTITY:
             return x
@@ -129,7 +130,7 @@ def unary(function: Unary, x: Polynomial, p0: float = 0.0, p1: float = 0.0) -> P
 
 
 def binary(function: Binary, a: Polynomial, b: Polynomial) -> Polynomial | None:
-    """A function of two polynomials; None for one that is no part of any formula."""
+    """A function of two polynomials; None if it is not part of any formula."""
     match function:
         case Binary.ADD:
             return a + b
@@ -158,7 +159,7 @@ def softplus(x: Polynomial) -> Polynomial:
 
 
 def clip(x: Polynomial, low: float, high: float) -> Polynomial | None:
-    """The bounds are 0 and 1 where they can be: a scale of the argument is one of the result."""
+    """A clip with bounds normalised to 0 and 1 if possible: the scale of the argument becomes one of the result."""
     if low != 0.0 or high <= 0.0:
         return None
     scale = high if high < INFINITE else 1.0
@@ -166,7 +167,7 @@ def clip(x: Polynomial, low: float, high: float) -> Polynomial | None:
 
 
 def mean(inner: Polynomial, axes: tuple[int, ...]) -> Polynomial:
-    """The mean of a sum is that of its terms; a mean along the same axes is a factor of them all."""
+    """The mean of each term. A mean along the same axes inside a term becomes a factor."""
     result = Polynomial({})
     for monomial, value in inner.terms.items():
         outside = frozenset((atom, each) for atom, each in monomial if atom.kind == "mean" and atom.details == axes)

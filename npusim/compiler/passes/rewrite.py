@@ -16,11 +16,11 @@ from npusim.ops.build import Names
 from npusim.polling import poll
 
 _MOVED = frozenset({"transpose", "reshape", "slice", "gather"})
-"""Kinds that only move elements, whose results importers leave to the compiler where they are large."""
+"""Kinds that only move elements. Importers leave large results of these to the compiler."""
 
 
 class Rewriter:
-    """Offers the operators of a graph to a rule, in order; later operators read the new values instead of the old
+    """Offers the operators of a graph to a rule, in order. Later operators read the new values instead of the old
     ones."""
 
     def __init__(self, graph: Graph, budget: Budget | None = None) -> None:
@@ -28,7 +28,7 @@ class Rewriter:
         self.budget = budget or Budget()
         """For rules whose results may be much larger than the graph."""
         self.ops: dict[Op, None] = {}
-        """In order; a dict, because rules also remove operators."""
+        """The new operators in order; a dict, because rules also remove operators."""
         self.producer: dict[Tensor, Op] = {}
         self.uses: dict[Tensor, int] = {}
         self._replaced: dict[Tensor, Tensor] = {}
@@ -38,7 +38,7 @@ class Rewriter:
         for tensor in (*graph.inputs, *(output for op in graph.ops for output in op.outputs)):
             self._names.unique(tensor.name)
         for op in graph.ops:
-            # A set, because an operator that reads a tensor twice is still one reader.
+            # A set, because an operator that reads a tensor twice is one reader.
             for tensor in {t for t in op.inputs if t is not None}:
                 self.uses[tensor] = self.uses.get(tensor, 0) + 1
         for tensor in graph.outputs:
@@ -54,7 +54,7 @@ class Rewriter:
             current = op if same else Op(op.name, op.kind, inputs, op.outputs, op.attrs)
             if not rule(self, current):
                 self.keep(current)
-        # Operators whose results are not read any more are dropped.
+        # Drop operators whose results are no longer read.
         outputs = tuple(self.resolve(tensor) for tensor in self.graph.outputs)
         return Graph(self.graph.name, self.graph.inputs, outputs, live(tuple(self.ops), outputs))
 
@@ -65,14 +65,15 @@ class Rewriter:
         return tensor
 
     def keep(self, op: Op) -> None:
-        if op.origin is None:  # made by the rule: it replaces the offered operator
+        """Append an operator to the new graph."""
+        if op.origin is None:  # created by the rule: it replaces the offered operator
             op.origin = self._origin
         self.ops[op] = None
         for tensor in op.outputs:
             self.producer[tensor] = op
 
     def made_by(self, tensor: Tensor | None, kind: str) -> Op | None:
-        """The operator that makes a tensor, if it is of this kind."""
+        """The operator that produces a tensor, if it is of this kind; else None."""
         op = self.producer.get(tensor) if tensor is not None else None
         return op if op is not None and op.kind == kind else None
 
@@ -92,7 +93,7 @@ class Rewriter:
     def add(
         self, name: str, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any] | None = None
     ) -> Tensor:
-        """Append an operator with the shape and type that its kind's rule gives; its one output."""
+        """Append an operator, with the shape and type that its kind infers. Returns its only output."""
         definition = REGISTRY[kind]
         complete = MappingProxyType(definition.complete(attrs or {}))
         ((shape, dtype),) = definition.infer(inputs, complete)
@@ -101,16 +102,19 @@ class Rewriter:
         return output
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        """A new value, for an operator that is given to :meth:`keep`."""
+        """A new value with a unique name, for an operator that is passed to :meth:`keep`."""
         return Tensor(self._names.unique(name), shape, dtype)
 
     def const(self, name: str, data: npt.NDArray[Any], dtype: DType | None = None) -> Tensor:
-        """A new constant (storage dtype)."""
+        """A new constant with a unique name. ``data``: in the storage dtype."""
         return Tensor(self._names.unique(name), data.shape, dtype_of(data) if dtype is None else dtype, data)
 
     def substitute(self, old: Tensor, new: Tensor) -> None:
-        """From here on ``new`` stands for ``old``. An output of the graph stays itself: who has just made the new value
-        makes it instead; of a value that others read, it is a view."""
+        """Replace ``old`` by ``new`` from here on.
+
+        Outputs of the graph keep their tensor: the operator that has just produced the new value produces the output
+        instead, or, if others read the value, the output is a view of it.
+        """
         if old in self._outputs:
             maker, last = self.producer.get(new), next(reversed(self.ops), None)
             if maker is not None and maker is last and not self.uses.get(new) and maker.outputs == (new,):
@@ -119,6 +123,7 @@ class Rewriter:
             else:
                 self.keep(Op(old.name, "reshape", (new,), (old,), MappingProxyType({"shape": old.shape})))
             return
-        # Readers of the old value will read the new one: a later rule that asks for the only use must see them all.
+        # Readers of the old value will read the new one, and a later rule that checks for a single use must count them
+        # all.
         self.uses[new] = self.uses.get(new, 0) + self.uses.get(old, 0)
         self._replaced[old] = new

@@ -135,7 +135,7 @@ def _fits(parts: Sequence[Group], config: Config) -> bool:
     for part in parts:
         out = part.outputs[0]
         if part.anchor is not None and part.anchor.kind != "matmul" and part.anchor.input(0).dtype is out.dtype:
-            continue  # Computed in place.
+            continue  # computed in place
         moving += rows * out.shape[-1] * out.dtype.itemsize
         if part.anchor is not None:
             right = part.anchor.input(1)

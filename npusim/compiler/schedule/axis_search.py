@@ -128,7 +128,7 @@ class AxisSearch:
             shares = [overlap(own, span) for other, span in enumerate(wanted) if other != core]
             sent += max(shares, default=0) if self._whole.config.interconnect.multicast else sum(shares)
         config, most = self._whole.config, min(sent, buffer.nbytes)
-        if config.exchange is None:  # Written to DRAM and read back.
+        if config.exchange is None:  # written to DRAM and read back
             return most * 2 * 10**12 // dram_model(config).bandwidth + 2 * config.dram.latency_ps
         return most * 10**12 // exchange_bandwidth(config) + exchange_latency_ps(config)
 

@@ -394,7 +394,7 @@ class Emission:
         self._scheduler = Scheduler(plan.device, budget)
         self._ahead = AHEAD if plan.device.cores > 1 else 1
         fits, self._prologue = self._fits(), 0
-        if context.pinned.starts:  # Pinned weights are loaded before anything else, so all lowerings are made first.
+        if context.pinned.starts:  # pinned weights are loaded before anything else, so all lowerings are made first
             made = list(fits)
             fits = iter(made)
             self._prologue = self._scheduler.prologue(len(plan.groups), list(self._pinned_loads(made)))

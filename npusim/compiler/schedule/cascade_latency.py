@@ -52,7 +52,7 @@ def _computing(cascade: Cascade, groups: Sequence[Group], lowerings: Sequence[Lo
     vector = sum(costs) - matrix
     shown = min(turns, OVERLAP) if side_by_side(groups) else 1
     computing = max(matrix, vector) + min(matrix, vector) // shown
-    if vector:  # The vector unit also computes the chains.
+    if vector:  # the vector unit also computes the chains
         computing = max(computing, vector + sum(lowering.chaining() for lowering in lowerings))
     if not cascade.apart:
         # Whenever rows move, one unit waits for the other to finish its stripe, which then waits for the next stripe.

@@ -117,7 +117,7 @@ class CascadeSearch:
             groups = self._groups[first : last + 1]
             if last > first and is_complete and is_closed(groups, self._costs):
                 if any(self._result(each) in self._choices.areas for each in groups[:-1]):
-                    return  # The schedule gives a memory area to a value that would be in a rolling buffer.
+                    return  # the schedule gives a memory area to a value that would be in a rolling buffer
                 yield groups
 
     def _result(self, group: Group) -> Buffer:
@@ -127,7 +127,7 @@ class CascadeSearch:
         """The best cascade within what the schedule gives, and its picoseconds."""
         shape = given_outline(run, self._costs)
         rooms = room_for_cascade(shape.groups, shape.striped, self._steps, self._context), self._context.sram_bytes
-        for room in rooms:  # Beside the values in the scratchpad; if that fails, with these in DRAM.
+        for room in rooms:  # beside the values in the scratchpad; if that fails, with these in DRAM
             found = best_stripes(shape.groups, shape.striped, room, self._costs, run.cascade)
             if found is not None:
                 return found

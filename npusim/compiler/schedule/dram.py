@@ -33,7 +33,7 @@ def lay_out(
     ``relays``: buffers that only pass values from core to core. The schedule has no entries for them.
     """
     values = sorted(filter(attrgetter("is_scratch"), buffers), key=attrgetter("born"))
-    for buffer in values:  # Shards of the first core may have been placed before, without those of the other cores.
+    for buffer in values:  # shards of the first core may have been placed before, without those of the other cores
         buffer.in_l2 = False
     if config.l2 is not None:
         _fill_l2(values, config, config.l2.bytes, choices, relays)

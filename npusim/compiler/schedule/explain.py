@@ -62,7 +62,7 @@ class _Judge:
     def __init__(self, plan: ProgramPlan) -> None:
         self._plan, self._steps = plan, plan.layout.steps
         self._context, self._costs = plan.context, plan.layout.costs
-        if plan.shards.are_cut:  # The estimates are for the first core only.
+        if plan.shards.are_cut:  # the estimates are for the first core only
             self._context, self._costs = plan.shards.contexts[0], None
         self._step_of = {group.index: number for number, each in enumerate(self._steps) for group in each.groups}
         self._makers: dict[Buffer, int] = {}

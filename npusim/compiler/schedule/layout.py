@@ -228,7 +228,7 @@ def _lifetimes(groups: Sequence[Group], context: Context, inputs: Sequence[Buffe
         touched = [t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t not in made]
         for tensor in touched:
             if tensor.is_constant and tensor not in context.views:
-                continue  # The lowering packs it in the form that it needs.
+                continue  # the lowering packs it in the form that it needs
             buffer = context.view(tensor).buffer
             if buffer not in order:
                 order[buffer] = None

@@ -25,7 +25,7 @@ def places(build: Build) -> tuple[Place, ...]:
     ]
     found.extend(_residents(build.layout.steps))
     pinned = build.plan.context.pinned
-    if pinned.nbytes:  # Pinned weights stay from one inference to the next.
+    if pinned.nbytes:  # pinned weights stay from one inference to the next
         start = min(pinned.starts.values())
         found.append(Place("sram", EVERY, "weights", "", start, pinned.nbytes, 0, len(build.groups) - 1))
     for step, fitted in build.fitted:

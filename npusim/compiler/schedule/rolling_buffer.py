@@ -229,7 +229,7 @@ def live(
     height = heights[maker]
     low, high = height, after[maker]
     if after[maker] > before[maker]:
-        low = before[maker]  # Rows that no group reads are computed as well and need a position.
+        low = before[maker]  # rows that no group reads are computed as well and need a position
     for reader in readers:
         if before[reader.reader] < heights[reader.reader]:
             low = min(low, reader.rows(before[reader.reader], heights[reader.reader], height)[0])

@@ -281,7 +281,7 @@ class ScheduleSearch:
     def _alone(self, plan: ProgramPlan) -> Emission:
         """Start the program on one core without cascades. ``plan``: the plan with cascades. Raises CompileError."""
         closed = plan.schedule.with_("cascades", "fused_attention", fused_attention=plan.attentions)
-        if self.wanted == FREE:  # All estimates are cached, so none of them places constants.
+        if self.wanted == FREE:  # all estimates are cached, so none of them places constants
             closed = closed.with_(constants=BY_USE)
         return Emission(make_plan(self.graph, self.config, closed, plan.context.facts), copy(self.budget))
 

@@ -234,7 +234,7 @@ def _move_views(
             if span is None or (tensor not in context.own and not passes):
                 continue
             if not span.holds(region_of(view, span.row)):
-                continue  # A view of the whole tensor that this core does not use.
+                continue  # a view of the whole tensor that this core does not use
             context.views[tensor] = place_view(view, span, buffers[core])
             if view.buffer in shared:
                 shared[view.buffer].moved[core, tensor] = view

@@ -20,7 +20,7 @@ from npusim.isa.base import Space
 Span = tuple[int, int]
 """(start, end): the first byte, and the byte after the last one."""
 
-_SRAM = Space.SRAM  # A local name, because it is looked up for each slot of each step that is tried.
+_SRAM = Space.SRAM  # a local name, because it is looked up for each slot of each step that is tried
 
 
 def place_slots(
@@ -39,7 +39,7 @@ def place_slots(
     if not wide:
         return _in_pieces(sizes, spans, low_end=low_end)
     ends = [low if low_end else high - taken for low, high in wide]
-    if not avoid:  # An estimate, as in nearly every call.
+    if not avoid:  # an estimate, as in nearly every call
         return _from(sizes, ends[0], down=False)
     ends += [high - taken if low_end else low for low, high in wide]
     lows, highs = _bounds(avoid)

@@ -90,7 +90,7 @@ def best_stripes(
         return None
     found: list[tuple[int, int, Cascade]] = []
     least, risen = None, 0
-    made: list[MadeAlike] = []  # Shared by all heights, because the keys of the groups do not depend on the height.
+    made: list[MadeAlike] = []  # shared by all heights, because the keys of the groups do not depend on the height
     height = _highest(groups, costs.context)
     rows, overlaps = (given.rows, given.overlap) if given is not None else (0, None)
     # Separate stripes let two units overlap, so they are preferred if there is space for them.
