@@ -10,7 +10,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A shared library: ``name`` for ``-l``; ``defines``: the macros that its header needs."""
+    """A shared library. ``name``: for ``-l``. ``defines``: the macros that its header needs."""
 
     name: str
     folder: Path
@@ -20,7 +20,7 @@ class Library:
 
     @property
     def path(self) -> Path:
-        """The file, whether it was built or not."""
+        """The path of the file, whether or not it has been built."""
         return self.folder / f"lib{self.name}.so"
 
     @property

@@ -1,7 +1,7 @@
-"""The Android neural-networks driver of the simulated device: HAL 1.3 ``IDevice`` and all that hangs on it.
+"""The Android neural-networks driver of the simulated device: HAL 1.3 ``IDevice`` and the objects that it creates.
 
-``open_device("edge")`` gives the device, ``hal.nnapi.types`` has the structures of the interface, ``hal.nnapi.memory``
-makes shared memory, ``hal.nnapi.aidl`` has the same driver's AIDL interface.
+``open_device("edge")`` opens a device, ``hal.nnapi.types`` has the structures of the interface, ``hal.nnapi.memory``
+creates shared memory, ``hal.nnapi.aidl`` is the AIDL interface of the same driver.
 """
 
 from __future__ import annotations

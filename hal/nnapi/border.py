@@ -1,4 +1,4 @@
-"""The border of the driver: every exception inside becomes a status, here and nowhere else."""
+"""The border of the driver: the only place where exceptions become statuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("hal.nnapi")
 
 EXPECTED: dict[type[BaseException], ErrorStatus] = {
     errors.NpusimError: ErrorStatus.GENERAL_FAILURE,
-    errors.UsageError: ErrorStatus.GENERAL_FAILURE,  # this driver's own mistake, not its client's
+    errors.UsageError: ErrorStatus.GENERAL_FAILURE,  # a mistake of this driver, not of its client
     errors.ConfigError: ErrorStatus.GENERAL_FAILURE,
     errors.ModelError: ErrorStatus.INVALID_ARGUMENT,
     errors.OpenInputsError: ErrorStatus.INVALID_ARGUMENT,
@@ -64,7 +64,8 @@ _OLDER = {
 
 
 def verdict(error: BaseException) -> tuple[bool, ErrorStatus]:
-    """Whether an exception is one that is expected; its status: its own, or that of its nearest class in the tables."""
+    """(whether an exception is expected, its status). The status is its own, or that of its nearest class in the
+    tables."""
     if isinstance(error, StatusError):
         return True, error.status
     kind = next((kind for kind in type(error).__mro__ if kind in STATUS), BaseException)
@@ -72,10 +73,10 @@ def verdict(error: BaseException) -> tuple[bool, ErrorStatus]:
 
 
 def status_of(error: BaseException, what: str) -> ErrorStatus:
-    """The status for an exception (see :func:`verdict`). It is logged, too."""
+    """The status of an exception (see :func:`verdict`), which is also logged."""
     expected, status = verdict(error)
     if expected:
-        _log.info("%s: %s: %s", what, status.name, said(error))  # an error that is kept keeps frames
+        _log.info("%s: %s: %s", what, status.name, said(error))  # a stored exception object would keep its frames alive
     else:
         _log.error("%s: %s: %s: %s", what, status.name, type(error).__name__, error, exc_info=error)
     return status
@@ -92,9 +93,9 @@ def older_status(status: ErrorStatus) -> ErrorStatus:
 
 
 def never_raises(*others: Callable[[], Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A method of the interface. An exception becomes its status; ``others`` make the rest of the results.
+    """Decorator for methods of the interface: an exception becomes its status, and ``others`` create the other results.
 
-    With ``others`` the method returns a tuple, without them the status alone.
+    With ``others`` the method returns a tuple, without them only the status.
     """
 
     def decorate(method: Callable[P, R]) -> Callable[P, R]:
@@ -113,4 +114,4 @@ def never_raises(*others: Callable[[], Any]) -> Callable[[Callable[P, R]], Calla
 
 
 def nothing() -> None:
-    """The result of a failed method instead of an object: None."""
+    """None: the result of a failed method in place of an object."""

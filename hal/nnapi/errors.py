@@ -1,4 +1,4 @@
-"""Errors inside the NNAPI driver. None of them leaves it: the border turns each into an ErrorStatus."""
+"""Errors inside the NNAPI driver. None leaves it: the border converts each to an ErrorStatus."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def invalid_argument(message: str) -> StatusError:
 
 
 class InvalidArgumentError(Exception):
-    """An argument violates a rule of the interface: INVALID_ARGUMENT. ``where``: the place; the message has the
+    """An argument violates a rule of the interface: INVALID_ARGUMENT. ``where``: its location. The message states the
     rule."""
 
     def __init__(self, where: str, message: str, /) -> None:
@@ -50,8 +50,8 @@ class InvalidArgumentError(Exception):
 
 
 class InvalidModelError(InvalidArgumentError):
-    """A model, or how it is to be prepared."""
+    """A model, or the arguments of its preparation, violates a rule."""
 
 
 class InvalidRequestError(InvalidArgumentError):
-    """A request."""
+    """A request violates a rule."""

@@ -1,7 +1,6 @@
 """The AIDL interface of the same driver: ``device(open_device(...))``.
 
-Its structures are in ``hal.nnapi.aidl.types`` where they are not those of HAL 1.3, its union Memory in
-``hal.nnapi.aidl.memory``.
+Structures that differ from HAL 1.3 are in ``hal.nnapi.aidl.types``, the union Memory in ``hal.nnapi.aidl.memory``.
 """
 
 from .idevice import device

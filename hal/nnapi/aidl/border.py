@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def raises_status(method: Callable[P, R]) -> Callable[P, R]:
-    """A method of the AIDL interface: any exception inside becomes a ServiceSpecificException with its status."""
+    """Decorator for methods of the AIDL interface: any exception becomes a ServiceSpecificException with its status."""
 
     @functools.wraps(method)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -21,7 +21,7 @@ from .request import request_to_1_3, result_of, time_to_1_3
 from .types import OMITTED, ExecutionConfig, ExecutionResult
 
 NO_IDENTITY = -1
-"""The token of memory that is used once."""
+"""The token of memory that is used only once."""
 MAX_TOKEN = (1 << 63) - 1
 
 

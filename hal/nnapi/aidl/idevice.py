@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def device(idevice: Device) -> AidlDevice:
-    """The AIDL interface of a device; the device stays the caller's to close."""
+    """The AIDL interface of a device. The caller remains responsible for closing the device."""
     return AidlDevice(idevice)
 
 
@@ -79,7 +79,8 @@ class AidlDevice:
         token: bytes,
         callback: Any,
     ) -> None:
-        """Have a model prepared. The callback's ``notify(status, preparedModel)`` is called once, also on failure."""
+        """Start to prepare a model. The callback's ``notify(status, preparedModel)`` is called once, also on
+        failure."""
 
         def launch(adapter: _Callback) -> ErrorStatus:
             return self._device.prepareModel_1_3(
@@ -111,7 +112,7 @@ class AidlDevice:
 
     @raises_status
     def prepareModelWithConfig(self, model: Any, config: PrepareModelConfig, callback: Any) -> None:
-        """As ``prepareModel``; this driver has no use for hints of vendors."""
+        """As ``prepareModel``. This driver ignores vendor hints."""
         instance(config, PrepareModelConfig, "config")
         self.prepareModel(
             model,
@@ -152,7 +153,7 @@ class AidlBuffer:
 
     @raises_status
     def copyFrom(self, src: Any, dimensions: Sequence[int]) -> None:
-        """Fill the buffer from shared memory of its size; ``dimensions`` may be empty where they are known."""
+        """Fill the buffer from shared memory of its size. ``dimensions`` may be empty if they are known."""
         _checked((self._buffer.copyFrom(_memory(src), dimensions),))
 
 
@@ -170,20 +171,20 @@ class _Callback:
 
 
 def _launch(launch: Callable[[_Callback], ErrorStatus], client: Any) -> None:
-    """Start a preparation; a failure is reported to the callback once, and raised."""
+    """Start a preparation. A failure is reported to the callback once, and raised."""
     if not callable(getattr(client, "notify", None)):
         raise invalid_argument(f"the callback must have a method notify, got {client!r}")
     adapter = _Callback(client)
     try:
         status = launch(adapter)
-    except Exception as error:  # what could not be converted has not reached the driver
+    except Exception as error:  # the driver has not seen arguments that could not be converted
         adapter.notify_1_3(status_of(error, "preparation"), None)
         raise
     _checked((status,))
 
 
 def _checked(results: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The results behind the status; ServiceSpecificException if that is not NONE."""
+    """The results after the status. Raises ServiceSpecificException if the status is not NONE."""
     status, *others = results
     if status is not ErrorStatus.NONE:
         raise ServiceSpecificException(status, "the driver's log says why")
@@ -191,7 +192,7 @@ def _checked(results: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _result(results: tuple[ErrorStatus, T]) -> T:
-    """The one result behind the status; ServiceSpecificException if that is not NONE."""
+    """The single result after the status. Raises ServiceSpecificException if the status is not NONE."""
     _checked(results)
     return results[1]
 

@@ -1,4 +1,4 @@
-"""The AIDL interface's union Memory, and the way between it and the ``memory`` of HAL 1.3."""
+"""The AIDL interface's union Memory, and conversions to and from the ``memory`` of HAL 1.3."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def to_memory(memory: AidlMemory) -> Memory:
 
 
 def from_memory(memory: Memory) -> AidlMemory:
-    """The union for a ``memory``. The descriptors stay the Memory's: it must live as long as they are used."""
+    """The union for a ``memory``. The descriptors still belong to the Memory, which must outlive their use."""
     handle = memory.handle
     if memory.name == ASHMEM and len(handle) == 1:
         return AidlMemory(ashmem=Ashmem(handle[0], memory.size))

@@ -1,4 +1,4 @@
-"""Models of the AIDL interface as those of HAL 1.3: consumers counted, the union Memory opened."""
+"""Convert models of the AIDL interface to HAL 1.3: count consumers, unpack the union Memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _subgraph(subgraph: aidl_types.Subgraph) -> types.Subgraph:
 
 
 def _consumers(operands: int, operations: Sequence[Any]) -> list[int]:
-    """How often each operand is read; indexes that are out of range are for the validation to refuse."""
+    """How often each operand is read. Indexes out of range are left to the validation."""
     counts = [0] * operands
     for operation in operations:
         for index in _items(operation.inputs):

@@ -46,7 +46,7 @@ class AidlPreparedModel:
         loopTimeoutDurationNs: int,
         durationNs: int,
     ) -> FencedExecutionResult:
-        """Have a request executed when all fences are signalled; returns at once."""
+        """Execute a request after all fences are signalled. Returns at once."""
         config = ExecutionConfig(measureTiming, loopTimeoutDurationNs)
         return _execute_fenced(self.prepared, request_to_1_3(request), waitFor, config, deadlineNs, durationNs)
 
@@ -59,7 +59,7 @@ class AidlPreparedModel:
 
     @raises_status
     def configureExecutionBurst(self) -> Burst:
-        """Executions one after the other, whose resources stay between them."""
+        """Start a sequence of executions that keep their resources."""
         self.prepared.engine.check_available()
         return Burst(self.prepared)
 
@@ -77,7 +77,7 @@ class AidlExecution:
         self._request = request
         self._config = config
         self._kept: dict[int, Kept] = {}
-        # Permanent errors are reported when the execution is made, not with every run.
+        # Permanent errors are reported when the execution is created, not by every run.
         prepared.check_request(request, config.measureTiming, time_to_1_3(config.loopTimeoutDurationNs, "loopTimeout"))
 
     @raises_status
@@ -88,7 +88,7 @@ class AidlExecution:
 
     @raises_status
     def executeFenced(self, waitFor: Sequence[int], deadlineNs: int, durationNs: int) -> FencedExecutionResult:
-        """Have the request executed when all fences are signalled; returns at once."""
+        """Execute the request after all fences are signalled. Returns at once."""
         return _execute_fenced(self._prepared, self._request, waitFor, self._config, deadlineNs, durationNs)
 
 
@@ -100,9 +100,9 @@ class AidlFencedCallback:
 
     @raises_status
     def getExecutionInfo(self) -> tuple[ErrorStatus, Timing, Timing]:
-        """(status, times from the launch, times from when the last fence was signalled) in nanoseconds.
+        """(status, times since the launch, times since the last fence was signalled) in nanoseconds.
 
-        Raises GENERAL_FAILURE while the execution is not over.
+        Raises GENERAL_FAILURE until the execution has ended.
         """
         if not self._callback.over:
             raise StatusError(ErrorStatus.GENERAL_FAILURE, "the execution has not ended")

@@ -1,4 +1,4 @@
-"""Arguments of executions of the AIDL interface as those of HAL 1.3, and results the other way."""
+"""Convert execution arguments of the AIDL interface to HAL 1.3, and results back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def _pool(pool: aidl_types.RequestMemoryPool) -> MemoryPool:
 
 
 def time_to_1_3(value: object, what: str) -> int | None:
-    """A deadline or a duration in nanoseconds; None for -1. StatusError (INVALID_ARGUMENT) for other negative ones."""
+    """A deadline or duration in nanoseconds; None for -1. Raises StatusError (INVALID_ARGUMENT) for other negative
+    values."""
     try:
         nanoseconds = integer(value, OMITTED, INT64_MAX, what)
     except MalformedError as error:

@@ -79,7 +79,7 @@ class ExecutionResult:
 
 @dataclass(slots=True)
 class FencedExecutionResult:
-    """The callback with the result, and a sync fence as a descriptor; None if the execution has ended."""
+    """The callback for the result, and a sync fence as a descriptor; None if the execution has ended."""
 
     callback: Any
     syncFence: int | None
@@ -95,7 +95,7 @@ class DeviceBuffer:
 
 @dataclass(slots=True)
 class NumberOfCacheFiles:
-    """How many files of either kind the compilation cache needs."""
+    """The number of files of each kind that the compilation cache needs."""
 
     numModelCache: int
     numDataCache: int

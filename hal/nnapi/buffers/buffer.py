@@ -48,7 +48,7 @@ class Buffer:
         self._lock = threading.Lock()
         self._contents: Contents | None = None
         nbytes = layout.nbytes(layout.dims)
-        self._memory = None if nbytes is None else executor.buffer(nbytes)  # else when the dimensions are known
+        self._memory = None if nbytes is None else executor.buffer(nbytes)  # allocated when the dimensions are known
 
     # The interface
 
@@ -92,7 +92,7 @@ class Buffer:
         view = source.map(writable=False)
         data = np.asarray(view)
         if self._layout.storage == np.bool_:
-            data = (data != 0).view(np.uint8)  # whatever is not 0 is true
+            data = (data != 0).view(np.uint8)  # any non-zero byte is true
         memory = self._room(nbytes)
         self._executor.write(memory, data.data)
         view.confirm()
@@ -118,7 +118,8 @@ class Buffer:
     # Executions
 
     def static_dims(self, prepared: Prepared, direction: Direction, index: int, given: Dims) -> Dims:
-        """Check a use: INVALID_ARGUMENT unless the role was requested and the argument's dimensions are possible."""
+        """Check a use. Raises StatusError (INVALID_ARGUMENT) unless the role was requested and the dimensions are
+        possible."""
         if prepared not in self._roles.get((direction, index), ()):
             raise invalid_argument(
                 f"buffer {self.token} was not allocated for {direction} {index} of this prepared model"
@@ -126,7 +127,8 @@ class Buffer:
         return merge_dims(self._layout.dims, given, f"{direction} {index}")
 
     def read_contents(self, given: Dims, where: str) -> Contents:
-        """The contents for an input; GENERAL_FAILURE if there are none, INVALID_ARGUMENT if their shape is another."""
+        """The contents for an input. Raises StatusError: GENERAL_FAILURE if there are none, INVALID_ARGUMENT if their
+        shape differs."""
         contents = self._contents
         if contents is None:
             raise StatusError(ErrorStatus.GENERAL_FAILURE, f"{where}: buffer {self.token} is not initialised")
@@ -149,7 +151,7 @@ class Buffer:
         return self._room(nbytes)
 
     def end_write(self, contents: Contents | None) -> None:
-        """An execution has written the buffer; None if it has failed."""
+        """Store the contents that an execution has written; None if it failed."""
         self._settle(contents)
 
     def _room(self, nbytes: int) -> DeviceBuffer:
@@ -158,7 +160,7 @@ class Buffer:
             if memory is not None and memory.nbytes == nbytes:
                 return memory
             self._memory = self._contents = None
-        del memory  # before there is new memory, the old may be given back
+        del memory  # the old memory may be freed before the new one is allocated
         memory = self._executor.buffer(nbytes)
         with self._lock:
             self._memory = memory
@@ -181,11 +183,11 @@ class InputUse:
         self._contents: Contents | None = None
 
     def start(self) -> None:
-        """Take hold of the contents."""
+        """Acquire the contents."""
         self._contents = self._held.read_contents(self._given, self._where)
 
     def release(self) -> None:
-        """Let go of them."""
+        """Release the contents."""
         self._contents = None
 
     @property
@@ -210,16 +212,16 @@ class OutputUse:
         self._memory: DeviceBuffer | None = None
 
     def start(self) -> None:
-        """The execution begins."""
+        """Mark the start of the execution."""
         self._held.begin_write()
 
     def target(self, shape: Shape, nbytes: int) -> DeviceBuffer:
-        """The device memory of the output of this shape. Raises StatusError (GENERAL_FAILURE) if it does not fit."""
+        """The device memory for an output of this shape. Raises StatusError (GENERAL_FAILURE) if it does not fit."""
         self._memory = self._held.room(shape, nbytes, self._given)
         return self._memory
 
     def finish(self, shape: Shape | None) -> None:
-        """The execution has ended; None: it failed."""
+        """Mark the end of the execution. ``shape``: of the output, None if the execution failed."""
         memory, self._memory = self._memory, None
         if shape is None:
             self._held.end_write(None)
@@ -227,7 +229,7 @@ class OutputUse:
         if memory is None:
             if 0 not in shape:
                 raise RuntimeError(f"an output of shape {list(shape)} has nowhere been stored")
-            memory = self._held.room(shape, 0, self._given)  # what is empty is not written
+            memory = self._held.room(shape, 0, self._given)  # empty outputs are not written
         self._held.end_write(Contents(memory, shape))
 
 

@@ -18,15 +18,15 @@ from ..validation.fields import U32, MalformedError, instance, instances, intege
 
 Direction = Literal["input", "output"]
 Dims = tuple[int, ...] | None
-"""Dimensions, 0 where one is not known; None if not even the rank is. A scalar's are ()."""
+"""Dimensions, 0 where unknown; None if the rank is unknown. The dimensions of a scalar are ()."""
 
 
 class Prepared(Protocol):
-    """A prepared model, as its buffers know it."""
+    """The part of a prepared model that buffers need."""
 
     @property
     def model(self) -> Model:
-        """Whose inputs and outputs they are."""
+        """The model with the inputs and outputs."""
 
     @property
     def buffers(self) -> object:
@@ -45,7 +45,7 @@ class Layout:
     dims: Dims
 
     def nbytes(self, dims: Dims) -> int | None:
-        """Bytes with these dimensions; None if one of them is not known."""
+        """Bytes with these dimensions; None if one of them is unknown."""
         return None if dims is None or 0 in dims else math.prod(dims) * self.storage.itemsize
 
 
@@ -73,7 +73,8 @@ def check_allocation(
         raise invalid_argument(f"{first} is a scalar: desc.dimensions must be empty, got {list(given)}")
     for use in uses:
         dims = merge_dims(dims, use.dims, str(use))
-    roles: dict[tuple[Direction, int], WeakSet[Prepared]] = {}  # weak: a buffer must not keep a model's weights
+    # Weak references: a buffer must not keep a model's weights alive.
+    roles: dict[tuple[Direction, int], WeakSet[Prepared]] = {}
     for use in uses:
         roles.setdefault((use.direction, use.index), WeakSet()).add(use.prepared)
     return Layout(first.storage(), dims), roles
@@ -104,7 +105,7 @@ class _Use:
 
     @property
     def scalar(self) -> bool:
-        """Whether the operand is one."""
+        """Whether the operand is a scalar."""
         extension = self.context.operand_type(self.operand.type)
         return not extension.tensor if extension else self.operand.type in SCALARS
 
@@ -114,7 +115,7 @@ class _Use:
         return tuple(self.operand.dimensions) or (() if self.scalar else None)
 
     def contents(self) -> object:
-        """Equal exactly for operands whose elements mean the same. Prefixes differ from model to model."""
+        """A key that is equal for operands whose elements have the same meaning. Prefixes differ between models."""
         operand, extra = self.operand, self.operand.extraParams
         extension = self.context.prefixes.get(operand.type >> 16)
         kind = (extension.name, operand.type & 0xFFFF) if extension else operand.type

@@ -23,13 +23,13 @@ _ALLOWED = (ErrorStatus.DEVICE_UNAVAILABLE, ErrorStatus.INVALID_ARGUMENT)
 
 
 class BufferTracker:
-    """Finds the buffers that live by their tokens. It keeps none alive."""
+    """Finds live buffers by their tokens. It keeps no buffer alive."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        # Weak: a client frees a buffer by dropping it, and an execution under way holds the memory itself.
+        # Weak references: a client frees a buffer by dropping it, and a running execution holds the memory itself.
         self._live: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()
-        self._tokens = itertools.cycle(range(1, MAX_TOKEN + 1))  # a token is used again as late as possible
+        self._tokens = itertools.cycle(range(1, MAX_TOKEN + 1))  # reuse a token as late as possible
         self._lock = threading.Lock()
 
     def allocate(
@@ -55,11 +55,11 @@ class BufferTracker:
         return buffer
 
     def check_token(self, token: int) -> None:
-        """The same, for the rules of a request."""
+        """Raise StatusError (INVALID_ARGUMENT) if no buffer has this token."""
         self.find(token)
 
     def uses(self, prepared: Prepared, request: Request) -> BufferUses:
-        """The buffers that a request uses, checked against their roles. ``request`` has kept the other rules.
+        """The buffers that a request uses, checked against their roles. ``request`` has passed all other rules.
 
         Raises StatusError (INVALID_ARGUMENT).
         """
@@ -89,7 +89,7 @@ class BufferUses:
             found = self._find("output", index, argument, main.operands[main.outputIndexes[index]])
             if found:
                 self.outputs[index] = OutputUse(*found)
-                # Reading and writing one buffer, or writing it twice: its contents would depend on the order of
+                # If one buffer is read and written, or written twice, its contents would depend on the order of
                 # transfers.
                 if found[0].token in used:
                     raise invalid_argument(
@@ -110,15 +110,18 @@ class BufferUses:
         return buffer, given
 
     def start(self) -> None:
-        """Take hold of inputs: StatusError (GENERAL_FAILURE) if one has no contents, INVALID_ARGUMENT if their shape is
-        not the argument's. The contents of outputs are gone from here on."""
+        """Acquire the inputs, and invalidate the contents of the outputs.
+
+        Raises StatusError: GENERAL_FAILURE if an input has no contents, INVALID_ARGUMENT if their shape differs from
+        the argument's.
+        """
         for read in self.inputs.values():
             read.start()
         for write in self.outputs.values():
             write.start()
 
     def finish(self, shapes: Sequence[Shape] | None) -> None:
-        """The execution has ended: with outputs of these shapes, or None if it has failed, or never ran."""
+        """Mark the end of the execution. ``shapes``: of the outputs, or None if it failed or never ran."""
         for index, write in self.outputs.items():
             write.finish(None if shapes is None else tuple(shapes[index]))
         for read in self.inputs.values():
@@ -126,7 +129,7 @@ class BufferUses:
 
 
 def _tokens(request: Request) -> list[tuple[int, int]]:
-    """(index of the pool, token) of the pools that are buffers."""
+    """(pool index, token) of the pools that are buffers."""
     found = []
     for number, pool in enumerate(request.pools):
         token = pool.token if isinstance(pool, MemoryPool) else pool

@@ -44,7 +44,7 @@ Handles = Sequence[Sequence[int]]
 
 
 def driver_key(directory: Path | None = None) -> bytes | None:
-    """The key of this user's drivers, made on first use; None if it cannot be stored, or not safely."""
+    """The key of this user's drivers, created on first use; None if it cannot be stored, or not safely."""
     path = (directory or state_directory()) / KEY_NAME
     try:
         return user_key(path)
@@ -85,7 +85,8 @@ class Files:
             body, pieces = encode(config, model, constants, plan)
             header = _HEADER.pack(_MAGIC, _VERSION, 0, len(body))
             mac = _mac(key, self._token, header, body)
-            _rewrite(self._descriptors[1], pieces)  # before the model file, which alone makes a cached model valid
+            # Written before the model file, which alone makes a cached model valid.
+            _rewrite(self._descriptors[1], pieces)
             constants.confirm()
             for program in plan.programs():
                 program.constants.check()
@@ -191,7 +192,7 @@ def _opened(model_cache: Sequence[Any], data_cache: Sequence[Any], token: Any) -
             mode = fcntl.fcntl(descriptors[-1], fcntl.F_GETFL) & os.O_ACCMODE
             if mode != os.O_RDWR:
                 raise StatusError(ErrorStatus.GENERAL_FAILURE, "a cache file must be open for reading and writing")
-            if not stat.S_ISREG(os.fstat(descriptors[-1]).st_mode):  # a device may have no end
+            if not stat.S_ISREG(os.fstat(descriptors[-1]).st_mode):  # a device file may be endless
                 raise StatusError(ErrorStatus.GENERAL_FAILURE, "a cache file must be a regular file")
     except BaseException as error:
         for descriptor in descriptors:
@@ -204,13 +205,13 @@ def _opened(model_cache: Sequence[Any], data_cache: Sequence[Any], token: Any) -
 
 def _rewrite(descriptor: int, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
     """Replace a file's content, whatever its file position."""
-    # First: a file that is only partly written is too short then, and is refused.
+    # First, so that a partly written file is too short and is refused.
     os.ftruncate(descriptor, 0)
     offset = 0
     for piece in pieces:
         rest = memoryview(piece).cast("B")
         while len(rest):
-            # Not by seeking: duplicates share the file position of the client.
+            # Without seeking, because duplicates share the file position of the client.
             written = os.pwrite(descriptor, rest, offset)
             rest, offset = rest[written:], offset + written
 

@@ -44,7 +44,7 @@ from ..types import (
 from .values import keep_values, subgraphs
 
 VERSION = 3
-"""Version of the body; raise it with any change."""
+"""Version of the body. Increment it with any change."""
 PAD = 64
 _LENGTH = struct.Struct("<Q")
 Bytes = bytes | bytearray | memoryview
@@ -59,7 +59,7 @@ class Data:
         self.checksum = 0
 
     def add(self, piece: Bytes) -> list[int]:
-        """Append a piece; returns its place as [offset, length]."""
+        """Append a piece. Returns its place as [offset, length]."""
         place = [self.length, len(piece)]
         for part in (piece, bytes(-len(piece) % PAD)):
             if len(part):

@@ -48,7 +48,10 @@ def _moved(operand: Operand, places: Mapping[Key, DataLocation]) -> Operand:
 
 def read_later(subgraph: Subgraph, vocabulary: Vocabulary, root: Sequence[Record]) -> Iterator[Operand]:
     """Operands that an execution may read: those of operations that it may compile, and of IF and WHILE, which are in
-    no segment. ``root``: the first segments of the subgraph."""
+    no segment.
+
+    ``root``: the first segments of the subgraph.
+    """
     compiled = range(0)
     if len(root) == 1 and has_one_form(subgraph, vocabulary):
         compiled = range(root[0].segment.start, root[0].segment.stop)

@@ -13,14 +13,14 @@ from .pointers import OperandTypeValue
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """An optional argument that is not there."""
+    """An optional argument that is omitted."""
 
     dims: Dims = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AtPointer:
-    """``length`` bytes at an address, of which ``size`` are data and the rest padding."""
+    """``length`` bytes at an address, of which ``size`` are data and the rest is padding."""
 
     address: int
     length: int
@@ -30,7 +30,7 @@ class AtPointer:
 
 @dataclass(frozen=True, slots=True)
 class AtMemory:
-    """The same in a memory object; all of it (0, 0, 0) for memory made from a descriptor."""
+    """An argument in a memory object; (0, 0, 0) is all of it, for memory created from a descriptor."""
 
     memory: AnyMemory
     offset: int

@@ -1,10 +1,10 @@
-"""Files of the compilation cache: in the client's directory, named by its token and all other inputs of the
-compilation.
+"""Files of the compilation cache, in the client's directory.
 
-The token identifies the model: the interface requires different tokens for different models. The name also covers
-everything that decides how the model is partitioned and compiled (the available devices with their versions, the types
-of the operations, preference and priority), so that a compilation which finds its files need not ask the devices what
-they support. The drivers validate the contents of the files.
+Their names depend on the client's token and on all other inputs of the compilation. The token identifies the model: the
+interface requires different tokens for different models. The name also covers everything that determines how the model
+is partitioned and compiled (the available devices with their versions, the types of the operations, preference and
+priority), so that a compilation that finds its files need not ask the devices what they support. The drivers validate
+the contents of the files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .devices import Device
 from .partition import Stretch
 
 NOTE = FileKind("note of the NNAPI compilation cache", 1 << 20, own=True)
-"""How a model was cut: some ten bytes for each stretch."""
+"""How a model was partitioned: about ten bytes per stretch."""
 
 _log = logging.getLogger("hal.nnapi.capi")
 
@@ -41,7 +41,7 @@ class Cache:
     token: bytes
 
     def entry(self, device: Device, *what: object) -> CacheEntry:
-        """The files for one device; ``what``: all other inputs of the compilation."""
+        """The files for one device. ``what``: all other inputs of the compilation."""
         digest = self._digest(device.name, device.version, *what)
         count = device.aidl.getNumberOfCacheFilesNeeded()
         stem = os.path.join(self.directory, digest.hex())
@@ -52,7 +52,7 @@ class Cache:
         )
 
     def note_path(self, *what: object) -> str:
-        """The file that says how a model was cut, if it was."""
+        """The path of the file that records the partitioning of a model."""
         return os.path.join(self.directory, f"{self._digest(*what).hex()}.cut")
 
     def _digest(self, *what: object) -> bytes:
@@ -85,13 +85,13 @@ class CachedCompilation:
             yield noted
 
     def note(self, stretches: Sequence[Stretch]) -> None:
-        """Keep how the model was cut; one that is whole on a device needs no note."""
+        """Store the partitioning. A model that is whole on one device needs no note."""
         if len(stretches) == 1:
             return
         lengths = [(self._devices.index(device), len(numbers)) for device, numbers in stretches]
         path = Path(self._cache.note_path(*self._what))
         try:
-            if path.parent.is_dir():  # else it has been said of the models
+            if path.parent.is_dir():  # otherwise the error was logged for the models
                 replace_file(path, [json.dumps(lengths).encode()])
         except OSError as error:
             _log.warning("%s: the compilation is not cached: %s", path, error.strerror or error)
@@ -134,7 +134,7 @@ class CacheEntry:
             for path in (*self.model_files, *self.data_files):
                 descriptors.append(_created(Path(path)) if create else _opened(Path(path)))
         except OSError as error:
-            # A file that is to be made is one that was not there, or of which it was said before why it is not used.
+            # A new file must not exist yet; if it exists, it was refused before and the reason was logged.
             if create == (not os.path.lexists(path)):
                 problem = "the compilation is not cached" if create else "is not used"
                 _log.warning("%s: %s: %s", path, problem, error.strerror or error)
@@ -150,14 +150,14 @@ class CacheEntry:
 def _opened(path: Path, flags: int = 0) -> int:
     """A file for reading and writing, which must be this user's. Raises OSError."""
     descriptor = open_descriptor(path, os.O_RDWR | flags, own=True)
-    if os.fstat(descriptor).st_nlink > 1:  # what is written in place would go to a file elsewhere
+    if os.fstat(descriptor).st_nlink > 1:  # writing in place would modify a file elsewhere
         os.close(descriptor)
         raise OSError(errno.EMLINK, "has another name", str(path))
     return descriptor
 
 
 _STRANGE = {errno.EACCES, errno.EINVAL, errno.ELOOP, errno.EMLINK, errno.ENXIO}
-"""Why a file is not used that is there."""
+"""Reasons why an existing file is not used."""
 
 
 def _created(path: Path) -> int:
@@ -165,7 +165,7 @@ def _created(path: Path) -> int:
     try:
         return _opened(path, os.O_CREAT)
     except OSError as error:
-        if error.errno not in _STRANGE:  # short of descriptors or of space: that says nothing about the file
+        if error.errno not in _STRANGE:  # out of descriptors or space, which says nothing about the file
             raise
         path.unlink()
         return _opened(path, os.O_CREAT | os.O_EXCL)

@@ -1,4 +1,4 @@
-"""Numbers of the C API where they are not those of the HAL, and the error that carries a result code."""
+"""Numbers of the C API that differ from those of the HAL, and the exception that carries a result code."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ApiError(Exception):
 
 
 def bad_data(message: str) -> ApiError:
-    """An argument is wrong."""
+    """The error of a call with a wrong argument."""
     return ApiError(ResultCode.BAD_DATA, message)
 
 

@@ -37,7 +37,7 @@ class PreparedPart:
 
 
 class Compilation:
-    """A compilation. ``chosen``: the devices that the client named, None if it leaves the choice to the runtime."""
+    """A compilation. ``chosen``: the devices that the client named, None if the runtime chooses."""
 
     def __init__(self, model: Model, chosen: Sequence[Device] | None) -> None:
         if not model.finished:
@@ -70,7 +70,7 @@ class Compilation:
         self._priority = PRIORITIES[priority]
 
     def set_timeout(self, nanoseconds: int) -> None:
-        """How long ``finish`` may take; 0 for as long as it likes."""
+        """Limit the duration of ``finish``; 0 for no limit."""
         self._check_open("setTimeout")
         self.check_one_device("setTimeout")
         self._timeout_ns = nanoseconds
@@ -108,7 +108,7 @@ class Compilation:
     def finish(self) -> None:
         """Compile. Raises ApiError: BAD_STATE the second time, BAD_DATA if no device can execute the model."""
         self._check_open("finish")
-        # Even if it fails now: a compilation gets one try, as on Android.
+        # Even if it fails now: a compilation has a single attempt, as on Android.
         self._finished = True
         deadline = OMITTED
         if self._timeout_ns:
@@ -121,7 +121,7 @@ class Compilation:
         self.steps = (self._from_cache(kept, deadline) if kept else []) or self._compile(choice, kept, deadline)
 
     def _from_cache(self, kept: CachedCompilation, deadline: int) -> list[PreparedPart]:
-        """The steps that an earlier compilation has kept; none unless the drivers accept all of them."""
+        """The steps that an earlier compilation stored; empty unless the drivers accept all of them."""
         for stretches in kept.candidates():
             prepared = []
             for stretch in stretches:
@@ -203,7 +203,7 @@ def _prepare_cached(device: Device, files: tuple[list[int], list[int]], config: 
         return _prepared(
             lambda callback: device.aidl.prepareModelFromCache(config.deadlineNs, *files, config.cacheToken, callback)
         )
-    # For any reason: the cache only avoids compiling.
+    # For any reason, because the cache only avoids compiling.
     except (ApiError, ServiceSpecificException):
         return None
 

@@ -1,4 +1,4 @@
-"""Conversion of a finished model and its referenced models to a model of the AIDL interface."""
+"""Convert a finished model and the models that it refers to into one model of the AIDL interface."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _ALIGNMENT = 8
 
 
 def compose(main: BuiltModel) -> aidl_types.Model:
-    """One model out of a main model and all that it refers to, directly or not; its pools are plain Memory objects."""
+    """Build one model from a main model and all models that it refers to, directly or not. Its pools are plain Memory
+    objects."""
     return _Composer().compose(main)
 
 
@@ -37,7 +38,7 @@ class _Composer:
         top = self._subgraph(main)
         referenced = []
         number = 0
-        while number < len(self._models):  # what is referred to may refer to more
+        while number < len(self._models):  # referenced models may refer to more models
             referenced.append(self._subgraph(self._models[number]))
             number += 1
         names = [entry for entry in extensions.known() if entry.prefix in self._prefixes]

@@ -1,4 +1,4 @@
-"""The devices that the C API shows: simulated ones, named in the environment."""
+"""The devices of the C API: simulated ones, named in the environment."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ DEFAULT = "edge"
 
 
 class Device:
-    """One simulated device, and its strings as C strings that live as long as the process."""
+    """One simulated device, with its strings as C strings that live as long as the process."""
 
     def __init__(self, config: str, name: str) -> None:
         self.hal = open_device(config)
         self.aidl = aidl.device(self.hal)
         self.name = name
         self.version = self.aidl.getVersionString()
-        # The API hands out pointers that are good for ever: these buffers live as long as the process.
+        # The API returns pointers without an owner, so these buffers live as long as the process.
         self.c_name = ctypes.create_string_buffer(name.encode())
         self.c_version = ctypes.create_string_buffer(self.version.encode())
         self.handle = TABLE.add(Kind.Device, self)
@@ -40,13 +40,14 @@ class Device:
         return self.aidl.getCapabilities()
 
     def cost(self, kind: int, preference: int) -> float:
-        """Time, or energy if power is to be low, for operands of a type, as a ratio to the reference CPU's."""
+        """The time of operands of a type relative to the reference CPU, or the energy if low power is preferred."""
         found = (entry.info for entry in self._capabilities.operandPerformance if entry.type == kind)
-        info = next(found, self._capabilities.ifPerformance)  # what is not measured costs as much as control does
+        # Types that were not measured cost as much as control flow.
+        info = next(found, self._capabilities.ifPerformance)
         return info.powerUsage if preference == ExecutionPreference.LOW_POWER else info.execTime
 
     def wait(self) -> None:
-        """Wait until the device is available. Raises ApiError (DEAD_OBJECT) if it is unplugged, which is final."""
+        """Wait until the device is available. Raises ApiError (DEAD_OBJECT) if it is unplugged, which is permanent."""
         if self.hal.getStatus() == DeviceStatus.OFFLINE:
             raise ApiError(ResultCode.DEAD_OBJECT, f"{self.name} is unplugged")
 
@@ -56,7 +57,7 @@ _lock = threading.Lock()
 
 
 def devices() -> Sequence[Device]:
-    """Every device, opened on first use. Raises ConfigError for a name that is no configuration."""
+    """All devices, opened on first use. Raises ConfigError for a name that is not a configuration."""
     with _lock:
         if not _opened:
             names = [name.strip() for name in (os.environ.get(VARIABLE) or DEFAULT).split(",") if name.strip()]
@@ -72,7 +73,7 @@ def _open(configs: Sequence[str]) -> list[Device]:
             taken = sum(other.name.partition(":")[0] == f"npusim-{stem}" for other in found)
             found.append(Device(config, f"npusim-{stem}" + (f":{taken + 1}" if taken else "")))
     except BaseException:
-        # Other devices that are open keep theirs; a second attempt finds none of these half made.
+        # Other open devices keep theirs. A second attempt must not find partly opened ones.
         for device in found:
             TABLE.pop(Kind.Device, device.handle, "device")
             device.hal.close()

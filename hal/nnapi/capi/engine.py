@@ -1,4 +1,4 @@
-"""The one function that the C library calls."""
+"""The only function that the C library calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def start_logging() -> None:
-    """Log as the environment says; a process that has set up logging itself is left alone."""
+    """Configure logging from the environment, unless the process has configured logging itself."""
     level = os.environ.get(LOG_VARIABLE, "").upper()
     if not level:
         return

@@ -5,7 +5,7 @@ A function is declared by its name and a description of each parameter, in the o
     @entry("ANeuralNetworksModel_addOperand", handle(Kind.Model), structure(read_operand_type))
     def add_operand(model: Model, operand_type: OperandTypeValue) -> None: ...
 
-A parameter is described by a function of (word, what it is called in messages).
+A parameter is described by a function of (word, its name in messages).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Out(Generic[T]):
         self._write = write
 
     def set(self, value: T) -> None:
-        """Give the client the result."""
+        """Write the result to the client's memory."""
         self._write(self.address, value)
 
 
@@ -50,7 +50,7 @@ def handle(kind: Kind) -> Parameter:
 
 
 def freed(kind: Kind) -> Parameter:
-    """A handle that ends here; NULL is allowed, and gives None."""
+    """A handle that is freed by the call. NULL is allowed and gives None."""
     return lambda word, what: TABLE.pop(kind, word & _U64, what) if word else None
 
 
@@ -87,12 +87,12 @@ def u64(word: int, what: str) -> int:
 
 def boolean(word: int, what: str) -> bool:
     """bool."""
-    # Likewise only the lowest byte of a bool is defined.
+    # Only the lowest byte of a bool is defined.
     return bool(word & 0xFF)
 
 
 def f32(word: int, what: str) -> float:
-    """float, whose bits are the word's low half."""
+    """float; its bits are the low half of the word."""
     number: float = struct.unpack("<f", struct.pack("<I", word & 0xFFFF_FFFF))[0]
     return number
 

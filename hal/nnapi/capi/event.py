@@ -33,11 +33,11 @@ class Event(ABC):
 
     @abstractmethod
     def settle(self) -> None:
-        """Return when the client's memory is no longer used for it."""
+        """Return when the event no longer uses the client's memory."""
 
     @abstractmethod
     def fence_fd(self) -> int | None:
-        """The descriptor of its sync fence, which stays its own; None if it has none."""
+        """The descriptor of its sync fence, which the event still owns; None if it has none."""
 
 
 class Completion(Event):
@@ -81,12 +81,12 @@ class FencedCompletion(Event):
         self._handle = self._fence.dup()
         _close_with(self, self._handle[0])
         self._outcome = Outcome(ResultCode.OP_FAILED)
-        self._computation = execution.begin(fenced=True)  # from here on nothing is raised: it must come to an end
+        self._computation = execution.begin(fenced=True)  # from here on nothing is raised: the computation must end
         self._deadline_ns = deadline_after(execution.timeout_ns)
         self._launched_ns = time.monotonic_ns()
         try:
             wait_all(handles, self._go)
-        except StatusError as error:  # a fence that was good a moment ago
+        except StatusError as error:  # the fence was valid a moment ago
             self._end(Outcome(ResultCode.BAD_DATA, error.message), 0)
         except (OSError, RuntimeError) as error:  # no descriptors or threads to wait with
             self._end(Outcome(ResultCode.RESOURCE_EXHAUSTED_TRANSIENT, str(error)), 0)
@@ -106,7 +106,7 @@ class FencedCompletion(Event):
     def _end(self, outcome: Outcome, waited_ns: int) -> None:
         self._outcome = outcome
         self._execution.end(outcome, waited_ns)
-        # Signal after the execution has its outcome: a client that sees the fence may read it at once.
+        # Signal after the execution has its outcome: a client that sees the fence may read the outcome at once.
         if outcome.code is ResultCode.NO_ERROR:
             self._fence.signal()
         else:
@@ -155,12 +155,12 @@ class ForeignFence(Event):
 
 
 def _close_with(event: Event, descriptor: int) -> None:
-    """Close a descriptor when its event is collected, but not at the exit of the process, which closes it anyway."""
+    """Close a descriptor when its event is collected, but not at process exit, which closes it anyway."""
     weakref.finalize(event, os.close, descriptor).atexit = False
 
 
 def _handles(before: Sequence[Event]) -> list[list[int]]:
-    """The fences of events; those without one are waited for here. Raises ApiError if one has failed already."""
+    """The fences of events. Waits here for events without one. Raises ApiError if one has already failed."""
     handles = []
     for event in before:
         descriptor = event.fence_fd()
@@ -176,5 +176,5 @@ def _handles(before: Sequence[Event]) -> list[list[int]]:
 def _submit(task: Task, otherwise: Task) -> None:
     try:
         _tasks.submit(task)
-    except RuntimeError:  # no thread can be started any more
+    except RuntimeError:  # no more threads can be started
         otherwise()

@@ -94,31 +94,31 @@ class Execution:
     # Settings
 
     def enable_padding(self, enable: bool) -> None:
-        """Let arguments be longer than their data. Comes before the first argument."""
+        """Allow arguments to be longer than their data. Must be called before the first argument is set."""
         self._check_preparation("enableInputAndOutputPadding")
         if self._touched:
             raise bad_state("enableInputAndOutputPadding must come before the first input or output is set")
         self._padded = enable
 
     def set_reusable(self, reusable: bool) -> None:
-        """Let it be computed more than once."""
+        """Allow more than one computation."""
         self._check_preparation("setReusable")
         self._reusable = reusable
 
     def set_measure(self, measure: bool) -> None:
-        """Have durations measured."""
+        """Enable the measurement of durations."""
         self.compilation.check_one_device("setMeasureTiming")
         self._check_preparation("setMeasureTiming")
         self._measure = measure
 
     def set_timeout(self, nanoseconds: int) -> None:
-        """How long a computation may take; 0 for as long as it likes."""
+        """Limit the duration of a computation; 0 for no limit."""
         self.compilation.check_one_device("setTimeout")
         self._check_preparation("setTimeout")
         self.timeout_ns = nanoseconds
 
     def set_loop_timeout(self, nanoseconds: int) -> None:
-        """How long a WHILE may take; more than the maximum means the maximum."""
+        """Limit the duration of a WHILE, up to the maximum."""
         self._check_preparation("setLoopTimeout")
         self._loop_timeout_ns = min(nanoseconds, int(LoopTimeoutDurationNs.MAXIMUM))
 
@@ -131,7 +131,7 @@ class Execution:
     # Computing
 
     def compute(self, run_step: RunStep | None = None) -> None:
-        """Compute, and return when it is done. Raises ApiError with the code of how it ended."""
+        """Compute, and return when done. Raises ApiError with the result code."""
         computation = self.begin()
         outcome = Outcome(ResultCode.OP_FAILED, "the computation was interrupted")
         try:
@@ -141,9 +141,8 @@ class Execution:
         self.check()
 
     def begin(self, *, fenced: bool = False) -> Computation:
-        """The execution is computing from now on. Raises ApiError: BAD_STATE; BAD_DATA if an argument is not set or,
-        for a ``fenced`` one, the size of an output is not known. That completes the execution, too.
-        """
+        """Start computing. Raises ApiError: BAD_STATE; BAD_DATA if an argument is not set, or if the size of an output
+        of a ``fenced`` execution is unknown. An error also completes the execution."""
         with self._lock:
             if self._state is State.COMPUTATION or (self._state is State.COMPLETED and not self._reusable):
                 raise bad_state(f"the execution {self._state.value}")
@@ -159,18 +158,18 @@ class Execution:
             return self._computation
 
     def end(self, outcome: Outcome, waited_ns: int = 0) -> None:
-        """The computation has ended. ``waited_ns``: how long it had to wait for fences before."""
+        """Mark the end of the computation. ``waited_ns``: how long it waited for fences before."""
         with self._lock:
             self._outcome, self._waited_ns = outcome, waited_ns
             self._state = State.COMPLETED
 
     def check(self) -> None:
-        """Raise ApiError with the code of how the computation ended, unless all went well."""
+        """Raise ApiError with the result code of the computation unless it succeeded."""
         if self._outcome is not None:
             self._outcome.check()
 
     def _check_outputs_specified(self) -> None:
-        """Raise ApiError (BAD_DATA) if the size of an output is not known before the computation."""
+        """Raise ApiError (BAD_DATA) if the size of an output is unknown before the computation."""
         for index, (operand, argument) in enumerate(zip(self._output_operands, self._outputs, strict=True)):
             if argument is not None and argument.dims and not is_specified(int(operand.type), argument.dims):
                 raise bad_data(f"output {index}: dimensions must be known, got {list(argument.dims)}")
@@ -200,11 +199,11 @@ class Execution:
         return outcome.shapes[index]
 
     def output_is_scalar(self, index: int) -> bool:
-        """Whether an output has no dimensions to ask for."""
+        """Whether an output has no dimensions to query."""
         return is_specified(int(self._output_operands[index].type), ())
 
     def duration(self, code: int) -> int:
-        """Nanoseconds of simulated time, NOT_AVAILABLE if they were not taken. Raises ApiError."""
+        """Nanoseconds of simulated time, NOT_AVAILABLE if not measured. Raises ApiError."""
         if code not in set(DurationCode):
             raise bad_data(f"the duration code must be one of {[int(code) for code in DurationCode]}, got {code}")
         outcome = self._completed("getDuration")
@@ -230,14 +229,14 @@ class Execution:
 
 
 def _put(arguments: list[Argument | None], index: int, argument: Argument) -> None:
-    """Raise ApiError (BAD_STATE) for an argument that is there already."""
+    """Store an argument. Raises ApiError (BAD_STATE) if it is already set."""
     if arguments[index] is not None:
         raise bad_state(f"argument {index} has been set before")
     arguments[index] = argument
 
 
 def _check_written_once(inputs: Sequence[Argument], outputs: Sequence[Argument]) -> None:
-    """Raise ApiError (BAD_DATA) if memory made from a descriptor is an output and has another use as well."""
+    """Raise ApiError (BAD_DATA) if memory created from a descriptor is an output and is also used elsewhere."""
     used = [id(a.memory) for a in inputs if isinstance(a, AtMemory) and isinstance(a.memory, RoleMemory)]
     for index, argument in enumerate(outputs):
         if isinstance(argument, AtMemory) and isinstance(argument.memory, RoleMemory):

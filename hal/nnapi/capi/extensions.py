@@ -1,4 +1,4 @@
-"""Prefixes of vendor extensions: one for each name in the whole process, so that models may refer to each other."""
+"""Prefixes of vendor extensions: one per name in the whole process, so that models may refer to each other."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def prefix_of(name: str) -> int:
 
 
 def known() -> list[ExtensionNameAndPrefix]:
-    """Every prefix that was given so far."""
+    """All prefixes that have been assigned so far."""
     with _lock:
         return [ExtensionNameAndPrefix(name, prefix) for name, prefix in _prefixes.items()]
 
 
 def context() -> Context:
-    """The context of types outside of a model, including extensions."""
+    """The context of types outside a model, including extensions."""
     return Context(0, (), 0, {entry.prefix: find_extension(entry.name) for entry in known()})

@@ -40,7 +40,8 @@ entry("ANeuralNetworksMemoryDesc_finish", MEMORY_DESC)(MemoryDesc.finish)
 entry("ANeuralNetworksMemory_createFromDesc", MEMORY_DESC, NewHandle(Kind.Memory))(MemoryDesc.create)
 
 for _kind in (Kind.MemoryDesc, Kind.Model, Kind.Compilation, Kind.Execution, Kind.Burst):
-    entry(f"ANeuralNetworks{_kind.name}_free", freed(_kind))(lambda gone: None)  # the table lets go of it, nothing else
+    # The handle table drops its reference; nothing else happens.
+    entry(f"ANeuralNetworks{_kind.name}_free", freed(_kind))(lambda gone: None)
 
 
 def _add_role(direction: Any) -> Any:

@@ -48,7 +48,8 @@ class HandleTable:
         return handle
 
     def get(self, kind: Kind, handle: int, what: str) -> Any:
-        """The object of a handle. Raises ApiError: UNEXPECTED_NULL for 0, BAD_DATA for no handle of this kind."""
+        """The object of a handle. Raises ApiError: UNEXPECTED_NULL for 0, BAD_DATA if no object of this kind has the
+        handle."""
         if not handle:
             raise ApiError(ResultCode.UNEXPECTED_NULL, f"{what} is NULL")
         thing = self._objects.get(handle) if handle & _KIND == kind else None
@@ -57,7 +58,7 @@ class HandleTable:
         return thing
 
     def pop(self, kind: Kind, handle: int, what: str) -> Any:
-        """The same; the handle is invalid afterwards."""
+        """:meth:`get`, and invalidate the handle."""
         thing = self.get(kind, handle, what)
         with self._lock:
             if self._objects.pop(handle, None) is None:

@@ -23,12 +23,12 @@ def is_tensor(kind: int) -> bool:
 
 
 def is_specified(kind: int, dimensions: Sequence[int]) -> bool:
-    """Whether nothing is open: scalars, and tensors of known rank with known dimensions."""
+    """Whether nothing is open: scalars, and tensors with known rank and dimensions."""
     return not is_tensor(kind) or (len(dimensions) > 0 and 0 not in dimensions)
 
 
 def nbytes(kind: int, dimensions: Sequence[int]) -> int | None:
-    """Bytes of a value; None while a dimension is not known, or if the type's size is not."""
+    """Bytes of a value; None while a dimension, or the size of the type, is unknown."""
     element = extensions.context().element_bytes(kind)
     if element is None or not is_specified(kind, dimensions):
         return None
@@ -56,7 +56,7 @@ class Typed(Protocol):
 
 
 def described(typed: Typed) -> str:
-    """A type as messages name it: ``TENSOR_QUANT8_ASYMM [1, 4], scale 0.5, zero point 128``."""
+    """The text for a type in messages: ``TENSOR_QUANT8_ASYMM [1, 4], scale 0.5, zero point 128``."""
     dims = f" {list(typed.dimensions)}" if is_tensor(int(typed.type)) or len(typed.dimensions) else ""
     quantised = f", scale {typed.scale:g}, zero point {typed.zeroPoint}" if typed.scale or typed.zeroPoint else ""
     return f"{type_name(int(typed.type))}{dims}{quantised}"

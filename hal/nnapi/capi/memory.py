@@ -1,4 +1,4 @@
-"""ANeuralNetworksMemory: shared memory of a file, and memory that a device manages for certain roles."""
+"""ANeuralNetworksMemory: shared memory of a file, and device-managed memory for given roles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _serials = itertools.count(1)
 
 
 class SharedMemory:
-    """Bytes of a file, mapped. ``serial`` names it in bursts, unless it is the runtime's own (``internal``)."""
+    """Mapped bytes of a file. ``serial`` identifies it in bursts, unless it belongs to the runtime (``internal``)."""
 
     def __init__(self, memory: shared.Memory, *, internal: bool = False) -> None:
         self.shared = memory
@@ -25,7 +25,7 @@ class SharedMemory:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return self.shared.size
 
     def check_range(self, offset: int, length: int) -> None:
@@ -55,10 +55,10 @@ def anonymous(size: int) -> SharedMemory:
 
 
 class RoleMemory:
-    """Memory made from a descriptor: in a device, or shared memory if the roles are on several devices.
+    """Memory created from a descriptor: in a device, or shared memory if the roles are on several devices.
 
     ``device``: the driver's buffer or None. ``backing``: the shared memory or None. ``dims``: permanently known
-    dimensions; ``contents``: dimensions of the present contents, None while it is uninitialised.
+    dimensions. ``contents``: dimensions of the current contents, None while uninitialised.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RoleMemory:
         self.serial = next(_serials)
 
     def check_role(self, compilation: int, direction: str, index: int, offset: int, length: int) -> None:
-        """Raise ApiError (BAD_DATA) for a use that the descriptor did not name."""
+        """Raise ApiError (BAD_DATA) for a use that the descriptor does not include."""
         if offset or length:
             raise bad_data("offset and length must be 0 for memory made from a descriptor")
         if (compilation, direction, index) not in self.roles:
@@ -92,7 +92,7 @@ def copy(src: AnyMemory, dst: AnyMemory) -> None:
     """Copy the contents of one memory to another. Raises ApiError, ServiceSpecificException."""
     if src is dst:
         return
-    dims: Dims | None = None  # of bytes of a file
+    dims: Dims | None = None  # bytes of a file
     if isinstance(src, RoleMemory):
         dims = src.contents
         if dims is None:
@@ -108,8 +108,7 @@ def copy(src: AnyMemory, dst: AnyMemory) -> None:
         _transfer(src, dst, dims or (), nbytes)
     except BaseException:
         if isinstance(dst, RoleMemory):
-            # A copy that has failed may have written a part, so the destination has
-            # no contents, as after IBuffer.copyFrom.
+            # A failed copy may have written a part, so the destination has no contents, as after IBuffer.copyFrom.
             dst.contents = None
         raise
     if isinstance(dst, RoleMemory):
@@ -126,7 +125,7 @@ def _logical_size(memory: AnyMemory, dims: Dims | None) -> int:
 
 
 def _transfer(source: AnyMemory, target: AnyMemory, dims: Dims, nbytes: int) -> None:
-    """Between two buffers of devices the bytes go through the host."""
+    """Copy between memories. Between two device buffers, the bytes go through the host."""
     middle = _backing(source)
     if middle is None:
         middle = _backing(target) or anonymous(nbytes)

@@ -35,7 +35,7 @@ class Role:
 
 
 class MemoryDesc:
-    """A descriptor. Nothing may be changed once it is finished."""
+    """A descriptor. It cannot be changed once it is finished."""
 
     def __init__(self) -> None:
         self._roles: list[Role] = []
@@ -44,7 +44,7 @@ class MemoryDesc:
         self._finished = False
 
     def add_role(self, role: Role) -> None:
-        """Add a use. Raises ApiError: BAD_DATA for one that does not go with those before it."""
+        """Add a use. Raises ApiError (BAD_DATA) if it is incompatible with the previous ones."""
         self._check_open()
         model = role.compilation.model
         if not role.compilation.finished:
@@ -70,7 +70,7 @@ class MemoryDesc:
         self._roles.append(role)
 
     def set_dimensions(self, dims: Dims) -> None:
-        """Dimensions that the roles leave open."""
+        """Set dimensions that the roles leave open."""
         self._check_open()
         if self._operand is not None and dims and not self._operand.is_tensor:
             raise bad_data(f"the roles are of a scalar, got dimensions {list(dims)}")
@@ -85,8 +85,8 @@ class MemoryDesc:
         self._finished = True
 
     def create(self) -> RoleMemory:
-        """A memory object. Raises ApiError: BAD_STATE if not finished, OP_FAILED if dimensions are open and no single
-        device can manage the memory."""
+        """Create a memory object. Raises ApiError: BAD_STATE if not finished, OP_FAILED if dimensions are open and no
+        single device can manage the memory."""
         if not self._finished:
             raise bad_state("the memory descriptor is not finished")
         assert self._operand is not None

@@ -1,4 +1,4 @@
-"""ANeuralNetworksModel: operands and operations as a client adds them, then the driver's model."""
+"""ANeuralNetworksModel: operands and operations as the client adds them, and their conversion to the driver's model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ALIGNMENT = 64
 
 
 class Model(BuiltModel):
-    """A model. Nothing may be changed once ``finish`` was called, whether that has succeeded or not."""
+    """A model. It cannot be changed after ``finish`` was called, even if that failed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Model(BuiltModel):
     # Building
 
     def add_operand(self, type: OperandTypeValue) -> None:
-        """Add an operand; its index is the number of those before it."""
+        """Add an operand. Operands are numbered in the order in which they are added."""
         self._check_open("addOperand")
         self.operands.append(made_from(type))
 
@@ -52,8 +52,8 @@ class Model(BuiltModel):
             self._set(index, Missing())
             return
         self._check_length(index, length)
-        # A client may change small values right after this call. Large ones must stay as they are while the model is in
-        # use, so that it is early enough to copy them all at once, into one pool.
+        # A client may change small values right after this call. Large ones must stay unchanged while the model is in
+        # use, so they can be copied later, all at once, into one pool.
         if length <= MAX_COPIED_BYTES:
             self._set(index, Copied(pointers.read_bytes(address, length, "buffer")))
         else:
@@ -80,7 +80,7 @@ class Model(BuiltModel):
         self._set(index, Referenced(value))
 
     def set_channel_quant(self, index: int, channelQuant: ChannelQuantValue) -> None:
-        """Give an operand its scales per channel."""
+        """Set the per-channel scales of an operand."""
         self._check_open("setOperandSymmPerChannelQuantParams")
         operand = self._operand(index)
         if operand.type != OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL:
@@ -97,7 +97,7 @@ class Model(BuiltModel):
         self.operands[index] = replace(operand, extra=ExtraParams(channelQuant=quant))
 
     def set_extension_data(self, index: int, data: bytes | None) -> None:
-        """Attach bytes to an operand of an extension's type, or take them away."""
+        """Attach bytes to an operand of an extension type, or remove them."""
         self._check_open("setOperandExtensionData")
         operand = self._operand(index)
         if operand.type <= extensions.CODE_MASK:
@@ -108,7 +108,7 @@ class Model(BuiltModel):
         self.operands[index] = replace(operand, extra=extra)
 
     def add_operation(self, kind: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Add an operation. The order is free, execution has its own."""
+        """Add an operation. The order is free and may differ from the order of execution."""
         self._check_open("addOperation")
         known = kind <= OperationTypeRange.FUNDAMENTAL_MAX or kind == OperationType.OEM_OPERATION
         if not known and extensions.context().operation(kind) is None:
@@ -121,7 +121,7 @@ class Model(BuiltModel):
         self.operations.append(BuiltOperation(kind, tuple(inputs), tuple(outputs)))
 
     def identify(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Say which operands are inputs and outputs of the model."""
+        """Set the operands that are inputs and outputs of the model."""
         self._check_open("identifyInputsAndOutputs")
         self._check_indexes(inputs, "inputs")
         self._check_indexes(outputs, "outputs")
@@ -137,7 +137,7 @@ class Model(BuiltModel):
         self._check_open("relaxComputationFloat32toFloat16")
         self.relaxed = allow
 
-    # The end of it
+    # Finishing
 
     @property
     def finished(self) -> bool:
@@ -145,10 +145,10 @@ class Model(BuiltModel):
         return self._finished and self._valid
 
     def finish(self) -> None:
-        """Check everything. Raises ApiError: BAD_STATE the second time, BAD_DATA for a model that breaks a rule."""
+        """Check everything. Raises ApiError: BAD_STATE the second time, BAD_DATA for a model that violates a rule."""
         self._check_open("finish")
         self._finished = True
-        # Clients may add operations in any order, drivers get them in one that can be executed.
+        # Clients may add operations in any order; drivers get them in an executable order.
         self.order = sort_operations(self.operations, len(self.operands))
         self._take_pointed()
         composed = compose(self)
@@ -201,7 +201,8 @@ class Model(BuiltModel):
             raise bad_data(f"{what}: operand {wrong[0]} does not exist: the model has {len(self.operands)} operands")
 
     def _check_signature(self, kind: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Raise ApiError (BAD_DATA) for types that the operation does not take; the other rules wait for ``finish``."""
+        """Raise ApiError (BAD_DATA) for types that the operation does not accept. The other rules are checked by
+        ``finish``."""
         definition = extensions.context().operation(kind)
         kinds = [self.operands[index].type for index in inputs], [self.operands[index].type for index in outputs]
         problem = definition.types_problem(*kinds) if definition else None

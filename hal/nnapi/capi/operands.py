@@ -57,7 +57,7 @@ class Referenced:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """An optional operand that is not there."""
+    """An optional operand that is omitted."""
 
 
 Value = Copied | Pointed | InMemory | Referenced | Missing
@@ -80,11 +80,11 @@ class BuiltOperand:
         return is_tensor(self.type)
 
     def nbytes(self, dimensions: Dims | None = None) -> int | None:
-        """Bytes of a value; None while a dimension is not known, or if the type's size is not."""
+        """Bytes of a value; None while a dimension, or the size of the type, is unknown."""
         return nbytes(self.type, self.dimensions if dimensions is None else dimensions)
 
     def with_value(self, value: Value) -> BuiltOperand:
-        """The same with another value."""
+        """A copy with another value."""
         return replace(self, value=value)
 
 
@@ -98,11 +98,11 @@ class BuiltModel:
     outputs: tuple[int, ...] = ()
     relaxed: bool = False
     order: list[int] = field(default_factory=list)
-    """For each operation in the order of execution: which one it was in the order of adding."""
+    """The operations in execution order, as indices in the order in which they were added."""
 
 
 def made_from(given: OperandTypeValue) -> BuiltOperand:
-    """An operand of a type that a client describes. Raises ApiError (BAD_DATA) with the rule that the type breaks."""
+    """An operand of a type that the client describes. Raises ApiError (BAD_DATA) with the violated rule."""
     if given.problem:
         raise bad_data(given.problem)
     context = extensions.context()

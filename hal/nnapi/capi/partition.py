@@ -24,9 +24,9 @@ _log = logging.getLogger("hal.nnapi.capi")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Operations that one device executes one after the other.
+    """Operations that one device executes in sequence.
 
-    ``inputs`` and ``outputs``: which operands of the whole model its inputs and outputs are.
+    ``inputs``, ``outputs``: the operands of the whole model that are its inputs and outputs.
     """
 
     device: Device
@@ -36,7 +36,7 @@ class Part:
 
 
 Stretch = tuple[Device, range]
-"""Operations that follow each other, by number, and the device that executes them."""
+"""A device, and the range of consecutive operations that it executes."""
 
 
 def spread(
@@ -49,11 +49,12 @@ def spread(
         if deadline_ns != OMITTED and time.monotonic_ns() >= deadline_ns:
             raise StatusError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, "the deadline has passed while devices were asked")
 
-    with polled(check):  # the interface has no deadline for this question; devices answer in the thread that asks
+    with polled(check):  # the interface has no deadline for this call, and devices answer in the calling thread
         support = [supported(device, model) for device in devices]
     main = model.main
     everything = range(len(main.operations))
-    # One device for everything is preferred to a faster mixture: between devices every value goes through the host.
+    # One device for everything is preferred to a faster combination, because values between devices pass through the
+    # host.
     whole = [device for device, can in zip(devices, support, strict=True) if all(can)]
     if whole:
         return [(_cheapest(whole, main, everything, preference), everything)]
@@ -86,7 +87,7 @@ def parts_of(model: aidl_types.Model, stretches: Sequence[Stretch]) -> list[Part
 
 
 def available(devices: Sequence[Device]) -> Sequence[Device]:
-    """Those of the devices that are there. Raises ApiError (UNAVAILABLE_DEVICE) if none is."""
+    """The devices that are plugged in. Raises ApiError (UNAVAILABLE_DEVICE) if there are none."""
     found = [device for device in devices if device.hal.getStatus() is DeviceStatus.AVAILABLE]
     if not found:
         names = ", ".join(device.name for device in devices)
@@ -95,7 +96,7 @@ def available(devices: Sequence[Device]) -> Sequence[Device]:
 
 
 def supported(device: Device, model: aidl_types.Model) -> list[bool]:
-    """For each operation whether a device supports it; one that is unplugged supports none."""
+    """Whether a device supports each operation. An unplugged device supports none."""
     try:
         return device.aidl.getSupportedOperations(model)
     except ServiceSpecificException as error:
@@ -105,8 +106,8 @@ def supported(device: Device, model: aidl_types.Model) -> list[bool]:
 
 
 def _cheapest(devices: Sequence[Device], main: aidl_types.Subgraph, numbers: Sequence[int], preference: int) -> Device:
-    """The device with the least sum of its ratios for the types of the operations' first inputs."""
-    if len(devices) == 1:  # whose capabilities may not have been measured yet, which takes seconds
+    """The device with the least sum of ratios for the types of the operations' first inputs."""
+    if len(devices) == 1:  # its capabilities may not have been measured yet, which takes seconds
         return devices[0]
     inputs = [main.operations[number].inputs for number in numbers]
     kinds = [int(main.operands[places[0]].type) for places in inputs if places]
@@ -130,7 +131,7 @@ def _part(model: aidl_types.Model, device: Device, numbers: range) -> Part:
 
 
 def _check_cut(main: aidl_types.Subgraph, index: int) -> None:
-    """Between devices only operands can go whose size is known before the execution."""
+    """Raise ApiError (BAD_DATA) for an operand between devices whose size is unknown before the execution."""
     operand = main.operands[index]
     at_border = operand.lifetime == LifeTime.SUBGRAPH_INPUT or (
         operand.lifetime == LifeTime.SUBGRAPH_OUTPUT
@@ -159,7 +160,7 @@ def _subgraph(
             lifetime = LifeTime.SUBGRAPH_INPUT
         elif index in outputs:
             lifetime = LifeTime.SUBGRAPH_OUTPUT
-        # Operands that became inputs or outputs of the part have no location in the model any more.
+        # Operands that became inputs or outputs of the part have no location in the model.
         location = operand.location if lifetime == operand.lifetime else DataLocation()
         operands.append(replace(operand, lifetime=lifetime, location=location))
     operations = [

@@ -1,4 +1,4 @@
-"""Reading and writing the client's memory. Addresses are trusted, as in any C library, but NULL never is."""
+"""Reading and writing the client's memory. Addresses are trusted, as in any C library, except for NULL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from .codes import ApiError, ResultCode, bad_data
 
 MAX_RANK = 1024
-"""More dimensions than this are taken for a pointer to something else."""
+"""A larger number of dimensions is assumed to be a pointer to something else."""
 MAX_SCALES = 1 << 24
 MAX_NAME = 4096
 
@@ -130,5 +130,5 @@ def writer(kind: Any) -> Callable[[int, Any], None]:
 
 
 def write_array(kind: Any, address: int, values: tuple[Any, ...]) -> None:
-    """Write values one behind the other."""
+    """Write values contiguously."""
     (kind * len(values)).from_address(address)[:] = values

@@ -1,4 +1,4 @@
-"""An execution's arguments as a request to the driver: client buffers go through one piece of shared memory."""
+"""Convert an execution's arguments to a request to the driver. Client buffers go through one block of shared memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Staging:
         self._mapping = self.memory.shared.map() if self.memory else None
 
     def place(self, argument: Argument) -> Argument:
-        """Where the driver finds an argument."""
+        """The argument as the driver sees it."""
         if not isinstance(argument, AtPointer):
             return argument
         assert self.memory is not None
@@ -39,7 +39,7 @@ class Staging:
 
     def take_in(self) -> None:
         """Copy the inputs from the client."""
-        # With every computation: a client that computes again has written new inputs to the same place.
+        # For every computation, because the client may have written new inputs to the same place.
         for argument in self._inputs:
             pointers.copy(self._base + self._offsets[id(argument)], argument.address, argument.size)
 

@@ -1,4 +1,4 @@
-"""One computation: the steps of a compilation, one after the other, on their devices."""
+"""One computation: the steps of a compilation in sequence, on their devices."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .requests import RequestBuilder, Staging
 INT64_MAX = (1 << 63) - 1
 
 RunStep = Callable[[int, Request, list[int], ExecutionConfig, int], ExecutionResult]
-"""Runs a step. Arguments: its number, the request, the key of a burst's pools, how to execute, the deadline in ns."""
+"""Runs a step. Arguments: its number, the request, the keys of a burst's pools, the config, the deadline in ns."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """How a computation ended."""
+    """The outcome of a computation."""
 
     code: ResultCode
     message: str = ""
@@ -34,13 +34,13 @@ class Outcome:
     timing: Timing = field(default_factory=Timing)
 
     def check(self) -> None:
-        """Raise ApiError with the code unless all went well."""
+        """Raise ApiError with the result code unless the computation succeeded."""
         if self.code is not ResultCode.NO_ERROR:
             raise ApiError(self.code, self.message or "the computation has failed; the log of hal.nnapi says why")
 
 
 class Computation:
-    """The arguments of an execution, ready to run as often as one likes, but once at a time."""
+    """The arguments of an execution, which can be run any number of times, but only once at a time."""
 
     def __init__(
         self, compilation: Compilation, inputs: Sequence[Argument], outputs: Sequence[Argument], config: ExecutionConfig
@@ -52,12 +52,12 @@ class Computation:
         self._places = [self._staging.place(argument) for argument in outputs]
         self._temporaries: dict[int, AtMemory] = {}
         for number, step in enumerate(compilation.steps):
-            # A result that no later step reads needs no memory of its own: it goes to the client, or nowhere.
+            # A result that no later step reads needs no memory of its own: it goes to the client, or is dropped.
             later = {index for other in compilation.steps[number + 1 :] for index in other.part.inputs}
             self._make_room([index for index in step.part.outputs if index in later])
 
     def run(self, deadline_ns: int = OMITTED, run_step: RunStep | None = None) -> Outcome:
-        """Compute. Never raises. ``run_step``: a burst's, instead of executions of their own."""
+        """Compute. Never raises. ``run_step``: that of a burst, instead of separate executions."""
         try:
             self._check_inputs()
             self._staging.take_in()
@@ -70,7 +70,7 @@ class Computation:
             outcome = Outcome(ResultCode.OUT_OF_MEMORY, "the host has no memory left")
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
             outcome = Outcome(code_of(status_of(error, "computation")), said(error))
-        # In any case: memory of outputs has contents after success, and none otherwise.
+        # In any case: output memory has contents after success, and none otherwise.
         self._settle(outcome)
         return outcome
 
@@ -86,12 +86,12 @@ class Computation:
             builder = RequestBuilder()
             request = builder.build(inputs, outputs)
             if run_step is None:
-                # Every step has the whole deadline, which is a point in time and not a duration.
+                # Every step has the whole deadline, which is a point in time, not a duration.
                 result = step.prepared.executeSynchronouslyWithConfig(request, config, deadline_ns)
             else:
                 result = run_step(number, request, builder.tokens, config, deadline_ns)
             for place, index in enumerate(step.part.outputs):
-                told = place < len(result.outputShapes)  # the driver may say nothing of those that were known before
+                told = place < len(result.outputShapes)  # the driver may omit shapes that were known before
                 shapes[index] = result.outputShapes[place] if told else OutputShape(outputs[place].dims, True)
             device, driver = device + result.timing.timeOnDeviceNs, driver + result.timing.timeInDriverNs
             enough = enough and result.outputSufficientSize
@@ -102,13 +102,13 @@ class Computation:
             message = "an output has more bytes than there is room for"
             return Outcome(ResultCode.OUTPUT_INSUFFICIENT_SIZE, message, found)
         sizes: list[int | None] = []
-        for index, shape in zip(model.outputs, found, strict=True):  # known by now, and maybe 0
+        for index, shape in zip(model.outputs, found, strict=True):  # known by now, and possibly 0
             element = extensions.context().element_bytes(model.operands[index].type)
             sizes.append(None if element is None else element * math.prod(shape.dimensions))
         self._staging.give_out(sizes)
         return Outcome(ResultCode.NO_ERROR, "", found, Timing(device, driver) if config.measureTiming else Timing())
 
-    # Where the operands of steps lie
+    # Places of the operands of steps
 
     def _target(self, index: int) -> Argument:
         model = self._compilation.model
@@ -128,7 +128,7 @@ class Computation:
             elif isinstance(self._places[model.outputs.index(index)], Omitted):
                 raise bad_data(f"output {model.outputs.index(index)} is needed by another device: it cannot be omitted")
 
-    # Memory made from descriptors
+    # Memory created from descriptors
 
     def _check_inputs(self) -> None:
         for number, argument in enumerate(self._inputs):

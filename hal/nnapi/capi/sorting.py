@@ -1,4 +1,4 @@
-"""Operations in an order in which they can be executed."""
+"""Sort operations into an executable order."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class BuiltOperation:
 
 
 def sort_operations(operations: Sequence[BuiltOperation], operands: int) -> list[int]:
-    """Numbers of the operations, each behind those whose results it reads; the order of adding decides the rest.
+    """Numbers of the operations, each after those whose results it reads; otherwise in the order in which they were
+    added.
 
-    Raises ApiError (BAD_DATA) if operations wait for each other.
+    Raises ApiError (BAD_DATA) for a cycle.
     """
     writer = [-1] * operands
     for number, operation in enumerate(operations):

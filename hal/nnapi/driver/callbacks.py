@@ -1,4 +1,4 @@
-"""Telling a client how something ended: by the newest method that its callback object has, and once."""
+"""Notify a client of a result exactly once, with the newest method that its callback object has."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def notify_prepared(callback: Any, status: ErrorStatus, prepared: Any) -> None:
 
 
 def notify_executed(callback: Any, status: ErrorStatus, shapes: Sequence[OutputShape], timing: Timing) -> None:
-    """Tell an IExecutionCallback; that of HAL 1.0 and 1.1 learns the status alone."""
+    """Notify an IExecutionCallback. That of HAL 1.0 and 1.1 only gets the status."""
     _notify(callback, status, (list(shapes), timing), ())
 
 
 def _notify(callback: Any, status: ErrorStatus, results: tuple[Any, ...], oldest: tuple[Any, ...]) -> None:
     name = next((name for name in _METHODS if callable(getattr(callback, name, None))), None)
     if name is None:
-        return  # an object that cannot be told; check_callback has refused it
+        return  # an object without a method to notify; check_callback has refused it
     try:
         method = getattr(callback, name)
         if name == "notify_1_3":

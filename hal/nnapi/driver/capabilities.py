@@ -51,9 +51,9 @@ _lock = threading.Lock()
 
 
 def capabilities_of(config: Config) -> Capabilities:
-    """The capabilities of a device: measured once for each description, and kept in the user's cache directory."""
+    """The capabilities of a device, measured once per description and stored in the user's cache directory."""
     key = _key(config)
-    # Held while it measures: a second client waits for the same result instead of measuring too.
+    # Held during the measurement, so that a second client waits for the same result.
     with _lock:
         found = _known.get(key)
         if found is None:
@@ -62,7 +62,7 @@ def capabilities_of(config: Config) -> Capabilities:
 
 
 def measure(config: Config) -> Capabilities:
-    """Run the workloads on the device and on the reference. A type that the device does not compute with is absent."""
+    """Run the workloads on the device and on the reference. Types that the device does not support are absent."""
     device, reference = _Bench(config), _Bench(load_config(REFERENCE))
 
     def ratio(workload: Workload, *, host: bool = False) -> PerformanceInfo | None:
@@ -73,7 +73,7 @@ def measure(config: Config) -> Capabilities:
         energy = FLT_MAX
         if mine.energy_fj is not None and other.energy_fj is not None:
             energy = mine.energy_fj / other.energy_fj
-        # Below 1 is better than the processor: this is the interface's scale.
+        # Below 1 is better than the processor, as the interface defines it.
         return PerformanceInfo(mine.time_ps / other.time_ps, energy)
 
     def known(workload: Workload, *, host: bool = False) -> PerformanceInfo:
@@ -91,7 +91,7 @@ def measure(config: Config) -> Capabilities:
 
 
 class _Bench:
-    """One device on which workloads are timed; equal graphs once."""
+    """A device on which workloads are timed. Equal graphs are timed once."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -141,7 +141,7 @@ def _key(config: Config) -> str:
 
 
 def _keep(key: str, found: Capabilities) -> Capabilities:
-    """Write a file in the user's cache directory; trouble is logged, it is only a shortcut."""
+    """Write a file in the user's cache directory. Errors are only logged, because the file is optional."""
     path = default_directory() / f"capabilities-{key}.json"
     try:
         replace_file(path, [json.dumps(_to_json(found)).encode()])

@@ -48,22 +48,23 @@ def open_device(
     state_dir: str | os.PathLike[str] | None = None,
     faults: Faulty | None = None,
 ) -> Device:
-    """The driver of one simulated device.
+    """Open the driver of one simulated device.
 
     ``config``: a name from ``configs/``, a path or a Config. ``clock``: nanoseconds of the steady clock, for deadlines.
-    ``state_dir``: where the key of the compilation cache is kept; the user's state directory unless given.
-    ``faults``: a script of faults for the device; the file that ``$NPUSIM_FAULTS`` names unless given. Raises
-    ConfigError; the methods of the device raise nothing, but :meth:`Device.close`, once all is closed: UsageError if a
-    fault has not happened.
+    ``state_dir``: the directory for the key of the compilation cache, by default the user's state directory.
+    ``faults``: a fault script for the device, by default the file named by ``$NPUSIM_FAULTS``. Raises ConfigError.
+
+    The methods of the device raise nothing, except that :meth:`Device.close` finally raises UsageError if a fault has
+    not happened.
     """
     return Device(load_config(config), clock, None if state_dir is None else Path(state_dir), faults or faults_asked())
 
 
 class Device:
-    """IDevice. Arguments and results of methods are those of the interface, in its order; no method raises."""
+    """IDevice. Methods have the arguments and results of the interface, in its order, and never raise."""
 
     def __init__(self, config: Config, clock: Clock, state_dir: Path | None, faults: Faulty | None) -> None:
-        # Before any model: a model that names an extension is refused unless it is registered by then.
+        # Before any model, because a model that names an unregistered extension is refused.
         extensions.load_entry_points()
         self.config = config
         self._state_dir = state_dir
@@ -81,11 +82,11 @@ class Device:
         Finally raises UsageError if a fault of the device's script has not happened."""
         self._engine.close()
 
-    # What the device is
+    # Properties of the device
 
     @never_raises()
     def getStatus(self) -> DeviceStatus:
-        """1.0: OFFLINE if it is unplugged, closed or another process's, BUSY if its queue is full."""
+        """1.0: OFFLINE if it is unplugged, closed or owned by another process, BUSY if its queue is full."""
         return self._engine.status
 
     @never_raises(str)
@@ -105,7 +106,7 @@ class Device:
 
     @never_raises(int, int)
     def getNumberOfCacheFilesNeeded(self) -> tuple[ErrorStatus, int, int]:
-        """1.2: (status, model files, data files); 0 and 0 if the key of the cache cannot be kept anywhere."""
+        """1.2: (status, model files, data files); 0 and 0 if the key of the cache cannot be stored."""
         count = int(cache.driver_key(self._state_dir) is not None)
         return ErrorStatus.NONE, count, count
 
@@ -152,19 +153,20 @@ class Device:
 
     @never_raises(list)
     def getSupportedOperations_1_3(self, model: Model) -> tuple[ErrorStatus, list[bool]]:
-        """1.3: for each operation of the main subgraph; IF and WHILE with all operations that they refer to."""
+        """1.3: for each operation of the main subgraph whether it is supported; for IF and WHILE, with all operations
+        that they refer to."""
         return self._supported(model, V1_3)
 
     def _supported(self, model: Model, version: Version) -> tuple[ErrorStatus, list[bool]]:
         self._engine.check_available()
-        with self._engine.limited(None, "getSupportedOperations"):  # its caller may have a limit of its own
+        with self._engine.limited(None, "getSupportedOperations"):  # the caller may have its own limit
             return ErrorStatus.NONE, [
                 operation.supported for operation in explain(self._engine.executor, model, version)
             ]
 
     @never_raises(list)
     def explain(self, model: Model) -> tuple[ErrorStatus, list[OperationSupport]]:
-        """Not of the interface: for each operation of the main subgraph whether it is supported, and why not."""
+        """Not part of the interface: for each operation of the main subgraph whether it is supported, and why not."""
         self._engine.check_available()
         return ErrorStatus.NONE, explain(self._engine.executor, model)
 
@@ -172,7 +174,7 @@ class Device:
 
     @never_raises()
     def prepareModel(self, model: v1_0.Model, callback: Any) -> ErrorStatus:
-        """1.0: have a model prepared: the status of the launch."""
+        """1.0: start to prepare a model. Returns the status of the launch."""
         convert = partial(v1_0.converted, v1_0.model_to_1_3, model)
         return older_status(self._prepare(convert, V1_0, FAST, MEDIUM, None, (), (), NO_TOKEN, callback))
 
@@ -210,7 +212,7 @@ class Device:
         token: bytes,
         callback: Any,
     ) -> ErrorStatus:
-        """1.3: have a model prepared, and kept in the cache files if there are any: the status of the launch."""
+        """1.3: start to prepare a model and store it in the cache files, if any. Returns the status of the launch."""
         return self._prepare(
             lambda: model, V1_3, preference, priority, deadline, modelCache, dataCache, token, callback
         )
@@ -262,15 +264,15 @@ class Device:
         deadline: TimePoint,
         callback: Any,
     ) -> ErrorStatus:
-        """Run the work that ``check`` returns on another thread; an exception of ``check`` is the status of the
-        launch."""
+        """Run the function that ``check`` returns on another thread. An exception of ``check`` becomes the status of
+        the launch."""
         try:
             check_callback(callback)
             self._engine.check_available()
             limit = deadline_of(deadline, self._engine.clock)
             work = check(Preparation(self._engine, self._state_dir, priority, limit))
             task, patience_s = partial(_prepare_and_notify, work, callback), None
-            if limit is not None:  # it is told that it is late even if there is no thread to prepare it
+            if limit is not None:  # the client is notified of a timeout even if no thread is free to prepare the model
                 patience_s = limit.seconds_left()
             self._engine.tasks.submit(task, priority, patience_s)
         except Exception as error:  # noqa: BLE001 - whatever it is, launch and callback get its status

@@ -18,7 +18,7 @@ _log = logging.getLogger("hal.nnapi")
 
 @dataclass(frozen=True, slots=True)
 class OperationSupport:
-    """One operation of the main subgraph: its place, its name, and the reason if it is not supported."""
+    """One operation of the main subgraph: its index, its name, and the reason if it is not supported."""
 
     index: int
     operation: str
@@ -27,10 +27,10 @@ class OperationSupport:
 
 
 def explain(executor: Executor, model: Model, version: Version = V1_3) -> list[OperationSupport]:
-    """The support of each operation of the main subgraph, in order; unsupported ones are logged, one line each.
+    """The support of each operation of the main subgraph, in order. Unsupported ones are logged, one line each.
 
     An operation whose constants are in unreadable memory is not supported. Raises InvalidModelError, and FileCutError
-    for a file that is truncated meanwhile.
+    for a file that is truncated during the call.
     """
     own = own_model(model, version)
     unreadable: dict[int, str] = {}

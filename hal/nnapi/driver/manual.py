@@ -1,7 +1,7 @@
-"""The manual's table of operations, made from their declarations.
+"""Generate the manual's table of operations from their declarations.
 
-``python -m hal.nnapi.driver.manual`` writes docs/reference/nnapi-operations.md; with ``--check`` it only says whether
-that file is up to date.
+``python -m hal.nnapi.driver.manual`` writes docs/reference/nnapi-operations.md. ``--check`` only checks whether the
+file is up to date.
 """
 
 from __future__ import annotations

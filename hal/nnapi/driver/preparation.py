@@ -32,8 +32,8 @@ Handles = Sequence[Sequence[int]]
 
 
 def own_model(model: Model, version: Version) -> Model:
-    """A checked copy of a client's model, which shares nothing with it but the memory of its pools. ``version``: of the
-    interface by which it came.
+    """A checked copy of a client's model, which shares only the memory of its pools. ``version``: of the interface that
+    was used.
 
     Raises InvalidModelError.
     """
@@ -42,8 +42,11 @@ def own_model(model: Model, version: Version) -> Model:
 
 
 def constants_of(model: Model, unreadable: dict[int, str] | None = None) -> Constants:
-    """The constants of a checked model with mapped pools. A pool that cannot be mapped is added to ``unreadable`` with
-    the reason; without that argument, and for a pool that contradicts itself, StatusError is raised."""
+    """The constants of a checked model with mapped pools.
+
+    A pool that cannot be mapped is added to ``unreadable`` with the reason. Without that argument, and for a pool that
+    contradicts itself, raises StatusError.
+    """
     mapped: list[Mapping | None] = []
     for number, pool in enumerate(model.pools):
         try:
@@ -62,7 +65,7 @@ def vocabulary_of(model: Model) -> Vocabulary:
 
 
 def scope_of(model: Model) -> str:
-    """Tells the memory of a model's pools from that of others; nothing if it has none."""
+    """A key that distinguishes the memory of a model's pools from other models'; empty if it has no pools."""
     return "".join(f"|{pool.identity}" for pool in model.pools)
 
 
@@ -74,7 +77,8 @@ def compiler(
 
 
 class Preparation:
-    """One preparation. Its methods check everything - they raise StatusError, InvalidModelError - and give the work."""
+    """One preparation. Its methods check everything, raise StatusError or InvalidModelError, and return the work
+    to do."""
 
     def __init__(
         self, engine: Engine, state_dir: Path | None, priority: Priority | int, deadline: Deadline | None
@@ -95,10 +99,10 @@ class Preparation:
         data_cache: Handles,
         token: bytes,
     ) -> Callable[[], PreparedModel]:
-        """Work that compiles a model and keeps it in the cache files, if there are any that can be used."""
+        """Return the work that compiles a model, and stores it in the cache files if there are usable ones."""
         own = own_model(
             model, version
-        )  # now, not in the work: the client may change its model as soon as the launch returns
+        )  # copied now, because the client may change its model as soon as the launch returns
         validate_preference(preference)
         self._check_deadline()
         constants, vocabulary = constants_of(own), vocabulary_of(own)
@@ -125,7 +129,7 @@ class Preparation:
         return work
 
     def from_cache(self, model_cache: Handles, data_cache: Handles, token: bytes) -> Callable[[], PreparedModel]:
-        """Work that makes a model from the cache files, whose security-sensitive part has been checked."""
+        """Return the work that creates a model from the cache files, whose security-sensitive part has been checked."""
         kept = cache.open_kept(self._config, self._state_dir, model_cache, data_cache, token)
         self._check_deadline()
 
@@ -145,9 +149,9 @@ class Preparation:
         return self._engine.limited(self._deadline, "preparation")
 
     def _prepared(self, model: Model, plan: Plan) -> PreparedModel:
-        """The prepared model; its programs are released when it is collected."""
+        """The prepared model. Its programs are released when it is collected."""
         prepared = PreparedModel(self._engine, model, plan, self._priority)
-        # At the exit of the process this memory need not be freed, and other parts may no longer exist.
+        # At process exit this memory need not be freed, and other parts may no longer exist.
         weakref.finalize(prepared, _release, self._programs, plan).atexit = False
         return prepared
 
@@ -160,7 +164,8 @@ class Preparation:
 
 
 def refuse_unknown(model: Model, vocabulary: Vocabulary) -> None:
-    """Raise UnsupportedError for operations that this driver does not know: OEM's, and those of foreign extensions."""
+    """Raise UnsupportedError for operations that this driver does not know: OEM operations, and those of foreign
+    extensions."""
     unknown = [
         (f"{number}", operation_name(operation.type), "is not an operation that this driver knows")
         for subgraph in (model.main, *model.referenced)
@@ -172,4 +177,4 @@ def refuse_unknown(model: Model, vocabulary: Vocabulary) -> None:
 
 
 def _release(programs: ProgramStore, plan: Plan) -> None:
-    programs.release(plan.programs())  # those that it has by then: executions compile, and drop, more
+    programs.release(plan.programs())  # the programs at that time: executions compile and drop further ones

@@ -21,7 +21,8 @@ NO = MeasureTiming.NO
 
 
 class PreparedModel(Executable):
-    """IPreparedModel of HAL 1.0 to 1.3. Made by ``IDevice.prepareModel*``; any number of executions may run at once."""
+    """IPreparedModel of HAL 1.0 to 1.3, created by ``IDevice.prepareModel*``. Any number of executions may run
+    concurrently."""
 
     # HAL 1.0 to 1.2
 
@@ -47,7 +48,7 @@ class PreparedModel(Executable):
     def configureExecutionBurst(
         self, callback: Any, requestChannel: Any, resultChannel: Any
     ) -> tuple[ErrorStatus, Any]:
-        """1.2: executions one after the other over message queues: (status, IBurstContext or None)."""
+        """1.2: start a burst over message queues: (status, IBurstContext or None)."""
         self.engine.check_available()
         return burst.configure(self, callback, requestChannel, resultChannel)
 
@@ -83,11 +84,11 @@ class PreparedModel(Executable):
         loopTimeoutDuration: Duration,
         duration: Duration,
     ) -> tuple[ErrorStatus, list[int] | None, FencedCallback | None]:
-        """Have a request executed when all fences are signalled: (status, handle of a sync fence, callback).
+        """Execute a request after all fences are signalled: (status, handle of a sync fence, callback).
 
-        Returns at once. A fence of ``waitFor`` that is in error by now is INVALID_ARGUMENT. The returned fence is
-        signalled at the end, in error if the execution or one of ``waitFor`` failed.
-        ``duration``: time from when the last fence is signalled. The receiver of the handle closes its descriptor.
+        Returns at once. A fence of ``waitFor`` that is already in the error state gives INVALID_ARGUMENT. The returned
+        fence is signalled at the end, with an error if the execution or one of ``waitFor`` failed. ``duration``: limit
+        since the last fence was signalled. The receiver of the handle closes its descriptor.
         """
         handle, callback = execute_fenced(self, request, waitFor, measure, deadline, loopTimeoutDuration, duration)
         return ErrorStatus.NONE, handle, callback
@@ -95,7 +96,7 @@ class PreparedModel(Executable):
     def _launch(
         self, request: Any, measure: MeasureTiming | int, deadline: TimePoint, loop_timeout: Duration, callback: Any
     ) -> ErrorStatus:
-        """Check a request, then have it executed by another thread. ``request``: makes it."""
+        """Check a request, then execute it on another thread. ``request``: creates it."""
         try:
             check_callback(callback)
             execution = Execution(self, request(), measure, deadline, loop_timeout)

@@ -1,4 +1,4 @@
-"""Reference workloads: small graphs of the kind that networks with operands of each type are made of."""
+"""Reference workloads: small graphs that are typical for networks with operands of each type."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from npusim.ops.build import GraphBuilder
 from ..types import OperandType
 
 VERSION = 2
-"""Raise it with any change of a workload or its measurement."""
+"""Increment it with any change of a workload or its measurement."""
 
 FEATURES = (1, 28, 28, 32)
 """Batch, height, width and channels of the feature maps: a layer in the middle of a small network."""
 FILTERS = 32
 INPUTS, UNITS = 512, 256
-"""Of a fully connected layer."""
+"""Sizes of a fully connected layer."""
 ITERATIONS = 8
-"""Of a WHILE."""
+"""Iterations of a WHILE."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Graphs to run, each with how often."""
+    """Graphs to run, and how often each is run."""
 
     graphs: tuple[tuple[Graph, int], ...]
 
@@ -39,7 +39,7 @@ def workload_of(kind: OperandType) -> Workload:
 
 
 def relaxed_workload() -> Workload:
-    """Float32 that may be computed in half precision: this driver does not, it gives full precision at its price."""
+    """Float32 that may be computed in half precision. This driver always computes in full precision, at its cost."""
     return workload_of(OperandType.TENSOR_FLOAT32)
 
 
@@ -83,7 +83,7 @@ MEASURED = tuple(sorted(_GRAPHS))
 
 
 def _zeros(builder: GraphBuilder, shape: Sequence[int], dtype: DType) -> Tensor:
-    """A constant; timing does not look at values."""
+    """A constant. Timing does not depend on values."""
     return builder.const(np.zeros(tuple(shape), dtype.storage), "weights", dtype)
 
 

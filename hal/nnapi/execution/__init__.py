@@ -1,1 +1,1 @@
-"""Executions: synchronous, in the background behind fences, or in a burst; their deadlines and times."""
+"""Executions: synchronous, in the background after fences, or in a burst; their deadlines and times."""

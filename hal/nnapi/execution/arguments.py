@@ -28,10 +28,10 @@ class Place:
         self.omitted = omitted
 
     def load(self, shape: Shape, storage: np.dtype[Any]) -> Array:
-        """The value of an input: a view of the pool, which the device reads when the job runs, or a copy if the element
+        """The value of an input: a view of the pool, which the device reads when the job runs; a copy if the element
         types of the interface and numpy differ."""
         assert self.pool is not None
-        if storage == np.bool_:  # any byte but 0 is true
+        if storage == np.bool_:  # any non-zero byte is true
             truth: Array = np.frombuffer(self.pool, np.uint8, self.length, self.offset) != 0
             return truth.reshape(shape)
         return np.frombuffer(self.pool, storage, self.length // storage.itemsize, self.offset).reshape(shape)

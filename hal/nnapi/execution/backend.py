@@ -19,17 +19,17 @@ from ..types import ErrorStatus
 from .deadline import Deadline
 
 POLL_S = 0.05
-"""Least time between two checks of the deadline's clock, which may be another than the machine's."""
+"""Minimum time between two checks of the deadline's clock, which may differ from the machine's."""
 
 BATCH = 64
-"""Iterations of a loop that are repeated before other clients are served and the clock is checked; even, so that the
-next ones start with the same memory."""
+"""Iterations of a loop that are repeated before other clients are served and the clock is checked. Even, so that the
+next iterations start with the same memory."""
 
 
 class DeviceBackend:
     """Runs the programs of one execution, and sums their simulated times.
 
-    ``mappings``: pools that the host has to map for it, charged to its first job. ``device_ps``: time on the device;
+    ``mappings``: pools that the host maps for it, charged to its first job. ``device_ps``: time on the device.
     ``driver_ps``: that plus host, transfers, submission and queue.
     """
 
@@ -76,7 +76,7 @@ class DeviceBackend:
     def again(self, limit_ps: int) -> int:
         """Implements Backend.again, unless another client waits for the device."""
         past = list(self._past)
-        # Twice a condition, whose result was read, and a body, whose results were not.
+        # Two iterations of a condition, whose result was read, and a body, whose results were not.
         if [[out.nbytes for out in job.read_back] for job in past] != [[1], [], [1], []]:
             return 0
         done = [job.wait() for job in past[2:]]
@@ -90,12 +90,12 @@ class DeviceBackend:
             self.device_ps += batch * device_ps
             self.driver_ps += batch * (condition_ps + body_ps)
         if count % 2:
-            self._past.rotate(2)  # the first of them is again the one that read what is to be read now
+            self._past.rotate(2)  # the first of them is again the job whose result is read next
         return count
 
     def _most(self, limit_ps: int, condition_ps: int, body_ps: int) -> int:
         """The number of iterations that fit into the loop limit and the remaining budget."""
-        # A body may start until the limit has passed, so one more than fits; but it must end within the budget.
+        # A body may start until the limit has passed, so one more than fits, but it must end within the budget.
         most = 1 + (limit_ps - self.driver_ps - condition_ps) // (condition_ps + body_ps)
         rest = self._rest_ps()
         return most if rest is None else min(most, (rest - 1) // (condition_ps + body_ps))

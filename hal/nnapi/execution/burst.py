@@ -1,8 +1,8 @@
 """The burst of HAL 1.2: sequential executions through message queues.
 
-A separate thread serves the request channel. Pools are named by slots. The memory of a slot is requested from the
-client when it is first used, and stays mapped until the client frees the slot. If it cannot be mapped, or no longer, it
-is requested again the next time. Programs and weights stay on the device.
+A separate thread serves the request channel. Pools are identified by slots. The memory of a slot is requested from the
+client on first use, and stays mapped until the client frees the slot. If it cannot be mapped any more, it is requested
+again the next time. Programs and weights stay on the device.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ def configure(
 
 
 class BurstContext:
-    """IBurstContext: the burst is served while the client holds it. The thread holds it during an execution only, so
-    that one client object may be callback and holder."""
+    """IBurstContext: the burst is served while the client holds it.
+
+    The thread holds it only during an execution, so that one client object may be both callback and holder.
+    """
 
     def __init__(self, model: Executable, callback: Any, requests: Requests, results: Results) -> None:
         self._model = model
@@ -60,11 +62,11 @@ class BurstContext:
             target=_serve, args=(weakref.ref(self), model, requests, self._stop), name="nnapi-burst", daemon=True
         )
         self._end = weakref.finalize(self, self._stop.stop)
-        self._end.atexit = False  # the thread is a daemon: at the end of the process there is nobody left to wake
+        self._end.atexit = False  # the thread is a daemon: at process exit there is nobody left to wake
         model.pin()
         try:
             self._thread.start()
-        except RuntimeError:  # there is no thread to be had, which would undo it at its end
+        except RuntimeError:  # no thread could be started, which would clean up at its end
             model.unpin()
             raise
 
@@ -80,12 +82,12 @@ class BurstContext:
     def close(self) -> None:
         """End the burst, wait for active executions, and release all memory."""
         self._end()
-        if threading.current_thread() is not self._thread:  # which may drop the last reference to the burst itself
+        if threading.current_thread() is not self._thread:  # this thread may drop the last reference to the burst
             self._thread.join()
         self._slots.clear()
 
     def abandon(self) -> None:
-        """End the burst of a removed device, including waits of the client for room or results."""
+        """End the burst of a removed device, including waits of the client for space or results."""
         self.close()
         self._requests.close()
         self._results.close()
@@ -103,7 +105,7 @@ class BurstContext:
         try:
             asked = deserialize_request(packet)
             slots = asked.slots
-            # Memory that is freed while in use stays mapped for this packet and is unmapped in `tidy`.
+            # Memory that is freed while in use stays mapped for this packet, and is unmapped in `tidy`.
             pools = [MemoryPool(hidlMemory=memory) for memory in self._slots.find(asked.slots)]
             mappings = PoolMappings(self._slots.kept, asked.slots)
             request = Request(asked.inputs, asked.outputs, pools)
@@ -118,7 +120,7 @@ class BurstContext:
 
 
 class _Stop:
-    """A flag that ends a burst's thread, wherever it waits."""
+    """A flag that ends a burst's thread wherever it waits."""
 
     def __init__(self, requests: Requests, results: Results) -> None:
         self._channels = (requests, results)
@@ -143,7 +145,7 @@ def _serve(context: weakref.ref[BurstContext], model: Executable, requests: Requ
             if burst is None:
                 return
             burst._serve(packet)
-            # Else this thread would keep the burst alive while it waits for the next packet.
+            # Otherwise this thread would keep the burst alive while it waits for the next packet.
             del burst
     finally:
         model.unpin()
@@ -158,10 +160,13 @@ class _Slots:
         self._memories: dict[int, Memory] = {}
 
     def find(self, slots: Sequence[int]) -> list[Memory]:
-        """The memory in each slot; unknown slots are requested from the client. Raises StatusError: INVALID_ARGUMENT if
-        the client has none, and as ``Memory.map`` for memory that cannot be mapped."""
+        """The memory in each slot. Unknown slots are requested from the client.
+
+        Raises StatusError: INVALID_ARGUMENT if the client has none, and like ``Memory.map`` for memory that cannot be
+        mapped.
+        """
         unknown = list(dict.fromkeys(slot for slot in slots if slot not in self._memories))
-        # Referenced before the client is asked for others: it may free slots meanwhile, from another thread.
+        # Referenced before the client is asked for others, because it may free slots meanwhile from another thread.
         found = {slot: self._memories[slot] for slot in slots if slot in self._memories}
         if unknown:
             fetched = dict(zip(unknown, self._fetch(unknown), strict=True))
@@ -172,7 +177,7 @@ class _Slots:
         return [found[slot] for slot in slots]
 
     def drop_unusable(self, slots: Sequence[int]) -> None:
-        """Forget slots whose memory cannot be mapped, or no longer: the client is asked again."""
+        """Forget slots whose memory can no longer be mapped, so that the client is asked again."""
         for slot in slots:
             memory = self._memories.get(slot)
             if memory is not None:
@@ -192,7 +197,7 @@ class _Slots:
             ]
         except (MalformedError, ValueError) as error:
             raise invalid_argument(f"getMemories must return one memory for each of slots {unknown}: {error}") from None
-        # With duplicates of the descriptors, because the client may close its own after its answer.
+        # With duplicate descriptors, because the client may close its own after answering.
         return [memory.dup() for memory in given]
 
     def free(self, slot: int) -> None:

@@ -22,7 +22,7 @@ TimePoint = OptionalTimePoint | int | None
 Duration = OptionalTimeoutDuration | int | None
 
 INT64_MAX = (1 << 63) - 1
-"""A deadline from here on, after 292 years of uptime, means none."""
+"""A deadline from here on, after 292 years of uptime, means no deadline."""
 PS_PER_NS = 1000
 LONGEST_WAIT_S = threading.TIMEOUT_MAX // 2
 
@@ -49,7 +49,7 @@ class Deadline:
         return self.clock() >= self.at_ns
 
     def check(self, what: str) -> None:
-        """Raise StatusError (PERSISTENT) if it has passed before the work begins."""
+        """Raise StatusError (PERSISTENT) if it has passed before the work starts."""
         if self.passed():
             raise StatusError(ErrorStatus.MISSED_DEADLINE_PERSISTENT, f"{what}: the deadline has already passed")
 
@@ -59,7 +59,7 @@ class Deadline:
             raise StatusError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, f"{what}: the deadline has passed meanwhile")
 
     def check_fit(self, duration_ps: int, backlog_ps: int) -> None:
-        """Raise StatusError unless work of this modelled duration, behind this much other work, ends in time."""
+        """Raise StatusError unless work with this modelled duration, after this backlog, ends in time."""
         budget = self.budget_ps()
         if duration_ps > budget:
             raise StatusError(
@@ -74,7 +74,7 @@ class Deadline:
 
 
 def deadline_of(value: TimePoint, clock: Clock) -> Deadline | None:
-    """The deadline of a client; None if it gave none. Raises StatusError (INVALID_ARGUMENT)."""
+    """The deadline of a client; None if it set none. Raises StatusError (INVALID_ARGUMENT)."""
     at_ns = value.nanosecondsSinceEpoch if isinstance(value, OptionalTimePoint) else value
     if at_ns is None:
         return None

@@ -16,8 +16,8 @@ from npusim.runtime import Executor, Request
 def job_ps(executor: Executor, program: Program, moved: Iterable[int], mappings: int) -> int:
     """Modelled picoseconds of one job whose program is on the device, with an empty queue.
 
-    ``moved``: bytes of each input and output that the host copies. It is exactly the time that the job takes, unless
-    its operands are in other device buffers than those of the previous run, which takes slightly longer.
+    ``moved``: bytes of each input and output that the host copies. This is exact, unless the operands are in other
+    device buffers than in the previous run, which takes slightly longer.
     """
     host = executor.config.host
     transfers = sum(host.copy_ps(nbytes) for nbytes in moved if nbytes)
@@ -32,4 +32,4 @@ def overhead_ps(config: Config) -> int:
     program = compile_graph(builder.finish([builder.add("reshape", [nothing], {"shape": (1, 1)})]), config)
     with Executor(config) as executor:
         first, second = (executor.submit(Request(program, timing_only=True)).wait() for _ in range(2))
-    return min(first.host_ps, second.host_ps)  # the first one loads the program, too
+    return min(first.host_ps, second.host_ps)  # the first run also loads the program

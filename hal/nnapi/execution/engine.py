@@ -63,11 +63,11 @@ class Engine:
             if self.closed:
                 return
             self.closed = True
-        # A copy, because each removes itself.
+        # Iterate over a copy, because each removes itself.
         for wait in list(self.waits):
             wait.cancel()
         try:
-            self.executor.close()  # before the tasks, which would wait for what their jobs still have to do
+            self.executor.close()  # before the tasks, which would wait for unfinished jobs
         finally:
             self.tasks.close()
             self.executor.programs.close()
@@ -75,8 +75,8 @@ class Engine:
                 burst.abandon()
 
     def limited(self, deadline: Deadline | None, what: str) -> AbstractContextManager[None]:
-        """Work inside ends at its next poll when the device is closed, with StatusError (DEVICE_UNAVAILABLE), or the
-        deadline has passed (MISSED_DEADLINE_TRANSIENT)."""
+        """Context manager: the work inside ends at its next poll with StatusError, DEVICE_UNAVAILABLE if the device is
+        closed, MISSED_DEADLINE_TRANSIENT if the deadline has passed."""
 
         def check() -> None:
             if self.closed:
@@ -88,14 +88,14 @@ class Engine:
 
     @property
     def status(self) -> DeviceStatus:
-        """OFFLINE if it is unplugged, closed or of another process, BUSY if its queue is full."""
+        """OFFLINE if it is unplugged, closed or owned by another process, BUSY if its queue is full."""
         if self.closed or os.getpid() != self._process:
             return DeviceStatus.OFFLINE
         return DeviceStatus[self.executor.status]
 
     def check_available(self) -> None:
-        """Raise StatusError (DEVICE_UNAVAILABLE) if the device is closed, unplugged, or has a full queue, and in a
-        forked child, which has no threads."""
+        """Raise StatusError (DEVICE_UNAVAILABLE) if the device is closed, unplugged or has a full queue, or in a forked
+        child, which has no threads."""
         if os.getpid() != self._process:
             raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, "the device was opened by another process")
         if self.closed:

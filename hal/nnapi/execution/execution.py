@@ -1,4 +1,4 @@
-"""One execution of a prepared model: its creation checks everything, ``run`` executes."""
+"""One execution of a prepared model: its constructor checks everything, ``run`` executes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ from .outcome import Outcome
 
 
 class Executable:
-    """A prepared model as executions need it: the driver's own copy of the model, its plan, its device and queue. Any
-    number of executions may run concurrently."""
+    """The part of a prepared model that executions need: the driver's copy of the model, its plan, device and queue.
+
+    Any number of executions may run concurrently.
+    """
 
     def __init__(self, engine: Engine, model: Model, plan: Plan, priority: Priority) -> None:
         self.engine = engine
@@ -65,7 +67,7 @@ class Executable:
     # Residence on the device, for bursts
 
     def pin(self) -> None:
-        """Keep the programs on the device until ``unpin`` was called as often."""
+        """Keep the programs on the device until ``unpin`` has been called as often."""
         pinned: list[Program] = []
         try:
             for program in list(self.plan.programs()):
@@ -86,9 +88,9 @@ class Executable:
 
 
 class Execution:
-    """One execution. Its creation raises StatusError or InvalidRequestError for an invalid request.
+    """One execution. The constructor raises StatusError or InvalidRequestError for an invalid request.
 
-    ``mappings``: keeps pools mapped over several executions; without it each pool is mapped for this one.
+    ``mappings``: keeps pools mapped over several executions. Without it, each pool is mapped for this execution alone.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class Execution:
         self._resolved = model.rules.check(request, fenced=fenced, token=engine.buffers.check_token)
         self._uses = engine.buffers.uses(model, self._resolved.request)
         mappings = PoolMappings() if mappings is None else mappings
-        before = mappings.fresh  # mappings may have been used before: this execution pays for its own alone
+        before = mappings.fresh  # the mappings may have been used before: this execution is charged only for its own
         self._places = Places(self._resolved, mappings)
         self._mapped = mappings.fresh - before
         self._ended = False
@@ -129,11 +131,11 @@ class Execution:
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a status
             status = status_of(error, "execution")
             self._finish(None)
-            # A closed device makes executions fail in many ways; the client gets one status.
+            # A closed device makes executions fail in many ways, but the client gets one status.
             return Outcome(ErrorStatus.DEVICE_UNAVAILABLE if self._engine.closed else status)
 
     def abandon(self) -> None:
-        """The execution will not run: outputs in driver buffers become uninitialised."""
+        """Give up without running: outputs in driver buffers become uninitialised."""
         self._finish(None)
 
     def _run(self, deadline: Deadline | None) -> Outcome:
@@ -141,9 +143,9 @@ class Execution:
         if deadline is not None:
             deadline.check_fit(self._least_ps(), executor.backlog_ps(self._model.queue))
         for pool in self._places.pools:
-            pool.check()  # the file may have been cut since the launch
-        plan.constants.check()  # weights are read when they go to the device
-        # From here on outputs in driver buffers are uninitialised: a failure leaves them so.
+            pool.check()  # the file may have been truncated since the launch
+        plan.constants.check()  # weights are read when they are copied to the device
+        # From here on outputs in driver buffers are uninitialised, and a failure leaves them so.
         self._uses.start()
         limited = partial(self._engine.limited, deadline, "execution")
         backend = DeviceBackend(executor, self._model.queue, deadline, self._mapped, limited)
@@ -156,11 +158,11 @@ class Execution:
             plan.constants.confirm()
             for pool in self._places.read:
                 pool.confirm()
-        # All outputs, before one is found too small: the client learns the needed size of each.
+        # Store all outputs before checking for one that is too small, so that the client learns the size of each.
         stored = [self._store(index, value) for index, value in enumerate(values)]
         if False in [output.isSufficient for output in stored]:
             self._finish(None)
-            if self._fenced:  # whose client has no way to learn how much room the outputs need
+            if self._fenced:  # a fenced client has no way to learn the size of the outputs
                 return Outcome(ErrorStatus.GENERAL_FAILURE)
             return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, stored)
         self._finish([value.shape for value in values])
@@ -168,8 +170,10 @@ class Execution:
         return Outcome(ErrorStatus.NONE, stored, *times)
 
     def _least_ps(self) -> int:
-        """Least modelled duration: that of the first program, the only one of most models. 0 if it is unknown, because
-        no execution has had inputs of these shapes."""
+        """The minimum modelled duration: that of the first program, which is the only one in most models.
+
+        0 if unknown, because no execution has had inputs of these shapes.
+        """
         node = self._model.plan.first_node([self._input_shape(i) for i in range(len(self._places.inputs))])
         if node is None or node.program is None:
             return 0
@@ -181,7 +185,7 @@ class Execution:
 
     def _finish(self, shapes: list[Shape] | None) -> None:
         if not self._ended:
-            self._ended = True  # an execution that fails late has told its buffers already
+            self._ended = True  # an execution that fails late has already notified its buffers
             self._uses.finish(shapes)
 
     # Inputs
@@ -213,8 +217,9 @@ class Execution:
         return lambda shape, dtype: use.target(shape, bytes_of(shape, dtype))
 
     def _store(self, index: int, value: Value) -> OutputShape:
-        """Write an output to its pool; returns its shape, and whether it had room."""
+        """Write an output to its pool. Returns its shape, and whether it fitted."""
         place = self._places.outputs[index]
-        # An output without a pool is in a driver buffer already, or omitted; an empty one in a buffer is on the host.
+        # An output without a pool is already in a driver buffer, or omitted; an empty output in a buffer is on the
+        # host.
         stored = isinstance(value, Held) or place.pool is None or place.store(value)
         return OutputShape(list(value.shape), stored)

@@ -26,10 +26,10 @@ class FencedCallback:
 
     @never_raises(Timing, Timing)
     def getExecutionInfo(self) -> tuple[ErrorStatus, Timing, Timing]:
-        """(status, times from the launch, times from the signal of the last fence), in microseconds.
+        """(status, times since the launch, times since the last fence was signalled), in microseconds.
 
-        GENERAL_FAILURE until the execution has ended. The wait for fences is measured on the steady clock and belongs
-        to the time in the driver since the launch; all other times are simulated.
+        GENERAL_FAILURE until the execution has ended. The wait for fences is measured on the steady clock and is part
+        of the time in the driver since the launch. All other times are simulated.
         """
         outcome = self._outcome
         if outcome is None:
@@ -42,7 +42,7 @@ class FencedCallback:
         return self._outcome is not None
 
     def times_ns(self) -> tuple[ErrorStatus, tuple[int, int], tuple[int, int]]:
-        """The same with pairs (on device, in driver) of nanoseconds, -1 where HIDL has UINT64_MAX."""
+        """:meth:`getExecutionInfo` as pairs (on device, in driver) of nanoseconds, -1 where HIDL has UINT64_MAX."""
         outcome = self._outcome
         if outcome is None:
             return ErrorStatus.GENERAL_FAILURE, (-1, -1), (-1, -1)
@@ -60,7 +60,7 @@ class FencedCallback:
 
 
 class FencedExecution:
-    """One execution with fences before and behind it."""
+    """An execution that waits for fences, and signals one at its end."""
 
     def __init__(self, engine: Engine, execution: Execution, duration: Duration, priority: int) -> None:
         self.callback = FencedCallback()
@@ -74,8 +74,8 @@ class FencedExecution:
         self._pending: Pending | None = None
 
     def launch(self, handles: Sequence[Handle]) -> list[int]:
-        """Run it when all fences are signalled; returns the handle of the fence behind it."""
-        handle = self._fence.dup()  # while there is a fence to duplicate: it may be signalled before wait_all returns
+        """Run it after all fences are signalled. Returns the handle of the fence that it signals."""
+        handle = self._fence.dup()  # while the fence can be duplicated: it may be signalled before wait_all returns
         self._engine.waits.add(self)
         deadline = self._execution.deadline
         try:
@@ -85,14 +85,14 @@ class FencedExecution:
             self._execution.abandon()
             os.close(handle[0])
             raise
-        if not self.callback.over:  # else it has ended, and would hold itself until the collector comes
+        if not self.callback.over:  # otherwise it has ended, and would keep itself alive until the collector runs
             self._pending = pending
-        if self._engine.closed:  # since: close() may not have seen this one
+        if self._engine.closed:  # close() may have missed this one
             self.cancel()
         return handle
 
     def cancel(self) -> None:
-        """The device is being closed: end now if it still waits."""
+        """End now if it still waits, because the device is being closed."""
         pending = self._pending
         if pending is not None and pending.cancel():
             self._engine.waits.discard(self)
@@ -101,7 +101,7 @@ class FencedExecution:
     def _go(self, state: FenceStatus) -> None:
         self._engine.waits.discard(self)
         if state is not FenceStatus.SIGNALED:
-            late = state is FenceStatus.ACTIVE  # the deadline came before the fences
+            late = state is FenceStatus.ACTIVE  # the deadline passed before the fences were signalled
             self._give_up(ErrorStatus.MISSED_DEADLINE_TRANSIENT if late else ErrorStatus.GENERAL_FAILURE)
             return
         try:
@@ -128,13 +128,13 @@ class FencedExecution:
         self._settle(Outcome(status), 0)
 
     def _settle(self, outcome: Outcome, waited_ps: int) -> None:
-        self.callback.finish(outcome, waited_ps)  # before the fence: whoever sees that may ask
+        self.callback.finish(outcome, waited_ps)  # before the fence, because a client that sees the fence may query it
         if outcome.status is ErrorStatus.NONE:
             self._fence.signal()
         else:
             self._fence.signal_error()
         self._fence.close()
-        self._pending = None  # which refers to this object: what the execution maps must not wait for the collector
+        self._pending = None  # it refers to this object, whose mappings must not wait for the collector
 
 
 def execute_fenced(
@@ -146,14 +146,16 @@ def execute_fenced(
     loop_timeout: Duration,
     duration: Duration,
 ) -> tuple[list[int], FencedCallback]:
-    """Execute a request when all fences are signalled; returns the handle of the fence behind it, and the callback.
+    """Execute a request after all fences are signalled. Returns the handle of the fence that it signals, and the
+    callback.
 
     Raises errors of the request or the fences.
     """
     if not isinstance(waitFor, Sequence):
         raise invalid_argument(f"waitFor must be handles of fences, got {waitFor!r}")
     for handle in waitFor:
-        # Before the execution is made: an invalid fence, or one in error, fails the call and leaves buffers unchanged.
+        # Before the execution is created: an invalid fence, or one in the error state, fails the call and leaves
+        # buffers unchanged.
         fence.check_good(handle)
     execution = Execution(model, request, measure, deadline, loop_timeout, fenced=True)
     fenced = FencedExecution(model.engine, execution, duration, int(model.queue))

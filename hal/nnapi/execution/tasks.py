@@ -18,11 +18,11 @@ _log = logging.getLogger("hal.nnapi")
 
 
 class TaskPool:
-    """Runs tasks of priority 0 on up to ``most`` threads, which are started and ended on demand; each higher priority
-    has ``most`` more, so that urgent tasks do not wait for others that wait.
+    """Runs tasks of priority 0 on up to ``most`` threads, which start and end on demand. Each higher priority has
+    ``most`` more, so that urgent tasks do not wait for blocked ones.
 
-    The next task is the oldest of the highest priority. No lock is held while a task runs. The threads are daemons: a
-    process that ends does not wait for a simulation.
+    The next task is the oldest one of the highest priority. No lock is held while a task runs. The threads are daemons:
+    process exit does not wait for a simulation.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -36,7 +36,7 @@ class TaskPool:
         self._changed = threading.Condition()
 
     def submit(self, task: Task, priority: int = 0, patience_s: float | None = None) -> None:
-        """Run a task soon. Raises RuntimeError if the pool is closed, or no thread can be started.
+        """Queue a task. Raises RuntimeError if the pool is closed or no thread can be started.
 
         A task that still waits for a thread after ``patience_s`` seconds gets a new one.
         """
@@ -47,10 +47,10 @@ class TaskPool:
             if patience_s is not None:
                 timer = threading.Timer(patience_s, self._overdue, [serial])
                 timer.daemon = True
-            entry = (-priority, serial, task, timer)  # serials differ, so tasks are never compared
+            entry = (-priority, serial, task, timer)  # serial numbers differ, so tasks are never compared
             heapq.heappush(self._waiting, entry)
             try:
-                # Idle threads take waiting tasks; a new thread is needed only if there are more tasks than idle
+                # Idle threads take waiting tasks. A new thread is only needed if there are more tasks than idle
                 # threads.
                 if len(self._waiting) > self._idle and len(self._threads) < self._most * (1 + priority):
                     self._start_thread()
@@ -60,7 +60,7 @@ class TaskPool:
                     heapq.heapify(self._waiting)
                     raise
             if timer is not None:
-                with contextlib.suppress(RuntimeError):  # no thread for it: then it waits like the others
+                with contextlib.suppress(RuntimeError):  # without a new thread it waits like the others
                     timer.start()
             self._changed.notify()
 
@@ -97,7 +97,7 @@ class TaskPool:
     def _work(self) -> None:
         while (task := self._next()) is not None:
             self._run(task)
-            del task  # whatever it holds must not live until the next one comes
+            del task  # what it holds must not live until the next task arrives
 
     def _run(self, task: Task) -> None:
         try:
