@@ -41,7 +41,7 @@ static void registers(struct npu *npu)
 	printf("register read: median %.1f us, 99 %% within %.1f us\n", 1e6 * took[READS / 2], 1e6 * took[READS * 99 / 100]);
 }
 
-/* The first time pages are made, which is the kernel's work and not the driver's: the median of several. */
+/* The first run also creates pages, which is work of the kernel, not of the driver: take the median of several. */
 static void copies(struct npu *npu)
 {
 	size_t bytes = npu->bytes < COPY_BYTES ? npu->bytes : COPY_BYTES;
@@ -67,7 +67,7 @@ static void copies(struct npu *npu)
 	free(host);
 }
 
-/* The same job again and again: it must give the same bytes and take the same cycles. */
+/* Repeat the same job: it must give the same bytes and take the same number of cycles. */
 static int jobs(struct npu *npu, const char *path, long count)
 {
 	struct npu_file file;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The driver as `npusim driver-test` wants to talk to it: commands on standard input, an answer to each on standard
- * output. docs/reference/driver-test.md says what they mean. Also good to be typed by hand. */
+/* The driver program for `npusim driver-test`: commands on standard input, one answer per command on standard output.
+ * docs/reference/driver-test.md defines them. It can also be used by hand. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
@@ -160,7 +160,7 @@ static bool do_unload(char **words, int count)
 	return true;
 }
 
-/* A whole file into so many bytes of memory. */
+/* Read a whole file into a block of memory. */
 static bool read_input(const char *name, void *memory, uint64_t bytes, uint64_t number)
 {
 	FILE *file = fopen(name, "rb");

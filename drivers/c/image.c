@@ -92,7 +92,7 @@ static bool sha_is(struct sha *sha, const unsigned char *digest)
 	return !difference;
 }
 
-/* JSON, as much of it as a description has. Each function moves on behind what it has read, or says false. */
+/* JSON, as far as a description needs it. Each function advances past what it has parsed, or returns false. */
 
 struct text {
 	const char *at, *end;
@@ -108,7 +108,7 @@ static bool skip(struct text *text, char wanted)
 	return true;
 }
 
-/* A string; its characters as they stand there, escapes and all. */
+/* A string; its raw characters, with escapes. */
 static bool string(struct text *text, struct text *found)
 {
 	if (!skip(text, '"'))
@@ -197,7 +197,7 @@ static bool size_of_region(struct text *text, uint64_t *bytes)
 	return number(text, bytes);
 }
 
-/* A list; so many elements of it, in memory that the caller frees. */
+/* A list; the number of its elements, in memory that the caller frees. */
 static bool list(struct text *text, bool (*element)(struct text *, uint64_t *), uint64_t **found, uint32_t *count)
 {
 	uint32_t room = 0;

@@ -17,7 +17,7 @@
 #define ALIGNMENT 256u		/* of device memory */
 #define LOG_BYTES 256u
 #define SLICE_MS 50		/* an interrupt may get lost: so often records are looked at without one */
-#define STILL_SLICES 4		/* the clock of a simulated device that will do nothing more stands still */
+#define STILL_SLICES 4		/* the clock of a simulated device that has nothing left to do stands still */
 #define ALL_INTERRUPTS (NPU_INT_STATUS_DONE | NPU_INT_STATUS_FAULT)
 #define RING_STRIDE (NPU_MEDIUM_BASE_LO - NPU_LOW_BASE_LO)
 
@@ -156,7 +156,7 @@ void npu_close(struct npu *npu)
 {
 	if (npu->memory != MAP_FAILED) {
 		write_register(npu, NPU_INT_MASK, 0);
-		write_register(npu, NPU_CONTROL, NPU_CONTROL_RESET); /* nothing of ours goes on */
+		write_register(npu, NPU_CONTROL, NPU_CONTROL_RESET); /* none of our jobs runs any more */
 		munmap(npu->memory, npu->bytes);
 	}
 	vfio_close(&npu->vfio);
@@ -212,7 +212,7 @@ void npu_unload(struct npu *npu, struct npu_program *program)
 	free(program->region_bytes);
 }
 
-/* A job has one block: record, text of a fault, region table, and its own regions behind each other. */
+/* A job has one block: record, fault log, region table, and its regions, one after another. */
 enum npu_error npu_prepare(struct npu *npu, struct npu_program *program, struct npu_job *job)
 {
 	uint64_t table_bytes = program->regions * sizeof(struct npu_region_row), bytes = ALIGNMENT + LOG_BYTES;
@@ -277,7 +277,7 @@ enum npu_error npu_submit(struct npu *npu, struct npu_job *job, enum npu_class r
 	job->ended = false;
 	job->program->jobs++;
 	*last = job;
-	/* Record, entry, TAIL, doorbell, in this order: each may be read as soon as the next is written. */
+	/* Record, entry, TAIL, doorbell, in this order: each may be read as soon as the next one is written. */
 	memcpy(npu->memory + job->block, &record, sizeof(record));
 	memcpy(npu->memory + job->entry, &entry, sizeof(entry));
 	atomic_thread_fence(memory_order_seq_cst);
@@ -287,7 +287,7 @@ enum npu_error npu_submit(struct npu *npu, struct npu_job *job, enum npu_class r
 	return npu->vfio.broken ? NPU_GONE : NPU_OK;
 }
 
-/* Whether the record of a job says how it ended. */
+/* Whether the record of a job has been completed. */
 static bool look_at(struct npu *npu, struct npu_job *job)
 {
 	struct npu_completion record;
@@ -366,7 +366,7 @@ static bool look_until(struct npu *npu, struct npu_job *job, uint64_t deadline_c
 		now = job->ended ? last : read_pair(npu, NPU_CYCLES_LO);
 		if (!job->ended && now > deadline_cycles)
 			break;
-		/* The reads themselves take some hundred nanoseconds each. */
+		/* Each read takes some hundred nanoseconds. */
 		still = now - last < npu->khz / 100 ? still + 1 : 0;
 	}
 	return job->ended;

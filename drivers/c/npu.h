@@ -13,7 +13,7 @@
 enum npu_error { NPU_OK, NPU_MEMORY, NPU_FULL, NPU_FAULT, NPU_TIMEOUT, NPU_ABORTED, NPU_GONE, NPU_DEVICE };
 enum npu_class { NPU_LOW, NPU_MEDIUM, NPU_HIGH, NPU_PRIORITIES };
 
-/* What the compiler has made: instructions, constants, the bytes of each region. */
+/* The output of the compiler: instructions, constants, the size of each region. */
 struct npu_image {
 	const void *code, *constants;
 	uint64_t code_bytes, constant_bytes;
@@ -39,7 +39,7 @@ struct npu_job {
 	enum npu_error result;
 	uint64_t cycles, fault_address;	/* as the completion record has them */
 	uint32_t fault;
-	char text[256];			/* what the device says about a fault */
+	char text[256];			/* the fault that the device reports */
 };
 
 struct npu_block {
@@ -67,9 +67,9 @@ enum npu_error npu_reset(struct npu *npu);
 enum npu_error npu_load(struct npu *npu, const struct npu_image *image, struct npu_program *program);
 void npu_unload(struct npu *npu, struct npu_program *program);
 
-/* Device memory for a run. Inputs are written where npu_region() says, before npu_submit(); outputs read there after
- * npu_wait(), and believed only if npu_is_there() afterwards. A job must lie still until it is released, which one that
- * is in the device cannot be. */
+/* Device memory for a run. Inputs are written where npu_region() says, before npu_submit(); outputs are read there
+ * after npu_wait(), and are valid only if npu_is_there() afterwards. A job must not move until it is released, which is
+ * impossible while it is in the device. */
 enum npu_error npu_prepare(struct npu *npu, struct npu_program *program, struct npu_job *job);
 void *npu_region(struct npu *npu, const struct npu_job *job, uint32_t region);
 enum npu_error npu_submit(struct npu *npu, struct npu_job *job, enum npu_class ring);
@@ -78,7 +78,7 @@ enum npu_error npu_wait(struct npu *npu, struct npu_job *job, uint64_t timeout_p
 enum npu_error npu_abort(struct npu *npu, struct npu_job *job);
 void npu_release(struct npu *npu, struct npu_job *job);
 
-/* A register; all ones when the device is gone. */
+/* A register; all ones if the device is gone. */
 uint32_t npu_read(struct npu *npu, uint32_t offset);
 
 /* Whether the device is still the one that was set up: one that comes back has been reset, and its memory is zero. */

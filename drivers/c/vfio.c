@@ -14,7 +14,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are in the o
 
 enum { VERSION = 1, REGION_INFO = 5, SET_IRQS = 8, REGION_READ = 9, REGION_WRITE = 10, DEVICE_RESET = 13 };
 enum { TYPE = 0xf, REPLY = 1, ERROR = 1 << 5 };
-enum { MOST_BYTES = 4096 }; /* of an answer: we ask for little */
+enum { MOST_BYTES = 4096 }; /* of an answer; requests are small */
 enum { MAPPABLE = 1 << 2, EVENTFD = 1 << 2, TRIGGER = 1 << 5 };
 
 struct header {
@@ -75,7 +75,8 @@ static int send_message(struct vfio *vfio, const struct header *header, const vo
 	return 0;
 }
 
-/* Exactly so many bytes. A descriptor that comes with them goes to *fd, if that is wanted and has none yet. */
+/* Receive exactly this many bytes. A descriptor that arrives with them is stored in *fd, if requested and still empty.
+ */
 static int receive(struct vfio *vfio, void *data, size_t size, int *fd)
 {
 	union { char room[CMSG_SPACE(8 * sizeof(int))]; struct cmsghdr align; } control;
@@ -106,8 +107,8 @@ static int receive(struct vfio *vfio, void *data, size_t size, int *fd)
 	return 0;
 }
 
-/* Ask, and take the answer: *got bytes of at most `room`. What the server asks of us meanwhile is refused: it has been
- * given no memory. */
+/* Send a request and receive the answer: *got bytes, at most `room`. Requests of the server meanwhile are refused: it
+ * has been given no memory. */
 static int call(struct vfio *vfio, uint16_t command, const void *body, uint32_t size, int fd, void *answer, size_t room,
 		size_t *got, int *came)
 {
@@ -205,7 +206,7 @@ int vfio_map(struct vfio *vfio, uint32_t region, void **memory, size_t *size)
 
 	if (!error && (got != sizeof(info) || !(info.flags & MAPPABLE) || fstat(file, &status)))
 		error = -ENODEV;
-	if (!error) { /* a BAR has a power of two of bytes, the memory behind it may have fewer */
+	if (!error) { /* the size of a BAR is a power of two, the memory behind it may be smaller */
 		uint64_t there = (uint64_t)status.st_size > info.offset ? (uint64_t)status.st_size - info.offset : 0;
 		*size = info.size < there ? info.size : there;
 		*memory = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)info.offset);

@@ -15,7 +15,7 @@ struct vfio {
 	int broken;		/* an errno: nothing can be said any more */
 };
 
-/* All of them: 0, or a negative errno, -EPIPE when the server has gone. */
+/* All return 0, or a negative errno; -EPIPE if the server is gone. */
 int vfio_open(struct vfio *vfio, const char *path);
 void vfio_close(struct vfio *vfio);
 int vfio_reset(struct vfio *vfio);

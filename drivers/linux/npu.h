@@ -3,21 +3,21 @@
  * The parts of the driver, from the device upwards:
  *
  *   npu_hw.c       registers, memory window, reset, interrupts
- *   npu_mem.c      who has which device memory; mappings of it
- *   npu_ring.c     jobs: into a ring, and out of it
- *   npu_recover.c  faults, jobs that do not end, a device that goes away
+ *   npu_mem.c      allocation of device memory; its mappings
+ *   npu_ring.c     jobs: submission to a ring, completion
+ *   npu_recover.c  faults, hung jobs, removal of the device
  *   npu_file.c     the character device
- *   npu_debugfs.c  what can be looked at
- *   npu_power.c    sleep, and resets by others
+ *   npu_debugfs.c  debugging information
+ *   npu_power.c    suspend and resume; resets by others
  *   npu_main.c     PCI, the module
  *
  * Locks, outermost first. Nothing that may fault on user memory is called with
  * any of them held: a fault takes mmap_lock, under which mappings take these.
  *
- *   gate   (rw) held to read while somebody talks to the device: it is there and
- *          awake. Whoever removes the device holds it to write.
+ *   gate   (rw) held for reading during accesses to the device, which is then
+ *          present and awake. Removal of the device holds it for writing.
  *   lock   rings, jobs, clients, memory.
- *   block->lock  the pages that stand for a block under User Mode Linux.
+ *   block->lock  the pages that replace a block under User Mode Linux.
  */
 #ifndef _NPU_H
 #define _NPU_H
@@ -97,8 +97,8 @@ struct npu {
 	u64 seqno;
 	u32 resident_bases;
 	unsigned int inside;	/* jobs in all rings */
-	struct npu_job *runner;	/* who has the machine, as far as can be known */
-	bool suspicious;	/* a job ran out of its time, and none has ended well since */
+	struct npu_job *runner;	/* the job that runs, as far as known */
+	bool suspicious;	/* a job has exceeded its time, and none has completed since */
 	unsigned long deadline;	/* when the wait for any job to end is over, in jiffies */
 	struct delayed_work watchdog;
 	struct npu_counters counters;
@@ -130,7 +130,7 @@ struct npu_client {
 };
 
 struct npu_job {
-	struct kref ref;	/* one of the ring, of the client, of each who waits */
+	struct kref ref;	/* one each for the ring, the client and each waiter */
 	struct list_head in_ring;
 	struct list_head in_client;
 	struct npu_client *client;	/* NULL: has closed */

@@ -64,7 +64,7 @@ static int npu_release(struct inode *inode, struct file *file)
 	struct npu_client *client = file->private_data;
 	struct npu *npu = client->npu;
 
-	/* Jobs in the device keep it awake; without any there is nothing to say to it. */
+	/* Jobs in the device keep it awake. Without jobs there is nothing to do. */
 	down_read(&npu->gate);
 	mutex_lock(&npu->lock);
 	npu_jobs_release(client);
@@ -183,7 +183,7 @@ static int npu_wait(struct npu_client *client, struct npu_wait *args, void __use
 		return -ENOENT;
 
 	err = await(client, job, args->timeout_ns);
-	/* The rest of a time is not known to a call that is made again. */
+	/* A restarted call does not know the remaining time. */
 	if (err == -ERESTARTSYS && args->timeout_ns > 0)
 		err = -EINTR;
 	if (!err) {
@@ -197,7 +197,7 @@ static int npu_wait(struct npu_client *client, struct npu_wait *args, void __use
 	}
 	if (!err) {
 		mutex_lock(&npu->lock);
-		if (job->client)	/* another thread may have been told, too */
+		if (job->client)	/* another thread may have been woken, too */
 			npu_job_forget(client, job);
 		mutex_unlock(&npu->lock);
 	}

@@ -15,7 +15,7 @@ u32 npu_read(struct npu *npu, u32 offset)
 	return readl(npu->regs + offset);
 }
 
-/* A register of 64 bits, of which the halves do not change on their own. */
+/* A 64-bit register whose halves do not change on their own. */
 u64 npu_read_pair(struct npu *npu, u32 low)
 {
 	return (u64)npu_read(npu, low + 4) << 32 | npu_read(npu, low);
@@ -26,7 +26,7 @@ void npu_write(struct npu *npu, u32 offset, u32 value)
 	writel(value, npu->regs + offset);
 }
 
-/* A read goes behind all writes: they have arrived. */
+/* A read is ordered after all posted writes: they have arrived. */
 void npu_flush(struct npu *npu)
 {
 	npu_read(npu, NPU_STATUS);
@@ -45,11 +45,11 @@ static void npu_write_pair(struct npu *npu, u32 low, u64 value)
 }
 
 /*
- * Copies go by chunks of a buffer that has physical addresses: under User Mode
- * Linux a copy is a message over a virtual queue, which cannot take others. A
- * read now and then keeps the number of posted messages below what that queue
- * holds; on a real bus it costs next to nothing. Where each access is slow, a
- * chunk takes half a second: others want the processor meanwhile.
+ * Copies use chunks of a buffer with physical addresses: under User Mode Linux
+ * a copy is a message over a virtual queue, which accepts no other buffers. A
+ * read now and then keeps the number of posted messages below the size of that
+ * queue; on a real bus it costs next to nothing. If each access is slow, a
+ * chunk takes half a second, so yield the processor in between.
  */
 int npu_copy_to(struct npu *npu, u64 address, const void *from, u64 bytes)
 {
@@ -100,9 +100,10 @@ int npu_copy_from(struct npu *npu, void *to, u64 address, u64 bytes)
 }
 
 /*
- * Not memset_io(): under User Mode Linux of 6.1 that is a write of configuration
- * space. There a copy is one message, and a loop would be one for each access.
- * Elsewhere it is a loop anyway, of 4 bytes on x86: here of 8, half as many.
+ * Not memset_io(): under User Mode Linux 6.1 that writes to configuration
+ * space. There a copy is one message, and a loop would be one message per
+ * access. Elsewhere it is a loop anyway, of 4 bytes on x86; here of 8 bytes,
+ * with half as many accesses.
  */
 static void zero_chunk(struct npu *npu, u64 address, const void *zeros, u32 size)
 {
@@ -134,7 +135,10 @@ int npu_zero(struct npu *npu, u64 address, u64 bytes)
 	return 0;
 }
 
-/* Each ring and the faults have a vector of their own, as far as there are so many; the last one is all others'. */
+/*
+ * Each ring and the faults have their own vector, as far as there are enough;
+ * the last vector is shared by the rest.
+ */
 static void route_interrupts(struct npu *npu)
 {
 	u32 has = (npu_read(npu, NPU_CAP_HOST) & NPU_CAP_HOST_VECTORS) >> NPU_CAP_HOST_VECTORS_SHIFT;
@@ -147,8 +151,8 @@ static void route_interrupts(struct npu *npu)
 }
 
 /*
- * Reset the device and make it take jobs. Memory keeps its contents, jobs do
- * not survive. -ENODEV: it is gone; -EIO: it does not come back.
+ * Reset the device and make it accept jobs. Memory keeps its contents, jobs do
+ * not survive. -ENODEV: the device is gone; -EIO: it does not come back.
  */
 int npu_start(struct npu *npu)
 {
@@ -182,8 +186,8 @@ int npu_start(struct npu *npu)
 }
 
 /*
- * The last means: reset the PCI function, which takes configuration space with
- * it, and start again. Returns as npu_start() does.
+ * The last resort: reset the PCI function, which also resets configuration
+ * space, and start again. Returns as npu_start() does.
  */
 int npu_restart_function(struct npu *npu)
 {
@@ -233,7 +237,7 @@ irqreturn_t npu_irq(int irq, void *data)
 	u32 status = npu_read(npu, NPU_INT_STATUS);
 
 	atomic64_inc(&npu->irqs);
-	if (status == NPU_ALL_ONES)	/* gone: the watchdog finds out about it */
+	if (status == NPU_ALL_ONES)	/* the device is gone; the watchdog will notice */
 		return IRQ_NONE;
 	if (!status) {
 		atomic64_inc(&npu->irqs_for_nothing);
@@ -257,9 +261,9 @@ irqreturn_t npu_irq_thread(int irq, void *data)
 }
 
 /*
- * A message, all of it in the thread. A handler that reads registers while
- * somebody else does would change what he reads under User Mode Linux of 6.1,
- * which has one buffer for both.
+ * An interrupt, handled completely in the thread. A handler that reads
+ * registers concurrently with another reader would corrupt the other's result
+ * under User Mode Linux 6.1, which has one buffer for both.
  */
 irqreturn_t npu_message_thread(int irq, void *data)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The PCI driver: how a device comes and goes. */
+/* The PCI driver: probe and removal of a device. */
 #include <linux/debugfs.h>
 #include <linux/idr.h>
 #include <linux/interrupt.h>
@@ -116,7 +116,7 @@ static int identify(struct npu *npu)
 	return 0;
 }
 
-/* Memory for the rings and for jobs that are parked. The latter may be left out: then none is. */
+/* Memory for the rings and for preempted jobs. Without the latter, jobs are not preempted. */
 static int take_memory(struct npu *npu)
 {
 	u64 bytes = (u64)npu->ring_entries * sizeof(struct npu_ring_entry);
@@ -131,7 +131,7 @@ static int take_memory(struct npu *npu)
 	npu->mark = block->address + NPU_PRIORITIES * bytes;
 	if (!preempt || !npu->context_bytes)
 		return 0;
-	/* The device writes there before it reads: zeros would be written for nobody, and they are many. */
+	/* The device writes there before it reads, so zeroing this large area is unnecessary. */
 	block = npu_block_reserve(npu, npu->context_bytes);
 	if (IS_ERR(block))
 		dev_warn(&npu->pdev->dev, "no room for parked jobs: none is parked\n");
@@ -157,7 +157,10 @@ static void free_irqs(struct npu *npu)
 	pci_free_irq_vectors(npu->pdev);
 }
 
-/* As many vectors as are told apart: the device sends no other than those that route_interrupts() gives it. */
+/*
+ * As many vectors as are distinguished: the device only sends those that
+ * route_interrupts() assigns.
+ */
 static int take_irqs(struct npu *npu)
 {
 	int count = pci_alloc_irq_vectors(npu->pdev, 1, MOST_VECTORS, PCI_IRQ_ALL_TYPES), err;
@@ -292,7 +295,7 @@ static void npu_remove(struct pci_dev *pdev)
 	unmap(npu);
 	pci_clear_master(pdev);
 	pci_disable_device(pdev);
-	npu_put(npu);	/* clients that are still open have it, too */
+	npu_put(npu);	/* clients that are still open also hold it */
 }
 
 static const struct pci_device_id npu_ids[] = {

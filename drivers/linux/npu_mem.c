@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Device memory: who has which of it, and its mappings into programs.
+ * Device memory: allocation, and mappings into programs.
  *
- * Blocks are whole pages, so that no page is mapped by two clients, and lie in a
- * tree by address in which the first gap that suffices is taken. A block goes
- * when the last of its owner, jobs and mappings lets go of it.
+ * Blocks consist of whole pages, so that no page is mapped by two clients. They
+ * are in a tree sorted by address, and a new block takes the first gap that is
+ * large enough. A block is freed when its owner, its jobs and its mappings have
+ * all released it.
  *
- * A mapping is the memory window itself. Where there are no physical addresses
- * behind ioremap(), as under User Mode Linux, pages of the host stand for it;
- * NPU_IOC_SYNC copies between them and the device.
+ * A mapping maps the memory window itself. If ioremap() has no physical
+ * addresses behind it, as under User Mode Linux, pages of the host replace it,
+ * and NPU_IOC_SYNC copies between them and the device.
  */
 #include <linux/mm.h>
 #include <linux/overflow.h>
@@ -24,7 +25,10 @@ static struct npu_block *block_of(struct rb_node *node)
 	return rb_entry(node, struct npu_block, node);
 }
 
-/* Put a block into the first gap; false if there is none. Page 0 stays free: 0 is nobody's address. */
+/*
+ * Put a block into the first gap; false if there is none. Page 0 stays free,
+ * because 0 means no address.
+ */
 static bool insert(struct npu *npu, struct npu_block *block)
 {
 	struct rb_node **link = &npu->blocks.rb_node, *parent = NULL, *node;
@@ -48,7 +52,7 @@ static bool insert(struct npu *npu, struct npu_block *block)
 	return true;
 }
 
-/* New memory for the driver itself, with whatever lies there. An ERR_PTR: ENOMEM. */
+/* Allocate memory for the driver itself, uninitialised. ERR_PTR: ENOMEM. */
 struct npu_block *npu_block_reserve(struct npu *npu, u64 bytes)
 {
 	struct npu_block *block;
@@ -85,7 +89,7 @@ struct npu_block *npu_block_new(struct npu *npu, struct npu_client *owner, u64 b
 
 	if (IS_ERR(block))
 		return block;
-	/* What lies there was somebody else's. It is nobody's until it is gone. */
+	/* It contains data of another client, so nobody may see it until it is cleared. */
 	err = npu_zero(npu, block->address, block->bytes);
 	if (err) {
 		npu_block_put(block);
@@ -97,7 +101,7 @@ struct npu_block *npu_block_new(struct npu *npu, struct npu_client *owner, u64 b
 	return block;
 }
 
-/* The block of this client in which so many bytes lie, or NULL. Under npu->lock. */
+/* The block of this client that contains these bytes, or NULL. Under npu->lock. */
 struct npu_block *npu_block_find(struct npu_client *client, u64 address, u64 bytes)
 {
 	struct rb_node *node = client->npu->blocks.rb_node;
@@ -153,7 +157,10 @@ void npu_block_put(struct npu_block *block)
 	mutex_unlock(&npu->lock);
 }
 
-/* A client has closed: what no job uses goes now, the rest when its jobs have ended. Under npu->lock. */
+/*
+ * A client has closed: free what no job uses now, the rest when its jobs have
+ * ended. Under npu->lock.
+ */
 void npu_blocks_release(struct npu_client *client)
 {
 	struct rb_node *node = rb_first(&client->npu->blocks), *next;
@@ -169,7 +176,7 @@ void npu_blocks_release(struct npu_client *client)
 	}
 }
 
-/* The page that stands for one of device memory, with what is in it, or NULL. Under block->lock. */
+/* The page that replaces a page of device memory, with its contents, or NULL. Under block->lock. */
 static struct page *stand_in(struct npu_block *block, pgoff_t index)
 {
 	struct page *page;
@@ -282,7 +289,7 @@ int npu_block_mmap(struct npu_client *client, struct vm_area_struct *vma)
 	return 0;
 }
 
-/* Mappings of the window go; who touches one again asks for it again. Under npu->lock. */
+/* Unmap the window; the next access faults and maps it again. Under npu->lock. */
 void npu_mappings_zap(struct npu *npu)
 {
 	struct npu_client *client;
@@ -294,8 +301,8 @@ void npu_mappings_zap(struct npu *npu)
 }
 
 /*
- * Make mapped pages and device memory agree. Between npu_enter() and npu_exit(),
- * the caller holds a reference. The range lies in the block.
+ * Synchronize mapped pages and device memory. Called between npu_enter() and
+ * npu_exit() with a reference to the block. The range is within the block.
  */
 int npu_block_sync(struct npu_block *block, u64 offset, u64 bytes, u32 direction)
 {
@@ -304,7 +311,7 @@ int npu_block_sync(struct npu_block *block, u64 offset, u64 bytes, u32 direction
 	int err = 0;
 
 	if (!NO_WINDOW) {
-		mb();	/* what is combined for the window has left; nothing is read early */
+		mb();	/* combined writes to the window have left; nothing is read early */
 		npu_flush(npu);
 		return 0;
 	}

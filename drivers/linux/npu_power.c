@@ -6,8 +6,9 @@
 #include "npu.h"
 
 /*
- * Registers are lost in sleep, memory is not. Jobs keep it awake, so none is in it.
- * A system that sleeps may take the power, and memory with it: then it is another device.
+ * Registers are lost in sleep, memory is not. Jobs keep the device awake, so it
+ * contains none. System sleep may remove power and lose the memory: then it
+ * counts as another device.
  */
 static int npu_runtime_suspend(struct device *dev)
 {
@@ -42,10 +43,10 @@ static void npu_wake(struct npu *npu)
 static int npu_runtime_resume(struct device *dev)
 {
 	npu_wake(dev_get_drvdata(dev));
-	return 0;	/* what is wrong is said to those who use it */
+	return 0;	/* errors are reported to the users of the device */
 }
 
-/* The system sleeps: jobs get the time that they may take anyway. */
+/* The system suspends: jobs get their usual time limit. */
 static int npu_suspend(struct device *dev)
 {
 	struct npu *npu = dev_get_drvdata(dev);
@@ -61,7 +62,7 @@ static int npu_suspend(struct device *dev)
 	}
 	if (npu->inside) {
 		npu_collect(npu);
-		npu_quiet(npu);	/* before their memory is somebody else's */
+		npu_quiet(npu);	/* before their memory is given to another client */
 		npu_jobs_lose(npu, NPU_ENDED_RESET, "the system went to sleep");
 	}
 	mutex_unlock(&npu->lock);

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What to do when something goes wrong.
+ * Error handling.
  *
- * A fault of a job ends that job, and CONTINUE lets the others go on. One that
- * belongs to no job needs a reset. Interrupts can get lost, so the watchdog looks
- * at the records, too. When no job has ended for timeout_ms, the one that has the
- * machine is aborted; if that does not help, those that may have it; then the
- * device is reset, at last its PCI function, and all jobs in it are lost. It is
- * reset, too, when the abort has helped, as soon as no job is in it or another
- * one does not end: what hung may hang again. No job is submitted again, for what
- * it has already written to memory that it shares nobody can take back.
+ * A fault of a job ends that job, and CONTINUE lets the others continue. A
+ * fault without a job requires a reset. Interrupts can get lost, so the
+ * watchdog also checks the records. If no job has ended for timeout_ms, the
+ * running job is aborted; if that does not help, the jobs that may be running;
+ * then the device is reset, finally its PCI function, and all jobs in it are
+ * lost. It is also reset after a successful abort, as soon as it is idle or
+ * another job hangs, because the cause may remain. No job is resubmitted: its
+ * writes to shared memory cannot be undone.
  */
 #include "npu.h"
 
 #define POLL_MS 100u
 
-/* All jobs in the device have ended, for a reason that is none of theirs. Under npu->lock. */
+/* All jobs in the device have ended, for a reason outside them. Under npu->lock. */
 void npu_jobs_lose(struct npu *npu, u32 status, const char *why)
 {
 	struct npu_job *job, *next;
@@ -49,8 +49,8 @@ void npu_gone(struct npu *npu)
 }
 
 /*
- * After device memory was read: -ENODEV if that may not have been what lay there,
- * for the device was gone, or has come back without its memory, meanwhile.
+ * After a read of device memory: -ENODEV if the data may be invalid, because
+ * the device was gone meanwhile, or came back without its memory.
  */
 int npu_check_presence(struct npu *npu)
 {
@@ -106,7 +106,10 @@ void npu_look(struct npu *npu)
 	if (status == NPU_ALL_ONES) {
 		npu_gone(npu);
 	} else if (status & NPU_STATUS_FAULT) {
-		/* The status is younger than the records: a job may have stopped the device just now. */
+		/*
+		 * The status is more recent than the records: a job may have
+		 * stopped the device just now.
+		 */
 		if (npu_collect(npu))
 			return;
 		snprintf(why, sizeof(why), "fault %u at %#llx of no job, in rings %#x", npu_read(npu, NPU_FAULT_CODE),
@@ -116,7 +119,10 @@ void npu_look(struct npu *npu)
 	}
 }
 
-/* Whose turn it is to be aborted: who has the machine, then who may have it; NULL when all have been. */
+/*
+ * The next job to abort: the running one, then those that may be running; NULL
+ * when all have been aborted.
+ */
 static struct npu_job *suspect(struct npu *npu)
 {
 	struct npu_job *job;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Jobs: into a ring, and out of it when their completion record says how they have ended. */
+/* Jobs: submission to a ring, and completion when their record is written. */
 #include <linux/mm.h>
 #include <linux/pm_runtime.h>
 #include <linux/slab.h>
@@ -48,7 +48,7 @@ static void let_go(struct npu_job *job)
 	job->work = NULL;
 }
 
-/* A job has left the device, or the device has left us. */
+/* A job has left the device, or the device is gone. */
 void npu_job_finish(struct npu *npu, struct npu_job *job, u32 status)
 {
 	struct npu_client *client = job->client;
@@ -60,7 +60,7 @@ void npu_job_finish(struct npu *npu, struct npu_job *job, u32 status)
 	npu->deadline = jiffies + msecs_to_jiffies(npu_timeout_ms);
 	let_go(job);
 	job->status = status;
-	/* Pairs with who waits: the result is there when it is seen to have ended. */
+	/* Pairs with the waiters: whoever sees the end also sees the result. */
 	smp_store_release(&job->ended, true);
 	if (client) {
 		client->ended++;
@@ -105,7 +105,7 @@ static bool take(struct npu *npu, struct npu_job *job)
 	return true;
 }
 
-/* Take the jobs out of the rings that have ended; how many. Under npu->lock. */
+/* Remove jobs that have ended from the rings. Returns their number. Under npu->lock. */
 unsigned int npu_collect(struct npu *npu)
 {
 	unsigned int count = 0;
@@ -124,7 +124,10 @@ unsigned int npu_collect(struct npu *npu)
 	return count;
 }
 
-/* Ask for the end of a job: an entry not yet read is marked, a job that has begun is stopped. Under npu->lock. */
+/*
+ * Request the end of a job: an entry that is not yet read is marked, a job that
+ * has started is stopped. Under npu->lock.
+ */
 void npu_job_abort(struct npu *npu, struct npu_job *job)
 {
 	job->flags |= NPU_JOB_FLAG_CANCELLED;
@@ -162,13 +165,16 @@ static int hold_all(struct npu_job *job, struct npu_client *client, const struct
 
 static u32 resident_number(struct npu_client *client, u32 number)
 {
-	/* Nobody finds another's weights in SRAM by giving the same number. */
+	/* No client can use another's weights in SRAM by giving the same number. */
 	if (number && !client->resident_base)
 		client->resident_base = ++client->npu->resident_bases << 8;
 	return number ? client->resident_base | number : 0;
 }
 
-/* Record, entry, TAIL, doorbell, in this order: each may be read as soon as the next is written. */
+/*
+ * Record, entry, TAIL, doorbell, in this order: each may be read as soon as the
+ * next one is written.
+ */
 static int enter_ring(struct npu *npu, struct npu_job *job, struct npu_client *client, const struct npu_submit *args)
 {
 	struct npu_ring *ring = &npu->rings[job->priority];
@@ -214,9 +220,9 @@ static int check_room(struct npu *npu, struct npu_client *client, u32 priority)
 }
 
 /*
- * Hand a job to the device. Table, record and text are memory of the driver's:
- * what has been checked cannot be changed by the client any more. Between
- * npu_enter() and npu_exit(); the ring and the client take references of their own.
+ * Submit a job. Table, record and fault log are in memory of the driver, so the
+ * client cannot change what has been checked. Called between npu_enter() and
+ * npu_exit(); ring and client take their own references.
  */
 int npu_job_submit(struct npu_client *client, struct npu_job *job, const struct npu_submit *args,
 		   const struct npu_region *regions)
@@ -289,7 +295,7 @@ void npu_job_forget(struct npu_client *client, struct npu_job *job)
 	npu_job_put(job);
 }
 
-/* A client closes: its jobs go, those in the device are aborted. Under npu->lock. */
+/* A client closes: release its jobs, and abort those in the device. Under npu->lock. */
 void npu_jobs_release(struct npu_client *client)
 {
 	struct npu *npu = client->npu;

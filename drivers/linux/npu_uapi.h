@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * What programs say to /dev/npuN.
+ * The interface of /dev/npuN.
  *
- * An open file is a client: memory and jobs belong to it, nobody else can name
- * them, and all of it is released when the file is closed. Addresses are those
- * of device memory. They are offsets for mmap(), too.
+ * An open file is a client: memory and jobs belong to it, no other client can
+ * refer to them, and everything is released when the file is closed. Addresses
+ * are those of device memory. They are also the offsets for mmap().
  *
- * Everything but a wrong argument is reported by the numbers of errno:
- * EAGAIN, the ring of that priority is full; ENOBUFS, too many jobs that nobody has
- * waited for; EIO, the device does not come back from a reset; ENODEV, it is
- * gone, and with it all that this client had in it.
+ * Errors other than wrong arguments: EAGAIN, the ring of that priority is full;
+ * ENOBUFS, too many jobs that nobody has waited for; EIO, the device does not
+ * come back from a reset; ENODEV, the device is gone, with everything that this
+ * client had in it.
  */
 #ifndef _NPU_UAPI_H
 #define _NPU_UAPI_H
@@ -31,7 +31,7 @@
 
 /* npu_wait.status: how a job has ended */
 #define NPU_ENDED_DONE 1
-#define NPU_ENDED_FAULT 2	/* fault_code, fault_address, text say why */
+#define NPU_ENDED_FAULT 2	/* see fault_code, fault_address, text */
 #define NPU_ENDED_ABORTED 3	/* as NPU_IOC_ABORT asked for */
 #define NPU_ENDED_TIMEOUT 4	/* the driver aborted it: no job ended for too long */
 #define NPU_ENDED_RESET 5	/* lost when the device was reset, for whoever's sake */
@@ -62,7 +62,7 @@ struct npu_alloc {
 	__u64 address;
 };
 
-/* Memory in use, by a job or a mapping, goes when that ends. */
+/* Memory in use by a job or a mapping is freed when that ends. */
 struct npu_free {
 	__u64 address;
 };
@@ -102,16 +102,17 @@ struct npu_wait {
 	char text[NPU_TEXT_BYTES];
 };
 
-/* Ask for the end of a job; how it ended is what npu_wait says. */
+/* Request the end of a job; npu_wait reports how it ended. */
 struct npu_abort {
 	__u64 seqno;
 };
 
 /*
- * Make mapped memory and the device's agree: TO_DEVICE after writing and before
- * submitting, FROM_DEVICE after waiting and before reading. FROM_DEVICE is -ENODEV
- * for a device that is gone or has lost its memory. One that goes while mapped
- * memory is read shows in another FROM_DEVICE after it, of 0 bytes.
+ * Synchronize mapped memory and device memory: TO_DEVICE after writing and
+ * before submitting, FROM_DEVICE after waiting and before reading. FROM_DEVICE
+ * returns -ENODEV for a device that is gone or has lost its memory. If it is
+ * lost while mapped memory is read, another FROM_DEVICE of 0 bytes afterwards
+ * detects this.
  */
 struct npu_sync {
 	__u64 address;
@@ -127,6 +128,6 @@ struct npu_sync {
 #define NPU_IOC_WAIT _IOWR('N', 0x84, struct npu_wait)
 #define NPU_IOC_ABORT _IOW('N', 0x85, struct npu_abort)
 #define NPU_IOC_SYNC _IOW('N', 0x86, struct npu_sync)
-#define NPU_IOC_RESET _IO('N', 0x87) /* of the whole device, for who has CAP_SYS_ADMIN */
+#define NPU_IOC_RESET _IO('N', 0x87) /* of the whole device; requires CAP_SYS_ADMIN */
 
 #endif

@@ -1,9 +1,9 @@
-/* Hosts whose processors have more state than a User Mode Linux kernel of 6.1 knows of (AMX). Preloaded into the kernel.
+/* For hosts whose processors have more extended state (AMX) than a User Mode Linux 6.1 kernel knows. Preload this into
+ * the kernel.
  *
- * Linux takes the extended state of a traced process only as a whole (arch/x86/kernel/fpu/regset.c, xstateregs_set): with
- * less it fails with EFAULT, and the kernel's first process dies. What the kernel has is the begin of the standard format,
- * in which the tiles come last and are empty as long as nobody has asked for them.
- */
+ * Linux accepts the extended state of a traced process only as a whole (arch/x86/kernel/fpu/regset.c, xstateregs_set):
+ * otherwise it fails with EFAULT, and the kernel's first process dies. The kernel has the beginning of the standard
+ * format. The tiles are at its end, and are empty as long as nobody has requested them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>

@@ -13,7 +13,7 @@ npu_host_mode npu_host_mode_aside(void) {
     npu_host_mode mode;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mode.cancelling);
     fegetenv(&mode.floats);
-    fesetenv(FE_DFL_ENV); /* denormals are what they are again, too: they are no part of ISO C, and of this */
+    fesetenv(FE_DFL_ENV); /* denormals are restored, too: they are part of neither ISO C nor fenv.h */
     return mode;
 }
 
@@ -53,11 +53,11 @@ bool npu_embed_forked(void) { return atomic_load(&forked); }
 
 bool npu_embed_enter(void) {
     if (npu_embed_forked()) {
-        return false; /* the lock may have been held by a thread that does not exist here */
+        return false; /* the lock may have been held by a thread that does not exist in this process */
     }
     pthread_mutex_lock(&gate.lock);
     bool entered = gate.open;
-    /* Counted under the lock that closing takes: whoever is not counted by then finds the gate shut. */
+    /* Counted under the lock that closing takes: later callers find the gate closed. */
     gate.inside += entered;
     pthread_mutex_unlock(&gate.lock);
     return entered;
@@ -77,13 +77,13 @@ void npu_embed_close(void) {
     }
     pthread_mutex_lock(&gate.lock);
     bool closing = gate.open;
-    /* Shut before waiting, or those who keep coming in would keep the process from ending. */
+    /* Close before waiting, or new callers could keep the process from ending. */
     gate.open = false;
     while (gate.inside > 0) {
         pthread_cond_wait(&gate.empty, &gate.lock);
     }
     pthread_mutex_unlock(&gate.lock);
-    /* Nobody is inside any more, and no lock is held: at_exit may take what it likes. */
+    /* Nobody is inside any more, and no lock is held: at_exit may do anything. */
     if (closing && gate.at_exit != NULL) {
         gate.at_exit();
     }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* setup.py knows these of the Python that builds. */
+/* setup.py takes these from the Python that builds. */
 #ifndef NPU_LIBPYTHON_DIR
 #define NPU_LIBPYTHON_DIR ""
 #endif
@@ -72,7 +72,7 @@ static bool python_of_root(const char *root, char *python) {
 }
 
 bool npu_paths_find(npu_paths *paths, const char **problem) {
-    const char *wanted = secure_getenv("NPUSIM_PYTHON"); /* code to load: not for who runs a program with others' rights */
+    const char *wanted = secure_getenv("NPUSIM_PYTHON"); /* code to load: not for a program with elevated privileges */
     find_root(paths->root);
     if (wanted != NULL && *wanted != '\0') {
         if (!join(paths->python, wanted, "") || access(wanted, X_OK) != 0) {
@@ -123,7 +123,7 @@ const char *npu_paths_libpython(const npu_paths *paths, int index) {
     char real[PATH_MAX];
     const char *wanted = secure_getenv("NPUSIM_LIBPYTHON");
     if (wanted != NULL && *wanted != '\0') {
-        return index == 0 ? wanted : NULL; /* who names one gets that one or an error */
+        return index == 0 ? wanted : NULL; /* an explicit name is used, or an error */
     }
     bool known = paths->python[0] != '\0';
     switch (index) {

@@ -10,7 +10,7 @@ typedef struct npu_paths {
     char python[PATH_MAX]; /* the interpreter whose packages are wanted; "" when unknown */
 } npu_paths;
 
-/* Fills in both, following symbolic links. False when NPUSIM_PYTHON names no executable file: *problem says so. */
+/* Sets both, following symbolic links. False if NPUSIM_PYTHON names no executable file: *problem has the message. */
 bool npu_paths_find(npu_paths *paths, const char **problem);
 
 /* The next place to look for libpython, or NULL: call with index 0, 1, ... The text is valid until the next call. */

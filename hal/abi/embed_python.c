@@ -16,7 +16,7 @@
 
 #include "embed_paths.h"
 
-/* Every function of Python that is used here. None is linked: the process may have any Python, or none. */
+/* All functions of Python that are used here. None is linked, because the process may have any Python, or none. */
 #define PYTHON_FUNCTIONS(X)                                                                                            \
     X(Py_IsInitialized)                                                                                                \
     X(PyPreConfig_InitIsolatedConfig)                                                                                  \
@@ -114,8 +114,8 @@ static void *load_libpython(const npu_paths *paths) {
     return NULL;
 }
 
-/* Whether this library lies where the process's own do. What dlmopen puts apart has a libc of its own, in which Python
- * does not run: to load it there crashes. */
+/* Whether this library is in the namespace of the process. A library loaded by dlmopen has its own libc, in which
+ * Python does not run: loading it there crashes. */
 static bool among_others(void) {
 #ifdef LM_ID_BASE
     Dl_info info;
@@ -157,8 +157,8 @@ static void unlock_process(int file) {
     }
 }
 
-/* A guest in the process: it leaves the locale and the signals alone and reads no PYTHON* variable, for those are meant
- * for the host. */
+/* As a guest in the process, Python leaves locale and signals alone and reads no PYTHON* variables, which are meant for
+ * the host. */
 static PyStatus configure(PyConfig *config, const npu_paths *paths) {
     PyPreConfig early;
     py.PyPreConfig_InitIsolatedConfig(&early);
@@ -178,8 +178,8 @@ static PyStatus configure(PyConfig *config, const npu_paths *paths) {
     return status;
 }
 
-/* Python's module of signals, which others import sooner or later, sets a handler for SIGINT even where none is wanted:
- * Ctrl-C would not end the host any more. So it is imported now, and what it does is undone. */
+/* Python's signal module, which others import sooner or later, sets a handler for SIGINT even if none is wanted: Ctrl-C
+ * would no longer end the host. So import it now and undo its effect. */
 static void keep_interrupts(const struct sigaction *before) {
     py.Py_DecRef(py.PyImport_ImportModule("_signal"));
     py.PyErr_Clear();
@@ -223,7 +223,7 @@ static bool ensure_started(const npu_paths *paths) {
 
 /* ----------------------------------------------------------------------------------------------- importing */
 
-/* With an exception set: says what, clears it. */
+/* Report the current exception and clear it. */
 static bool refuse_error(const char *what) {
     PyObject *type, *value, *traceback;
     const char *debug = getenv("NPUSIM_DEBUG");
@@ -239,7 +239,7 @@ static bool refuse_error(const char *what) {
     return false;
 }
 
-/* Makes the package importable that this library belongs to, after everything else that is. */
+/* Make the package of this library importable, after everything else that is. */
 static void extend_path(const char *root) {
     PyObject *path = py.PySys_GetObject("path"); /* borrowed */
     PyObject *entry = *root != '\0' ? py.PyUnicode_DecodeFSDefault(root) : NULL;
@@ -291,7 +291,7 @@ static const void *import_table(const npu_embed_request *request) {
     return head;
 }
 
-/* What is asked before anything is bound, too; found once for each thread that asks. */
+/* Queried before anything is bound; found once per asking thread. */
 #define QUESTIONS(X)                                                                                                   \
     X(Py_IsInitialized)                                                                                                \
     X(PyGILState_GetThisThreadState)                                                                                   \
@@ -313,7 +313,7 @@ static PyThreadState *own_state(void) {
 
 bool npu_python_locked(void) {
     PyThreadState *own = own_state();
-    /* PyGILState_Check() says yes to everybody where there are subinterpreters. */
+    /* PyGILState_Check() always returns true if there are subinterpreters. */
     return own != NULL && own == ask._PyThreadState_UncheckedGet();
 }
 

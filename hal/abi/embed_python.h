@@ -4,8 +4,8 @@
 
 #include "embed.h"
 
-/* Finds or starts Python and takes the table; at_exit is called, without Python's lock, when the interpreter ends.
- * NULL after one line on standard error. Not to be called twice at the same time. */
+/* Finds or starts Python and gets the table; at_exit is called, without Python's lock, when the interpreter ends. NULL
+ * after one line on standard error. Must not be called concurrently. */
 const void *npu_python_table(const npu_embed_request *request, void (*at_exit)(void));
 
 /* Whether the calling thread holds Python's lock. */

@@ -7,11 +7,11 @@
 #include "embed.h"
 #include "embed_python.h"
 
-/* A thread with less than ROOM left lets another do its calls, whose stack has MADE; only what is touched of it is
- * memory. */
+/* If a thread has less than ROOM left, another thread with a stack of MADE makes its calls; only touched pages of it
+ * use memory. */
 enum { ROOM = 384 << 10, MADE = 4 << 20 };
 
-/* This thread's stack. Where the system does not say, it is taken for large enough. */
+/* The stack of this thread. If the system does not report it, it is assumed to be large enough. */
 static _Thread_local struct {
     uintptr_t begin, end;
 } stack;
@@ -35,7 +35,7 @@ static bool has_room(void) {
     if (stack.begin == 0) {
         find_stack();
     }
-    /* Elsewhere it is on a stack that the host has made itself (makecontext, sigaltstack): nobody knows how large. */
+    /* Otherwise it is on a stack of the host (makecontext, sigaltstack) of unknown size. */
     return now >= stack.begin && now < stack.end && now - stack.begin >= ROOM;
 }
 
@@ -68,7 +68,7 @@ bool npu_embed_thread(pthread_t *thread, void *(*body)(void *), void *argument) 
 bool npu_embed_call(void (*work)(void *), void *argument) {
     pthread_t thread;
     errand run = {work, argument};
-    /* Who holds Python's lock is on a stack of Python's already, and would keep the lock from another thread. */
+    /* A thread that holds Python's lock is already on a stack for Python, and would keep the lock from another thread. */
     if ((has_room() && !npu_python_elsewhere()) || npu_python_locked()) {
         work(argument);
         return true;

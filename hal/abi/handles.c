@@ -73,7 +73,7 @@ void *npu_handle_remove(npu_handles *handles, unsigned kind, const void *handle)
     }
     void *object = slot->object;
     slot->object = NULL;
-    if (slot->generation < LAST_GENERATION) { /* else the slot is never used again: no handle comes twice */
+    if (slot->generation < LAST_GENERATION) { /* otherwise the slot is never used again: no handle occurs twice */
         slot->next_free = handles->first_free;
         handles->first_free = (uint32_t)(slot - handles->slots) + 1;
     }

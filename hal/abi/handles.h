@@ -1,7 +1,7 @@
-/* Handles that are checked without being followed: a slot's number and generation, and the library's tag.
+/* Handles that are checked without being dereferenced: a slot's number and generation, and the library's tag.
  *
- * NULL, garbage, a handle that was released and a handle of another library or kind all give NULL. The table has no
- * lock of its own; its owner has one anyway. */
+ * NULL, garbage, a released handle and a handle of another library or kind all give NULL. The table has no lock; its
+ * owner has one anyway. */
 #ifndef NPU_HANDLES_H
 #define NPU_HANDLES_H
 

@@ -1,6 +1,6 @@
-/* The NNAPI C API: each function hands its name and its arguments, as 64-bit words, on to Python.
+/* The NNAPI C API: each function passes its name and its arguments, as 64-bit words, to Python.
  *
- * Handles are serial numbers which Python looks up; nothing here looks behind a pointer. */
+ * Handles are serial numbers that Python looks up. Nothing here dereferences them. */
 #include "NeuralNetworks.h"
 
 #include "embed.h"
@@ -57,7 +57,7 @@ static int64_t bits_of(float number)
     return (int64_t)bits;
 }
 
-/* NULL is there from the beginning: Python writes it, too, but may not be reached. */
+/* NULL is set from the beginning: Python also writes it, but may be unavailable. */
 static int64_t place_of(void *pointer)
 {
     if (pointer)
@@ -92,7 +92,7 @@ EXPORT int ANeuralNetworks_getDeviceCount(uint32_t *numDevices)
     int result = call("ANeuralNetworks_getDeviceCount", words, COUNT(words));
     if (result != ANEURALNETWORKS_UNAVAILABLE_DEVICE || !numDevices)
         return result;
-    *numDevices = 0; /* nobody to simulate a device: standard error says why */
+    *numDevices = 0; /* no devices can be simulated; standard error says why */
     return ANEURALNETWORKS_NO_ERROR;
 }
 

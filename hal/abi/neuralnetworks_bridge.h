@@ -10,7 +10,8 @@
 
 typedef struct npu_nnapi_table {
     npu_table_head head;
-    /* Call a function of the C API by name: count 64-bit words, its result. Takes Python's lock, raises nothing. */
+    /* Call a function of the C API by name with count 64-bit words. Returns its result. Takes Python's lock, raises
+     * nothing. */
     int64_t (*call)(const char *function, const int64_t *words, int32_t count);
 } npu_nnapi_table;
 

@@ -1,6 +1,6 @@
-/* The functions of the NNAPI C API that Python answers: FUNCTION(name, parameters, arguments) for those that return a
- * result code, RELEASE(name, parameter, argument) for those that return nothing. The arguments are 64-bit words; MADE is
- * where a new handle goes. */
+/* The functions of the NNAPI C API that Python implements: FUNCTION(name, parameters, arguments) for those that return
+ * a result code, RELEASE(name, parameter, argument) for those that return nothing. The arguments are 64-bit words; MADE
+ * is the place of a new handle. */
 
 FUNCTION(ANeuralNetworks_getDevice,
     (uint32_t devIndex, ANeuralNetworksDevice **device),

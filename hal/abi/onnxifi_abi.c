@@ -1,4 +1,4 @@
-/* The functions that take tensor descriptors, for the layout that ONNXIFI_NPUSIM_V1 chooses, and the extensions. */
+/* The functions that take tensor descriptors, for the layout that ONNXIFI_NPUSIM_V1 selects, and the extensions. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static int32_t read_one(const onnxTensorDescriptorV1 *from, npu_tensor *to) {
     return ONNXIFI_STATUS_SUCCESS;
 }
 
-/* Reads count descriptors. Without a pointer there are none, or, when there should be, INVALID_POINTER. */
+/* Reads count descriptors. Without a pointer: none, or INVALID_POINTER if count is not 0. */
 static tensors read_all(const onnxTensorDescriptorV1 *from, uint32_t count) {
     tensors read = {.status = ONNXIFI_STATUS_SUCCESS};
     if (from == NULL || count == 0) {

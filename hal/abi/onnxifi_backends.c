@@ -110,13 +110,13 @@ onnxStatus onnxGetBackendCompatibility(onnxBackendID handle, size_t size, const 
 
 /* ------------------------------------------------------------------------------------------------ backends */
 
-/* The handle of a new backend around what the engine made; NULL when there is no memory. */
+/* The handle of a new backend for an engine object; NULL if out of memory. */
 static void *publish(device *on, uint32_t epoch, void *engine) {
     backend *made = object_new(KIND_BACKEND, sizeof *made, on);
     if (made == NULL) {
         return NULL;
     }
-    made->base.epoch = epoch; /* the device may have gone since */
+    made->base.epoch = epoch; /* the device may have been removed meanwhile */
     made->engine = engine;
     core_enter();
     void *handle = npu_handle_new(&core.handles, KIND_BACKEND, made);
@@ -204,7 +204,7 @@ onnxStatus backend_set_plugged(onnxBackendID handle, bool plugged) {
         return ONNXIFI_STATUS_INVALID_ID;
     }
     core_leave();
-    return engine_set_plugged(of->number, plugged); /* which tells this core, too */
+    return engine_set_plugged(of->number, plugged); /* also notifies this core */
 }
 
 /* Whether the ID's device can be asked for extensions: SUCCESS, INVALID_ID or BACKEND_UNAVAILABLE. */

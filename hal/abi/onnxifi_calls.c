@@ -1,7 +1,7 @@
 /* The way from the core into the engine: each function of its table, called through the gate and with room on the stack. */
 #include "onnxifi_core.h"
 
-/* What a call has to be given and what comes of it; each function uses what it needs. */
+/* The arguments and results of a call; each function uses what it needs. */
 typedef struct call {
     int32_t status;
     uint32_t device;
@@ -18,7 +18,7 @@ typedef struct call {
     void **made;
 } call;
 
-/* Statuses: BACKEND_UNAVAILABLE when Python is gone, or was never there. */
+/* Statuses: BACKEND_UNAVAILABLE if Python is gone, or was never available. */
 static int32_t enter(void (*work)(void *), call *of) {
     of->status = ONNXIFI_STATUS_BACKEND_UNAVAILABLE;
     if (core.engine == NULL || !npu_embed_enter()) {

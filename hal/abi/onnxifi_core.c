@@ -52,7 +52,7 @@ static void begin(void) {
     if (status == ONNXIFI_STATUS_SUCCESS) {
         status = make_devices(count);
     }
-    if (status != ONNXIFI_STATUS_BACKEND_UNAVAILABLE) { /* else Python has ended: there are no devices */
+    if (status != ONNXIFI_STATUS_BACKEND_UNAVAILABLE) { /* otherwise Python has ended: there are no devices */
         core.status = status;
     }
     fault_read_environment();
@@ -85,7 +85,7 @@ void *core_find(unsigned kind, const void *handle) {
         core_leave();
         return NULL;
     }
-    /* Still under the lock: a release in another thread takes the handle away there, before it drops its reference. */
+    /* Still under the lock: a release in another thread removes the handle there, before it drops its reference. */
     atomic_fetch_add(&found->references, 1);
     return found;
 }
@@ -114,7 +114,7 @@ static void end_graph(graph *of) {
 void object_release(void *released) {
     object *of = released;
     if (npu_embed_forked() || atomic_fetch_sub(&of->references, 1) > 1) {
-        return; /* a child's copy may have waiters that do not exist there: it stays */
+        return; /* a forked child's copy may have waiters that do not exist there, so it remains */
     }
     switch (of->kind) {
         case KIND_BACKEND:

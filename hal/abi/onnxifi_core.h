@@ -1,7 +1,7 @@
-/* The C core of ONNXIFI: handles, events, the queue of runs, injected failures. Used by the files onnxifi_*.c only.
+/* The C core of ONNXIFI: handles, events, the queue of runs, injected failures. Used only by the files onnxifi_*.c.
  *
- * One lock, core.lock, guards everything here except the counts of references, which are atomic. It is never held while
- * the engine is called, so who holds it needs nothing else. */
+ * One lock, core.lock, guards everything here except reference counts, which are atomic. It is never held while the
+ * engine is called, so its holder needs nothing else. */
 #ifndef NPU_ONNXIFI_CORE_H
 #define NPU_ONNXIFI_CORE_H
 
@@ -36,7 +36,7 @@ typedef struct object {
     unsigned kind;
     atomic_uint references;
     device *device;
-    uint32_t epoch; /* the device's when this was made: an older one is gone */
+    uint32_t epoch; /* the device's epoch when this was created: an older one is dead */
 } object;
 
 typedef struct backend {
@@ -111,7 +111,7 @@ struct core {
     struct job_list jobs[3]; /* by state; each in the order in which it became so */
     uint32_t started;        /* length of core.jobs[JOB_STARTED] */
     bool dispatching;        /* the thread exists */
-    pthread_cond_t ready;    /* the dispatcher may have something to do */
+    pthread_cond_t ready;    /* the dispatcher may have work */
     pthread_cond_t finished; /* core.jobs[JOB_STARTED] is shorter */
     fault faults[FUNCTION_COUNT];
 };
@@ -123,17 +123,17 @@ const npu_onnxifi_engine *onnxifi_engine(void (*at_exit)(void));
 
 /* ---------------------------------------------------------------------------------------------------- core */
 
-/* Takes core.lock, after starting the core if this is the first call: then core.engine and core.status hold. */
+/* Takes core.lock, after starting the core on the first call; then core.engine and core.status are valid. */
 void core_enter(void);
 void core_leave(void);
 
-/* core_enter(), then the object of a handle, with a new reference. NULL, and no lock held, if there is none. */
+/* core_enter(), then the object of a handle, with a new reference. NULL, without the lock, if there is none. */
 void *core_find(unsigned kind, const void *handle);
 
 /* Whether calls on this object reach a device. With the lock held. */
 bool object_alive(const object *of);
 
-/* Gives a reference back; the last one frees. Without the lock. */
+/* Drops a reference; the last one frees the object. Without the lock. */
 void object_release(void *of);
 void binding_release(binding *of);
 
@@ -160,11 +160,11 @@ int32_t engine_set_plugged(uint32_t device, bool plugged);
 
 /* ---------------------------------------------------------------------------------------------- onnxifi_faults.c */
 
-/* The injected status of a function, which counts as used; SUCCESS if there is none. With the lock held. */
+/* The injected status of a function, which is consumed; SUCCESS if there is none. With the lock held. */
 int32_t fault_take(int function);
 /* What npusimInjectFunction does. */
 int32_t fault_inject(const char *function, int32_t status, uint32_t times);
-/* What NPUSIM_ONNXIFI_INJECT says. */
+/* The contents of NPUSIM_ONNXIFI_INJECT. */
 void fault_read_environment(void);
 /* The status itself if the function may return it, otherwise the one for what should not have happened. */
 int32_t fault_filter(int function, int32_t status);
@@ -179,9 +179,9 @@ bool event_signal(event *of, int32_t status, const char *message);
 /* What the extensions onnxWaitEventForFunction and npusimGetRunTimingFunction do. */
 onnxStatus event_wait_for(onnxEvent handle, uint32_t milliseconds, onnxEventState *state, onnxStatus *status,
                           char *message, size_t *length);
-/* onnxWaitEvent for who has other things to look at, too: the event, or NULL, which is kept until it is given back with
- * object_release(), whoever releases its handle meanwhile; and a part of the wait. Not over means that the time is past,
- * and that there is no status yet. */
+/* onnxWaitEvent for callers that also poll other things: returns the event, or NULL, which stays alive until
+ * object_release() even if its handle is released meanwhile; and waits for a part of the time. If not over, the time
+ * has passed, and there is no status yet. */
 void *event_wait_begin(onnxEvent handle);
 onnxStatus event_wait_slice(void *event, uint32_t milliseconds, bool *over);
 onnxStatus event_timing(onnxEvent handle, npusimRunTiming *timing);
@@ -189,8 +189,8 @@ onnxStatus event_timing(onnxEvent handle, npusimRunTiming *timing);
 /* ------------------------------------------------------------------------------------------------ onnxifi_runs.c */
 
 void job_complete(void *handle, const npu_outcome *outcome);
-/* A job for a graph, not queued yet, with references to all it names but the output, whose one it takes over; NULL when
- * there is no memory. With the lock held. */
+/* A job for a graph, not queued yet, with references to everything it uses; it takes over the caller's reference to the
+ * output. NULL if out of memory. With the lock held. */
 job *job_new(graph *of, binding *io, event *input, event *output, onnxTraceEventList *traces);
 /* Queues a job, now or when its input is signalled. NO_SYSTEM_RESOURCES, and nothing done, if there can be no thread.
  * With the lock held. */
@@ -198,7 +198,7 @@ int32_t job_submit(job *of);
 /* Moves the jobs that wait for an event to the queue. With the lock held. */
 void jobs_wake(const event *input);
 void device_set_plugged(uint32_t number, bool plugged);
-/* At the end of the interpreter: no device any more, no run left. */
+/* At the end of the interpreter: removes all devices and runs. */
 void core_end(void);
 
 /* ---------------------------------------------------------------------------------------------- onnxifi_backends.c */

@@ -1,7 +1,7 @@
 /* The border between the C core of ONNXIFI, which knows handles, events and order, and the engine, which knows models.
  *
- * Statuses are onnxStatus. An engine's objects are opaque; whoever gets one drops it exactly once. Engine functions may
- * be called from any thread, several at a time; the core holds none of its locks meanwhile. */
+ * Statuses are onnxStatus. Objects of an engine are opaque, and each owner drops its object exactly once. Engine
+ * functions may be called from several threads at a time; the core holds none of its locks meanwhile. */
 #ifndef NPU_ONNXIFI_ENGINE_H
 #define NPU_ONNXIFI_ENGINE_H
 
@@ -48,7 +48,7 @@ typedef struct npu_outcome {
     size_t spans_count;
 } npu_outcome;
 
-/* What an engine may ask of a core: any thread, any time, Python's lock held or not. */
+/* The services of a core for an engine: from any thread, at any time, with or without Python's lock. */
 typedef struct npu_onnxifi_core {
     /* The run called job is over; a second call for the same job does nothing. */
     void (*complete)(void *job, const npu_outcome *outcome);
@@ -61,14 +61,14 @@ typedef struct npu_onnxifi_engine {
     npu_table_head head;
     /* Once per core: the number of devices. They are called 0, 1, ... */
     int32_t (*attach)(const npu_onnxifi_core *core, uint32_t *devices);
-    /* Asked once, after attach(); changes are told by set_plugged(). */
+    /* Called once, after attach(); set_plugged() reports changes. */
     bool (*is_plugged)(uint32_t device);
     /* *size is the room at value; it becomes the size of what there is. FALLBACK: value is NULL, or too small. */
     int32_t (*info)(uint32_t device, int32_t type, void *value, size_t *size);
     int32_t (*compatibility)(uint32_t device, const void *model, size_t size);
     /* count: properties without the 0 at the end. */
     int32_t (*init_backend)(uint32_t device, const uint64_t *properties, uint32_t count, void **backend);
-    /* weights: NULL for none. SUCCESS and FALLBACK give a graph. */
+    /* weights: NULL for none. SUCCESS and FALLBACK return a graph. */
     int32_t (*init_graph)(void *backend, const uint64_t *properties, uint32_t count, const void *model, size_t size,
                           const npu_tensor *weights, uint32_t weights_count, void **graph);
     int32_t (*set_io)(void *graph, const npu_tensor *inputs, uint32_t inputs_count, const npu_tensor *outputs,

@@ -1,4 +1,4 @@
-/* Events: single-shot, with the status of what signalled them. None of this touches Python. */
+/* Events: single-shot, with the status of what signalled them. None of this calls Python. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,12 +113,12 @@ onnxStatus onnxGetEventState(onnxEvent handle, onnxEventState *state) {
     return status;
 }
 
-/* Waits until the event is signalled, its device is gone or the limit (NULL: none) is past; BACKEND_UNAVAILABLE for
- * the second. Injected failures are for waits that have come to an end. With the lock held. */
+/* Waits until the event is signalled, its device is gone (BACKEND_UNAVAILABLE) or the limit (NULL: none) has passed.
+ * Injected failures apply to completed waits. With the lock held. */
 static int32_t wait_for(event *of, const struct timespec *limit) {
     while (!of->signalled && object_alive(&of->base)) {
         if (limit == NULL) {
-            /* It does end: a run settles its event whatever becomes of it, and unplugging the device wakes everybody. */
+            /* It always ends: a run settles its event in any case, and unplugging the device wakes all waiters. */
             pthread_cond_wait(&of->changed, &core.lock);
         } else if (pthread_cond_timedwait(&of->changed, &core.lock, limit) == ETIMEDOUT) {
             break;
@@ -168,7 +168,7 @@ onnxStatus onnxReleaseEvent(onnxEvent handle) {
     int32_t status = of != NULL ? fault_take(FUNCTION_ReleaseEvent) : ONNXIFI_STATUS_INVALID_EVENT;
     if (status == ONNXIFI_STATUS_SUCCESS) {
         npu_handle_remove(&core.handles, KIND_EVENT, handle);
-        if (!of->produced && !npu_embed_forked()) { /* nobody can signal it any more: who waits for it gets to know */
+        if (!of->produced && !npu_embed_forked()) { /* nobody can signal it any more, so its waiters get an error */
             event_signal(of, ONNXIFI_STATUS_INTERNAL_ERROR, "the event was released before it was signalled");
         }
     }

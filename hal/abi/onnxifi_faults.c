@@ -19,8 +19,8 @@
 
 enum { MOST_STATUSES = 32 };
 
-/* Besides SUCCESS, which ends a list. onnxInitGraph has two that the specification names no status for: a wrong tag and
- * a wrong name of a weight descriptor. */
+/* Besides SUCCESS, which ends a list. onnxInitGraph has two errors without a status in the specification: a wrong tag
+ * and a wrong name of a weight descriptor. */
 static const struct {
     const char *name;
     int32_t statuses[MOST_STATUSES];

@@ -25,8 +25,8 @@ static void *publish(const backend *on, void *engine) {
     return handle;
 }
 
-/* Numbers before the 0 that ends the list. A vendor's property has a value after it; the one standard ID that clients
- * give, ONNXIFI_OPTIMIZATION_AOT, comes without any. */
+/* Numbers before the 0 that ends the list. A vendor property is followed by a value; the one standard ID that clients
+ * use, ONNXIFI_OPTIMIZATION_AOT, is not. */
 static uint32_t count_properties(const uint64_t *properties) {
     uint32_t count = 0;
     while (properties != NULL && properties[count] != ONNXIFI_GRAPH_PROPERTY_NONE && count < MOST_PROPERTIES) {
@@ -93,7 +93,7 @@ static int32_t bind(const graph *of, const npu_tensor *inputs, uint32_t inputs_c
     return ONNXIFI_STATUS_SUCCESS;
 }
 
-/* Replaces a graph's binding; NULL takes it away. Takes the reference over. */
+/* Replaces a graph's binding; NULL removes it. Takes over the reference. */
 static void rebind(graph *of, binding *next) {
     core_enter();
     binding *before = of->binding;
@@ -104,7 +104,7 @@ static void rebind(graph *of, binding *next) {
     }
 }
 
-/* Binds the graph, and gives the binding with a reference of the caller's own. Any failure takes the old one away. */
+/* Binds the graph, and returns the binding with a new reference. Any failure removes the old binding. */
 static int32_t set_io(graph *of, const npu_tensor *inputs, uint32_t inputs_count, const npu_tensor *outputs,
                       uint32_t outputs_count, int32_t status, binding **out) {
     *out = NULL;
@@ -141,7 +141,7 @@ int32_t graph_set_io(onnxGraph handle, const npu_tensor *inputs, uint32_t inputs
 
 /* ---------------------------------------------------------------------------------------------- onnxRunGraph */
 
-/* The job and its output event, or what is missing for them. With the lock held; on failure nothing is left. */
+/* The job and its output event, or what is missing for them. With the lock held; on failure nothing remains. */
 static int32_t submit(graph *of, binding *io, event *input, onnxTraceEventList *traces, onnxEvent *out) {
     int32_t status = ONNXIFI_STATUS_NO_SYSTEM_MEMORY;
     event *output = event_new(of->base.device, true);
@@ -160,7 +160,7 @@ static int32_t submit(graph *of, binding *io, event *input, onnxTraceEventList *
         }
         npu_handle_remove(&core.handles, KIND_EVENT, handle);
     }
-    if (made != NULL) { /* others hold the graph, the binding and the input, too: nothing is freed by this */
+    if (made != NULL) { /* others also hold the graph, the binding and the input, so this frees nothing */
         npu_handle_remove(&core.handles, KIND_JOB, made->handle);
         atomic_fetch_sub(&of->base.references, 1);
         atomic_fetch_sub(&io->references, 1);

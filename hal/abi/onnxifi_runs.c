@@ -50,7 +50,7 @@ static int32_t obstacle(const job *of) {
         return ONNXIFI_STATUS_BACKEND_UNAVAILABLE;
     }
     if (of->input != NULL && of->input->status != ONNXIFI_STATUS_SUCCESS) {
-        return of->input->status; /* what it should read was not made */
+        return of->input->status; /* its input was not computed */
     }
     return fault_take(FUNCTION_RUN);
 }
@@ -119,7 +119,7 @@ job *job_new(graph *of, binding *io, event *input, event *output, onnxTraceEvent
     return made;
 }
 
-/* Gives back all but the graph, which leave_graph() has. */
+/* Drops all references except that to the graph, which leave_graph() drops. */
 static void job_free(job *of) {
     object_release(of->output);
     if (of->input != NULL) {
@@ -129,8 +129,8 @@ static void job_free(job *of) {
     free(of);
 }
 
-/* While a run is in flight, the graph's handle, or who waits in onnxReleaseGraph, holds the graph, too: so it never ends
- * here, on a thread of the engine's, which might have to wait for itself then. With the lock held. */
+/* While a run is in flight, the graph's handle, or a thread in onnxReleaseGraph, also holds the graph. So it never ends
+ * here, on a thread of the engine, which would then have to wait for itself. With the lock held. */
 static void leave_graph(graph *of) {
     of->in_flight--;
     atomic_fetch_sub(&of->base.references, 1);
@@ -170,7 +170,7 @@ void job_complete(void *handle, const npu_outcome *outcome) {
     if (of == NULL) {
         return;
     }
-    if (of->traces != NULL) { /* before the event: who waits for it reads them */
+    if (of->traces != NULL) { /* before the event, because its waiters read them */
         fill_traces(of->traces, of->graph->base.device->number, outcome);
     }
     core_enter();
@@ -193,7 +193,7 @@ static void unplug(device *gone) {
     event *event;
     job *next;
     gone->plugged = false;
-    /* Whatever was made on it is of an older epoch, and stays dead when a device is plugged in again. */
+    /* Everything created on it has an older epoch, and stays dead when a device is plugged in again. */
     gone->epoch++;
     TAILQ_FOREACH(event, &core.events, entry) {
         if (event->base.device == gone) {
@@ -223,7 +223,7 @@ void device_set_plugged(uint32_t number, bool plugged) {
     core_leave();
 }
 
-/* Completes what is left, started or not. With the lock held, which is released meanwhile. */
+/* Completes the remaining jobs, started or not. With the lock held, which is released meanwhile. */
 static void end_jobs(void) {
     for (int state = 0; state <= JOB_STARTED; state++) {
         job *first;

@@ -8,14 +8,15 @@ A fence is an eventfd. Its state is visible to ``poll``, so any number of holder
 | SIGNALED | from 1 on | yes | yes |
 | ERROR | 2**64 - 2, the most there can be | yes | no |
 
-The kernel makes the first word final: a full counter takes no more, and one that is not 0 has no room for the error.
-Nobody may read the counter, which would reset it. Two other kinds of descriptors are accepted as well:
+The kernel makes the first signal final: a full counter accepts nothing more, and a counter other than 0 has no space
+for the error value. Nobody may read the counter, which would reset it. Two other kinds of descriptors are accepted:
 
 - sync_files of the Linux kernel. They poll as readable once they are signalled, with or without an error, and never as
-  writable; SYNC_IOC_FILE_INFO tells which it is.
-- Readable ends of pipes and sockets: data means SIGNALED, and a writer that has gone without a word means ERROR.
+  writable; SYNC_IOC_FILE_INFO distinguishes the two.
+- Readable ends of pipes and sockets: data means SIGNALED, and a writer that has closed without data means ERROR.
 
-A handle is a list of one descriptor. Arguments stay the caller's; who gets a handle as a result closes its descriptor.
+A handle is a list of one descriptor. The caller owns handles that are arguments; the receiver of a handle closes its
+descriptor.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _SYNC_IOC_FILE_INFO = 0xC0383E04
 _FILE_INFO = struct.Struct("=32s i I I I Q")
 """struct sync_file_info: name, status, flags, num_fences, padding, address of the fences."""
 _FENCE_INFO_BYTES = 80
-"""Of a struct sync_fence_info."""
+"""Bytes of a struct sync_fence_info."""
 
 
 class FenceStatus(enum.Enum):
@@ -58,8 +59,10 @@ class FenceStatus(enum.Enum):
 
 
 class Fence:
-    """The owner of a fence, which signals it. A fence that is closed or collected unsignalled gets the error state, so
-    that no one waits forever."""
+    """The owner of a fence, which signals it.
+
+    A fence that is closed or collected without a signal enters the error state, so that no one waits forever.
+    """
 
     def __init__(self) -> None:
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -73,15 +76,15 @@ class Fence:
 
     @property
     def status(self) -> FenceStatus:
-        """The present state."""
+        """The current state."""
         return status(self._descriptor)
 
     def signal(self) -> None:
-        """Settle: done. Without effect on a fence in error."""
+        """Signal success. No effect on a fence in the error state."""
         self._settle(1)
 
     def signal_error(self) -> None:
-        """Settle: failed. Without effect on a fence that is signalled."""
+        """Signal failure. No effect on a fence that is already signalled."""
         self._settle(_ERROR_COUNT)
 
     def _settle(self, count: int) -> None:
@@ -91,15 +94,15 @@ class Fence:
 
     @property
     def handle(self) -> list[int]:
-        """A handle to pass as an argument; the descriptor stays this fence's own."""
+        """A handle to pass as an argument. The fence still owns the descriptor."""
         return [self._descriptor]
 
     def dup(self) -> list[int]:
-        """A handle to give away; its receiver closes the descriptor."""
+        """A handle to give away. Its receiver closes the descriptor."""
         return [os.dup(self._descriptor)]
 
     def close(self) -> None:
-        """Give the descriptor up; duplicates keep the state."""
+        """Close the descriptor. Duplicates keep the state."""
         self._close()
 
 
@@ -109,7 +112,7 @@ def create() -> Fence:
 
 
 def check(handle: Handle) -> int:
-    """The descriptor of a fence handle; null, closed or foreign ones fail with INVALID_ARGUMENT."""
+    """The descriptor of a fence handle. Raises StatusError (INVALID_ARGUMENT) if it is null, closed or not a fence."""
     if not isinstance(handle, Sequence) or len(handle) != 1 or not isinstance(handle[0], int):
         raise invalid_argument(f"a fence handle must hold one descriptor, got {handle!r}")
     status(handle[0])
@@ -117,14 +120,14 @@ def check(handle: Handle) -> int:
 
 
 def check_good(handle: Handle) -> None:
-    """As :func:`check`; a fence in error fails with INVALID_ARGUMENT, too."""
+    """As :func:`check`. A fence in the error state also raises StatusError (INVALID_ARGUMENT)."""
     descriptor = check(handle)
     if status(descriptor) is FenceStatus.ERROR:
         raise invalid_argument(f"the sync fence behind descriptor {descriptor} is in error")
 
 
 def status(descriptor: int) -> FenceStatus:
-    """The state of the fence behind a descriptor; one that is no fence fails with INVALID_ARGUMENT."""
+    """The state of the fence with a descriptor. Raises StatusError (INVALID_ARGUMENT) if it is not a fence."""
     kind = _kind(descriptor)
     events = _poll(descriptor, select.POLLIN | select.POLLOUT, 0)
     if kind == 0:
@@ -144,14 +147,14 @@ def status(descriptor: int) -> FenceStatus:
 
 
 def wait(handle: Handle, timeout_s: float | None = None) -> FenceStatus:
-    """Wait for one fence, forever or ``timeout_s`` seconds; ACTIVE if the time was too short."""
+    """Wait for one fence, without a limit or for ``timeout_s`` seconds. Returns ACTIVE after a timeout."""
     descriptor = check(handle)
     end = None if timeout_s is None else time.monotonic() + timeout_s
     while (state := status(descriptor)) is FenceStatus.ACTIVE:
         left = None if end is None else end - time.monotonic()
         if left is not None and left <= 0:
             break
-        # Rounded up: poll takes whole milliseconds, and with 0 the last of them would be spent spinning.
+        # Rounded up: poll takes whole milliseconds, and with 0 the last one would be spent spinning.
         _poll(descriptor, select.POLLIN, None if left is None else left * 1000 + 1)
     return state
 
@@ -163,7 +166,7 @@ def _sync_file_status(descriptor: int) -> FenceStatus | None:
         fcntl.ioctl(descriptor, _SYNC_IOC_FILE_INFO, info)
         _, state, _, count, _, _ = _FILE_INFO.unpack(info)
         if state == 1 and count:
-            # A second look, with room for all members: a merged fence is signalled although one of them has failed.
+            # A second query with space for all members: a merged fence is signalled even if one of them has failed.
             fences = ctypes.create_string_buffer(count * _FENCE_INFO_BYTES)
             info = bytearray(_FILE_INFO.pack(b"", 0, 0, count, 0, ctypes.addressof(fences)))
             fcntl.ioctl(descriptor, _SYNC_IOC_FILE_INFO, info)
@@ -183,7 +186,7 @@ def _kind(descriptor: int) -> int:
         mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     except (OSError, TypeError, OverflowError, ValueError) as error:
         raise invalid_argument(f"descriptor {descriptor} is not open: {error}") from None
-    # Nothing is known about data behind the writing end of a pipe.
+    # Nothing is known about data in the pipe of a write end.
     if kind not in {0, stat.S_IFIFO, stat.S_IFSOCK} or mode == os.O_WRONLY:
         raise invalid_argument(
             f"descriptor {descriptor} is not a fence: it must be an eventfd, a sync_file, or the readable end of a "
@@ -200,17 +203,17 @@ def _poll(descriptor: int, mask: int, timeout_ms: float | None) -> int:
 
 
 def _has_data(descriptor: int) -> bool:
-    """Whether a readable socket has something to read, and not only an end."""
+    """Whether a readable socket has data, and not only end of file."""
     with contextlib.closing(socket.socket(fileno=os.dup(descriptor))) as duplicate:
         try:
-            # A look that takes nothing away, since others may hold the same fence.
+            # Peek, since others may hold the same fence.
             return bool(duplicate.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         except OSError:
             return False
 
 
 def _write(descriptor: int, count: int) -> None:
-    with contextlib.suppress(BlockingIOError):  # no room: somebody settled the fence before
+    with contextlib.suppress(BlockingIOError):  # no space: the fence was settled before
         os.eventfd_write(descriptor, count)
 
 

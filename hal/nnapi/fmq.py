@@ -37,11 +37,11 @@ class _Union:
 
 @dataclass(slots=True)
 class FmqRequestDatum(_Union):
-    """One entry of a request: of the packet's head, an operand, one of its dimensions, a pool, or the end."""
+    """One entry of a request: the head of the packet, an operand, a dimension of an operand, a pool, or the end."""
 
     @dataclass(slots=True)
     class PacketInformation:
-        """Head of a request; ``packetSize`` counts all entries, with this one."""
+        """The head of a request. ``packetSize`` counts all entries, including this one."""
 
         packetSize: int
         numberOfInputOperands: int
@@ -50,7 +50,7 @@ class FmqRequestDatum(_Union):
 
     @dataclass(slots=True)
     class OperandInformation:
-        """One argument; as many entries with a dimension follow it."""
+        """One argument, followed by one entry per dimension."""
 
         hasNoValue: bool
         location: DataLocation
@@ -67,11 +67,11 @@ class FmqRequestDatum(_Union):
 
 @dataclass(slots=True)
 class FmqResultDatum(_Union):
-    """One entry of a result: of the packet's head, an output, one of its dimensions, or the times."""
+    """One entry of a result: the head of the packet, an output, a dimension of an output, or the times."""
 
     @dataclass(slots=True)
     class PacketInformation:
-        """Head of a result; ``packetSize`` counts all entries, with this one."""
+        """The head of a result. ``packetSize`` counts all entries, including this one."""
 
         packetSize: int
         errorStatus: ErrorStatus
@@ -79,7 +79,7 @@ class FmqResultDatum(_Union):
 
     @dataclass(slots=True)
     class OperandInformation:
-        """One output; as many entries with a dimension follow it."""
+        """One output, followed by one entry per dimension."""
 
         isSufficient: bool
         numberOfDimensions: int
@@ -99,7 +99,7 @@ class MessageQueue(Generic[T]):
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._entries: deque[T] = deque()
-        self._packets: deque[int] = deque()  # entries of each packet that are still there
+        self._packets: deque[int] = deque()  # remaining entries of each packet
         self._closed = False
         self._changed = threading.Condition()
 
@@ -108,11 +108,11 @@ class MessageQueue(Generic[T]):
         return self._capacity
 
     def isValid(self) -> bool:
-        """Whether the queue can be used: it has room, and is not closed."""
+        """Whether the queue is usable: it has a capacity and is not closed."""
         return self._capacity > 0 and not self._closed
 
     def availableToRead(self) -> int:
-        """Entries that are there."""
+        """The number of entries that can be read."""
         return len(self._entries)
 
     def availableToWrite(self) -> int:
@@ -126,12 +126,13 @@ class MessageQueue(Generic[T]):
     def writeBlocking(
         self, data: Sequence[T], timeout_s: float | None = None, cancelled: Callable[[], bool] = _never
     ) -> bool:
-        """Write a packet, waiting for room; False after the timeout, if the queue is closed, or if it can never fit."""
+        """Write a packet, waiting for space. False after the timeout, if the queue is closed, or if the packet can
+        never fit."""
         packet = list(data)
         if not packet or len(packet) > self._capacity:
             return False
         with self._changed:
-            # Asked again after waiting: the time may be up, the queue closed, or the reason a cancellation.
+            # Check again after waiting: it may have ended by timeout, close or cancellation.
             self._wait(lambda: len(packet) <= self.availableToWrite() or cancelled(), timeout_s)
             if self._closed or len(packet) > self.availableToWrite():
                 return False
@@ -165,7 +166,7 @@ class MessageQueue(Generic[T]):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End all waiting."""
+        """End all waits."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

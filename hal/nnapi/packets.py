@@ -1,4 +1,4 @@
-"""Requests and results as packets of a burst's channels, both ways."""
+"""Convert requests and results to and from packets of a burst's channels."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def serialize_request(
 
 
 def deserialize_request(packet: Sequence[FmqRequestDatum]) -> BurstRequest:
-    """The request in a packet. StatusError (INVALID_ARGUMENT) if an entry is missing, too many or out of place."""
+    """The request in a packet. Raises StatusError (INVALID_ARGUMENT) if an entry is missing, extra or misplaced."""
     reader = _Reader(packet, FmqRequestDatum)
     try:
         head = instance(reader.next("packetInformation"), FmqRequestDatum.PacketInformation, "packetInformation")
@@ -73,7 +73,8 @@ def serialize_result(status: ErrorStatus, shapes: Sequence[OutputShape], timing:
 
 
 def deserialize_result(packet: Sequence[FmqResultDatum]) -> tuple[ErrorStatus, list[OutputShape], Timing]:
-    """The result in a packet: (status, output shapes, times). StatusError (GENERAL_FAILURE) if it is malformed."""
+    """The result in a packet: (status, output shapes, times). Raises StatusError (GENERAL_FAILURE) if it is
+    malformed."""
     reader = _Reader(packet, FmqResultDatum)
     try:
         head = instance(reader.next("packetInformation"), FmqResultDatum.PacketInformation, "packetInformation")
@@ -113,17 +114,17 @@ class _Reader(Generic[Datum]):
         return getattr(entry, member)
 
     def count(self, value: object) -> int:
-        """A number of things of at least one entry each, which must still be there."""
-        # A count that promises more than there is would have a client make us allocate for it.
+        """A number of items of at least one entry each, which must still be in the packet."""
+        # Otherwise a client could make the driver allocate for a count beyond the packet.
         return integer(value, 0, len(self._packet) - self._place, f"a number before entry {self._place}")
 
     def check_size(self, size: object) -> None:
-        """Hold the size that the packet claims to the one that it has."""
+        """Raise MalformedError if the packet does not have the size that it states."""
         if integer(size, 0, U32, "packetSize") != len(self._packet):
             raise MalformedError(f"packetSize must be {len(self._packet)}, got {size}")
 
     def check_end(self) -> None:
-        """Nothing may follow."""
+        """Raise MalformedError if entries follow."""
         if self._place != len(self._packet):
             raise MalformedError(f"the packet must end after {self._place} entries, got {len(self._packet)}")
 

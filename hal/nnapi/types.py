@@ -22,7 +22,8 @@ FLT_MAX = 3.4028234663852886e38
 NOT_MEASURED = 0xFFFF_FFFF_FFFF_FFFF
 """A time in Timing that was not measured."""
 
-ErrorStatus = errors.ErrorStatus  # defined there because shared memory, which structures hold, fails with one as well
+# Defined there because shared memory, which structures contain, also fails with a status.
+ErrorStatus = errors.ErrorStatus
 
 
 class DeviceStatus(enum.IntEnum):
@@ -454,7 +455,7 @@ class Extension:
     operandTypes: Sequence[OperandTypeInformation]
 
 
-# The interface nests these; they are known by both names.
+# The interface nests these; both names are valid.
 Capabilities.OperandPerformance = OperandPerformance  # type: ignore[attr-defined]
 Operand.ExtraParams = ExtraParams  # type: ignore[attr-defined]
 Model.ExtensionNameAndPrefix = ExtensionNameAndPrefix  # type: ignore[attr-defined]

@@ -59,7 +59,10 @@ void good_job(const struct context *context)
 	run_free(context->fd, &run);
 }
 
-/* Whatever the host does to it: the job ends, and how is told; a job that ends well is right. */
+/*
+ * Whatever the host does to it, the job ends and reports how; a job that
+ * succeeds has the right result.
+ */
 static void job(const struct context *context)
 {
 	struct run run = prepared(context);
@@ -228,7 +231,7 @@ static void classes(const struct context *context)
 	run_free(context->fd, &run);
 }
 
-/* Clients that know nothing of one another, at the same time. */
+/* Independent clients at the same time. */
 static void clients(const struct context *context)
 {
 	pid_t children[4];
@@ -277,7 +280,10 @@ static const struct {
 	{ "loses", loses, false },
 };
 
-/* Run the case of that name, or "all". How many have failed; -1 if there is none of that name. */
+/*
+ * Run the case of that name, or "all". Returns the number of failures, -1 if
+ * there is no such case.
+ */
 int cases(const char *device, const char *name, struct program *program, const unsigned char *input,
 	  const unsigned char *golden)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What cases are made of. */
+/* Helpers for test cases. */
 #ifndef CASES_H
 #define CASES_H
 

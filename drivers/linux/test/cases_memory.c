@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Cases about memory: whose it is, how long, and what is left of it. */
+/* Tests of memory: ownership, lifetime, release. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 #include "cases.h"
 
-/* A client that closes, or is killed, in the midst of its jobs leaves nothing behind. */
+/* A client that closes or is killed while its jobs run leaves nothing behind. */
 void closes(const struct context *context)
 {
 	uint64_t before = free_bytes(context->fd);
@@ -107,7 +107,7 @@ void isolation(const struct context *context)
 	run_free(context->fd, &run);
 }
 
-/* A mapping outlives the block that it is of; the memory is given to nobody meanwhile. */
+/* A mapping outlives its block; the memory is not given to anybody meanwhile. */
 void mappings(const struct context *context)
 {
 	uint64_t before = free_bytes(context->fd), page = (uint64_t)getpagesize(), address, next;

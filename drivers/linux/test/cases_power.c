@@ -29,7 +29,10 @@ void sleeps(const struct context *context)
 	good_job(context);
 }
 
-/* The device has no power meanwhile: whose memory is lost is told, and who comes anew finds a device. */
+/*
+ * The device loses power: clients whose memory is lost get an error, and new
+ * clients find a working device.
+ */
 void loses(const struct context *context)
 {
 	struct program program = *context->program;

@@ -103,7 +103,10 @@ int client_abort(int fd, uint64_t seqno)
 /* Code and constants; all of it or, when memory does not suffice, nothing. */
 int program_load(int fd, struct program *program)
 {
-	/* Weights that stay in SRAM are those of one program in one place. When all numbers are used, none stay. */
+	/*
+	 * Weights that stay in SRAM belong to one program at one address. When
+	 * all numbers are used, none stay.
+	 */
 	static unsigned int loaded;
 	int err = client_alloc(fd, program->code_bytes, &program->code_at);
 

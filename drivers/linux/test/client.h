@@ -9,7 +9,7 @@
 
 #include "../npu_uapi.h"
 
-/* A program file, read and checked, and what was made of it on the device. */
+/* A program file, read and checked, and its state on the device. */
 struct program {
 	unsigned char *file;
 	const unsigned char *code;
@@ -25,7 +25,7 @@ struct program {
 	uint32_t residents;	/* the number of its weights that stay in SRAM; 0: none */
 };
 
-/* One run of a program: memory of its own. */
+/* One run of a program, with its own memory. */
 struct run {
 	const struct program *program;
 	struct npu_region *table;
@@ -53,11 +53,11 @@ int run_put(int fd, const struct run *run, unsigned int input, const void *data)
 int run_get(int fd, const struct run *run, unsigned int output, void *data);
 int run_submit(int fd, struct run *run, unsigned int priority, unsigned int flags);
 
-/* The bytes of a file, with a zero behind them, or NULL. */
+/* The bytes of a file, followed by a zero, or NULL. */
 unsigned char *read_file(const char *path, size_t *bytes);
 
 int fuzz(const char *device, const struct program *program, unsigned long calls, uint64_t seed);
-/* channel.c; folder: NULL for standard input. answer() gives 0. */
+/* channel.c; folder: NULL for standard input. answer() returns 0. */
 void channel_open(const char *folder);
 int answer(const char *format, ...);
 bool next_line(char **line, size_t *room);

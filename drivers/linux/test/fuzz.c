@@ -40,7 +40,7 @@ static uint64_t below(uint64_t bound)
 	return draw() % bound;
 }
 
-/* A number that somebody may have got wrong. */
+/* A number that a client may get wrong. */
 static uint64_t odd_number(void)
 {
 	switch (below(6)) {
@@ -123,7 +123,7 @@ static void good_submit(void)
 		submitted++;
 		seqnos[below(KNOWN)] = run.seqno;
 	}
-	/* In use, the memory goes when the job has ended. */
+	/* If in use, the memory is freed when the job has ended. */
 	if (below(2))
 		run_free(files[0], &run);
 	else
@@ -255,7 +255,10 @@ int fuzz(const char *device, const struct program *program, unsigned long calls,
 		return 1;
 	}
 	for (unsigned long i = 0; i < calls; i++) {
-		/* By chance it may have been closed, have filled memory, or have jobs that it has not waited for. */
+		/*
+		 * By chance it may have closed, have filled memory, or have
+		 * jobs that it has not waited for.
+		 */
 		if (i % 512 == 511) {
 			reopen(0);
 			program_load(files[0], &own);

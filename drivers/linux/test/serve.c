@@ -96,7 +96,7 @@ static int do_open(void)
 	fd = open(device, O_RDWR | O_CLOEXEC);
 	if (fd >= 0)
 		return answer("ok");
-	/* On the bus, but the driver did not want it. */
+	/* On the bus, but not bound by the driver. */
 	if (errno == ENOENT && !access(FIRST_SLOT, F_OK))
 		return answer("error DEVICE %s is not there, see the kernel's log", device);
 	return refuse(-errno, device);

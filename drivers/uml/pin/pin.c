@@ -2,9 +2,9 @@
 /*
  * An interrupt controller for the pins of PCI functions under User Mode Linux.
  *
- * virt-pci of Linux 6.1 gives the pin the number of an interrupt that has no
- * controller: request_irq() fails with ENOSYS. Load this before the driver. The pin is
- * a level: while it is asserted, the simulator calls again and again.
+ * virt-pci of Linux 6.1 gives the pin the number of an interrupt without a controller: request_irq() fails with ENOSYS.
+ * Load this module before the driver. The pin is level-triggered: while it is asserted, the simulator interrupts
+ * repeatedly.
  */
 #include <linux/irq.h>
 #include <linux/module.h>

@@ -48,10 +48,10 @@ class ExtensionOperandType:
 
 @dataclass(frozen=True, slots=True)
 class ExtensionDefinition:
-    """An extension: its name, which starts with the domain of its vendor, reversed; its types and operations by code.
+    """An extension: its name, which starts with the reversed domain of its vendor; its types and operations by code.
 
-    An operation is declared as those of the interface are: see :class:`~hal.nnapi.operations.definition.Definition`.
-    Its signature is a function, which compares with :func:`own`, because the prefix is another in each model.
+    Operations are declared like those of the interface: see :class:`~hal.nnapi.operations.definition.Definition`. The
+    signature is a function that compares with :func:`own`, because prefixes differ between models.
     """
 
     name: str
@@ -67,7 +67,7 @@ class ExtensionDefinition:
 
 
 def own(view: OpView, code: int) -> int:
-    """The full type, in the model at hand, of an operand type of the same extension as the operation."""
+    """The full type, in this model, of an operand type of the operation's extension."""
     return view.operation.type >> CODE_BITS << CODE_BITS | code
 
 
@@ -76,7 +76,7 @@ _lock = threading.Lock()
 
 
 def register(extension: ExtensionDefinition) -> ExtensionDefinition:
-    """Add an extension; a name is defined once. Raises ValueError."""
+    """Add an extension. Raises ValueError if the name is already defined."""
     if not _NAME.fullmatch(extension.name):
         raise ValueError(f"extension name must be lower-case words joined by '.', got {extension.name!r}")
     for code in (*extension.operand_types, *extension.operations):
@@ -90,7 +90,8 @@ def register(extension: ExtensionDefinition) -> ExtensionDefinition:
 
 
 def unregister(extension: ExtensionDefinition) -> None:
-    """Remove an extension, as a package that is unloaded does. Raises ValueError if it is not the registered one."""
+    """Remove an extension, for example when its package is unloaded. Raises ValueError if it is not the
+    registered one."""
     with _lock:
         if _REGISTERED.get(extension.name) is not extension:
             raise ValueError(f"extension {extension.name} is not registered")
@@ -124,7 +125,7 @@ def _with_prefixes(model: Model, part: Callable[[ExtensionDefinition], Mapping[i
     for entry in model.extensionNameToPrefix:
         extension = _REGISTERED.get(entry.name)
         if extension is not None:
-            # Prefixes are the client's choice, another in each model; only names last.
+            # The client chooses prefixes, and they differ between models. Only names are permanent.
             found.update((entry.prefix << CODE_BITS | code, value) for code, value in part(extension).items())
     return found
 

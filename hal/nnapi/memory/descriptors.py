@@ -19,7 +19,7 @@ def duplicate(descriptor: int) -> int:
 
 
 def is_open(descriptor: int) -> bool:
-    """Whether a descriptor is one."""
+    """Whether the descriptor is open."""
     try:
         os.fstat(descriptor)
     except OSError:
@@ -28,15 +28,15 @@ def is_open(descriptor: int) -> bool:
 
 
 def seals_of(descriptor: int) -> int:
-    """The seals of a file, none if it is of a kind that has none."""
+    """The seals of a file; none if its kind does not support seals."""
     try:
         return fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
-    except OSError:  # a file that knows no seals
+    except OSError:  # a file that does not support seals
         return 0
 
 
 def is_writable(descriptor: int) -> bool:
-    """Whether the file may be read and written through a descriptor."""
+    """Whether the file can be read and written through the descriptor."""
     mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     return mode == os.O_RDWR and not seals_of(descriptor) & WRITE_SEALS
 

@@ -22,9 +22,9 @@ class Mapping(np.ndarray[Any, np.dtype[np.uint8]]):
     """
 
     file: MappedFile | None = None
-    """The mapped memory, with a descriptor of its own."""
+    """The mapped memory, with its own descriptor."""
     end: int = 0
-    """How long the file must be for every byte to exist."""
+    """The length that the file must have for every byte to exist."""
     sealed: bool = False
     """Whether the kernel prevents truncation of the file."""
 
@@ -33,7 +33,8 @@ class Mapping(np.ndarray[Any, np.dtype[np.uint8]]):
             self.file, self.end, self.sealed = origin.file, origin.end, origin.sealed
 
     def __array_wrap__(self, array: Any, context: object = None, return_scalar: bool = False) -> Any:
-        plain = np.asarray(array)  # results of arithmetic keep no mapping alive; before numpy 2 they come as one
+        # Results of arithmetic do not keep the mapping alive; before numpy 2 they are instances of it.
+        plain = np.asarray(array)
         return plain if plain.shape else plain[()]
 
     def __setitem__(self, place: Any, value: Any) -> None:
@@ -45,21 +46,21 @@ class Mapping(np.ndarray[Any, np.dtype[np.uint8]]):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing ends here."""
+        """Does nothing."""
 
     def check(self) -> None:
-        """Raise FileCutError if the file is too short now, or was when its bytes were used."""
+        """Raise FileCutError if the file is too short, now or when its bytes were used."""
         if self.file is not None and not self.sealed:
             self.file.check(self.end)
 
     def confirm(self) -> None:
-        """Raise FileCutError if bytes were used that were not there any more."""
+        """Raise FileCutError if bytes were used after they had been truncated."""
         if self.file is not None:
             self.file.check()
 
     @property
     def cut(self) -> bool:
-        """Whether bytes were used that were not there any more: from then on it is not the file that is mapped."""
+        """Whether bytes were used after they had been truncated. From then on, the mapping is no longer of the file."""
         return self.file is not None and self.file.cut
 
     def part(self, offset: int, length: int) -> Mapping:

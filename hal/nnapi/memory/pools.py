@@ -8,7 +8,7 @@ from .mapping import Identity, Mapping
 from .shared import Memory
 
 Kept = tuple[Identity | None, Mapping]
-"""A mapping that is kept, and its memory."""
+"""A cached mapping, and the identity of its memory."""
 
 
 class PoolMappings:
@@ -39,7 +39,7 @@ class PoolMappings:
         return mapping
 
     def _find(self, key: int, memory: Memory) -> Mapping | None:
-        # The key is chosen by the client; the memory that it names now decides.
+        # The client chooses the key, so check that it still refers to the same memory.
         identity, mapping = self._kept.get(key, (None, None))
         if mapping is None or mapping.cut or identity is None or identity != memory.identity:
             return None

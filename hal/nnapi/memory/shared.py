@@ -57,7 +57,7 @@ class Memory:
         self.ints = tuple(ints)
         self._descriptors = [duplicate(descriptor) for descriptor in handle or ()]
         self._close = weakref.finalize(self, close_all, self._descriptors)
-        self._lock = threading.RLock()  # a descriptor that is closed under a look at it may be another file by then
+        self._lock = threading.RLock()  # a descriptor that is closed while it is examined may already be another file
         self._file: weakref.ref[MappedFile] | None = None
 
     def __repr__(self) -> str:
@@ -71,7 +71,7 @@ class Memory:
 
     @property
     def handle(self) -> list[int]:
-        """The descriptors; they stay this object's own. Empty after ``close``."""
+        """The descriptors, which this object still owns. Empty after ``close``."""
         return list(self._descriptors)
 
     @property
@@ -84,7 +84,7 @@ class Memory:
 
     @property
     def protection(self) -> int:
-        """PROT_READ and PROT_WRITE, as far as the memory may be used so: an mmap_fd says so, others by descriptor."""
+        """PROT_READ and PROT_WRITE, as allowed: stated by an mmap_fd, determined by the descriptor for others."""
         if self._is_file():
             return self.ints[0]
         with self._lock:
@@ -92,17 +92,18 @@ class Memory:
 
     @property
     def offset(self) -> int:
-        """Where in its file the memory begins, in bytes."""
+        """The offset of the memory in its file, in bytes."""
         return (self.ints[1] & _WORD) | (self.ints[2] & _WORD) << 32 if self._is_file() else 0
 
     @property
     def identity(self) -> Identity | None:
-        """Equal for two Memory objects exactly if they are the same bytes, equally protected; None if not valid."""
+        """Equal for two Memory objects exactly if they are the same bytes with the same protection; None if not
+        valid."""
         with self._lock:
             if not self.valid or not self._descriptors:
                 return None
             status = os.fstat(self._descriptors[0])
-            # By file, not by descriptor: each process and each copy has descriptors of its own.
+            # By file, not by descriptor: each process and each copy has its own descriptors.
             return (status.st_dev, status.st_ino, self.offset, self.size, self.protection)
 
     def dup(self) -> Memory:
@@ -117,18 +118,20 @@ class Memory:
         return self.dup()
 
     def close(self) -> None:
-        """Give the descriptors up. Views of the bytes stay good."""
+        """Close the descriptors. Views of the bytes remain valid."""
         with self._lock:
             self._close()
 
     def check(self) -> None:
-        """Whether the memory can be mapped. Unknown names and pictures fail with GENERAL_FAILURE, memory that
-        contradicts itself or its file with INVALID_ARGUMENT."""
+        """Raise StatusError unless the memory can be mapped.
+
+        GENERAL_FAILURE for unknown names and pictures, INVALID_ARGUMENT for memory that contradicts itself or its file.
+        """
         with self._lock:
             self._checked()
 
     def _checked(self) -> tuple[int, int, int]:
-        """(protection, offset, seals) of memory that can be mapped, from one look at the file. Raises as ``check``."""
+        """(protection, offset, seals) of memory that can be mapped, from one query of the file. Raises as ``check``."""
         if self.name == HARDWARE_BUFFER:
             raise StatusError(ErrorStatus.GENERAL_FAILURE, "a hardware buffer that is not a BLOB cannot be mapped")
         if self.name not in MAPPABLE:
@@ -148,7 +151,7 @@ class Memory:
         if not stat.S_ISREG(status.st_mode):
             raise invalid_argument(f"the descriptor of memory {self.name!r} must be that of a regular file")
         offset = self.offset
-        # Accessing a page behind the end of a mapped file raises SIGBUS.
+        # Accessing a page after the end of a mapped file raises SIGBUS.
         if offset + self.size > status.st_size:
             raise invalid_argument(
                 f"memory {self.name!r} of {self.size} bytes at offset {offset} does not lie within its file of "
@@ -178,10 +181,10 @@ class Memory:
             raise invalid_argument(f"the offset must be below 2**63, got {self.offset}")
 
     def map(self, writable: bool | None = None) -> Mapping:
-        """The bytes, without a copy: mapped once however often this is called while a view lives.
+        """The bytes, without a copy. Mapped only once while a view is alive.
 
-        ``writable``: None is as the protection allows; True is refused (INVALID_ARGUMENT) for read-only memory, False
-        for write-only memory. Other failures are those of ``check``.
+        ``writable``: None allows what the protection allows. True raises StatusError (INVALID_ARGUMENT) for read-only
+        memory, False for write-only memory. Other errors are those of ``check``.
         """
         with self._lock:
             protection, offset, seals = self._checked()
@@ -200,7 +203,7 @@ class Memory:
 
     def _mapped(self, start: int, length: int, protection: int, sealed: bool) -> MappedFile:
         file = self._file() if self._file else None
-        # A truncated mapping has zeros instead of the file, so no longer its contents.
+        # A truncated mapping contains zeros instead of the file.
         if file is None or file.cut:
             try:
                 file = MappedFile(self._descriptors[0], length, protection, start, sealed)
@@ -213,7 +216,7 @@ class Memory:
 
 
 def allocate_ashmem(size: int) -> Memory:
-    """Anonymous shared memory of ``size`` zero bytes, sealed against being cut."""
+    """Anonymous shared memory of ``size`` zero bytes, sealed against truncation."""
     return _anonymous(ASHMEM, size, ())
 
 
@@ -225,7 +228,8 @@ def allocate_blob(size: int) -> Memory:
 def hardware_buffer(
     width: int, height: int, layers: int = 1, pixel_format: int = FORMAT_R8G8B8A8_UNORM, usage: int = 0
 ) -> Memory:
-    """The description of an AHardwareBuffer that holds a picture. Nothing can map it; its size is 0, as on Android."""
+    """The description of an AHardwareBuffer that contains a picture. It cannot be mapped; its size is 0, as on
+    Android."""
     if pixel_format == FORMAT_BLOB:
         raise invalid_argument("a hardware buffer of the BLOB format must be made by allocate_blob")
     return Memory(HARDWARE_BUFFER, (), 0, _description(width, height, layers, pixel_format, usage, width))
@@ -234,8 +238,8 @@ def hardware_buffer(
 def from_fd(size: int, prot: int, fd: int, offset: int = 0) -> Memory:
     """``size`` bytes of a file from ``offset`` on, with protection ``prot`` (PROT_READ | PROT_WRITE).
 
-    The descriptor is duplicated. The offset need not be a multiple of the page size. What the file cannot give is
-    refused with StatusError (INVALID_ARGUMENT).
+    The descriptor is duplicated. The offset need not be a multiple of the page size. Raises StatusError
+    (INVALID_ARGUMENT) for what the file does not allow.
     """
     if offset < 0:
         raise invalid_argument(f"the offset must not be negative, got {offset}")

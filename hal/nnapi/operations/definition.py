@@ -108,7 +108,7 @@ def define(
     optional: Iterable[int] = (),
     later: Iterable[Later] = (),
 ) -> Definition:
-    """Add an operation to the registry; each is defined once."""
+    """Add an operation to the registry. Each can be defined only once."""
     if kind in REGISTRY:
         raise ValueError(f"{kind.name} is already defined")
     definition = Definition(kind, signatures, lower, rules, frozenset(optional), tuple(later))

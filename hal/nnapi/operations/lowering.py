@@ -179,7 +179,7 @@ class Lowering(Emitter):
     # Outputs
 
     def give(self, tensor: Tensor, index: int = 0) -> None:
-        """Output ``index`` is this tensor, which is in its storage type already."""
+        """Set output ``index`` to a tensor that already has its storage type."""
         operand = self.view.outputs[index]
         storage = STORAGE.get(operand.type)
         if storage is not None and tensor.dtype is not dtype_of(np.empty(0, storage)):
@@ -189,12 +189,14 @@ class Lowering(Emitter):
         self.results[self.view.operation.outputs[index]] = tensor
 
     def give_real(self, tensor: Tensor, index: int = 0) -> None:
-        """Output ``index`` is this tensor of real numbers: quantised, or rounded, to the output's type."""
+        """Set output ``index`` to a tensor of real numbers, quantised or rounded to the output's type."""
         self.give(self.from_real(tensor, self.view.outputs[index]), index)
 
     def give_counted(self, tensor: Tensor, count: Tensor, index: int = 0) -> None:
-        """Output ``index`` is the first ``count`` (INT32, one element) entries of dimension 0 of this tensor; the
-        operation computes ``count``."""
+        """Set output ``index`` to the first ``count`` (INT32, one element) entries of dimension 0 of a tensor.
+
+        The operation computes ``count``.
+        """
         self.give(tensor, index)
         self.counts[self.view.operation.outputs[index]] = count
 

@@ -25,9 +25,9 @@ class Iterations:
         self._spare: list[Buffer] = []
         self._old: list[Buffer] = []
         self._new: list[Buffer] = []
-        self._runs = self._others = 0  # what this iteration has asked of the backend
-        self._alike = 0  # iterations up to now, one after the other, of one run for the condition and one for the body
-        self._before: list[Sequence[Value]] = []  # what the last two iterations began with
+        self._runs = self._others = 0  # what this iteration has called on the backend
+        self._alike = 0  # consecutive iterations so far with one run for the condition and one for the body
+        self._before: list[Sequence[Value]] = []  # the inputs of the last two iterations
 
     def __enter__(self) -> Self:
         return self
@@ -45,7 +45,7 @@ class Iterations:
             return None
         fitting = next((buffer for buffer in self._spare if buffer.nbytes == nbytes), None)
         if fitting is None:
-            self._release_spare()  # shapes change: that memory may be needed
+            self._release_spare()  # shapes change, and the memory may be needed
             fitting = self._backend.allocate(nbytes)
         else:
             self._spare.remove(fitting)
@@ -86,39 +86,39 @@ class Iterations:
     def run(
         self, program: Program, inputs: Mapping[str, Array | Buffer], outputs: Mapping[str, Buffer]
     ) -> Mapping[str, Array]:
-        """As a Backend's."""
+        """See Backend."""
         self._runs += 1
         return self._backend.run(program, inputs, outputs)
 
     def allocate(self, nbytes: int) -> Buffer:
-        """As a Backend's."""
+        """See Backend."""
         self._others += 1
         return self._backend.allocate(nbytes)
 
     def read(self, buffer: Buffer, nbytes: int) -> bytes | bytearray:
-        """As a Backend's."""
+        """See Backend."""
         self._others += 1
         return self._backend.read(buffer, nbytes)
 
     def write(self, buffer: Buffer, data: Array) -> None:
-        """As a Backend's."""
+        """See Backend."""
         self._others += 1
         self._backend.write(buffer, data)
 
     def again(self, limit_ps: int) -> int:
-        """As a Backend's; for a loop in the body."""
+        """See Backend; for a loop in the body."""
         self._others += 1
         return self._backend.again(limit_ps)
 
     def limited(self) -> AbstractContextManager[None]:
-        """As a Backend's."""
+        """See Backend."""
         return self._backend.limited()
 
     def elapsed_ps(self) -> int:
-        """As a Backend's."""
+        """See Backend."""
         return self._backend.elapsed_ps()
 
 
 def _same(value: Value, other: Value) -> bool:
-    """Whether two values are at the same place, whatever their contents."""
+    """Whether two values are at the same address, whatever their contents."""
     return value == other if isinstance(value, Held) and isinstance(other, Held) else value is other

@@ -18,7 +18,7 @@ from .segment import Segment
 class Port(NamedTuple):
     """An input or output of a node's program: its name in the program, and its operand.
 
-    ``counted``: an output's shape is only the largest possible one. ``wanted``: operations behind the segment read it.
+    ``counted``: an output's shape is only the maximum. ``wanted``: operations after the segment read it.
     """
 
     name: str

@@ -33,7 +33,7 @@ _log = logging.getLogger("hal.nnapi")
 
 _LOOK_S = 0.05
 CHILDREN_KEPT = 64
-"""Most children of a node that stay compiled; the least recently used one is removed."""
+"""Maximum number of children of a node that stay compiled. The least recently used one is removed."""
 
 Compile = Callable[[Graph], Program]
 Drop = Callable[[Program], None]
@@ -92,9 +92,10 @@ class Plan:
             try:
                 with self._held():
                     self._root.find(_shape_key(declared), partial(self._make, 0, Situation(shapes, {}, set())))
-            except InvalidOperationError as error:  # an execution may omit what it is about; if not, it will say so
+            # It may be about an input that executions omit; otherwise the execution raises the error.
+            except InvalidOperationError as error:
                 _log.warning("a model that cannot be executed with all of its inputs: %s", error)
-        # For both branches: a model may be refused when it is prepared, not when it is executed.
+        # For both branches, because a model may be refused when it is prepared, but not when it is executed.
         for number in referenced_by(self.subgraph):
             self.sub_plan(number).prepare()
 
@@ -132,7 +133,7 @@ class Plan:
     def sub_plan(self, index: int) -> Plan:
         """The plan of a referenced subgraph, shared by all references."""
         plan = self._family.get(index)
-        if plan is None:  # of two threads that come here at once, one makes a plan in vain
+        if plan is None:  # if two threads arrive here at once, one creates a plan in vain
             fresh = Plan(self.model, self.constants, self.vocabulary, self._compile, self._drop, index, self._family)
             plan = self._family.setdefault(index, fresh)
         return plan
@@ -211,15 +212,17 @@ class Plan:
             name=f"{name} from operation {start}",
         ).build()
         program = None if segment.graph is None else self._compile(segment.graph)
-        segment.graph = None  # the program is all that is needed from here on
+        segment.graph = None  # from here on only the program is needed
         return self._node_of(segment, program)
 
     def _node_of(self, segment: Segment, program: Program | None) -> Node:
         return Node(self.subgraph, segment, program, self._nothing())
 
     def _nothing(self) -> Recent[bytes, Node]:
-        """An empty cache of children. It has no reference to the plan: a cycle would keep the client's memory until it
-        is collected."""
+        """An empty cache of children.
+
+        It has no reference to the plan, because a cycle would keep the client's memory until it is collected.
+        """
         return Recent(CHILDREN_KEPT, partial(_forget, self._drop))
 
 

@@ -25,11 +25,11 @@ CONTROL = (OperationType.IF, OperationType.WHILE)
 
 @dataclass(slots=True)
 class Segment:
-    """Operations ``start`` to ``stop`` of a subgraph as a graph; None if no output of theirs is needed.
+    """Operations ``start`` to ``stop`` of a subgraph as a graph; None if none of their outputs is needed.
 
-    ``shapes``: of all operands known after it. ``inputs`` and ``outputs``: the operands of the graph's inputs and
-    outputs, in order. ``counts``: outputs of which only the first entries are valid; for each of them the graph has one
-    more output, behind all others, with their number. ``ask``: operands whose values determine the next segment.
+    ``shapes``: of all operands known after it. ``inputs``, ``outputs``: the operands of the graph's inputs and outputs,
+    in order. ``counts``: outputs of which only the first entries are valid; for each, the graph has one more output at
+    the end with their number. ``ask``: operands whose values determine the next segment.
     """
 
     start: int
@@ -117,14 +117,14 @@ class SegmentBuilder:
             try:
                 self._lower(view)
             except ValueNeededError as error:
-                # A value that this segment computes is read after its run; a value computed before can be read now.
+                # A value that this segment computes is read after its run. A value computed before can be read now.
                 if error.operand in self._made:
                     return self._finish(number, (error.operand,))
                 return Segment(self._start, self._start, None, self._shapes, ask=(error.operand,))
             except (InvalidOperationError, ModelError) as error:
                 kind = operation_name(view.operation.type)
                 raise InvalidOperationError(f"operation {number} ({kind}): {error}") from None
-            if self._counts:  # what follows needs the shape, and only the device's data decide it
+            if self._counts:  # what follows needs the shape, which depends on data of the device
                 return self._finish(number + 1)
         return self._finish(self._stop)
 
@@ -147,7 +147,8 @@ class SegmentBuilder:
             self._shapes[number] = tensor.shape
             self._made[number] = self._tensors[number] = tensor
         for number, count in lowering.counts.items():
-            if self._needed_after(number, view.index + 1):  # nobody asks how long the others are: no reason to stop
+            # Nothing reads the length of the others, so there is no reason to stop.
+            if self._needed_after(number, view.index + 1):
                 self._counts[number] = count
 
     def _check_ranks(self, definition: Definition, view: OpView) -> None:
@@ -196,7 +197,7 @@ class SegmentBuilder:
         named |= {f"count {number}": tensor for number, tensor in self._counts.items()}
         outputs: list[Tensor] = []
         for name, tensor in named.items():
-            # Each output has a name of its own: a tensor that is an input, a constant or another output too is copied.
+            # Each output has its own name: a tensor that is also an input, a constant or another output is copied.
             if tensor.is_constant or self._builder.is_input(tensor) or tensor in outputs:
                 tensor = self._builder.add("reshape", [tensor], {"shape": tensor.shape}, f"copy of {tensor.name}")
             self._builder.rename(tensor, name)

@@ -73,7 +73,7 @@ class State(Situation):
         """Device memory for an operand that is computed next; None for host memory."""
         if not nbytes:
             return None
-        if number in self._targets and not counted:  # a client's buffer must have the very shape, not the largest
+        if number in self._targets and not counted:  # a client's buffer must have the exact shape, not the maximum
             buffer = self._targets[number](shape, dtype)
             if buffer is not None:
                 self._bound[number] = buffer
@@ -110,7 +110,7 @@ class State(Situation):
             self._entries[port.operand] = int(arrays[port.name].reshape(-1)[0])
 
     def answer(self, segment: Segment) -> bytes:
-        """Read the values that determine the next segment; returns the bytes that identify it."""
+        """Read the values that determine the next segment. Returns the bytes that identify it."""
         parts: list[bytes] = []
         for number in segment.ask:
             array = self.known[number] = self.host(self.values[number])
@@ -135,7 +135,7 @@ class State(Situation):
             if not isinstance(value, Held) or value.buffer is not self._bound.get(number):
                 value = array = self.host(value)
                 buffer = self._targets[number](array.shape, array.dtype) if array.size else None
-                if buffer is not None:  # it came out of a loop, or how large it is has only been counted now
+                if buffer is not None:  # it is the result of a loop, or its size has only been counted now
                     self.backend.write(buffer, array)
                     value = Held(buffer, array.shape, array.dtype)
             found.append(value)

@@ -21,8 +21,10 @@ Reasons = dict[int, str]
 
 
 class Support:
-    """Examines one model for one device. ``compile`` makes a program of a graph and may cache it. ``unreadable``: pools
-    that cannot be read, with the reason."""
+    """Examines one model for one device.
+
+    ``compile``: compiles a graph and may cache the program. ``unreadable``: pools that cannot be read, with the reason.
+    """
 
     def __init__(
         self,
@@ -99,14 +101,14 @@ class Support:
         builder = self._builder(subgraph, start, stop, shapes)
         try:
             segment = builder.build()
-        except InvalidOperationError:  # for the execution to say: which inputs have values is not known before
+        except InvalidOperationError:  # left to the execution: which inputs have values is not known before
             return start + 1 if stop == start + 1 else self._segment(subgraph, start, start + 1, shapes, reasons)
         except UnsupportedError as error:
             if builder.at == start:
                 reasons[start] = "; ".join(reason for _, _, reason in error.reasons)
                 return start + 1
             segment = self._builder(subgraph, start, builder.at, shapes).build()
-        if segment.stop == start:  # it needs a value that only an execution gives
+        if segment.stop == start:  # it needs a value that only an execution provides
             self._unsure(start, reasons)
             return start + 1
         for number, shape in segment.shapes.items():
@@ -131,7 +133,7 @@ class Support:
             if segment.stop == segment.start + 1:
                 reasons[segment.start] = str(error)
                 return
-            # The compiler cannot tell which operation is too large. Each is tried alone; if all fit alone, all are
+            # The compiler cannot tell which operation is too large, so each is tried alone. If all fit alone, all are
             # reported.
             alone: Reasons = {}
             for number in range(segment.start, segment.stop):
