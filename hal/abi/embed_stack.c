@@ -68,7 +68,7 @@ bool npu_embed_thread(pthread_t *thread, void *(*body)(void *), void *argument) 
 bool npu_embed_call(void (*work)(void *), void *argument) {
     pthread_t thread;
     errand run = {work, argument};
-    /* A thread that holds Python's lock is already on a stack for Python, and would keep the lock from another thread. */
+    /* A thread that holds the GIL already has a stack for Python; another thread would wait for the GIL forever. */
     if ((has_room() && !npu_python_elsewhere()) || npu_python_locked()) {
         work(argument);
         return true;

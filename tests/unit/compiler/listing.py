@@ -1,11 +1,11 @@
-"""What a compiler makes of a graph, as text to be compared.
+"""Program listings for comparison in version control.
 
-    python -m tests.unit.compiler.listing                 writes the record anew
+    python -m tests.unit.compiler.listing                 writes the recorded file again
     python -m tests.unit.compiler.listing conv_deep       prints the program of one case
 
-The difference in version control then shows what a change to the compiler did to every kind of operator: how many
-instructions of each kind, with how many waits, and whether anything else of the program differs. What exactly, the
-printed programs before and after show.
+The diff of the recorded file shows what a compiler change did to each kind of operator: the number of instructions of
+each kind, the number of waits, and whether anything else in the program differs. For details, compare the printed
+programs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tests.support.graphs.every_kind import CASES
 
 PATH = Path(__file__).with_name("listings.txt")
 WHOLE = ("conv_quantised", "conv_on_two_cores")
-"""Cases that are on record command by command."""
+"""Cases whose complete listing is recorded."""
 
 
 def listing(program: Program, config: Config) -> str:
-    """Sizes, the constants' checksum, and one line for each command."""
+    """Return the region sizes, the checksum of the constants, and one line per command."""
     constants = np.zeros(program.constants.nbytes, np.uint8)
     program.constants.fill(constants)
     regions = " ".join(f"{index}:{size}" for index, size in enumerate(program.region_bytes) if size)
@@ -43,13 +43,14 @@ def listing(program: Program, config: Config) -> str:
 
 
 def compiled(name: str) -> Program:
-    """The program of a case."""
+    """Compile a case."""
     case = CASES[name]
     return compile_graph(case.graph()[0], case.config)
 
 
 def on_record(name: str, program: Program) -> str:
-    """What the record has of a case: instructions by kind, and a checksum of the listing; of a few cases all of it."""
+    """Return the recorded text of a case: the instruction count per kind and a checksum of the listing; for
+    :data:`WHOLE`, the listing itself."""
     whole = listing(program, CASES[name].config)
     commands = list(decode(program.code))
     counts = Counter(command.instruction.mnemonic for command in commands)
@@ -60,7 +61,7 @@ def on_record(name: str, program: Program) -> str:
 
 
 def main() -> None:
-    """The command line."""
+    """Entry point of the command line."""
     if names := sys.argv[1:]:
         sys.stdout.writelines(listing(compiled(name), CASES[name].config) for name in names)
     else:

@@ -1,4 +1,5 @@
-"""Convolutions over numbers of channels on both sides of a whole number of blocks, with weights of either kind."""
+"""Convolutions whose channel counts are just below, at and above a multiple of the block, with both kinds of
+weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is rewritten as a cheaper operator has the same bits, whatever it is fed."""
+"""Replacing an operator by a cheaper one does not change a bit of the result, for any input."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def binary(fn: Binary, constant: np.floating, dtype: DType, count: int = 8) -> G
     exponent=st.integers(-14, 14), squared=st.booleans(),
 )  # fmt: skip
 def test_the_bits_are_the_same(bits: list[int], half: bool, exponent: int, squared: bool) -> None:
-    """Not-a-numbers, infinities and the smallest numbers included."""
+    """Also for NaNs, infinities and subnormals."""
     kind, dtype = (np.float16, DType.FLOAT16) if half else (np.float32, DType.FLOAT32)
     if half:
         x = np.array([number & 0xFFFF for number in bits], np.uint16).view(np.float16)
@@ -62,6 +62,6 @@ def test_the_bits_are_the_same(bits: list[int], half: bool, exponent: int, squar
     ],
 )  # fmt: skip
 def test_what_would_be_rounded_is_left(fn: Binary, constant: np.floating) -> None:
-    """The reciprocal of 2^-140 is no number of the type."""
+    """The reciprocal of 2^-140 is not representable in the type."""
     graph = binary(fn, constant, DType.FLOAT32)
     assert [op.attrs["fn"] for op in legalize(graph, BUDGET).ops] == [fn]

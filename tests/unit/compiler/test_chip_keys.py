@@ -1,4 +1,4 @@
-"""Keys that say what a chip cannot do, or has besides: what compiled programs make of them."""
+"""Configuration keys for missing and optional chip features: their effect on compiled programs."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ FLASH = {"constants.bytes": 1 << 20, "constants.bandwidth": 10**9, "constants.la
 
 
 def chain(layers=3, rows=16, channels=16):
-    """Convolutions of 3 x 3, float32, one after the other."""
+    """Build a chain of float32 3 x 3 convolutions."""
     rng = np.random.default_rng(0)
     net = GraphBuilder("chain")
     x = net.input("x", (1, rows, rows, channels), DType.FLOAT32)
@@ -94,7 +94,7 @@ def test_turning_to_another_layer_takes_the_sequencer_time():
     plain, slow = run(config, graph), run(config.with_(layer_cycles=100_000), graph)
     busy = [result.timeline.counters.units["sequencer"].busy_ps for result in (plain, slow)]
     assert busy[1] - busy[0] == 3 * 100_000_000  # three layers, one after the other
-    # Units work on what they have meanwhile; a layer is shorter than that here, so nearly all of it shows.
+    # Units still work through their queues during the switch. A layer is shorter than the switch, so most of it shows.
     assert 250_000_000 < slow.time_ps - plain.time_ps <= 300_000_000
 
 
@@ -140,7 +140,8 @@ def test_parts_are_copied_where_they_cannot_lie_in_place():
 
 
 def pooled(kernel, stride, pad, fn="max", layers=1, outside=False):
-    """int8 convolutions with pooling behind each; ``outside``: who also wants what the last one makes."""
+    """Build int8 convolutions, each followed by pooling. With ``outside``, the last convolution's result is also an
+    output."""
     rng = np.random.default_rng(0)
     net = GraphBuilder("pooled")
     x = net.input("x", (1, 4, 40, 40), DType.INT8)
@@ -176,7 +177,8 @@ def test_pooling_takes_rows_as_they_leave(kernel, stride, pad, layers, fn):
         assert array.tobytes() == together.outputs[name].tobytes()
         assert array.tobytes() == interpreted(together.program, ON_THE_WAY, x)[name].tobytes()
     assert together.cycles < apart.cycles
-    # What the first convolution makes neither leaves nor comes back, but for its part in a second image of its rows.
+    # The first convolution's result is neither written nor read back, except for its share of a second image of its
+    # rows.
     assert apart.dram_write_bytes - together.dram_write_bytes >= 16 * 40 * 40
     assert apart.dram_read_bytes - together.dram_read_bytes >= 16 * 40 * 40 * 3 // 4
     acc = NVDLA.matrix.accumulator_bytes

@@ -1,4 +1,4 @@
-"""Which of several orders is taken, and how much of the others is made for that."""
+"""Choosing between several orders, and how far the losing ones are built."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def resnet() -> PreparedGraph:
     ],
 )
 def test_what_cannot_win_is_not_made_to_its_end(resnet: PreparedGraph, chip: dict[str, object]) -> None:
-    """And it would not have been taken."""
+    """An order that cannot win is abandoned early, and building it completely would not change the choice."""
     config = EDGE.with_(**chip)
     with mock.patch.object(Emission, "finish", autospec=True, side_effect=Emission.finish) as finish:
         program = compile_graph(resnet, config)
@@ -47,7 +47,8 @@ def test_what_cannot_win_is_not_made_to_its_end(resnet: PreparedGraph, chip: dic
 
 
 def test_where_orders_meet_one_is_as_much_longer_as_at_the_end(resnet: PreparedGraph) -> None:
-    """But for a little less than what is allowed for."""
+    """The time difference at the point where two orders become equal predicts the final difference within the
+    tolerance."""
     config = EDGE.with_(**{"matrix.cols": 16, "sram.bytes": "1024 KiB", "dram.bandwidth": "12 GB/s"})
     seen: list[tuple[Emission, tuple[int, Build]]] = []
 
@@ -68,7 +69,7 @@ def test_where_orders_meet_one_is_as_much_longer_as_at_the_end(resnet: PreparedG
 
 
 def test_more_channels_are_never_slower() -> None:
-    """Where transfers share the DRAM fairly, what is loaded further ahead takes from what is wanted first."""
+    """With fair sharing of the DRAM, loads issued further ahead take bandwidth from the loads needed first."""
     graph = NETWORKS["mobilenet_v2"].make((1, 96, 96, 3))
 
     def times() -> list[int]:
@@ -84,7 +85,7 @@ def test_more_channels_are_never_slower() -> None:
 
 
 def test_the_fewest_channels_are_always_looked_at() -> None:
-    """However many in between are no better: else one more could hide them."""
+    """Even if no number of channels in between is better; otherwise adding a channel could hide the best choice."""
     graph = NETWORKS["mobilenet_v2"].make((1, 96, 96, 3))
     for channels in (4, 7):
         config = load_config("rk3588_core").with_(**{"dma.channels": channels})

@@ -1,4 +1,4 @@
-"""What is too large for one instruction is cut, whatever the SRAM has room for."""
+"""Work too large for one instruction is split, even if it fits in the SRAM."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LIMITS = (
     (transfer, "MAX_ITEMS"), (routine, "MAX_ROUTINE_STEPS"),
 )  # fmt: skip
 ROWS = ("its smallest tile needs an instruction on", "its smallest tile takes")
-"""How a graph is refused of which a row cannot be cut."""
+"""Error texts for a graph with a row that is too long and cannot be split."""
 
 
 @contextmanager
 def limits(of: dict[int, int]) -> Iterator[None]:
-    """Other limits, each known by the one that it takes the place of; the gate holds the compiler to them."""
+    """Replace the instruction limits by ``of``, which maps each old limit to a new one. The verifier enforces them."""
     forget()
     with ExitStack() as stack:
         for module, name in LIMITS:
@@ -44,13 +44,13 @@ def limits(of: dict[int, int]) -> Iterator[None]:
 
 
 def forget() -> None:
-    """What was found out under other limits."""
+    """Clear the caches that depend on the limits."""
     tile.forget()
     transfer.forget()
 
 
 def largest(program: Program) -> dict[int, int]:
-    """The most that an instruction goes through, for each limit."""
+    """Return the largest number of elements of one instruction, per limit."""
     found = {cls.limit: 0 for cls in INSTRUCTIONS.values()}
     for command in decode(program.code):
         kind = command.instruction.limit
@@ -59,7 +59,7 @@ def largest(program: Program) -> dict[int, int]:
 
 
 def cut_or_refused(graph: Graph, config: Config) -> Program | None:
-    """The program; None if a row, which cannot be cut, is more than the limit."""
+    """Compile the graph; None if an indivisible row exceeds the limit."""
     try:
         return compile_graph(graph, config)
     except CompileError as error:
@@ -68,11 +68,11 @@ def cut_or_refused(graph: Graph, config: Config) -> Program | None:
     return None
 
 
-# To gather the weights of a block takes as long as thousands of products, whatever the limit is.
+# Gathering the weights of a block takes as long as thousands of products, whatever the limit is.
 @mock.patch.object(matrix, "GATHER_PRODUCTS", 0)
 @pytest.mark.parametrize("name", CASES)
 def test_half_of_the_largest_is_enough(name: str) -> None:
-    """The same results by instructions of half the size, unless that is less than one row."""
+    """Half the instruction size gives the same results, unless that is less than one row."""
     case = CASES[name]
     graph, feeds = case.graph()
     program = compile_graph(graph, case.config)

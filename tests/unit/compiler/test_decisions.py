@@ -1,4 +1,4 @@
-"""Why values live where they live: what is said of each, and that asking changes nothing."""
+"""The explanation of where each value lives, and that asking for it does not change the program."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def convolutions(height: int, layers: int) -> Graph:
 
 
 def skipped(layers: int) -> Graph:
-    """A value that is read again after so many products."""
+    """Build a graph with a value that is read again after ``layers`` products."""
     build = GraphBuilder("skipped")
     weights = build.const(np.eye(32, dtype=np.float32))
     first = value = build.add("matmul", [build.input("x", (32, 32), DType.FLOAT32), weights])
@@ -42,7 +42,7 @@ def skipped(layers: int) -> Graph:
 
 
 def of(graph: Graph, **overrides: Any) -> tuple[Explained, list[Decision]]:
-    """What is decided for a graph on ``tiny``, values on tiles left out."""
+    """Explain a graph on ``tiny``; leave out the values that only exist in tiles."""
     found = explain_graph(graph, TINY.with_(**overrides))
     return found, [each for each in found.decisions if each.home != TILE]
 
@@ -66,7 +66,7 @@ def test_windows_say_what_runs_together_and_what_it_would_take_apart() -> None:
     (why,) = {each.why for each in found[1:-1]}
     assert "run together, in" in why
     (added,) = {each.other_ps for each in found[1:-1]}
-    # Three values of 24 kB, each written and read at 600 MB/s instead of staying; rows at the edges of tiles twice.
+    # Three values of 24 kB would each be written and read at 600 MB/s; rows at tile edges are read twice.
     assert added is not None
     assert added > 2 * 3 * 24576 / 600e6 * 1e12
     assert all(0 < each.taken < each.nbytes for each in found[1:-1])
@@ -92,7 +92,7 @@ def test_too_large_for_what_is_there() -> None:
 def test_a_value_that_is_wanted_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     _, found = of(skipped(40))
     assert next(each for each in found if each.made == 0).home == SRAM, "however long that is"
-    # Each other value is there for two of 42 steps: what may be tried beside them is less than its life.
+    # Every other value lives for two of the 42 steps, so the limit on tried steps is below the life of the first value.
     monkeypatch.setattr(residency, "MEAN_LIFE", 2)
     _, found = of(skipped(40))
     first = next(each for each in found if each.made == 0)
@@ -135,7 +135,7 @@ def test_asking_changes_nothing(kib: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("kib", [8, 16, 64])
 def test_each_value_is_told_once(kib: int) -> None:
-    """Every result of every operator, and the input."""
+    """Every operator result and the input have exactly one decision."""
     graph = residual_net(40, 12, 3)
     found, _ = of(graph, **{"sram.bytes": kib << 10})
     names = [each.value for each in found.decisions]
@@ -144,7 +144,8 @@ def test_each_value_is_told_once(kib: int) -> None:
 
 
 def test_the_next_best_is_what_planning_without_that_home_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chain of two steps with one value between: in DRAM, it costs what a planner that may not keep it estimates."""
+    """For a two-step chain with one value between them, the reported DRAM cost is the estimate of a planner that cannot
+    keep the value in SRAM."""
     build = GraphBuilder("two")
     value = conv(build, build.input("x", (1, 16, 16, 16), DType.FLOAT32), 16)
     graph = build.finish([conv(build, value, 8, seed=2)])

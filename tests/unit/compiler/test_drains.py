@@ -1,4 +1,4 @@
-"""What leaves the matrix unit with its sums, and what is left to the vector unit because the drain cannot say it."""
+"""What the matrix unit applies while it drains its sums, and what is left to the vector unit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Chain = Callable[[GraphBuilder, Tensor], Tensor]
 
 
 def drained(chain: Chain, dtype: DType = F32, conv: str = "") -> Epilogue:
-    """The drain of a product of 3 x 5 and 5 x 4, or of a convolution with 4 channels in a layout, and a chain."""
+    """Return the drain for a chain after a product of 3 x 5 and 5 x 4, or after a 4-channel convolution in layout
+    ``conv``."""
     build = GraphBuilder("g")
     if conv:
         shape = (1, 5, 3, 3) if conv == "NCHW" else (1, 3, 3, 5)
@@ -89,7 +90,7 @@ def then(*chains: Chain) -> Chain:
         (then(unary(Unary.CLIP, -2, 7), unary(Unary.RELU)), 0, 7),
         (then(unary(Unary.RELU), unary(Unary.CLIP, -2, 7)), 0, 7),
         (then(unary(Unary.CLIP, -2, 7), unary(Unary.CLIP, -5, 3)), -2, 3),
-        (then(unary(Unary.CLIP, -2, 7), unary(Unary.CLIP, 9, 12)), 9, 9),  # all is 9
+        (then(unary(Unary.CLIP, -2, 7), unary(Unary.CLIP, 9, 12)), 9, 9),  # every element is 9
         (then(unary(Unary.CLIP, 2, 7), unary(Unary.CLIP, -5, -3)), -3, -3),
         (unary(Unary.CLIP, 4, 4), 4, 4),
     ],
@@ -144,7 +145,7 @@ def test_what_is_no_bias_stays() -> None:
 
 
 def test_order_counts() -> None:
-    """A bias comes before the bounds, and there is one."""
+    """The drain applies at most one bias, and it comes before the bounds."""
     assert left(then(plus([1, 2, 3, 4]), unary(Unary.RELU))) == []
     assert left(then(unary(Unary.RELU), plus([1, 2, 3, 4]))) == ["binary"]
     assert left(then(unary(Unary.CLIP, -inf, 3), plus(1))) == ["binary"]
@@ -180,7 +181,7 @@ def test_what_is_added_behind_a_scale_is_a_shift() -> None:
 
 
 def test_scales_and_biases_that_others_compute_are_read() -> None:
-    """One value for all channels or one for each; a bias of integer sums only."""
+    """They have one value for all channels or one per channel; a bias is only accepted for integer sums."""
 
     def scaled(shape: tuple[int, ...]) -> Callable[[GraphBuilder, Tensor], Tensor]:
         def step(build: GraphBuilder, x: Tensor) -> Tensor:
@@ -209,7 +210,7 @@ def test_results_are_quantised(to: DType, low: int, high: int) -> None:
 
 
 def test_bounds_are_those_of_integers() -> None:
-    """2.3 in steps of 0.5, half to even, is level 5 above the zero point; -1.25 is level -2."""
+    """In steps of 0.5 with rounding half to even, 2.3 is level 5 above the zero point and -1.25 is level -2."""
     drain = drained(then(dequantize(0.5), unary(Unary.CLIP, -1.25, 2.3), quantize(0.5, 10)), I8)
     assert (drain.rest, drain.low, drain.high) == ((), 8, 15)
 

@@ -1,4 +1,4 @@
-"""Steps on each element are taken before a convolution's results move: in which cases, and with the same bits."""
+"""When elementwise steps move ahead of a data movement after a convolution; the bits stay the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOVEMENTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 
 
 class Net:
-    """A convolution whose results move."""
+    """A convolution followed by data movement."""
 
     def __init__(self, movement: str) -> None:
         self.build = GraphBuilder("net")
@@ -51,12 +51,12 @@ class Net:
         self.value = self.build.add(kind, [self.value, *constants], attrs)
 
     def by_channel(self) -> np.ndarray[Any, Any]:
-        """A number for each place along the second dimension of what has moved."""
+        """Return a vector along the second dimension of the moved value."""
         size = self.value.shape[1]
         return np.arange(1, size + 1, dtype=np.float32).reshape(1, size, *(1,) * (len(self.value.shape) - 2))
 
     def raised(self, *outputs: Tensor) -> list[str]:
-        """The kinds in the order in which they then are; the results must be those of before."""
+        """Return the operator kinds in their new order. Fails if the results changed."""
         graph = self.build.finish([self.value, *outputs])
         changed = raise_elements(graph)
         for got, wanted in zip(self._run(changed), self._run(graph), strict=True):

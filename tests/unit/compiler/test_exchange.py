@@ -1,4 +1,4 @@
-"""What cores give to each other: which rows and channels, to whom, and in what instructions."""
+"""Data exchange between cores: which rows and channels go to which core, in which instructions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ THREE = TWO.with_(cores=3)
 
 
 def images(pads: tuple[int, int, int, int] = (1, 1, 1, 1), stride: int = 1) -> Graph:
-    """Two convolutions of 3 x 3, the first without padding to speak of: 8 x 4 pixels of 8 channels between them."""
+    """Build a 1 x 1 and a 3 x 3 convolution with 8 x 4 pixels of 8 channels between them."""
     rng = np.random.default_rng(0)
     build = GraphBuilder("images")
     window = {"layout": "NHWC", "dilation": (1, 1), "groups": 1}
@@ -45,11 +45,11 @@ def images(pads: tuple[int, int, int, int] = (1, 1, 1, 1), stride: int = 1) -> G
 
 
 def exchanges(axes: tuple[int | None, ...], config: Config, graph: Graph | None = None) -> list[Exchange]:
-    """What is given where groups are cut like this; the stream is free of races."""
+    """Return the exchange instructions for groups cut along ``axes``. Fails if the stream has a race."""
     prepared = prepare(graph or images(), config)
     order = sharded_build(prepared, config, axes)
     assert order is not None
-    assert order.sizes[SCRATCH] == 0  # the value between is in SRAM
+    assert order.sizes[SCRATCH] == 0  # the value in between is in SRAM
     limits = Limits(
         order.sizes, config.sram.bytes, 1 << 20, config.cores, config.dma.channels, config.units, True, exchange=True
     )
@@ -58,7 +58,7 @@ def exchanges(axes: tuple[int | None, ...], config: Config, graph: Graph | None 
 
 
 def moved(instructions: list[Exchange]) -> list[tuple[int, int, int]]:
-    """(source, mask of targets, bytes) of each."""
+    """Return (source, mask of target cores, bytes) of each instruction."""
     return sorted((each.source, each.cores, int(np.prod(each.dims)) * each.itemsize) for each in instructions)
 
 
@@ -67,7 +67,7 @@ ROW = 4 * 8  # bytes
 
 def test_neighbours_give_the_rows_around_a_band() -> None:
     assert moved(exchanges((1, 1), TWO)) == [(0, 0b10, ROW), (1, 0b01, ROW)]
-    # Of three bands of 3, 3 and 2 rows the one in the middle has two neighbours.
+    # Of three bands of 3, 3 and 2 rows, the middle one has two neighbours.
     assert moved(exchanges((1, 1), THREE)) == [(0, 0b010, ROW), (1, 0b001, ROW), (1, 0b100, ROW), (2, 0b010, ROW)]
 
 
@@ -77,7 +77,7 @@ def test_a_window_that_goes_down_needs_what_is_below_it_alone() -> None:
 
 
 def test_who_reads_all_is_given_what_each_has_made() -> None:
-    """Four of eight channels of each pixel, or half of the rows, for output channels that all depend on them."""
+    """Each core receives the other half of the channels or rows when all output channels depend on all inputs."""
     for first in (3, 1):
         assert moved(exchanges((first, 3), TWO)) == [(0, 0b10, 4 * ROW), (1, 0b01, 4 * ROW)]
 
@@ -174,7 +174,7 @@ def test_what_a_band_reads(
 def test_only_a_group_whose_first_part_has_the_slots_of_all_is_cut_into_bands() -> None:
     assert 1 in axes_of(second(images((1, 0, 1, 0))), passes=True)
     assert 1 in axes_of(second(images((0, 1, 2, 1))), passes=True)
-    # The last band alone would want a slot for padding.
+    # Only the last band would need a slot for padding.
     assert 1 not in axes_of(second(images((0, 0, 2, 0))), passes=True)
 
 
@@ -184,7 +184,7 @@ def test_windows_that_lie_in_the_padding_alone_are_not_cut() -> None:
 
 @pytest.mark.parametrize("pads", [(2, 0, 0, 0), (1, 0, 1, 0), (2, 0, 2, 0), (0, 0, 0, 0)])
 def test_bands_of_pooled_rows_have_room_where_the_first_has_padding(pads: tuple[int, int, int, int]) -> None:
-    """Two images, so that each core loads the second one's rows while it pools those of the first."""
+    """With two images, each core loads rows of the second one while it pools those of the first."""
     rows = (6 + pads[0] + pads[2] - 5) + 1
     build = GraphBuilder("pooled")
     window = {"layout": "NCHW", "kernel": (3, 1), "stride": (1, 1), "dilation": (2, 1), "pads": pads}
@@ -194,11 +194,11 @@ def test_bands_of_pooled_rows_have_room_where_the_first_has_padding(pads: tuple[
     exchanges((2,), TWO, graph)
 
 
-# Convolutions in groups
+# Grouped convolutions
 
 
 def in_groups(channels: int, groups: int, each: int) -> Graph:
-    """A convolution over all channels, then one of 3 x 3 in groups, each of which makes so many channels."""
+    """Build a full convolution, then a 3 x 3 convolution with ``groups`` groups of ``each`` output channels."""
     rng = np.random.default_rng(0)
     build = GraphBuilder("groups")
     window = {"layout": "NHWC", "dilation": (1, 1), "stride": (1, 1)}
@@ -213,7 +213,7 @@ def in_groups(channels: int, groups: int, each: int) -> Graph:
 @pytest.mark.parametrize(
     ("channels", "groups", "each", "bounds", "reads", "counts"),
     [
-        (9, 9, 1, [(0, 8), (8, 9)], [(0, 8), (8, 9)], [8, 1]),  # by columns of the array: the last part has one group
+        (9, 9, 1, [(0, 8), (8, 9)], [(0, 8), (8, 9)], [8, 1]),  # by array columns: the last part has one group
         (16, 16, 2, [(0, 16), (16, 32)], [(0, 8), (8, 16)], [8, 8]),
         (8, 2, 3, [(0, 3), (3, 6)], [(0, 4), (4, 8)], [1, 1]),
     ],
@@ -236,7 +236,7 @@ def places(part: Shard, tensor: Tensor, axis: int) -> tuple[int, int]:
 
 
 def test_a_group_of_channels_may_be_several_parts() -> None:
-    """Each of two groups of four channels for two of four cores: all read what their group reads."""
+    """Two groups of four channels on four cores: two cores share a group, and each reads that group's input."""
     config = TWO.with_(cores=4)
     group = second(in_groups(8, 2, 4))
     context = Context(config, ConstantPool())

@@ -1,4 +1,4 @@
-"""Groups that are computed as one block-diagonal convolution: the same values, whatever their neighbours hold."""
+"""Groups computed together as one block-diagonal convolution: the values do not depend on the neighbouring groups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def grouped(
     groups: int, ic: int, oc: int, dtype: DType, *, kernel: int = 3, stride: int = 1, dilation: int = 1,
     layout: str = "NHWC", pads: tuple[int, ...] = (1, 0, 2, 1), w_zero: int = 0,
 ) -> Graph:  # fmt: skip
-    """A grouped convolution of 9 x 7 pixels with padding; ``ic`` and ``oc``: channels of a group."""
+    """Build a padded grouped convolution of 9 x 7 pixels with ``ic`` input and ``oc`` output channels per group."""
     rng, build = np.random.default_rng(groups * ic * oc), GraphBuilder("grouped")
     shape = (1, 9, 7, groups * ic) if layout == "NHWC" else (1, groups * ic, 9, 7)
     x = build.input("x", shape, dtype)
@@ -43,7 +43,7 @@ def grouped(
 
 
 def run(graph: Graph, config: Config, joined: int, monkeypatch: pytest.MonkeyPatch) -> tuple[npt.NDArray[Any], int]:
-    """The result with so many groups as one, and how many instructions have blocks."""
+    """Return the result with ``joined`` groups computed together, and the number of block-diagonal instructions."""
     monkeypatch.setattr(fill_groups, "_joined", lambda op, homes, config: joined)
     (x,) = graph.inputs
     rng = np.random.default_rng(7)
@@ -77,7 +77,7 @@ def test_no_value_changes(
     groups: int, ic: int, oc: int, options: dict[str, Any], dtype: DType, sram: int | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Each number of groups as one, also in tiles of a part of the reduction, gives the bits of the plain groups."""
+    """Any number of joined groups gives the bits of the plain grouped convolution, also when the reduction is tiled."""
     config = load_config("cpu_reference" if dtype.is_float else "edge")
     if sram:
         config = config.with_(**{"sram.bytes": sram})
@@ -87,14 +87,14 @@ def test_no_value_changes(
     for count in range(2, groups + 1):
         if groups % count == 0:
             found, some = run(graph, config, count, monkeypatch)
-            # Integers with zeros may become a product with the image.
+            # An integer convolution with zeros may become a product with the image.
             assert some or options.get("layout") == "NCHW"
             np.testing.assert_array_equal(found.view(np.uint8), plain.view(np.uint8))
     assert not dtype.is_float or 0 < np.isfinite(plain).sum() < plain.size
 
 
 def test_the_reference_of_the_filled_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A filled graph gives the results of the graph that it was made from."""
+    """A filled graph gives the results of the original graph."""
     graph, edge = grouped(8, 3, 2, DType.INT8), load_config("edge")
     monkeypatch.setattr(fill_groups, "_joined", lambda op, homes, config: 4)
     filled = fill_groups.fill_groups(graph, edge, Budget.of(edge))
@@ -104,7 +104,7 @@ def test_the_reference_of_the_filled_graph(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_shards_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cores that have a part of the output channels each start within the diagonal."""
+    """Cores that compute a part of the output channels each start at their position on the diagonal."""
     graph, config = grouped(8, 4, 3, DType.INT8), load_config("edge").with_(cores=5)
     plain, _ = run(graph, config, 1, monkeypatch)
     found, some = run(graph, config, 8, monkeypatch)
@@ -114,7 +114,7 @@ def test_shards_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["edge", "server", "nvdla_2048", "tpuv1", "scalesim"])
 def test_zeros_are_used_where_they_save_time(name: str) -> None:
-    """Of 64 groups of few channels some become one, on units with more rows than a group has channels."""
+    """Some of 64 narrow groups are joined if the unit has more rows than a group has channels."""
     config = load_config(name)
     filled = fill_groups.fill_groups(grouped(64, 2, 2, DType.INT8), config, Budget.of(config))
     assert filled.ops[0].attrs["groups"] < 64
@@ -122,7 +122,7 @@ def test_zeros_are_used_where_they_save_time(name: str) -> None:
 
 
 def test_zeros_are_not_used_where_they_cost_time() -> None:
-    """Groups as wide as the array gain nothing."""
+    """Groups as wide as the array gain nothing from being joined."""
     edge = load_config("edge")
     filled = fill_groups.fill_groups(grouped(2, 128, 128, DType.INT8), edge, Budget.of(edge))
     assert not filled.ops[0].attrs["blocks"]

@@ -1,4 +1,4 @@
-"""Which attentions are fused: those of which two blocks of rows fit beside two copies of the right operands."""
+"""Attention is fused if two blocks of rows fit beside two copies of the right-hand operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is executed as one: groups, drains, views instead of copies, concatenation in place."""
+"""Fusion: groups, drains, views instead of copies, and concatenation in place."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_elementwise_chains_are_one_group() -> None:
 
 
 def test_a_broadcast_operand_of_another_shape_is_not_joined() -> None:
-    """The reduced value is smaller than what it is broadcast to: its tile is not the consumer's tile."""
+    """The reduced value is smaller than the value it is broadcast to, so its tile is not the consumer's tile."""
     build = GraphBuilder("broadcast")
     x, row = image(build), build.input("row", (8,), DType.FLOAT32)
     small = build.add("unary", [row], {"fn": Unary.EXP})
@@ -191,7 +191,7 @@ def test_what_is_rewritten_makes_an_output_without_a_copy() -> None:
     ],
 )
 def test_movement_between_operators_is_a_view(kind: str, attrs: dict[str, object]) -> None:
-    """exp - move - neg: the movement adds no commands to those of exp and neg."""
+    """In exp - move - neg, the movement adds no commands."""
     build = GraphBuilder("moved")
     value = build.add("unary", [image(build)], {"fn": Unary.EXP})
     value = build.add(kind, [value], attrs)
@@ -200,7 +200,7 @@ def test_movement_between_operators_is_a_view(kind: str, attrs: dict[str, object
 
 
 def test_concatenation_happens_in_place() -> None:
-    """The branches write straight into the result: no operator is left for the concatenation itself."""
+    """The branches write directly to the result; no operator is left for the concatenation."""
     build = GraphBuilder("inception")
     x = image(build)
     branches = [relu(build, conv(build, x, channels, seed=channels)) for channels in (3, 5, 8)]
@@ -220,7 +220,7 @@ def test_concatenation_of_what_cannot_move_is_copied() -> None:
 
 
 def test_a_part_of_a_concatenation_is_copied_where_it_cannot_be_viewed() -> None:
-    """Alone the branch could be reshaped without a copy; between the other's columns it cannot."""
+    """On its own the branch could be reshaped without a copy; interleaved with the other branch's columns it cannot."""
     build = GraphBuilder("columns")
     x = build.input("x", (2, 3), DType.FLOAT32)
     left, right = build.add("unary", [x], {"fn": Unary.EXP}), build.add("unary", [x], {"fn": Unary.NEG})
@@ -237,13 +237,13 @@ def test_a_part_of_a_concatenation_is_copied_where_it_cannot_be_viewed() -> None
 
 
 def test_scratch_is_used_again() -> None:
-    """A long chain of layers needs two intermediate images at a time, not one for each."""
+    """A long chain of layers needs two intermediate images at a time, not one per layer."""
     short, long = (compile_graph(residual_net(8, 8, blocks), TINY).region_bytes[1] for blocks in (2, 6))
     assert long == short
 
 
 def test_a_uniform_scale_may_have_more_dimensions_than_what_its_tensor_becomes() -> None:
-    """Dequantised after the reshape, the scale cannot keep its four dimensions."""
+    """If the dequantisation moves behind the reshape, its scale cannot keep four dimensions."""
     build = GraphBuilder("flat")
     scale, zero = build.const(np.full((1, 1, 1, 1), 0.5, np.float32)), build.const(np.full((1, 1, 1, 1), 3, np.int32))
     real = build.add("dequantize", [build.input("x", (1, 2, 1, 3), DType.INT8), scale, zero], {"to": DType.FLOAT32})
@@ -260,7 +260,7 @@ def test_a_uniform_scale_may_have_more_dimensions_than_what_its_tensor_becomes()
 def test_a_dequantisation_and_its_inverse_cancel_if_nothing_is_lost(
     real: DType, scale: float, zero: int, per_channel: bool
 ) -> None:
-    """By way of float32, with the same parameters for all: float16 has too few bits for every 16-bit value."""
+    """Through float32 with equal parameters they cancel; float16 cannot represent every 16-bit value."""
     build = GraphBuilder("pair")
     x = build.input("x", (2, 4), DType.INT16)
 

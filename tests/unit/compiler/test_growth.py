@@ -1,4 +1,5 @@
-"""Work grows with the number of nodes, not with its square: counted in lines of Python, the same on every machine."""
+"""Compile work grows linearly with the number of nodes. It is counted in executed Python lines, which is the same on
+every machine."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from tests.support.call_counts import lines_of
 TINY = load_config("tiny")
 SMALL, TIMES = 192, 4
 MORE = 1.05
-"""What is known to be quadratic has 1.08 and more at this size."""
+"""Largest accepted growth ratio. Known quadratic code has at least 1.08 at this size."""
 LONG = {"convolutions", "inputs", "joined", "ladder", "outputs", "readers"}
 """Families that take seconds."""
 
@@ -42,14 +43,14 @@ def lines(family: str, count: int) -> int:
     "family", [pytest.param(family, marks=pytest.mark.slow) if family in LONG else family for family in FAMILIES]
 )
 def test_four_times_the_nodes_are_four_times_the_work(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Small enough for the smaller graph to have groups, and uses of a buffer, of full length, too.
+    # Small limits, so that even the smaller graph reaches full-length groups and buffer uses.
     monkeypatch.setattr(groups, "MAX_OPS", 8)
     monkeypatch.setattr(schedule, "RECENT", 8)
     monkeypatch.setattr(cascade_search, "LONGEST", 4)
     monkeypatch.setattr(residency, "MEAN_LIFE", 4)
     monkeypatch.setattr(allocate, "MOST_BESIDE", 4)
     monkeypatch.setattr(allocate, "MOST_RIVALS", 8)
-    lines(family, 10)  # what is imported and remembered at the first call
+    lines(family, 10)  # warm up: imports and caches of the first call
     assert lines(family, TIMES * SMALL) < MORE * TIMES * lines(family, SMALL)
 
 

@@ -1,4 +1,4 @@
-"""Homes of values: what is moved to and from DRAM, and the rows that stripes keep."""
+"""Homes of values: DRAM traffic, and the rows that stripes keep."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TINY = load_config("tiny")
 
 
 def traffic(program: Program) -> Counter[int]:
-    """Bytes that DMA moves by region; constants and inputs are read, outputs written, intermediate values both."""
+    """Return the bytes moved by DMA per region: constants and inputs are read, outputs written, intermediates both."""
     moved: Counter[int] = Counter()
     for command in decode(program.code):
         for access in command.instruction.accesses():
@@ -55,7 +55,7 @@ def test_with_room_for_all_nothing_between_is_moved() -> None:
 
 
 def test_a_chain_too_large_for_sram_flows_through_it() -> None:
-    """Three values of 24 kB each pass through 12 KiB, and none of them is ever in DRAM."""
+    """Three values of 24 kB each flow through 12 KiB without ever being in DRAM."""
     graph = chain(128, 4)
     program = compile_graph(graph, TINY.with_(**{"sram.bytes": 12 << 10, "dram.bandwidth": "600 MB/s"}))
     assert traffic(program)[SCRATCH] == 0
@@ -71,20 +71,21 @@ def test_more_sram_is_never_slower_and_moves_less() -> None:
         totals.append(sum(traffic(program).values()))
         times.append(forecast(list(decode(program.code)), config))
     assert times == sorted(times, reverse=True)
-    # Orders are chosen by time: with 128 KiB one is faster that moves a quarter more than that of 64 KiB.
+    # Orders are chosen by time: at 128 KiB, a faster one moves a quarter more than the one chosen at 64 KiB.
     assert all(later <= earlier * 1.25 for earlier, later in pairwise(totals)), totals
     assert totals[-1] < totals[0] // 2
 
 
 def test_a_stripe_makes_what_the_next_layers_want() -> None:
-    """Of three layers with windows of 3 rows, two rows of the last want three of the middle and four of the first one;
-    what the stripe before has made is kept."""
+    """With three 3-row windows, two rows of the last layer need three rows of the middle and four of the first one.
+    Rows from the previous stripe are kept."""
     cascade = cascade_of(chain(12, 3), 2, TINY)
     assert cascade.stripes[0] == [(0, 4), (0, 3), (0, 2)]
     assert cascade.stripes[1] == [(4, 6), (3, 5), (2, 4)]
     assert cascade.stripes[-1] == [(12, 12), (11, 12), (10, 12)]
     first, _ = cascade.rolling
-    # A row of padding above, and the rows that the second layer reads: 4 new, then 2 that it still wants and 2 new.
+    # One row of padding above, and the rows that the second layer reads: at first 4 new ones, then 2 kept and 2 new
+    # ones.
     assert first.bases[0] == 1
     assert first.buffer.nbytes // first.pitch == 5
 
@@ -105,7 +106,8 @@ def test_padding_below_is_written_when_it_is_wanted() -> None:
 
 
 def test_padding_goes_where_no_rows_do() -> None:
-    """Above the image and beside all of its rows, once: filled as a whole, a window delays the first rows."""
+    """Padding is written once, above the image and beside its rows. Filling the whole window would delay the first
+    rows."""
     cascade = cascade_of(chain(12, 2), 4, TINY)
     (window,) = cascade.rolling
     written: Counter[int] = Counter()
@@ -126,7 +128,7 @@ def test_padding_goes_where_no_rows_do() -> None:
 
 
 def test_weights_come_before_the_next_stripe() -> None:
-    """The first stripe wants them, and rows for the second one only wait in their window."""
+    """The first stripe needs the weights; rows of the second stripe would only wait in their window."""
     program = compile_graph(chain(128, 4), TINY.with_(**{"sram.bytes": 12 << 10, "dram.bandwidth": "600 MB/s"}))
     regions = [
         space_of(access.address) - Space.REGION
