@@ -102,6 +102,12 @@ def weight_zeros(w: DType) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
+def are_interchangeable(x: DType, w: DType, x_zero: int) -> bool:
+    """Whether pixels may be the weights of a product, and weights its pixels."""
+    low, high = weight_zeros(x)
+    return (x is w or (w in PIXEL_INTEGERS and x in WEIGHT_INTEGERS)) and low <= x_zero <= high
+
+
 def _check(tile: Conv | Depthwise, *sizes: int) -> None:
     extras = tile.extras
     scaled = extras.w_scale != NOTHING
@@ -130,6 +136,8 @@ def _check_skipped(tile: Conv | Depthwise) -> None:
     blocks, phases = (extras.block_ic, extras.block_oc), (extras.phase_oc, extras.phase_rows, extras.phase_cols)
     if isinstance(tile, Depthwise) and (any(blocks) or any(phases)):
         raise ProgramError(f"{tile.mnemonic}: weights have no blocks and no phases, got {blocks} and {phases}")
+    if extras.pixel_blocks and not (isinstance(tile, Conv) and all(blocks) and tile.is_plain_product()):
+        raise ProgramError(f"{tile.mnemonic}: pixel_blocks must be those of a product of plain weights with blocks")
     if any(blocks) != all(blocks) or (not any(blocks) and extras.first_ic):
         raise ProgramError(f"{tile.mnemonic}: block_ic, block_oc must both be >= 1, or both 0 as first_ic")
     if any(phases) != all(phases):
@@ -336,7 +344,7 @@ class Conv(Instruction):
         return self.acc_strides, self.out_strides
 
     def elements(self) -> int:
-        part = self.extras.phase_oc or self.extras.block_oc
+        part = self.extras.phase_oc or (0 if self.extras.pixel_blocks else self.extras.block_oc)
         gathers = self.batch * (ceil_div(self.oc, part) + 1) if part else 0
         return products(self.work()) + gathers * GATHER_PRODUCTS
 
@@ -374,8 +382,17 @@ class Conv(Instruction):
             self._idle() if extras.block_ic or extras.phase_oc else 0,
         )
 
+    def is_plain_product(self) -> bool:
+        """Whether the tile is a product of rows of pixels with weights of their full type, without scales and
+        phases."""
+        single = self.oh == self.kh == self.kw == self.sw == 1
+        return single and not self.extras.w_bits and self.extras.w_scale == NOTHING and not self.extras.phase_oc
+
     def _idle(self) -> int:
         """Products that are not computed."""
+        if self.extras.pixel_blocks:
+            used = sum(run.blocks * run.ic * run.oc for run in runs(self.extras, self.ic, self.ow))
+            return self.batch * self.oc * (self.ow * self.ic - used)
         whole = [Run(1, self.ic, self.oc, 0, 0)]
         products = 0
         for run in runs(self.extras, self.ic, self.oc) if self.extras.block_ic else whole:
@@ -390,7 +407,9 @@ class Conv(Instruction):
         k = self.ic * self.kh * self.kw
         w_type, w = _weights(self, memory, core, self.batch, k, self.oc, self.w_batch_stride)
         acc = memory.at(core, self.acc, self.acc_strides)
-        if self.extras.block_ic:
+        if self.extras.pixel_blocks:
+            self._execute_pixel_blocks(memory, core, w_type)
+        elif self.extras.block_ic:
             self._execute_blocks(memory, core, w_type, w)
         elif self.extras.phase_oc:
             self._execute_phases(memory, core, w_type, w)
@@ -463,6 +482,30 @@ class Conv(Instruction):
                 memory.at(core, acc_at, (run.oc * size, *self.acc_strides[1:])),
                 (run.blocks, self.oh, self.ow, run.oc, run.ic),
             )
+
+    def _execute_pixel_blocks(self, memory: Memory, core: int, w_type: DType) -> None:
+        """Compute the pixels of each block as a product of their own; pixels without inputs in this tile get zeros."""
+        found, size, item = runs(self.extras, self.ic, self.ow), _accumulator(self).itemsize, self.x_type.itemsize
+        (x_batch, x_row, x_pixel), (acc_batch, acc_row, acc_pixel) = self.x_strides, self.acc_strides
+        for index in range(self.batch):
+            x, acc = self.x + index * x_batch, self.acc + index * acc_batch
+            w = self.w + index * self.w_batch_stride
+            if self.first:
+                ends = (found[0].at_oc, found[-1].at_oc + found[-1].blocks * found[-1].oc) if found else (self.ow,) * 2
+                for low, high in ((0, ends[0]), (ends[1], self.ow)):
+                    if low < high:
+                        unused = memory.at(core, acc + low * acc_pixel, (0, acc_row, acc_pixel, size))
+                        _core.fill(unused, (1, 1, high - low, self.oc), size, 0)
+            for run in found:
+                # A block begins so many pixels and input channels behind the one before it.
+                x_step, w_step = run.oc * x_pixel + run.ic * item, run.ic * self.oc * w_type.itemsize
+                self._multiply(
+                    w_type,
+                    memory.at(core, x + run.at_oc * x_pixel + run.at_ic * item, (x_step, x_row, x_pixel)),
+                    memory.at(core, w + run.at_ic * self.oc * w_type.itemsize, (w_step,)),
+                    memory.at(core, acc + run.at_oc * acc_pixel, (run.oc * acc_pixel, acc_row, acc_pixel)),
+                    (run.blocks, 1, run.oc, self.oc, run.ic),
+                )
 
     def _clear(self, memory: Memory, core: int, low: int, high: int) -> None:
         """Set the accumulators of output channels ``low`` to ``high`` to 0."""

@@ -24,6 +24,8 @@ class Extras:
     block-diagonal: output channels are in blocks of ``block_oc``, and each block has weights for ``block_ic`` input
     channels. The tile starts at input channel ``first_ic`` and output channel ``first_oc`` of the whole matrix. Weights
     outside the blocks take time, but are not multiplied; each block is summed like a convolution of its own.
+    ``pixel_blocks``: of a product, whose pixels are the rows of a block-diagonal matrix: blocks are of ``block_oc``
+    pixels in place of output channels, and the tile starts at pixel ``first_oc``.
     ``phase_oc``: each ``phase_oc`` output channels are a phase, in ``phase_rows`` rows of ``phase_cols``, and the tile
     starts at output channel ``first_oc`` of all. The first kernel row of phases from row ``full_rows`` on takes
     time, but is not multiplied; nor is the last one of phases before row ``low_rows``. ``full_cols`` and ``low_cols``:
@@ -32,6 +34,7 @@ class Extras:
 
     wide: bool = False
     w_bits: int = 0
+    pixel_blocks: bool = False
     w_skip: int = 0
     w_block: int = 0
     w_scale: int = NOTHING
@@ -76,6 +79,6 @@ class Extras:
         return extras
 
 
-_EXTRAS = struct.Struct("<?B2xIIQQQIIIIIBBBBBB2x")
+_EXTRAS = struct.Struct("<?B?xIIQQQIIIIIBBBBBB2x")
 _EXTRA_NAMES = [field.name for field in fields(Extras)]
 NO_EXTRAS = Extras()

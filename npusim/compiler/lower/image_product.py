@@ -14,27 +14,44 @@ from npusim.compiler.buffers import View
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, fact
 from npusim.compiler.lower.matmul import MatMulLowering
+from npusim.compiler.lower.matrix_tiling import OutputTile
+from npusim.compiler.lower.matrix_weights import Part
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
 from npusim.isa.functions import Binary
-from npusim.isa.matrix import PIXEL_INTEGERS, WEIGHT_INTEGERS, weight_zeros
+from npusim.isa.matrix import are_interchangeable
+from npusim.isa.matrix_extras import NO_EXTRAS, Extras
+from npusim.ops.matrix import Blocks
 
 
 class _Product(NamedTuple):
-    """A group with a product instead of its convolution, and the new tensors by those of the original group."""
+    """A group with a product instead of its convolution, and the new tensors by those of the original group.
+
+    ``blocks``: of block-diagonal weights.
+    """
 
     group: Group
     tensors: dict[Tensor, Tensor]
+    blocks: Blocks | None
 
 
 class ImageProductLowering(MatMulLowering):
     """A convolution as the product of its weights and each image."""
 
     def __init__(self, context: Context, product: _Product, views: dict[Tensor, View]) -> None:
-        self._outer = context
+        self._outer, self._blocks = context, product.blocks
         # The context of the whole program places constants once.
         super().__init__(replace(context, views=views, whole=context), product.group)
+
+    def skipped(self, task: OutputTile, part: Part) -> Extras | None:
+        if self._blocks is None:
+            return None
+        (ic, rows, _), starts = self._blocks, (part.channel, task.col)
+        # Whole blocks before the tile have no effect: without them, tiles share instructions.
+        before = min(starts[0] // ic, starts[1] // rows)
+        first_ic, first_row = starts[0] - before * ic, starts[1] - before * rows
+        return replace(NO_EXTRAS, pixel_blocks=True, block_ic=ic, block_oc=rows, first_ic=first_ic, first_oc=first_row)
 
     def in_room(self) -> Self:
         self.context.room = self._outer.room
@@ -101,7 +118,8 @@ def _product(group: Group) -> _Product | None:
     attrs = conv.attrs
     zeros = {"x_zero": attrs["w_zero"], "w_zero": attrs["x_zero"], "w_bits": 0, "block": 0, "wide": attrs["wide"]}
     anchor = Op(conv.name, "matmul", (weights, tensors[conv.input(0)]), (result,), zeros, conv.origin)
-    return _Product(Group(group.index, anchor, tuple(chain)), tensors)
+    blocks = Blocks(*attrs["blocks"]) if attrs["blocks"] else None
+    return _Product(Group(group.index, anchor, tuple(chain)), tensors, blocks)
 
 
 def _is_plain(conv: Op) -> bool:
@@ -117,11 +135,9 @@ def _is_plain(conv: Op) -> bool:
 def _may_swap_roles(conv: Op) -> bool:
     """Whether weights may take the role of pixels and the image that of weights."""
     x, w, attrs = conv.input(0), conv.input(1), conv.attrs
-    if (attrs["blocks"] or attrs["phases"]) and x.dtype.is_float:
+    if attrs["phases"] and x.dtype.is_float:
         return False  # zeros of the weights would be multiplied
-    low, high = weight_zeros(x.dtype)
-    alike = x.dtype is w.dtype or (w.dtype in PIXEL_INTEGERS and x.dtype in WEIGHT_INTEGERS)
-    return alike and low <= attrs["x_zero"] <= high
+    return are_interchangeable(x.dtype, w.dtype, attrs["x_zero"])
 
 
 def _has_plain_bias(conv: Op) -> bool:

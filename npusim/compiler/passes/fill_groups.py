@@ -19,7 +19,7 @@ from npusim.compiler.passes.rewrite import Rewriter
 from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import dram_model
-from npusim.isa.matrix import accumulator_type, rate_type
+from npusim.isa.matrix import accumulator_type, are_interchangeable, rate_type
 from npusim.ops.budget import Budget
 from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem, Tiling, footprint, tilings
 from npusim.timing.tile_costs import MatrixPrices, matrix_prices
@@ -114,22 +114,21 @@ def counts_of(op: Op) -> list[int]:
 class Alternatives(NamedTuple):
     """A grouped convolution in each form.
 
-    ``problems``: with each of the ``counts`` joined groups, the first without joining. ``product``: as products of its
-    groups, if that is possible.
+    ``problems``: with each of the ``counts`` joined groups, the first without joining; then the same as products of
+    weights and image, if that is possible.
     """
 
     counts: tuple[int, ...]
     problems: tuple[MatrixProblem, ...]
-    product: MatrixProblem | None
 
 
 def alternatives(op: Op, homes: tuple[Home, Home], config: Config) -> Alternatives:
     """The forms of a grouped convolution. ``homes``: the memories of its input and output."""
     counts = tuple(counts_of(op))
     problems = tuple(_problem(op, homes, config, count) for count in counts)
-    plain = problems[0]
-    as_product = plain.x_turned and plain.out_turned and _is_product(op)
-    return Alternatives(counts, problems, _as_product(plain) if as_product else None)
+    if problems[0].x_turned and problems[0].out_turned and _is_product(op):
+        problems += tuple(map(_as_product, problems))
+    return Alternatives(counts, problems)
 
 
 def _joined(op: Op, homes: tuple[Home, Home], config: Config) -> int:
@@ -156,8 +155,8 @@ def best_forms(forms: Alternatives, limits: Floats) -> Generator[Asked, list[Flo
     groups.
 
     ``limits``: results of :func:`limit`, as [forms except the first][devices]. Yields (problem, device numbers) pairs,
-    and expects for each the :func:`score` of its best tile on these devices, infinite if no tile fits. Returns the form
-    number by device.
+    and expects for each the :func:`score` of its best tile on these devices, infinite if no tile fits. Returns the
+    index of the count by device.
     """
     everyone = np.arange(limits.shape[1])
     best, (found,) = np.zeros(len(everyone), np.intp), (yield [(forms.problems[0], everyone)])
@@ -169,20 +168,17 @@ def best_forms(forms: Alternatives, limits: Floats) -> Generator[Asked, list[Flo
             break
         times = yield [(forms.problems[number], rows) for number, rows in groups]
         for (number, rows), each in zip(groups, times, strict=True):
-            better = (each < found[rows]) | ((each == found[rows]) & (number < best[rows]))
-            best[rows[better]], found[rows[better]] = number, each[better]
-    if forms.product is not None:
-        # Without zeros between its groups it may be computed as a product, which transposes no image.
-        (product,) = yield [(forms.product, everyone)]
-        best[product <= found] = 0
+            joined = number % len(forms.counts)
+            better = (each < found[rows]) | ((each == found[rows]) & (joined < best[rows]))
+            best[rows[better]], found[rows[better]] = joined, each[better]
     return best
 
 
 def _is_product(op: Op) -> bool:
-    """Whether each group of a convolution may become a product, which blocks with zeros may not."""
-    attrs = op.attrs
+    """Whether a convolution in NCHW may become products of weights and image, which transpose no image."""
+    attrs, (x, w) = op.attrs, (op.input(0).dtype, op.input(1).dtype)
     single = (*op.input(1).shape[2:], *attrs["stride"]) == (1, 1, 1, 1) and not any(attrs["pads"])
-    return single and op.input(0).dtype.is_float and op.input(1).shape[1] > 1 and op.optional(3) is None
+    return single and are_interchangeable(x, w, attrs["x_zero"]) and not op.optional(3) and not _phases(op)
 
 
 def _as_product(problem: MatrixProblem) -> MatrixProblem:
@@ -230,7 +226,10 @@ def bounds(
     )
     sizes = (1, p.oh, p.ow, p.groups * p.oc, p.groups) if p.depthwise else (p.groups, p.oh, p.ow, p.oc, p.ic)
     size = footprint(p, Tiling(p.groups, p.oh, p.ow, p.oc, p.ic, False))
-    ends = size.x * (p.x_home is Home.DRAM) + size.out * (p.out_home is Home.DRAM)
+    # Small tiles leave out rows and columns that a stride skips.
+    kept = [min(1, n * k / ((n - 1) * s + k)) for n, k, s in ((p.oh, p.kh, p.sh), (p.ow, p.kw, p.sw))]
+    x = size.x * kept[0] * kept[1]
+    ends = x * (p.x_home is Home.DRAM) + size.out * (p.out_home is Home.DRAM)
     moved = p.images * ends + size.w
     return p.images * prices[sizes], moved / dram_model(config).bandwidth * 1e12
 

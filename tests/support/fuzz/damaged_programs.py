@@ -167,7 +167,8 @@ def _extras(extras: Extras, other: Instruction, sample: Sample, rng: random.Rand
     """Other sums, fewer bits, or scales, zero points and a shift from anywhere, alone and as they belong together."""
     kind = rng.randrange(6)
     if kind == 0:
-        return dataclasses.replace(extras, wide=not extras.wide)
+        name = rng.choice(("wide", "wide", "pixel_blocks"))
+        return dataclasses.replace(extras, **{name: not getattr(extras, name)})
     if kind == 1:
         return dataclasses.replace(extras, w_bits=rng.choice((0, *PACKED_BITS, 1, 8, 255)))
     if kind == 2:

@@ -68,8 +68,8 @@ CALLS = st.builds(
 _WORDS = st.integers(0, 2**32 - 1)
 _ADDRESSES = st.integers(0, 2**64 - 1)
 EXTRAS = st.builds(
-    Extras, st.booleans(), st.integers(0, 255), _WORDS, _WORDS, _ADDRESSES, _ADDRESSES, _ADDRESSES, _WORDS, _WORDS,
-    _WORDS, _WORDS, _WORDS, *[st.integers(0, 255)] * 6,
+    Extras, st.booleans(), st.integers(0, 255), st.booleans(), *[_WORDS] * 2, *[_ADDRESSES] * 3, *[_WORDS] * 5,
+    *[st.integers(0, 255)] * 6,
 )  # fmt: skip
 """Anything that the bytes behind a matrix instruction can say, and now and then nothing."""
 
@@ -144,6 +144,8 @@ class Executable:
         if self.cls is Depthwise or self.rng.random() < 0.5:
             blocks = [0] * 4
         phases = [0] * 7
+        bits = int(self._pick([0, *PACKED_BITS]))
+        as_product = any(blocks) and not bits and not scaled and bool(self.rng.random() < 0.5)
         if self.cls is not Depthwise and not any(blocks) and self.rng.random() < 0.5:
             rows, cols = (int(self.rng.integers(1, 4)) for _ in range(2))
             full = [int(self.rng.integers(1, count + 1)) for count in (rows, cols)]
@@ -156,7 +158,8 @@ class Executable:
             ]
         return Extras(
             bool(self.rng.random() < 0.4) and not scaled,
-            int(self._pick([0, *PACKED_BITS])),
+            bits,
+            as_product,
             int(self.rng.integers(block)) if scaled else 0,
             block if scaled else 0,
             places[0],
@@ -232,6 +235,7 @@ class Executable:
             if values["w_type"] not in bytes_ or extras.w_scale != NOTHING:
                 values["w_zero"] = 0
             values["scale_stride"] = self._pick([0, 4])
+            values |= dict.fromkeys(("oh", "kh", "kw", "sw") if extras.pixel_blocks else (), 1)
             values["low"], values["high"] = self._pick([(float("-inf"), float("inf")), (-4.0, 6.0)])
             values["out_scale"] = self._pick([1.0, 0.5])
         if "source" in values:

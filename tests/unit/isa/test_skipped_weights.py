@@ -99,6 +99,66 @@ def test_a_batch_of_groups() -> None:
         np.testing.assert_array_equal(both[..., 4 * group : 4 * group + 4], one)
 
 
+def product(pixels: int, ic: int, oc: int, extras: Extras, dtype: DType, *, batch: int = 1, first: bool = True) -> Conv:
+    """A product of dense operands, rows of pixels by weights."""
+    item, size = dtype.itemsize, 8 if extras.wide else 4
+    return Conv(
+        dtype, dtype, DType.FLOAT32 if dtype.is_float else DType.INT32, sram(X), (pixels * ic * item, 0, ic * item),
+        sram(W), ic * oc * item, sram(ACC), (pixels * oc * size, batch * pixels * oc * size, oc * size), batch, 1,
+        pixels, oc, ic, 1, 1, 1, 1, 1, 1, 0, 0, first, False, sram(OUT), (0, 0, 0), NOTHING, NOTHING, 0, 1.0, 0,
+        -np.inf, np.inf, extras,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(("dtype", "wide"), [(DType.FLOAT32, False), (DType.INT8, False), (DType.INT8, True)])
+@pytest.mark.parametrize(("block_ic", "pixels"), [(1, 1), (3, 2), (20, 5), (48, 1)])
+def test_blocks_of_pixels(block_ic: int, pixels: int, dtype: DType, wide: bool, first: bool) -> None:
+    """Any part of a block-diagonal matrix of pixels: inputs outside of blocks are not multiplied."""
+    rng = np.random.default_rng(block_ic)
+    for _ in range(6):
+        ic, rows = (int(rng.integers(1, 3 * size + 2)) for size in (block_ic, pixels))
+        at_ic, at_row = (int(rng.integers(0, 3 * size)) for size in (block_ic, pixels))
+        batch, oc, kind = int(rng.integers(1, 3)), 3, np.float32 if dtype.is_float else np.int8
+        x = rng.integers(-9, 10, (batch, rows, ic)).astype(kind)
+        w = rng.integers(-9, 10, (batch, ic, oc)).astype(kind)
+        if dtype.is_float:
+            x, w = x / np.float32(7), w / np.float32(3)
+            w[rng.random(w.shape) < 0.1] = np.inf
+        extras = Extras(wide, pixel_blocks=True, block_ic=block_ic, block_oc=pixels, first_ic=at_ic, first_oc=at_row)
+        tile, used = product(rows, ic, oc, extras, dtype, batch=batch, first=first), 0
+        tile.check()
+        found = sums(tile, x, w).reshape(OH, batch, rows, oc)[0]
+        wanted = np.full(found.shape, 0 if first else 7, found.dtype)
+        plain = Extras(True) if wide else NO_EXTRAS
+        for item in range(batch):
+            for row in range(rows):
+                inputs = [c for c in range(ic) if (at_ic + c) // block_ic == (at_row + row) // pixels]
+                used += len(inputs) * oc
+                if inputs:
+                    small = product(1, len(inputs), oc, plain, dtype, first=first)
+                    wanted[item, row] = sums(small, x[item, row, inputs], w[item, inputs]).reshape(OH, oc)[0]
+        np.testing.assert_array_equal(found.view(np.uint8), wanted.view(np.uint8))
+        assert tile.work().macs == used
+        assert tile.work().places == batch * rows * ic * oc
+
+
+@pytest.mark.parametrize(
+    "changes", [{"oh": 2}, {"kh": 2}, {"kw": 2}, {"sw": 2}, {"w_bits": 4}, {"block_ic": 0, "block_oc": 0}]
+)
+def test_blocks_of_pixels_of_no_product(changes: dict[str, int]) -> None:
+    extras = dataclasses.replace(Extras(pixel_blocks=True, block_ic=2, block_oc=2), **{
+        name: value for name, value in changes.items() if name in EXTRA_FIELDS
+    })  # fmt: skip
+    tile = product(4, 4, 3, extras, DType.INT8)
+    for name, value in changes.items():
+        if name not in EXTRA_FIELDS:
+            setattr(tile, name, value)
+    with pytest.raises(ProgramError, match="pixel_blocks must be those of a product"):
+        tile.check()
+
+
+EXTRA_FIELDS = {field.name for field in dataclasses.fields(Extras)}
 FIELDS = ("phase_oc", "phase_rows", "phase_cols", "full_rows", "full_cols", "low_rows", "low_cols")
 
 
