@@ -1,4 +1,5 @@
-"""Quantised models compute on integers: what moves, cancels, folds and fuses before anything is cut into tiles."""
+"""Quantised models are compiled to integer operators: which movements, cancellations, folds and fusions happen before
+tiling."""
 
 from __future__ import annotations
 
@@ -24,17 +25,17 @@ RNG = np.random.default_rng(5)
 
 
 def shown(graph: Graph) -> list[tuple[str, DType]]:
-    """Kind and type of each operator that is left."""
+    """Return the kind and output type of each remaining operator."""
     return [(op.kind, op.output.dtype) for op in prepare(graph, TINY).ops]
 
 
 def agrees(graph: Graph) -> None:
-    """What is prepared gives what the model means."""
+    """Check that the prepared graph computes what the model defines."""
     feed = {t.name: RNG.integers(0, 100, t.shape).astype(t.dtype.storage) for t in graph.inputs}
     wanted, prepared = reference.run(graph, feed), prepare(graph, TINY)
     got = reference.run(prepared, feed)
     for before, after in zip(graph.outputs, prepared.outputs, strict=True):
-        # Sums that cancel keep the rounding of what they are made of.
+        # Sums that cancel keep the rounding error of their terms.
         most = np.abs(wanted[before.name]).max(initial=1)
         np.testing.assert_allclose(got[after.name], wanted[before.name], rtol=1e-5, atol=1e-6 * most + 1e-5)
 
@@ -63,7 +64,7 @@ MOVES: dict[str, Callable[[GraphBuilder, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("kind", MOVES)
 def test_movement_moves_integers(kind: str) -> None:
-    """What is quantised again as it was is a view; by another scale or to another type it is converted at the end."""
+    """Requantising with equal parameters leaves a view; another scale or type leaves one conversion at the end."""
     for scale, zero, to, left in (
         (0.5, 3, U8, [("reshape", U8)]),
         (0.25, 3, U8, [("dequantize", F32), ("quantize", U8)]),
@@ -79,7 +80,7 @@ def test_movement_moves_integers(kind: str) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 6, 4), (1, 1, 6, 4), (2, 3, 4)])
 def test_a_product_has_the_dimensions_of_what_follows(shape: tuple[int, ...]) -> None:
-    """Between a product of matrices and a chain of more dimensions there is no view that would keep them apart."""
+    """A reshape between a matrix product and a chain with more dimensions is absorbed, so both form one group."""
     build = GraphBuilder("g")
     weights = dequantized(build, build.const(RNG.integers(-9, 9, (8, 4)).astype(np.int8)), [[0.5, 0.25, 0.125, 1.0]], 0)
     value = build.add("matmul", [dequantized(build, build.input("x", (6, 8), U8)), weights])
@@ -92,7 +93,7 @@ def test_a_product_has_the_dimensions_of_what_follows(shape: tuple[int, ...]) ->
 
 
 def test_what_computes_converts_what_it_reads() -> None:
-    """The dequantisation of the concatenation moves behind it; the pool has its own."""
+    """The dequantisation before the concatenation moves behind it; the pool converts its own operand."""
     build = GraphBuilder("g")
     real = dequantized(build, build.input("x", (1, 2, 4, 4), U8))
     mean = build.add("pool", [real], {**MAXIMUM, "fn": "average"})
@@ -156,7 +157,7 @@ def product(graph: Graph) -> Any:
 
 @pytest.mark.parametrize(("zero", "left"), [(0, 0), (5, 5), (-128, -128), (127, 127)])
 def test_one_zero_point_of_weights_is_subtracted_by_the_unit_or_before(zero: int, left: int) -> None:
-    """Where weights less their zero point are int8 still, they are made so; else the unit gets it."""
+    """If the weights minus their zero point fit int8, the constant is rewritten; otherwise the unit subtracts it."""
     build = GraphBuilder("g")
     graph = build.finish([layer(build, W, 0.25, zero)])
     op = product(graph)
@@ -196,7 +197,7 @@ def test_wide_integers_stay_real() -> None:
 
 STEP = 0.5 * 0.25
 BIASES = [
-    ([8 * STEP, -3 * STEP], [8, -3]),  # multiples of what a sum counts by
+    ([8 * STEP, -3 * STEP], [8, -3]),  # multiples of the step of a sum
     ([8 * STEP, -3.0005 * STEP], [8, -3]),
     ([8 * STEP, -3.01 * STEP], None),
     ([STEP * 2.0**31, 0.0], None),
@@ -287,7 +288,7 @@ def test_values_that_others_read_are_not_scaled() -> None:
 
 @pytest.mark.parametrize("scale", [-1.0, 0.0])
 def test_a_maximum_stays_behind_a_scale_that_does_not_rise(scale: float) -> None:
-    """A negative scale turns the order round: the greatest value is the least of the integers."""
+    """A negative scale reverses the order: the maximum is the least of the integers."""
     build = GraphBuilder("g")
     x = build.input("x", (1, 1, 4, 4), U8)
     graph = build.finish([build.add("pool", [dequantized(build, x, scale)], MAXIMUM)])
@@ -296,7 +297,7 @@ def test_a_maximum_stays_behind_a_scale_that_does_not_rise(scale: float) -> None
 
 
 def test_what_constants_alone_make_is_a_constant() -> None:
-    """A quantised scale and shift of a normalisation behind a convolution, as tools write them."""
+    """Quantised scale and shift constants of a normalisation after a convolution, as export tools write them."""
     build = GraphBuilder("normalised")
     x = dequantized(build, build.input("x", (1, 3, 5, 5), U8))
     w = dequantized(build, build.const(RNG.integers(-9, 9, (4, 3, 1, 1), np.int8)), zero=0)
@@ -311,7 +312,7 @@ def test_what_constants_alone_make_is_a_constant() -> None:
 
 
 def test_weights_that_products_take_as_they_are_stay_narrow() -> None:
-    """Of floats: four bits each in memory, numbers only in the array."""
+    """Weights of float products stay at four bits in memory and are only converted in the array."""
     build = GraphBuilder("weights")
     x = build.input("x", (2, 8), F32)
     w = dequantized(build, build.const(RNG.integers(-8, 8, (8, 4), np.int8)), zero=0)

@@ -1,4 +1,4 @@
-"""Large and dilated kernels in parts, and dilated ones by phases: the same bits as with the whole kernel at once."""
+"""Large and dilated kernels split into parts, and dilated ones by phases, give the bits of the unsplit kernel."""
 
 from __future__ import annotations
 
@@ -46,9 +46,11 @@ def convolution(
     images: int = 1,
     added: bool = False,
 ) -> Case:
-    """A convolution and its inputs. ``channels``: of the input and of the result; ``pads``: such that the result is as
-    large as the input unless given; ``computed``: weights are an input, too; ``added``: so is something that is added
-    to the result."""
+    """Build a convolution and its inputs.
+
+    ``channels`` are those of the input and the result. The default ``pads`` keep the image size. With ``computed`` the
+    weights are an input; with ``added`` another input is added to the result.
+    """
     rng, build = np.random.default_rng(sum(kernel)), GraphBuilder("kernel")
 
     def values(*shape: int) -> npt.NDArray[Any]:
@@ -74,18 +76,18 @@ def convolution(
 
 
 def cuts(program: Program) -> set[tuple[int, int]]:
-    """Kernel rows and columns of the instructions."""
+    """Return the kernel heights and widths of the instructions."""
     return {(each.kh, each.kw) for each in products(program)}
 
 
 def products(program: Program) -> list[Conv | Depthwise]:
-    """The instructions of the matrix unit."""
+    """Return the instructions of the matrix unit."""
     found = [command.instruction for command in decode(program.code)]
     return [each for each in found if isinstance(each, Conv | Depthwise)]
 
 
 def whole(graph: Graph) -> Program:
-    """The program for a large SRAM, each of whose instructions has the whole kernel."""
+    """Compile for a large SRAM so that every instruction has the whole kernel."""
     tile.forget()
     no_parts = mock.patch.object(tile, "can_cut_taps", return_value=False)
     with no_parts, mock.patch.object(conv_forms, "phased", return_value=None):
@@ -96,7 +98,7 @@ def whole(graph: Graph) -> Program:
 
 
 def check(case: Case, small: Config = SMALL) -> Program:
-    """Parts of the kernel give the bits of the whole one, and integers those of the definition."""
+    """Check that the split kernel gives the bits of the whole one, and for integers those of the reference."""
     graph, feeds = case
     program = compile_graph(graph, small)
     found = interpreted(program, small, feeds)["y"]
@@ -147,13 +149,13 @@ def test_parts_of_kernels_sum_up_to_the_same_bits(case: Case, expected: str) -> 
     ],
 )  # fmt: skip
 def test_phases_sum_up_to_the_same_bits(arguments: dict[str, Any], added: bool) -> None:
-    """Outputs of one phase as neighbours, wherever phases end, and in tiles of any size."""
+    """The outputs of one phase are computed as neighbours, for any phase boundaries and tile sizes."""
     for dtype in (I8, F32):
         graph, feeds = convolution(dtype, **arguments, added=added)
         expected = interpreted(whole(graph), LARGE, feeds)["y"]
         anchor = next(op for op in graph.ops if op.kind == "conv")
         assert phases.phased(anchor) is not None
-        # Phases seem to take no time.
+        # Make the phase lowering look free so that it is chosen.
         with mock.patch.object(
             ConvLowering, "estimate", lambda lowering: not isinstance(lowering, phases.PhaseConvLowering)
         ):
@@ -167,11 +169,11 @@ def test_phases_sum_up_to_the_same_bits(arguments: dict[str, Any], added: bool) 
 @given(st.data())
 @settings(max_examples=examples(40))
 def test_any_convolution_fits_and_keeps_its_bits(data: st.DataObject) -> None:
-    """On 4 KiB, with kernels that are larger than the image."""
+    """With 4 KiB of SRAM, also for kernels larger than the image."""
     draw = data.draw
     small = st.integers(1, 9)
     groups = draw(st.sampled_from([1, 1, 2, 8]))
-    # Blocks of other sizes are summed as a whole.
+    # Channel blocks of other sizes cannot be split.
     channels = (
         draw(st.sampled_from([1, 8, 33, 70] if groups == 1 else [1, 8, 32])) * groups,
         draw(st.sampled_from([1, 5, 16])) * groups,

@@ -1,4 +1,4 @@
-"""Every kind of the graph language, from its row to the device; rows that lack something are refused."""
+"""Every operator kind, from its table row to the device; incomplete rows are rejected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ FULL = load_config("edge")
 
 
 class Sample(NamedTuple):
-    """The smallest operator of a kind that the device has to work for: shapes and types of inputs, constants, attrs."""
+    """The smallest operator of a kind that needs work on the device: shapes and types of inputs, constants,
+    attributes."""
 
     attrs: Mapping[str, Any]
     inputs: tuple[tuple[tuple[int, ...], DType], ...] = (((4, 6), DType.FLOAT32),)
@@ -93,7 +94,7 @@ each_kind = pytest.mark.parametrize("kind", SAMPLES)
 
 
 def graph_of(kind: str) -> Graph:
-    """The sample of a kind, by the name ``it``, of inputs x0, x1, ..."""
+    """Build the sample of a kind as operator ``it`` with inputs x0, x1, ..."""
     build = GraphBuilder(kind)
     sample = SAMPLES[kind]
     inputs = [build.input(f"x{index}", shape, dtype) for index, (shape, dtype) in enumerate(sample.inputs)]
@@ -149,7 +150,7 @@ def test_a_device_without_the_unit_refuses_by_name(kind: str) -> None:
 
 
 def test_what_slips_through_is_stopped_by_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last gate knows the units, too: once a device without a vector unit had compiled a softmax."""
+    """The verifier knows the units as well. A softmax was once compiled for a device without a vector unit."""
     monkeypatch.setattr(pipeline, "unsupported", lambda graph, config: [])
     with pytest.raises(ProgramError, match=r"\(vector.softmax\): core0.vector: the device has no such unit$"):
         compile_graph(graph_of("softmax"), without("vector"))
@@ -159,13 +160,13 @@ def without(unit: str) -> Config:
     return FULL.with_(**{unit: None, "energy": None})
 
 
-# One of them all the way from a model of ONNX
+# One kind all the way from an ONNX model
 
 CUMPROD_TYPES = ["float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "int64"]
 
 
 def cumprod_model(shape: tuple[int, ...], axis: int, dtype: str, opset: int = 26, **flags: int) -> onnx.ModelProto:
-    """y = CumProd(x) along a constant axis."""
+    """Build y = CumProd(x) along a constant axis."""
     if onnx.defs.onnx_opset_version() < 26:
         pytest.skip(f"CumProd came with operator set 26, which onnx {onnx.__version__} does not know")
     code = TensorProto.DataType.Value({"float32": "FLOAT"}.get(dtype, dtype.upper()))
@@ -192,7 +193,7 @@ def test_cumprod_as_onnx_describes_it(flags: dict[str, int], expected: list[int]
 
 
 def running_products(row: list[Any], exclusive: bool, reverse: bool) -> list[Any]:
-    """One product after the other, in Python's numbers."""
+    """Compute the expected products one by one with Python numbers."""
     row = row[::-1] if reverse else row
     products = list(itertools.accumulate(row, operator.mul, initial=1))
     products = products[:-1] if exclusive else products[1:]
@@ -203,8 +204,7 @@ def running_products(row: list[Any], exclusive: bool, reverse: bool) -> list[Any
 @pytest.mark.parametrize(("exclusive", "reverse"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_cumprod_of_every_type_in_many_tiles(dtype: str, exclusive: int, reverse: int, axis: int) -> None:
-    """Exactly what one multiplication after the other gives: floats as doubles that are rounded once, integers that
-    wrap."""
+    """Exact results: floats are multiplied as doubles and rounded once, integers wrap."""
     config = load_config("tiny").with_(**{"sram.bytes": 4096, "cores": 2})
     rng = np.random.default_rng(axis)
     storage = DType[dtype.upper()].storage
@@ -214,7 +214,7 @@ def test_cumprod_of_every_type_in_many_tiles(dtype: str, exclusive: int, reverse
     else:
         choices = [0.3, 1.1, -2.7] if dtype.startswith("float") else [1, 2, 3, 7]
         x = values = rng.choice(np.array(choices).astype(storage), (5, 40, 7))
-    build = GraphBuilder("scan")  # ONNX has the operator for fewer types than the device has the instruction
+    build = GraphBuilder("scan")  # ONNX allows fewer types for this operator than the instruction
     attrs = {"axis": axis, "exclusive": bool(exclusive), "reverse": bool(reverse)}
     graph = build.finish([build.add("cumprod", [build.input("x", x.shape, DType[dtype.upper()])], attrs, "y")])
     session = Session(config, cache_dir=False)
@@ -252,7 +252,7 @@ def test_cumprod_refuses_bool_and_older_models() -> None:
         load(cumprod_model((3,), 0, "float32", opset=25))
 
 
-# Rows that lack something
+# Incomplete rows
 
 
 def nothing(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Values that no SRAM has room for live in the L2 where that is no slower; more of it is never slower."""
+"""Values too large for SRAM live in the L2 if that is no slower; a larger L2 is never slower."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def device(l2_bytes: int | None, config: Config = TINY, **more: object) -> Confi
 
 
 def chain(layers: int = 5, rows: int = 40, features: int = 96) -> Graph:
-    """Values of 15 KiB, more than an SRAM of 8 KiB has room for."""
+    """Build a chain of 15 KiB values, too large for an SRAM of 8 KiB."""
     weights = np.random.default_rng(1)
     build = GraphBuilder("chain")
     value = build.input("x", (rows, features), DType.FLOAT32)
@@ -105,7 +105,7 @@ def test_a_device_without_an_l2_has_no_other_plan() -> None:
 
 
 def test_the_forecast_knows_that_l2_and_dram_are_busy_at_once() -> None:
-    """On one core there is little that a forecast leaves out."""
+    """On one core the forecast leaves out little."""
     config = device(128 * KIB)
     program = compile_graph(chain(), config)
     commands = list(decode(program.code))
@@ -153,7 +153,7 @@ def test_info_shows_memories_beside_the_dram() -> None:
 
 
 def test_energy_and_area_of_the_l2() -> None:
-    """By a price that is given, by the technology, or not known, but never nothing."""
+    """They follow from a given price or from the technology, or are unknown, but are never zero."""
     graph, priced = chain(), TINY.with_(**{"technology.node": "7 nm"})
     plain, near = (device(size, priced) for size in (None, 1024 * KIB))
     assert (area(near).total or 0) > (area(plain).total or 0)

@@ -1,4 +1,4 @@
-"""What a device cannot execute is named, with the reason."""
+"""Operators that a device cannot execute are reported with the reason."""
 
 from __future__ import annotations
 

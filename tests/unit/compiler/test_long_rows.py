@@ -1,4 +1,4 @@
-"""Rows longer than SRAM are computed in parts: the same bits as whole rows, and each pass reads a row once."""
+"""Rows longer than SRAM are computed in parts, with the bits of whole rows; each pass reads a row once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KINDS: dict[str, tuple[dict[str, Any], tuple[DType, ...], int]] = {
     "cumprod": ({"axis": 1, "exclusive": True, "reverse": False}, (*FLOATS, DType.INT32), 2),
     "arg_reduce": ({"axis": 1, "fn": "min", "keepdims": False, "select_last": True}, (*FLOATS, DType.INT8), 1),
 }
-"""Attributes, types, and how often the bytes of a row move."""
+"""Attributes, types, and how often the bytes of a row are moved."""
 
 
 def rows(name: str, shape: tuple[int, ...], dtype: DType) -> Graph:
@@ -59,7 +59,7 @@ def values(shape: tuple[int, ...], dtype: DType, seed: int, special: bool) -> np
 @given(st.sampled_from(sorted(KINDS)), st.data())
 def test_parts_give_the_bits_of_whole_rows(name: str, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(KINDS[name][1]))
-    # Rows of several axes, and rows that are apart in memory.
+    # Includes rows over several axes and rows that are strided in memory.
     shape = data.draw(st.sampled_from([(2, 1030), (1, 2048), (2, 1500, 3), (3, 40, 33)]))
     graph = rows(name, shape, dtype)
     feeds = {"x": values(shape, dtype, data.draw(st.integers(0, 99)), data.draw(st.booleans()))}
@@ -89,7 +89,7 @@ def test_rows_that_fit_are_one_instruction() -> None:
 
 
 def test_blocks_of_a_softmax_are_those_of_the_kernel() -> None:
-    """A softmax cut elsewhere has other sums: with the largest element behind the cut they are scaled again."""
+    """Other block boundaries would change the sums: they are rescaled when the maximum grows."""
     row = np.linspace(-20, 20, 3 * SOFTMAX_BLOCK, dtype=np.float32)[None]
     graph = rows("softmax", row.shape, DType.FLOAT32)
     found = [next(iter(interpreted(compile_graph(graph, c), c, {"x": row}).values())) for c in (SMALL, ROOMY)]
@@ -98,7 +98,7 @@ def test_blocks_of_a_softmax_are_those_of_the_kernel() -> None:
 
 @given(st.data())
 def test_the_largest_of_long_rows(data: st.DataObject) -> None:
-    """Blocks of blocks; ties, which are many among few integers, go to the lower index."""
+    """Top-k over blocks of blocks. Ties, frequent among small integers, go to the lower index."""
     shape = data.draw(st.sampled_from([(1, 3000), (2, 1777, 2), (3, 5001)]))
     attrs = {"axis": 1, "k": data.draw(st.integers(1, 16)), "largest": data.draw(st.booleans())}
     dtype = data.draw(st.sampled_from([DType.FLOAT32, DType.INT8, DType.INT32]))

@@ -1,4 +1,4 @@
-"""Keys that say what a chip does ahead, and how its layers are cut: what compiled programs make of them."""
+"""Configuration keys for prefetching and for how layers are cut: their effect on compiled programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sum_of(elements: int) -> Graph:
 
 
 def convolution(pixels: int = 16, channels: int = 16, kernels: int = 24, size: int = 3) -> Graph:
-    """Of int8, with sums of int32."""
+    """Build an int8 convolution with int32 sums."""
     rng = np.random.default_rng(0)
     net = GraphBuilder("convolution")
     x = net.input("x", (1, pixels, pixels, channels), DType.INT8)
@@ -63,7 +63,7 @@ def same(one: Result, other: Result) -> bool:
 
 def test_transfers_in_flight_hide_latency_and_change_no_bit() -> None:
     config = TINY.with_(**{"dma.channels": 3, "dram.latency": "1 us", "dma.max_outstanding": 256})
-    for graph, part in ((sum_of(20_000), 0.9), (convolution(24), 1)):  # the other one computes all the time
+    for graph, part in ((sum_of(20_000), 0.9), (convolution(24), 1)):  # the second graph is bound by compute
         results = [run(config.with_(**{"dma.in_flight": in_flight}), graph) for in_flight in (1, 2, 4, 8)]
         assert results[-1].cycles <= results[0].cycles * part
         assert results[1].cycles <= results[0].cycles
@@ -85,7 +85,7 @@ def test_the_forecast_knows(graph: Graph, knobs: dict[str, object]) -> None:
         spans = session.run(program, timing_only=True).timeline.spans
     commands = list(decode(program.code))
     told = forecast(commands, config)
-    # From the first fetch, which is a latency and the first half of the commands before the first command begins.
+    # Measured from the first fetch: its latency and the first half of the commands come before the first command.
     assert told == pytest.approx(max(span.end_ps for span in spans) - min(span.start_ps for span in spans), rel=0.1)
 
 
@@ -93,13 +93,13 @@ def test_slots_for_what_is_in_flight() -> None:
     specs = [SlotSpec("x", 64), SlotSpec("between", 64, 1), SlotSpec("acc", 64, 1, Space.ACC)]
     assert deeper(specs, 1 << 20, 1) == specs
     assert [spec.copies for spec in deeper(specs, 1 << 20, 3)] == [4, 1, 1]
-    # Half of the room at the most: here four slots of 64 bytes, one of which is taken.
+    # At most half of the room is used: here four slots of 64 bytes, one of which exists already.
     assert [spec.copies for spec in deeper(specs, 512, 3)] == [3, 1, 1]
     assert deeper(specs, 256, 3) == specs
 
 
 def fetches(config: Config, graph: Graph) -> int:
-    """How many parts of its input a program loads."""
+    """Return the number of input transfers of a program."""
     with Session(config, cache_dir=False) as session:
         spans = session.run(session.compile(graph), timing_only=True).timeline.spans
     return sum(span.unit == "core0.dma0" for span in spans)
@@ -111,14 +111,14 @@ def test_whole_jobs_are_cut_along_their_kernels() -> None:
     whole = cut.with_(**{"matrix.direct.whole_jobs": True})
     assert fetches(whole, graph) == 1 < fetches(cut, graph)
     assert same(run(whole, graph), run(cut, graph))
-    # What does not fit is cut all the same.
+    # A job that does not fit is still cut.
     small = whole.with_(**{"sram.bytes": 16 << 10})
     assert fetches(small, graph) > 3
     assert same(run(small, graph), run(whole, graph))
 
 
 def units_of(config: Config, graph: Graph) -> dict[type[Instruction], set[int]]:
-    """Which channels have which kinds of transfers."""
+    """Return the DMA channels used by each kind of transfer."""
     with Session(config, cache_dir=False) as session:
         commands = list(decode(session.compile(graph).code))
     found: dict[type[Instruction], set[int]] = {}
@@ -132,7 +132,7 @@ def test_features_weights_and_results_have_engines_of_their_own() -> None:
     first = int(Unit.DMA)
     apart = units_of(NVDLA, convolution(16, 64, 24, 1))
     assert apart == {Fetch: {first}, Copy: {first + 1, first + 2}}
-    # Else weights come by whichever is free first.
+    # Without the separate port, weights use whichever channel is free first.
     some = units_of(NVDLA.with_(**{"dma.separate_weight_port": False}), convolution(1, 1024, 256, 1))
     assert some[Copy] >= {first}
 
@@ -142,7 +142,7 @@ def test_the_end_of_a_job_leaves_in_stripes(graph: Graph) -> None:
     with Session(NVDLA, cache_dir=False) as session:
         spans = session.run(session.compile(graph), timing_only=True).timeline.spans
     stores = [span for span in spans if span.unit == "core0.dma2"]
-    # Of the last kernels half first; in the end what the unit lets go at once.
+    # The last kernels are stored in ever smaller parts, down to what the unit releases at once.
     assert stores[-1].bytes < stores[0].bytes / 4
     assert max(span.end_ps for span in spans if span.unit == "core0.matrix") > stores[-2].end_ps
     assert same(run(NVDLA, graph), run(TINY, graph))
@@ -154,7 +154,7 @@ def test_a_group_of_kernels_begins_when_its_own_weights_are_there() -> None:
         spans = session.run(session.compile(graph), timing_only=True).timeline.spans
     loads = [span for span in spans if span.unit == "core0.dma1"]
     assert [span.bytes for span in loads] == [8 * 1024] * 32
-    # And weights come without a break, as far as the buffer has room.
+    # Weights are loaded without a gap while the buffer has room.
     assert all(one.end_ps == other.start_ps for one, other in pairwise(loads))
 
 
@@ -174,7 +174,7 @@ def test_sums_leave_while_the_next_kernels_compute() -> None:
 
 
 def constants(config: Config, graph: Graph) -> int:
-    """Bytes of a program's constants."""
+    """Return the constant bytes of a program."""
     with Session(config, cache_dir=False) as session:
         return session.compile(graph).region_bytes[CONSTANTS]
 
@@ -187,6 +187,8 @@ def test_weights_are_filled_up_to_tiles_of_the_array(graph: Graph) -> None:
     (weights,) = (tensor for op in graph.ops for tensor in op.inputs if tensor is not None and tensor.data is not None)
     kernels, rest = weights.shape[0], int(np.prod(weights.shape[1:]))
     more = -(-rest // 64) * 64 * 64 - kernels * rest
-    assert constants(tiled, graph) - constants(config, graph) == pytest.approx(more, abs=64)  # they begin at lines
-    assert filled.dram_read_bytes - packed.dram_read_bytes > more * 3 // 4  # inputs may be read again or not
+    # constants are aligned to lines
+    assert constants(tiled, graph) - constants(config, graph) == pytest.approx(more, abs=64)
+    # the two runs may read inputs different numbers of times
+    assert filled.dram_read_bytes - packed.dram_read_bytes > more * 3 // 4
     assert same(packed, filled)

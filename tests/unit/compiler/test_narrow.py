@@ -1,4 +1,4 @@
-"""Weights of 9 bits, a zero point for each channel subtracted, on matrix units of 8: the same sums."""
+"""9-bit weights with per-channel zero points on 8-bit matrix units give the same sums."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RNG = np.random.default_rng(1)
 
 
 def weights(build: GraphBuilder, shape: tuple[int, ...], channels: int) -> Tensor:
-    """Bytes less the zero points of channels, dimension ``channels``; INT16."""
+    """Return bytes minus the zero point of their channel (dimension ``channels``) as an INT16 constant."""
     zeros = RNG.integers(70, 190, shape[channels]).reshape(
         [-1 if axis == channels else 1 for axis in range(len(shape))]
     )

@@ -1,4 +1,4 @@
-"""16-bit pixels, weights of 4 bits or with scales, scales found at run time: on the integer paths, bit for bit."""
+"""16-bit activations, 4-bit and scaled weights, and scales found at run time: bit-exact on the integer paths."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def between(build: GraphBuilder, x: Tensor, scale: Any, zero: Any, kind: str, to
 def activations_of_16_bits(
     dtype: DType, zero: int, weights: Array, kind: str, scale: float = 0.01, groups: int = 1
 ) -> Graph:
-    """Dequantised pixels by dequantised int8 weights and a bias, quantised again."""
+    """Build a product of dequantised 16-bit activations and int8 weights with a bias, quantised again."""
     build = GraphBuilder("a16w8")
     channels = len(weights) if kind == "conv" else weights.shape[1]
     shape = (1, weights.shape[1] * groups, 7, 6) if kind == "conv" else (9, weights.shape[0])
@@ -70,7 +70,7 @@ def pixels(dtype: DType, shape: tuple[int, ...], seed: int = 0) -> Array:
 
 
 def same_as_meant(graph: Graph, config: Config, feed: dict[str, Array]) -> Program:
-    """The program; what it does is what the prepared graph means, to the last bit."""
+    """Compile the graph and check that the program gives exactly what the prepared graph defines."""
     program, prepared = compile_graph(graph, config), prepare(graph, config)
     got, wanted = interpreted(program, config, feed), reference.run(prepared, feed)
     for mine, other in zip(program.outputs, prepared.outputs, strict=True):
@@ -93,7 +93,7 @@ def test_16_bit_activations_are_multiplied_as_integers(
     program = same_as_meant(graph, config, feed)
     assert [kind for kind, _ in program.macs] == [dtype]
     assert {tile.out_type for tile in tiles(program) if tile.last} == {dtype}, "requantised on the way out"
-    # The model's own meaning is floating point: within a step of it.
+    # The model itself is defined in floating point; the result is within one step of it.
     (wanted,) = reference.run(graph, feed).values()
     (got,) = interpreted(program, config, feed).values()
     assert np.abs(got.astype(np.int64) - wanted.astype(np.int64)).max() <= 1
@@ -102,7 +102,7 @@ def test_16_bit_activations_are_multiplied_as_integers(
 @pytest.mark.parametrize("config", [EDGE, SMALL], ids=["edge", "small"])
 @pytest.mark.parametrize(("dtype", "zero", "value"), [(I16, 0, -32768), (U16, 0, 65535), (U16, 65535, 0)])
 def test_sums_that_leave_32_bits_are_exact(config: Config, dtype: DType, zero: int, value: int) -> None:
-    """1200 products of -32768 by -128 are 5e9: in 32 bits the sum would be a small number of either sign."""
+    """1200 products of -32768 and -128 sum to 5e9, which would wrap to a small number in 32 bits."""
     weights = np.full((1200, 3), -128, np.int8)
     graph = activations_of_16_bits(dtype, zero, weights, "matmul", scale=2.0**4)
     feed = {"x": np.full((9, 1200), value, dtype.storage)}
@@ -113,7 +113,7 @@ def test_sums_that_leave_32_bits_are_exact(config: Config, dtype: DType, zero: i
 
 
 def test_sums_that_cannot_leave_32_bits_have_32() -> None:
-    """As the weights are: 65535 times the sum of what is in a channel, and the bias."""
+    """The bound follows from the weights: 65535 times the sum of a channel, plus the bias."""
     limit = (1 << 31) // 65535
     for total, wide in ((limit - 1, False), (limit + 1, True)):
         weights = np.zeros((400, 2), np.int8)
@@ -173,7 +173,7 @@ def test_weights_of_4_bits_stay_packed(
     program = same_as_meant(graph, config, {"x": pixels(U8, graph.inputs[0].shape)})
     products = tiles(program)
     assert {tile.extras.w_bits for tile in products} == {4}
-    # The weights of each tile begin at a multiple of ALIGNMENT.
+    # The weights of each tile are aligned to ALIGNMENT.
     plain = compile_graph(graph, PLAIN).constants.nbytes
     assert program.constants.nbytes <= plain // 2 + ALIGNMENT * len(products)
 
@@ -203,7 +203,7 @@ def test_half_the_bytes_are_moved() -> None:
 
 
 def scaled(kind: str, shape: tuple[int, ...], block: int, groups: int, dtype: Any, to: DType, turned: bool) -> Graph:
-    """x by dequantised constants, with one scale for each channel or for each block of input channels."""
+    """Build a product of x and dequantised constants with one scale per channel or per block of input channels."""
     rng, build = np.random.default_rng(4), GraphBuilder("scaled")
     low = -8 if dtype == np.int8 else 0
     w = rng.integers(low, low + 16, shape).astype(dtype)
@@ -237,7 +237,7 @@ def scaled(kind: str, shape: tuple[int, ...], block: int, groups: int, dtype: An
 def test_weights_become_numbers_on_their_way_into_the_array(
     kind: str, shape: tuple[int, ...], block: int, groups: int, turned: bool, dtype: Any, to: DType
 ) -> None:
-    """The same bits as dequantised by the vector unit, whatever the tiles; and the weights are moved packed."""
+    """The bits are those of the vector unit's dequantisation for any tiling, and the weights are moved packed."""
     graph = scaled(kind, shape, block, groups, dtype, to, turned)
     feed = {"x": np.random.default_rng(5).standard_normal(graph.inputs[0].shape).astype(to.storage)}
     outputs = []
@@ -269,7 +269,7 @@ def test_what_the_unit_cannot_scale_is_dequantised(why: str) -> None:
 
 
 def dynamic(kind: str, *, pads: int = 0, relu: bool = False, per_channel: bool = False) -> Graph:
-    """What onnxruntime's quantize_dynamic makes of a product with a bias."""
+    """Build what onnxruntime's quantize_dynamic makes of a product with a bias."""
     rng = np.random.default_rng(6)
     conv = kind == "conv"
     shape, channels = ((1, 20, 7, 6), 12) if conv else ((2, 9, 40), 12)
@@ -316,7 +316,8 @@ def test_dynamic_quantisation_multiplies_bytes(
         np.testing.assert_array_equal(
             interpreted(program, config, feed)["y"], reference.run(graph, feed)["y"], "not what the model says"
         )
-    # Padding is the zero point: where nobody knows it before, pixels less it are padded, which have 9 bits.
+    # Padding has the value of the zero point. If that is only known at run time, it is subtracted from the pixels
+    # before they are padded, and the differences need 9 bits.
     assert [dtype for dtype, _ in program.macs] == [I16 if pads and not relu else U8]
 
 
@@ -375,7 +376,7 @@ def test_ranges_are_found_while_the_tiles_are_there(config: Config, kind: str) -
 
 @pytest.mark.parametrize("derived", [False, True])
 def test_scaled_weights_are_constants_and_copied_only_where_they_are_derived(derived: bool) -> None:
-    """Of bytes that are there no second copy is made; those that follow from constants become one."""
+    """Existing bytes are used without a copy; weights derived from constants become a new constant."""
     weights = np.arange(-60, 60, dtype=np.int8).reshape(12, 10)
     build = GraphBuilder("scaled")
     w = build.const(weights.reshape(-1) if derived else weights)

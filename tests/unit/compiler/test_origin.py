@@ -1,4 +1,4 @@
-"""Operators know which operation of the client they came from, however they are rewritten."""
+"""Operators keep the index of the client's operation they came from, however they are rewritten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npusim.ops.build import GraphBuilder
 
 
 def quantised_layer(first: int | None, second: int | None) -> Graph:
-    """A product of quantised numbers, then an activation; of these operations of the client."""
+    """Build a quantised product and an activation with these client operations as origins."""
     builder = GraphBuilder("layer")
     zero, scale = builder.const(np.int32(0)), builder.const(np.float32(0.1))
     builder.origin = first

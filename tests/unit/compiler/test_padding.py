@@ -1,4 +1,4 @@
-"""Where padding that repeats elements takes them from, however an axis is cut."""
+"""Where padding that repeats elements takes them from, for any cut of the axis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from npusim.compiler.lower.pad import pieces
 
 MOST = {"edge": 3, "reflect": -1, "wrap": 0}
-"""How much more padding than elements a mode allows."""
+"""Largest padding a mode allows, relative to the number of elements."""
 
 
 @pytest.mark.parametrize("mode", MOST)

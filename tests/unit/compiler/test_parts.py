@@ -1,4 +1,4 @@
-"""Parts for cores: what a part needs of its operands, what is a core's own, what is read once for all."""
+"""Sharding over cores: what a part needs of its operands, what stays on a core, and what is read once for all."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def weights(*shape: int) -> np.ndarray[Any, Any]:
 
 
 def tokens_net() -> Graph:
-    """Tokens through a product, a softmax, and a product again."""
+    """Build a matrix product, a softmax and another matrix product over tokens."""
     build = GraphBuilder("tokens")
     x = build.input("x", (64, 32), DType.FLOAT32)
     zeros = {"x_zero": 0, "w_zero": 0}
@@ -94,7 +94,8 @@ def test_what_a_core_reads_again_itself_is_in_its_sram() -> None:
     for core, context in enumerate(found.contexts):
         own = {view.buffer for tensor, view in context.views.items() if tensor in context.own and view.buffer.on_chip}
         assert {buffer.core for buffer in own} == {core}
-        assert sorted(buffer.nbytes for buffer in own) == [16 * 32 * 4] * 2  # sixteen rows of both values between
+        # sixteen rows of each of the two values in between
+        assert sorted(buffer.nbytes for buffer in own) == [16 * 32 * 4] * 2
     program = compile_graph(graph, FOUR)
     assert program.region_bytes[SCRATCH] == 0
 
@@ -204,7 +205,7 @@ def test_a_large_load_is_divided_among_the_channels() -> None:
 
 
 def test_what_is_empty_is_no_part_of_anything() -> None:
-    """A product without elements, beside something that has parts."""
+    """A product without elements next to an operator that is sharded."""
     build = GraphBuilder("nothing")
     left, right = build.input("left", (0, 1, 0), DType.INT8), build.input("right", (0, 0, 1), DType.INT8)
     x = build.input("x", (40, 30), DType.FLOAT32)

@@ -1,4 +1,4 @@
-"""Chains that work on a tile in pieces: so many instructions that they do not fit into a queue."""
+"""Chains that work on a tile in pieces because their instructions would not fit in a queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONV = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "groups": 1, "pa
 
 
 def chained() -> Graph:
-    """Products, and three sigmoids behind them."""
+    """Build a convolution followed by three activations."""
     build = GraphBuilder("chained")
     value = build.input("x", (1, 48, 48, 32), DType.FLOAT16)
     weights = np.random.default_rng(1).standard_normal((64, 32, 3, 1)) / 8
@@ -34,7 +34,8 @@ def chained() -> Graph:
 
 
 def test_the_next_products_come_before_a_chain_in_pieces() -> None:
-    """Instructions that fill a queue would hold them up: then nothing works side by side."""
+    """Otherwise the chain's instructions would fill the queue and delay the products, and the units would not
+    overlap."""
     graph = prepare(chained(), EDGE)
     context = Context(EDGE, ConstantPool())
     (group,), _ = place(graph, form_groups(graph.ops, graph.outputs), context)

@@ -1,4 +1,4 @@
-"""Convolutions without a neighbourhood, whose pixels of all rows and images are one run."""
+"""Convolutions without spatial neighbours: the pixels of all rows and images form one run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_results_are_those_of_the_reference(seed: int) -> None:
 
 
 def test_products_of_weights_and_images_are_those_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where a convolution seems faster; the groups of a convolution are products of their own."""
+    """Even if a convolution seems faster; each group of a convolution is a separate product."""
     monkeypatch.setattr(ConvLowering, "estimate", lambda _: 1 << 62)
     monkeypatch.setattr(fill_groups, "_joined", lambda op, homes, config: 1)
     made = []
@@ -59,8 +59,7 @@ def test_products_of_weights_and_images_are_those_of_the_reference(monkeypatch: 
 
 
 def _check(rng: Random, n: int, h: int, w: int, c: int, o: int, layout: str, groups: int, width: int) -> None:
-    """Compare with the reference: operands of the chain that are broadcast, several tiles, biases and scales of
-    channels, zero points."""
+    """Compare with the reference: broadcast operands, several tiles, per-channel biases and scales, zero points."""
     config = rng.choice(CONFIGS)
     dtype = rng.choice(_types(config))
     pad = rng.choice((0, 1)) if width > 1 else 0
@@ -83,7 +82,7 @@ def _check(rng: Random, n: int, h: int, w: int, c: int, o: int, layout: str, gro
     y = build.add("conv", [x, weights, *([bias] if bias else [])], {**attrs, "groups": groups, **zeros})
     feeds = {"x": drawn(shape)}
     if dtype.is_float:
-        # Whole, one value for each image, for each row, for each column, and for each channel.
+        # Full size, or one value per image, row, column or channel.
         for number in range(rng.choice((0, 1, 2))):
             kept = rng.choice(((0, 1, 2, 3), (0,), (1,), (2,), (3,), (0, 1), ()))
             operand = tuple(dim if axis in kept else 1 for axis, dim in enumerate(out))
@@ -100,7 +99,7 @@ def _check(rng: Random, n: int, h: int, w: int, c: int, o: int, layout: str, gro
 
 
 def _requantised(build: GraphBuilder, sums: Tensor, scales: int, layout: str, values: np.random.Generator) -> Tensor:
-    """With one scale for all channels, or one for each."""
+    """Requantise with one scale for all channels or one per channel."""
     shape = () if scales == 1 else (scales,) if layout == "NHWC" else (scales, 1, 1)
     scale, zero = build.const(values.uniform(1e-3, 1e-2, shape).astype(np.float32)), build.const(np.int32(0))
     real = build.add("dequantize", [sums, scale, zero], {"to": DType.FLOAT32})
@@ -127,7 +126,7 @@ def test_weights_are_loaded_once_for_a_batch(layout: str) -> None:
     ],
 )
 def test_images_are_not_transposed_for_the_unit(name: str, dtype: DType) -> None:
-    """A convolution of [1, C, H, W] takes as long as the product of its weights and the same bytes."""
+    """A convolution of [1, C, H, W] takes as long as the matrix product of its weights with the same bytes."""
     config = load_config(name)
     weights, times = np.ones((24, 48), dtype.storage), []
     for form in ("conv", "matmul"):

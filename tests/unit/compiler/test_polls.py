@@ -1,4 +1,4 @@
-"""A compilation can be stopped: it polls often, whatever the model, and leaves nothing behind."""
+"""A compilation can be cancelled: it polls often, for any model, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def _product(size: int) -> Graph:
     return builder.finish([builder.add("matmul", sides, {})])
 
 
-# Of names that no other test uses: what is remembered for an equal device costs comparisons that others decide about.
+# Unique names: cached results of an equal device would change the number of comparisons.
 DEVICES = {name: replace(load_config(name), name=f"{name} of this test") for name in ("edge", "server")}
 FEW = 20_000
-"""Function calls that take some milliseconds, whatever the model."""
+"""Function calls that take a few milliseconds; allowed between polls for any model."""
 
 MODELS: dict[str, Callable[[], Graph]] = {
     "chain": lambda: _chain(600),
@@ -75,9 +75,9 @@ MODELS: dict[str, Callable[[], Graph]] = {
 def test_no_tenth_of_a_compilation_lies_between_two_polls(
     model: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "emit", emitted.emit)  # which all tests have verify what is compiled
+    monkeypatch.setattr(pipeline, "emit", emitted.emit)  # undo the verification that all tests add to each compilation
     graph, config = MODELS[model](), DEVICES[device]
-    compile_graph(graph, config)  # what is found once for a device is found
+    compile_graph(graph, config)  # warm up: fill the caches of the device
 
     longest, calls = longest_gap(lambda: compile_graph(graph, config))
     assert longest <= max(calls // 10, FEW)

@@ -1,4 +1,4 @@
-"""Programs of every kind of operator: they compute what the reference says, and are those on record."""
+"""Programs of every operator kind compute what the reference says and match the recorded listings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.compiler.listing import PATH, compiled, on_record
 
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_the_reference(name: str) -> None:
-    """The interpreter executes in program order, the device in whatever order the waits allow."""
+    """The interpreter executes in program order, the device in any order that the waits allow."""
     case = CASES[name]
     graph, feeds = case.graph()
     program = compile_graph(graph, case.config)
@@ -38,13 +38,13 @@ def test_results_are_those_of_the_reference(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_programs_are_those_on_record(name: str) -> None:
-    """Sizes of tiles, order, waits and channels: whoever means to change them writes the record anew."""
+    """Tile sizes, order, waits and channels are as recorded. Record again after an intended change."""
     found = on_record(name, compiled(name))
     assert found in PATH.read_text(encoding="utf-8"), f"{found}if this is meant: python -m tests.unit.compiler.listing"
 
 
 def lowered_as(kind: str) -> object:
-    """What decides how a kind is cut: kinds on rows differ in their instruction alone, which test_kinds looks at."""
+    """Return what decides how a kind is tiled. Row kinds differ only in their instruction, which test_kinds checks."""
     form = REGISTRY[kind].form
     return (form.trailing, form.single) if isinstance(form, RowForm) else kind
 
@@ -56,7 +56,7 @@ def test_every_way_to_lower_has_a_case() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_programs_fit_any_of_these_devices(name: str) -> None:
-    """Compiled for the others, too, and still right."""
+    """A case compiled for another device still gives the right results."""
     case = CASES[name]
     graph, feeds = case.graph()
     for config in (SMALL, TWIN, ROOMY):

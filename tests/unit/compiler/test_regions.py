@@ -1,4 +1,4 @@
-"""Regions of buffers: they hold all bytes of a view, and views in a packed region read the same bytes."""
+"""Regions of buffers contain all bytes of a view; views into the packed region read the same bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npusim.program import SCRATCH
 
 
 def bytes_of(view: View) -> list[int]:
-    """The positions of all elements of a view in its buffer, in the order of its dimensions."""
+    """Return the position of each element in the buffer, in the view's order."""
     return [
         view.offset + sum(at * stride for at, stride in zip(index, view.strides, strict=True))
         for index in product(*map(range, view.shape))
@@ -23,7 +23,7 @@ def bytes_of(view: View) -> list[int]:
 
 
 def position(region: Region, at: int) -> int | None:
-    """Where a packed region has a byte of the buffer; None if it does not have it."""
+    """Return the position of a buffer byte in the packed region; None if it is not included."""
     row, column = divmod(at, region.row)
     if not (region.first <= row < region.end and region.low <= column < region.high):
         return None
@@ -32,7 +32,7 @@ def position(region: Region, at: int) -> int | None:
 
 @st.composite
 def sliced(draw: st.DrawFn) -> tuple[View, View]:
-    """A dense tensor in any memory order, and a slice of it."""
+    """Draw a dense tensor in any memory order, and a slice of it."""
     shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)))
     order = draw(st.permutations(range(len(shape))))
     buffer = Buffer("x", SCRATCH, int(np.prod(shape)))

@@ -1,4 +1,4 @@
-"""What a design leaves for the next one: counted, never timed."""
+"""What the compilation of one design leaves in caches for the next one. Calls are counted; nothing is timed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EDGE = load_config("edge").with_(**{"sram.bytes": "32 KiB"})
 
 @contextmanager
 def counted(cls: type, name: str) -> Iterator[Callable[[], int]]:
-    """How often a method is called meanwhile."""
+    """Count the calls of a method in this context."""
     with mock.patch.object(cls, name, autospec=True, side_effect=getattr(cls, name)) as method:
         yield lambda: int(method.call_count)
 
@@ -47,22 +47,22 @@ def nothing_remembered() -> None:
 
 
 def test_another_bandwidth_asks_no_product_again() -> None:
-    """What the array takes does not depend on the DRAM; what transfers take does."""
+    """The cost of products does not depend on the DRAM; the cost of transfers does."""
     compile_graph(residual_net(24), EDGE)
     with counted(MatrixPrices, "__missing__") as products, counted(MovePrices, "__missing__") as moves:
         compile_graph(residual_net(24), EDGE.with_(**{"dram.bandwidth": "31 GB/s"}))
         assert moves() > 0
-        # Another cut may be the best one: its edges may be new.
+        # Another cut may be best, and its edge tiles may be new.
         assert products() <= moves() // 10
 
 
 def test_another_array_asks_no_transfer_again() -> None:
-    """What channels move does not depend on the array: only what its own tiles move is new."""
+    """The cost of transfers does not depend on the array; only transfers of new tiles are new."""
     compile_graph(residual_net(24), EDGE)
     with counted(MatrixPrices, "__missing__") as products, counted(MovePrices, "__missing__") as moves:
         compile_graph(residual_net(24), EDGE.with_(**{"matrix.rows": 16}))
         assert products() > 0
-        # A result with channels first is stored in tiles of another width.
+        # A channels-first result is stored in tiles of another width.
         assert moves() <= 1
 
 
@@ -77,7 +77,7 @@ def test_another_array_and_memory_ask_no_chain_again() -> None:
 
 
 def test_another_size_of_sram_asks_nothing_again() -> None:
-    """The same problems in more room: tilings and prices are there."""
+    """The problems are the same with more room: tilings and prices are cached."""
     compile_graph(residual_net(24), EDGE)
     larger = EDGE.with_(**{"sram.bytes": "64 KiB"})
     compile_graph(residual_net(24), larger)
@@ -94,14 +94,17 @@ def test_equal_layers_are_searched_once() -> None:
     tile.forget()
     with counted(tile.Tilings, "__init__") as many:
         compile_graph(residual_net(24, blocks=6), EDGE)
-        # Longer cascades exist, whose groups have other heights; else nothing is new.
+        # Longer cascades exist, whose groups have other heights; nothing else is new.
         assert three > 0
         assert many() < 2 * three
 
 
 def made_for(blocks: int) -> tuple[int, int, float]:
-    """Of so many blocks: how often convolutions were made for estimates, beyond once each, which places their
-    constants; how often for another room; and how often each was made for programs."""
+    """Compile ``blocks`` residual blocks and count convolution lowerings.
+
+    Returns the number made for estimates beyond one per layer (that one places its constants), the number of calls for
+    another room, and the number made per layer for programs.
+    """
     tile.forget()
     graph, estimates = residual_net(56, 32, blocks=blocks), 0
     asked = fit._reused
@@ -121,11 +124,11 @@ def made_for(blocks: int) -> tuple[int, int, float]:
 
 
 def test_equal_layers_are_made_for_estimates_once() -> None:
-    """However many there are, and whatever homes and rooms are tried for them: more blocks make nothing more."""
+    """For any homes and rooms that are tried, more blocks need no more lowerings."""
     found = [made_for(blocks) for blocks in (4, 8, 12)]
     assert min(found[0]) > 0
     assert len({(estimates, again) for estimates, again, _ in found}) == 1
-    # Another order may be made as well, to be compared.
+    # Another order may be built as well for comparison.
     assert all(1 <= each <= 2 for _, _, each in found)
 
 
@@ -160,7 +163,7 @@ def test_the_collector_is_as_it_was() -> None:
 
 
 def test_what_was_young_before_a_compilation_stays_young() -> None:
-    """Else those who compile again and again never have old cycles collected: sessions that were dropped, say."""
+    """Otherwise a process that compiles repeatedly would never collect old cycles, such as dropped sessions."""
 
     class Dropped:
         def __init__(self) -> None:
@@ -170,12 +173,12 @@ def test_what_was_young_before_a_compilation_stays_young() -> None:
     held = Dropped()
     seen = weakref.ref(held)
     compile_graph(residual_net(8), EDGE)
-    del held  # a cycle from now on
+    del held  # from here on only the cycle keeps it alive
     gc.collect(1)
     assert seen() is None
 
 
-# what designs of one graph share, for who says that it stays as it is
+# Designs of one prepared graph share what does not depend on the device
 
 
 VARIED: tuple[dict[str, object], ...] = (
@@ -194,7 +197,7 @@ def test_a_design_is_the_same_whatever_was_compiled_before(name: str) -> None:
 
 
 def test_kinds_of_which_estimates_ask_for_channels() -> None:
-    """Plans are shared between numbers of channels, but for kinds whose transfers go side by side."""
+    """Plans are shared between channel counts, except for kinds whose transfers run in parallel."""
     for name, case in CASES.items():
         settled = PreparedGraph(case.graph()[0])
         for channels in (2, 3, 5, 2):
@@ -203,7 +206,7 @@ def test_kinds_of_which_estimates_ask_for_channels() -> None:
 
 
 def compiled(graph: PreparedGraph | Graph, config: Config) -> tuple[bytes, tuple[int, ...]] | str:
-    """Code and sizes of regions, or why there are none."""
+    """Return the code and region sizes, or the error text."""
     try:
         program = compile_graph(graph, config)
     except NpusimError as error:
@@ -228,7 +231,7 @@ def test_a_settled_graph_is_rewritten_and_grouped_once() -> None:
         for bandwidth in ("3 GB/s", "5 GB/s", "7 GB/s"):
             compile_graph(settled, EDGE.with_(**{"dram.bandwidth": bandwidth, "matrix.rows": 8}))
         assert prepare.call_count == grouped.call_count == 1
-        # The memory bounds what a compilation may take.
+        # The memory size bounds constant folding, so the graph is prepared again.
         compile_graph(settled, EDGE.with_(**{"dram.bytes": "3 GiB"}))
         assert prepare.call_count == 2
 

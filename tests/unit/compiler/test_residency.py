@@ -1,4 +1,4 @@
-"""How many values are tried in the scratchpad: as many as the limit on the steps of their lives allows, no fewer."""
+"""How many values are tried in the scratchpad: exactly as many as the limit on their total life allows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TINY = load_config("tiny").with_(**{"sram.bytes": 32 << 10})
 
 @pytest.mark.parametrize("missing", [0, 1, 3])
 def test_values_are_tried_while_the_limit_lasts(monkeypatch: pytest.MonkeyPatch, missing: int) -> None:
-    """With a limit of exactly the steps of all lives none is left out; with a step less only the last one is."""
+    """With a limit of exactly the total life none is left out; with one step less, only the last one is."""
     choose, lives_of, seen = residency.choose_values, residency.value_lives, []
 
     def limited(steps, costs, *others):

@@ -1,4 +1,4 @@
-"""Weights that stay in SRAM: which, where, and what inferences take then."""
+"""Weights that stay in SRAM between inferences: which ones, where, and the time of later inferences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def keeping(config: Config) -> Config:
 
 
 def layers(count: int, width: int, dtype: DType = DType.INT8) -> Graph:
-    """Products with ``count`` constant matrices one after the other."""
+    """Build ``count`` matrix products with constant weights, one after the other."""
     build = GraphBuilder("layers")
     value = build.input("x", (4, width), dtype)
     rng = np.random.default_rng(1)
@@ -40,7 +40,10 @@ def layers(count: int, width: int, dtype: DType = DType.INT8) -> Graph:
 
 
 def check(program: Program, config: Config, graph: Graph) -> tuple[int, ...]:
-    """Run it three times; cycles of each. All give what the program means, and what it means without residents."""
+    """Run a program three times and return the cycles of each run.
+
+    Checks that all runs give the results of the interpreter and of a program without resident weights.
+    """
     rng = np.random.default_rng(7)
     inputs = {t.name: rng.integers(-4, 5, t.shape).astype(t.dtype.storage) for t in graph.inputs}
     assert not find_races(list(decode(program.code)), limits_of(program, config))
@@ -71,7 +74,8 @@ def test_the_first_run_loads_and_the_others_find(graph: Graph, changes: dict[str
 
 @pytest.mark.parametrize("axes", [(1, 1, 1), (0, 0, 0), (0, 1, None)])
 def test_what_stays_are_the_weights_of_each_cores_parts(axes: tuple[int | None, ...]) -> None:
-    """Output channels: a part of the weights for each core. Rows: all for each. Shared out: those of its tiles."""
+    """Cut by output channels, each core keeps its part of the weights; cut by rows, all of them; with shared tiles,
+    those of its tiles."""
     config = keeping(TINY.with_(**{"cores": 2, "sram.bytes": "64 KiB", "exchange.bytes_per_cycle": 16}))
     graph = layers(3, 64)
 
@@ -84,7 +88,7 @@ def test_what_stays_are_the_weights_of_each_cores_parts(axes: tuple[int | None, 
 
 
 def test_cores_with_parts_find_their_weights() -> None:
-    """Chosen as it is done first: more cores that keep weights are not slower than fewer."""
+    """With the default choice, more cores that keep weights are not slower than fewer."""
     graph = layers(4, 128)
     times = []
     for cores in (1, 2, 4):
@@ -129,7 +133,7 @@ def test_those_come_first_that_save_most_for_their_bytes() -> None:
     context = Context(TINY.with_(**{"sram.bytes": "8 KiB"}), ConstantPool())
     found = {3: 1024, 0: 4096, 2: 2048, 1: 64}
     *others, most = choices(found, context)
-    # One part in 16 is left to everything else.
+    # One part in 16 is left for everything else.
     assert most.starts == {3: 8192 - 1024, 2: 7168 - 2048, 1: 5120 - 64, 0: 5056 - 4096}
     assert most.nbytes == 4096 + 64 + 2048 + 1024
     assert [sorted(other.starts) for other in others] == [[1, 2, 3], [0, 1, 3], [0, 2, 3]]
@@ -137,7 +141,7 @@ def test_those_come_first_that_save_most_for_their_bytes() -> None:
 
 
 def test_weights_of_parts_of_a_kernel_stay() -> None:
-    """Parts of a kernel row are of different sizes."""
+    """The parts of a kernel row have different sizes."""
     config, build = load_config("edge_tpu"), GraphBuilder("parts")
     x = build.input("x", (1, 8, 8, 19), DType.INT8)
     weights = build.const(np.random.default_rng(3).integers(-99, 99, (200, 19, 5, 5)).astype(np.int8))

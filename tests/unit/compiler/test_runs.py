@@ -1,4 +1,4 @@
-"""Movement of many dimensions: which of them become several transfers, and how long the runs are that are left."""
+"""Data movement in many dimensions: which of them become separate transfers, and how long the remaining runs are."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from npusim.runtime import Result, Session
 
 EDGE = load_config("edge")
 DIMS = (24, 80, 2, 80, 2)
-"""(channel, row, phase of the row, column, phase of the column): pixels side by side, in the order of the result."""
+"""(channel, row, phase of the row, column, phase of the column): the pixels in the order of the result."""
 
 
 def transfers(order: tuple[int, ...], source: int, target: int) -> list[Copy]:
-    """Elements of 4 bytes that lie in ``order``, the outermost dimension first, into that of DIMS."""
+    """Return the transfers that reorder 4-byte elements from ``order``, outermost dimension first, to DIMS."""
     ends = Slot(0, Space.SRAM, 0, 0), Slot(0, Space.SRAM, 0, 0)
     strides = ordered_strides(DIMS, range(5), 4), ordered_strides(DIMS, order, 4)
     items = copy_items((target, strides[0], ends[0]), (source, strides[1], ends[1]), DIMS, 4)
@@ -36,15 +36,15 @@ CHANNELS_LAST = (1, 3, 0, 2, 4)
 
 
 def test_both_sides_in_dram_have_the_runs_that_they_share() -> None:
-    """Two pixels of a row are next to each other on both sides. By the phases of rows there are fewest transfers of
-    such runs."""
+    """Two pixels of a row are adjacent on both sides. Splitting by row phase gives the fewest transfers with such
+    runs."""
     found = transfers(CHANNELS_LAST, region(2), region(3))
     assert len(found) == 2
     assert {(copy.work().runs, copy.work().run_bytes) for copy in found} == {(153600, 8)}
 
 
 def test_a_side_outside_of_sram_leads() -> None:
-    """What lies in DRAM one behind the other stays so; in SRAM each run takes words of its own."""
+    """Runs stay contiguous in DRAM; in SRAM each run takes separate words."""
     found = transfers(CHANNELS_LAST, 0, region(3))
     assert len(found) == 24
     assert {copy.work().runs for copy in found} == {1}
@@ -67,7 +67,7 @@ def test_pixels_behind_a_convolution_take_what_their_bytes_take(dtype: DType) ->
     value = build.add("reshape", [value], {"shape": (1, 24, 160, 160)})
     graph = build.finish([value])
     moved = timed(graph).ops[-1]
-    # Two elements of the result are next to each other in its source: as many words of SRAM, of a nanosecond each.
+    # Two elements of the result are adjacent in the source, which makes as many SRAM words of a nanosecond each.
     assert value.nbytes // 8 * 1000 < moved.end_ps - moved.start_ps < 1.25 * least_ps(2 * value.nbytes)
 
 
@@ -77,12 +77,13 @@ def timed(graph: Graph) -> Result:
 
 
 def least_ps(nbytes: int) -> float:
-    """What so many bytes take to or from DRAM."""
+    """Return the minimum time for a DRAM transfer of ``nbytes``."""
     return nbytes * 10**12 / (EDGE.dram.bandwidth * float(EDGE.dram.efficiency))
 
 
 def test_tiles_of_bytes_are_no_narrower_than_a_burst() -> None:
-    """Columns that are summed up, cut for loads and sums to overlap: 16 bytes of each row would take a burst of 64."""
+    """A column reduction is tiled so that loads and sums overlap. Reading 16 bytes of each row would cost bursts
+    of 64."""
     build = GraphBuilder("columns")
     x = build.input("x", (3000, 128), DType.INT8)
     graph = build.finish([build.add("reduce", [x], {"fn": Reduce.MAX, "axes": (0,), "keepdims": False})])
