@@ -231,7 +231,7 @@ def test_a_settled_graph_is_rewritten_and_grouped_once() -> None:
         for bandwidth in ("3 GB/s", "5 GB/s", "7 GB/s"):
             compile_graph(settled, EDGE.with_(**{"dram.bandwidth": bandwidth, "matrix.rows": 8}))
         assert prepare.call_count == grouped.call_count == 1
-        # The memory size bounds constant folding, so the graph is prepared again.
+        # The DRAM size sets the compile budget, so the graph is prepared again.
         compile_graph(settled, EDGE.with_(**{"dram.bytes": "3 GiB"}))
         assert prepare.call_count == 2
 

@@ -1,4 +1,4 @@
-"""Given schedules: each choice is honoured or refused, and a complete schedule builds its program again."""
+"""Given schedules: each choice is honoured or refused, and a complete schedule reproduces its program."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def explained(graph: Graph, config: Config, schedule: Schedule = FREE) -> Explai
 
 
 def rebuilt(found: Explained, graph: Graph, config: Config) -> None:
-    """The complete schedule gives the same program, without a search."""
+    """Check that the complete schedule gives the same program without a search."""
     refused = mock.Mock(side_effect=AssertionError("searched"))
     with (
         mock.patch.object(CascadeSearch, "run", refused),
@@ -105,7 +105,8 @@ def test_complete_schedules_of_any_graph_build_the_same_program(
 
 
 def check(found: Explained, graph: Graph, config: Config) -> None:
-    """A constrained program is free of races, computes the same bits, and is built again by its complete schedule."""
+    """Check that a constrained program is free of races, computes the same bits, and is reproduced by its complete
+    schedule."""
     program = found.program
     assert not find_races(list(decode(program.code)), limits_of(program, config))
     rng = np.random.default_rng(3)
@@ -303,7 +304,7 @@ def test_a_file_is_refused_by_key(change: Callable[[dict[str, object]], None], m
 
 
 def test_constrained_programs_have_keys_of_their_own(tmp_path: Path) -> None:
-    """In memory and in files of the cache."""
+    """In memory and in the files of the cache."""
     schedules = [
         None,
         Schedule(channels=1),

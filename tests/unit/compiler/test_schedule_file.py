@@ -1,4 +1,4 @@
-"""Schedule files: each value has a kind and limits, and one outside of them is refused by its path."""
+"""Schedule files: each value has a type and limits; a value outside of them is refused and its path named."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ FULL: dict[str, Any] = {
     "pinned": [{"layer": "a", "offset": 64}],
     "search": ["memory"],
 }
-"""A document with each key, none of which has its default."""
+"""A document with every key, none with its default value."""
 CHOICES = {"backing": (DRAM, L2), "constants": ORDERS, "area": AREAS, "search": SEARCHED}
 COUNTED = ("cores", "channels")
-"""Integers from 1 on; all others are from 0 on."""
+"""Integers that start at 1; all others start at 0."""
 OPTIONAL = ("cores", "channels", "backing", "exchange", "large_tiles", "constants", "axis", "overlap", "offset")
 
 
@@ -39,7 +39,7 @@ def place(path: Path) -> str:
 
 
 def accepted(path: Path, value: Any) -> list[Any]:
-    """Values that may be where ``value`` is, the least and the largest included."""
+    """Return valid replacements for ``value``, including the least and the largest."""
     name = next(each for each in reversed(path) if isinstance(each, str))
     empty = [None] if name in OPTIONAL and path != ("shards", 0, "cores") else []
     if name in CHOICES:
@@ -70,7 +70,7 @@ def test_a_schedule_is_read_as_it_was_written() -> None:
     schedule = parse_schedule(FULL)
     assert document(schedule) == FULL
     assert parse_schedule(json.loads(schedule_text(schedule))) == schedule
-    assert schedule_text(schedule).count("\n") == len(FULL) + 2 + 2 * 4  # an entry of a list has a line, too
+    assert schedule_text(schedule).count("\n") == len(FULL) + 2 + 2 * 4  # each list entry is on its own line
     assert document(parse_schedule({})) == {"search": list(SEARCHED)}
 
 

@@ -1,4 +1,4 @@
-"""Deep networks of equal layers: few of them stand for all, where orders are compared."""
+"""Deep networks of equal layers: when orders are compared, a few layers stand for all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def decoder(directory: Path, layers: int) -> Graph:
 
 
 def form(graph: Graph) -> list[tuple[object, ...]]:
-    """Kinds and operands, without names."""
+    """Return kinds and operands without names."""
     numbers = {tensor: index for index, op in enumerate(graph.ops) for tensor in op.outputs}
     return [
         (op.kind, op.output.shape, *((t.shape, t.is_constant, numbers.get(t)) for t in op.inputs if t is not None))
@@ -38,7 +38,7 @@ def test_a_deep_network_becomes_the_shallow_one(tmp_path: Path) -> None:
     assert short is not None
     short.validate()
     shallow = decoder(tmp_path, KEPT)
-    # The first layer has no layer before it, so one more than those that are alike is left.
+    # The first layer differs because no layer precedes it, so one more layer than KEPT may remain.
     assert form(short) in (form(shallow), form(decoder(tmp_path, KEPT + 1)))
     layers = (len(short.outputs) - 1) // 2
     assert (len(short.outputs), len(short.inputs)) == (1 + 2 * layers, 3 + 2 * layers)
@@ -52,7 +52,7 @@ def test_what_does_not_repeat_often_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cores", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_same_order_is_chosen_as_of_all_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
-    """And the program is the same to the byte."""
+    """The program is also the same to the byte."""
     graph = decoder(tmp_path, LEAST + 2)
     config = load_config("tiny").with_(cores=cores, **{"matrix.throughput": {"float16": 1}})
     made: list[int] = []

@@ -1,4 +1,4 @@
-"""Units work side by side: who reads a value waits for the part that it reads, and has bytes of its own to work in."""
+"""Units work in parallel: a reader waits only for the part that it reads, and has its own working memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ POOL = {
 
 
 def layers(kinds: str, rows: int = 64) -> Graph:
-    """A chain of convolutions of one element (c), maximum pools (p) and sigmoids (s)."""
+    """Build a chain of 1 x 1 convolutions (c), maximum pools (p) and sigmoids (s)."""
     build = GraphBuilder(kinds)
     value = build.input("x", (1, rows, 64, 32), DType.FLOAT16)
     rng = np.random.default_rng(3)
@@ -71,7 +71,7 @@ def test_rows_of_two_stripes_have_room_where_units_change() -> None:
 
 @pytest.mark.parametrize("height", [1, 2, 3, 4, 8])
 def test_the_next_stripe_is_made_beside_the_rows_that_are_read(height: int) -> None:
-    """Also where rows that are still wanted move to the front of the window in between."""
+    """Also when rows that are still needed move to the front of the window in between."""
     build = GraphBuilder("halos")
     value = build.add("unary", [build.input("x", (1, 32, 16, 8), DType.FLOAT16)], {"fn": Unary.SIGMOID})
     weights = build.const(np.zeros((8, 8, 3, 3), np.float16))
@@ -89,7 +89,7 @@ def test_the_next_stripe_is_made_beside_the_rows_that_are_read(height: int) -> N
 
 
 def waited(graph: Graph) -> float:
-    """How much of the vector unit's work is over when the matrix unit's begins."""
+    """Return the fraction of the vector unit's work that is over when the matrix unit starts."""
     program = compile_graph(graph, EDGE)
     with Session(EDGE, cache_dir=False) as session:
         spans = session.run(program, timing_only=True).timeline.spans
@@ -105,13 +105,13 @@ def test_a_stripe_is_made_while_the_one_before_is_read() -> None:
 
 
 def test_a_value_that_is_whole_is_waited_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where no stripes are made: uses of a value by one operator are told apart."""
+    """Also without stripes: the uses of a value by one operator have separate waits."""
     monkeypatch.setattr("npusim.compiler.schedule.cascade_search.CascadeSearch.run", lambda search: [])
     assert waited(layers("sc")) < 0.7, "its weights come behind the last tile's pixels, but it does not wait for these"
 
 
 def test_a_window_is_gone_through_as_quickly_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stripe is made while the one before is read, however many there have been: 64 of one row each."""
+    """A stripe is computed while the previous one is read, also after many stripes (64 of one row each)."""
     cost_of = StepCosts.of
 
     def low(costs: StepCosts, step: ScheduleStep) -> int | None:
@@ -129,13 +129,14 @@ def test_a_window_is_gone_through_as_quickly_at_the_end(monkeypatch: pytest.Monk
 
 
 def taken(graph: Graph, config: Config = EDGE) -> int:
-    """Picoseconds of an inference."""
+    """Return the time of an inference in picoseconds."""
     with Session(config, cache_dir=False) as session:
         return session.run(compile_graph(graph, config), timing_only=True).time_ps
 
 
 def test_a_chain_hides_the_next_stripe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where all values are in SRAM: while sigmoids are taken of one stripe, the next one's products are made."""
+    """Also when all values fit in SRAM: the matrix unit computes the next stripe during the sigmoids of the current
+    one."""
     graph = layers("ccccss")
     together = taken(graph)
     monkeypatch.setattr("npusim.compiler.schedule.cascade_search.CascadeSearch.run", lambda search: [])
@@ -143,7 +144,7 @@ def test_a_chain_hides_the_next_stripe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def windows(strides: Sequence[int]) -> Graph:
-    """Convolutions of 3 x 3, one after the other."""
+    """Build 3 x 3 convolutions one after the other."""
     build = GraphBuilder("windows")
     value = build.input("x", (1, 64, 64, 32), DType.FLOAT16)
     for stride in strides:
@@ -153,7 +154,7 @@ def windows(strides: Sequence[int]) -> Graph:
 
 
 def test_layers_work_on_the_first_rows_of_an_input_while_others_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where all that lies between layers is in SRAM: an input takes its time from a slow DRAM."""
+    """Also when all values between the layers are in SRAM: loading an input from a slow DRAM takes time."""
     config = EDGE.with_(**{"sram.bytes": "8 MiB", "dram.bandwidth": "2 GB/s"})
     graph = windows((1, 1, 1, 8))
     together = taken(graph, config)
@@ -163,8 +164,8 @@ def test_layers_work_on_the_first_rows_of_an_input_while_others_come(monkeypatch
 
 
 def test_nobody_computes_before_the_first_tile_is_there() -> None:
-    """What a cascade reads from DRAM comes while it computes, but for the first tile, and shows a little: so on a
-    slower DRAM it takes longer, also where computing takes longest."""
+    """A cascade loads its input while it computes, except for the first tile and a small part that stays visible. So it
+    takes longer with a slower DRAM even if it is bound by compute."""
     graph, height = windows((1, 1)), 32
     costs = []
     for bandwidth in (10**10, 10**12):
@@ -183,7 +184,7 @@ def test_nobody_computes_before_the_first_tile_is_there() -> None:
 
 @pytest.mark.parametrize("kinds", ["cs", "ss", "cp"])
 def test_what_works_side_by_side_shares_the_banks(kinds: str) -> None:
-    """An estimate knows what all banks have to move for a group: as much as its instructions ask for."""
+    """The estimate includes the SRAM bank traffic of a group: as much as its instructions need."""
     config = EDGE.with_(**{"sram.banks": 1, "matrix.output_elements_per_cycle": 256})
     graph = prepare(layers(kinds), config)
     context = Context(config, ConstantPool())
@@ -198,7 +199,7 @@ def test_what_works_side_by_side_shares_the_banks(kinds: str) -> None:
 
 
 def test_what_is_stored_is_the_result_of_the_chain() -> None:
-    """Bytes, though the sums before it are floats: an estimate has no more traffic than there is."""
+    """It is int8, though the sums are floats; the estimate must not count more traffic than there is."""
     build = GraphBuilder("narrow")
     value = build.input("x", (1, 64, 64, 32), DType.FLOAT16)
     value = build.add("conv", [value, build.const(np.zeros((32, 32, 1, 1), np.float16))], CONV)
@@ -216,7 +217,7 @@ def test_what_is_stored_is_the_result_of_the_chain() -> None:
 
 
 def test_lower_stripes_are_tried_until_they_have_been_worse_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where lower ones take longer, still lower ones may take less."""
+    """Even if a lower height is slower, a still lower one may be faster."""
     tried: dict[int, int] = {}
     cost_of = StepCosts.of
 
@@ -235,7 +236,7 @@ def test_lower_stripes_are_tried_until_they_have_been_worse_twice(monkeypatch: p
 
 
 def test_nobody_works_before_the_first_rows_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An estimate counts their loads beside all that is computed, which hides those of other rows alone."""
+    """The load time of the first rows is added to the compute time; only loads of other rows are hidden."""
     tried: dict[int, tuple[int, int]] = {}
     cost_of = StepCosts.of
 
@@ -264,7 +265,8 @@ def test_nobody_works_before_the_first_rows_are_there(monkeypatch: pytest.Monkey
 
 
 def test_rows_move_while_nobody_works() -> None:
-    """With two groups who makes the next rows waits for it; with three, the third one works meanwhile."""
+    """With two groups, the producer of the next rows waits for the move; with three, the third group works
+    meanwhile."""
     build = GraphBuilder("windows")
     value = build.input("x", (1, 64, 16, 32), DType.FLOAT16)
     for size in (1, 3, 1):
@@ -280,7 +282,7 @@ def test_rows_move_while_nobody_works() -> None:
 
 
 def test_pooling_loads_what_windows_share_for_each_tile() -> None:
-    """In little room tiles are low, and most rows are loaded twice."""
+    """With little room the tiles are low, and most rows are loaded twice."""
     build = GraphBuilder("pool")
     value = build.input("x", (1, 128, 64, 32), DType.FLOAT16)
     attrs = {**POOL, "kernel": (3, 3), "stride": (1, 1), "output_hw": (126, 62)}
@@ -301,14 +303,15 @@ def test_slots_lie_away_from_what_neighbours_use() -> None:
     assert place_slots(specs, free, low_end=True, avoid=[(0, 3000)]) == [8192, 9216]
     assert place_slots(specs, free, low_end=True, avoid=[(0, 1000), (8192, 9000)]) == [2048, 3072]
     assert place_slots(specs, free, low_end=False, avoid=[(0, 1000)]) == [14336, 15360]
-    # Between what neighbours use at either end.
+    # between the neighbours' bytes at both ends
     assert place_slots(specs, [(0, 16384)], low_end=True, avoid=[(0, 3000), (12000, 16384)]) == [3008, 4032]
-    # Where all is used, what is used least: 96 bytes at the end.
+    # If everything is in use, the place with the least overlap: 96 bytes at the end are free.
     assert place_slots(specs, [(0, 4096)], low_end=True, avoid=[(0, 4000)]) == [2048, 3072]
 
 
 def test_the_best_on_some_cores_is_so_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Less traffic is worth a little time on as many cores; not on others, or more cores would be slower than fewer."""
+    """Less traffic is worth slightly more time for equal core counts only. Otherwise more cores could be slower than
+    fewer."""
 
     class Order:
         prologue = 0

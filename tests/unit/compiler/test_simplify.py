@@ -1,4 +1,4 @@
-"""Operators that change nothing are removed; those that a simpler one replaces become it; values stay what they are."""
+"""Operators without effect are removed, others are replaced by simpler ones, and the values stay the same."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ def built(add: Callable[[GraphBuilder, Tensor], Tensor], shape: tuple[int, ...] 
 
 
 def kinds(graph: Graph) -> list[tuple[str, Any]]:
-    """Kinds and functions as they are compiled. An output that shows another value is a view of it."""
+    """Return the kinds and functions of the compiled operators. An output that equals another value is a view of it."""
     ops = prepare(graph, EDGE, Budget.of(EDGE)).ops
     return [(op.kind, op.attrs.get("fn")) for op in ops if op.kind != "reshape"]
 
@@ -135,7 +135,7 @@ def test_the_mean_of_a_whole_image_is_a_reduction() -> None:
 
 
 def attention(build: GraphBuilder, x: Tensor, mask: np.ndarray, bound: float = -np.inf) -> Tensor:
-    """The softmax of masked scores as the definition of attention has it."""
+    """Build the softmax of masked scores as the definition of attention writes it."""
     given = build.add("reshape", [build.add("unary", [build.const(mask)], {"fn": Unary.NEG})], {"shape": mask.shape})
     scores = build.add("binary", [x, given], {"fn": Binary.ADD})
     shares = build.add("softmax", [scores], {"axis": 3, "log": False})

@@ -1,4 +1,5 @@
-"""Places of the slots of a tile: within the free bytes, apart, and as far from the neighbours' as can be."""
+"""Placement of a tile's slots: in free bytes, without overlap, and with the least overlap with the neighbours'
+bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ SPECS = st.lists(
 
 @st.composite
 def spans(draw: st.DrawFn, most: int = 3) -> list[Span]:
-    """Spans in order that do not touch, from and to aligned addresses."""
+    """Draw ordered disjoint spans with aligned bounds."""
     ends = draw(st.lists(st.integers(0, 40), min_size=0, max_size=2 * most, unique=True))
     numbers = [ALIGNMENT * end for end in sorted(ends)]
     return list(zip(numbers[::2], numbers[1::2], strict=False))
@@ -40,7 +41,7 @@ def sizes_of(specs: list[SlotSpec]) -> list[int]:
 
 
 def first_fit(sizes: list[int], free: list[Span]) -> bool:
-    """Whether each slot in turn finds room in one of the spans."""
+    """Return whether every slot fits when each takes the first span with room."""
     left = [high - low for low, high in free]
     for size in sizes:
         number = next((number for number, room in enumerate(left) if room >= size), None)
@@ -80,7 +81,7 @@ def test_slots_lie_in_free_bytes_and_apart(
 def test_nowhere_else_is_less_shared_with_the_neighbours(
     specs: list[SlotSpec], free: list[Span], low_end: bool, avoid: list[Span], urgent: int
 ) -> None:
-    """The urgent slots' bytes count first, then all."""
+    """The overlap of the urgent slots is minimised first, then the total overlap."""
     sizes = sizes_of(specs)
     taken, first = sum(sizes), sum(sizes_of(specs[:urgent]))
     wide = [(low, high) for low, high in free if high - low >= taken]

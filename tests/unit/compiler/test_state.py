@@ -1,4 +1,4 @@
-"""Caches that grow where they lie: which they are, what is moved for them, and that nothing else changes."""
+"""Caches that grow in place: which values they are, what is moved for them, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.programs.race_detector import find_races, limits_of
 
 TINY = load_config("tiny")
 SHAPE = (2, 3, 5, 8)
-"""Of a cache: batch, heads, rows, depth."""
+"""Shape of a cache: batch, heads, rows, depth."""
 
 
 def grown(
@@ -32,7 +32,7 @@ def grown(
     shape: tuple[int, ...] = SHAPE,
     rows: int | None = 0,
 ) -> Graph:
-    """A graph of ``past``, and of ``new`` with one row."""
+    """Build a graph of ``past``, and of ``new`` with one row."""
     build = GraphBuilder("cache")
     past = build.input("past", shape, DType.FLOAT32)
     new = build.input("new", (*shape[:2], 1, shape[3]), DType.FLOAT32)
@@ -42,8 +42,8 @@ def grown(
 
 
 def attention(build: GraphBuilder, past: Tensor, new: Tensor) -> list[Tensor]:
-    """The cache as keys and values of one query, which is the new row."""
-    row = build.add("unary", [new], {"fn": Unary.NEG})  # computed where it goes
+    """Build attention with the cache as keys and values and the new row as the query."""
+    row = build.add("unary", [new], {"fn": Unary.NEG})  # computed directly into the cache
     cache = build.add("concat", [past, row], {"axis": 2})
     scores = build.add("matmul", [new, build.add("transpose", [cache], {"perm": (0, 1, 3, 2)})])
     return [build.add("matmul", [build.add("softmax", [scores], {"axis": 3, "log": False}), cache]), cache]
@@ -54,7 +54,8 @@ def joined(build: GraphBuilder, past: Tensor, new: Tensor) -> list[Tensor]:
 
 
 def check(graph: Graph, config: Config = TINY) -> Program:
-    """Compile it; it computes what it does without shared memory, in order and on the device, without races."""
+    """Compile the graph and compare with a program without shared memory, in program order and on the device. Fails on
+    a race."""
     program = compile_graph(graph, config)
     rows, graph.cache_rows = graph.cache_rows, None
     apart = compile_graph(graph, config)
@@ -78,7 +79,7 @@ def test_a_cache_is_one_buffer_with_room_for_its_rows(rows: int, changes: dict[s
     assert (old.region, new.region, old.axis) == (FIRST_IO, FIRST_IO, 2)
     assert old.capacity == new.capacity == (rows or 6)
     assert program.region_bytes[FIRST_IO] == 2 * 3 * (rows or 6) * 8 * 4
-    assert program.region_bytes[new.region + 2 + 1] == 0  # of its own it needs none
+    assert program.region_bytes[new.region + 2 + 1] == 0  # the output needs no memory of its own
 
 
 def test_room_for_the_next_power_of_two() -> None:
@@ -114,7 +115,7 @@ def test_several_new_rows_and_readers_of_the_old_ones() -> None:
 
 
 def test_rows_along_the_last_dimension() -> None:
-    """As caches of keys that lie transposed."""
+    """As in caches of transposed keys."""
 
     def join(build: GraphBuilder, past: Tensor, new: Tensor) -> list[Tensor]:
         turned = build.add("transpose", [new], {"perm": (0, 1, 3, 2)})
@@ -132,7 +133,7 @@ def test_rows_along_the_last_dimension() -> None:
 @pytest.mark.parametrize(
     "join",
     [
-        lambda build, past, new: [  # rows in front of it
+        lambda build, past, new: [  # new rows in front of the old ones
             build.add("concat", [build.add("unary", [new], {"fn": Unary.NEG}), past], {"axis": 2})
         ],
         lambda build, past, new: [build.add("concat", [past, past], {"axis": 2})],

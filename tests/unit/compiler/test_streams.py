@@ -1,4 +1,4 @@
-"""Weights that lie compressed in DRAM: which, what they save, and that nothing else changes."""
+"""Weights stored compressed in DRAM: which ones, how much they save, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def layers(count: int = 3, width: int = 128, spread: float = 5, pruned: float = 
 
 
 def convolutions(groups: int = 1) -> Graph:
-    """A convolution, in groups, and a depthwise one."""
+    """Build a convolution with ``groups`` groups and a depthwise one."""
     build = GraphBuilder("convolutions")
     x = build.input("x", (1, 32, 9, 8), I8)
     y = build.add("conv", [x, build.const(weights((64, 32 // groups, 3, 3), 4))], {**CONV, "groups": groups})
@@ -73,7 +73,8 @@ def convolutions(groups: int = 1) -> Graph:
 
 
 def packed(block: int = 0) -> Graph:
-    """Weights of 4 bits, a few of them not 0; with scales of their own for ``block`` channels they are numbers."""
+    """Build a product with mostly zero 4-bit weights. With ``block`` they have one scale per block of input
+    channels."""
     build = GraphBuilder("packed")
     w = build.const(weights((256, 64), 1.5, 0.8).clip(-8, 7))
     x = build.input("x", (4, 256), F32 if block else I8)
@@ -89,8 +90,10 @@ def streams(program: Program) -> list[Expand]:
 
 
 def check(graph: Graph, config: Config, plain: Config) -> tuple[Program, int, int]:
-    """Run on a device with a decoder and on one without: the same outputs, in order, too. The program, and bytes read
-    with and without it."""
+    """Run on devices with and without a decoder and compare the outputs, also in program order.
+
+    Returns the program and the bytes read with and without the decoder.
+    """
     rng = np.random.default_rng(7)
     inputs = {t.name: rng.integers(-4, 5, t.shape).astype(t.dtype.storage) for t in graph.inputs}
     with Session(config, cache_dir=False) as session, Session(plain, cache_dir=False) as without:
@@ -112,7 +115,7 @@ def test_streams_are_loaded_and_nothing_else_changes(graph: Graph, changes: dict
     stored, made = expanded_bytes(program.code)
     assert streams(program)
     assert stored < 0.75 * made
-    # More cores than without a decoder may be worth their own loads.
+    # With a decoder, using more cores may pay off although each core loads its own data.
     assert before - read > (0.9 * (made - stored) if plain.cores == 1 else 0)
     assert program.region_bytes[CONSTANTS] < made or plain.cores > 1
 
@@ -234,7 +237,7 @@ def test_a_damaged_stream_is_a_fault(spoil: int) -> None:
 
 
 def test_what_a_stream_costs() -> None:
-    """The longest of what is read, what is written, and what the decoder takes."""
+    """The longest of reading, writing and decoding."""
     fast = decoding(EDGE, 4096)
     stream = expanding(1 << 16, 1 << 12, 8)
     read = DmaWork(1 << 12, 1, 1 << 12, 1 << 12, 0, constants=True)
@@ -245,7 +248,7 @@ def test_what_a_stream_costs() -> None:
     slow = dict(cost(decoding(EDGE, 4), stream).terms)
     assert slow["transfer"] + slow["writing"] == pytest.approx((1 << 16) // 4, abs=1)
     four = dict(cost(decoding(EDGE, 4), expanding(1 << 15, 1 << 12, 4)).terms)
-    assert four == slow  # as many weights
+    assert four == slow  # the same number of weights
 
 
 @given(
@@ -291,11 +294,11 @@ def test_streams_that_cannot_be_decoded_count_as_far_as_they_can() -> None:
     assert expanded_bytes(code[:-1]) == whole
     assert whole > expanded_bytes(code[: len(code) // 3]) >= (0, 0)
     assert expanded_bytes(b"\xff" * 40) == (0, 0)
-    assert expanded_bytes(b"\x14" + bytes(40)) == (0, 0)  # of no length: there is no way over it
+    assert expanded_bytes(b"\x14" + bytes(40)) == (0, 0)  # length zero: the decoder cannot skip it
 
 
 def test_who_asks_what_expands_has_nothing_else_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports ask that of every program, and most have none."""
+    """Reports ask this for every program, and most programs have no streams."""
     monkeypatch.setattr(base, "decode", None)
     program = compile_graph(residual_net(8, 8, 1), TINY)
     assert expanded_bytes(program.code) == (0, 0)

@@ -1,4 +1,4 @@
-"""What a cascade takes, by estimate: rows come through a channel, and those that stripes share move."""
+"""The estimated time of a cascade: rows are loaded through a channel, and rows shared by stripes are moved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from npusim.validate.networks import NETWORKS
 CONV = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "groups": 1, "pads": (1, 1, 1, 1)}
 EDGE = load_config("edge")
 SLOW = EDGE.with_(**{"dma.max_outstanding": 2, "dma.burst_bytes": "64 B"})
-"""A channel is slower than the DRAM."""
+"""A device whose DMA channel is slower than its DRAM."""
 
 
 def test_large_transfers_are_as_fast_as_the_slower_of_dram_and_channel() -> None:
@@ -71,7 +71,7 @@ def test_cuts_are_those_of_least_time() -> None:
 
 
 def test_held_weights_come_from_where_constants_are() -> None:
-    """A flash is slower than the DRAM: a cascade whose weights take longer than all else takes as long as they."""
+    """Flash is slower than the DRAM: a cascade takes at least the time to load its held weights from flash."""
     flash = load_config("ethos_u55_128")
     assert loading(1 << 16, constants_side(flash)) > 7 * loading(1 << 16, flash)
     graph = NETWORKS["mobilenet_v2"].make((1, 96, 96, 3))

@@ -1,4 +1,4 @@
-"""Transposed convolutions are convolutions of phases: the same integers, each tap multiplied once."""
+"""Transposed convolutions become convolutions of phases: the same integers, and each tap is multiplied once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZE = 5, 4
 
 
 def window(kernel: tuple[int, int], more: int = 0, **changed: Any) -> dict[str, Any]:
-    """The attributes, with the output as large as it comes and ``more``."""
+    """Return the attributes with the full output size plus ``more``."""
     attrs = {**WINDOW, **changed}
     attrs["output_hw"] = tuple(
         (size - 1) * attrs["stride"][n] + (kernel[n] - 1) * attrs["dilation"][n] + 1
@@ -46,7 +46,8 @@ CASES = [
     ((3, 3), window((3, 3), stride=(1, 1), dilation=(2, 1), pads=(4, 2, 0, 0))),
     ((3, 2), window((3, 2), stride=(3, 2), dilation=(2, 3))),
 ]
-"""(kernel, attributes), each with something of its own: phases without a tap, with fewer taps than others, cut ends."""
+"""(kernel, attributes) with different properties: phases without taps or with fewer taps than others, cropped
+borders."""
 
 
 def image(build: GraphBuilder, attrs: dict[str, Any], dtype: DType) -> tuple[Tensor, dict[str, Any]]:
@@ -75,7 +76,7 @@ def test_integers_are_those_of_the_definition(kernel: tuple[int, int], attrs: di
 @pytest.mark.parametrize(("kernel", "attrs"), CASES)
 @pytest.mark.parametrize("by_channel", [False, True])
 def test_quantised_ones_are_integer_products(kernel: tuple[int, int], attrs: dict[str, Any], by_channel: bool) -> None:
-    """On a device without floats; the steps of the output are large enough that nothing is rounded."""
+    """On a device without floats. The output steps are large enough that nothing is rounded."""
     config = load_config("ethos_u65_256")
     build = GraphBuilder("quantised")
     x, feeds = image(build, attrs, DType.INT8)
@@ -110,7 +111,7 @@ def test_each_tap_is_multiplied_once(kernel: int) -> None:
 
 
 def test_no_infinity_meets_a_tap_that_is_not_there() -> None:
-    """Of 3 taps one phase has 2 and the other 1."""
+    """With 3 taps, one phase has 2 taps and the other 1."""
     image = np.zeros((1, 4, *SIZE), np.float32)
     image[0, 0, 2, 2] = np.inf
     graph = doubling(3)
@@ -121,7 +122,7 @@ def test_no_infinity_meets_a_tap_that_is_not_there() -> None:
 
 
 def any_window(rng: np.random.Generator) -> tuple[tuple[int, int], dict[str, Any]]:
-    """A kernel and attributes of any kind."""
+    """Draw a kernel and attributes."""
     kernel = int(rng.integers(1, 7)), int(rng.integers(1, 7))
     strides = int(rng.integers(1, 5)), int(rng.integers(1, 4))
     pads = tuple(int(rng.integers(0, min(kernel[n % 2], 4))) for n in range(4))
@@ -133,7 +134,7 @@ def any_window(rng: np.random.Generator) -> tuple[tuple[int, int], dict[str, Any
 
 @pytest.mark.parametrize("seed", range(40))
 def test_floats_have_the_bits_of_the_spread_image(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Phases with fewer taps add no zeros to sums, and no infinity or NaN meets a tap that is not there."""
+    """Phases with fewer taps add no zeros to the sums, and no infinity or NaN is multiplied by a missing tap."""
     rng = np.random.default_rng(seed)
     kernel, attrs = any_window(rng)
     build = GraphBuilder("floats")
@@ -159,7 +160,7 @@ def test_floats_have_the_bits_of_the_spread_image(seed: int, monkeypatch: pytest
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (5, 2), (5, 3), (3, 3), (7, 4)])
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT8])
 def test_no_products_beside_the_output(kernel: int, stride: int, dtype: DType) -> None:
-    """At most one row and column of the phases is cut off."""
+    """At most one row and one column of the phases are cropped."""
     build, side = GraphBuilder("macs"), 12
     x = build.input("x", (1, 4, side, side), dtype)
     weights = build.const(np.ones((4, 3, kernel, kernel), dtype.storage), dtype=dtype)

@@ -1,4 +1,4 @@
-"""View algebra against numpy's strides, and the arena."""
+"""View algebra compared with numpy strides, and the arena."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ ITEM = DATA.itemsize
 
 
 def elements(view: View) -> npt.NDArray[np.int16]:
-    """What a view shows of the buffer, read by numpy."""
+    """Return the elements of a view as numpy reads them."""
     return np.lib.stride_tricks.as_strided(DATA[view.offset // ITEM :], view.shape, view.strides)
 
 
 @st.composite
 def views(draw: st.DrawFn) -> View:
-    """A dense view, turned, cut and stretched at random."""
+    """Draw a dense view with random transpositions, slices and broadcasts."""
     shape = tuple(draw(st.lists(st.integers(1, 5), max_size=4)))
     view = View(BUFFER, 2 * draw(st.integers(0, 50)), shape, dense_strides(shape, ITEM), DType.INT16)
     for _ in range(draw(st.integers(0, 2))):
@@ -53,7 +53,7 @@ def views(draw: st.DrawFn) -> View:
 
 @st.composite
 def cuts(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
-    """(starts, sizes, steps) that stay inside a shape without empty dimensions."""
+    """Draw (starts, sizes, steps) within a shape whose dimensions are not empty."""
     starts, sizes, steps = [], [], []
     for dim in shape:
         start, step = draw(st.integers(0, dim - 1)), draw(st.sampled_from([1, 2, -1, -2]))
@@ -116,7 +116,7 @@ def test_a_dense_view_takes_any_shape(view: View) -> None:
 @given(views())
 def test_extent_is_where_the_elements_are(view: View) -> None:
     low, high = view.extent()
-    touched = elements(view).astype(np.int64) * ITEM  # element i holds i
+    touched = elements(view).astype(np.int64) * ITEM  # element i has the value i
     assert (low, high) == (touched.min(), touched.max() + ITEM)
 
 
@@ -187,7 +187,7 @@ def test_the_arena_never_overlaps_what_lives_at_once(buffers: list[Buffer]) -> N
 @settings(max_examples=200)
 @given(LIVES)
 def test_the_arena_takes_the_lowest_place_that_is_free(buffers: list[Buffer]) -> None:
-    """The arena's runs by size, against every byte that lives at once with a buffer."""
+    """Compared with a search over all blocks in use during the life of a buffer."""
     arena = Arena()
     buffers.sort(key=lambda b: b.born)
     for index, buffer in enumerate(buffers):

@@ -1,4 +1,4 @@
-"""Weights with a zero point: the matrix unit subtracts it, at the rate and in the bytes of 8-bit weights."""
+"""Weights with a zero point: the matrix unit subtracts it at the rate and with the memory of 8-bit weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PRODUCTS: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], Attrs]] = {
 
 
 def graph(name: str, w_type: DType, w_zero: int, *, const: bool, x_type: DType = DType.UINT8) -> Graph:
-    """One product with a bias; its weights take every value of their type."""
+    """Build one product with a bias; the weights take every value of their type."""
     kind, x_shape, w_shape, attrs = PRODUCTS[name]
     build, info = GraphBuilder(name), np.iinfo(w_type.storage)
     values = np.random.default_rng(3).integers(info.min, info.max, w_shape, endpoint=True).astype(w_type.storage)
@@ -61,7 +61,7 @@ def feed(made: Graph) -> dict[str, Any]:
 
 
 def zeros_of(program: Program) -> set[tuple[DType, int]]:
-    """Type and zero point of the weights of every matrix instruction."""
+    """Return the type and zero point of the weights of every matrix instruction."""
     tiles = (command.instruction for command in decode(program.code))
     return {(tile.w_type, tile.w_zero) for tile in tiles if isinstance(tile, (Conv, Depthwise))}
 
@@ -79,7 +79,7 @@ def test_all_of_them_multiply_bytes(name: str, const: bool, config: Config) -> N
 
 @pytest.mark.parametrize("name", ["conv", "depthwise", "matmul"])
 def test_it_is_the_sum_by_widened_weights_in_the_time_of_bytes(name: str) -> None:
-    """Bit-equal to int16 weights that have no zero point any more, and as fast as bytes that never had one."""
+    """Equal to int16 weights with the zero point subtracted, and as fast as 8-bit weights without a zero point."""
     made = graph(name, DType.UINT8, ZERO, const=True)
     (op,) = made.ops
     wide = op.input(1).data.astype(np.int16) - np.int16(ZERO)  # type: ignore[union-attr]
@@ -120,7 +120,7 @@ def test_constants_that_fit_int8_are_centred_once(make: Callable[[Any], Any]) ->
 
 
 def quantised(zero: Any, *, const: bool) -> Graph:
-    """dequantise both - matmul - quantise, as a model brings them."""
+    """Build dequantize of both operands - matmul - quantize, as a model contains it."""
     build = GraphBuilder("quantised")
     x, scale = build.input("x", (4, 32), DType.UINT8), build.const(np.float32(0.25))
     values = np.random.default_rng(2).integers(0, 256, (32, 6)).astype(np.uint8)
