@@ -1,4 +1,4 @@
-"""Operators as exporters write them take the time and traffic of the operator, and give its values."""
+"""Operators in the forms that exporters write take the time and traffic of the plain operator and give its values."""
 
 from random import Random
 
@@ -29,7 +29,7 @@ def test_written_nodes_cost_what_the_operator_costs(name: str, form: str) -> Non
 
 @pytest.mark.parametrize(("name", "form"), WRITTEN)
 def test_values_are_those_of_the_written_nodes(name: str, form: str) -> None:
-    """Within the bound that the documentation states; a fifth of the rows of a mask allow nothing but one element."""
+    """Within the bound stated in the documentation. A fifth of the mask's rows allow only one element."""
     _, model = models(name, form, Random(f"{name} {form}"), small=True)
     rng = np.random.default_rng(len(name) + len(form))
     feeds = {

@@ -1,4 +1,4 @@
-"""The laws of the compiler, on a few random layers for each law; ``python -m bench.laws`` measures many."""
+"""The compiler's laws on a few random layers per law; ``python -m bench.laws`` measures many."""
 
 from random import Random
 
@@ -10,7 +10,7 @@ from tests.support.laws.devices import RANDOM, device
 from tests.support.laws.laws import LAWS
 
 TRIES = 200
-"""Random sizes that are tried; nearly always the first is a layer of the law."""
+"""Random sizes to try. Nearly always the first one gives a layer for the law."""
 PAIRS = [
     pytest.param(law.name, name, marks=[] if name in (*EACH_MODEL, RANDOM) else [pytest.mark.slow])
     for law in LAWS.values()
@@ -29,10 +29,10 @@ REACHED = {
     "cores": 2.52,
     "networks_on_cores": 5.02,
 }
-"""Laws that the compiler does not keep on all of these cases, and the worst ratio to what they allow: it may fall, and
-must not rise. docs/laws.md has the cases."""
+"""Laws that the compiler breaks on some of these cases, with the worst ratio to the allowed time. The ratio may fall
+but must not rise. docs/laws.md lists the cases."""
 REACHED_ON_RANDOM = {"kernel_size": 5.76, "cores": 1.01}
-"""Likewise on the random descriptions."""
+"""The same for random device descriptions."""
 
 
 @pytest.mark.parametrize(("law", "name"), PAIRS)

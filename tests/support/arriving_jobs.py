@@ -1,4 +1,4 @@
-"""Jobs of random instructions that come at any time, of any class, and may be aborted."""
+"""Jobs of random instructions that arrive at any time, with any priority, and may be aborted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ US = 10**6
 
 @dataclass(frozen=True)
 class Arrival:
-    """A job: what it does, its class, how long after the one before it comes, when (if ever) it is aborted."""
+    """A job: its actions, its priority, the delay after the previous job, and when it is aborted, if ever."""
 
     plan: list[Action]
     priority: Priority
@@ -39,7 +39,7 @@ def arrivals(*priorities: Priority) -> st.SearchStrategy[Arrival]:
 
 
 def program(plan: list[Action], config: Config) -> Program:
-    """The plan, on memories that it has cleared itself: another job has used them."""
+    """Build a program from the plan. It clears its memories first because other jobs have used them."""
     clear = [
         Action("fill", core, 0, (slot, 0, 0), (0, 0), 0, SLOT) for core in range(config.cores) for slot in range(SLOTS)
     ]
@@ -49,6 +49,6 @@ def program(plan: list[Action], config: Config) -> Program:
 
 
 def storage(binding: Binding, seed: int) -> npt.NDArray[Any]:
-    """Any values of an input."""
+    """Return random values for an input."""
     values = np.random.default_rng(seed).integers(0, 100, binding.shape)
     return values.astype(binding.dtype.storage)

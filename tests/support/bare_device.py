@@ -1,4 +1,4 @@
-"""A device that is driven by its registers alone, as docs/device.md says: no driver in between."""
+"""A device driven directly through its registers as docs/device.md describes, without a driver."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.support.programs.streams import QUICK_HOST
 
 TINY = load_config("tiny")
 QUICK = TINY.with_(**QUICK_HOST)
-"""Accesses take no time, so that jobs come exactly when a test says."""
+"""Register accesses take no time, so jobs arrive exactly when a test says."""
 ENTRIES = 8
 LOG_BYTES = 256
 SECOND = 10**12
 
 
 class BareDevice:
-    """Registers by name, rings in DRAM, and memory that is taken and never given back."""
+    """Registers by name, rings in DRAM, and device memory that is allocated and never freed."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class BareDevice:
         self.set_up()
 
     def set_up(self) -> None:
-        """Tell the device where its rings are, as after a reset."""
+        """Program the ring addresses, as after a reset."""
         self._tails = dict.fromkeys(RINGS, 0)
         for ring, base in self._bases.items():
             self[f"{ring}_BASE_LO"] = base
@@ -63,23 +63,24 @@ class BareDevice:
         self.device.machine.clock.advance(ps)
 
     def advance_to_end(self) -> None:
-        """Let time pass to the moment at which a bit of INT_STATUS is set."""
+        """Advance time until a bit of INT_STATUS is set."""
         offset = BY_NAME["INT_STATUS"].offset
         assert self.device.machine.clock.run_until(lambda: self.device.read(BAR_REGISTERS, offset, 4), SECOND)
 
     def take(self, size: int) -> int:
-        """The address of new device memory."""
+        """Allocate device memory and return its address."""
         address, self._free = self._free, self._free + -(-size // 64) * 64
         return address
 
     def store(self, data: bytes) -> int:
-        """The address of new device memory with these bytes."""
+        """Copy data to new device memory and return its address."""
         address = self.take(len(data))
         self.bus.write_memory(address, data)
         return address
 
     def put(self, ring: str, program: Program, **changes: int) -> RingEntry:
-        """Write a job into a ring, and its TAIL; nobody rings. ``changes``: fields of the entry that are others."""
+        """Write a job to a ring and update TAIL without ringing the doorbell. ``changes`` replaces fields of the
+        entry."""
         self._seqno += 1
         table = b"".join(REGION_ROW.pack(self.take(size), size) for size in program.region_bytes)
         entry = RingEntry(
@@ -95,7 +96,7 @@ class BareDevice:
         self[f"{ring}_DOORBELL"] = 1
 
     def submit(self, ring: str, program: Program, **changes: int) -> RingEntry:
-        """Write a job into a ring and ring its doorbell."""
+        """Write a job to a ring and ring its doorbell."""
         entry = self.put(ring, program, **changes)
         self.ring(ring)
         return entry
@@ -104,11 +105,11 @@ class BareDevice:
         return Completion(*COMPLETION.unpack(self.bus.read_memory(entry.completion, COMPLETION.size)))
 
     def text(self, entry: RingEntry) -> str:
-        """What the device has written into the entry's buffer for the text of a fault."""
+        """Return the fault text that the device wrote to the entry's log buffer."""
         return bytes(self.bus.read_memory(entry.log, LOG_BYTES)).split(b"\0", 1)[0].decode()
 
     def wait(self) -> int:
-        """Wait for an interrupt, and clear what it was for; its bits of INT_STATUS."""
+        """Wait for an interrupt, clear it, and return its bits of INT_STATUS."""
         assert self.bus.wait_irq(SECOND) == 1
         bits = self["INT_STATUS"]
         self["INT_STATUS"] = bits

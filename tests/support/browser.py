@@ -1,4 +1,4 @@
-"""A headless Chromium that opens pages from files; where it or selenium is missing, the test that asks is skipped."""
+"""A headless Chromium that opens pages from files. Tests are skipped if Chromium or selenium is missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 @contextlib.contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
-    """A browser with an empty profile in the folder. Skips the test if Chromium, its driver or selenium is missing."""
+    """Yield a browser with an empty profile in the folder. Skips the test if Chromium, its driver or selenium is
+    missing."""
     pytest.importorskip("selenium", reason="selenium is not installed: pages are not tried in a browser")
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
@@ -44,7 +45,7 @@ def chromium(folder: Path) -> Iterator[Browser]:
 
 
 class Browser:
-    """A page at a time, what it says on its console, and what it asks the network for."""
+    """One page at a time, its console messages, and its network requests."""
 
     def __init__(self, driver: Any, folder: Path) -> None:
         self.driver = driver
@@ -69,20 +70,20 @@ class Browser:
             message = json.loads(entry["message"])["message"]
             if message["method"] != "Network.requestWillBeSent":
                 continue
-            # The tab that Chromium began with may still be loading its own page.
+            # Chromium's initial tab may still be loading its own page.
             if not message["params"]["documentURL"].startswith("chrome://"):
                 self.requests.append(message["params"]["request"]["url"])
 
     def console(self) -> list[str]:
-        """What the page has said since the last time: errors of scripts, and what its policy has refused."""
+        """Return the new console messages: script errors and violations of the content security policy."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def ask(self, script: str, *arguments: Any) -> Any:
-        """The value of a script's ``return``."""
+        """Run a script and return the value of its ``return``."""
         return self.driver.execute_script(script, *arguments)
 
     def texts(self, selector: str) -> list[str]:
-        """The text of all elements, whether they can be seen or not."""
+        """Return the text of all matching elements, visible or not."""
         found: list[str] = self.ask(
             "return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent)", selector
         )
@@ -98,13 +99,13 @@ class Browser:
         return value
 
     def find(self, selector: str) -> Any:
-        """An element that can be clicked and typed into."""
+        """Return an element that can be clicked and typed into."""
         from selenium.webdriver.common.by import By
 
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
     def press(self, selector: str, *keys: str) -> None:
-        """Give an element the focus and type, as a person would; keys as ``Keys`` has them or single characters."""
+        """Focus an element and type. Keys are names from ``Keys`` or single characters."""
         from selenium.webdriver.common.action_chains import ActionChains
         from selenium.webdriver.common.keys import Keys
 
@@ -113,25 +114,25 @@ class Browser:
             ActionChains(self.driver).send_keys(getattr(Keys, key, key)).perform()
 
     def press_tab(self) -> None:
-        """To the next element that takes the focus."""
+        """Move the focus to the next element."""
         from selenium.webdriver.common.action_chains import ActionChains
         from selenium.webdriver.common.keys import Keys
 
         ActionChains(self.driver).send_keys(Keys.TAB).perform()
 
     def click(self, selector: str) -> None:
-        """Click the middle of an element, in view, with the mouse."""
+        """Scroll an element into view and click its middle with the mouse."""
         from selenium.webdriver.common.action_chains import ActionChains
 
         self.ask("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
         ActionChains(self.driver).move_to_element(self.find(selector)).click().perform()
 
     def emulate(self, *, media: str = "", colours: str = "light") -> None:
-        """Print or screen, dark or light."""
+        """Emulate print or screen, with dark or light colours."""
         features = [{"name": "prefers-color-scheme", "value": colours}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
     def style(self, selector: str, name: str) -> str:
-        """A computed style."""
+        """Return a computed style property."""
         script = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
         return str(self.ask(script, selector, name))

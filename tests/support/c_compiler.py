@@ -1,4 +1,4 @@
-"""Compiling C for the tests: clients of the libraries, and the C core with an engine that needs no Python."""
+"""Compile C for the tests: clients of the libraries, and the C core with a stub engine that needs no Python."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
 
 
 def gcc(*arguments: str | Path) -> None:
-    """Run gcc; fails with its messages."""
+    """Run gcc. Fails with its messages."""
     done = subprocess.run(["gcc", *map(str, arguments)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def compile_client(source: Path, target: Path, library: abi.Library, *flags: str) -> Path:
-    """A program that is linked with a library."""
+    """Compile a program and link it with a library. Returns the target."""
     gcc("-std=gnu11", *WARNINGS, source, "-o", target, *library.cflags.split(), *library.ldflags.split(), *flags)
     return target
 
 
 def compile_core(source: Path, target: Path, *flags: str) -> Path:
-    """A program of the C core and the stub engine."""
+    """Compile a program with the C core and the stub engine. Returns the target."""
     core = Path(_core_objects(flags).name)
     gcc(*_core_flags(flags), source, *sorted(core.glob("*.o")), "-o", target, "-lm", "-lpthread")
     return target
@@ -52,7 +52,8 @@ def compile_core(source: Path, target: Path, *flags: str) -> Path:
 
 @functools.cache
 def _core_objects(flags: tuple[str, ...]) -> tempfile.TemporaryDirectory[str]:
-    """A folder with the core and the stub engine: each sanitizer needs them once, whatever programs it looks at."""
+    """Compile the core and the stub engine to a folder, once per set of flags, because every sanitizer program needs
+    them."""
     folder: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory(prefix="npusim-core-")
     for part in CORE:
         gcc(*_core_flags(flags), "-c", part, "-o", Path(folder.name) / f"{part.stem}.o")
@@ -65,7 +66,7 @@ def _core_flags(flags: tuple[str, ...]) -> list[str]:
 
 
 def run(*command: str | Path, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in an environment that holds nothing but what is given, and where a test run keeps its files."""
+    """Run a program with only the given environment and the locations where a test run keeps its files."""
     return subprocess.run(
         [str(word) for word in command],
         env={**places(), **environment},

@@ -1,4 +1,4 @@
-"""What work costs the host, in calls of functions: that number does not depend on the machine or its load."""
+"""Host cost in function calls, which does not depend on the machine or its load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many functions of Python and C the work calls, on the caller's thread."""
+    """Return the number of Python and C function calls of the work on the caller's thread."""
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -27,7 +27,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 def functions_of(work: Callable[[], object]) -> Counter[str]:
-    """How many functions of each package the work calls, of those of this project that are written in Python."""
+    """Return the number of calls of this project's Python functions per package."""
     calls: Counter[str] = Counter()
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -40,8 +40,8 @@ def functions_of(work: Callable[[], object]) -> Counter[str]:
 
 
 def longest_gap(work: Callable[[], object]) -> tuple[int, int]:
-    """The most functions of Python and C that the work calls between two polls of :mod:`npusim.polling`, and how many
-    it calls in all, on the caller's thread."""
+    """Return the most Python and C function calls between two polls of :mod:`npusim.polling`, and the total, on the
+    caller's thread."""
     calls = before = longest = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -62,7 +62,7 @@ def longest_gap(work: Callable[[], object]) -> tuple[int, int]:
 
 
 def _profiled(work: Callable[[], object], count: Callable[[FrameType, str, object], None]) -> None:
-    # Hypothesis times each collection of garbage, whose moment others decide, with calls of its own.
+    # Hypothesis hooks every garbage collection with calls of its own, at times that the work does not control.
     before, collects = sys.getprofile(), gc.isenabled()
     gc.disable()
     sys.setprofile(count)
@@ -75,8 +75,8 @@ def _profiled(work: Callable[[], object], count: Callable[[FrameType, str, objec
 
 
 def lines_of(work: Callable[[], object], folder: str) -> int:
-    """How many lines of Python in files below a folder the work goes through, on the caller's thread; a loop's lines
-    count as often as they are gone through, wherever they call nothing."""
+    """Return the number of executed Python lines in files below a folder, on the caller's thread. Lines in a loop count
+    once per iteration, even if they call nothing."""
     lines = 0
 
     def count(frame: FrameType, event: str, argument: object) -> object:

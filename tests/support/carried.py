@@ -1,4 +1,4 @@
-"""The measured points that the project carries, each set replayed once in a process, whoever asks."""
+"""The measured points shipped with the project; each set is replayed once per process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ FOUND = {data.name: (data, path) for data, path in find(carried_folder())[0]}
 
 @functools.cache
 def replayed(name: str) -> SetOutcome:
-    """A set, replayed."""
+    """Replay a set."""
     [outcome] = replay([FOUND[name]])
     return outcome

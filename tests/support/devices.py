@@ -1,4 +1,4 @@
-"""Shipped devices that stand for the others where a test of each of them would be slow."""
+"""Shipped devices that stand for the others in tests that would be slow on every device."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from npusim.hw.config import list_configs, load_config
 
 EACH_MODEL = ("edge", "gemmini_mesh16", "nvdla_2048", "intel_npu27", "server", "tiny")
-"""Devices with every model of a matrix unit, and one with several cores."""
+"""One device for every matrix model, and one with several cores."""
 
 
 def missing() -> set[tuple[str, bool]]:
-    """Matrix models, with several cores or one, that a shipped device has and none of :data:`EACH_MODEL`."""
+    """Return pairs (matrix model, has several cores) of shipped devices that :data:`EACH_MODEL` does not cover."""
     kinds = {
         name: (config.matrix.model, config.cores > 1)
         for name, config in ((name, load_config(name)) for name in list_configs())
@@ -23,5 +23,5 @@ def missing() -> set[tuple[str, bool]]:
 
 
 def each_model() -> list[Any]:
-    """The names of all shipped devices, as parameters of a test: those beside :data:`EACH_MODEL` are slow."""
+    """Return all shipped device names as test parameters; those not in :data:`EACH_MODEL` are marked slow."""
     return [pytest.param(name, marks=[] if name in EACH_MODEL else [pytest.mark.slow]) for name in list_configs()]

@@ -1,4 +1,4 @@
-"""The blocks of a page of the documentation, and what they find when they are run."""
+"""The fenced blocks of a documentation page, and the environment to run them in."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     return [Block(m["language"], m["code"], m["reason"]) for m in BLOCK.finditer(page.read_text("utf-8"))]
 
 
 def run(found: Iterable[Block], folder: Path, scripts: Path, **variables: str) -> None:
-    """Run blocks in a folder that holds what pages speak of, ``scripts`` before what else is on the path."""
+    """Run blocks in a folder with the files that the pages mention, with ``scripts`` first on the path."""
     onnx.save(model(), folder / "model.onnx")
     np.save(folder / "x.npy", np.ones((1, 3, 16, 16), np.float32))
     environment = {
@@ -50,7 +50,7 @@ def run(found: Iterable[Block], folder: Path, scripts: Path, **variables: str) -
 
 
 def model() -> onnx.ModelProto:
-    """A small network: a convolution, an activation, a pool, a classifier."""
+    """Build a small network: a convolution, an activation, a pool, a classifier."""
     rng = np.random.default_rng(0)
     weights = {
         "w": rng.standard_normal((8, 3, 3, 3), np.float32) / 5,

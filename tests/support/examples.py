@@ -1,4 +1,4 @@
-"""How many examples of a property are tried where the profile's number is not the right one."""
+"""Numbers of examples for properties where the profile's default does not fit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import settings
 
 
 def examples(count: int) -> int:
-    """``count`` in the default run, and under another profile as many times more as that has."""
+    """Return ``count`` for the default profile, scaled by the ratio of the number of examples for another profile."""
     profile = settings.default
     assert profile is not None
     return count * profile.max_examples // settings.get_profile("default").max_examples

@@ -1,6 +1,6 @@
-"""Spaces of designs, and ways to know a design without simulating it, that worker processes can import.
+"""Design spaces, and evaluations without simulation, importable by worker processes.
 
-The synthetic device has a roofline, an area, and steps as real ones have: where tiles fit no more, where rows are idle.
+The synthetic device has a roofline, an area, and steps like real ones: where tiles no longer fit, or rows are idle.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ Floats = npt.NDArray[np.float64]
 
 
 def small_model(name: str = "mlp", weight: int = 1, side: int = 48) -> Workload:
-    """Two square layers: simulated in some milliseconds."""
+    """Return two square layers, simulated in a few milliseconds."""
     from fractions import Fraction
 
     return Workload(name, Fraction(weight), graph=perceptron(8, (side, side), 2))
 
 
 def space(vary: Mapping[str, Any], models: Sequence[Workload] = (), **more: Any) -> Space:
-    """Variants of ``edge``; without models, one that nobody simulates."""
+    """Return variants of ``edge``. Without models it has one that is never simulated."""
     plain = {"base": "edge", "vary": dict(vary), **more}
     return make_space(plain, given=models or [Workload("none")])
 
 
 def large_space(values: int = 10, **more: Any) -> Space:
-    """``values`` ** 4 designs: 10 000, or fewer that reach as far."""
+    """Return ``values`` ** 4 designs: 10 000 by default, or fewer over the same range."""
     vary = {
         "matrix.rows": [4, 8, 16, 24, 32, 48, 64, 96, 128, 192],
         "matrix.cols": [4, 8, 16, 24, 32, 48, 64, 96, 128, 192],
@@ -55,13 +55,13 @@ def large_space(values: int = 10, **more: Any) -> Space:
 
 
 def synthetic_area(config: Config) -> int:
-    """Square micrometres: PEs, SRAM, and pins for the bandwidth."""
+    """Return the area in square micrometres: PEs, SRAM, and pins for the bandwidth."""
     assert config.matrix is not None
     return config.matrix.elements * 600 + config.sram.bytes * 2 + config.dram.bandwidth // 20_000
 
 
 def synthetic_ps(rows: int, cols: int, sram: int, bandwidth: int) -> int:
-    """The time of three layers on a roofline, each with idle edges, and more traffic where tiles are small."""
+    """Return the roofline time in ps of three layers, with idle edges in the array and more traffic for small tiles."""
     total = 0.0
     for m, n, k in ((784, 96, 64), (196, 512, 256), (1, 1000, 2048)):
         compute = math.ceil(n / cols) * math.ceil(k / rows) * (m + rows) * 1000
@@ -73,7 +73,7 @@ def synthetic_ps(rows: int, cols: int, sram: int, bandwidth: int) -> int:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Evaluates by formula. ``log``: a file with a line for each design; ``slow_s``: seconds that each takes."""
+    """Evaluates with a formula. ``log``: file that gets one line per design; ``slow_s``: seconds per design."""
 
     log: Path | None = None
     slow_s: float = 0.0
@@ -99,8 +99,11 @@ class Synthetic:
 
 @dataclass(frozen=True)
 class Deadly:
-    """Evaluates as :class:`Synthetic` does, but some designs end the process: ``once`` the first time that they are
-    evaluated (a file in ``folder`` remembers), ``always`` each time; ``raises`` is a defect."""
+    """Evaluates like :class:`Synthetic`, but some designs kill the process.
+
+    ``once``: designs that kill it the first time (a file in ``folder`` remembers); ``always``: every time; ``raises``:
+    designs that raise, like a defect would.
+    """
 
     folder: Path
     once: tuple[int, ...] = ()
@@ -121,7 +124,7 @@ class Deadly:
 
 @dataclass(frozen=True)
 class Estimated:
-    """What an estimator gives."""
+    """The result of an estimator."""
 
     time_ps: Floats
     dram_bytes: Floats
@@ -130,7 +133,7 @@ class Estimated:
 
 @dataclass
 class SyntheticEstimate:
-    """The synthetic time, wrong by up to ``off``, as an estimator of ``keys`` gives it; refuses a list of others."""
+    """An estimator of the synthetic time with an error of up to ``off``. It refuses columns named in ``refuses``."""
 
     off: float = 0.3
     refuses: tuple[str, ...] = ()
@@ -157,7 +160,7 @@ class SyntheticEstimate:
             column("dram.bandwidth", base.dram.bandwidth, Dimension.BANDWIDTH),
             strict=True,
         )
-        # Wrong as estimates are: much alike for designs that are alike in an axis, and a little for each.
+        # Errors like those of real estimates: similar for designs with the same array, plus a small part per design.
         times = [
             synthetic_ps(*row) * (1 + self.off * (_hash(row[:2]) - 0.5) + 0.1 * (_hash(row) - 0.5)) for row in rows
         ]
@@ -170,7 +173,7 @@ def _hash(values: tuple[int, ...]) -> float:
 
 
 def hypervolume(points: Floats, reference: Floats) -> float:
-    """The area that points of two objectives dominate, up to a reference; by definition, from left to right."""
+    """Return the area dominated by points of two objectives, up to a reference. Computed from its definition."""
     inside = sorted(tuple(point) for point in points if (point <= reference).all())
     total, low = 0.0, float(reference[1])
     for x, y in inside:

@@ -2,7 +2,7 @@
 """Operations in which the n-th allocation, write, fsync, rename or mmap fails, for n = 1, 2, ... until they succeed.
 
 ``python -m tests.support.failing_calls OPERATION EVERY`` prints a :class:`Walk` for each of KINDS as JSON. LD_PRELOAD
-must name ``failing_calls.c``, compiled. EVERY 0: ever larger steps from n = 10 on.
+must name ``failing_calls.c``, compiled. With EVERY 0 the steps grow from n = 10 on.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ Files = Mapping[str, bytes]
 
 
 class RefusedError(Exception):
-    """The operation has failed, with this status in words."""
+    """The operation failed with this status as text."""
 
 
 @dataclass
 class Walk:
-    """``points``: failures that were injected. ``refused``: after how many of them the operation failed, in words;
+    """``points``: number of injected failures. ``refused``: after how many of them the operation reported an error;
     after the others it succeeded."""
 
     points: int = 0
@@ -91,7 +91,7 @@ def _explore(folder: Path) -> None:
 
 
 def _time(folder: Path) -> None:
-    """Time alone, with DRAM whose banks are simulated."""
+    """Timing only, with simulated DRAM banks."""
     keys = {"kind": "jedec", "part": "DDR4_8Gb_x8_3200", "efficiency": 1, "bandwidth": "50793650.792 kB/s"}
     dram = [word for key, value in keys.items() for word in ("--set", f"dram.{key}={json.dumps(value)}")]
     _command("run", f"{folder}/in/m.onnx", "--config", "edge", "--no-cache", "--timing-only", *dram)
@@ -154,7 +154,7 @@ def _serve(folder: Path) -> None:
 
 
 def _onnxifi_client(folder: Path) -> None:
-    """A client of the C library of ONNXIFI, which releases what it was given."""
+    """A client of the ONNXIFI C library that releases its handles."""
     door, model = CDoor(abi.LIBRARIES[0]), (folder / "in/small.onnx").read_bytes()
     made: list[tuple[Callable[[int], int], int]] = []
 
@@ -187,7 +187,7 @@ def _onnxifi_client(folder: Path) -> None:
 
 
 def _nnapi_client(folder: Path) -> None:
-    """A client of the C library of the NNAPI, whose input and output are in shared memory."""
+    """A client of the NNAPI C library with input and output in shared memory."""
     api = Api()
     made: list[tuple[Callable[[int], None], int]] = []
 
@@ -244,7 +244,7 @@ OPERATIONS: dict[str, Callable[[Path], None]] = {
 
 
 def _model() -> onnx.ModelProto:
-    """Convolutions, whose order the compiler has to choose, and kernels that sort."""
+    """Build convolutions whose order the compiler chooses, and kernels that sort."""
     build = ModelBuilder("convolutions")
     x = build.input("x", (1, 8, 64, 64))
     for _ in range(3):
@@ -269,11 +269,12 @@ def _contents(folder: Path) -> Files:
 
 _OLD = b"old\n"
 _OWN = ("cache/", "study.sqlite", "bus.trace")
-"""What is not replaced as a whole by the operation: it may be there or not, and the next use must find it sound."""
+"""Files that the operation does not replace as a whole. They may exist or not, but the next use must find them
+valid."""
 
 
 def walk(name: str, kind: str, every: bool) -> Walk:
-    """Let each call of a kind fail, one at a time; and, of writes, all from the n-th on, as on a full disk."""
+    """Fail each call of a kind, one at a time; for writes, also all calls from the n-th on, as on a full disk."""
     failing = ctypes.CDLL(None)
     failing.failing_begin.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_long]
     failing.failing_end.restype = ctypes.c_long
@@ -284,7 +285,7 @@ def walk(name: str, kind: str, every: bool) -> Walk:
         operation(folder)
         new = _contents(folder)
         operation(folder)
-        again = _contents(folder)  # a run says whether its program came from the cache
+        again = _contents(folder)  # the output says whether the program came from the cache
         for last in (0, FOREVER) if kind == "write" else (0,):
             number = 1
             while True:

@@ -1,6 +1,6 @@
-"""A stand-in for npusim.runtime, for what the command line does itself: options, files, errors, exit codes.
+"""A stand-in for npusim.runtime to test what the command line itself does: options, files, errors, exit codes.
 
-``BEHAVIOUR`` decides what a run does: return the sample, raise, or wait to be interrupted.
+``BEHAVIOUR`` selects what a run does: return the sample, raise, or wait for an interrupt.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.support.sample_run import Run, sample
 
 BEHAVIOUR: dict[str, Any] = {}
 CALLS: list[tuple[str, Any]] = []
-"""What the session was asked for, in order."""
+"""Calls of the session, in order."""
 
 
 @dataclass
 class Program:
-    """As much of a program as the command line looks at."""
+    """The part of a program that the command line reads."""
 
     name: str = "net"
     config_name: str = "tiny"
@@ -50,7 +50,7 @@ class Result(Run):
 
 
 class Session:
-    """Remembers what it was asked for."""
+    """Records its calls."""
 
     def __init__(self, config: Any, *, cache_dir: Path | bool | None = None) -> None:
         CALLS.append(("session", (config, cache_dir)))

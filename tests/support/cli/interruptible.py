@@ -1,4 +1,4 @@
-"""A process that Ctrl-C reaches, whoever started the tests: a child of who ignores the signal would ignore it."""
+"""A process that receives Ctrl-C even if the tests were started by a process that ignores the signal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def started(command: Sequence[str]) -> subprocess.Popen[str]:
-    """The process, its standard output and errors to be read."""
+    """Start a process with standard output and standard error as pipes."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -1,4 +1,4 @@
-"""Small ONNX models for the command line: a good one and its defects."""
+"""Small ONNX models for the command line: a valid one and defective ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.onnx_models.small import text_model
 
 
 def small(*, batch: int | str = 1, operator: str = "Relu") -> onnx.ModelProto:
-    """y = operator(conv(x)) of x float32[batch, 2, 6, 6]; three output channels."""
+    """Build y = operator(conv(x)) for x float32[batch, 2, 6, 6] with three output channels."""
     weight = np.random.default_rng(0).standard_normal((3, 2, 3, 3), np.float32)
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], "conv1", pads=[1, 1, 1, 1]),
@@ -25,7 +25,7 @@ def small(*, batch: int | str = 1, operator: str = "Relu") -> onnx.ModelProto:
 
 
 def unknown() -> onnx.ModelProto:
-    """Two operators that do not exist."""
+    """Build a model with two operators that do not exist."""
     model = small(operator="Frobnicate")
     model.graph.node.append(helper.make_node("Twiddle", ["y"], ["z"], "act2"))
     model.graph.output[0].name = "z"
@@ -33,7 +33,8 @@ def unknown() -> onnx.ModelProto:
 
 
 def branching() -> onnx.ModelProto:
-    """z float32[n, m] of x float32[n, m], y float32[n] and rate int64: -x if the rate is 16000, else relu(x) + y."""
+    """Build z float32[n, m] from x float32[n, m], y float32[n] and rate int64: -x if rate is 16000, else relu(x)
+    + y."""
     return text_model("""g (float[n, m] x, float[n] y, int64 rate) => (float[n, m] z) {
         fast = Constant<value_int = 16000>() c = Equal(rate, fast) one = Constant<value_ints = [1]>()
         column = Unsqueeze(y, one)
@@ -42,6 +43,6 @@ def branching() -> onnx.ModelProto:
 
 
 def save(model: onnx.ModelProto, path: Path) -> Path:
-    """The path, after writing the model there."""
+    """Write the model and return the path."""
     path.write_bytes(model.SerializeToString())
     return path

@@ -1,8 +1,8 @@
-"""A driver program as docs/reference/driver-test.md describes one, around the driver from the document.
+"""A driver program as docs/reference/driver-test.md specifies, around the driver written from the document.
 
     python -m tests.support.drivers.program [MISTAKE]
 
-A mistake is one of ``MISTAKES``: the suite must find it.
+MISTAKE is one of ``MISTAKES``, which the suite must detect.
 """
 
 from __future__ import annotations

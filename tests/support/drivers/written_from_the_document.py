@@ -1,6 +1,8 @@
-"""A driver that was written from docs/device.md alone: of npusim it knows the errors that it raises, and the bus that
-it is given. Numbers are those of the document. One job at a time in each class would do; it queues as many as its rings
-hold."""
+"""A driver written from docs/device.md alone.
+
+It uses only the errors and the bus of npusim; constants come from the document. It fills the rings, although one job at
+a time per priority would be enough.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ MAGIC = 0x4A4F4231
 RECORD = struct.Struct("<QIIQQ")
 TEXT_BYTES = 256
 FAULTS = ("NONE", "RING", "PROGRAM", "ADDRESS", "DATA", "DEADLOCK", "DMA", "INTERNAL")
-LOOK_PS = 10**9  # an interrupt may get lost: after a millisecond without one the records are looked at
+LOOK_PS = 10**9  # poll the records after a millisecond without an interrupt, which may have been lost
 TIMEOUT_PS = 10**13
 
 
@@ -98,7 +100,7 @@ class DocumentDriver:
         self.put(register + 4, value >> 32)
 
     def allocate(self, size: int) -> int:
-        """First fit, in steps of 256 bytes."""
+        """Allocate first fit in steps of 256 bytes."""
         size = max(256, size + -size % 256)
         address = 0
         for begin, taken in sorted(self.blocks.items()):
@@ -270,14 +272,14 @@ class DocumentDriver:
         self.put(INT_STATUS, 3)
 
     def look(self) -> bool:
-        """Take off what has ended; whether there was anything."""
+        """Remove finished jobs. Returns whether there were any."""
         found = self.collect()
         if not found and any(self.inside):
             found = self.look_at_status()
         return found
 
     def collect(self) -> bool:
-        """In each ring, in order."""
+        """Remove finished jobs from each ring, in order. Returns whether there were any."""
         found = False
         for jobs in self.inside:
             while jobs and self.has_ended(jobs[0]):
@@ -305,7 +307,7 @@ class DocumentDriver:
             return True
         if not status & 4:
             return False
-        if self.collect():  # it has stopped between the two looks
+        if self.collect():  # jobs ended between reading the records and reading STATUS
             return True
         self.lose(DeviceFaultError(self.fault_name(self.get(FAULT_CODE)), self.get64(FAULT_ADDR), "of no job"))
         self.reset()
@@ -339,13 +341,14 @@ class DocumentDriver:
             job.outputs[item.name] = np.frombuffer(raw, item.dtype.storage).reshape(item.shape)
 
     def check_presence(self, raw: bytes | bytearray) -> None:
-        """What ends in a word of ones or zeros may have been read from a device that is gone or has lost its memory."""
+        """A final word of ones or zeros may mean that the device is gone or has lost its memory. Raises DeviceGoneError
+        then."""
         if raw[-4:] in (b"\xff" * 4, bytes(4)) and self.get(INT_MASK) != 3:
             raise DeviceGoneError("GONE", 0, "the device went while outputs were read")
 
     def abort(self, job: Job) -> None:
         if job.ended:
             return
-        self.bus.write_memory(job.entry + 4, struct.pack("<I", 2))  # cancelled, if it has not begun
+        self.bus.write_memory(job.entry + 4, struct.pack("<I", 2))  # cancelled if it has not started
         self.put64(ABORT_SEQNO, job.seqno)
         self.put(ABORT, 1)

@@ -1,4 +1,4 @@
-"""Arrays in .npy files with other headers, shapes and types: refused, or the array that an input wants."""
+"""Arrays in .npy files with other headers, shapes and types: rejected, or the array of the input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DTYPES = ("<f4", ">f4", "<i8", "|i1", "|O", "<f8", "<c16", "|V7", "<U9", "<M8[n
 
 
 class Arrays(Kind):
-    """Arrays of numbers and all else that numpy's format has words for."""
+    """Arrays of numbers and everything else that the .npy format can express."""
 
     def good(self, rng: random.Random) -> bytes:
         binding = rng.choice(BINDINGS)

@@ -1,4 +1,4 @@
-"""Checkpoints whose checksum is right and whose state is made up: refused, or a device that goes on."""
+"""Checkpoints with a valid checksum and invented state: rejected, or restored to a device that continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SEAL = struct.Struct("<IIQQQQ")
 
 
 def sealed(state: bytes, packed: bytes, size: int) -> bytes:
-    """A file with a right checksum."""
+    """Return a checkpoint file with a valid checksum."""
     parts = [zlib.compress(state, 1), packed]
     numbers = (FORMAT_VERSION, ISA_VERSION, len(parts[0]), len(state), len(packed), size)
     seal = _SEAL.pack(*numbers)
@@ -39,7 +39,7 @@ def sealed(state: bytes, packed: bytes, size: int) -> bytes:
 
 
 class Checkpoints(Kind):
-    """Moments of several jobs that park each other, and of a small one on a device with more to it."""
+    """Checkpoints of several jobs that preempt each other, and of a small job on a device with more features."""
 
     plain = 0.05
 
@@ -85,7 +85,7 @@ class Checkpoints(Kind):
         state = json.loads(json.dumps(read.state))
         inner = [place for place in places(state) if place[0] not in ("config", "registers")]
         outer = [place for place in places(state) if place[0] in ("config", "registers")]
-        # Most of it is the description and the registers, which say least.
+        # Weight the inner values: most of the state is the configuration and the registers, which matter least.
         assert isinstance(read.pages, PackedPages)
         self._samples.append((state, bytes(read.pages.packed), read.pages.size, inner * 4 + outer))
 

@@ -1,4 +1,4 @@
-"""ONNX models for the fuzz of the C library: a few small right ones, and ways to break them."""
+"""ONNX models for fuzzing the C library: a few small valid ones, and ways to damage them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _model(nodes: list[object], inputs: dict[str, Dims], outputs: dict[str, Dims
 
 @lru_cache(1)
 def seeds() -> list[bytes]:
-    """Models from x to y. The first ones are what SetGraphIO is tried on."""
+    """Return models from x to y. The first ones are used with SetGraphIO."""
     rng = np.random.default_rng(0)
     kernel = rng.standard_normal((2, 1, 3, 3)).astype(np.float32)
     node = helper.make_node
@@ -183,5 +183,5 @@ BREAKS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
 
 
 def broken(rng: random.Random) -> bytes:
-    """A model that is probably wrong in some way."""
+    """Return a model that is probably invalid."""
     return rng.choice(BREAKS)(rng.choice(seeds()), rng)

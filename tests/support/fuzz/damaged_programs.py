@@ -1,4 +1,4 @@
-"""Program files as an attacker writes them: real ones, changed here and there, with a checksum that fits."""
+"""Program files as an attacker would write them: real ones with changes and a valid checksum."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ODD = (
     "", "x", "\ud800", "float32", "FLOAT32", "bool", "x" * 70000,
     [], {}, [[]], [0, 2**48, 2**48], [1] * 33, {"name": 1},
 )  # fmt: skip
-"""Values of a description that nobody expects."""
+"""Unexpected values for a description."""
 BITS = {"B": 8, "H": 16, "I": 32, "Q": 64, "h": 15, "i": 31, "q": 63}
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 64, 255, 2**15, 2**16 - 1, 2**24, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
 STEPS = (-64, -8, -4, -1, 1, 2, 4, 8, 64, 4096)
@@ -35,12 +35,12 @@ FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-310, 1e30, 1e308, float("inf"), f
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The way to every value inside a value."""
+    """Return the path to every value inside a value."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for key, item in inside for place in places(item, (*path, key)))]
 
 
-# Fields of instructions
+# Instruction fields
 
 
 def _stepped(value: int, rng: random.Random) -> int:
@@ -48,7 +48,8 @@ def _stepped(value: int, rng: random.Random) -> int:
 
 
 def _address(value: int, others: list[int], sample: Sample, rng: random.Random) -> int:
-    """Another operand's, so that the two lie over each other wholly or in part; nearby; at a memory's end; anywhere."""
+    """Return an address that is another operand's (so that they overlap), near one, at the end of a memory, or
+    anywhere."""
     chance = rng.random()
     if chance < 0.45:
         return rng.choice(others)
@@ -63,7 +64,7 @@ def _address(value: int, others: list[int], sample: Sample, rng: random.Random) 
 
 
 def _integer(value: int, others: list[int], rng: random.Random) -> int:
-    """Mostly such that the command may still mean something."""
+    """Return an integer that mostly keeps the command meaningful."""
     chance = rng.random()
     if chance < 0.35:
         return rng.choice((0, 1, 2, 3, 4, 8))
@@ -73,7 +74,7 @@ def _integer(value: int, others: list[int], rng: random.Random) -> int:
 
 
 def _wrapped(value: int, code: str) -> int:
-    """The value, cut to what a field of that code can hold."""
+    """Wrap the value to the range of a field with this code."""
     bits = BITS[code]
     return (value + 2**bits) % 2 ** (bits + 1) - 2**bits if code.islower() else value % 2**bits
 
@@ -98,7 +99,7 @@ def _float(value: float, code: str, rng: random.Random) -> float:
 
 
 def _numbers(instruction: Instruction, addresses: bool) -> list[int]:
-    """The addresses of an instruction, or its other integers."""
+    """Return the addresses of an instruction, or its other integers."""
     found: list[int] = [0]
     for name, (code, _, enumeration) in field_codes(type(instruction)).items():
         value = getattr(instruction, name)
@@ -113,7 +114,7 @@ def _numbers(instruction: Instruction, addresses: bool) -> list[int]:
 
 
 def _field(instruction: Instruction, sample: Sample, rng: random.Random) -> Instruction:
-    """With another value in one field, or in one element of it."""
+    """Change one field, or one element of it."""
     codes = field_codes(type(instruction))
     if not codes:
         return instruction
@@ -139,7 +140,7 @@ def _field(instruction: Instruction, sample: Sample, rng: random.Random) -> Inst
 
 
 def _swapped(instruction: Instruction, sample: Sample, rng: random.Random) -> Instruction:
-    """Two fields of a kind change places."""
+    """Swap two fields of the same type."""
     codes = field_codes(type(instruction))
     pairs = [(a, b) for a in codes for b in codes if a < b and codes[a] == codes[b] and codes[a][0] != TAIL]
     if not pairs:
@@ -149,7 +150,7 @@ def _swapped(instruction: Instruction, sample: Sample, rng: random.Random) -> In
 
 
 def _still(instruction: Instruction, sample: Sample, rng: random.Random) -> Instruction:
-    """Strides of zero under a large count: the operands stay where they are however many elements there are."""
+    """Set all strides to zero and a large count: the operands stay in place for any number of elements."""
     changes: dict[str, Any] = {}
     for name, (code, count, _) in field_codes(type(instruction)).items():
         if code == "q":
@@ -164,7 +165,7 @@ def _still(instruction: Instruction, sample: Sample, rng: random.Random) -> Inst
 
 
 def _extras(extras: Extras, other: Instruction, sample: Sample, rng: random.Random) -> Extras:
-    """Other sums, fewer bits, or scales, zero points and a shift from anywhere, alone and as they belong together."""
+    """Change the sum width, the weight bits, or scales, zero points and shift, alone or in matching combinations."""
     kind = rng.randrange(6)
     if kind == 0:
         name = rng.choice(("wide", "wide", "pixel_blocks"))
@@ -245,7 +246,7 @@ _CHANGES: tuple[Callable[[Instruction, Sample, random.Random], Instruction], ...
 
 
 def _instructions(commands: list[Command], sample: Sample, rng: random.Random) -> None:
-    """Some instructions with other fields."""
+    """Change fields of some instructions."""
     for _ in range(rng.choice((1, 1, 1, 1, 2, 2, 3, 6))):
         at = rng.randrange(len(commands))
         changed = rng.choice(_CHANGES)(commands[at].instruction, sample, rng)
@@ -253,7 +254,7 @@ def _instructions(commands: list[Command], sample: Sample, rng: random.Random) -
 
 
 def _order(commands: list[Command], sample: Sample, rng: random.Random) -> None:
-    """A command is gone, there twice, elsewhere, or from another program."""
+    """Remove, duplicate or move a command, or insert one from another program."""
     at, to = rng.randrange(len(commands)), rng.randrange(len(commands))
     kind = rng.randrange(4)
     if kind == 0:
@@ -267,7 +268,7 @@ def _order(commands: list[Command], sample: Sample, rng: random.Random) -> None:
 
 
 def _issue(commands: list[Command], sample: Sample, rng: random.Random) -> None:
-    """Another unit, core or operator; waits that do not come, that are not there, or on anybody."""
+    """Change the unit, core or operator; remove waits, or add waits for nothing or for any command."""
     at = rng.randrange(len(commands))
     command = commands[at]
     byte = rng.choice((0, 0, 1, 2, 3, Unit.DMA, Unit.DMA + 1, 255))
@@ -309,7 +310,7 @@ def _with_stream(sample: Sample, rng: random.Random) -> bytes:
     rng.choice(_STREAMS)(commands, sample, rng)
     try:
         code = encode(commands)
-    except (ProgramError, struct.error):  # nothing that can be written down
+    except (ProgramError, struct.error):  # not encodable
         code = sample.program.code
     constants = _scribbled(sample.constants, rng) if rng.random() < 0.1 else sample.constants
     return packed(sample.description.encode(), code, constants)
@@ -319,7 +320,7 @@ def _with_stream(sample: Sample, rng: random.Random) -> bytes:
 
 
 def _scribbled(data: bytes, rng: random.Random) -> bytes:
-    """Small and large integers of several sizes in some places: tables of indices are changed so."""
+    """Write small and large integers of several sizes to some places, for example in index tables."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 2, 8)) if out else 0):
         size = rng.choice((1, 2, 4, 8))
@@ -334,7 +335,7 @@ def _with_constants(sample: Sample, rng: random.Random) -> bytes:
 
 
 def _with_description(sample: Sample, rng: random.Random) -> bytes:
-    """Values replaced, gone, there twice, inside a list, or those of another place; or sizes that are a little off."""
+    """Replace, remove, duplicate or nest values, exchange them with others, or change sizes slightly."""
     document = {"all": json.loads(sample.description)}
     for _ in range(rng.choice((1, 1, 2, 3))):
         *way, last = rng.choice(places(document["all"], ("all",)))
@@ -363,7 +364,7 @@ def _with_description(sample: Sample, rng: random.Random) -> bytes:
 
 
 def _with_bytes(sample: Sample, rng: random.Random) -> bytes:
-    """Bytes of the stream or of the description, with a checksum that fits."""
+    """Change bytes of the stream or of the description, with a valid checksum."""
     meta, code = bytearray(sample.description.encode()), bytearray(sample.program.code)
     part = rng.choice((meta, code, code))
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
@@ -379,7 +380,7 @@ def _with_bytes(sample: Sample, rng: random.Random) -> bytes:
 
 
 def _with_header(sample: Sample, rng: random.Random) -> bytes:
-    """Bytes of the whole file, its length, or fields of its header; nothing is made to fit."""
+    """Change bytes of the whole file, its length, or header fields, without adapting the checksum."""
     data = bytearray(packed(sample.description.encode(), sample.program.code, sample.constants))
     kind = rng.randrange(4)
     if kind == 0:
@@ -394,7 +395,7 @@ def _with_header(sample: Sample, rng: random.Random) -> bytes:
 
 
 def packed(meta: bytes, code: bytes, constants: bytes) -> bytes:
-    """A program file with its checksum; see :mod:`npusim.cache` for the layout."""
+    """Return a program file with its checksum; see :mod:`npusim.cache` for the layout."""
     parts = (meta, code, constants)
     versions = struct.pack("<II", FORMAT_VERSION, ISA_VERSION)
     lengths = struct.pack("<QQQ", *map(len, parts))
@@ -408,6 +409,6 @@ BREAKS: tuple[Callable[[Sample, random.Random], bytes], ...] = (
 
 
 def broken(rng: random.Random) -> tuple[Sample, bytes]:
-    """A program, and a file of it that is probably wrong in some way."""
+    """Return a program, and a probably invalid file made from it."""
     sample = rng.choice(samples())
     return sample, rng.choice(BREAKS)(sample, rng)

@@ -1,4 +1,4 @@
-"""Tensor descriptors for the fuzz of ONNXIFI: right ones, and ones with a field or two changed."""
+"""Tensor descriptors for fuzzing ONNXIFI: valid ones, and ones with a field or two changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ U64 = (0, 1, 2, 3, 4, 5, 7, 64, 65, 2**16, 2**31, 2**32 - 1, 2**32, 2**63, 2**64
 
 
 class Descriptors:
-    """``kind``: the structure of the flavour. The older one has no quantisation; what is set there stays in Python."""
+    """``kind``: descriptor structure of the API version. The older one has no quantisation fields; ctypes keeps such
+    values in the Python object only."""
 
     def __init__(self, kind: type[ctypes.Structure]) -> None:
         self.kind: Any = kind
@@ -24,7 +25,7 @@ class Descriptors:
         self.arena = (ctypes.c_uint8 * ARENA_BYTES)()
 
     def tensor(self, rng: random.Random, name: str, dims: tuple[int, ...], tag: int) -> Any:
-        """A right descriptor, or one with a field or two changed. Buffers have room for all small shapes."""
+        """Return a valid descriptor, or one with a field or two changed. Buffers have room for all small shapes."""
         changes = rng.sample(range(9), rng.choice((0, 0, 0, 1, 1, 2)))
         if 2 in changes:
             dims = tuple(rng.choice((*U64, *dims)) for _ in range(rng.randrange(8)))
@@ -58,7 +59,7 @@ class Descriptors:
         made.isOffline = rng.choice((0, 0, 1, 2, 255))
 
     def tensors(self, rng: random.Random, tensors: list[tuple[str, tuple[int, ...]]]) -> tuple[c_uint32, Any]:
-        """Descriptors: the right ones, some left out or twice; or NULL."""
+        """Return valid descriptors with some missing or duplicated; or NULL."""
         chosen = [item for item in tensors for _ in range(rng.choice((1, 1, 1, 1, 1, 1, 0, 2)))]
         if rng.random() < 0.03:
             return c_uint32(rng.choice((0, 1, len(chosen), 2**32 - 1))), None

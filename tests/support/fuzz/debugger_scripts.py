@@ -1,4 +1,4 @@
-"""Scripts for the terminal debugger: each command is carried out or refused, and the script comes to its end."""
+"""Scripts for the terminal debugger: each command is executed or rejected, and the script runs to its end."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ WORDS = (
     "core1.dma0", "tensor", "layer", "cycle", "'", '"x', "\\", "٣", "1_0", "STATUS", "y0", "x1",
 )  # fmt: skip
 _FILES = {"checkpoint": "saved", "restore": "saved"}
-"""What is written and read, whatever a script says: fuzz leaves no files elsewhere."""
+"""Fixed file names for commands that access files, so that the fuzz writes nowhere else."""
 
 
 class Scripts(Kind):
-    """Sequences of commands on a program of some vector instructions."""
+    """Sequences of commands on a program with a few vector instructions."""
 
     plain = 0.05
 

@@ -1,4 +1,4 @@
-"""Fault scripts: refused, or a device that misbehaves as they say."""
+"""Fault scripts: rejected, or the device fails as they say."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHATS: tuple[dict[str, Any], ...] = (
 
 
 class Scripts(Kind):
-    """Faults of all kinds, at all moments that there are."""
+    """Faults of every kind at every possible moment."""
 
     def _script(self, rng: random.Random) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""A library that crashes, hangs and answers wrong, to see whether the fuzz sees it."""
+"""A library that crashes, hangs and returns wrong results, to test that the fuzz detects it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 
 
 class World:
-    """What happens is the first number that comes."""
+    """The first random number decides what happens."""
 
     def case(self, rng: random.Random) -> list[str]:
         number = rng.randrange(8)

@@ -1,5 +1,5 @@
-"""Fences around what an instruction says that it touches: the machine's memories are large, and what goes astray within
-one harms nobody who could complain."""
+"""Fences around the operands of each instruction. The device memories are large, so a stray access inside them would
+otherwise go unnoticed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from npusim.sim.memory import DeviceMemory, JobMemory
 
 _ASAN = ctypes.CDLL(None) if hasattr(ctypes.CDLL(None), "__asan_poison_memory_region") else None
 SANITIZED = _ASAN is not None
-"""Whether the kernels were built with AddressSanitizer: it ends the process at the first byte that is touched beside
-an operand."""
+"""Whether the kernels were built with AddressSanitizer, which ends the process at the first access beside an
+operand."""
 
 
 class Fences:
-    """Stand around every operand from here on: what is beside them is neither read (with AddressSanitizer) nor
-    written (where ``compare`` is set: that takes a copy of the memories for each instruction)."""
+    """Guards every operand from its creation on.
+
+    Memory beside the operands may not be read (checked with AddressSanitizer) or written (checked with ``compare``,
+    which copies the memories for each instruction).
+    """
 
     def __init__(self) -> None:
         self.memory: DeviceMemory | None = None
         self.compare = False
         self.problems: list[str] = []
         for cls in INSTRUCTIONS.values():
-            # Once, where a class has that of another one: within a fence nobody may look at the rest.
+            # Unwrap a method inherited from another class: nested fences would forbid access to the rest.
             cls.execute = self._fenced(inspect.unwrap(cls.execute))  # type: ignore[method-assign]
 
     def _fenced(self, execute: Callable[[Any, Any, int], None]) -> Callable[[Any, Any, int], None]:
@@ -57,7 +60,7 @@ class Fences:
 
 
 def _operands(instruction: Instruction, memory: JobMemory, core: int) -> Iterator[tuple[int, int, bool]]:
-    """Host address and size of each operand, and whether it is written."""
+    """Yield host address, size and whether it is written, for each operand."""
     for access in filter(None, instruction.accesses()):
         for owner in instruction.targets(core) if access.write else (instruction.reads_of(core),):
             at = memory.at(owner, access.address)
@@ -66,7 +69,7 @@ def _operands(instruction: Instruction, memory: JobMemory, core: int) -> Iterato
 
 
 def _poison(areas: list[Any], operands: list[tuple[int, int, bool]]) -> None:
-    """Forbid the areas and allow the operands, as far as AddressSanitizer can: it counts in eights."""
+    """Forbid the areas and allow the operands. AddressSanitizer does so in units of eight bytes."""
     if _ASAN is None:
         return
     for area in areas:

@@ -1,7 +1,7 @@
-"""Files of others, changed where they mean something: what all kinds of them have in common.
+"""Files from users, changed where it matters: the common part of all kinds.
 
-A kind decodes a good file, changes what is in it, and writes it again with right lengths and checksums; some cases are
-changed byte by byte instead. Each must end in a right result or in one error of npusim, within bounds.
+A kind decodes a valid file, changes its content, and writes it with valid lengths and checksums; some cases are changed
+byte by byte instead. Each must end in a correct result or in one error of npusim, within limits.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ ODD = (None, True, False, 0.5, -0.0, 1e-320, 1e308, [], {}, [[]], {"": {}}, [0] 
 
 
 class Kind(ABC):
-    """A kind of file. ``tally``: how cases ended."""
+    """A kind of file. ``tally`` counts the outcomes."""
 
     plain = 0.2
-    """The part of the cases whose bytes are changed."""
+    """Fraction of the cases with changed bytes."""
 
     def __init__(self) -> None:
         self.tally: Counter[str] = Counter()
@@ -53,21 +53,21 @@ class Kind(ABC):
 
     @abstractmethod
     def good(self, rng: random.Random) -> bytes:
-        """A file that is right."""
+        """Return a valid file."""
 
     @abstractmethod
     def changed(self, rng: random.Random) -> bytes:
-        """One of which something was changed, and which is whole."""
+        """Return a well-formed file with changed content."""
 
     @abstractmethod
     def use(self, path: Path, rng: random.Random) -> str:
-        """Read and use it; how it ended. Raises NpusimError."""
+        """Read and use the file. Returns the outcome. Raises NpusimError."""
 
     def case(self, rng: random.Random) -> list[str]:
         data = mangled(self.good(rng), rng) if rng.random() < self.plain else self.changed(rng)
         path = self.folder / "given"
         path.write_bytes(data)
-        # What is resident, not address space, which a device takes for all of its DRAM.
+        # Measure resident memory: a device reserves address space for all of its DRAM.
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
         problems = []
         try:
@@ -88,7 +88,7 @@ class Kind(ABC):
 
 
 def mangled(data: bytes, rng: random.Random) -> bytes:
-    """With bits turned over, or bytes gone, doubled or from elsewhere."""
+    """Return data with flipped bits, or with bytes removed, duplicated or inserted."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         at, kind = rng.randrange(len(out) + 1), rng.randrange(6)
@@ -106,7 +106,7 @@ def mangled(data: bytes, rng: random.Random) -> bytes:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path to each value in a document."""
+    """Return the path to each value in a document."""
     found = [path] if path else []
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
@@ -115,7 +115,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def other(value: Any, rng: random.Random) -> Any:
-    """Another value, often near the one that was."""
+    """Return another value, often close to the old one."""
     kind = rng.random()
     if type(value) is int and kind < 0.5:
         return value + rng.choice((-2, -1, 1, 2, 8, 4096, -4096, value))
@@ -141,8 +141,8 @@ def other(value: Any, rng: random.Random) -> Any:
 
 
 def altered(document: Any, rng: random.Random, where: list[tuple[Any, ...]] | None = None) -> Any:
-    """A copy of a document with some values changed, gone, renamed, or exchanged with others; ``where``: which may
-    be."""
+    """Return a copy of a document with some values changed, removed, renamed or exchanged. ``where`` restricts the
+    places."""
     made = json.loads(json.dumps(document))
     where = where or places(made)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -165,12 +165,12 @@ def altered(document: Any, rng: random.Random, where: list[tuple[Any, ...]] | No
             else:
                 inside[last] = other(inside[last], rng)
         except (KeyError, IndexError, TypeError):
-            continue  # it is below what has just been changed
+            continue  # it is below a value that was just changed
     return made
 
 
 def toml(tables: dict[str, Any]) -> str:
-    """Tables as TOML; inner ones are written inline. What TOML has no words for is left out."""
+    """Return tables as TOML with inline inner tables. Values that TOML cannot express are left out."""
     return "".join(f"{json.dumps(key)} = {_toml(value)}\n" for key, value in tables.items() if value is not None)
 
 

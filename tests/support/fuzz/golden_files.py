@@ -1,4 +1,4 @@
-"""Golden timelines: refused, or compared; only what is the same is the same."""
+"""Golden timelines: rejected, or compared; only equal timelines compare equal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What hosts do to the process and to the threads in which they call a library, for a share of the cases of a fuzz.
+"""What host applications do to the process and to the threads in which they call a library, for some fuzz cases.
 
-Another floating-point mode, threads that are cancelled on a stack of 32 KiB, children of fork, limits of the system.
-What is chosen depends on the case's random numbers alone.
+Another floating-point mode, threads cancelled on a 32 KiB stack, forked children, resource limits. The choice depends
+only on the case's random numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 
 LIBC, LIBM = ctypes.CDLL(None), ctypes.CDLL("libm.so.6")
 ROUNDINGS = (0x400, 0x800, 0xC00) if platform.machine() == "x86_64" else (0x400000, 0x800000, 0xC00000)
-"""Of fesetround: down, up and towards zero."""
+"""Modes of fesetround: down, up and towards zero."""
 MXCSR, FLUSH = 28, 0x8040
 STACK = 32 << 10
 CANCELED = ctypes.c_void_p(-1).value
@@ -28,7 +28,7 @@ CHILD_S = 60
 
 
 def floats() -> bytes:
-    """This thread's floating-point environment, without the flags of what has happened."""
+    """Return this thread's floating-point environment without the exception flags."""
     environment = ctypes.create_string_buffer(64)
     LIBM.fegetenv(environment)
     if platform.machine() == "x86_64":
@@ -38,7 +38,7 @@ def floats() -> bytes:
 
 
 def set_floats(rng: random.Random) -> None:
-    """Another rounding, or denormals as zeros; nothing that traps, which Python itself would not survive."""
+    """Set another rounding mode or flush denormals. Traps are not enabled because Python would not survive them."""
     if platform.machine() == "x86_64" and rng.random() < 0.5:
         environment = ctypes.create_string_buffer(64)
         LIBM.fegetenv(environment)
@@ -65,7 +65,7 @@ def other_floats(rng: random.Random, problems: list[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def limited(rng: random.Random) -> Iterator[None]:
-    """With room for few more addresses, or for no more files; what Python itself cannot do then does not count."""
+    """Limit the address space or the open files. Failures of Python itself do not count."""
     kind = rng.choice((resource.RLIMIT_AS, resource.RLIMIT_NOFILE))
     before = resource.getrlimit(kind)
     if kind == resource.RLIMIT_AS:
@@ -75,7 +75,7 @@ def limited(rng: random.Random) -> Iterator[None]:
     else:
         most = len(os.listdir("/proc/self/fd")) - 1 + rng.randrange(3)
     level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # nothing that is logged is a surprise
+    logging.disable(logging.CRITICAL)  # logged errors are expected
     resource.setrlimit(kind, (most, before[1]))
     try:
         with contextlib.suppress(MemoryError, OSError):
@@ -86,8 +86,8 @@ def limited(rng: random.Random) -> Iterator[None]:
 
 
 def cancelled(rng: random.Random, function: ctypes._CFuncPtr, handle: int) -> int | None:
-    """Call function(handle) in a thread that is cancelled meanwhile. Its result, or None if it was never called to its
-    end, which is to be impossible."""
+    """Call function(handle) in a thread that is cancelled meanwhile. Returns its result, or None if the call did not
+    complete, which must not happen."""
     attributes, thread, result = ctypes.create_string_buffer(64), ctypes.c_ulong(), ctypes.c_void_p()
     LIBC.pthread_attr_init(attributes)
     LIBC.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK))
@@ -102,7 +102,7 @@ def cancelled(rng: random.Random, function: ctypes._CFuncPtr, handle: int) -> in
 
 
 def in_child(work: Callable[[], list[str]]) -> list[str]:
-    """What is wrong with some calls in a child of fork, which must end."""
+    """Run calls in a forked child, which must end. Returns the problems."""
     sys.stdout.flush()
     reader, writer = os.pipe()
     child = os.fork()

@@ -1,4 +1,4 @@
-"""Instructions whose operands lie over each other, with extreme strides and counts: refused, or executed in bounds."""
+"""Instructions with overlapping operands, extreme strides and counts: rejected, or executed within bounds."""
 
 from __future__ import annotations
 
@@ -45,8 +45,11 @@ PATIENCE_S = 5.0
 
 
 class _Memory:
-    """Every space of every core an array of its own, of bytes that make small indices and large ones. What is outside
-    of the cores may hold streams of weights instead, changed like those of :mod:`tests.support.fuzz.weight_streams`."""
+    """One array for each memory of each core, with bytes that give small and large indices.
+
+    Memory outside the cores may contain weight streams instead, changed like those of
+    :mod:`tests.support.fuzz.weight_streams`.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         numbers = np.random.default_rng(rng.getrandbits(32))
@@ -64,7 +67,7 @@ class _Memory:
 
 
 def _address(name: str, dma: bool, rng: random.Random) -> int:
-    """What is computed with is in SRAM, what is written, too, mostly; what is read, often outside of the cores."""
+    """Return an address: SRAM for compute operands and most results; DMA sources are often outside the cores."""
     base = 0
     if dma and (name in ("src", "data") or rng.random() < 0.2):
         base = rng.choice([0, 0, 0, acc(0), *_OUTSIDE])
@@ -82,7 +85,7 @@ def _field(value: Any, code: str, wild: float, rng: random.Random) -> Any:
 
 
 def mutated(instruction: Instruction, rng: random.Random) -> Instruction:
-    """With other addresses, other strides more or less often, and here and there another count."""
+    """Return the instruction with other addresses, some other strides, and a few other counts."""
     changes: dict[str, Any] = {}
     dma, wild = instruction.unit is Unit.DMA, rng.choice((0.05, 0.3, 0.9))
     for name, (code, count, enumeration) in field_codes(type(instruction)).items():
@@ -109,7 +112,7 @@ class World:
             verify(decode(stream), LIMITS)
             instruction.execute(_Memory(rng), 0)
             self.tally[cls.mnemonic] += 1
-        except (ProgramError, ValueError):  # the device makes a fault of either
+        except (ProgramError, ValueError):  # both become faults on the device
             self.tally["refused"] += 1
         except Exception as error:  # noqa: BLE001 - that is what is looked for
             return [f"{instruction}: {error!r}"]

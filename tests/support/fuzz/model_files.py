@@ -1,4 +1,4 @@
-"""Damaged ONNX models by the way that a user's goes: imported, compiled, run on a device."""
+"""Damaged ONNX models on the way of a user's model: imported, compiled, and run on a device."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from npusim.runtime import Session
 from tests.support.fuzz.damaged_models import broken
 
 PATIENCE_S = 5.0
-"""Of the processor's time."""
+"""CPU time limit of a case."""
 MOST_BYTES = 512 << 20
-"""What a case may take of the host's memory."""
+"""Host memory limit of a case."""
 CONFIG = load_config("tiny").with_(**{"dram.bytes": 64 << 20})
 
 
@@ -35,7 +35,8 @@ class World:
             self._run(model, {"x": (2, 4)} if rng.random() < 0.3 else {})
         except NpusimError as error:
             end = type(error).__name__
-            if isinstance(error, DeviceFaultError):  # what the compiler makes runs, but for what data decides
+            # Compiled programs run without a fault, except for faults that depend on data.
+            if isinstance(error, DeviceFaultError):
                 end = f"fault {error.code}"
                 problems += [] if error.code == "DATA" else [str(error)]
         except Exception as error:  # noqa: BLE001 - that is what is looked for

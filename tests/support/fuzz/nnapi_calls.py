@@ -1,7 +1,7 @@
-"""What the fuzz does with libneuralnetworks.so: see tests.support.fuzz.run.
+"""Fuzz calls of libneuralnetworks.so; see tests.support.fuzz.run.
 
-The prototypes come from the header. Pointers are NULL or point to enough memory, since nobody can check more; handles,
-numbers, structures, orders of calls are anything.
+The prototypes come from the header. Pointers are NULL or point to enough memory, because a library cannot check more;
+handles, numbers, structures and call orders are arbitrary.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PREFIX = "ANeuralNetworks"
 RESULTS = range(15)
 PAGE = 4096
 POOL = 4
-"""Handles of a kind that are kept alive."""
+"""Live handles kept per type."""
 KINDS = ("Device", "Memory", "MemoryDesc", "Model", "Compilation", "Execution", "Burst", "Event")
 NUMBERS = (0, 1, 2, 3, 4, 5, 8, 64, 100, 127, 128, 129, 1000, PAGE, -1, -2, 2**15, 2**16, 2**31 - 1, -(2**31), 2**31)
 HUGE = (2**40, 2**63, 2**64 - 1)
@@ -32,7 +32,7 @@ EXTENSIONS = (b"com.npusim.nothing", b"com.example.fibonacci", b"", b"\xff\xfe",
 
 
 class World:
-    """A pool of handles of every kind; what cases make, later ones use."""
+    """A pool of handles of every type; later cases use the handles of earlier ones."""
 
     def __init__(self) -> None:
         self.c = ctypes.CDLL(str(LIBRARY))
@@ -78,7 +78,7 @@ class World:
         )
 
     def numbers(self, rng: random.Random) -> Any:
-        """A page of uint32_t, mostly indexes."""
+        """Return a page of uint32_t values, mostly indices."""
         few = [rng.choice((*range(8), *range(4), 2**32 - 1)) for _ in range(64)]
         return (ctypes.c_uint32 * (PAGE // 4))(*few)
 
@@ -107,7 +107,7 @@ class World:
         return (ctypes.c_void_p * 8)(*(self.handle(rng, kind) for _ in range(8)))
 
     def argument(self, rng: random.Random, parameter: str) -> Any:
-        """A value for a parameter as it is declared."""
+        """Return a value for a parameter with this declaration."""
         name = parameter.replace("*", " ").split()[-1]
         if "*" not in parameter:
             plain = self.number(rng, name)
