@@ -175,7 +175,7 @@ class World:
     # Cases
 
     def case(self, rng: random.Random) -> list[str]:
-        """One case: a few calls of anything, or a model from its beginning to its run, with mistakes."""
+        """Run one case: a few arbitrary calls, or a model from creation to execution, with mistakes."""
         self.problems.clear()
         self.kept.clear()
         kind = rng.random()
@@ -204,7 +204,7 @@ class World:
                 self.any_call(rng, rng.choice(FREE_CHOICE))
 
     def orphan(self, rng: random.Random) -> list[str]:
-        """Calls in a child of fork, where everything is dead."""
+        """Make calls in a forked child, where every handle is dead."""
         self.problems.clear()
         for name in rng.sample(FREE_CHOICE, 8):
             if self.prototypes[name][0] == "int" and self.any_call(rng, name) != DEAD:
@@ -212,7 +212,7 @@ class World:
         return self.problems
 
     def case_cancelled(self, rng: random.Random) -> None:
-        """A thread is cancelled in a call, which is done to its end."""
+        """Cancel a thread in a call. The call must complete."""
         name = rng.choice(OF_ONE_HANDLE)
         (kind,) = (kind for kind in KINDS if re.search(rf"\b{PREFIX}{kind}\b", self.prototypes[name][1][0]))
         handle = self.handle(rng, kind)
@@ -223,7 +223,8 @@ class World:
             self.dropped(kind, handle)
 
     def step(self, rng: random.Random, spoilt: float, name: str, *arguments: Any) -> int:
-        """A step of a story: left out, done twice, or with one argument replaced, with that probability each."""
+        """Make a call of a story. With probability ``spoilt`` each, it is omitted, repeated, or one argument is
+        replaced."""
         name = PREFIX + name
         given, parameters = list(arguments), self.prototypes[name][1]
         if rng.random() < spoilt:
@@ -247,7 +248,7 @@ class World:
         self.step(rng, spoilt, "Model_addOperand", model, ctypes.byref(made))
 
     def story(self, rng: random.Random, spoilt: float) -> None:
-        """z = x ? y for two vectors, by an operation of that form or of another one."""
+        """Build and run z = x ? y for two vectors, with an operation of that form or another one."""
         model = self.made(rng, spoilt, "Model_create")
         for kind, dims in (("TENSOR_FLOAT32", (4,)), ("TENSOR_FLOAT32", (4,)), ("INT32", ()), ("TENSOR_FLOAT32", (4,))):
             self.operand(rng, spoilt, model, kind, *dims)

@@ -1,4 +1,4 @@
-"""What the fuzz does with libonnxifi-npusim.so: see tests.support.fuzz.run."""
+"""Fuzz calls of libonnxifi-npusim.so; see tests.support.fuzz.run."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ EXTENSIONS = (
     "npusimGetRunTimingFunction",
 )  # fmt: skip
 DIFFERENT = ((Status.SUCCESS, Status.UNSUPPORTED_SHAPE), (Status.UNSUPPORTED_SHAPE, Status.NO_DEVICE_MEMORY))
-"""An input has to be a constant, which compatibility may not ask for; a graph is too large, which it cannot say so."""
+"""Allowed differences (compatibility, onnxInitGraph): an input must be a constant, which compatibility may not require;
+the graph is too large, which compatibility cannot report."""
 FAILED = (Status.INTERNAL_ERROR, Status.FATAL_ERROR, Status.BACKEND_UNAVAILABLE)
 
 
 class World(Descriptors):
-    """A backend, graphs of the first seed models and events, all alive; and handles that are not."""
+    """A live backend, graphs of the first seed models and events, and invalid handles."""
 
     def __init__(self, library: abi.Library, kind: type[ctypes.Structure]) -> None:
         super().__init__(kind)
         self.c = ctypes.CDLL(str(library.path))
         self.problems: list[str] = []
-        self.short = False  # the system lacks something
+        self.short = False  # a resource limit is in force
         ids, count = (c_void_p * 4)(), c_size_t(4)
         self.must("onnxGetBackendIDs", ids, byref(count))
         self.id, self.other_id = ids[0], ids[1]
@@ -63,7 +64,7 @@ class World(Descriptors):
     # Calls
 
     def call(self, function: str, *arguments: Any, allowed: tuple[int, ...] = ()) -> int:
-        """Call a function and look at its status."""
+        """Call a function and check its status."""
         status = int(getattr(self.c, function)(*arguments))
         if status not in RETURNS[function]:
             self.problems.append(f"{function}: status {status:#x} is not in its list")
@@ -95,14 +96,14 @@ class World(Descriptors):
         return ctypes.CFUNCTYPE(c_int32)(found.value)
 
     def out_of(self, function: str, status: int, out: c_void_p, good: tuple[int, ...]) -> None:
-        """A handle is stored exactly on success, and NULL otherwise."""
+        """Check that a handle is stored exactly on success, and NULL otherwise."""
         if (status in good) != bool(out.value):
             self.problems.append(f"{function}: status {status:#x} with the handle {out.value}")
 
     # Arguments
 
     def handle(self, rng: random.Random, right: int, chance: float = 0.8) -> c_void_p:
-        """The right handle, or one of another kind, a released one, or garbage."""
+        """Return the right handle, or one of another kind, a released one, or garbage."""
         if rng.random() < chance:
             return c_void_p(right)
         return c_void_p(rng.choice((rng.choice(self.live), rng.choice(self.dead), rng.getrandbits(64))))
@@ -123,7 +124,7 @@ class World(Descriptors):
     # Cases
 
     def case(self, rng: random.Random) -> list[str]:
-        """One case: a call or a few."""
+        """Run one case of one or more calls."""
         self.problems.clear()
         self.kept.clear()
         kind = rng.random()
@@ -144,7 +145,7 @@ class World(Descriptors):
         return list(self.problems)
 
     def orphan(self, rng: random.Random) -> list[str]:
-        """Calls in a child of fork, which has no device and may release what it has inherited."""
+        """Make calls in a forked child, which has no device and may release inherited handles."""
         self.problems.clear()
         made, fence = c_void_p(SENTINEL), Fence(TAG_MEMORY_FENCE_V1, 0, self.event)
         gone = [
@@ -163,7 +164,7 @@ class World(Descriptors):
         return self.problems
 
     def case_cancelled(self, rng: random.Random) -> None:
-        """A thread is cancelled in a call, which is done to its end."""
+        """Cancel a thread in a call. The call must complete."""
         name = rng.choice(("onnxSignalEvent", "onnxWaitEvent", "onnxReleaseEvent", "onnxReleaseBackend"))
         if rng.random() < 0.1:
             name, handle = "onnxReleaseGraph", self.graph_of(seeds()[0])
@@ -221,7 +222,7 @@ class World(Descriptors):
         self.init_graph(rng, model, c_uint32(0), None)
 
     def case_verdict(self, rng: random.Random) -> None:
-        """Compatibility and a graph agree as far as the specification lets them."""
+        """Check that compatibility and onnxInitGraph agree as far as the specification allows."""
         model, out = broken(rng), c_void_p(SENTINEL)
         verdict = self.call("onnxGetBackendCompatibility", c_void_p(self.id), c_size_t(len(model)), model)
         arguments = (c_void_p(self.backend), None, c_size_t(len(model)), model, c_uint32(0), None, byref(out))
@@ -232,7 +233,8 @@ class World(Descriptors):
             self.must("onnxReleaseGraph", out)
 
     def case_weights(self, rng: random.Random) -> None:
-        """Descriptors on models that are right: a wrong shape that the model has, too, would be read as it is."""
+        """Use descriptors on valid models only: if the model had the same wrong shape, the weights would be read beyond
+        their buffer."""
         count, weights = self.tensors(rng, [(rng.choice(("w", "w", "x")), (4,))])
         self.init_graph(rng, seeds()[rng.choice((2, 2, 2, 0, 3))], count, weights)
 
@@ -306,7 +308,7 @@ class World(Descriptors):
             self.must("onnxReleaseEvent", out)
 
     def case_handles(self, rng: random.Random) -> None:
-        """Handles that are of no use, in every function that takes one."""
+        """Use invalid handles in every function that takes one."""
         for function, right in (
             ("onnxReleaseBackend", self.backend), ("onnxSignalEvent", 0), ("onnxWaitEvent", 0),
             ("onnxReleaseEvent", self.event), ("onnxReleaseGraph", self.graphs[0]), ("onnxReleaseBackendID", self.id),

@@ -1,4 +1,5 @@
-"""The fuzz of libonnxifi-npusim-v1.so: see tests.support.fuzz.run. Its onnxInitGraph ignores the last two arguments."""
+"""Fuzz calls of libonnxifi-npusim-v1.so; see tests.support.fuzz.run. Its onnxInitGraph ignores the last two
+arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changed program files by the way that a user's goes: read, checked, run on the device, reported."""
+"""Changed program files on the way of a user's file: read, checked, run on the device, and reported."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from tests.support.fuzz.fences import SANITIZED, Fences
 from tests.support.fuzz.sample_programs import CONFIGS, Sample
 
 PATIENCE_S = 20.0 if SANITIZED else 5.0
-"""Of the processor's time: other work on the machine is no fault of the case."""
+"""CPU time limit of a case, independent of other load on the machine."""
 MOST_BYTES = 256 << 20
-"""What a case may take of the host's memory."""
+"""Host memory limit of a case."""
 DEFECTS = ("INTERNAL", "DEADLOCK", "TIMEOUT", "UNPLUGGED", "RING")
-"""Faults that ``isa.verify`` rules out, or that are the simulator's or the driver's own. ADDRESS is not among them: of
-an operand without elements nobody asks where it lies before the device looks there."""
+"""Faults that ``isa.verify`` rules out, or defects of the simulator or driver. ADDRESS is not included: the verifier
+does not check the address of an operand without elements, but the device may."""
 
 
 class World:
-    """A device of each kind, always the same: memories hold small numbers that follow from the case."""
+    """Devices of each configuration in a reproducible state: the memory content depends only on the case."""
 
     def __init__(self) -> None:
         self.tally: Counter[str] = Counter()
@@ -49,7 +49,7 @@ class World:
 
     def case(self, rng: random.Random) -> list[str]:
         sample, data = broken(rng)
-        os.pwrite(self._file.fileno(), data, 0)  # opening it anew would take longer than all the rest
+        os.pwrite(self._file.fileno(), data, 0)  # reopening the file would take longer than everything else
         os.ftruncate(self._file.fileno(), len(data))
         session = self._sessions[sample.config]
         numbers = np.random.default_rng(rng.getrandbits(32))
@@ -86,7 +86,7 @@ class World:
             area[:] = np.resize(noise, area.size)
 
     def _run(self, session: Session, sample: Sample, rng: random.Random, numbers: np.random.Generator) -> str:
-        """How it ended. Raises what the file, its program or the run is refused with."""
+        """Run the file and return the outcome. Raises the error for the file, its program or the run."""
         program = read_program(self._path)
         if rng.random() < 1 / 8:
             for _ in disassemble(decode(program.code), [entry.name for entry in program.ops]):
@@ -98,7 +98,7 @@ class World:
             if rng.random() < 1 / 8:
                 report.text(result, session.config, "any")
                 json.dumps(result.to_json_dict(), allow_nan=False)
-            if rng.random() < 1 / 8:  # from a tape, with whatever the first run has left in memory
+            if rng.random() < 1 / 8:  # from a recording, with the memory content left by the first run
                 session.run(program, inputs, timing_only=not fits)
         finally:
             session.unload(program)
@@ -106,7 +106,7 @@ class World:
 
 
 def _inputs(program: Program, sample: Sample, usual: bool, numbers: np.random.Generator) -> dict[str, Any]:
-    """What the program should be fed, where that fits; else any bytes."""
+    """Return the sample's inputs where they fit, and random bytes otherwise."""
     inputs = {}
     for item in program.inputs:
         array = sample.feeds.get(item.name)

@@ -1,6 +1,6 @@
-"""Messages that no QEMU sends for its x-pci-proxy-dev: changed at random, cut, with strange descriptors.
+"""Messages that QEMU never sends for its x-pci-proxy-dev: randomly changed, truncated, with odd descriptors.
 
-A case is one connection. All that QEMU will ever say lies in the socket before the server looks; then it has hung up.
+A case is one connection. The peer writes all messages to the socket and hangs up before the server reads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from npusim.hw.config import load_config
 
 PATIENCE_S = 0.05
 SANE_PATIENCE_S = 60.0
-"""The process may stand still for longer than the other patience between two pieces of a sane message."""
+"""Time limit for valid messages: the process may be suspended for longer than PATIENCE_S within a message."""
 MOST_MESSAGES = 60
 _AT = 0xE000_0000, 0xD000_0000
 _PLACES = [register.offset for register in REGISTERS]
@@ -83,7 +83,7 @@ class World:
         return said
 
     def _nonsense(self, sock: socket.socket, rng: random.Random) -> None:
-        if rng.random() < 0.8:  # what lies behind the BARs is reached
+        if rng.random() < 0.8:  # enable access to the memory behind the BARs
             for offset, value in ((0x10, _AT[0]), (0x18, _AT[1]), (0x04, 6), (0x50, 1 << 16), (0x54, rng.choice(_BUS))):
                 self._say(sock, CONFIG_WRITE, CONFIG.pack(offset, value & 0xFFFF_FFFF, 4), [])
         for _ in range(rng.randrange(MOST_MESSAGES)):

@@ -1,10 +1,11 @@
 # ruff: noqa: T201 a program
-"""Calls that no sane client makes, on the C libraries; instructions and files that no compiler makes; damaged models.
+"""Fuzz the C libraries with calls no valid client makes, the device with instructions and files no compiler makes, and
+the importer with damaged models.
 
-``python -m tests.support.fuzz.run [--library onnxifi] [--cases N]`` makes them. Case number n of a library depends on
-the seed and n alone. The cases run in processes of their own, so that a crash or a hang is seen, with the number of the
-case. A call must return, with a status of its function's own list; one that says that the library itself failed, though
-nobody injected that, is a finding, too. ``--only n`` runs one case in this process.
+``python -m tests.support.fuzz.run [--library onnxifi] [--cases N]`` runs them. Case n of a library depends only on the
+seed and n. Cases run in separate processes to detect crashes and hangs together with the case number. A call must
+return a status from its function's list. A status that reports a failure of the library itself, without an injected
+failure, is also a finding. ``--only n`` runs one case in this process.
 """
 
 from __future__ import annotations
@@ -54,29 +55,29 @@ MODULES = {
 GIVEN = (
     "checkpoints", "bus-traces", "fault-scripts", "scenarios", "goldens", "debugger-scripts", "run-files", "arrays",
 )  # fmt: skip
-"""Files of others that are read by a command, each with a :class:`tests.support.fuzz.given_files.Kind`."""
+"""Files from users that commands read, each with a :class:`tests.support.fuzz.given_files.Kind`."""
 CHUNK = 20_000
-"""Cases of one process, at most."""
+"""Most cases per process."""
 TALLY = "tally "
-"""What the line with it begins with."""
+"""Prefix of the output line with the tally."""
 FOUND = 3
-"""The exit status of a process that has found something."""
+"""Exit status of a process with findings."""
 PATIENCE_S = 60.0
-"""A case that takes longer hangs."""
+"""A case that takes longer counts as hanging."""
 START_S = 900.0
-"""Until a process begins its first one: it imports, perhaps under sanitizers, and makes what cases work on."""
+"""Time limit until a process starts its first case: it imports, perhaps with sanitizers, and prepares objects."""
 
 
 class World(Protocol):
-    """A library with objects to try things on. It may have a ``tally``, a Counter of how cases have ended."""
+    """A library with prepared objects. It may have a ``tally``, a Counter of outcomes."""
 
     def case(self, rng: random.Random) -> list[str]:
-        """Run a case; what was wrong with it."""
+        """Run a case and return the problems."""
         ...
 
 
 class Surprises(logging.Handler):
-    """Errors that a library has logged with a trace: nobody had foreseen them."""
+    """Collects errors that a library logs with a traceback, which are unexpected by definition."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,9 +103,11 @@ def rng_of(library: str, seed: int, number: int) -> random.Random:
 
 
 def run_cases(library: str, seed: int, numbers: range, progress: Path | None = None) -> Iterator[str]:
-    """Run cases in this process, which leaves the number of the one under way in ``progress``; what is found, and at
-    the end a line that begins with TALLY if the library counts how cases end."""
-    logging.disable(logging.WARNING)  # every refusal is logged
+    """Run cases in this process and yield the findings.
+
+    The number of the current case is kept in ``progress``. If the library has a tally, the last line starts with TALLY.
+    """
+    logging.disable(logging.WARNING)  # every rejection is logged
     seen = Surprises()
     logging.getLogger().addHandler(seen)
     world = world_of(library)
@@ -132,20 +135,21 @@ class Worker:
 
     @property
     def tally(self) -> Counter[str]:
-        """How the cases of a process ended that has ended itself."""
+        """Outcomes of a process that exited by itself."""
         lines = [line for line in self._text().splitlines() if line.startswith(TALLY)]
         return Counter(json.loads(lines[-1].removeprefix(TALLY))) if lines else Counter()
 
     @property
     def current(self) -> int:
-        """The case under way; the first one also before it begins: what ends the process then would end it again."""
+        """Number of the current case. Before the first case it is that of the first: a process that died then would die
+        again."""
         return max(self._number(), self.numbers.start)
 
     def _number(self) -> int:
         return int(struct.unpack("<q", self._progress.read_bytes())[0])
 
     def poll(self) -> list[str] | None:
-        """What was found, when the process has ended; None before."""
+        """Return the findings if the process has ended, and None otherwise."""
         number, now = self._number(), time.monotonic()
         if number != self._last:
             self._last, self._since = number, now
@@ -153,7 +157,7 @@ class Worker:
         if self._process.poll() is None:
             if now - self._since < (PATIENCE_S if number >= self.numbers.start else START_S):
                 return None
-            self._process.send_signal(signal.SIGABRT)  # faulthandler prints where it hangs
+            self._process.send_signal(signal.SIGABRT)  # faulthandler prints the stack
             self._process.wait()
             return [*self._findings(), f"case {current}: hangs\n{self._text()[-3000:]}"]
         lines = self._findings()
@@ -172,7 +176,7 @@ class Worker:
 def run_all(
     library: str, seed: int, first: int, cases: int, workers: int = 2, tally: Counter[str] | None = None
 ) -> Iterator[str]:
-    """Run cases in processes; the problems as they come. ``tally`` counts how cases ended."""
+    """Run cases in several processes and yield the problems. ``tally`` counts the outcomes."""
     chunk = max(1, min(CHUNK, -(-cases // workers)))
     chunks = [range(start, min(start + chunk, first + cases)) for start in range(first, first + cases, chunk)]
     with tempfile.TemporaryDirectory() as folder:
@@ -225,7 +229,7 @@ def main() -> int:
         print(f"{library}: {options.cases} cases, seed {options.seed}, {time.monotonic() - begin:.0f} s", flush=True)
         for end, count in tally.most_common():
             print(f"{library}: {count} {end}", flush=True)
-        if record := os.environ.get("NPUSIM_RECORD"):  # of .ci/record.py
+        if record := os.environ.get("NPUSIM_RECORD"):  # see .ci/record.py
             with open(record, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"library": library, "cases": options.cases}) + "\n")
     print(f"{found} problems")

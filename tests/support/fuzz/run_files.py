@@ -1,4 +1,4 @@
-"""The JSON of runs, edited: refused, or compared with others; a rerun notices the edit."""
+"""Edited run records in JSON: rejected, or compared with others; a rerun detects the edit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from npusim.runtime import Session
 from tests.support.fuzz.given_files import Kind, altered, places
 
 RERUN = 0.02
-"""The part of the cases that are run again, which takes long."""
+"""Fraction of the cases that are rerun, which is slow."""
 
 
 class Runs(Kind):
@@ -35,7 +35,7 @@ class Runs(Kind):
                 json.dumps(session.run(session.compile(self._model), timing_only=True).to_json_dict())
             )
         self._where = places(self._record)
-        # Most of it is figures of operators, which are all alike.
+        # Weight the other places: most of the record is operator figures, which are all alike.
         few = [place for place in self._where if place[0] in ("provenance", "units", "timeline_digest", "energy")]
         self._where = self._where + few * (len(self._where) // len(few))
 
@@ -49,7 +49,7 @@ class Runs(Kind):
         found = load_run(path)
         if rng.random() < RERUN:
             again = rerun(found, str(path))
-            # A description is a label of the device that is run again, and no figure of the run.
+            # The description only labels the device and is not compared by a rerun.
             changes = [each for each in _differences(found, self._record, False) if ".description " not in each]
             if again.same and changes:
                 raise AssertionError("an edited record is the same")

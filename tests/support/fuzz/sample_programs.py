@@ -1,4 +1,4 @@
-"""Small programs for ``tiny`` and ``edge``: between them every instruction and every routine that ships."""
+"""Small programs for ``tiny`` and ``edge`` that together contain every instruction and every shipped routine."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _LITTLE = {
 }
 _WAY = {"cores": 2, "exchange.bytes_per_cycle": 32}
 CONFIGS = (load_config("tiny").with_(**_LITTLE), load_config("edge").with_(**_LITTLE, **_WAY))
-"""Little DRAM: it is cleared for each case, and no case may ask for more of the host. All instructions may be used, as
-far as there is another core for what passes from one to the other."""
+"""Small DRAM, because it is cleared for each case and limits the host memory of a case. All instructions are allowed,
+except exchange on the single core."""
 _BLOCKS = np.repeat([[7], [8]], 8, axis=0) + np.zeros((1, 5), np.int32)
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A program in parts that can be changed, and values for its inputs that make it run to its end."""
+    """A program, its parts that can be changed, and input values that make it run to its end."""
 
     program: Program
     config: int
@@ -59,7 +59,7 @@ def _graphs() -> Iterator[tuple[Graph, dict[str, Array]]]:
         yield case.graph()
     for name, (types, params, shapes) in TYPES.items():
         maker = Maker()
-        # Numbers that rise along the last axis are boxes, and such as lie within a small image.
+        # Values that rise along the last axis are valid boxes within a small image.
         inputs = [maker.x(*shape, dtype=dtype, low=0, high=2) for shape, dtype in zip(shapes, types, strict=True)]
         maker.feeds = {key: np.sort(value, axis=-1) for key, value in maker.feeds.items()}
         yield (
@@ -75,22 +75,22 @@ def _graphs() -> Iterator[tuple[Graph, dict[str, Array]]]:
     yield grown, maker.feeds
     maker = Maker()  # a row longer than SRAM
     yield maker.build.finish([maker.add("softmax", maker.x(1, 20_000), axis=1, log=False)]), maker.feeds
-    maker = Maker()  # packed weights with scales and zero points, a pair of them for 8 of the 16
+    maker = Maker()  # packed weights with scales and zero points per block of 8 of the 16 rows
     numbers = maker.quantised(maker.c(16, 5, dtype=DType.UINT8, high=16), np.full((16, 5), 0.5), _BLOCKS)
     yield maker.build.finish([maker.add("matmul", maker.x(3, 16), numbers)]), maker.feeds
-    maker = Maker()  # sums of 64 bits
+    maker = Maker()  # 64-bit sums
     pixels = maker.quantised(maker.x(2, 600, dtype=DType.INT16), 0.25, 0)
     numbers = maker.quantised(maker.build.const(np.full((600, 3), -128, np.int8)), 0.5, 0)
     product = maker.add("matmul", pixels, numbers)
     yield maker.build.finish([maker.quantise(product, 64.0, 0, DType.INT16)]), maker.feeds
-    maker = Maker()  # numbers for each channel, added behind the scales
+    maker = Maker()  # per-channel values added after the scales
     pixels, numbers = (maker.quantised(make(6, 6, dtype=DType.INT8), 0.25, 0) for make in (maker.x, maker.c))
     shift = maker.build.const(np.linspace(0.1, 0.7, 6, dtype=np.float32).reshape(1, 6))
     yield maker.build.finish([maker.bi(Binary.ADD, maker.add("matmul", pixels, numbers), shift)]), maker.feeds
 
 
 def _filled() -> tuple[Program, dict[str, Array]]:
-    """What the compiler has no use for at the moment: memory that is filled."""
+    """Fill memory, which compiled programs currently do not do."""
     stream = Stream()
     filled = stream.dma(fill(0, 64, 7))
     stream.dma(copy(region(2), 0, 64), filled)
@@ -98,7 +98,7 @@ def _filled() -> tuple[Program, dict[str, Array]]:
 
 
 def _sent(cores: int) -> tuple[Program, dict[str, Array]]:
-    """What the compiler has no use for where there is one core: a copy to each core of a mask."""
+    """Copy to each core of a mask, which compiled programs do not do on one core."""
     stream = Stream()
     sent = stream.dma(multicast(0, region(2), 64, (1 << cores) - 1))
     stream.dma(copy(region(3), 0, 64), sent, core=cores - 1)
@@ -106,7 +106,7 @@ def _sent(cores: int) -> tuple[Program, dict[str, Array]]:
 
 
 def _handed() -> tuple[Program, dict[str, Array]]:
-    """What takes more than one core: bytes that pass from one to the other."""
+    """Pass bytes from one core to another. Needs two cores."""
     stream = Stream()
     loaded = stream.dma(copy(0, region(2), 64))
     passed = stream.dma(exchange(64, 0, 64, 0, 2), loaded)
@@ -115,7 +115,8 @@ def _handed() -> tuple[Program, dict[str, Array]]:
 
 
 def _fetched() -> tuple[Program, dict[str, Array]]:
-    """What the compiler has no use for where no matrix unit fetches for itself: features, with a pixel of padding."""
+    """Fetch features with a pixel of padding, which programs only do for a matrix unit that fetches its own
+    features."""
     stream = Stream()
     pixels, padding = (0, 0, 8, 1), (0, 0, 1, 0)
     loaded = stream.dma(Fetch(0, pixels, region(2), pixels, (1, 1, 7, 8), 1, padding, ZERO4, 3))
@@ -124,8 +125,8 @@ def _fetched() -> tuple[Program, dict[str, Array]]:
 
 
 def _expanded(cores: int) -> tuple[Program, dict[str, Array]]:
-    """What the compiler has no use for where there is one core: weights of a stream for each core of a mask. Then those
-    of one core once more."""
+    """Expand weight streams for each core of a mask, which compiled programs do not do on one core, then once more for
+    one core."""
     stream, constants, made, sent = Stream(), b"", 0, []
     for bits in SYMBOL_BITS:
         data = np.frombuffer(weights(random.Random(bits), 1200), np.uint8)

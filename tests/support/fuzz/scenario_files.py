@@ -1,4 +1,4 @@
-"""Serving scenarios and the arrivals that they name: refused, or requests at times."""
+"""Serving scenarios and their arrival files: rejected, or turned into request times."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ARRIVALS = "time,prompt,output\n0,16,3\n1 ms,5,7\n2500000,100,1\n0.003 s,2,2\n"
 
 
 class Scenarios(Kind):
-    """Scenarios of several models and of a decoder."""
+    """Scenarios with several models and with a decoder."""
 
     def good(self, rng: random.Random) -> bytes:
         return toml(rng.choice(SCENARIOS)).encode()

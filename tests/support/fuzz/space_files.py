@@ -1,6 +1,6 @@
-"""Space files as nobody means them: keys, values and formulas of a right one are changed, exchanged and nested.
+"""Invalid space files: keys, values and formulas of a valid one are changed, exchanged and nested.
 
-What is read is searched, with few designs that a formula evaluates, so that all that is asked of designs is calculated.
+Files that are accepted are searched with few designs evaluated by formula, so that everything requested is computed.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ PLAIN = (
     "8",
     "0.1", "1e300", "1e-300", "9" * 60, "power / 1 W", "dram.bandwidth / clock / 1 B", "1.19",
 )  # fmt: skip
-"""Plain numbers, which go with each other."""
+"""Plain numbers that are compatible with each other."""
 
 
 def expression(rng: random.Random, depth: int, atoms: Sequence[str]) -> str:
-    """A formula, mostly one that is right."""
+    """Return a formula, usually a valid one."""
     if depth <= 0 or rng.random() < 0.2:
         return rng.choice(atoms)
     kind = rng.randrange(8)
@@ -120,7 +120,7 @@ def formula(rng: random.Random, compared: float | None = None) -> str:
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every (table or list, key or index) inside a value."""
+    """Return every (table or list, key or index) inside a value."""
     inside = (
         list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
     )
@@ -176,7 +176,7 @@ def edit(space: dict[str, Any], rng: random.Random) -> None:
 
 
 def use(space: dict[str, Any]) -> None:
-    """Use every variable of the space's own in a constraint: else it is refused for that alone."""
+    """Use each of the space's own variables in a constraint, because an unused variable is rejected."""
     constraints = space.get("constraints")
     if isinstance(constraints, list):
         tables = [table for part in ("vary", "derive") if isinstance(table := space.get(part), dict)]
@@ -206,7 +206,7 @@ PIECES = (b"[", b"{", b"\xff", b"\0", b"=", b"[" * 3000, b"a." * 2000, b'"""', b
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
-    """The text of a file with bytes changed, left out or repeated."""
+    """Return the text of a file with bytes changed, removed or repeated."""
     begin, end = sorted(rng.randrange(len(data) + 1) for _ in range(2))
     kind = rng.randrange(4)
     if kind == 0:
@@ -233,7 +233,7 @@ def broken(rng: random.Random) -> bytes:
 
 
 class Formula:
-    """Evaluates a design without simulating it."""
+    """Evaluates a design without simulation."""
 
     def __init__(self, models: list[str]) -> None:
         self._models = models

@@ -1,6 +1,7 @@
-"""Study stores as an attacker writes them: statements, cells and bytes of a good one, which this user has written.
+"""Study stores as an attacker would write them: changed statements, cells and bytes of a valid store written by this
+user.
 
-Without trust, rows are those that were written, or the store is refused. With it, rows can be right.
+Without trust, the rows are those written, or the store is rejected. With trust, the rows must be valid.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def statement(rng: random.Random) -> str:
 
 
 def stated(path: Path, rng: random.Random) -> None:
-    """Run statements; what SQLite itself refuses leaves the file as it is."""
+    """Run statements; if SQLite itself rejects them, the file does not change."""
     with contextlib.closing(sqlite3.connect(path)) as file:
         file.executescript("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY;")
         file.set_progress_handler(lambda: True, 20_000)
@@ -107,7 +108,7 @@ def stated(path: Path, rng: random.Random) -> None:
 
 
 def overwritten(path: Path, rng: random.Random) -> None:
-    """Change bytes: of the header, of b-trees, of cells, of whole pages."""
+    """Change bytes of the header, of b-trees, of cells, or of whole pages."""
     data = bytearray(path.read_bytes())
     size = 4096
     for _ in range(rng.choice((1, 1, 2, 5, 20))):
@@ -115,10 +116,10 @@ def overwritten(path: Path, rng: random.Random) -> None:
         kind = rng.randrange(8)
         if kind == 0:
             data[rng.randrange(100)] = rng.randrange(256)
-        elif kind == 1:  # the head of a b-tree: its kind, cells, where they begin, its last child
+        elif kind == 1:  # b-tree header: type, number of cells, their offset, last child
             at = page + (100 if page == 0 else 0)
             data[at + rng.randrange(12)] = rng.choice((0, 1, 2, 5, 10, 13, 255, rng.randrange(256)))
-        elif kind == 2:  # an inner page whose children are pages of the same file, itself too
+        elif kind == 2:  # an inner page with children in the same file, including itself
             children = [rng.randrange(1, len(data) // size + 1) for _ in range(rng.choice((1, 5, 300)))]
             data[page + 100 * (not page) : page + size] = _inner(children, size - 100 * (not page), rng)
         elif kind == 3:
@@ -137,7 +138,7 @@ def overwritten(path: Path, rng: random.Random) -> None:
 
 
 def _inner(children: list[int], size: int, rng: random.Random) -> bytes:
-    """An inner page of a table: (child, key) in each cell."""
+    """Return an inner table page with (child, key) in each cell."""
     cells = [struct.pack(">I", child) + bytes([number & 0x7F]) for number, child in enumerate(children)]
     offsets, end, body = [], size, b""
     for cell in cells:
@@ -150,7 +151,7 @@ def _inner(children: list[int], size: int, rng: random.Random) -> bytes:
 
 
 def beside(path: Path, rng: random.Random) -> None:
-    """Leave a file beside the store that SQLite looks at."""
+    """Create a file next to the store that SQLite reads."""
     journal = bytes.fromhex("d9d505f920a163d7") + struct.pack(">IIIII", rng.choice((1, 2, 2**32 - 1)), 7, 3, 512, 4096)
     page = struct.pack(">I", rng.randrange(1, 9)) + rng.randbytes(4096) + bytes(4)
     content = rng.choice((b"", rng.randbytes(50), journal, journal.ljust(512, b"\0") + page, b"/x\0" + journal[:8]))

@@ -1,4 +1,4 @@
-"""Bus traces with other rows, contents and heads, and blocks that say other things of themselves."""
+"""Bus traces with other rows, contents and headers, and with blocks that contradict their headers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _START_BYTES = 12
 
 
 class Traces(FileKind):
-    """Those of a bus and of a PCI function."""
+    """Traces of a bus and of a PCI function."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Traces(FileKind):
             place = rng.randrange(len(contents))
             contents[place] = rng.choice((b"", bytes(1 << 16), contents[place][:-1], rng.randbytes(64)))
         elif kind == 4:
-            rows[at] = row._replace(kind=rng.choice(list(RecordKind)))  # with the numbers of the other
+            rows[at] = row._replace(kind=rng.choice(list(RecordKind)))  # with the numbers of the old kind
         elif kind == 5:
             rows[at] = row._replace(gap_ps=_number(row.gap_ps, rng), spent_ps=row.spent_ps)
         elif row.numbers:
@@ -113,7 +113,7 @@ def _number(value: int, rng: random.Random) -> int:
 
 
 def _other_blocks(raw: bytes, rng: random.Random) -> bytes:
-    """Blocks in another order, twice, or with other kinds, sizes and bytes, some of which their checksums go with."""
+    """Reorder or duplicate blocks, or change their kinds, sizes and bytes, some with matching checksums."""
     blocks, at = [], _START_BYTES
     while at < len(raw):
         kind, packed, size, checksum = _BLOCK.unpack_from(raw, at)

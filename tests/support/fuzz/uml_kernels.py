@@ -1,4 +1,4 @@
-"""User Mode Linux kernels that lie, stop and die: what they say is right for a while, then some of it is damaged."""
+"""User Mode Linux kernels that lie, stop and die: their messages are valid for a while, then partly damaged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.uml_kernel import (
 
 STEPS = 60
 QUIET_S = 0.05
-"""A kernel that is not answered for so long goes."""
+"""A kernel that gets no answer for this long disconnects."""
 NUMBERS = (
     0,
     1,
@@ -58,7 +58,7 @@ NUMBERS = (
 
 
 class Mangler:
-    """A socket that damages some of what goes through."""
+    """A socket that damages part of the data."""
 
     def __init__(self, sock: socket.socket, rng: random.Random, tally: Counter[str]) -> None:
         self._sock, self._rng, self._tally = sock, rng, tally
@@ -75,17 +75,17 @@ class Mangler:
         self._sock.sendall(data)
 
     def sendmsg(self, buffers: list[bytes], *more: Any) -> int:
-        """With descriptors, which may be others."""
+        """Send a message with its descriptors, which may be replaced."""
         self._tally["messages"] += 1
         return self._sock.sendmsg(buffers, *more)
 
     def _damage(self, data: bytes) -> bytes:
         rng = self._rng
         match rng.randrange(7):
-            case 0:  # a bit
+            case 0:  # flip a bit
                 place = rng.randrange(len(data))
                 return data[:place] + bytes([data[place] ^ 1 << rng.randrange(8)]) + data[place + 1 :]
-            case 1:  # a number
+            case 1:  # replace a number
                 place = rng.randrange(0, len(data), 4)
                 return data[:place] + (rng.choice(NUMBERS) & 0xFFFF_FFFF).to_bytes(4, "little") + data[place + 4 :]
             case 2:
@@ -101,7 +101,7 @@ class Mangler:
 
 
 class World:
-    """One device, to which kernel after kernel connects."""
+    """One device to which kernels connect one after the other."""
 
     def __init__(self) -> None:
         self.tally: Counter[str] = Counter()
@@ -115,12 +115,12 @@ class World:
         kernel = Kernel(*served.connect(), QUIET_S)
         manglers = [Mangler(each, rng, self.tally) for each in (kernel.calendar, kernel.device, kernel.back)]
         kernel.calendar, kernel.device, kernel.back = (cast(socket.socket, each) for each in manglers)
-        # Half of them behave until they have booted.
+        # Half of the kernels behave correctly until they have booted.
         damaged = rng.choice((0.01, 0.05, 0.3))
         early = rng.random() < 0.5
         for each in manglers:
             each.often = damaged * early
-        # KeyError: what it gets back by a queue that it has spoilt itself, it does not know.
+        # KeyError: the kernel does not recognise what it receives through a queue that it damaged itself.
         with contextlib.suppress(Closed, OSError, ValueError, KeyError, AssertionError, struct.error):
             kernel.boot()
             for each in manglers:

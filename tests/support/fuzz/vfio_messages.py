@@ -1,7 +1,8 @@
-"""What no sane client says to the vfio-user server: requests changed at random, cut, out of place, strange descriptors.
+"""Messages that no valid client sends to the vfio-user server: randomly changed, truncated, out of order, with odd
+descriptors.
 
-A case is one connection. All that the client will ever say lies in the socket before the server looks; then it has
-hung up. The server must come to an end, keep no descriptor, and serve the next client.
+A case is one connection. The client writes all messages to the socket and hangs up before the server reads. The server
+must finish, close all descriptors, and serve the next client.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from npusim.hw.config import load_config
 from npusim.sim.watch import Watcher
 
 PATIENCE_S = 0.05
+"""Time limit of the server for a client that has hung up or does not read."""
 SANE_PATIENCE_S = 60.0
-"""The process may stand still for longer than the other patience between two pieces of a sane message."""
-"""Of the server, with a client that has hung up or does not read."""
+"""The same for valid messages: the process may be suspended for longer than PATIENCE_S within a message."""
 MOST_MESSAGES = 40
 MOST_PENDING = 100_000
-"""Bytes that a client says at most: they have to lie in the socket."""
-_DRAM = 3 << 20  # no power of two: BAR 2 is mapped in part
+"""Most bytes that a client sends, because all of them must fit in the socket."""
+_DRAM = 3 << 20  # not a power of two, so BAR 2 is mapped in part
 _PLACES = [register.offset for register in REGISTERS]
 
 
 class Dma(Watcher):
-    """Lets the device reach for the client's memory, which it does by itself only when told where."""
+    """Makes the device access the client's memory at random addresses."""
 
     def __init__(self, server: VfioUser, rng: random.Random, tally: Counter[str]) -> None:
         self._server, self._rng, self._tally = server, rng, tally
@@ -65,7 +66,7 @@ class Dma(Watcher):
 
 
 class World:
-    """One server for all cases, as one serves many clients."""
+    """One server for all cases, like a server with many clients."""
 
     def __init__(self) -> None:
         self.tally: Counter[str] = Counter()
@@ -108,7 +109,7 @@ class World:
             return "" if said.endswith(struct.pack("<HH", 0x1E4E, 0x42)) else f"a sane client was answered {said!r}"
 
     def _count(self, said: bytes) -> None:
-        """How what was said was answered: 0 for done, or an errno."""
+        """Tally the answers: 0 for success, or an errno."""
         place = 0
         while place + HEADER.size <= len(said):
             _, _, size, flags, code = HEADER.unpack_from(said, place)
@@ -120,7 +121,7 @@ class World:
         pending = 0
         if rng.random() < 0.95:
             self._say(sock, 0, vfio_user.VERSION, struct.pack("<HH", 0, 1) + _capabilities(rng))
-        if rng.random() < 0.8:  # what lies behind the BARs is reached
+        if rng.random() < 0.8:  # enable access to the memory behind the BARs
             self._say(sock, 0, vfio_user.REGION_WRITE, struct.pack("<QIIH", 4, 7, 2, 6))
             for place, files in ((0, [lambda: os.dup(self._file)]), (4096, [])):
                 self._say(sock, 0, vfio_user.DMA_MAP, struct.pack("<IIQQQ", 32, 3, 0, place, 4096), files=files)
@@ -140,7 +141,7 @@ class World:
             pending += size
             if pending > MOST_PENDING:
                 return
-            answers = rng.choice([number, 1, 1, 2])  # the numbers of the server's own commands begin with 1
+            answers = rng.choice([number, 1, 1, 2])  # the server numbers its own commands from 1
             try:
                 self._say(sock, answers, command, bytes(body), flags, size, self._files(rng, command))
             except BlockingIOError:
@@ -182,7 +183,7 @@ class World:
 
 
 def _rest(sock: socket.socket) -> bytes:
-    """All that a server has said before it hung up; a reset, because it has not read everything, comes in between."""
+    """Return all that the server sent before it hung up. A reset, caused by unread data, counts as the end."""
     said = b""
     while True:
         with contextlib.suppress(ConnectionResetError):
@@ -267,7 +268,7 @@ _BODIES: dict[int, Callable[[random.Random], bytes]] = {
 }  # fmt: skip
 
 
-# A reset disables what the other messages are about, and an answer that nobody waits for ends the connection.
+# A reset disables what the other messages are about, and an unexpected answer ends the connection.
 _RARE = (vfio_user.DEVICE_RESET, vfio_user.DMA_READ, vfio_user.DMA_WRITE)
 _COMMANDS = [command for command in _BODIES if command not in _RARE] * 4 + [vfio_user.REGION_WRITE] * 12 + [*_RARE]
 

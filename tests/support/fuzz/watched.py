@@ -1,4 +1,4 @@
-"""A case in this process, with an eye on its time and memory: an error of npusim, or a right end, and nothing else."""
+"""A case in this process with limits on time and memory. It must end in a valid outcome or an error of npusim."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Callable
 from npusim.errors import NpusimError
 
 PATIENCE_S = 2.0
-"""Of the processor's time."""
+"""CPU time limit of a case."""
 MOST_BYTES = 300 << 20
-"""Of address space that a case may take besides what there is."""
+"""Additional address space allowed for a case."""
 _PAGE = resource.getpagesize()
 
 
 def watched(call: Callable[[], str], tally: Counter[str]) -> list[str]:
-    """Problems of a case. ``call`` says in a word how it ended, or raises what npusim raises; AssertionError is a
-    problem as any other exception is."""
+    """Run a case and return its problems. ``call`` returns the outcome as a word or raises an error of npusim; any
+    other exception is a problem, including AssertionError."""
     limit = resource.getrlimit(resource.RLIMIT_AS)
     with open("/proc/self/statm") as file:
         taken = int(file.read().split()[0]) * _PAGE

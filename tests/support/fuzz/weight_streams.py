@@ -1,4 +1,4 @@
-"""Streams of weights as an attacker writes them: real ones, changed here and there, and such as never were any."""
+"""Weight streams as an attacker would write them: real ones with changes, and invented ones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from npusim import _core
 from tests.support.oracle import weight_stream
 
 MOST = 3000
-"""Bytes that a stream is made of: some blocks of 512 symbols, and the last one not full."""
+"""Source bytes of a stream: some blocks of 512 symbols, the last one incomplete."""
 HUGE = (2**31 - 1, 2**31, 2**32, 2**40, 2**59, 2**60, 2**61, 2**62, 2**63 - 1)
 PATIENCE_S = 5.0
 _GUARD = 16
 
 
 def weights(rng: random.Random, size: int) -> bytes:
-    """So many bytes, such as make the encoder use each of its codes, and change it from block to block."""
+    """Return bytes that make the encoder use all of its codes and change the code from block to block."""
     made = bytearray()
     numbers = np.random.default_rng(rng.getrandbits(32))
     few = numbers.integers(0, 256, rng.choice((1, 2, 3, 7, 16, 32, 33)))
@@ -40,7 +40,7 @@ def weights(rng: random.Random, size: int) -> bytes:
 
 
 def _changed(stream: bytes, rng: random.Random) -> bytes:
-    """With bits turned over, or bytes gone, doubled or from elsewhere."""
+    """Return the stream with flipped bits, or with bytes removed, duplicated or inserted."""
     out = bytearray(stream)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         at, kind = rng.randrange(len(out) + 1), rng.randrange(6)
@@ -58,12 +58,12 @@ def _changed(stream: bytes, rng: random.Random) -> bytes:
 
 
 def changed_stream(rng: random.Random) -> bytes:
-    """A stream, mostly not as it was made."""
+    """Return a stream, usually a changed one."""
     return _one(rng)[0] or b"\0"
 
 
 def _one(rng: random.Random) -> tuple[bytes, int, int]:
-    """(stream, bytes that it is said to become, bits), which probably do not belong together."""
+    """Return (stream, claimed expanded bytes, bits), which usually do not match."""
     bits = rng.choice((2, 4, 8))
     if rng.random() < 0.2:
         return rng.randbytes(rng.randrange(1, 400)), rng.randrange(1, MOST), bits
@@ -77,7 +77,7 @@ def _one(rng: random.Random) -> tuple[bytes, int, int]:
 
 
 class World:
-    """The kernel against the reader of the oracle; both say the same of a stream, whatever it is."""
+    """Compares the kernel with the reader of the oracle; both must give the same for any stream."""
 
     def __init__(self) -> None:
         self.tally: Counter[str] = Counter()
@@ -92,7 +92,7 @@ class World:
         return [f"{problem}: {nbytes} bytes of {bits} bits of {stream.hex()}" for problem in problems]
 
     def _read(self, stream: bytes, nbytes: int, bits: int) -> list[str]:
-        # A copy that fits exactly: AddressSanitizer knows where it ends.
+        # Copy to a buffer of the exact size, so that AddressSanitizer knows its end.
         source: npt.NDArray[np.uint8] = np.frombuffer(stream, np.uint8).copy()
         out = np.full(nbytes + 2 * _GUARD, 0xA5, np.uint8)
         wrong, there = _core.expand(_core.Strided(out, _GUARD), _core.Strided(source, 0), nbytes, source.size, bits)
@@ -105,7 +105,7 @@ class World:
         return problems
 
     def _refused(self, stream: bytes, nbytes: int, bits: int, rng: random.Random) -> list[str]:
-        """Sizes that no memory has, or places outside of it."""
+        """Try sizes that no memory has, and positions outside of it."""
         source, out = np.frombuffer(stream, np.uint8), np.zeros(nbytes + 1, np.uint8)
         huge, at = rng.choice(HUGE), rng.choice((0, 0, 1, 2**62, -1))
         sizes = rng.choice(((huge, len(stream)), (nbytes, huge), (-1, len(stream)), (nbytes, -huge), (huge, huge)))

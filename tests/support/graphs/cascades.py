@@ -12,7 +12,7 @@ from npusim.hw.config import Config
 
 
 def cascade_of(graph: Graph, height: int, config: Config) -> Cascade:
-    """All of a graph, in stripes of so many rows of what it gives."""
+    """Return the whole graph as one cascade with stripes of ``height`` output rows."""
     prepared = prepare(graph, config)
     context = Context(config, ConstantPool())
     groups, _ = place(prepared, form_groups(prepared.ops, prepared.outputs), context)

@@ -1,4 +1,4 @@
-"""Comparison of results: bits where bits are promised, a bound on the error elsewhere."""
+"""Comparison of results: equal bits where promised, an error bound elsewhere."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from npusim.dtypes import DType
 from tests.support.graphs.random_values import Array, RandomGraph, Value, as_float
 
 EPSILON = {DType.FLOAT32: 2.0**-20, DType.FLOAT16: 2.0**-8, DType.BFLOAT16: 2.0**-5}
-"""A few units in the last place: enough for a chain of operators, far below any wrong element."""
+"""A few units in the last place: enough for a chain of operators, far below the error of a wrong element."""
 MOST_FLOAT16 = 3e4
 
 
 def same_bytes(got: Mapping[str, Array], wanted: Mapping[str, Array], what: str) -> None:
-    """Every output equal to the last bit."""
+    """Check that every output is equal to the last bit."""
     assert set(got) == set(wanted)
     for name, array in wanted.items():
         assert got[name].dtype == array.dtype, f"{what}: {name}"
@@ -26,7 +26,8 @@ def same_bytes(got: Mapping[str, Array], wanted: Mapping[str, Array], what: str)
 
 
 def near_reference(case: RandomGraph, got: Mapping[str, Array], prepared: Mapping[str, Array]) -> None:
-    """Integers equal to the reference of the prepared graph; floats near that of the graph itself."""
+    """Check that integers equal the reference of the prepared graph, and that floats are near that of the original
+    graph."""
     for name, value in case.expected.items():
         if value.dtype.is_float:
             _near(name, got[name], value)
@@ -42,6 +43,6 @@ def _near(name: str, got: Array, value: Value) -> None:
         np.testing.assert_array_equal(mine, wanted, err_msg=name)
         return
     if not np.isfinite(value.peak) or (value.dtype is DType.FLOAT16 and value.peak > MOST_FLOAT16) or value.peak > 1e36:
-        return  # near the type's limits: one way of computing overflows, another does not
+        return  # near the limits of the type, where only one of two ways of computing may overflow
     bound = EPSILON[value.dtype] * value.peak
     np.testing.assert_allclose(mine, wanted, rtol=EPSILON[value.dtype], atol=bound, err_msg=name)

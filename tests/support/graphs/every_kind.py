@@ -1,4 +1,4 @@
-"""Small graphs with what they are fed, between them every kind of the graph language and every way to lower it."""
+"""Small graphs with their inputs that together contain every operator kind and every way to lower it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from npusim.ops.routine import routine_attrs
 Array = npt.NDArray[Any]
 KIB = 1024
 
-# Small devices, so that small tensors need several tiles. SMALL does one thing at a time; TWIN has two of everything.
+# Small devices, so that small tensors need several tiles. SMALL has one unit of each kind, TWIN has two.
 SMALL = load_config("tiny").with_(**{"dram.bytes": 4 * KIB * KIB, "sram.bytes": 4 * KIB})
 TWIN = SMALL.with_(
     **{
@@ -32,7 +32,7 @@ ROOMY = SMALL.with_(**{"sram.bytes": 128 * KIB, "dma.channels": 2})
 
 @dataclass
 class Maker:
-    """A builder whose inputs come with values: small integers, on which sums of floats are exact."""
+    """A builder with input values: small integers, whose float sums are exact."""
 
     build: GraphBuilder = field(default_factory=lambda: GraphBuilder("case"))
     feeds: dict[str, Array] = field(default_factory=dict)
@@ -43,13 +43,13 @@ class Maker:
         return np.asarray(self.rng.integers(low, 2 if dtype is DType.BOOL else high, shape)).astype(dtype.storage)
 
     def x(self, *shape: int, dtype: DType = DType.FLOAT32, low: int = -8, high: int = 9) -> Tensor:
-        """A new input."""
+        """Add an input."""
         name = f"x{len(self.feeds)}"
         self.feeds[name] = self.values(shape, dtype, low, high)
         return self.build.input(name, shape, dtype)
 
     def c(self, *shape: int, dtype: DType = DType.FLOAT32, low: int = -8, high: int = 9) -> Tensor:
-        """A new constant."""
+        """Add a constant."""
         return self.build.const(self.values(shape, dtype, low, high), dtype=dtype)
 
     def add(self, kind: str, *operands: Tensor | None, **attrs: Any) -> Tensor:
@@ -62,7 +62,7 @@ class Maker:
         return self.add("binary", a, b, fn=fn)
 
     def quantised(self, value: Tensor, scale: Any, zero: Any) -> Tensor:
-        """The float values of a quantised tensor."""
+        """Dequantise a tensor."""
         return self.add("dequantize", value, *self.parameters(scale, zero), to=DType.FLOAT32)
 
     def quantise(self, value: Tensor, scale: Any, zero: Any, to: DType) -> Tensor:
@@ -74,14 +74,14 @@ class Maker:
 
 @dataclass(frozen=True)
 class Case:
-    """How to make a graph, and the device it is compiled for."""
+    """How to build a graph, and the device to compile it for."""
 
     make: Callable[[Maker], Tensor | Sequence[Tensor]]
     config: Config
     exact: bool
 
     def graph(self) -> tuple[Graph, dict[str, Array]]:
-        """The graph and what its inputs are fed."""
+        """Return the graph and its input values."""
         maker = Maker()
         outputs = self.make(maker)
         return maker.build.finish([outputs] if isinstance(outputs, Tensor) else outputs), maker.feeds
@@ -109,13 +109,13 @@ I8, U8, I16, I32, I64, F16, F32, BF16 = (
 
 @case()
 def conv_rows(m: Maker) -> Tensor:
-    """Cut into rows of output."""
+    """Tiled by output rows."""
     return m.add("conv", m.x(1, 4, 10, 6), m.c(6, 4, 3, 3), m.c(6), **WINDOW | {"pads": (1, 1, 1, 1)})
 
 
 @case(TWIN)
 def conv_on_two_cores(m: Maker) -> Tensor:
-    """With accumulators of their own, bounds on the way out and a residual behind."""
+    """Each core has accumulators. The drain applies bounds, and a residual follows."""
     x = m.x(2, 4, 7, 5)
     total = m.add("conv", x, m.c(4, 4, 3, 2), None, **WINDOW | {"pads": (2, 1, 0, 0)})
     return m.un(Unary.RELU, m.bi(Binary.ADD, m.un(Unary.CLIP, total, -20.0, 30.0), x))
@@ -123,7 +123,7 @@ def conv_on_two_cores(m: Maker) -> Tensor:
 
 @case()
 def conv_columns(m: Maker) -> Tensor:
-    """A single row, cut into columns that do not come out even."""
+    """A single row, tiled by columns with a remainder."""
     return m.add("conv", m.x(1, 9, 1, 47), m.c(7, 9, 1, 3), m.c(7), **WINDOW | {"pads": (0, 2, 0, 1)})
 
 
@@ -153,7 +153,7 @@ def conv_grouped_with_weights_that_are_computed(m: Maker) -> Tensor:
 
 @case()
 def conv_depthwise(m: Maker) -> Tensor:
-    """Two results of each channel; the channels are cut."""
+    """Two outputs per channel; tiled by channels."""
     window = WINDOW | {"groups": 12, "pads": (1, 1, 1, 1)}
     return m.add("conv", m.x(1, 12, 6, 7), m.c(24, 1, 3, 3), m.c(24), **window)
 
@@ -172,7 +172,7 @@ def conv_transposed(m: Maker) -> Tensor:
 
 @case()
 def conv_transposed_backwards(m: Maker) -> Tensor:
-    """More padding than the kernel reaches: rows are cropped. The last axis holds the channels."""
+    """The padding exceeds the kernel's reach, so rows are cropped. Channels last."""
     window = WINDOW | {"layout": "NHWC", "stride": (2, 1), "pads": (1, 1, 2, 1)}
     x, w = m.x(1, 5, 6, 2, dtype=U8), m.c(2, 3, 1, 2, dtype=I8)
     return m.add("conv_transpose", x, w, m.c(3, dtype=I32), **window, output_hw=(6, 5), x_zero=2, w_zero=1)
@@ -180,7 +180,7 @@ def conv_transposed_backwards(m: Maker) -> Tensor:
 
 @case()
 def conv_quantised(m: Maker) -> Tensor:
-    """A layer of a quantised model: nothing is left for the vector unit."""
+    """A layer of a quantised model; nothing is left for the vector unit."""
     x, w = m.quantised(m.x(1, 3, 6, 6, dtype=U8), 0.5, 4), m.quantised(m.c(5, 3, 3, 3, dtype=I8), 0.25, 0)
     bias = m.quantised(m.c(5, dtype=I32, low=-90, high=90), 0.125, 0)
     total = m.un(Unary.RELU, m.add("conv", x, w, bias, **WINDOW))
@@ -189,7 +189,7 @@ def conv_quantised(m: Maker) -> Tensor:
 
 @case(ROOMY)
 def conv_scaled_and_shifted(m: Maker) -> Tensor:
-    """What batch normalisation leaves: a product and a difference per channel go into the weights."""
+    """As after batch normalisation: a per-channel product and difference are folded into the weights."""
     total = m.add("conv", m.x(1, 3, 5, 5), m.c(4, 3, 2, 2), m.c(4), **WINDOW)
     scaled = m.bi(Binary.MUL, total, m.build.const(np.array([1, 2, 4, 0.5], np.float32).reshape(1, 4, 1, 1)))
     return m.bi(Binary.SUB, scaled, m.c(4, 1, 1))
@@ -197,32 +197,32 @@ def conv_scaled_and_shifted(m: Maker) -> Tensor:
 
 @case()
 def matmul_cut(m: Maker) -> Tensor:
-    """Rows, columns and depth are cut; int8 sums leave as they are."""
+    """Tiled by rows, columns and depth; int8 sums are stored as they are."""
     return m.add("matmul", m.x(10, 200, dtype=I8), m.c(200, 24, dtype=I8), m.c(24, dtype=I32))
 
 
 @case(TWIN)
 def matmul_batches(m: Maker) -> Tensor:
-    """A right operand for each of a batch, one dimension of it repeated, and a bias that is computed."""
+    """One right operand per batch entry, repeated along one dimension, and a computed bias."""
     return m.add("matmul", m.x(2, 3, 5, 12), m.x(3, 12, 6), m.x(6))
 
 
 @case()
 def matmul_folded(m: Maker) -> Tensor:
-    """One right operand for the whole batch, whose rows are one long matrix; the chain follows."""
+    """One right operand for the whole batch, so its rows form one long matrix; a chain follows."""
     x = m.x(2, 3, 4, 8)
     return m.bi(Binary.MUL, m.un(Unary.ABS, m.add("matmul", x, m.c(8, 8))), x)
 
 
 @case()
 def matmul_turned(m: Maker) -> Tensor:
-    """A batch that cannot be folded: rows of the left operand are no view of a matrix."""
+    """A batch that cannot be folded: the rows of the left operand are not a view of a matrix."""
     return m.add("matmul", m.add("transpose", m.x(4, 2, 3), perm=(1, 0, 2)), m.x(3, 5), None)
 
 
 @case()
 def matmul_quantised(m: Maker) -> Tensor:
-    """Scales for each column, a float bias between, another type on the way out."""
+    """Per-column scales, a float bias in between, and another output type."""
     scales = [0.25, 0.5, 1.0, 0.125]
     left = m.quantised(m.x(6, 10, dtype=I8), 0.5, -3)
     right = m.quantised(m.c(10, 4, dtype=U8), scales, [3, 3, 3, 3])
@@ -231,7 +231,7 @@ def matmul_quantised(m: Maker) -> Tensor:
 
 @case(SMALL.with_(**{"matrix.throughput": {"int8": 1, "float32": 1}}))
 def matmul_of_nine_bits(m: Maker) -> Tensor:
-    """A zero point for each column: weights of 9 bits become two of 8."""
+    """Per-column zero points: 9-bit weights are split into two of 8 bits."""
     left = m.quantised(m.x(3, 6, dtype=U8), 1.0, 2)
     right = m.quantised(m.c(6, 3, dtype=U8, low=0, high=256), [1.0, 1.0, 1.0], [10, 100, 240])
     return m.add("matmul", left, right)
@@ -247,7 +247,7 @@ def matmul_of_nothing(m: Maker) -> Tensor:
 
 @case()
 def chain(m: Maker) -> Tensor:
-    """Several operands, one of them broadcast along either side; places are taken over."""
+    """Several operands, one broadcast along either side; results reuse the memory of operands."""
     a, b = m.x(6, 40), m.x(6, 40)
     left = m.bi(Binary.SUB, m.bi(Binary.MUL, a, m.x(40)), m.un(Unary.NEG, b))
     return m.bi(Binary.MAX, left, m.bi(Binary.ADD, m.x(6, 1), b))
@@ -255,7 +255,7 @@ def chain(m: Maker) -> Tensor:
 
 @case(TWIN)
 def chain_of_types(m: Maker) -> Tensor:
-    """Results of one, two and four bytes between: none fits into the place of another."""
+    """Intermediate results of one, two and four bytes: none fits in another's memory."""
     x = m.x(4, 3, 50, dtype=U8)
     wide = m.add("cast", m.bi(Binary.ADD, m.add("cast", x, to=I16), m.c(50, dtype=I16)), to=F32)
     picked = m.add("select", m.bi(Binary.LT, wide, m.c(3, 1)), wide, m.un(Unary.SQUARE, wide))
@@ -264,14 +264,14 @@ def chain_of_types(m: Maker) -> Tensor:
 
 @case()
 def quantised_by_channel(m: Maker) -> Tensor:
-    """The vector unit's own conversions, with parameters along an axis."""
+    """Conversions of the vector unit with parameters along an axis."""
     real = m.quantised(m.x(5, 3, 7, dtype=I8), [[0.5], [1.0], [2.0]], [[1], [0], [-2]])
     return m.quantise(m.un(Unary.ABS, real), [[1.0], [0.5], [2.0]], [[0], [3], [1]], U8)
 
 
 @case()
 def of_five_dimensions(m: Maker) -> Tensor:
-    """More than an instruction has, in an order that does not merge."""
+    """More dimensions than an instruction has, in an order that cannot be merged."""
     turned = m.add("transpose", m.x(2, 3, 2, 3, 3), perm=(4, 2, 0, 3, 1))
     return m.bi(Binary.ADD, turned, m.x(3, 1, 2, 1, 3))
 
@@ -286,7 +286,7 @@ def scalars(m: Maker) -> Tensor:
 
 @case()
 def reduced(m: Maker) -> list[Tensor]:
-    """The first axis, the last one, and all of them; in several chunks."""
+    """Over the first axis, the last one, and all of them; in several chunks."""
     x = m.x(9, 4, 40)
     return [
         m.add("reduce", x, fn=Reduce.SUM, axes=(0,), keepdims=False),
@@ -297,7 +297,7 @@ def reduced(m: Maker) -> list[Tensor]:
 
 @case(TWIN)
 def reduced_on_two_cores(m: Maker) -> list[Tensor]:
-    """A mean of integers, of an axis between two that stay."""
+    """An integer mean over a middle axis."""
     x = m.x(6, 30, 8, dtype=I16)
     return [
         m.add("reduce", x, fn=Reduce.MEAN, axes=(1,), keepdims=False),
@@ -315,7 +315,7 @@ def best(m: Maker) -> list[Tensor]:
 
 @case(exact=False)
 def rows(m: Maker) -> list[Tensor]:
-    """Whole rows in SRAM: of the last axis, and of one between."""
+    """Whole rows in SRAM, over the last axis and over a middle one."""
     x = m.x(5, 4, 30)
     return [
         m.add("softmax", x, axis=2, log=False),
@@ -336,7 +336,7 @@ def rows_on_two_cores(m: Maker) -> list[Tensor]:
 
 @case()
 def pooled(m: Maker) -> list[Tensor]:
-    """Windows over the edge, in both memory orders."""
+    """Windows across the border, in both memory orders."""
     window = {"layout": "NCHW", "kernel": (3, 2), "stride": (2, 1), "dilation": (1, 2), "pads": (1, 1, 1, 0)}
     x = m.x(2, 5, 7, 6)
     return [
@@ -347,7 +347,7 @@ def pooled(m: Maker) -> list[Tensor]:
 
 @case(TWIN)
 def pooled_by_rows(m: Maker) -> Tensor:
-    """An image too wide for SRAM at once, channels last."""
+    """An image too wide for SRAM, channels last."""
     window = {"layout": "NHWC", "kernel": (2, 2), "stride": (2, 2), "dilation": (1, 1), "pads": (0, 0, 0, 0)}
     return m.add("pool", m.x(1, 8, 12, 24, dtype=I8), fn="average", output_hw=(4, 6), **window)
 
@@ -371,7 +371,7 @@ def copied(m: Maker) -> list[Tensor]:
 
 @case(TWIN)
 def copied_by_several(m: Maker) -> Tensor:
-    """Large enough for every core and channel to take a part."""
+    """Large enough that every core and channel takes a part."""
     return m.add("transpose", m.x(40, 5, 60), perm=(1, 0, 2))
 
 
@@ -383,7 +383,7 @@ def reshaped_after_turning(m: Maker) -> Tensor:
 
 @case()
 def joined(m: Maker) -> list[Tensor]:
-    """Results computed in place, an input and one part twice that are copied."""
+    """Results computed in place, and an input and a repeated part that are copied."""
     x = m.x(3, 4)
     own = m.un(Unary.ABS, x)
     twice = m.un(Unary.NEG, x)
@@ -430,13 +430,13 @@ def gathered(m: Maker) -> Tensor:
 
 @case()
 def gathered_by_what_is_computed(m: Maker) -> Tensor:
-    """More rows than the list of indices finds room for at once."""
+    """More rows than the index list in SRAM has room for."""
     return m.add("gather", m.x(6, 3, dtype=I8), m.x(300, dtype=I32, low=-6, high=6), axis=0)
 
 
 @case()
 def picked_and_scattered(m: Maker) -> list[Tensor]:
-    """Indices that reach only a part of the data, and operands that are no dense rows."""
+    """Indices that cover only a part of the data, and operands whose rows are not dense."""
     x = m.add("transpose", m.un(Unary.NEG, m.x(4, 5)), perm=(1, 0))
     index = m.build.const(np.array([[0, -1, 2], [1, 0, 0]], np.int32))
     return [
@@ -453,28 +453,28 @@ def sorted_rows(m: Maker) -> list[Tensor]:
 
 @case(TWIN)
 def firmware(m: Maker) -> list[Tensor]:
-    """A routine of the scalar unit, cut along what it walks in any order."""
+    """A routine of the scalar unit, tiled along its parallel axis."""
     keys = m.build.const(np.arange(-6, 9, 2, np.int32))
     return m.build.add_all("routine", [m.x(700, dtype=I32), keys], routine_attrs("npusim.search_keys"))
 
 
 @case()
 def firmware_cut_twice(m: Maker) -> list[Tensor]:
-    """Along the boxes and along the points of each; the boxes themselves are whole."""
+    """Tiled by boxes and by the points of each box; the boxes themselves stay whole."""
     boxes = m.build.const(np.array([[0, 0, 8, 8], [2, 2, 12, 6], [1, 1, 2, 2]], np.float32))
     return m.build.add_all("routine", [m.x(3, 4, 4, 30), boxes], routine_attrs("npusim.heatmap_peaks"))
 
 
 @case(TWIN)
 def row_of_operators(m: Maker) -> Tensor:
-    """The last operator of a group is not the one that names it; parts of a weight stay while others pass."""
+    """A group that ends in another operator than its anchor; some weight tiles stay while others change."""
     value = m.add("matmul", m.x(31, 40, dtype=I8), m.c(40, 60, dtype=I8), m.c(60, dtype=I32))
     return m.add("cast", m.bi(Binary.MAX, value, m.x(31, 1, dtype=I32)), to=I16)
 
 
 @case()
 def empty(m: Maker) -> list[Tensor]:
-    """Nothing to do, beside something."""
+    """An operator without elements, next to one with elements."""
     x = m.x(0, 4)
     return [m.un(Unary.NEG, x), m.add("concat", x, m.x(2, 4), axis=0)]
 
@@ -484,7 +484,7 @@ def empty(m: Maker) -> list[Tensor]:
 
 @case(ROOMY)
 def image_between_layouts(m: Maker) -> Tensor:
-    """Channels are innermost in memory from the first convolution to the last operator that does not care."""
+    """Channels stay innermost from the first convolution to the last operator that accepts any layout."""
     value = m.add("conv", m.x(1, 3, 6, 6), m.c(4, 3, 3, 3), None, **WINDOW)
     value = m.add("softmax", m.un(Unary.HARD_SWISH, value), axis=3, log=False)
     return m.add("reshape", value, shape=(4, 16))
@@ -495,14 +495,14 @@ CASES["image_between_layouts"] = Case(image_between_layouts, ROOMY, exact=False)
 
 @case()
 def looked_up(m: Maker) -> Tensor:
-    """Functions of bytes, by tables."""
+    """Functions of bytes, computed with tables."""
     table = np.arange(-128, 128, dtype=np.int8)[::-1].tobytes()
     return m.add("lookup", m.x(3, 700, dtype=I8), to=I8, table=table)
 
 
 @case()
 def quantised_windows(m: Maker) -> list[Tensor]:
-    """Pools, sums and interpolation that convert where they read and write."""
+    """Pools, sums and interpolation that convert on reading and writing."""
     real = m.quantised(m.x(1, 4, 8, 8, dtype=I8), 0.25, 0)
     window = {"layout": "NCHW", "kernel": (2, 2), "stride": (2, 2), "dilation": (1, 1), "pads": (0, 0, 0, 0)}
     pooled = m.add("pool", real, fn="average", output_hw=(4, 4), count_include_pad=False, **window)
@@ -514,7 +514,7 @@ def quantised_windows(m: Maker) -> list[Tensor]:
 
 @case(TWIN)
 def steps_of_several_operators(m: Maker) -> Tensor:
-    """Loads run ahead across operators; scratch bytes are used again."""
+    """Loads run ahead across operators; scratch memory is reused."""
     value = m.x(8, 40)
     for number in range(4):
         value = m.add("reduce", m.bi(Binary.ADD, value, m.c(8, 40)), fn=Reduce.MAX, axes=(1,), keepdims=True)
