@@ -31,11 +31,12 @@ PIN = SOURCE.parent / "uml" / "pin"
 COUNTERS = "cat /sys/kernel/debug/npu0/counters"
 INTERRUPTS = "grep npu0 /proc/interrupts"
 _OF_THE_KERNEL = "suspicious RCU usage"
-"""Linux 6.1 finds this at the first fork of every User Mode Linux kernel with lockdep, before any module is there."""
+"""Complaint of Linux 6.1 itself at the first fork of every User Mode Linux kernel with lockdep, before any module is
+loaded."""
 
 
 def kernel() -> Path:
-    """The kernel that ``make uml`` has built, else the test is skipped."""
+    """Return the kernel built by ``make uml``. Skips the test if there is none."""
     found = find_kernel()
     if found is None:
         pytest.skip("no User Mode Linux kernel: make uml builds one")
@@ -45,12 +46,12 @@ def kernel() -> Path:
 
 
 def device_config(**overrides: object) -> Config:
-    """The device of these tests: small memory, for the kernel reaches no more of it."""
+    """Return the device of these tests. Its DRAM is small because the kernel can only access that much."""
     return load_config("tiny").with_(**{"dram.bytes": 16 << 20, **overrides})
 
 
 class Sources:
-    """A copy of the sources in ``folder``, in which modules are made for the kernel whose tree is ``build``."""
+    """A copy of the sources in ``folder``, with modules built for the kernel tree ``build``."""
 
     def __init__(self, folder: Path, build: Path, arch: str) -> None:
         self.folder = folder / "linux"
@@ -61,7 +62,7 @@ class Sources:
         self.data = _data(folder / "data")
 
     def module(self, name: str = "npu", changes: Sequence[tuple[str, str, str]] = ()) -> Path:
-        """The module with changes: file, a text that is there once, what is there instead."""
+        """Build the module with changes: (file, text that occurs once, its replacement)."""
         with self._changed(changes):
             self._make("-C", str(self.folder), *self._target, f"NPU_INCLUDE={INCLUDE}", "modules")
             place = self.folder.parent / name
@@ -100,7 +101,8 @@ class Sources:
         parameters: Mapping[str, object] | None,
         before: Sequence[Path] = (),
     ) -> Initrd:
-        """A system that loads the module, after those ``before``, runs a script of busybox, removes the module."""
+        """Return a system that loads the modules ``before`` and this one, runs a busybox script, and removes the
+        module."""
         path = self.folder.parent / "script.sh"
         path.write_text(f"#!/bin/busybox sh\nexport PATH=/bin:/t\n{script}\n")
         path.chmod(0o755)
@@ -114,20 +116,20 @@ class Sources:
 
 
 class Workshop(Sources):
-    """The kernel is User Mode Linux."""
+    """Sources built for User Mode Linux."""
 
     def __init__(self, folder: Path) -> None:
         self.kernel = kernel()
         super().__init__(folder, self.kernel.parent / "build", "um")
 
     def needs_sleep(self) -> None:
-        """Skips the test where the kernel could not be woken."""
+        """Skip the test if the kernel cannot suspend and wake up."""
         options = (self.kernel.parent / "build" / ".config").read_text().splitlines()
         if not {"CONFIG_PM_SLEEP_DEBUG=y", "CONFIG_UML_RTC=y"} <= set(options):
             pytest.skip(f"{self.kernel} cannot sleep and wake: make uml builds one that can")
 
     def pin(self) -> Path:
-        """The interrupt controller of the pin."""
+        """Build the module of the interrupt controller for the pin."""
         place = self.folder.parent / "pin"
         shutil.copytree(PIN, place, ignore=shutil.ignore_patterns("*.o", "*.ko", ".*"))
         self._make("-C", str(place), f"KDIR={self.kernel.parent / 'build'}")
@@ -141,7 +143,7 @@ class Workshop(Sources):
         parameters: Mapping[str, object] | None = None,
         before: Sequence[Path] = (),
     ) -> Run:
-        """Load the module, after those ``before``, run a script of busybox, remove the module."""
+        """Load the modules ``before`` and this one, run a busybox script, and remove the module."""
         device = device or NpuDevice(device_config(), check=True)
         initrd = self.initrd(self.kernel.parent / "busybox", module, script, parameters, before)
         log = io.BytesIO()
@@ -155,7 +157,8 @@ class Workshop(Sources):
 
 @dataclass(frozen=True)
 class Run:
-    """``log``: the console; ``complaints``: of the kernel about its modules; ``findings``: kinds, of the sanitizer."""
+    """``log``: console output; ``complaints``: kernel warnings about the modules; ``findings``: kinds found by the
+    register checker."""
 
     status: int
     log: str
@@ -164,27 +167,27 @@ class Run:
     simulated_ps: int
 
     def check_good(self) -> None:
-        """Nobody has anything to say against it."""
+        """Check that the script succeeded, without complaints or findings."""
         assert (self.status, self.complaints, self.findings) == (0, [], []), self.log[-3000:]
 
     def counters(self) -> dict[str, int]:
-        """As the script has printed them last."""
+        """Return the counters as the script printed them last."""
         pairs = (line.split(" ") for line in self.log.splitlines())
         return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
     def interrupts(self) -> list[int]:
-        """How many came of each that is the device's, as :data:`INTERRUPTS` has printed them, on all processors."""
+        """Return the count of each interrupt of the device over all processors, as printed by :data:`INTERRUPTS`."""
         lines = re.findall(r"^ *\d+:((?: +\d+)+) .* npu0$", self.log, re.MULTILINE)
         return [sum(map(int, counts.split())) for counts in lines]
 
 
 def cases(name: str) -> str:
-    """The line of a script that runs cases of ``drivers/linux/test``."""
+    """Return the script line that runs cases of ``drivers/linux/test``."""
     return f"npu_test cases {name} /t/demo.npu /t/in.bin /t/golden.bin"
 
 
 def _data(folder: Path) -> list[Path]:
-    """A program, an input, and what a device without any driver of Linux makes of it."""
+    """Write a program, an input, and the expected output from a device without a Linux driver."""
     folder.mkdir()
     session = npusim.Session(device_config(), cache_dir=False)
     program = session.compile(network())

@@ -1,4 +1,4 @@
-"""Operands for kernel tests: a piece of memory, and numpy's view of the same bytes as the slow twin sees them."""
+"""Operands for kernel tests: memory, and a numpy view of the same bytes for the reference implementation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LEVELS = ("portable", "avx2", "avx512", "avx512vnni")
 
 
 def levels() -> tuple[str, ...]:
-    """The instruction sets that this processor has, each of which gives the same bits."""
+    """Return the instruction sets that this processor supports; each must give the same bits."""
     _core.set_simd("auto")
     return _LEVELS[: _LEVELS.index(_core.simd()) + 1]
 
 
 class Layout(NamedTuple):
-    """How an operand lies in memory: the order of its axes, gaps and directions, and its first byte."""
+    """The layout of an operand in memory: order of axes, gaps, directions, and first byte."""
 
     order: tuple[int, ...]
     gaps: tuple[int, ...]
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
 
 
 class View(NamedTuple):
-    """An operand as kernels take it, and ``array``, numpy's view of the same bytes."""
+    """An operand as kernels take it; ``array`` is a numpy view of the same bytes."""
 
     memory: npt.NDArray[np.uint8]
     offset: int
@@ -46,7 +46,7 @@ class View(NamedTuple):
 
 
 def layouts(rank: int) -> st.SearchStrategy[Layout]:
-    """Any order of axes, gaps of up to two items, either direction, any alignment."""
+    """Draw any order of axes, gaps of up to two items, either direction, any alignment."""
     return st.builds(
         Layout,
         st.permutations(range(rank)).map(tuple),
@@ -61,7 +61,7 @@ def dense(rank: int) -> Layout:
 
 
 def place(values: Array, layout: Layout | None = None) -> View:
-    """Put values into memory of their own; every other byte of it is 0xA5."""
+    """Copy values to new memory, in which every other byte is 0xA5."""
     layout = layout or dense(values.ndim)
     strides, step = [0] * values.ndim, values.itemsize
     for axis in reversed(layout.order):
@@ -78,14 +78,15 @@ def place(values: Array, layout: Layout | None = None) -> View:
 
 
 def broadcast(values: Array, shape: tuple[int, ...], layout: Layout | None = None) -> View:
-    """Values whose axes of 1 are repeated up to ``shape`` by strides of 0."""
+    """Return values whose axes of size 1 are repeated up to ``shape`` with strides of 0."""
     view = place(values, layout)
     strides = tuple(0 if dim == 1 else stride for dim, stride in zip(values.shape, view.strides, strict=True))
     return View(view.memory, view.offset, strides, np.broadcast_to(view.array, shape))
 
 
 def random_values(dtype: DType, shape: tuple[int, ...], seed: int, limit: float = 100.0) -> Array:
-    """Reproducible values as stored: for floats also zeros and, with a limit above 100, infinities and NaN."""
+    """Return reproducible values in storage form: for floats also zeros and, with a limit above 100, infinities and
+    NaN."""
     rng = np.random.default_rng(seed)
     if dtype is DType.BOOL:
         return rng.random(shape) < 0.5
@@ -105,24 +106,24 @@ def random_values(dtype: DType, shape: tuple[int, ...], seed: int, limit: float 
 
 
 def widen(stored: Array, dtype: DType) -> npt.NDArray[np.float32]:
-    """Stored floats as float32."""
+    """Convert stored floats to float32."""
     return bfloat16_to_float32(stored) if dtype is DType.BFLOAT16 else stored.astype(np.float32)
 
 
 def narrow(values: Array, dtype: DType) -> Array:
-    """float32 values as stored in a float type."""
+    """Convert float32 values to the storage form of a float type."""
     with np.errstate(over="ignore"):
         single = np.asarray(values, np.float32)
         return float32_to_bfloat16(single) if dtype is DType.BFLOAT16 else single.astype(dtype.storage)
 
 
 def assert_same(got: Array, want: Array) -> None:
-    """Equal values, NaN equal to NaN, bit patterns compared for integers."""
+    """Check that values are equal; NaN equals NaN, and integers are compared as bit patterns."""
     np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
 
 
 def assert_untouched(view: View, before: npt.NDArray[np.uint8]) -> None:
-    """No byte outside the view has changed."""
+    """Check that no byte outside the view has changed."""
     mask = np.ones(len(view.memory), bool)
     marks = np.ndarray(view.array.shape, np.dtype((np.void, view.array.itemsize)), mask.view(np.uint8).data,
                        view.offset, view.strides)  # fmt: skip
@@ -131,7 +132,7 @@ def assert_untouched(view: View, before: npt.NDArray[np.uint8]) -> None:
 
 
 def wrap(value: int, dtype: DType) -> int:
-    """The integer that a store of the type's width keeps."""
+    """Return the integer that a store with the type's width keeps."""
     bits = 8 * dtype.itemsize
     value &= (1 << bits) - 1
     return value - (1 << bits) if np.iinfo(dtype.storage).min < 0 and value >> (bits - 1) else value

@@ -1,4 +1,4 @@
-"""The kernel module as a driver under test of ``npusim driver-test``: a kernel of its own for each case."""
+"""The kernel module as a driver under test of ``npusim driver-test``, with a new kernel for each case."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ true
 
 @contextlib.contextmanager
 def itself(device: NpuDevice) -> Iterator[NpuDevice]:
-    """The endpoint of a kernel: it is started on the device."""
+    """Yield the device as its endpoint: the kernel is started on the device."""
     yield device
 
 
 class KernelSubject(ProgramSubject):
-    """Speaks to ``npu_test serve`` in a kernel by files in a folder that both see."""
+    """Communicates with ``npu_test serve`` in a kernel through files in a shared folder."""
 
     def __init__(self, kernel: Path, module: Path, program: Path, patience_s: float = 60, parameters: str = "") -> None:
         super().__init__("true", patience_s)
@@ -111,7 +111,7 @@ class KernelSubject(ProgramSubject):
 
 
 def report_of(subject: KernelSubject, config: Any, **options: Any) -> Any:
-    """The suite, on this driver."""
+    """Run the suite on this driver."""
     from npusim.conformance import endpoints, suite
 
     endpoints.KINDS["kernel"] = itself

@@ -1,4 +1,4 @@
-"""Tiles of convolution for kernel tests: sizes, data, and the pixels that each step of a sum takes."""
+"""Convolution tiles for kernel tests: sizes, data, and the pixels that each step of a sum reads."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def as_bytes(array: Array) -> Array:
 
 
 def columns(p: Problem, x: Array) -> list[Array]:
-    """x[b, i, j] of every k, in the order of summation."""
+    """Return x[b, i, j] for every k, in the order of summation."""
     found = []
     for start in range(0, p.ic, p.block):
         for r in range(p.kh):
@@ -104,4 +104,4 @@ weight_zeros = st.one_of(
     st.tuples(st.just(DType.INT8), st.just(0) | st.integers(-128, 127)),
     st.tuples(st.just(DType.UINT8), st.just(0) | st.integers(0, 255)),
 )
-"""The type of weights, and their zero point."""
+"""Draws the type of the weights and their zero point."""

@@ -1,4 +1,5 @@
-"""As memory_of_uses, for clients of the C libraries: ``python -m tests.support.memory_of_clients USE MODEL COUNT``."""
+"""Like memory_of_uses, for clients of the C libraries: ``python -m tests.support.memory_of_clients USE MODEL
+COUNT``."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.support.onnxifi.c_library import CDoor
 
 
 def _onnxifi(model: str) -> Use:
-    """Clients of the C library of ONNXIFI, each with a backend of its own."""
+    """Clients of the ONNXIFI C library, each with a new backend."""
     proto = model_of(model)
     source, x = proto.SerializeToString(), np.ones(SHAPE, np.float32)
     [output] = proto.graph.output
@@ -41,7 +42,7 @@ def _onnxifi(model: str) -> Use:
 
 
 def _nnapi(model: str) -> Use:
-    """Clients of the C library of the NNAPI, each with a model and a compilation of its own."""
+    """Clients of the NNAPI C library, each with a new model and compilation."""
     api = c_api.Api()
 
     def use() -> None:
@@ -63,7 +64,7 @@ def _nnapi(model: str) -> Use:
 
 
 Built = tuple[tuple[int, ...], tuple[int, ...], int, int]
-"""Shapes of input and output, and their operands."""
+"""Shapes and operand indices of input and output."""
 Model = Callable[[c_api.ModelMaker], Built]
 
 
@@ -114,7 +115,7 @@ def _nnapi_lstm(maker: c_api.ModelMaker) -> Built:
     return x_shape, y_shape, x, y
 
 
-# Padding 1: "same". Then strides, of depthwise ones the multiplier, and no activation.
+# Padding 1 ("same"), strides, for depthwise the multiplier, no activation.
 NNAPI_MODELS: dict[str, Model] = {
     "conv": _nnapi_windows("CONV_2D", (8, 3, 3, 8), (1, 16, 16, 8), 1, 1, 1, 0),
     "depthwise": _nnapi_windows("DEPTHWISE_CONV_2D", (1, 3, 3, 8), (1, 16, 16, 8), 1, 1, 1, 1, 0),

@@ -1,8 +1,8 @@
 # ruff: noqa: T201 a program
-"""Memory, descriptors and address space that uses of npusim leave behind, each on a new thread of one process.
+"""Memory, descriptors and address space left behind by uses of npusim, each on a new thread of one process.
 
 ``python -m tests.support.memory_of_uses USE MODEL COUNT`` makes COUNT uses and prints a :class:`Usage` as JSON. USE:
-one of USES; MODEL: one of MODELS. ENVIRONMENT must be set, so that what is allocated can be counted to the byte.
+one of USES; MODEL: one of MODELS. ENVIRONMENT must be set, so that allocations can be counted exactly.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from tests.support.onnx_models.builder import ModelBuilder
 SHAPE = (1, 8, 16, 16)
 STEPS, BATCH, FEATURES, HIDDEN = 4, 8, 64, 16
 LOOKS = 10
-"""How often the process is looked at. The first four looks see caches fill; the least of the next three is compared
-with the least of the last three."""
+"""Number of measurements of the process. Caches fill during the first four; the minimum of the next three is compared
+with that of the last three."""
 ENVIRONMENT = {
     "PYTHONMALLOC": "malloc",
     "MALLOC_ARENA_MAX": "1",
-    "GLIBC_TUNABLES": "glibc.pthread.stack_cache_size=0",  # stacks of threads that have ended are unmapped
+    "GLIBC_TUNABLES": "glibc.pthread.stack_cache_size=0",  # stacks of finished threads are unmapped
 }
 
 Use = Callable[[], None]
 
 
 class Usage(NamedTuple):
-    """What a process has; or what one use leaves behind."""
+    """Resources of the process, or those left behind by one use."""
 
     allocated: float
-    """Bytes that were allocated and not freed."""
+    """Bytes allocated and not freed."""
     resident: float
-    """Bytes of resident memory, less the free pages that malloc keeps."""
+    """Bytes of resident memory, without free pages kept by malloc."""
     mapped: float
-    """Bytes of address space, less those of malloc."""
+    """Bytes of address space, without those of malloc."""
     descriptors: float
 
 
@@ -78,13 +78,13 @@ MODELS = {"conv": _conv, "depthwise": _depthwise, "lstm": _lstm, "transposed": _
 
 
 def model_of(name: str) -> onnx.ModelProto:
-    """One of MODELS: x, floats of SHAPE, to one output."""
+    """Return one of MODELS: input x with floats of SHAPE, one output."""
     build = ModelBuilder(name)
     return build.finish([MODELS[name](build, build.input("x", SHAPE))])
 
 
 def _thread(model: str) -> Use:
-    """Threads that run one program on one session."""
+    """Threads that run one program in one session."""
     session = Session("tiny", cache_dir=False)
     program, x = session.compile(model_of(model)), np.ones(SHAPE, np.float32)
     return lambda: _check(session.run(program, {"x": x}).outputs)
@@ -119,7 +119,7 @@ USES = {"thread": _thread, "session": _session, "executor": _executor}
 
 
 def _look(libc: ctypes.CDLL) -> Usage:
-    """The least of several looks: what other threads free, they may free a little later."""
+    """Return the minimum of several measurements, because other threads may free memory a little later."""
     return _least(_look_once(libc) for _ in range(10))
 
 
@@ -139,7 +139,7 @@ def _look_once(libc: ctypes.CDLL) -> Usage:
 
 
 def measure(use: Use, count: int) -> Usage:
-    """What each of ``count`` uses leaves behind, each on a thread that ends with it. Raises what a use raises."""
+    """Return what each of ``count`` uses leaves behind, each on its own thread. Raises the errors of a use."""
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = _Mallinfo2
     failures: list[BaseException] = []
@@ -152,7 +152,7 @@ def measure(use: Use, count: int) -> Usage:
 
     use()
     gc.collect()
-    gc.freeze()  # so that a look takes no time for the modules
+    gc.freeze()  # modules then cost no time in each collection
     looks = []
     for number in range(1, count + 1):
         thread = threading.Thread(target=guarded)
@@ -167,7 +167,7 @@ def measure(use: Use, count: int) -> Usage:
 
 
 def main(uses: Mapping[str, Callable[[str], Use]]) -> None:
-    """The command line: one of ``uses``, a model, how often."""
+    """Entry point of the command line: one of ``uses``, a model, and the number of uses."""
     kind, model, count = sys.argv[1:]
     print(json.dumps(measure(uses[kind](model), int(count))))
 

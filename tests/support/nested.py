@@ -1,4 +1,4 @@
-"""Values of nested lists and mappings, by their paths."""
+"""Access to values of nested lists and mappings by path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Path = tuple[str | int, ...]
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Each value that is no list and no mapping, with its path."""
+    """Yield each value that is neither a list nor a mapping, with its path."""
     if isinstance(value, dict | list):
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield from leaves(item, (*path, name))
@@ -21,12 +21,12 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def at(whole: Any, path: Path) -> Any:
-    """The value at a path."""
+    """Return the value at a path."""
     return functools.reduce(lambda inside, name: inside[name], path, whole)
 
 
 def changed(whole: Any, path: Path, value: Any) -> Any:
-    """A copy with another value at a path."""
+    """Return a copy with another value at a path."""
     *above, last = path
     found = copy.deepcopy(whole)
     at(found, tuple(above))[last] = value

@@ -25,7 +25,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def compiled(graph: Graph, config: Config) -> Program | None:
-    """The program; None where the SRAM is too small for it, which only a small SRAM may be."""
+    """Compile a graph. Returns None if the SRAM is too small for it, which is accepted for small SRAMs only."""
     try:
         return compile_graph(graph, config)
     except CompileError as error:
@@ -36,10 +36,10 @@ def compiled(graph: Graph, config: Config) -> Program | None:
 
 
 def interpreted(program: Program, config: Config, inputs: Mapping[str, npt.NDArray[Any]], poison: int = 0x5A) -> Arrays:
-    """Outputs in storage form by the sequential meaning of the program.
+    """Execute the program in program order and return the outputs in storage form.
 
-    Everything but constants and inputs starts as ``poison``: whoever reads what nobody wrote gets another result than
-    on the device, whose memories start as zeros.
+    Everything except constants and inputs starts as ``poison``. A program that reads memory nobody wrote therefore
+    gives another result than on the device, whose memories start as zeros.
     """
     memory = DeviceMemory(config)
     for array in (*memory.sram, *memory.acc):
@@ -66,10 +66,10 @@ def interpreted(program: Program, config: Config, inputs: Mapping[str, npt.NDArr
 
 
 def simulated(program: Program, config: Config, inputs: Mapping[str, Any], *, timing_only: bool = False) -> Result:
-    """One run on a fresh device."""
+    """Run the program once on a fresh device."""
     return Session(config, cache_dir=False).run(program, inputs, timing_only=timing_only)
 
 
 def outputs_of(result: Result) -> Arrays:
-    """The outputs of a run in storage form."""
+    """Return the outputs of a run in storage form."""
     return {name: to_storage(array) for name, array in result.outputs.items()}

@@ -1,4 +1,4 @@
-"""The graphs and devices whose cycles are on record."""
+"""The graphs and devices with recorded cycles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.graphs.samples import conv, increment, product, relu, residua
 
 
 def quantised_layers() -> Graph:
-    """Two quantised layers as a model brings them: dequantise, multiply, activate, quantise."""
+    """Build two quantised layers as a model contains them: dequantise, multiply, activate, quantise."""
     build = GraphBuilder("quantised")
     rng = np.random.default_rng(11)
     value = build.input("x", (32, 64), DType.UINT8)
@@ -35,7 +35,7 @@ def quantised_layers() -> Graph:
 
 
 def attention() -> Graph:
-    """softmax(q k') v over four heads, normalised."""
+    """Build softmax(q k') v over four heads, normalised."""
     build = GraphBuilder("attention")
     q, k, v = (build.input(name, (4, 48, 32), DType.FLOAT32) for name in "qkv")
     scores = build.add("matmul", [q, build.add("transpose", [k], {"perm": (0, 2, 1)})])
@@ -44,7 +44,7 @@ def attention() -> Graph:
 
 
 def classifier() -> Graph:
-    """Convolution, pooling, mean over the image, product, the best class."""
+    """Build a convolution, pooling, a mean over the image, a product, and the best class."""
     build = GraphBuilder("classifier")
     value = relu(build, conv(build, build.input("x", (1, 3, 20, 20), DType.FLOAT32), 24, 5))
     window = {"layout": "NCHW", "stride": (2, 2), "dilation": (1, 1), "pads": (0, 0, 0, 0), "kernel": (2, 2)}
@@ -56,7 +56,7 @@ def classifier() -> Graph:
 
 
 def movement() -> Graph:
-    """Slices backwards, transposition, padding, gathering, concatenation: DMA and nothing else."""
+    """Build reversed slices, a transposition, padding, a gather and a concatenation: only DMA work."""
     build = GraphBuilder("movement")
     x = build.input("x", (12, 40, 16), DType.INT16)
     back = build.add("slice", [x], {"starts": (11, 0, 0), "steps": (-1, 2, 1), "sizes": (12, 20, 16)})
@@ -67,7 +67,7 @@ def movement() -> Graph:
 
 
 def lookups() -> Graph:
-    """The scalar unit's operators, and a transcendental on its way."""
+    """Build operators of the scalar unit with a transcendental function between them."""
     build = GraphBuilder("lookups")
     x = build.input("x", (6, 50), DType.FLOAT32)
     values, indices = build.add_all(
@@ -91,7 +91,7 @@ CONFIGS = ("tiny", "edge", "server")
 
 
 def record(graph: str, config: str) -> dict[str, Any]:
-    """What is on record of a graph on a device; nothing in it depends on the machine that runs this."""
+    """Return the record of a graph on a device. It does not depend on the host."""
     session = Session(load_config(config), cache_dir=False)
     program = session.compile(GRAPHS[graph]())
     result = session.run(program, timing_only=True)

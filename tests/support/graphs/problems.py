@@ -1,4 +1,4 @@
-"""Problems of the tiler: shapes, and what a layer's place in a network adds to them."""
+"""Tiling problems: shapes, and the properties that a layer's place in a network adds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def problems(draw: st.DrawFn) -> MatrixProblem:
 
 @st.composite
 def homes(draw: st.DrawFn) -> dict[str, Any]:
-    """What a problem has besides its shape."""
+    """Draw the fields of a problem other than its shape."""
     held = draw(st.sampled_from([0, 0, 1, 2]))
     return {
         "x_home": draw(st.sampled_from(Home)), "out_home": draw(st.sampled_from(Home)), "held": held,
@@ -48,4 +48,4 @@ def homes(draw: st.DrawFn) -> dict[str, Any]:
 PLAIN = MatrixProblem(
     1, 8, 8, 1, 8, 8, 1, 1, 1, 1, 1, 1, False, True, DType.INT8, DType.INT8, DType.INT8, EpilogueCosts(), False
 )
-"""A small one of eight of everything."""
+"""A small problem with eight of everything."""

@@ -1,4 +1,4 @@
-"""Random graphs of every operator kind, built directly in the graph language."""
+"""Random graphs with every operator kind."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.support.graphs.random_values import Grower, RandomGraph
 
 MOST_STEPS = 6
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example)
-"""What graphs cannot help: they are large, and much that is drawn does not fit together."""
+"""Health checks that graphs cannot avoid: they are large, and many draws do not fit together."""
 
 
 def grown(draw: st.DrawFn, names: list[str], special: bool = False) -> RandomGraph:
-    """A graph of the named steps; its outputs are the newest value and some older ones."""
+    """Draw a graph from the named steps. Its outputs are the newest value and some older ones."""
     grower = Grower(draw, np.random.default_rng(draw(st.integers(0, 2**32 - 1))), special=special)
     for name in names:
         (island if name == "island" else STEPS[name])(grower)
@@ -33,14 +33,14 @@ def grown(draw: st.DrawFn, names: list[str], special: bool = False) -> RandomGra
 
 @st.composite
 def graphs(draw: st.DrawFn, most_steps: int = MOST_STEPS, special: bool = False) -> RandomGraph:
-    """Any mix of kinds; shrinks to few of them."""
+    """Draw any mix of kinds; shrinks to few of them."""
     names = draw(st.lists(st.sampled_from((*STEPS, "island")), min_size=1, max_size=most_steps))
     return grown(draw, names, special)
 
 
 @st.composite
 def graphs_with(draw: st.DrawFn, kind: str) -> RandomGraph:
-    """At least one operator of a kind, perhaps with neighbours that fuse with it or move its results."""
+    """Draw at least one operator of a kind, perhaps with neighbours that fuse with it or move its results."""
     before = draw(st.lists(st.sampled_from(("unary", "transpose", "slice", "pad", "binary")), max_size=1))
     after = draw(st.lists(st.sampled_from(("unary", "binary", "transpose", "concat", "reshape", "select")), max_size=2))
     return grown(draw, [*before, kind, *after])

@@ -1,4 +1,4 @@
-"""One function for each operator kind: draw legal operands and attributes, add the operator."""
+"""One function per operator kind: draw valid operands and attributes, then add the operator."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ STEEP_UNARY = frozenset({
     Unary.COSH, Unary.ACOSH, Unary.ATANH, Unary.SIGN, Unary.FLOOR, Unary.CEIL, Unary.ROUND, Unary.ISNAN, Unary.ISINF,
     Unary.THRESHOLDED_RELU, Unary.SHRINK, Unary.SQUARE,
 })  # fmt: skip
-"""Functions that make a small error large: they take exact operands only."""
+"""Functions that amplify small errors; they only get exact operands."""
 EXACT_UNARY = frozenset({
     Unary.IDENTITY, Unary.RELU, Unary.CLIP, Unary.NEG, Unary.ABS, Unary.SIGN, Unary.FLOOR, Unary.CEIL, Unary.ROUND,
     Unary.SQUARE, Unary.NOT, Unary.BITWISE_NOT,
 }) | PREDICATES  # fmt: skip
 STEEP_BINARY = COMPARISONS | {Binary.DIV, Binary.POW, Binary.MOD, Binary.FMOD}
-"""Likewise; fmod and pow of floats are compared by tolerance, the rest is exact on exact operands."""
+"""Likewise. Float fmod and pow are compared with a tolerance; the others are exact for exact operands."""
 _MOST_PEAK = 1e30
 
 Tile = Callable[[Grower], object]
@@ -51,7 +51,7 @@ def unary(g: Grower) -> None:
 
 
 def _broadcastable(g: Grower, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape that broadcasts into this one."""
+    """Draw a shape that broadcasts to this one."""
     dims = [1 if dim and g.integer(0, 3) == 3 else dim for dim in shape]
     return tuple(dims[g.integer(0, len(dims)) if g.integer(0, 3) == 3 else 0 :])
 
@@ -95,7 +95,7 @@ def cast(g: Grower) -> None:
 
 
 def _scale_zero(g: Grower, x: Value, to: DType) -> tuple[Value, Value]:
-    """Parameters per tensor, per channel or element: constants, or inputs of the graph."""
+    """Draw parameters per tensor, per channel or per element, as constants or graph inputs."""
     shape = g.pick(((), (1,) * x.rank, _broadcastable(g, x.shape)))
     scale = (2.0 ** g.rng.integers(-4, 3, shape)).astype(np.float32) * np.float32(g.pick((1.0, 1.1)))
     zero = g.rng.integers(0 if to in (DType.UINT8, DType.UINT16) else -5, 12, shape).astype(np.int32)
@@ -116,7 +116,7 @@ def dequantize(g: Grower) -> None:
 
 
 def _image(g: Grower, x: Value, nhwc: bool) -> tuple[int, int, int]:
-    """(channels, height, width)."""
+    """Return (channels, height, width)."""
     return (x.shape[3], x.shape[1], x.shape[2]) if nhwc else (x.shape[1], x.shape[2], x.shape[3])
 
 
@@ -303,7 +303,7 @@ def resample(g: Grower) -> None:
     axis = g.integer(0, x.rank - 1)
     count, taps = g.integer(1, 9), g.integer(1, 4)
     index = g.rng.integers(-1, x.shape[axis], (count, taps)).astype(np.int32)
-    # Quarters: sums of small integers are exact, so that no rounding to an integer is in doubt.
+    # Multiples of a quarter: sums of small integers are exact, so rounding to an integer is unambiguous.
     weight = (g.rng.integers(-4, 5, (count, taps)) / 4).astype(np.float32)
     peak = 0.0 if x.dtype.is_integer else taps * x.reach
     g.add("resample", [x, g.constant(index), g.constant(weight)], peak, axis=axis)
@@ -457,7 +457,7 @@ def routine(g: Grower) -> None:
 
 
 def island(g: Grower) -> None:
-    """Dequantise, multiply, perhaps activate, quantise: what a quantised layer of a model looks like."""
+    """Dequantise, multiply, perhaps activate, quantise: a quantised layer as models contain it."""
     small = (DType.INT8, DType.UINT8)
     x = g.operand(
         small, lambda v: v.rank in (2, 3) and 0 not in v.shape, shape=lambda: g.shape(g.integer(2, 3), empty=False)
@@ -471,7 +471,7 @@ def island(g: Grower) -> None:
     zero, scale = g.constant(np.asarray(g.integer(0, 9), np.int32)), g.constant(np.asarray(0.25, np.float32))
     left = g.add("dequantize", [x, scale, zero], to=DType.FLOAT32)[0]
     right = g.add("dequantize", [weights, wscale, wzero], to=DType.FLOAT32)[0]
-    # Peaks of 0: the references that count are those of the prepared graph, in which all of this is integer.
+    # These values are only compared with those of the prepared graph, in which all of this is integer.
     product = g.add("matmul", [left, right, None], math.inf)[0]
     if g.flag():
         product = g.add("unary", [product], math.inf, fn=Unary.RELU)[0]
@@ -488,4 +488,4 @@ STEPS: dict[str, Tile] = {
     "pad": pad, "expand": expand, "gather": gather, "gather_elements": gather_elements,
     "scatter_elements": scatter_elements, "routine": routine,
 }  # fmt: skip
-"""Every kind of npusim.graph."""
+"""Every operator kind of npusim.graph."""

@@ -1,4 +1,4 @@
-"""What random graphs are grown with: values whose reference is known, and how far floats may be from it."""
+"""Values for random graphs: their reference is known, and how far floats may be from it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SPECIAL = np.array([np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0, 1e30, 65000, 1e
 class Value:
     """A tensor and its reference.
 
-    ``peak``: absolute errors are small multiples of the type's epsilon times this; 0 means that not a bit may differ.
+    ``peak``: absolute errors are small multiples of the type's epsilon times this; 0 requires equal bits.
     """
 
     tensor: Tensor
@@ -56,22 +56,22 @@ class Value:
 
     @property
     def largest(self) -> float:
-        """The largest finite magnitude, at least 1."""
+        """Largest finite magnitude, at least 1."""
         return largest(self.array, self.dtype)
 
     @property
     def reach(self) -> float:
-        """``peak`` for what is computed from this value."""
+        """``peak`` for results computed from this value."""
         return max(self.peak, self.largest)
 
 
 def as_float(array: Array, dtype: DType) -> npt.NDArray[np.float64]:
-    """Storage to double precision."""
+    """Convert storage to double precision."""
     return (bfloat16_to_float32(array) if dtype is DType.BFLOAT16 else array).astype(np.float64)
 
 
 def largest(array: Array, dtype: DType) -> float:
-    """The largest finite magnitude, at least 1."""
+    """Return the largest finite magnitude, at least 1."""
     wide = np.abs(as_float(array, dtype))
     return float(np.max(wide, initial=1.0, where=np.isfinite(wide)))
 
@@ -86,7 +86,8 @@ class Grower:
     values: list[Value] = field(default_factory=list)
     inputs: dict[str, Array] = field(default_factory=dict)
     special: bool = False
-    """Floats include infinities, NaNs of both signs, -0, denormals: their bits are promised, their closeness is not."""
+    """Floats include infinities, NaNs of both signs, -0 and subnormals. Results must have equal bits on all paths, but
+    need not be close to the reference."""
 
     def integer(self, low: int, high: int) -> int:
         return self.draw(st.integers(low, high))
@@ -98,7 +99,7 @@ class Grower:
         return self.draw(st.booleans())
 
     def shape(self, rank: int | None = None, least: int = 0, empty: bool = True) -> tuple[int, ...]:
-        """A shape of up to 6 dimensions, sometimes without elements."""
+        """Draw a shape of up to 6 dimensions, sometimes without elements."""
         rank = self.integer(least, 6) if rank is None else rank
         sizes = (1, 2, 3, 5, 7, 8, 16, 33, 65) if rank < 4 else (1, 2, 3, 5, 7, 12) if rank == 4 else (1, 2, 3, 5, 7)
         dims = [self.pick(sizes) for _ in range(rank)]
@@ -109,7 +110,7 @@ class Grower:
         return tuple(dims)
 
     def data(self, shape: Sequence[int], dtype: DType) -> Array:
-        """Random elements: floats of order 1, integers over their whole range or near zero."""
+        """Draw elements: floats of order 1, integers over their whole range or near zero."""
         if dtype is DType.BOOL:
             return self.rng.random(tuple(shape)) < 0.5
         if dtype.is_float:
@@ -127,7 +128,7 @@ class Grower:
         return self.rng.integers(low, high, tuple(shape), dtype.storage, endpoint=True)
 
     def fresh(self, shape: Sequence[int], dtype: DType, array: Array | None = None) -> Value:
-        """A new graph input."""
+        """Add a graph input."""
         name = f"x{len(self.inputs)}"
         data = self.data(shape, dtype) if array is None else array
         value = Value(self.build.input(name, tuple(shape), dtype), data)
@@ -146,14 +147,14 @@ class Grower:
         exact: bool = False,
         shape: Callable[[], tuple[int, ...]] | None = None,
     ) -> Value:
-        """An existing value that fits, the newest most likely, or a new input."""
+        """Return an existing value that fits, most likely the newest, or a new input."""
         known = [v for v in self.values if v.dtype in dtypes and fits(v) and (v.exact or not exact)]
         if known and self.integer(0, 3):
             return known[-1 if self.integer(0, 2) else self.integer(0, len(known) - 1)]
         return self.fresh((shape or self.shape)(), self.pick(dtypes))
 
     def other(self, shape: Sequence[int], dtype: DType, exact: bool = False) -> Value:
-        """A value of this very shape and type: an older one, a constant or a new input."""
+        """Return a value of exactly this shape and type: an older one, a constant or a new input."""
         known = [v for v in self.values if v.shape == tuple(shape) and v.dtype is dtype and (v.exact or not exact)]
         kind = self.integer(0, 2)
         if kind == 0 and known:
@@ -161,7 +162,7 @@ class Grower:
         return self.constant(self.data(shape, dtype), dtype) if kind == 1 else self.fresh(shape, dtype)
 
     def add(self, kind: str, operands: Sequence[Value | None], peak: float = 0.0, **attrs: Any) -> list[Value]:
-        """Add an operator; ``peak`` as in Value, for results of float type."""
+        """Add an operator; ``peak`` as in Value, for float results."""
         before = self.build.op_count
         outputs = self.build.add_all(kind, [None if v is None else v.tensor for v in operands], attrs)
         (op,) = self.build.ops_since(before)
@@ -174,13 +175,13 @@ class Grower:
         return results
 
     def moved(self, kind: str, operands: Sequence[Value], **attrs: Any) -> list[Value]:
-        """An operator whose results are as exact as its operands."""
+        """Add an operator whose results are as exact as its operands."""
         inexact = any(not v.exact for v in operands)
         return self.add(kind, operands, max(v.reach for v in operands) if inexact else 0.0, **attrs)
 
 
 class RandomGraph:
-    """A graph, one set of inputs, and for each output its reference and peak (see Value)."""
+    """A graph, one set of inputs, and the reference and peak (see Value) of each output."""
 
     def __init__(self, graph: Graph, inputs: Mapping[str, Array], expected: Mapping[str, Value]) -> None:
         self.graph = graph

@@ -13,7 +13,7 @@ WINDOW = {"layout": "NCHW", "stride": (1, 1), "dilation": (1, 1), "groups": 1}
 
 
 def conv(build: GraphBuilder, x: Tensor, channels: int, kernel: int = 3, seed: int = 1) -> Tensor:
-    """A same-size float convolution with bias."""
+    """Add a same-size float convolution with bias."""
     rng = np.random.default_rng(seed)
     weights = build.const(rng.standard_normal((channels, x.shape[1], kernel, kernel)).astype(np.float32) / 8)
     bias = build.const(rng.standard_normal(channels).astype(np.float32))
@@ -25,7 +25,7 @@ def relu(build: GraphBuilder, x: Tensor) -> Tensor:
 
 
 def residual_net(size: int = 16, channels: int = 16, blocks: int = 2) -> Graph:
-    """conv-relu blocks with skip connections on a float image ``x``; output ``add`` or the like."""
+    """Build conv-relu blocks with skip connections on a float image ``x``; the output is ``add`` or similar."""
     build = GraphBuilder("residual")
     value = relu(build, conv(build, build.input("x", (1, 3, size, size), DType.FLOAT32), channels))
     for number in range(blocks):
@@ -36,7 +36,7 @@ def residual_net(size: int = 16, channels: int = 16, blocks: int = 2) -> Graph:
 
 
 def product(m: int, k: int, n: int, dtype: DType = DType.INT8) -> Graph:
-    """``x`` [m, k] times constant weights; integer sums come out as they are."""
+    """Build ``x`` [m, k] times constant weights; integer sums are not requantised."""
     build = GraphBuilder("product")
     rng = np.random.default_rng(3)
     if dtype.is_float:
@@ -47,7 +47,7 @@ def product(m: int, k: int, n: int, dtype: DType = DType.INT8) -> Graph:
 
 
 def increment(size: int = 8, dtype: DType = DType.INT32, amount: int = 1) -> Graph:
-    """``x`` plus a constant."""
+    """Build ``x`` plus a constant."""
     build = GraphBuilder("increment")
     x = build.input("x", (size,), dtype)
     return build.finish([build.add("binary", [x, build.const(np.array(amount), dtype=dtype)], {"fn": Binary.ADD}, "y")])

@@ -16,7 +16,7 @@ from npusim.program import Program
 
 
 def cut_along(prepared: Graph, config: Config, axes: Sequence[int | None]) -> Schedule:
-    """Every layer cut along an axis for all cores; None: its tiles are shared out."""
+    """Return a schedule that cuts every layer for all cores along its axis; None: its tiles are shared out."""
     shared = make_plan(prepared, config, FREE.with_("shards", "fused_attention", cores=config.cores))
     names = LayerNames(shared.groups).names
     shards = tuple(LayerShard(name, axis) for name, axis in zip(names, axes, strict=True) if axis is not None)
@@ -24,8 +24,10 @@ def cut_along(prepared: Graph, config: Config, axes: Sequence[int | None]) -> Sc
 
 
 def sharded_build(prepared: Graph, config: Config, axes: Sequence[int | None] | None = None) -> Build | None:
-    """The build with layers cut for all cores, along these axes or those that are searched, whether or not another one
-    is faster; None if no layer is cut."""
+    """Return the build with layers cut for all cores, even if another one is faster. None if no layer can be cut.
+
+    The layers are cut along ``axes``, or along the axes that the search finds.
+    """
     schedule = FREE.with_("fused_attention", "cascades", cores=config.cores)
     if axes is not None:
         schedule = cut_along(prepared, config, axes)
@@ -37,7 +39,7 @@ def sharded_build(prepared: Graph, config: Config, axes: Sequence[int | None] | 
 
 
 def sharded(graph: Graph, config: Config, axes: Sequence[int | None] | None = None) -> Program | None:
-    """The program of :func:`sharded_build`, with pinned weights if the device has them."""
+    """Return the program of :func:`sharded_build`, with pinned weights if the device has them."""
     try:
         prepared = prepare(graph, config)
         found = sharded_build(prepared, config, axes)

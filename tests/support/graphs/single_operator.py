@@ -15,12 +15,12 @@ Array = npt.NDArray[Any]
 
 
 def run(kind: str, *operands: Any, **attrs: Any) -> Array:
-    """The first output of one operator; tables that must be constants are."""
+    """Return the first output of one operator. Tables that must be constants are constants."""
     return run_all(kind, *operands, **attrs)[0]
 
 
 def run_all(kind: str, *operands: Any, **attrs: Any) -> list[Array]:
-    """Every output of one operator; its operands are graph inputs, except index tables of resample."""
+    """Return every output of one operator. Operands are graph inputs, except index tables of resample."""
     build = GraphBuilder(kind)
     feeds: dict[str, Array] = {}
     tensors = []

@@ -1,1 +1,1 @@
-"""Laws of what the compiler makes: relations between the times of layers, networks and devices."""
+"""Laws about compiled programs: relations between the times of layers, networks and devices."""

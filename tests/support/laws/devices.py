@@ -1,4 +1,4 @@
-"""The devices that laws are measured on: the shipped ones, and random legal ones."""
+"""The devices that laws are measured on: the shipped ones, and random valid ones."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from npusim.errors import ConfigError
 from npusim.hw.config import Config, load_config
 
 RANDOM = "random"
-"""The name that stands for a new description each time."""
+"""Name that stands for a new random configuration each time."""
 BASES = ("edge", "mobile", "server", "gemmini", "nvdla_512", "ethos_u65_256")
 
 
 def device(name: str, rng: Random) -> Config:
-    """A shipped device, or a random one."""
+    """Return a shipped device, or a random one."""
     return random_device(rng) if name == RANDOM else load_config(name)
 
 
 def random_device(rng: Random) -> Config:
-    """A legal description: a shipped one with other sizes, SRAM from 4 KiB up."""
+    """Return a valid configuration: a shipped one with other sizes, SRAM from 4 KiB up."""
     while True:
         base = load_config(rng.choice(BASES))
         values = {

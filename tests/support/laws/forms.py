@@ -1,4 +1,4 @@
-"""Operators as exporters write them: a model with one operator, and the graphs that say the same in several."""
+"""Operators in the forms that exporters write: a model with one operator, and equivalent graphs of several."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class Build:
     constants: list[onnx.TensorProto] = field(default_factory=list)
 
     def const(self, value: Any) -> str:
-        """A constant."""
+        """Add a constant."""
         name = f"c{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
     def weights(self, *shape: int, seed: int = 0) -> str:
-        """A float32 constant of the shape."""
+        """Add a float32 constant of the shape."""
         return self.const((np.random.default_rng(seed).standard_normal(shape) / 8).astype(np.float32))
 
     def node(self, kind: str, *inputs: str | float, **attributes: Any) -> str:
-        """The result of an operator; numbers become float32 constants."""
+        """Add an operator and return its result; numbers become float32 constants."""
         names = [each if isinstance(each, str) else self.const(np.float32(each)) for each in inputs]
         output = f"v{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, names, [output], name=f"n{len(self.nodes)}", **attributes))
         return output
 
     def model(self, output: str, shape: Sequence[int | None]) -> onnx.ModelProto:
-        """The model that gives a value as ``y``."""
+        """Return the model with a value as output ``y``."""
         nodes = [*self.nodes, helper.make_node("Identity", [output], ["y"], name="y")]
         inputs = dict(self.inputs)
         if any("x" in node.output for node in nodes):
@@ -60,8 +60,8 @@ Form = Callable[[Build], str]
 
 @dataclass(frozen=True)
 class Forms:
-    """``single``: the operator; ``written``: by name, what exporters write for it. ``shapes``: those of inputs and the
-    result for a random size."""
+    """``single``: the operator; ``written``: equivalent graphs by name. ``shapes``: shapes of inputs and result for a
+    random size."""
 
     single: Form
     written: dict[str, Form]
@@ -110,7 +110,7 @@ def _norm_by_mul(build: Build) -> str:
 
 
 def _norm_twice_centred(build: Build) -> str:
-    """As TensorFlow's exporter: the mean of squared differences from a mean of its own."""
+    """As written by TensorFlow's exporter: the variance subtracts the mean in separate nodes."""
     mean = _mean(build, "x")
     squares = build.node("Mul", build.node("Sub", "x", mean), build.node("Sub", "x", mean))
     root = build.node("Sqrt", build.node("Add", _mean(build, squares), 1e-5))
@@ -221,7 +221,7 @@ def _heads(rng: Random) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]]:
 
 
 def _attention(build: Build) -> str:
-    """The pattern that the compiler's own tests use: scores scaled behind the product."""
+    """The pattern of the compiler's own tests: scores are scaled after the product."""
     scores = build.node("MatMul", "x", build.node("Transpose", "k", perm=[0, 1, 3, 2]))
     shares = build.node("Softmax", build.node("Mul", scores, _width(build) ** -0.5), axis=-1)
     return build.node("MatMul", shares, "v")
@@ -234,7 +234,7 @@ def _attention_divided(build: Build) -> str:
 
 
 def _attention_of_scaled(build: Build) -> str:
-    """As PyTorch exports it: the root of the factor on both operands."""
+    """As PyTorch exports it: both operands are scaled by the root of the factor."""
     root = _width(build) ** -0.25
     keys = build.node("Transpose", "k", perm=[0, 1, 3, 2])
     scores = build.node("MatMul", build.node("Mul", "x", root), build.node("Mul", keys, root))
@@ -250,7 +250,7 @@ def _root_of_mean_square(build: Build, x: str) -> str:
 
 
 def _rms_by_pow(build: Build) -> str:
-    """As PyTorch exports the module of Llama."""
+    """As PyTorch exports the Llama module."""
     factor = build.node("Div", 1.0, _root_of_mean_square(build, "x"))
     return build.node("Mul", build.weights(_width(build)), build.node("Mul", "x", factor))
 
@@ -261,14 +261,14 @@ def _rms_by_div(build: Build) -> str:
 
 
 def _rms_with_casts(build: Build) -> str:
-    """Computed in float32 whatever the type of the model: here both casts change nothing."""
+    """Computed in float32 for any model type; here both casts have no effect."""
     x = build.node("Cast", "x", to=TensorProto.FLOAT)
     normal = build.node("Mul", x, build.node("Reciprocal", _root_of_mean_square(build, x)))
     return build.node("Mul", build.node("Cast", normal, to=TensorProto.FLOAT), build.weights(_width(build)))
 
 
 def _norm_by_sums(build: Build) -> str:
-    """Means as sums and a quotient."""
+    """Means as a sum and a division."""
     width = float(_width(build))
     mean = build.node("Div", build.node("ReduceSum", "x", _axes(build), keepdims=1), width)
     centred = build.node("Sub", "x", mean)
@@ -278,7 +278,7 @@ def _norm_by_sums(build: Build) -> str:
 
 
 def _norm_of_square_mean(build: Build) -> str:
-    """The variance as the mean of squares less the square of the mean."""
+    """The variance as the mean of squares minus the square of the mean."""
     mean, square = _mean(build, "x"), _mean(build, build.node("Mul", "x", "x"))
     variance = build.node("Sub", square, build.node("Mul", mean, mean))
     root = build.node("Sqrt", build.node("Add", variance, 1e-5))
@@ -315,7 +315,7 @@ def _half_layer_norm(build: Build) -> str:
 
 
 def _half_norm_in_float32(build: Build) -> str:
-    """The variance alone is computed in float32."""
+    """Only the variance is computed in float32."""
     x, scale = _half(build), _half_weights(build)
     centred = build.node("Sub", x, _mean(build, x))
     variance = _mean(build, build.node("Pow", _single(build, centred), 2.0))
@@ -350,7 +350,7 @@ def _softmax_turned(build: Build) -> str:
 
 
 def _softmax_flat(build: Build) -> str:
-    """As opset 12 has it: all dimensions behind the axis as one."""
+    """As defined by opset 12: all dimensions from the axis on count as one."""
     rows = build.node("Reshape", "x", build.const(np.array([-1, _width(build)], np.int64)))
     shape = build.const(np.array(build.inputs["x"], np.int64))
     return build.node("Reshape", build.node("Softmax", rows, axis=1), shape)
@@ -362,14 +362,14 @@ def _gelu_by_division_twice(build: Build) -> str:
 
 
 def _gelu_tanh_by_products(build: Build) -> str:
-    """x * x * x in place of a power."""
+    """x * x * x instead of a power."""
     cube = build.node("Mul", build.node("Mul", build.node("Mul", "x", "x"), "x"), 0.044715)
     tanh = build.node("Tanh", build.node("Mul", (2 / np.pi) ** 0.5, build.node("Add", "x", cube)))
     return build.node("Mul", 0.5, build.node("Mul", "x", build.node("Add", 1.0, tanh)))
 
 
 def _gelu_tanh_factored(build: Build) -> str:
-    """x * (1 + 0.044715 * x * x) in place of the sum."""
+    """x * (1 + 0.044715 * x * x) instead of the sum."""
     square = build.node("Mul", build.node("Mul", "x", 0.044715), "x")
     inner = build.node("Mul", build.node("Mul", "x", 0.7978845608), build.node("Add", square, 1.0))
     return build.node("Mul", build.node("Mul", "x", build.node("Add", build.node("Tanh", inner), 1.0)), 0.5)
@@ -388,7 +388,7 @@ def _hard_swish(build: Build) -> str:
 
 
 def _hard_swish_by_clip(build: Build) -> str:
-    """As MobileNetV3 has it."""
+    """As in MobileNetV3."""
     clipped = build.node("Clip", build.node("Add", "x", 3.0), 0.0, 6.0)
     return build.node("Div", build.node("Mul", "x", clipped), 6.0)
 
@@ -453,7 +453,7 @@ def _pool_of_all(build: Build) -> str:
 
 
 def _mean_of_row(build: Build) -> str:
-    """Pixels in one dimension, their mean, and a dimension again."""
+    """Flatten the pixels to one dimension, take their mean, and restore the dimension."""
     n, channels, *_ = build.inputs["x"]
     flat = build.node("Reshape", "x", build.const(np.array([n, channels, -1], np.int64)))
     return build.node("Unsqueeze", _mean(build, flat), build.const(np.array([3], np.int64)))
@@ -468,7 +468,7 @@ def _conv_and_scale(build: Build) -> str:
 
 
 def _conv_of_rows(build: Build) -> str:
-    """Padding in two steps, one a dimension."""
+    """Padding in two steps, one per dimension."""
     rows = build.node("Pad", "x", build.const(np.array([0, 0, 1, 0, 0, 0, 1, 0], np.int64)))
     cols = build.node("Pad", rows, build.const(np.array([0, 0, 0, 1, 0, 0, 0, 1], np.int64)))
     return _conv(build, cols, pads=[0, 0, 0, 0])
@@ -537,7 +537,7 @@ def _attention_by_exp(build: Build) -> str:
 
 
 def _attention_divided_late(build: Build) -> str:
-    """The sum of the shares divides the result."""
+    """The result is divided by the sum of the exponentials."""
     scores = build.node("MatMul", "x", build.node("Transpose", "k", perm=[0, 1, 3, 2]))
     scores = build.node("Mul", scores, _width(build) ** -0.5)
     shares = build.node("Softmax", scores, axis=3)
@@ -552,7 +552,7 @@ def _group_norm(build: Build) -> str:
 
 
 def _group_norm_by_instance(build: Build) -> str:
-    """As PyTorch exports it: an instance normalisation of the groups, and a scale of the channels."""
+    """As PyTorch exports it: an instance normalisation of the groups, then a scale per channel."""
     n, channels, *sides = build.inputs["x"]
     groups = build.node("Reshape", "x", build.const(np.array([n, 8, -1], np.int64)))
     ones, zeros = build.const(np.ones(8, np.float32)), build.const(np.zeros(8, np.float32))
@@ -663,9 +663,9 @@ FORMS = {
 
 
 def models(name: str, form: str, rng: Random, *, small: bool = False) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """The model with one operator and the one of a form, of the same random size, behind the same operators.
+    """Return the model with one operator and the model in a given form.
 
-    ``small``: sizes for a comparison of values.
+    Both have the same random size and follow the same operators. ``small``: sizes for comparing values.
     """
     forms = FORMS[name]
     inputs, shape = forms.shapes(_Small(rng.random()) if small else rng)
@@ -680,7 +680,7 @@ def models(name: str, form: str, rng: Random, *, small: bool = False) -> tuple[o
 
 
 _BEFORE: dict[str, tuple[str, ...]] = {"nothing": (), "Add": ("Add",), "Mul": ("Mul",)}
-"""Operators that make the input: formulas are looked for behind other elementwise operators."""
+"""Operators that produce the input, because patterns must also be found after other elementwise operators."""
 
 
 class _Small(Random):

@@ -1,6 +1,6 @@
-"""The laws, each with its generator of pairs: for a seed and a device, layers that are compared, and what is allowed.
+"""The laws. Each has a generator that gives layers to compare, and the allowed ratio, for a seed and a device.
 
-A verdict is the largest ratio of a measured figure to what the law allows of it; the law holds where it is at most 1.
+A verdict is the largest ratio of a measured figure to the allowed one. The law holds if it is at most 1.
 """
 
 from __future__ import annotations
@@ -31,22 +31,24 @@ Generator = Callable[[Random, Config], "Case | None"]
 
 @dataclass(frozen=True)
 class Case:
-    """Graphs on devices, by name, and the ratio of what they take to what is allowed, from their figures."""
+    """Graphs and devices by name, and a function from their figures to the verdict."""
 
     text: str
     subjects: Mapping[str, tuple[Graph, Config]]
     ratio: Callable[[Measured], float]
 
     def verdict(self) -> tuple[float, Measured]:
-        """The ratio, and the figures it came from. A refused subject makes it infinite."""
+        """Return the ratio and the measured figures. The ratio is infinite if a graph was refused."""
         found = {name: measure(graph, config) for name, (graph, config) in self.subjects.items()}
         return (math.inf if any(each.refusal for each in found.values()) else self.ratio(found)), found
 
 
 @dataclass(frozen=True)
 class Law:
-    """One law: what it says, a generator of cases, and the devices that have such layers (``on``). The generator gives
-    None where the random sizes are not such a layer: then the next one is tried."""
+    """One law: its statement, a generator of cases, and the devices that have such layers (``on``).
+
+    The generator returns None if the random sizes give no such layer; then the next ones are tried.
+    """
 
     name: str
     statement: str
@@ -66,7 +68,7 @@ def _is_single(config: Config) -> bool:
 
 
 def _computes(dtype: str) -> Callable[[Config], bool]:
-    """Whether a device multiplies a type, and has a vector unit for what is between."""
+    """Return a test whether a device multiplies a type and has a vector unit for the operators in between."""
     return lambda config: bool(config.matrix.throughput.get(dtype)) and config.vector is not None
 
 
@@ -81,7 +83,8 @@ def law(statement: str, on: Callable[[Config], bool] = _multiplies) -> Callable[
 
 
 def at_most(factor: float, what: str, base: str, traffic: float = math.inf) -> Callable[[Measured], float]:
-    """Time of ``what`` to ``factor`` times that of ``base``; traffic to ``traffic`` times."""
+    """Return the verdict that ``what`` takes at most ``factor`` times the time and ``traffic`` times the traffic of
+    ``base``."""
     return lambda found: max(
         found[what].time_ps / (factor * found[base].time_ps), found[what].traffic / (traffic * found[base].traffic)
     )
@@ -97,8 +100,10 @@ def _pair(config: Config, changed: Conv, base: Conv, factor: float) -> Case:
 
 @law("a dilated convolution takes at most 1.15 times as long as one with dilation 1")
 def dilation(rng: Random, config: Config) -> Case | None:
-    """Images and signals, strides, both layouts. Input channels fill the rows of the array: else taps share them, which
-    is another law's."""
+    """Images and signals, strides, both layouts.
+
+    The input channels fill the rows of the array. Otherwise taps would share rows, which is the subject of another law.
+    """
     base = layers.conv(rng, config, (2, 3, 5))
     base = replace(base, c=ceil_div(base.c, config.matrix.rows) * config.matrix.rows, o=min(base.o, 256))
     base = replace(base, h=max(base.h, 9), w=max(base.w, 9), n=1, layout=rng.choice(("NHWC", "NHWC", "NCHW")))
@@ -109,13 +114,16 @@ def dilation(rng: Random, config: Config) -> Case | None:
 
 
 _SHOWS = 20_000_000
-"""Picoseconds of a layer from which on its tiles show, and not how it begins and ends."""
+"""Time of a layer in ps from which its tiles dominate, and not its start and end."""
 
 
 @law("a kernel of any size takes at most 1 / 0.85 of what its folds or its bytes take, whichever take longer")
 def kernel_size(rng: Random, config: Config) -> Case | None:
-    """Any numbers of channels. The folds are those of the layer as one instruction, by the cost function of the unit;
-    and nothing overlaps the first load and the last store."""
+    """Any numbers of channels.
+
+    The bound uses the unit's cost function for the layer as one instruction; the first load and the last store are not
+    overlapped.
+    """
     kernel, flat, side = rng.randint(2, 31), rng.random() < 0.3, layers.size(rng, 8, 64)
     layer = Conv(
         rng.choice(layers.types(config)), 1, 1 if flat else side, side * (8 if flat else 1), layers.size(rng, 3, 256),
@@ -138,7 +146,7 @@ ROWS = {
     "reduce": {"fn": None, "axes": (1,), "keepdims": False},
 }
 PASSES = {"softmax": 3.0, "normalize": 4.0, "cumsum": 2.0, "arg_reduce": 1.0, "topk": 1.0, "reduce": 1.0}
-"""How often the bytes of a row may move."""
+"""How often the bytes of a row may be moved."""
 
 
 @law("a reduction works over any length, and moves the row as often as its passes need")
@@ -162,7 +170,8 @@ def long_rows(rng: Random, config: Config) -> Case | None:
 
 @law("pixels in rows, in one row, or as a batch, and the matrix product of the same bytes, take the same time")
 def pixel_shape(rng: Random, config: Config) -> Case | None:
-    """1x1 convolutions, with channels or pixels innermost; images of the latter are no run of pixels together."""
+    """1x1 convolutions with channels or pixels innermost. In the latter layout the pixels of several images are not one
+    run."""
     layer = replace(layers.conv(rng, config, (1,), stride=False), c=layers.size(rng, 16, 1024))
     layer = replace(layer, layout=rng.choice(("NHWC", "NHWC", "NCHW")))
     pixels, area = layer.n * layer.h * layer.w, layer.h * layer.w
@@ -188,8 +197,11 @@ def pixel_shape(rng: Random, config: Config) -> Case | None:
 
 @law("a grouped convolution takes at most 1.005 times as long as the dense one, and as one with fewer groups")
 def groups(rng: Random, config: Config) -> Case | None:
-    """Fewer: a divisor of them, 1 is the dense one. Depthwise ones may have several output channels for each input
-    channel; in NCHW, transpositions cost the same for both."""
+    """The number of fewer groups is a divisor; 1 is the dense convolution.
+
+    Depthwise convolutions may have several output channels per input channel. In NCHW, transpositions cost the same for
+    both.
+    """
     width = rng.choice((1, 2, 4, 7, 8, 16, 20, 24, 32, 48, 64))
     more = rng.choice((2, 3, 4, 6, 8, 12, 16, 32, 64))
     rows, cols = layers.size(rng, 5, 64), layers.size(rng, 5, 64)
@@ -208,8 +220,8 @@ def groups(rng: Random, config: Config) -> Case | None:
 
 @law("one row, column, channel, tap, batch item or last layer less takes at most 1.03 times as long")
 def smaller(rng: Random, config: Config) -> Case | None:
-    """One size of a convolution is smaller by one; or a last layer is left out whose input is not larger than its
-    result."""
+    """One size of a convolution is smaller by one, or the last layer is removed if its result is at least as large as
+    its input."""
     base = layers.conv(rng, config)
     base = replace(base, layout=rng.choice(("NHWC", "NHWC", "NCHW")))
     less = rng.choice(("n", "h", "w", "c", "o", "kernel", "layer"))
@@ -224,7 +236,7 @@ def smaller(rng: Random, config: Config) -> Case | None:
 
 
 def _without_last_layer(rng: Random, config: Config, first: Conv) -> Case | None:
-    """A convolution, and another one behind it."""
+    """Compare a convolution with the same followed by another one."""
     (h, w), kernel = first.out_hw, rng.choice((1, 3))
     last = replace(first, h=h, w=w, c=first.o, o=first.o + rng.choice((0, 0, 1, 32)), kernel=(kernel,) * 2, stride=1)
     if first.macs + last.macs > layers.MOST_MACS:
@@ -238,7 +250,7 @@ def _without_last_layer(rng: Random, config: Config, first: Conv) -> Case | None
 
 @law("transposed convolutions multiply at most 1.8 times what they need, and no kernel is slower than a larger one")
 def transposed(rng: Random, config: Config) -> Case | None:
-    """Larger: the next multiple of the stride. Images and signals."""
+    """The larger kernel has the next multiple of the stride. Images and signals."""
     dtype, side = rng.choice(layers.types(config)), layers.size(rng, 6, 40)
     kernel, stride = rng.choice((2, 3, 3, 3, 5, 5, 5, 7, 9)), rng.choice((2, 2, 3, 3, 4))
     parts, flat = rng.choice((1, 1, 1, 2, 4)), rng.random() < 0.2
@@ -284,14 +296,14 @@ MORE = (
 
 @law("more of a resource takes at most 1.005 times as long")
 def more_hardware(rng: Random, config: Config) -> Case | None:
-    """One key of the description, up to twice as large; on a small network, on one core or several."""
+    """One configuration key is up to twice as large; on a small network, with one core or several."""
     key = rng.choice(MORE)
     if key == "exchange.bytes_per_cycle" or (key != "l2.bytes" and rng.random() < 0.25):
         config = config.with_(**{"cores": config.cores * rng.choice((2, 3, 4)), "exchange.bytes_per_cycle": 16})
     section, _, name = key.partition(".")
     part = getattr(config, section) if name else config
     if part is None:
-        return None  # the device has none
+        return None  # the device lacks the feature
     value = getattr(part, name or section)
     more = value + 1 if key in ("dma.channels", "cores") else value * 2
     changed = config.with_(clock=f"{more} Hz") if key == "clock_hz" else config.with_(**{key: more})
@@ -306,9 +318,9 @@ def more_hardware(rng: Random, config: Config) -> Case | None:
 def _on_cores(rng: Random, config: Config, graph: Graph) -> Case:
     """A graph on one core and on several, which share nothing, or have multicast or an exchange network.
 
-    The bound is the larger of the traffic at the bandwidth of the DRAM, and the path of layers, each with a read and a
-    write of the DRAM, set-up, fill and drain. The traffic is that of one core, if cores share; else each core may load
-    the weights of a layer, or its whole input.
+    The bound is the larger of two times: the traffic at the DRAM bandwidth; and the path of layers, each with a DRAM
+    read and write, set-up, fill and drain. The allowed traffic is that of one core if cores share data. Otherwise each
+    core may load the weights of a layer, or its whole input.
     """
     count = rng.choice((2, 3, 4, 8))
     kind = rng.choice(({}, {"interconnect.multicast": True}, {"exchange.bytes_per_cycle": 32}))
@@ -334,7 +346,7 @@ def _on_cores(rng: Random, config: Config, graph: Graph) -> Case:
     "n cores take at most 1 / 0.8 n of the time of one, or 1.25 times a bound, with 1.15 times the traffic", _is_single
 )
 def cores(rng: Random, config: Config) -> Case | None:
-    """On a convolution that is large enough to be cut."""
+    """A convolution that is large enough to be cut."""
     layer = replace(layers.conv(rng, config, (1, 3), stride=False), n=1, o=256, c=128)
     return _on_cores(rng, config, layer.graph()) if layer.macs <= layers.MOST_MACS else None
 
@@ -344,13 +356,13 @@ def cores(rng: Random, config: Config) -> Case | None:
     _is_single,
 )
 def networks_on_cores(rng: Random, config: Config) -> Case | None:
-    """On a small network, whose values cores keep in their scratchpads."""
+    """A small network whose values the cores keep in their scratchpads."""
     return _on_cores(rng, config, layers.chain(rng, config, 4))
 
 
 @law("no layer is faster than its products at the unit's peak, or its bytes at the DRAM's bandwidth")
 def bounds(rng: Random, config: Config) -> Case | None:
-    """Compulsory bytes: operands and results once."""
+    """Counts the compulsory bytes: each operand and result once."""
     layer = layers.conv(rng, config)
     element = layer.dtype.itemsize
     bytes_ = element * (layer.n * layer.h * layer.w * layer.c // layer.stride**2)
@@ -363,7 +375,7 @@ def bounds(rng: Random, config: Config) -> Case | None:
 
 @law("the order of nodes in a file changes nothing")
 def file_order(rng: Random, config: Config) -> Case | None:
-    """Two branches, written one after the other or in turns."""
+    """Two branches, written one after the other or interleaved."""
     base = replace(layers.conv(rng, config, stride=False), n=1)
     base = replace(base, o=min(base.o, 128), c=min(base.c, 128))
     second = replace(base, c=base.o)
@@ -389,7 +401,7 @@ def file_order(rng: Random, config: Config) -> Case | None:
 
 
 def describe(graph: Graph) -> str:
-    """The operators of a graph with the shapes of their results."""
+    """Return the operators of a graph with the shapes of their results."""
     return ", ".join(f"{op.kind} {list(op.output.shape)}" for op in graph.ops)
 
 
@@ -398,7 +410,7 @@ def describe(graph: Graph) -> str:
     _computes("float32"),
 )
 def forms(rng: Random, config: Config) -> Case | None:
-    """float32 models as files hold them."""
+    """float32 models as files contain them."""
     name = rng.choice(tuple(FORMS))
     form = rng.choice(tuple(FORMS[name].written))
     single, written = (load(model) for model in models(name, form, rng))
@@ -412,8 +424,10 @@ def forms(rng: Random, config: Config) -> Case | None:
     _computes("int8"),
 )
 def quantized(rng: Random, config: Config) -> Case | None:
-    """Files of onnxruntime's quantiser, from random networks; both with the file's scales. ``bench.quantised`` holds
-    whole networks to 1.03 and 1.02."""
+    """Files of onnxruntime's quantiser, from random networks; both sides use the file's scales.
+
+    For whole networks, ``bench.quantised`` requires 1.03 and 1.02.
+    """
     file, network = file_and_network(rng)
     subjects = {"file": (file, config), "network": (network, config)}
     return Case(describe(network), subjects, at_most(1.1, "file", "network", 1.1))

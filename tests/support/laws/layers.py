@@ -1,4 +1,4 @@
-"""Random layers: sizes that networks have, and sizes beside them."""
+"""Random layers: sizes that networks have, and sizes next to them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 
 MOST_MACS = 1 << 29
-"""Of one layer: larger ones take long to compile for the smallest devices, and show nothing else."""
+"""Per layer. Larger ones take long to compile for the smallest devices without testing anything else."""
 
 
 def types(config: Config) -> list[DType]:
-    """Types that the matrix unit of a device multiplies, of those that networks use most."""
+    """Return the types that the device's matrix unit multiplies, of those that networks use most."""
     common = (DType.INT8, DType.FLOAT16, DType.FLOAT32)
     return [dtype for dtype in common if config.matrix.throughput.get(dtype.label)]
 
 
 def size(rng: Random, low: int, high: int) -> int:
-    """A size between the two, small ones as likely as large ones; often a power of two, or one beside it."""
+    """Return a size between the two, on a logarithmic scale; often a power of two or next to one."""
     value = round(math.exp(rng.uniform(math.log(low), math.log(high))))
     if rng.random() < 0.5:
         value = (1 << value.bit_length() - 1) + rng.choice((-1, 0, 0, 0, 1))
@@ -38,8 +38,10 @@ def size(rng: Random, low: int, high: int) -> int:
 
 @dataclass(frozen=True)
 class Conv:
-    """A convolution of ``n`` images [h, w, c] with constant weights, with as many rows and columns in its result as a
-    stride of ``stride`` leaves. Results of integers are requantised by a shift."""
+    """A convolution of ``n`` images [h, w, c] with constant weights.
+
+    The result has ceil(h / stride) rows and ceil(w / stride) columns. Integer results are requantised by a shift.
+    """
 
     dtype: DType
     n: int
@@ -55,22 +57,22 @@ class Conv:
 
     @property
     def out_hw(self) -> tuple[int, int]:
-        """Rows and columns of the result."""
+        """Height and width of the result."""
         return ceil_div(self.h, self.stride), ceil_div(self.w, self.stride)
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates, those on padding included."""
+        """Multiply-accumulates, including those on padding."""
         return self.n * math.prod(self.out_hw) * self.o * (self.c // self.groups) * math.prod(self.kernel)
 
     def graph(self) -> Graph:
-        """The layer alone."""
+        """Build a graph with only this layer."""
         build = GraphBuilder("conv")
         shape = (self.n, self.h, self.w, self.c) if self.layout == "NHWC" else (self.n, self.c, self.h, self.w)
         return build.finish([self.add(build, build.input("x", shape, self.dtype))])
 
     def add(self, build: GraphBuilder, x: Tensor) -> Tensor:
-        """The layer behind ``x``."""
+        """Add the layer after ``x``."""
         pads = []
         for extent, out, kernel in zip((self.h, self.w), self.out_hw, self.kernel, strict=True):
             total = max((out - 1) * self.stride + (kernel - 1) * self.dilation + 1 - extent, 0)
@@ -88,8 +90,11 @@ class Conv:
 
 
 def bound_ps(layer: Conv, config: Config) -> int:
-    """The least time of a layer: that of all of its products as one instruction, or of its operands and results once
-    through the pins, and of a load before and a store behind."""
+    """Return a lower bound of a layer's time in ps.
+
+    It is the longer of two times: all products as one instruction, or each operand and result once through the pins.
+    The shortest load and store are added.
+    """
     x, w, item = layer.h * layer.w * layer.c, layer.o * layer.c * math.prod(layer.kernel), layer.dtype.itemsize
     y = math.prod(layer.out_hw) * layer.o
     work = MatrixWork(layer.dtype, layer.n, *layer.out_hw, layer.o, layer.c, *layer.kernel, False, True, True, item)
@@ -100,13 +105,13 @@ def bound_ps(layer: Conv, config: Config) -> int:
 
 
 def constant(build: GraphBuilder, shape: tuple[int, ...], dtype: DType) -> Tensor:
-    """Weights of full width: none of them can be packed."""
+    """Return weights of full width, so that they cannot be packed."""
     values = np.random.default_rng(math.prod(shape)).integers(-127, 128, shape)
     return build.const(values.astype(np.float32) / 64 if dtype.is_float else values.astype(dtype.storage), dtype=dtype)
 
 
 def requantised(build: GraphBuilder, sums: Tensor, dtype: DType) -> Tensor:
-    """Sums in the type of the layer: those of integers get a scale per layer, as quantised networks have it."""
+    """Convert sums to the type of the layer; integers get a scale per layer, as in quantised networks."""
     if dtype.is_float:
         return sums if sums.dtype is dtype else build.add("cast", [sums], {"to": dtype})
     scale, zero = build.const(np.float32(1 / 512)), build.const(np.int32(0))
@@ -115,7 +120,7 @@ def requantised(build: GraphBuilder, sums: Tensor, dtype: DType) -> Tensor:
 
 
 def conv(rng: Random, config: Config, kernels: tuple[int, ...] = (1, 3, 5), stride: bool = True) -> Conv:
-    """A convolution of a network, of at most :data:`MOST_MACS`."""
+    """Return a convolution as in networks, with at most :data:`MOST_MACS`."""
     while True:
         side = size(rng, 5, 96)
         layer = Conv(
@@ -133,7 +138,7 @@ def conv(rng: Random, config: Config, kernels: tuple[int, ...] = (1, 3, 5), stri
 
 
 def chain(rng: Random, config: Config, count: int) -> Graph:
-    """A network of convolutions with a skip connection: what is read, written and kept depends on its neighbours."""
+    """Build convolutions with a skip connection, so that what is read, written and kept depends on the neighbours."""
     build = GraphBuilder("chain")
     first = replace(conv(rng, config), n=1, stride=1)
     first = replace(first, c=min(first.c, 64), o=min(first.o, 64))

@@ -1,4 +1,4 @@
-"""The figures of a layer or a network on a device, as a user gets them: compiled and run for its time."""
+"""The figures of a graph on a device as a user gets them: compiled, then run for timing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from npusim.hw.config import Config
 
 @dataclass(frozen=True)
 class Figures:
-    """``time_ps``: of one inference. ``traffic``: bytes of DRAM read and written. ``refusal``: why there is none.
-    ``macs``: products that are computed."""
+    """``time_ps``: of one inference. ``traffic``: DRAM bytes read and written. ``macs``: computed products.
+    ``refusal``: the error if it was refused."""
 
     time_ps: float
     traffic: float
@@ -23,7 +23,7 @@ class Figures:
 
 
 def measure(graph: Graph, config: Config) -> Figures:
-    """The figures of a graph; a refused one takes infinitely long. Errors of the graph itself are raised."""
+    """Return the figures of a graph; a refused one takes infinitely long. Errors of the graph itself are raised."""
     try:
         result = simulate(graph, config)
     except CompileError as error:

@@ -13,13 +13,13 @@ from tests.support.onnx_models.float_networks import FloatExport, Rescaled
 from tests.support.onnx_models.qdq import quantised
 
 _LAYERS = ("conv", "conv", "depthwise", "add", "concat", "avgpool", "maxpool", "upsample", "channels", "gate", "act")
-# Functions that the quantiser knows: others stay floats. Files round the operand of LeakyRelu, too, which takes a step
-# that the network does not have.
+# Functions that the quantiser supports; others stay float. LeakyRelu is left out because files also round its operand,
+# a step that the network does not have.
 _ACTS = ("relu", "relu", "silu", "sigmoid", "")
 
 
 def network(rng: Random) -> Graph:
-    """Convolutions with the operators between them that networks have."""
+    """Build convolutions with the operators that networks have between them."""
     net = Net("random")
     side, channels = rng.choice((28, 40, 56)), rng.choice((32, 64, 128))
     x = net.conv(net.input(1, side, side, channels), channels, 3, act=rng.choice(_ACTS))
@@ -56,7 +56,7 @@ def _layer(rng: Random, net: Net, x: Tensor, found: list[Tensor]) -> Tensor:
 
 
 def file_and_network(rng: Random) -> tuple[Graph, Graph]:
-    """A network as the file of a quantiser, and itself with the scales of the file."""
+    """Return a network as a quantiser's file, and the network itself with the scales of the file."""
     graph = network(rng)
     export = FloatExport(graph)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""The operand types that the specification allows: of the elementwise and the moving operations, every combination."""
+"""Operand types that the specification allows, with every combination for elementwise and data movement operations."""
 
 import itertools
 
@@ -15,12 +15,12 @@ FLOATS, FOUR, FIVE = (F, H), (F, H, Q, S), (F, H, W, Q, S)
 
 
 def alike(operations, kinds, tensors, *rest):
-    """Operations on ``tensors`` tensors of one type, other inputs of fixed types, and outputs of that type."""
+    """Operations on ``tensors`` tensors of one type and other inputs of fixed types, with outputs of the same type."""
     return {each: [((kind,) * tensors + rest, (kind,)) for kind in kinds] for each in operations}
 
 
 def optional_layout(operation, *rest):
-    """An operation on images that may be told of their layout."""
+    """An image operation with an optional layout operand."""
     return {operation: [((k, *rest, *tail), (k,)) for k in FOUR for tail in ((), (T.BOOL,))]}
 
 
@@ -71,4 +71,4 @@ FORMS = {
     O.TOPK_V2: [((kind, T.INT32), (kind, W)) for kind in FIVE],
 }
 OUTPUT = {O.LOGISTIC: (1 / 256, 0), O.TANH: (1 / 128, 128)}
-"""Scale and zero point of TENSOR_QUANT8_ASYMM outputs that must have certain ones."""
+"""Scale and zero point of TENSOR_QUANT8_ASYMM outputs for which they are prescribed."""

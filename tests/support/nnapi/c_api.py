@@ -1,4 +1,4 @@
-"""libneuralnetworks.so for tests: every prototype is read from the header that clients compile against."""
+"""libneuralnetworks.so for tests. Every prototype is read from the header that clients compile against."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLAIN: Mapping[str, Any] = {
 
 
 def prototypes() -> dict[str, tuple[str, list[str]]]:
-    """Result and parameters of every function in the header."""
+    """Return the result type and parameters of every function in the header."""
     found = {}
     for result, name, parameters in _PROTOTYPE.findall(HEADER.read_text("utf-8")):
         words = " ".join(parameters.split())
@@ -39,7 +39,7 @@ CONSTANTS = {name: int(value) for name, value in _CONSTANT.findall(HEADER.read_t
 
 
 def code(name: str) -> int:
-    """The number of ANEURALNETWORKS_<name>."""
+    """Return the number of ANEURALNETWORKS_<name>."""
     return CONSTANTS[f"ANEURALNETWORKS_{name}"]
 
 
@@ -89,7 +89,7 @@ class Api:
         assert result == 0, f"{name}: {result}"
 
     def make(self, name: str, *arguments: Any) -> int:
-        """Call a function whose last parameter is where the new handle goes."""
+        """Call a function whose last parameter receives a handle, and return the handle."""
         handle = ctypes.c_void_p()
         self.ok(name, *arguments, ctypes.byref(handle))
         assert handle.value
@@ -97,19 +97,19 @@ class Api:
 
 
 def operand_type(kind: str | int, dims: Sequence[int] = (), scale: float = 0.0, zero: int = 0) -> OperandType:
-    """An operand type by the name of its code."""
+    """Return an operand type by the name of its code."""
     number = code(kind) if isinstance(kind, str) else kind
     array = (ctypes.c_uint32 * len(dims))(*dims) if len(dims) else None
     return OperandType(number, len(dims), array, scale, zero)
 
 
 def u32s(values: Sequence[int]) -> Any:
-    """An array of uint32_t."""
+    """Return an array of uint32_t."""
     return (ctypes.c_uint32 * len(values))(*values)
 
 
 class File:
-    """Anonymous memory with floats in it, and its memory object."""
+    """Anonymous memory with floats, and its memory object."""
 
     def __init__(self, api: Api, values: Sequence[float] | np.ndarray[Any, Any], protect: int = 3) -> None:
         self._data = np.asarray(values, np.float32)
@@ -125,7 +125,7 @@ class File:
 
 
 def memory_of(api: Api, data: np.ndarray[Any, Any], protect: int = 3) -> int:
-    """An ANeuralNetworksMemory of a file with these bytes."""
+    """Create an ANeuralNetworksMemory from a file with these bytes."""
     descriptor = os.memfd_create("values")
     os.write(descriptor, data.tobytes())
     memory = api.make("Memory_createFromFd", data.nbytes, protect, descriptor, 0)
@@ -134,12 +134,12 @@ def memory_of(api: Api, data: np.ndarray[Any, Any], protect: int = 3) -> int:
 
 
 def address(array: np.ndarray[Any, Any]) -> int:
-    """Where an array lies."""
+    """Return the address of an array."""
     return int(array.ctypes.data)
 
 
 class ModelMaker:
-    """Builds a model: ``tensor`` and the like give indexes of operands."""
+    """Builds a model; ``tensor`` and similar methods return operand indices."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -172,7 +172,7 @@ class ModelMaker:
         )
 
     def finish(self, inputs: Sequence[int], outputs: Sequence[int]) -> int:
-        """Say what goes in and out, and finish the model."""
+        """Set inputs and outputs, and finish the model."""
         self.api.ok(
             "Model_identifyInputsAndOutputs", self.model, len(inputs), u32s(inputs), len(outputs), u32s(outputs)
         )
@@ -181,7 +181,7 @@ class ModelMaker:
 
 
 def add_model(api: Api, dims: Sequence[int] = (4,), out: Sequence[int] | None = None) -> int:
-    """y = a + b."""
+    """Build y = a + b."""
     maker = ModelMaker(api)
     a, b = (maker.operand("TENSOR_FLOAT32", dims) for _ in range(2))
     fuse, y = maker.i32(0), maker.operand("TENSOR_FLOAT32", dims if out is None else out)
@@ -190,7 +190,7 @@ def add_model(api: Api, dims: Sequence[int] = (4,), out: Sequence[int] | None = 
 
 
 def device(api: Api, number: int = 0) -> int:
-    """A device's handle."""
+    """Return a device handle."""
     handle = ctypes.c_void_p()
     api.ok("getDevice", number, ctypes.byref(handle))
     assert handle.value
@@ -198,12 +198,12 @@ def device(api: Api, number: int = 0) -> int:
 
 
 def handles(values: Sequence[int]) -> Any:
-    """An array of handles."""
+    """Return an array of handles."""
     return (ctypes.c_void_p * len(values))(*values)
 
 
 def compiled(api: Api, model: int, number: int | None = 0) -> int:
-    """A finished compilation for one device, or for all of them."""
+    """Return a finished compilation for one device, or for all of them."""
     if number is None:
         compilation = api.make("Compilation_create", model)
     else:
@@ -213,13 +213,13 @@ def compiled(api: Api, model: int, number: int | None = 0) -> int:
 
 
 def set_inputs(api: Api, execution: int, *arrays: np.ndarray[Any, Any]) -> None:
-    """Set inputs in the client's memory, with the dimensions that the model has."""
+    """Set inputs in client memory with the dimensions of the model."""
     for number, array in enumerate(arrays):
         api.ok("Execution_setInput", execution, number, None, address(array), array.nbytes)
 
 
 def filled(api: Api, execution: int) -> np.ndarray[Any, Any]:
-    """Set all arguments of y = a + b, of 0, 1, 2, 3 and four tens; the output."""
+    """Set all arguments of y = a + b to 0, 1, 2, 3 and four tens, and return the output array."""
     result = np.zeros(4, np.float32)
     set_inputs(api, execution, ADDEND, TENS)
     api.ok("Execution_setOutput", execution, 0, None, address(result), 16)

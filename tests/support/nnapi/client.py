@@ -1,4 +1,4 @@
-"""A client of the driver: prepares models and executes them in every way that the interface has."""
+"""A driver client that prepares models and executes them through every way of the interface."""
 
 from __future__ import annotations
 
@@ -38,42 +38,42 @@ from hal.nnapi.types import (
 Array = npt.NDArray[Any]
 TOKEN = bytes(32)
 WAIT_S = 60.0
-"""No callback takes longer: a test that waits so long has found one that never comes."""
+"""Time limit for callbacks; a longer wait means that the callback never comes."""
 
 
 class PreparedCallback:
-    """IPreparedModelCallback: counts what it is told."""
+    """IPreparedModelCallback that counts its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[ErrorStatus, Any]] = []
         self._came = threading.Event()
 
     def notify_1_3(self, status: ErrorStatus, prepared: Any) -> None:
-        """The newest form."""
+        """The newest version."""
         self.calls.append((status, prepared))
         self._came.set()
 
     def wait(self) -> tuple[ErrorStatus, Any]:
-        """What the one call said."""
+        """Wait for the only call and return its arguments."""
         assert self._came.wait(WAIT_S), "the callback was never called"
         assert len(self.calls) == 1, f"the callback was called {len(self.calls)} times"
         return self.calls[0]
 
 
 class ExecutionCallback:
-    """IExecutionCallback: counts what it is told."""
+    """IExecutionCallback that counts its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[ErrorStatus, Sequence[OutputShape], Timing]] = []
         self._came = threading.Event()
 
     def notify_1_3(self, status: ErrorStatus, shapes: Sequence[OutputShape], timing: Timing) -> None:
-        """The newest form."""
+        """The newest version."""
         self.calls.append((status, shapes, timing))
         self._came.set()
 
     def wait(self) -> tuple[ErrorStatus, Sequence[OutputShape], Timing]:
-        """What the one call said."""
+        """Wait for the only call and return its arguments."""
         assert self._came.wait(WAIT_S), "the callback was never called"
         assert len(self.calls) == 1, f"the callback was called {len(self.calls)} times"
         return self.calls[0]
@@ -86,7 +86,7 @@ def prepare(
     deadline: OptionalTimePoint | None = None,
     preference: int = ExecutionPreference.FAST_SINGLE_ANSWER,
 ) -> tuple[ErrorStatus, ErrorStatus, Any]:
-    """Launch status, and what the callback was told: status and prepared model."""
+    """Return the launch status, and the status and prepared model from the callback."""
     callback = PreparedCallback()
     launched = device.prepareModel_1_3(
         model, preference, priority, deadline or OptionalTimePoint(), [], [], TOKEN, callback
@@ -95,7 +95,7 @@ def prepare(
 
 
 def prepared_model(device: Any, model: Model, **options: Any) -> Any:
-    """The prepared model; fails unless there is one."""
+    """Return the prepared model. Fails if there is none."""
     launched, status, prepared = prepare(device, model, **options)
     assert launched == ErrorStatus.NONE, launched
     assert status == ErrorStatus.NONE, status
@@ -104,7 +104,7 @@ def prepared_model(device: Any, model: Model, **options: Any) -> Any:
 
 @dataclass
 class Outcome:
-    """How an execution ended, and the bytes of its outputs."""
+    """The result of an execution, and the bytes of its outputs."""
 
     status: ErrorStatus
     shapes: Sequence[OutputShape]
@@ -112,7 +112,7 @@ class Outcome:
     raw: list[bytes]
 
     def array(self, index: int, dtype: np.dtype[Any]) -> Array:
-        """Output ``index`` in the shape that the driver said."""
+        """Return output ``index`` with the shape that the driver reported."""
         dims = tuple(self.shapes[index].dimensions)
         count = int(np.prod(dims, dtype=np.int64))
         return np.frombuffer(self.raw[index], dtype, count).reshape(dims)
@@ -144,13 +144,13 @@ class Frame:
         self.request = Request(arguments, results, [MemoryPool(self._in), MemoryPool(self._out)])
 
     def raw(self) -> list[bytes]:
-        """The bytes of each output."""
+        """Return the bytes of each output."""
         mapped = self._out.map()
         places = [argument.location for argument in self.request.outputs]
         return [bytes(memoryview(mapped)[place.offset : place.offset + place.length]) for place in places]
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._in.close()
         self._out.close()
 
@@ -167,13 +167,13 @@ def _pool(sizes: Sequence[int], allocate: Callable[[int], Memory]) -> tuple[Memo
 
 
 def execute_sync(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO, **options: Any) -> Outcome:
-    """executeSynchronously_1_3."""
+    """Call executeSynchronously_1_3."""
     result = prepared.executeSynchronously_1_3(frame.request, measure, *_limits(**options))
     return Outcome(*result, frame.raw())
 
 
 def execute_async(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO, **options: Any) -> Outcome:
-    """execute_1_3, and what its callback is told."""
+    """Call execute_1_3 and wait for the callback."""
     callback = ExecutionCallback()
     launched = prepared.execute_1_3(frame.request, measure, *_limits(**options), callback)
     result = callback.wait()
@@ -182,7 +182,7 @@ def execute_async(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO, 
 
 
 def execute_fenced(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO, **options: Any) -> Outcome:
-    """executeFenced without fences to wait for; a second one waits for the fence that the first one gives."""
+    """Call executeFenced without fences to wait for, then a second time with the fence of the first call."""
     limits = (*_limits(**options), OptionalTimeoutDuration())
     status, handle, callback = prepared.executeFenced(frame.request, [], measure, *limits)
     if status != ErrorStatus.NONE:
@@ -192,7 +192,7 @@ def execute_fenced(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO,
     if handle:
         again, second, following = prepared.executeFenced(frame.request, [handle], measure, *limits)
         failed = fence.wait(handle, WAIT_S) is fence.FenceStatus.ERROR
-        # A first execution that fails puts its fence in error. If it has failed already, the second one is invalid.
+        # A failing first execution sets its fence to error. If it has already failed, the second call is invalid.
         assert again == ErrorStatus.NONE or (failed and again == ErrorStatus.INVALID_ARGUMENT)
         if second:
             fence.wait(second, WAIT_S)
@@ -205,14 +205,14 @@ def execute_fenced(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO,
 
 
 class MemoryCallback:
-    """IBurstCallback of a client whose slots are the places of its pools in a list."""
+    """IBurstCallback of a client that uses list indices of its pools as slots."""
 
     def __init__(self) -> None:
         self.memories: list[Memory] = []
         self.asked: list[list[int]] = []
 
     def slots(self, pools: Sequence[MemoryPool | Memory | int]) -> list[int]:
-        """A slot for each pool; one that was seen before keeps its own."""
+        """Return a slot for each pool; known pools keep theirs."""
         memories = [pool.hidlMemory if isinstance(pool, MemoryPool) else pool for pool in pools]
         for memory in memories:
             assert isinstance(memory, Memory)
@@ -223,17 +223,17 @@ class MemoryCallback:
     def getMemories(  # noqa: N802 - the interface's name
         self, slots: Sequence[int]
     ) -> tuple[ErrorStatus, list[Memory]]:
-        """The memory in each slot."""
+        """Return the memory in each slot."""
         self.asked.append(list(slots))
         return ErrorStatus.NONE, [self.memories[slot] for slot in slots]
 
 
 class BurstRefusedError(Exception):
-    """A burst could not be configured. Argument: the status."""
+    """A burst could not be configured. The argument is the status."""
 
 
 class Burst:
-    """The client's side of a HIDL burst."""
+    """The client side of a HIDL burst."""
 
     def __init__(self, prepared: Any, capacity: int = 4096) -> None:
         self.requests: MessageQueue[FmqRequestDatum] = MessageQueue(capacity)
@@ -263,7 +263,7 @@ class Burst:
 
 
 def execute_burst(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO) -> Outcome:
-    """One execution over a HIDL burst."""
+    """Execute once over a HIDL burst."""
     burst = Burst(prepared)
     try:
         return Outcome(*burst.execute(frame.request, measure), frame.raw())
@@ -272,13 +272,13 @@ def execute_burst(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO) 
 
 
 def aidl_request(request: Request) -> aidl_types.Request:
-    """The same request for the AIDL interface."""
+    """Convert a request to the AIDL interface."""
     pools: list[Any] = [aidl_types.RequestMemoryPool(pool.hidlMemory, pool.token) for pool in request.pools]
     return aidl_types.Request(request.inputs, request.outputs, pools)
 
 
 def execute_aidl_burst(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO) -> Outcome:
-    """One execution over an AIDL burst."""
+    """Execute once over an AIDL burst."""
     request = aidl_request(frame.request)
     try:
         result = aidl_burst.Burst(prepared).executeSynchronously(
@@ -291,7 +291,7 @@ def execute_aidl_burst(prepared: Any, frame: Frame, measure: int = MeasureTiming
 
 
 def execute_device_memory(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO, **options: Any) -> Outcome:
-    """executeSynchronously_1_3 with inputs and outputs in buffers of the driver, filled and read by copies."""
+    """Call executeSynchronously_1_3 with inputs and outputs in driver buffers, filled and read by copies."""
     request, device = frame.request, prepared.buffers
     inputs, outputs, buffers = list(request.inputs), list(request.outputs), []
     pools: list[MemoryPool] = [pool if isinstance(pool, MemoryPool) else MemoryPool(pool) for pool in request.pools]

@@ -1,7 +1,7 @@
-"""A process whose pools are cut and restored by another thread all the time.
+"""A process whose memory pools are constantly truncated and restored by another thread.
 
-``python -m tests.support.nnapi.cut_files`` prints how often each way of using them ended with which status. To
-touch what is gone would be the end of the process.
+``python -m tests.support.nnapi.cut_files`` prints how often each use of the pools ended with which status. An access to
+missing pages would kill the process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ UNITS, INPUTS = 64, 4096
 
 
 def weights_in(pool: memory.Memory, kind: OperandType, bias: OperandType) -> Model:
-    """A matrix product whose weights lie in a pool; scales are 1 where the type has them."""
+    """Build a matrix product with weights in a pool; scales are 1 for types with scales."""
     scale = float(kind == OperandType.TENSOR_QUANT8_ASYMM)
     size = INPUTS * UNITS * (1 if scale else 4)
     reference, copied = OperandLifeTime.CONSTANT_REFERENCE, OperandLifeTime.CONSTANT_COPY
@@ -64,7 +64,7 @@ def weights_in(pool: memory.Memory, kind: OperandType, bias: OperandType) -> Mod
 
 
 def private_request(size: int) -> Request:
-    """For such a model, in memory that nobody cuts."""
+    """Return a request for such a model, in memory that is not truncated."""
     pool = memory.allocate_ashmem((INPUTS + UNITS) * size)
     places = DataLocation(0, 0, INPUTS * size), DataLocation(0, INPUTS * size, UNITS * size)
     given, result = (RequestArgument(False, place) for place in places)
@@ -72,7 +72,7 @@ def private_request(size: int) -> Request:
 
 
 def cut(descriptor: int, stop: threading.Event) -> None:
-    """Take a part of the file away, or all of it, and give it back."""
+    """Repeatedly truncate the file, in part or completely, and restore its size."""
     chance = random.Random(1)
     while not stop.is_set():
         os.ftruncate(descriptor, chance.choice([0, NBYTES, 2 * NBYTES + 4096]))
@@ -82,7 +82,7 @@ def cut(descriptor: int, stop: threading.Event) -> None:
 
 
 def main() -> None:
-    """Use the pool in every way while it is cut."""
+    """Use the pool in every way while it is truncated."""
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryFile() as file:
         use(file.fileno())

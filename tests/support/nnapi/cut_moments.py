@@ -1,8 +1,8 @@
-"""A process whose weights and arguments lie in a file that is cut when the driver is about to do a certain thing.
+"""A process whose weights and arguments are in a file that is truncated just before a certain step of the driver.
 
-``python -m tests.support.nnapi.cut_moments`` prints a line for each moment: its name, what preparation, execution
-and copies ended with, and how the same went when the file was whole again. To touch what is gone would be the end of
-the process.
+``python -m tests.support.nnapi.cut_moments`` prints a line per moment: its name, the outcomes of preparation, execution
+and copies, and the outcomes of the same steps after the file was restored. An access to missing pages would kill the
+process.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ WEIGHTS, BIAS = UNITS * INPUTS * 4, UNITS * 4
 ARGUMENTS = WEIGHTS + (1 << 16)
 SIZE = ARGUMENTS + 2 * INPUTS * 4
 LEFT = 8192
-"""Bytes of the file that are left when it is cut."""
+"""Bytes left in the truncated file."""
 
 
 class World:
-    """A device, a file with weights, an input and room for the output, and the model and request over it."""
+    """A device, a file with weights, input and output, and a model and request that use it."""
 
     def __init__(self, device: Any, directory: Path) -> None:
         self.device = device
@@ -66,16 +66,16 @@ class World:
         self.prepared: Any = None
 
     def restore(self) -> None:
-        """The file as it was."""
+        """Restore the file."""
         os.pwrite(self.file, self.content, 0)
 
     def cut(self) -> None:
-        """Take most of the file away."""
+        """Truncate most of the file."""
         os.ftruncate(self.file, LEFT)
 
     @property
     def model(self) -> Model:
-        """A matrix product whose weights lie in the file."""
+        """Return a matrix product with weights in the file."""
         model = dense(INPUTS, UNITS)
         place = DataLocation(0, 0, WEIGHTS)
         weights = replace(model.main.operands[1], lifetime=OperandLifeTime.CONSTANT_REFERENCE, location=place)
@@ -84,19 +84,19 @@ class World:
 
     @property
     def request(self) -> Request:
-        """The input, and room for the output."""
+        """Return a request with input and output in the file."""
         places = DataLocation(0, ARGUMENTS, INPUTS * 4), DataLocation(0, ARGUMENTS + INPUTS * 4, BIAS)
         given, result = (RequestArgument(False, place) for place in places)
         return Request([given], [result], [MemoryPool(self.pool)])
 
     def explain(self) -> str:
-        """Ask what is supported."""
+        """Query the supported operations."""
         status, supported = self.device.getSupportedOperations_1_3(self.model)
         assert status is not ErrorStatus.NONE or supported == [True]
         return str(status.name)
 
     def prepare(self) -> str:
-        """Prepare, and keep the model in the cache."""
+        """Prepare the model and store it in the cache."""
         callback = PreparedCallback()
         caches = [[self.model_cache]], [[self.data_cache]]
         self.device.prepareModel_1_3(self.model, 1, 1, None, *caches, TOKEN, callback)
@@ -123,14 +123,14 @@ class World:
         return str(status.name)
 
     def is_right(self) -> bool:
-        """Whether the output is the product."""
+        """Return whether the output is the product."""
         values = np.frombuffer(self.content, np.float32)
         weights, given = values[: WEIGHTS // 4].reshape(UNITS, INPUTS), values[ARGUMENTS // 4 :][:INPUTS]
         found = np.frombuffer(os.pread(self.file, BIAS, ARGUMENTS + INPUTS * 4), np.float32)
         return bool(np.array_equal(found, weights @ given))
 
     def copies(self) -> str:
-        """Through device memory, in and out."""
+        """Copy to and from device memory."""
         if self.prepared is None:
             return "-"
         _, buffer, _ = self.device.allocate(BufferDesc(), [self.prepared], [BufferRole(0, 0)], [])
@@ -140,7 +140,7 @@ class World:
         return "+".join(status.name for status in statuses)
 
     def cached(self) -> str:
-        """Take the model from the cache."""
+        """Load the model from the cache."""
         callback = PreparedCallback()
         self.device.prepareModelFromCache_1_3(None, [[self.model_cache]], [[self.data_cache]], TOKEN, callback)
         return callback.wait()[0].name
@@ -164,12 +164,12 @@ MOMENTS: dict[str, tuple[Any, str]] = {
     "store": (Mapping, "__setitem__"),
     "never": (World, "close"),
 }
-"""What the driver is about to do when the file is cut."""
+"""The step of the driver before which the file is truncated."""
 
 
 @contextmanager
 def cut_before(world: World, owner: Any, name: str) -> Iterator[list[str]]:
-    """Cut the file whenever a function is called, before it begins."""
+    """Truncate the file at every call of a function, before the function runs."""
     original: Callable[..., Any] = getattr(owner, name)
     seen: list[str] = []
 
@@ -183,7 +183,7 @@ def cut_before(world: World, owner: Any, name: str) -> Iterator[list[str]]:
 
 
 def steps(world: World, before: Callable[[], object]) -> list[str]:
-    """What each step ends with; the file is whole before each."""
+    """Return the outcome of each step; the file is restored before each."""
     found = []
     for step in (world.explain, world.prepare, world.execute, world.burst, world.copies):
         before()
@@ -192,7 +192,7 @@ def steps(world: World, before: Callable[[], object]) -> list[str]:
 
 
 def main() -> None:
-    """Every moment, each on a new device."""
+    """Run every moment, each on a new device."""
     logging.disable(logging.CRITICAL)
     for moment, (owner, name) in MOMENTS.items():
         with tempfile.TemporaryDirectory() as directory, open_device("edge", state_dir=directory) as device:

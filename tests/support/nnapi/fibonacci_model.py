@@ -1,4 +1,4 @@
-"""Models of the one operation of ``com.example.fibonacci``."""
+"""Models with the only operation of ``com.example.fibonacci``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fibonacci_model(
     params: FibonacciQuant64Params = HALVES,
     inputs: Sequence[int] = (0,),
 ) -> Model:
-    """The first so many numbers, which an operand of type ``source`` and dimensions ``dims`` says."""
+    """Build the first Fibonacci numbers; their count is an operand of type ``source`` and dimensions ``dims``."""
     extra = ExtraParams(extension=params.pack()) if target == QUANT64 else None
     operands = [
         Operand(source, dims, len(inputs), lifetime=OperandLifeTime.SUBGRAPH_INPUT),

@@ -1,4 +1,4 @@
-"""Arguments that no client should pass, for every parameter of the NNAPI driver."""
+"""Invalid arguments for every parameter of the NNAPI driver."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANYTHING: Any = None
 
 
 class Chameleon:
-    """Has every attribute, and each is what is not expected."""
+    """Has every attribute, and each has an unexpected value."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -47,7 +47,7 @@ class Chameleon:
 
 
 class Explosive:
-    """Fails whatever is done with it, even shown."""
+    """Raises on any access, even repr."""
 
     def __getattribute__(self, name: str) -> Any:
         raise RuntimeError("do not touch")
@@ -65,7 +65,7 @@ class Explosive:
 
 
 class Endless(Sequence[Any]):
-    """A sequence that says it is longer than anything."""
+    """A sequence that claims a huge length."""
 
     def __len__(self) -> int:
         return 1 << 60
