@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from npusim.dtypes import DType
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import MAX_ITERATIONS
 from npusim.frontends.onnx.node import MOST_DECIDING
@@ -65,7 +66,10 @@ def _rows(domain: str) -> list[str]:
 def _kinds() -> list[str]:
     rows = ["| kind | operands | attributes | meaning | unit | constraints |", "|---|---|---|---|---|---|"]
     for name, kind in REGISTRY.items():
-        attributes = [key if default is REQUIRED else f"{key}={default}" for key, default in kind.attrs.items()]
+        attributes = [
+            key if default is REQUIRED else f"{key}={default.label if isinstance(default, DType) else default}"
+            for key, default in kind.attrs.items()
+        ]
         constraints = [" ".join((constraint.__doc__ or "").split()) for constraint in kind.constraints]
         unit = kind.unit.name.lower() if isinstance(kind.unit, Unit) else "vector or scalar"
         cells = (name, kind.operands, ", ".join(attributes), kind.meaning, unit, "; ".join(constraints))

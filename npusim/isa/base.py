@@ -45,7 +45,7 @@ from npusim.work import Work
 if TYPE_CHECKING:
     from npusim._core import Strided
 
-ISA_VERSION = 3
+ISA_VERSION = 4
 """Part of every fingerprint. Increment it when an encoding or the meaning of a field changes."""
 
 # Limits of the work of one instruction. Kernels take up to a few seconds for that, and cannot be interrupted meanwhile.

@@ -1,7 +1,8 @@
 """Vector instructions that convert on the way: operands or results are integers that stand for floats.
 
 The unit dequantises what it reads and quantises what it writes, one element each, beside the work that the instruction
-is for. ``dtype`` is the type of the integers. A side with a scale of 0 has float32 and is not converted.
+is for. ``dtype`` is the type of the integers, ``real`` that of the numbers they stand for. A side with a scale of 0 has
+numbers of that type and is not converted.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +19,15 @@ from npusim import _core
 from npusim._core import Strided
 from npusim.dtypes import DType
 from npusim.errors import ProgramError
-from npusim.isa.base import F32, I32, Memory, Unit, instruction
+from npusim.isa.base import F32, I32, Memory, Type, Unit, instruction
 from npusim.isa.reduction import Convertible, Pool, ReduceTile, Resample
 from npusim.work import VectorWork, Work
 
-_Floats = npt.NDArray[np.float32]
+_Reals = npt.NDArray[Any]
+_REALS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 
 
-def _strided(array: _Floats) -> Strided:
+def _strided(array: _Reals) -> Strided:
     """An array as kernels take it."""
     return Strided(array.reshape(-1).view(np.uint8) if array.size else b"", 0, array.strides)
 
@@ -32,25 +35,6 @@ def _strided(array: _Floats) -> Strided:
 def _parameters(scale: float, zero: int) -> tuple[Strided, Strided]:
     nowhere = (0, 0, 0, 0)
     return Strided(np.float32(scale).tobytes(), 0, nowhere), Strided(np.int32(zero).tobytes(), 0, nowhere)
-
-
-def _real(at: Strided, strides: Sequence[int], dims: tuple[int, ...], dtype: DType, scale: float, zero: int) -> _Floats:
-    """The numbers that an operand of four dimensions stands for."""
-    x = np.empty(dims, np.float32)
-    source = Strided(at.memory, at.offset, tuple(strides))
-    if scale:
-        _core.dequantize(DType.FLOAT32, _strided(x), dtype, source, *_parameters(scale, zero), dims)
-    else:
-        _core.copy(_strided(x), source, dims, 4)
-    return x
-
-
-def _write(y: _Floats, at: Strided, strides: Sequence[int], dtype: DType, scale: float, zero: int) -> None:
-    target = Strided(at.memory, at.offset, tuple(strides))
-    if scale:
-        _core.quantize(dtype, target, DType.FLOAT32, _strided(y), *_parameters(scale, zero), y.shape)
-    else:
-        _core.copy(target, _strided(y), y.shape, 4)
 
 
 @dataclass
@@ -62,19 +46,22 @@ class _Converting(Convertible):
     in_zero: I32
     out_scale: F32
     out_zero: I32
+    real: Type
 
     @property
     def source_type(self) -> DType:
-        return self.dtype if self.in_scale else DType.FLOAT32
+        return self.dtype if self.in_scale else self.real
 
     @property
     def result_type(self) -> DType:
-        return self.dtype if self.out_scale else DType.FLOAT32
+        return self.dtype if self.out_scale else self.real
 
     def check(self) -> None:
         super().check()
         if self.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
             raise ProgramError(f"{self.mnemonic}: type must be int8, uint8, int16 or uint16, got {self.dtype.label}")
+        if self.real not in _REALS:
+            raise ProgramError(f"{self.mnemonic}: real must be float32, float16 or bfloat16, got {self.real.label}")
         scales = self.in_scale, self.out_scale
         if not all(isfinite(scale) for scale in scales):
             raise ProgramError(f"{self.mnemonic}: scales must be finite, got {', '.join(map(str, scales))}")
@@ -83,7 +70,27 @@ class _Converting(Convertible):
         """The work with one more element for each conversion, in the lanes of floats."""
         assert isinstance(work, VectorWork)
         converted = read * bool(self.in_scale) + written * bool(self.out_scale)
-        return VectorWork(work.function, DType.FLOAT32, work.elements * work.passes + converted, 1, work.bytes)
+        return VectorWork(work.function, self.real, work.elements * work.passes + converted, 1, work.bytes)
+
+    def numbers(self, at: Strided, strides: Sequence[int], dims: tuple[int, ...]) -> _Reals:
+        """The numbers that an operand of four dimensions stands for."""
+        x = np.empty(dims, self.real.storage)
+        source = Strided(at.memory, at.offset, tuple(strides))
+        if self.in_scale:
+            parameters = _parameters(self.in_scale, self.in_zero)
+            _core.dequantize(self.real, _strided(x), self.dtype, source, *parameters, dims)
+        else:
+            _core.copy(_strided(x), source, dims, self.real.itemsize)
+        return x
+
+    def write(self, y: _Reals, at: Strided, strides: Sequence[int]) -> None:
+        """Store numbers of four dimensions, or the integers that stand for them."""
+        target = Strided(at.memory, at.offset, tuple(strides))
+        if self.out_scale:
+            parameters = _parameters(self.out_scale, self.out_zero)
+            _core.quantize(self.dtype, target, self.real, _strided(y), *parameters, y.shape)
+        else:
+            _core.copy(target, _strided(y), y.shape, self.real.itemsize)
 
 
 @instruction(0x4B, "vector.pool_quantised", Unit.VECTOR)
@@ -97,12 +104,12 @@ class QuantisedPool(_Converting, Pool):
     def execute(self, memory: Memory, core: int) -> None:
         dst, src = self.operands(memory, core, "dst", "src")
         extent, dims = (self.ih, self.iw), (self.oh, self.ow, self.channels)
-        x = _real(src, (0, *self.src_strides), (1, *extent, self.channels), self.dtype, self.in_scale, self.in_zero)
-        y = np.empty(dims, np.float32)
+        x = self.numbers(src, (0, *self.src_strides), (1, *extent, self.channels))
+        y = np.empty(dims, self.real.storage)
         sides = _strided(y), _strided(x[0])
         window = self.kh, self.kw, self.sh, self.sw, self.dh, self.dw
-        _core.pool(self.fn, DType.FLOAT32, *sides, dims, extent, window, self.pads, self.count_include_pad)
-        _write(y[np.newaxis], dst, (0, *self.dst_strides), self.dtype, self.out_scale, self.out_zero)
+        _core.pool(self.fn, self.real, *sides, dims, extent, window, self.pads, self.count_include_pad)
+        self.write(y[np.newaxis], dst, (0, *self.dst_strides))
 
 
 @instruction(0x4C, "vector.reduce_quantised", Unit.VECTOR)
@@ -115,13 +122,13 @@ class QuantisedReduce(_Converting, ReduceTile):
 
     def execute(self, memory: Memory, core: int) -> None:
         acc, src = self.operands(memory, core, "acc", "src")
-        x = _real(src, self.src_strides, self.dims, self.dtype, self.in_scale, self.in_zero)
-        _core.reduce(self.fn, DType.FLOAT32, acc, _strided(x), self.dims, self.first)
+        x = self.numbers(src, self.src_strides, self.dims)
+        _core.reduce(self.fn, self.real, acc, _strided(x), self.dims, self.first)
         if self.last:
-            y = np.empty(self.acc_dims, np.float32)
-            _core.reduce_finish(self.fn, DType.FLOAT32, _strided(y), acc, self.acc_dims, self.count)
+            y = np.empty(self.acc_dims, self.real.storage)
+            _core.reduce_finish(self.fn, self.real, _strided(y), acc, self.acc_dims, self.count)
             dst = memory.at(core, self.dst)
-            _write(y, dst, self.dst_strides, self.dtype, self.out_scale, self.out_zero)
+            self.write(y, dst, self.dst_strides)
 
 
 @instruction(0x4D, "vector.resample_quantised", Unit.VECTOR)
@@ -135,8 +142,7 @@ class QuantisedResample(_Converting, Resample):
     def execute(self, memory: Memory, core: int) -> None:
         dst, src = self.operands(memory, core, "dst", "src")
         outer, _, inner = self.dims
-        extent = (1, outer, self.axis, inner)
-        x = _real(src, (0, *self.src_strides), extent, self.dtype, self.in_scale, self.in_zero)
-        y = np.empty(self.dims, np.float32)
-        self.resample(memory, core, DType.FLOAT32, _strided(y), _strided(x[0]))
-        _write(y[np.newaxis], dst, (0, *self.dst_strides), self.dtype, self.out_scale, self.out_zero)
+        x = self.numbers(src, (0, *self.src_strides), (1, outer, self.axis, inner))
+        y = np.empty(self.dims, self.real.storage)
+        self.resample(memory, core, self.real, _strided(y), _strided(x[0]))
+        self.write(y[np.newaxis], dst, (0, *self.dst_strides))

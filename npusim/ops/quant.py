@@ -26,6 +26,7 @@ from npusim.ops.base import (
     narrow,
     operand,
     present,
+    widen,
     widened,
 )
 
@@ -79,16 +80,17 @@ def _dequantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     return [narrow(real(present(arrays, 0), present(arrays, 1), present(arrays, 2)), op.output.dtype)]
 
 
-LEVELS: dict[str, Any] = {"source": None, "target": None}
+LEVELS: dict[str, Any] = {"source": None, "target": None, "real": DType.FLOAT32}
 """Attributes of kinds that may compute on numbers that integers stand for: (scale, zero) of the operand; (scale, zero,
-type) of the result. The numbers between are float32."""
+type) of the result. ``real``: the type of the numbers between, float32 or a narrower float."""
 
 
 def arithmetic_type(x: DType, attrs: Attrs) -> DType:
     """The type that such an operator computes in."""
     if attrs["source"] is not None and x not in QUANTIZED:
         raise ModelError(f"source: the operand must be int8, uint8, int16 or uint16, is {x.label}")
-    return DType.FLOAT32 if attrs["source"] is not None else x
+    real: DType = attrs["real"]
+    return real if attrs["source"] is not None else x
 
 
 def result_type(x: DType, attrs: Attrs) -> DType:
@@ -97,8 +99,9 @@ def result_type(x: DType, attrs: Attrs) -> DType:
     if attrs["target"] is None:
         return computed
     target: DType = attrs["target"][2]
-    if computed is not DType.FLOAT32 or target not in QUANTIZED:
-        raise ModelError(f"target: {target.label} of {computed.label}; must be int8, uint8, int16 or uint16 of float32")
+    if computed is not attrs["real"] or target not in QUANTIZED:
+        wanted = f"int8, uint8, int16 or uint16 of {attrs['real'].label}"
+        raise ModelError(f"target: {target.label} of {computed.label}; must be {wanted}")
     return target
 
 
@@ -109,14 +112,17 @@ def on_reals(reference: Reference) -> Reference:
         source, target = op.attrs["source"], op.attrs["target"]
         if source is None and target is None:
             return reference(op, arrays)
-        x, y = op.input(0), op.output
+        x, y = op.input(0), Tensor(op.output.name, op.output.shape, op.attrs["real"])
         first = present(arrays, 0)
         if source is not None:
-            x, first = Tensor(x.name, x.shape, DType.FLOAT32), real(first, np.float32(source[0]), source[1])
+            x = Tensor(x.name, x.shape, y.dtype)
+            first = narrow(real(first, np.float32(source[0]), source[1]), y.dtype)
         plain = {**op.attrs, **LEVELS}
-        inner = Op(op.name, op.kind, (x, *op.inputs[1:]), (Tensor(y.name, y.shape, DType.FLOAT32),), plain)
-        (result,) = reference(inner, [first, *arrays[1:]])
-        return [result if target is None else quantised(result, np.float32(target[0]), *target[1:])]
+        (result,) = reference(Op(op.name, op.kind, (x, *op.inputs[1:]), (y,), plain), [first, *arrays[1:]])
+        if target is None:
+            return [result]
+        numbers = widen(result, y.dtype).astype(np.float32)
+        return [quantised(numbers, np.float32(target[0]), *target[1:])]
 
     return levels
 

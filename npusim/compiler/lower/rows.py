@@ -179,14 +179,14 @@ class RowLowering(TiledLowering):
         return slot.address, (row * inner * dtype.itemsize, inner * dtype.itemsize, dtype.itemsize), slot
 
 
-def levels_of(op: Op) -> tuple[DType, tuple[float, int, float, int] | None]:
+def levels_of(op: Op) -> tuple[DType, tuple[float, int, float, int, DType] | None]:
     """The element type in an operator's instruction, and the last fields of an instruction that converts (else
     None)."""
     source, target = op.attrs["source"], op.attrs["target"]
     if source is None and target is None:
         return op.input(0).dtype, None
     dtype = op.input(0).dtype if source is not None else op.output.dtype
-    return dtype, (*(source or (0.0, 0)), *(target or (0.0, 0))[:2])
+    return dtype, (*(source or (0.0, 0)), *(target or (0.0, 0))[:2], op.attrs["real"])
 
 
 def _strides(dims: tuple[int, int, int], view: View) -> tuple[int, int, int]:

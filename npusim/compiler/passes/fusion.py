@@ -38,12 +38,13 @@ def integerize(graph: Graph, config: Config) -> Graph:
     # A unit with floats but without 16-bit integers computes on the dequantised floats.
     pixels = _PIXELS if matrix is None or matrix.rate("int16") or not matrix.rate("float32") else _BYTES
     # Movement first: a reshape between the dequantisation and the product would hide it from the second rule.
+    widened: dict[Tensor, Tensor] = {}
     for rule in (
         sink_dequantize,
         convert_on_the_way,
         raise_quantize,
         gather_neighbours,
-        lambda rewriter, op: _integer_matrix(rewriter, op, pixels),
+        lambda rewriter, op: _integer_matrix(rewriter, op, pixels, widened) or _widened(rewriter, op, widened),
         _raise_rank,
     ):
         graph = Rewriter(graph).run(rule)
@@ -111,9 +112,11 @@ def _raise_rank(rewriter: Rewriter, op: Op) -> bool:
     return True
 
 
-def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType]) -> bool:
-    """Replace matmul(dequantize(x), dequantize(w)) by the integer product, dequantised with the product of the
-    scales."""
+def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType], widened: dict[Tensor, Tensor]) -> bool:
+    """Replace matmul(dequantize(x), dequantize(w)) by the integer product, dequantised with the product of the scales.
+
+    ``widened``: for each result that is rounded to a narrower float, its float32 value. Results are added.
+    """
     operands = _dequantized_operands(rewriter, op, pixels)
     if operands is None:
         return False
@@ -135,15 +138,57 @@ def _integer_matrix(rewriter: Rewriter, op: Op, pixels: frozenset[DType]) -> boo
         inputs = (*inputs, rewriter.const(f"{op.name}.bias", data))
     total = rewriter.add(op.name, op.kind, inputs, attrs)
     # A bias that is not a multiple of the scales stays a float addition: rounding it would change results.
-    rewriter.substitute(op.output, _float_result(rewriter, op, total, scales, None if exact is not None else bias))
+    value = _float_result(rewriter, op, total, scales, None if exact is not None else bias)
+    rewriter.substitute(op.output, _narrowed(rewriter, op, value, widened))
     return True
+
+
+def _narrowed(rewriter: Rewriter, op: Op, value: Tensor, widened: dict[Tensor, Tensor]) -> Tensor:
+    """Cast a float32 value to the type of an operator's result."""
+    if op.output.dtype is DType.FLOAT32:
+        return value
+    narrow = rewriter.add(f"{op.name}.narrow", "cast", (value,), {"to": op.output.dtype})
+    widened[narrow] = value
+    return narrow
+
+
+def _widened(rewriter: Rewriter, op: Op, widened: dict[Tensor, Tensor]) -> bool:
+    """Compute elementwise operators and the quantisation after an integer product with float16 scales in float32.
+
+    Without it, the value would be rounded to float16 after each operator, and the epilogue could not absorb them."""
+    if op.kind not in ("unary", "binary", "quantize") or not any(tensor in widened for tensor in op.inputs):
+        return False
+    if op.kind == "quantize":
+        rewriter.substitute(op.output, rewriter.add(op.name, op.kind, (widened[op.input(0)], *op.inputs[1:]), op.attrs))
+        return True
+    if op.output.dtype not in _NARROW:
+        return False
+    inputs = [_wide(rewriter, op.input(index), widened) for index in range(len(op.inputs))]
+    value = rewriter.add(op.name, op.kind, inputs, op.attrs)
+    rewriter.substitute(op.output, _narrowed(rewriter, op, value, widened))
+    return True
+
+
+def _wide(rewriter: Rewriter, tensor: Tensor, widened: dict[Tensor, Tensor]) -> Tensor:
+    """The value of a narrower float before it was rounded, as float32."""
+    source = rewriter.made_by(tensor, "dequantize")
+    if tensor in widened:
+        return widened[tensor]
+    if source is not None:
+        return rewriter.add(source.name, "dequantize", source.inputs, {"to": DType.FLOAT32})
+    if tensor.dtype is DType.FLOAT32:
+        return tensor
+    return rewriter.add(f"{tensor.name}.wide", "cast", (tensor,), {"to": DType.FLOAT32})
+
+
+_NARROW = frozenset({DType.FLOAT16, DType.BFLOAT16})
 
 
 def _dequantized_operands(
     rewriter: Rewriter, op: Op, pixels: frozenset[DType]
 ) -> tuple[Op, Op, npt.NDArray[np.float32]] | None:
     """The dequantisations of both operands, and the scales of the integer product; None if it cannot use integers."""
-    if op.kind not in _PRODUCTS or op.output.dtype is not DType.FLOAT32:
+    if op.kind not in _PRODUCTS or op.output.dtype not in _NARROW | {DType.FLOAT32}:
         return None
     x, w = (rewriter.made_by(tensor, "dequantize") for tensor in op.inputs[:2])
     # One scale for all of x: scales per input channel cannot be factored out of a sum over them.
@@ -166,7 +211,8 @@ def _float_result(
     scale = rewriter.const(f"{op.name}.scale", scales.reshape(shape))
     value = rewriter.add(f"{op.name}.dequantize", "dequantize", (total, scale, zero), {"to": DType.FLOAT32})
     if bias is not None:
-        flat = rewriter.add(f"{op.name}.bias", "reshape", (bias,), {"shape": _channel_shape(op, bias.size)})
+        row = _wide(rewriter, bias, {})
+        flat = rewriter.add(f"{op.name}.bias", "reshape", (row,), {"shape": _channel_shape(op, bias.size)})
         value = rewriter.add(f"{op.name}.add", "binary", (value, flat), {"fn": Binary.ADD})
     return value
 
@@ -257,7 +303,7 @@ def _integer_bias(bias: Tensor, scales: npt.NDArray[np.float32], rewriter: Rewri
         same = np.allclose(np.broadcast_to(scale.reshape(-1), (bias.size,)), scales, rtol=1e-5, atol=0)
         if value.dtype == np.int32 and same and not zero.any():
             return value.reshape(-1)
-    if bias.data is None:
+    if bias.data is None or bias.dtype is DType.BFLOAT16:
         return None
     # In float64, because a quotient of up to 31 bits leaves no fraction in float32 to test.
     steps = bias.data.reshape(-1).astype(np.float64) / scales.astype(np.float64)

@@ -192,11 +192,11 @@ def convert_on_the_way(rewriter: Rewriter, op: Op) -> bool:
     if not _computes(op) or op.attrs["source"] is not None:
         return False
     source = rewriter.made_by(op.input(0), "dequantize")
-    if source is None or not per_tensor(source) or source.output.dtype is not DType.FLOAT32:
+    if source is None or not per_tensor(source) or source.output.dtype not in _REALS:
         return False
     if source.input(0).dtype not in QUANTIZED or not _rising(source):
         return False
-    attrs = {**op.attrs, "source": _numbers(source)}
+    attrs = {**op.attrs, "source": _numbers(source), "real": source.output.dtype}
     layout = _whole_image(op)
     if layout is None:
         value = rewriter.add(op.name, op.kind, (source.input(0), *op.inputs[1:]), attrs)
@@ -204,7 +204,8 @@ def convert_on_the_way(rewriter: Rewriter, op: Op) -> bool:
         rows, cols = (2, 3) if layout == "NCHW" else (1, 2)
         size = op.input(0).shape[rows], op.input(0).shape[cols]
         window = {"kernel": size, "stride": (1, 1), "dilation": (1, 1), "pads": (0, 0, 0, 0), "output_hw": (1, 1)}
-        attrs = {"fn": "average", "layout": layout, "source": attrs["source"], **window}
+        levels = {name: attrs[name] for name in ("source", "real")}
+        attrs = {"fn": "average", "layout": layout, **levels, **window}
         value = rewriter.add(op.name, "pool", (source.input(0),), attrs)
         if not op.attrs["keepdims"]:
             value = rewriter.add(f"{op.name}.flat", "reshape", (value,), {"shape": op.output.shape})
@@ -235,17 +236,19 @@ def _quantised_result(rewriter: Rewriter, op: Op) -> Tensor | None:
     dtype = op.output.dtype if source.attrs["source"] is None else source.input(0).dtype
     if source.attrs["target"] is not None or not _rising(op) or dtype is not op.output.dtype:
         return None
-    attrs = {**source.attrs, "target": (*_numbers(op), dtype)}
+    real = source.output.dtype if source.attrs["source"] is None else source.attrs["real"]
+    attrs = {**source.attrs, "target": (*_numbers(op), dtype), "real": real}
     return rewriter.add(source.name, source.kind, source.inputs, attrs)
 
 
 _COMPUTING = frozenset({"pool", "reduce", "resample"})
+_REALS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 
 
 def _computes(op: Op) -> bool:
     if op.kind not in _COMPUTING or movement(op) is not None:
         return False
-    return op.output.dtype is DType.FLOAT32 or op.attrs["target"] is not None
+    return op.output.dtype in _REALS or op.attrs["target"] is not None
 
 
 def _numbers(op: Op) -> tuple[float, int]:

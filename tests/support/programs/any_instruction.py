@@ -109,6 +109,11 @@ def commands(cls: type[Instruction]) -> st.SearchStrategy[Command]:
 AREA = 4096
 """Each address field points into an area of its own, with room on both sides."""
 _SMALL_TYPES = (DType.INT8, DType.UINT8, DType.INT16)
+_TYPES = {
+    "index_type": [DType.INT32, DType.INT64],
+    "real": [DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16],
+}
+"""Of fields that few types fit."""
 
 
 class Executable:
@@ -245,8 +250,7 @@ class Executable:
         if issubclass(self.cls, Expand):
             values["nbytes"], values["bits"] = int(self.rng.integers(1, 9)), self._pick([2, 4, 8])
             values["size"] = values["nbytes"] + 1  # of a plain block, behind whose mode bytes are as they are
-        if "index_type" in values:
-            values["index_type"] = self._pick([DType.INT32, DType.INT64])
+        values.update({name: self._pick(types) for name, types in _TYPES.items() if name in values})
         if issubclass(self.cls, RowPart):
             self._agree_on_row(values)
         for name in ("k", "ih", "iw"):

@@ -15,7 +15,7 @@ from npusim.compiler.pipeline import prepare
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import load_config
-from npusim.isa.functions import Binary, Unary
+from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
 
@@ -319,3 +319,47 @@ def test_weights_that_products_take_as_they_are_stay_narrow() -> None:
     graph = build.finish([build.add("matmul", [x, w])])
     (product,) = (op for op in prepare(graph, load_config("edge")).ops if op.kind == "matmul")
     assert product.input(1).dtype is not F32
+
+
+def half(build: GraphBuilder, x: Tensor, scale: float, zero: int = 3) -> Tensor:
+    parameters = [build.const(np.float32(scale)), build.const(np.int32(zero))]
+    return build.add("dequantize", [x, *parameters], {"to": DType.FLOAT16})
+
+
+@pytest.mark.parametrize("kind", ["average", "mean", "resample"])
+def test_float16_scales_round_as_the_model_does(kind: str) -> None:
+    """What reads and writes integers rounds to float16 where the model does, so results are equal."""
+    build = GraphBuilder("g")
+    real = half(build, build.input("x", (1, 2, 4, 4), U8), 0.031)
+    if kind == "average":
+        value = build.add("pool", [real], {**MAXIMUM, "fn": "average"})
+    elif kind == "mean":
+        value = build.add("reduce", [real], {"fn": Reduce.MEAN, "axes": (1,), "keepdims": True})
+    else:
+        index, weight = np.int32([[0, 1], [1, 2], [2, 3]]), np.float32([[0.3, 0.7]] * 3)
+        value = build.add("resample", [real, build.const(index), build.const(weight)], {"axis": 2})
+    graph = build.finish([quantized(build, value, 0.017, 7)])
+    assert shown(graph) == [({"average": "pool", "mean": "reduce"}.get(kind, kind), U8)]
+    feed = {"x": RNG.integers(0, 256, (1, 2, 4, 4)).astype(np.uint8)}
+    (wanted,), (got,) = (reference.run(each, feed).values() for each in (graph, prepare(graph, TINY)))
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_products_with_float16_scales_compute_on_integers() -> None:
+    """Up to the quantisation, with float32 between; what else reads the value gets it in float16."""
+    build = GraphBuilder("g")
+    x = half(build, build.input("x", (8, 32), U8), 0.031)
+    w = half(build, build.const(RNG.integers(-9, 9, (32, 8)).astype(np.int8)), 0.02, 0)
+    bias = half(build, build.const(np.arange(8, dtype=np.int32)), 0.00062, 0)
+    beside = half(build, build.input("y", (8, 8), U8), 0.1)
+    value = build.add("unary", [build.add("matmul", [x, w, bias])], {"fn": Unary.RELU})
+    total = build.add("binary", [value, beside], {"fn": Binary.ADD})
+    graph = build.finish([quantized(build, total, 0.11, 7), build.add("unary", [value], {"fn": Unary.NEG})])
+    kinds = shown(graph)
+    assert ("matmul", I32) in kinds
+    assert ("cast", DType.FLOAT16) in kinds
+    feed = {"x": RNG.integers(0, 256, (8, 32)).astype(np.uint8), "y": RNG.integers(0, 256, (8, 8)).astype(np.uint8)}
+    wanted, prepared = list(reference.run(graph, feed).values()), prepare(graph, TINY)
+    got = list(reference.run(prepared, feed).values())
+    assert np.abs(got[0].astype(int) - wanted[0]).max() <= 1
+    np.testing.assert_allclose(got[1].astype(np.float32), wanted[1].astype(np.float32), rtol=2**-9, atol=2**-9)

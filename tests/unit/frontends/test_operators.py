@@ -286,6 +286,32 @@ def test_contributed_quantised_arithmetic(op_type: str) -> None:
     assert np.abs(evaluate(model, fed)[0].astype(int) - expected).max() <= 1
 
 
+def test_contributed_quantised_choice() -> None:
+    """Two scales and zero points; the result has a third."""
+    rng = np.random.default_rng(2)
+    inputs: dict[str, Any] = {"c": rng.random((3, 1)) < 0.5}
+    for name, scale, zero in (("x", 0.05, 120), ("y", 0.02, 7)):
+        inputs[name] = rng.integers(0, 255, (3, 40)).astype(np.uint8)
+        inputs[f"{name}s"], inputs[f"{name}z"] = np.float32(scale), np.uint8(zero)
+    inputs["zs"], inputs["zz"] = np.float32(0.03), np.uint8(90)
+    fed = {name: inputs[name] for name in ("c", "x", "y")}
+    model = node_model("QLinearWhere", inputs, [name for name in inputs if name not in fed], domain="com.microsoft")
+    np.testing.assert_array_equal(evaluate(model, fed)[0], runtime_outputs(model, fed)["y0"])
+
+
+@pytest.mark.parametrize("op_type", ["QLinearAveragePool", "QLinearGlobalAveragePool"])
+def test_contributed_pools_with_channels_last(op_type: str) -> None:
+    x = np.random.default_rng(2).integers(0, 255, (2, 6, 5, 3)).astype(np.uint8)
+    parameters = {"xs": np.float32(0.05), "xz": np.uint8(7), "ys": np.float32(0.04), "yz": np.uint8(3)}
+    window: dict[str, Any] = {"kernel_shape": [2, 3]} if op_type == "QLinearAveragePool" else {}
+    results = []
+    for last, image in ((1, x), (0, x.transpose(0, 3, 1, 2))):
+        operands = {"x": image, **parameters}
+        model = node_model(op_type, operands, list(parameters), domain="com.microsoft", channels_last=last, **window)
+        results.append(evaluate(model, {"x": image})[0])
+    np.testing.assert_array_equal(results[0].transpose(0, 3, 1, 2), results[1])
+
+
 @pytest.mark.parametrize("op_type", ["Gelu", "FastGelu", "QuickGelu"])
 def test_contributed_activations(op_type: str) -> None:
     x = noise(1, 3, 8)

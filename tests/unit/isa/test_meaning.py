@@ -62,9 +62,9 @@ CODES = """
 47 vector.resample <BQ3qQ3q3IIQQI
 48 vector.routine <
 49 vector.cumprod <BQ3qQ3q3I??
-4b vector.pool_quantised <BBQ3qQ3qIIIIIHHHHHH4I?fifi
-4c vector.reduce_quantised <BBQ4qQ4q4I??Q4qIfifi
-4d vector.resample_quantised <BQ3qQ3q3IIQQIfifi
+4b vector.pool_quantised <BBQ3qQ3qIIIIIHHHHHH4I?fifiB
+4c vector.reduce_quantised <BBQ4qQ4q4I??Q4qIfifiB
+4d vector.resample_quantised <BQ3qQ3q3IIQQIfifiB
 50 scalar.gather_elements <BQ3qQ3qBQ3q3II
 51 scalar.scatter <BQ3qQ3qBQ3q3IIB
 52 scalar.topk <BQ3qQ3qQ3q3II?

@@ -114,7 +114,7 @@ def test_an_answer_is_from_the_functions_own_list_and_keeps_its_cause():
 
 
 ABOUT_ATTRIBUTES = (
-    "channels_last=1", "transBatchA and transBatchB", "p={} ", "operand {} has a letter twice", "a constant must have",
+    "transBatchA and transBatchB", "p={} ", "operand {} has a letter twice", "a constant must have",
     "training mode", "parameters of activations", "activations {}", "negative padding", "attribute {}",
     "attribute opset is below 13",
     "output {} is used", "g_idx and weights that are packed for a GPU", "gather_axis and quantize_axis are the same",

@@ -49,25 +49,27 @@ def qlinear_activation(node: Node) -> Tensor:
     return _around(node, lambda x: node.unary(Unary.LEAKY_RELU, x, node.float_attr("alpha", 0.01)))
 
 
-def _channels_first(node: Node) -> None:
-    if node.int_attr("channels_last", 0):
-        node.refuse("channels_last=1 is not supported")
+def _around_image(node: Node, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """As ``_around``, on an image whose channels are in front; ``channels_last`` says where the model has them."""
+    if not node.int_attr("channels_last", 0):
+        return _around(node, compute)
+    last = len(node.input(0).shape) - 1
+    to_front, to_back = (0, last, *range(1, last)), (0, *range(2, last + 1), 1)
+    return _around(node, lambda x: node.transpose(compute(node.transpose(x, to_front)), to_back))
 
 
-@handles("QLinearAveragePool", domain=MICROSOFT, limits=["channels_last is refused"])
+@handles("QLinearAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(node: Node) -> Tensor:
     """Import QLinearAveragePool."""
-    _channels_first(node)
     # onnxruntime divides by the whole window where padding counts, even where it reaches beyond the padding.
     padded = bool(node.int_attr("count_include_pad", 0))
-    return _around(node, lambda x: pool(node, x, "average", padded, whole=padded))
+    return _around_image(node, lambda x: pool(node, x, "average", padded, whole=padded))
 
 
-@handles("QLinearGlobalAveragePool", domain=MICROSOFT, limits=["channels_last is refused"])
+@handles("QLinearGlobalAveragePool", domain=MICROSOFT)
 def qlinear_global_average_pool(node: Node) -> Tensor:
     """Import QLinearGlobalAveragePool."""
-    _channels_first(node)
-    return _around(node, lambda x: node.reduce(Reduce.MEAN, x, list(range(2, len(x.shape)))))
+    return _around_image(node, lambda x: node.reduce(Reduce.MEAN, x, list(range(2, len(x.shape)))))
 
 
 @handles("QLinearConcat", domain=MICROSOFT)
@@ -77,6 +79,13 @@ def qlinear_concat(node: Node) -> Tensor:
     parts = [real(node, *(node.input(i + k) for k in range(3))) for i in range(2, len(node.inputs), 3)]
     y = node.add("concat", *parts, axis=node.axis(len(parts[0].shape)))
     return integer(node, y, scale, zero, zero.dtype)
+
+
+@handles("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(node: Node) -> Tensor:
+    """Import QLinearWhere; both inputs may have a scale of their own."""
+    x, y = (real(node, node.input(i), node.input(i + 1), node.optional(i + 2)) for i in (1, 4))
+    return integer(node, node.add("select", node.input(0), x, y), node.input(7), node.optional(8), node.input(1).dtype)
 
 
 @handles("QLinearSoftmax", domain=MICROSOFT, limits=["as from operator set 13 on: over one axis"])

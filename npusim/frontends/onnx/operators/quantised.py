@@ -80,7 +80,14 @@ def dynamic_quantize_linear(node: Node) -> list[Tensor]:
     return [node.add("quantize", x, scale, node.cast(zero, DType.INT32), to=DType.UINT8), scale, zero]
 
 
-@handles("DequantizeLinear", limits=["from int8, uint8, int16, uint16, int32; int4, uint4, int2, uint2 constants"])
+@handles(
+    "DequantizeLinear",
+    limits=[
+        "from int8, uint8, int16, uint16, int32; int4, uint4, int2, uint2 constants",
+        "convolutions and products of quantised operands sum integers; with float16 scales, they and what follows them "
+        "up to a quantisation are rounded to float32, not to float16",
+    ],
+)
 @handles("DequantizeLinear", domain=MICROSOFT)
 def dequantize_linear(node: Node) -> Tensor:
     """Import DequantizeLinear: per tensor, per axis or in blocks."""
