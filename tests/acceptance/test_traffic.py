@@ -18,7 +18,12 @@ VELA = Path(os.environ.get("NPUSIM_VELA") or Path(__file__).resolve().parents[3]
 """Vela's report of what it has compiled for an Ethos-U65 of 256 MACs."""
 SIZES = (128, 256, 512, 1024, 2048, 4096)
 """Of SRAM, in KiB."""
-NAMES = {"mobilenet_v1": "mobilenet_v1", "mobilenet_v2": "mobilenet_v2", "resnet50": "resnet50_v1"}
+NAMES = {
+    "mobilenet_v1": "mobilenet_v1",
+    "mobilenet_v2": "mobilenet_v2",
+    "resnet50": "resnet50_v1",
+    "efficientnet_b0": "efficientnet_b0",
+}
 """Vela's names of networks, and ours."""
 
 
@@ -45,6 +50,8 @@ def moved(name: str, kib: int) -> tuple[int, int]:
         pytest.param("mobilenet_v1", 512, 1.2, marks=pytest.mark.slow),
         pytest.param("resnet50_v1", 512, 1.5, marks=pytest.mark.slow),
         pytest.param("resnet50_v1", 2048, 1.15, marks=pytest.mark.slow),
+        pytest.param("efficientnet_b0", 1024, 1.5, marks=pytest.mark.slow),
+        pytest.param("efficientnet_b0", 2048, 1.2, marks=pytest.mark.slow),
     ],
 )
 def test_little_more_is_moved_than_must_be(name: str, kib: int, most: float) -> None:

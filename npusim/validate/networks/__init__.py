@@ -65,6 +65,7 @@ NETWORKS: dict[str, Network] = {
     "inception_v3": Network(classify.inception_v3),
     "inception_v4": Network(classify.inception_v4),
     "inception_resnet_v2": Network(classify.inception_resnet_v2),
+    "efficientnet_b0": Network(classify.efficientnet_b0),
     "efficientnet_edgetpu_s": Network(classify.efficientnet_edgetpu),
     "efficientnet_edgetpu_m": Network(lambda shape: classify.efficientnet_edgetpu(shape, 1.0, 1.1)),
     "efficientnet_edgetpu_l": Network(lambda shape: classify.efficientnet_edgetpu(shape, 1.2, 1.4)),

@@ -183,6 +183,33 @@ def efficientnet_edgetpu(shape: Shape, width: float = 1.0, depth: float = 1.0) -
     return net.finish(net.softmax(net.dense(net.mean(x), CLASSES)))
 
 
+EFFICIENTNET_B0 = (
+    (1, 16, 1, 1, 3),
+    (6, 24, 2, 2, 3),
+    (6, 40, 2, 2, 5),
+    (6, 80, 3, 2, 3),
+    (6, 112, 3, 1, 5),
+    (6, 192, 4, 2, 5),
+    (6, 320, 1, 1, 3),
+)
+"""Expansion, channels, repeats, stride, kernel."""
+
+
+def efficientnet_b0(shape: Shape) -> Graph:
+    """M. Tan, Q. Le, arXiv 1905.11946, table 1; squeeze and excitation to a quarter of a block's input channels."""
+    net = Net("efficientnet_b0")
+    x = net.conv(net.input(*shape), 32, 3, 2, act="silu")
+    for factor, channels, repeats, first, kernel in EFFICIENTNET_B0:
+        for index in range(repeats):
+            stride, wide = 1 if index else first, x.shape[3] * factor
+            y = net.conv(x, wide, act="silu") if factor > 1 else x
+            y = net.depthwise(y, kernel, stride, act="silu")
+            share = net.conv(net.conv(net.mean(y), x.shape[3] // 4, act="silu"), wide, act="sigmoid")
+            y = net.conv(net.mul(y, share), channels, act="")
+            x = net.add(x, y) if x.shape == y.shape else y
+    return net.finish(net.softmax(net.dense(net.mean(net.conv(x, 1280, act="silu")), 1000)))
+
+
 # Inception: branches of convolutions, each a tuple of (channels, kernel); a pool first where it says so.
 
 
